@@ -1,0 +1,198 @@
+// GPU time of vec_add with probes: ours in `vadd`, hand-written ones in the other kernels, all in one run.
+// Each kernel is replayed as a graph, so launch cost is out. Prints one line per kernel and size:
+//   KERNEL N MICROSECONDS
+// usage: vecadd [kernel ...]   (default: all; `hits` prints device counters of the hand-written probes)
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+#include <unistd.h>
+
+#define CHECK(call)                                                                          \
+    do {                                                                                     \
+        cudaError_t error = (call);                                                          \
+        if (error != cudaSuccess) {                                                          \
+            fprintf(stderr, "vecadd: %s: %s\n", #call, cudaGetErrorString(error));           \
+            exit(1);                                                                         \
+        }                                                                                    \
+    } while (0)
+
+typedef unsigned long long u64;
+
+struct Probe {
+    u64 *counters;   // one per SM, 128 bytes apart
+    u64 *reserved;   // one per SM, 128 bytes apart
+    u64 *commits;    // eight per SM
+    char *rings;     // one per SM
+    u64 ring_bytes;  // a power of two
+};
+
+__device__ __forceinline__ unsigned smid()
+{
+    unsigned r;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(r));
+    return r;
+}
+__device__ __forceinline__ unsigned lanemask_lt()
+{
+    unsigned r;
+    asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(r));
+    return r;
+}
+__device__ __forceinline__ u64 globaltimer()
+{
+    u64 r;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(r));
+    return r;
+}
+
+// One add per warp, to the counter of the SM.
+__device__ __forceinline__ void count(const Probe &p)
+{
+    unsigned mask = __activemask();
+    if (!(mask & lanemask_lt()))
+        asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p.counters + 16 * smid()), "l"((u64)__popc(mask)));
+}
+
+// A 32-byte record (8 header, 24 payload) in the ring of the SM: reserve per warp, write, fence, commit. Wraps.
+__device__ __forceinline__ void event(const Probe &p)
+{
+    unsigned mask = __activemask();
+    unsigned before = lanemask_lt();
+    unsigned sm = smid();
+    int leader = __ffs(mask) - 1;
+    unsigned lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    u64 base = 0;
+    if ((int)lane == leader)
+        base = atomicAdd(p.reserved + 16 * sm, 32ull * __popc(mask));
+    base = __shfl_sync(mask, base, leader);
+    u64 at = (base + 32 * __popc(mask & before)) & (p.ring_bytes - 1);
+    ulonglong2 *record = (ulonglong2 *)(p.rings + sm * p.ring_bytes + at);
+    u64 place = ((u64)threadIdx.x << 32) | blockIdx.x;
+    record[0] = make_ulonglong2(24, globaltimer());
+    record[1] = make_ulonglong2(place, sm);
+    __threadfence();
+    __syncwarp(mask);
+    if ((int)lane == leader)
+        atomicAdd(p.commits + 8 * sm + at / (p.ring_bytes / 8), 32ull * __popc(mask));
+}
+
+#define BODY                                                                                 \
+    int i = blockIdx.x * blockDim.x + threadIdx.x;                                           \
+    if (i < n)                                                                               \
+        c[i] = a[i] + b[i];
+
+__global__ void vadd_base(const float *a, const float *b, float *c, int n) { BODY }
+// The kernel that programs attach to.
+__global__ void vadd(const float *a, const float *b, float *c, int n) { BODY }
+__global__ void hand_counter(const float *a, const float *b, float *c, int n, Probe p)
+{
+    count(p);
+    BODY
+}
+__global__ void hand_ring(const float *a, const float *b, float *c, int n, Probe p)
+{
+    event(p);
+    BODY
+}
+
+struct Kernel {
+    const char *name;
+    void *function;
+    bool takes_probe;
+};
+
+static double microseconds(const Kernel &kernel, int n, int threads, int launches, int replays, void **arguments)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < launches; i++)
+        CHECK(cudaLaunchKernel(kernel.function, dim3((n + threads - 1) / threads), dim3(threads), arguments, 0, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    cudaEvent_t begin, end;
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+    std::vector<float> times;
+    for (int i = 0; i < replays + 2; i++) {
+        CHECK(cudaEventRecord(begin, stream));
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaEventRecord(end, stream));
+        CHECK(cudaEventSynchronize(end));
+        float ms;
+        CHECK(cudaEventElapsedTime(&ms, begin, end));
+        if (i >= 2)
+            times.push_back(ms * 1000 / launches);
+        if (getenv("BENCH_PAUSE_MS")) // lets the reader of a ring catch up
+            usleep(1000 * atoi(getenv("BENCH_PAUSE_MS")));
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
+
+int main(int argc, char **argv)
+{
+    const int most = 1 << 26;
+    float *a, *b, *c;
+    CHECK(cudaMalloc(&a, most * 4ull));
+    CHECK(cudaMalloc(&b, most * 4ull));
+    CHECK(cudaMalloc(&c, most * 4ull));
+    std::vector<float> fill(most);
+    for (int i = 0; i < most; i++)
+        fill[i] = (i % 1021) * 0.25f;
+    CHECK(cudaMemcpy(a, fill.data(), most * 4ull, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(b, fill.data(), most * 4ull, cudaMemcpyHostToDevice));
+    int sms;
+    CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+    Probe probe;
+    probe.ring_bytes = 16 << 20;
+    CHECK(cudaMalloc(&probe.counters, sms * 128));
+    CHECK(cudaMalloc(&probe.reserved, sms * 128));
+    CHECK(cudaMalloc(&probe.commits, sms * 64));
+    CHECK(cudaMalloc(&probe.rings, sms * probe.ring_bytes));
+    CHECK(cudaMemset(probe.counters, 0, sms * 128));
+    CHECK(cudaMemset(probe.reserved, 0, sms * 128));
+    CHECK(cudaMemset(probe.commits, 0, sms * 64));
+
+    const Kernel kernels[] = {
+        {"vadd_base", (void *)vadd_base, false},
+        {"vadd", (void *)vadd, false},
+        {"hand_counter", (void *)hand_counter, true},
+        {"hand_ring", (void *)hand_ring, true},
+    };
+    u64 threads_run = 0;
+    for (int n : {1000, 1000000, most}) {
+        int threads = n == 1000 ? 256 : 512;
+        int launches = n == most ? 1 : n == 1000 ? 50 : 10;
+        int replays = getenv("BENCH_REPLAYS") ? atoi(getenv("BENCH_REPLAYS")) : 25;
+        for (const Kernel &kernel : kernels) {
+            bool wanted = argc < 2;
+            for (int i = 1; i < argc; i++)
+                wanted |= !strcmp(argv[i], kernel.name);
+            if (!wanted)
+                continue;
+            void *arguments[] = {&a, &b, &c, &n, &probe};
+            CHECK(cudaMemset(c, 0xff, n * 4ull));
+            double time = microseconds(kernel, n, threads, launches, replays, arguments);
+            std::vector<float> result(n);
+            CHECK(cudaMemcpy(result.data(), c, n * 4ull, cudaMemcpyDeviceToHost));
+            bool right = true;
+            for (int i = 0; i < n; i++)
+                right &= result[i] == fill[i] + fill[i];
+            printf("%s %d %.3f %s\n", kernel.name, n, time, right ? "right" : "WRONG");
+            if (!strcmp(kernel.name, "vadd"))
+                threads_run += (u64)((n + threads - 1) / threads) * threads * launches * (replays + 2);
+        }
+    }
+    printf("vadd_threads %llu\n", threads_run);
+    return 0;
+}

@@ -1,0 +1,387 @@
+//! Device layouts: where the bytes of each map, ring and control block lie. The code generator emits these offsets,
+//! the host's readers use the same functions.
+//!
+//! All sizes are bytes, all positions offsets from the block's base address, which is 256-byte aligned.
+
+use crate::maps::MapType;
+
+const fn align_up(n: u64, to: u64) -> u64 {
+    n.div_ceil(to) * to
+}
+
+/// Entries of the slot table ([`crate::names::SLOTS`]) with a fixed meaning. Maps follow, then the module's globals.
+pub mod slot {
+    /// Address of the [`super::env`] block.
+    pub const ENV: u32 = 0;
+    /// First slot of the session's maps: map `i` of the session has slot `FIRST_MAP + i`.
+    pub const FIRST_MAP: u32 = 1;
+}
+
+/// The environment block: what programs read of the host.
+pub mod env {
+    /// Which of the two time records is current: 0 or 1 (u64). The host writes the other one, then flips this.
+    pub const TIME_INDEX: u64 = 0;
+    /// First time record; the second follows at `TIME + TIME_STRIDE`.
+    pub const TIME: u64 = 32;
+    /// Bytes of one time record.
+    pub const TIME_STRIDE: u64 = 32;
+    /// In a time record: %globaltimer at calibration (u64).
+    pub const TIME_BASE_DEVICE: u64 = 0;
+    /// In a time record: CLOCK_MONOTONIC at the same instant (u64, ns).
+    pub const TIME_BASE_HOST: u64 = 8;
+    /// In a time record: drift, i64 in units of 2^-32: host = base_host + d + ((d * drift) >> 32), d = %globaltimer - base_device.
+    pub const TIME_DRIFT: u64 = 16;
+    /// `pid << 32 | pid` of the application (u64).
+    pub const PID_TGID: u64 = 96;
+    /// Bytes of the block.
+    pub const SIZE: u64 = 256;
+}
+
+/// The launch record that the hidden parameter points to; exists only for variants that ask for it.
+pub mod launch {
+    /// Arrival counters for `exit.block` (u32 per linear block id), then for `exit.warp` (u32 per warp of the grid).
+    /// All are zero before the launch and zero again after it.
+    pub const COUNTERS: u64 = 0;
+
+    /// Bytes needed: one u32 per block when `block` scope is used, one per warp when `warp` scope is.
+    pub const fn size(
+        blocks: u64,
+        warps_per_block: u64,
+        block_scope: bool,
+        warp_scope: bool,
+    ) -> u64 {
+        let block_bytes = if block_scope { blocks * 4 } else { 0 };
+        let warp_bytes = if warp_scope {
+            blocks * warps_per_block * 4
+        } else {
+            0
+        };
+        COUNTERS + block_bytes + warp_bytes
+    }
+    /// Where the counters of `exit.warp` begin.
+    pub const fn warp_counters(blocks: u64, block_scope: bool) -> u64 {
+        COUNTERS + if block_scope { blocks * 4 } else { 0 }
+    }
+}
+
+/// How a map lies in device memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MapLayout {
+    /// ARRAY, `.data`, per-SM array and sharded counters.
+    Array(ArrayLayout),
+    /// HASH.
+    Hash(HashLayout),
+    /// RINGBUF and the printk ring.
+    Ring(RingLayout),
+    /// 1502.
+    PerThread(PerThreadLayout),
+}
+
+impl MapLayout {
+    /// Bytes of device memory.
+    pub const fn size(&self) -> u64 {
+        match self {
+            MapLayout::Array(l) => l.size(),
+            MapLayout::Hash(l) => l.size(),
+            MapLayout::Ring(l) => l.size(),
+            MapLayout::PerThread(l) => l.size(),
+        }
+    }
+}
+
+/// `shards` copies of `max_entries` values. Value `k` of shard `s` is at `s * shard_stride + k * value_stride`.
+/// A shard starts on its own 128-byte line, so that SMs do not contend for one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ArrayLayout {
+    /// Number of values.
+    pub max_entries: u32,
+    /// Value size as declared.
+    pub value_size: u32,
+    /// 1, or one per SM.
+    pub shards: u32,
+    /// The copies are an implementation detail: the map's value is their sum, field by field (see `SumField`).
+    pub summed: bool,
+}
+
+impl ArrayLayout {
+    /// Distance of values: the size rounded up to 8.
+    pub const fn value_stride(&self) -> u64 {
+        align_up(self.value_size as u64, 8)
+    }
+    /// Distance of shards.
+    pub const fn shard_stride(&self) -> u64 {
+        align_up(self.value_stride() * self.max_entries as u64, 128)
+    }
+    /// Bytes in all.
+    pub const fn size(&self) -> u64 {
+        self.shard_stride() * self.shards as u64
+    }
+    /// Position of a value.
+    pub const fn value(&self, shard: u32, key: u32) -> u64 {
+        self.shard_stride() * shard as u64 + self.value_stride() * key as u64
+    }
+}
+
+/// A field of a summed array's value that programs add to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SumField {
+    /// Byte offset in the value.
+    pub offset: u32,
+    /// 4 or 8.
+    pub size: u32,
+}
+
+/// One value per key and linear global thread: `(key * threads + thread) * value_stride`, after a 128-byte header whose
+/// first u64 counts lookups by threads beyond `threads` (they got NULL).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PerThreadLayout {
+    /// Number of keys.
+    pub max_entries: u32,
+    /// Value size as declared.
+    pub value_size: u32,
+    /// Threads that have a value.
+    pub threads: u64,
+}
+
+impl PerThreadLayout {
+    /// Where the u64 count of refused lookups is.
+    pub const REFUSED: u64 = 0;
+    /// Where values begin.
+    pub const VALUES: u64 = 128;
+    /// Distance of values.
+    pub const fn value_stride(&self) -> u64 {
+        align_up(self.value_size as u64, 8)
+    }
+    /// Bytes in all.
+    pub const fn size(&self) -> u64 {
+        Self::VALUES + self.value_stride() * self.threads * self.max_entries as u64
+    }
+    /// Position of a value.
+    pub const fn value(&self, key: u32, thread: u64) -> u64 {
+        Self::VALUES + (key as u64 * self.threads + thread) * self.value_stride()
+    }
+}
+
+/// Open addressing over nodes. A slot (u64) is 0 when never used, [`HashLayout::DELETED`] after a delete, else
+/// `hash tag << 32 | node + 1`. A node is filled first and published by one CAS into the first empty slot of its
+/// bounded probe; a deleted slot and its node are not used again until the host compacts a quiet map. So a reader
+/// never sees half a key, two inserts of one key meet at the same slot, and nobody waits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HashLayout {
+    /// Most keys alive at once.
+    pub max_entries: u32,
+    /// Key size as declared.
+    pub key_size: u32,
+    /// Value size as declared.
+    pub value_size: u32,
+}
+
+impl HashLayout {
+    /// u32: keys alive (claimed before an insert publishes).
+    pub const LIVE: u64 = 0;
+    /// u32: nodes handed out since the last compaction.
+    pub const NEXT_NODE: u64 = 128;
+    /// u64: stack of nodes that inserts claimed and gave back unpublished, because another lane inserted the same key
+    /// first: number of changes in the upper half, node + 1 (or 0) in the lower; the first word of a free node is the
+    /// next one + 1 (or 0). Zero after a compaction, like all else that is not told.
+    pub const FREE_NODES: u64 = 136;
+    /// u64: updates refused because the map was full (`-E2BIG`).
+    pub const COUNT_FULL: u64 = 256;
+    /// u64: operations given up after [`HashLayout::PROBES`] slots or without a node (`-EBUSY`).
+    pub const COUNT_BUSY: u64 = 264;
+    /// First slot.
+    pub const SLOTS: u64 = 384;
+    /// A slot whose key was deleted.
+    pub const DELETED: u64 = 0xffff_ffff;
+    /// Longest probe, in slots.
+    pub const PROBES: u32 = 128;
+
+    /// Slots: a power of two, at least four times the live keys.
+    pub const fn slots(&self) -> u64 {
+        let n = (self.max_entries as u64 * 4).next_power_of_two();
+        if n < 256 { 256 } else { n }
+    }
+    /// Nodes: twice the live keys and some, so that inserts after deletes succeed between compactions.
+    pub const fn nodes(&self) -> u64 {
+        self.max_entries as u64 * 2 + 1024
+    }
+    /// Bytes of a key in a node.
+    pub const fn key_stride(&self) -> u64 {
+        align_up(self.key_size as u64, 8)
+    }
+    /// Bytes of a value in a node.
+    pub const fn value_stride(&self) -> u64 {
+        align_up(self.value_size as u64, 8)
+    }
+    /// Distance of nodes: key, then value.
+    pub const fn node_stride(&self) -> u64 {
+        self.key_stride() + self.value_stride()
+    }
+    /// First node.
+    pub const fn nodes_at(&self) -> u64 {
+        align_up(Self::SLOTS + self.slots() * 8, 128)
+    }
+    /// Bytes in all.
+    pub const fn size(&self) -> u64 {
+        self.nodes_at() + self.nodes() * self.node_stride()
+    }
+    /// The hash of a key, whose bytes are zero-padded to whole little-endian u64 words: per word
+    /// `h = (h ^ w) * 0x9E3779B97F4A7C15; h ^= h >> 32`, from h = key_size. Low bits choose the first slot, the upper
+    /// 32 bits are the tag.
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        let mut h = self.key_size as u64;
+        for chunk in key.chunks(8) {
+            let mut word = [0u8; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            h = (h ^ u64::from_le_bytes(word)).wrapping_mul(Self::MULTIPLIER);
+            h ^= h >> 32;
+        }
+        h
+    }
+    /// Multiplier of [`HashLayout::hash`].
+    pub const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+}
+
+/// Rings, one per SM, each divided into [`RingLayout::SUBS`] sub-buffers with a commit count.
+///
+/// Positions are bytes since the ring was made and only grow. A writer checks `reserved + need - consumed <= shard_bytes`,
+/// moves `reserved` by CAS, writes, fences, and adds what it wrote to the commit count of its sub-buffer. A record never
+/// crosses the end of a sub-buffer: the writer that finds too little room turns the rest into padding and commits that too.
+/// The host copies all commit counts, then all `reserved`, then only bytes that are covered: sub-buffers whose count says
+/// full, and everything when the counts of a ring add up to its `reserved`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RingLayout {
+    /// One per SM.
+    pub shards: u32,
+    /// Bytes of each ring: a power of two, at least 64 KiB.
+    pub shard_bytes: u64,
+}
+
+impl RingLayout {
+    /// Sub-buffers of a ring.
+    pub const SUBS: u64 = 8;
+    /// Distance of the per-ring control lines at offset 0.
+    pub const CONTROL_STRIDE: u64 = 128;
+    /// In a control line: bytes reserved (u64).
+    pub const RESERVED: u64 = 0;
+    /// In a control line: records lost because the ring was full (u64).
+    pub const LOST_FULL: u64 = 8;
+    /// In a control line: records lost because the bounded CAS kept losing (u64).
+    pub const LOST_BUSY: u64 = 16;
+    /// Bound of the reserving CAS.
+    pub const RETRIES: u32 = 64;
+    /// Record header: u32 length of the payload with flags, u32 zero. Payload follows, padded to 8.
+    pub const HEADER: u64 = 8;
+    /// Header flag: the record was discarded.
+    pub const DISCARDED: u32 = 1 << 30;
+    /// Header flag: filler up to the end of the sub-buffer; the length field holds its bytes after the header.
+    pub const PADDING: u32 = 1 << 29;
+    /// Largest length in a header.
+    pub const LENGTH_MASK: u32 = (1 << 29) - 1;
+
+    /// Rings for `max_entries` bytes on `shards` SMs: every SM alone holds a burst of `max_entries` up to 1 MiB.
+    pub const fn new(max_entries: u32, shards: u32) -> RingLayout {
+        let share = (max_entries as u64).div_ceil(shards as u64);
+        let alone = if max_entries < 1 << 20 {
+            max_entries as u64
+        } else {
+            1 << 20
+        };
+        let bytes = if share > alone { share } else { alone };
+        let bytes = if bytes < 64 << 10 {
+            64 << 10
+        } else {
+            bytes.next_power_of_two()
+        };
+        RingLayout {
+            shards,
+            shard_bytes: bytes,
+        }
+    }
+    /// Bytes of a sub-buffer.
+    pub const fn sub_bytes(&self) -> u64 {
+        self.shard_bytes / Self::SUBS
+    }
+    /// Position of the host's consumed positions: u64 per ring, contiguous.
+    pub const fn consumed_at(&self) -> u64 {
+        self.shards as u64 * Self::CONTROL_STRIDE
+    }
+    /// Position of the commit counts: u64 per sub-buffer, ring after ring, contiguous.
+    pub const fn commits_at(&self) -> u64 {
+        align_up(self.consumed_at() + self.shards as u64 * 8, 128)
+    }
+    /// Position of the first ring's data.
+    pub const fn data_at(&self) -> u64 {
+        align_up(self.commits_at() + self.shards as u64 * Self::SUBS * 8, 256)
+    }
+    /// Bytes in all.
+    pub const fn size(&self) -> u64 {
+        self.data_at() + self.shards as u64 * self.shard_bytes
+    }
+    /// Bytes that a record of `payload` takes.
+    pub const fn record_bytes(payload: u64) -> u64 {
+        Self::HEADER + align_up(payload, 8)
+    }
+    /// Largest payload.
+    pub const fn max_payload(&self) -> u64 {
+        self.sub_bytes() - Self::HEADER
+    }
+}
+
+/// A `bpf_trace_printk` record in the printk ring.
+pub mod printk {
+    /// u32: session index of the map that holds the format.
+    pub const FORMAT_MAP: u64 = 0;
+    /// u32: byte offset of the format in that map's value.
+    pub const FORMAT_OFFSET: u64 = 4;
+    /// u32: format size in bytes with its NUL.
+    pub const FORMAT_SIZE: u64 = 8;
+    /// u32: number of arguments, 0 to 3.
+    pub const ARGS: u64 = 12;
+    /// u64 per argument.
+    pub const ARG: u64 = 16;
+    /// u64: %globaltimer.
+    pub const TIME: u64 = 40;
+    /// u32 ×3: blockIdx.
+    pub const BLOCK: u64 = 48;
+    /// u32 ×3: threadIdx.
+    pub const THREAD: u64 = 60;
+    /// Bytes of a record's payload.
+    pub const SIZE: u64 = 72;
+}
+
+/// Default layout of a map of this type, before sharding is decided. `shards` is the number of SMs.
+pub fn layout_of(
+    map_type: MapType,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    threads: u64,
+    shards: u32,
+) -> MapLayout {
+    match map_type {
+        MapType::Array => MapLayout::Array(ArrayLayout {
+            max_entries,
+            value_size,
+            shards: 1,
+            summed: false,
+        }),
+        MapType::PercpuArray => MapLayout::Array(ArrayLayout {
+            max_entries,
+            value_size,
+            shards,
+            summed: false,
+        }),
+        MapType::Hash => MapLayout::Hash(HashLayout {
+            max_entries,
+            key_size,
+            value_size,
+        }),
+        MapType::Ringbuf => MapLayout::Ring(RingLayout::new(max_entries, shards)),
+        MapType::PerThreadArray => MapLayout::PerThread(PerThreadLayout {
+            max_entries,
+            value_size,
+            threads,
+        }),
+    }
+}

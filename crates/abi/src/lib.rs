@@ -1,0 +1,15 @@
+//! What host and device agree on, byte for byte: helper and map numbers, context fields, device layouts, names.
+//!
+//! Every number that crosses the boundary is written here and nowhere else; the C header for program authors,
+//! the verifier's rules, the code generator's offsets and the host's readers all come from these tables.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod attach;
+pub mod context;
+pub mod helpers;
+pub mod layout;
+pub mod maps;
+pub mod names;

@@ -1,0 +1,14 @@
+//! The names we put into other people's modules. One prefix, so that ours are recognised everywhere.
+
+/// Prefix of every symbol, label and register that we add to a module.
+pub const PREFIX: &str = "wbpf_";
+/// The table of 64-bit addresses that a variant reads: `.const` (or `.global`) `.b64 wbpf_slots[n]`.
+pub const SLOTS: &str = "wbpf_slots";
+/// The hidden trailing kernel parameter (`.u64`): device address of the launch record, see [`crate::layout::launch`].
+pub const LAUNCH_PARAM: &str = "wbpf_launch";
+/// Register (`.b32`) holding the mask of lanes that arrived at the site together, declared by the splicer.
+pub const GROUP_MASK: &str = "%wbpf_mask";
+/// Name of the hidden ring that carries `bpf_trace_printk` records.
+pub const PRINTK_RING: &str = "wbpf.printk";
+/// `cuDeviceGetName` of the built-in soft GPU. Its %globaltimer is the host's CLOCK_MONOTONIC.
+pub const SOFT_DEVICE: &str = "warpbpf soft GPU";

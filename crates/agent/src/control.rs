@@ -1,0 +1,257 @@
+//! The agent's own thread: talks to the tool, and moves data while kernels run.
+//!
+//! The application never waits for it, except at its end for the last data, and then not for ever. If the tool goes away,
+//! all probes go off and the thread ends.
+
+use std::os::fd::AsFd;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use warpbpf_driver::Context;
+use warpbpf_wire::{AgentConnection, Counts, ToAgent, ToTool, WireError};
+
+use crate::agent::{Agent, LiveState};
+use crate::guard::Guard;
+use crate::{modules, pump};
+
+/// Time between rounds while kernels are launched.
+const BUSY: Duration = Duration::from_millis(50);
+/// How long after a launch that goes on: a kernel may run long.
+const BUSY_FOR: Duration = Duration::from_secs(2);
+/// Time between rounds afterwards, and how long those go on.
+const QUIET: Duration = Duration::from_secs(1);
+const QUIET_FOR: Duration = Duration::from_secs(60);
+/// Time between clock calibrations while kernels are launched.
+const CALIBRATE: Duration = Duration::from_secs(1);
+/// A round may take this share of the time between rounds; large maps are copied less often.
+const SHARE: u32 = 10;
+/// How long the last messages may take to be read.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Starts the thread. All signals are the application's: none is delivered to it.
+pub(crate) fn start(agent: &'static Agent, connection: AgentConnection) -> std::io::Result<()> {
+    // SAFETY: both sets are initialised by the calls; the mask is restored before anyone else sees it.
+    let (all, mut before) = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        (all, std::mem::zeroed::<libc::sigset_t>())
+    };
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) };
+    let thread = std::thread::Builder::new()
+        .name("warpbpf".into())
+        .stack_size(512 << 10)
+        .spawn(move || run(agent, connection));
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    thread.map(drop)
+}
+
+fn run(agent: &'static Agent, connection: AgentConnection) {
+    let _guard = Guard::enter();
+    let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut thread = Control {
+            agent,
+            connection,
+            context: None,
+            counts: Counts::default(),
+            launched: None,
+            next_round: Instant::now(),
+            calibrated: Instant::now(),
+            token: None,
+        };
+        thread.run()
+    }));
+    if let Err(payload) = worked {
+        std::mem::forget(payload);
+    }
+    // Whatever ended it, nobody would fetch data any more.
+    agent.turn_off();
+    let mut finish = agent.finish.lock().unwrap_or_else(PoisonError::into_inner);
+    finish.done = true;
+    agent.finished.notify_all();
+}
+
+struct Control {
+    agent: &'static Agent,
+    connection: AgentConnection,
+    /// Current on this thread.
+    context: Option<Context>,
+    counts: Counts,
+    /// When a launch was seen last.
+    launched: Option<Instant>,
+    next_round: Instant,
+    calibrated: Instant,
+    /// A snapshot that was asked for.
+    token: Option<u64>,
+}
+
+impl Control {
+    fn run(&mut self) -> Result<(), WireError> {
+        loop {
+            self.wait()?;
+            while let Some(frame) = self.connection.try_recv()? {
+                match frame.message {
+                    ToAgent::Detach => {
+                        self.agent.table.close();
+                        self.last_round();
+                        return self.farewell("detached");
+                    }
+                    ToAgent::Snapshot { token } => self.token = Some(token),
+                    // One wish per connection.
+                    ToAgent::Attach { .. } | ToAgent::Observe => {}
+                }
+            }
+            let wanted = {
+                let finish = &self.agent.finish;
+                let mut finish = finish.lock().unwrap_or_else(PoisonError::into_inner);
+                finish.wanted.take()
+            };
+            if let Some(reason) = wanted {
+                self.last_round();
+                return self.farewell(&reason);
+            }
+            self.work()?;
+        }
+    }
+
+    /// Sleeps until the next round, a message, or a wish of the application's end.
+    fn wait(&mut self) -> Result<(), WireError> {
+        let everything_sent = self.connection.flush()?;
+        let left = self
+            .next_round
+            .saturating_duration_since(Instant::now())
+            .min(BUSY);
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut interest = PollFlags::IN;
+        if !everything_sent {
+            interest |= PollFlags::OUT;
+        }
+        let mut set = [
+            PollFd::from_borrowed_fd(self.connection.as_fd(), interest),
+            PollFd::from_borrowed_fd(self.agent.wake.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut set, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => {
+                return Err(WireError::Os {
+                    call: "poll",
+                    errno,
+                });
+            }
+        }
+        let mut counter = [0; 8];
+        // Nothing to read is the usual case.
+        let _ = rustix::io::read(&self.agent.wake, &mut counter);
+        Ok(())
+    }
+
+    fn work(&mut self) -> Result<(), WireError> {
+        let now = Instant::now();
+        let counts = self.agent.counts();
+        let launched = counts != self.counts;
+        if launched {
+            self.launched = Some(now);
+            if self.next_round > now + BUSY {
+                self.next_round = now;
+            }
+        }
+        if now >= self.next_round || self.token.is_some() {
+            let pause = self.round(launched);
+            self.next_round = now + pause.max(now.elapsed() * SHARE);
+            if launched {
+                self.counts = counts.clone();
+                self.connection.queue(&ToTool::Counts(counts), &[], None)?;
+            }
+        }
+        self.post()?;
+        if let Some(token) = self.token.take() {
+            let message = ToTool::Snapshotted { token };
+            self.connection.queue(&message, &[], None)?;
+        }
+        self.connection.flush()?;
+        Ok(())
+    }
+
+    /// One round, if it is worth one. Returns the pause until the next.
+    fn round(&mut self, launched: bool) -> Duration {
+        let idle = self.launched.map(|at| at.elapsed());
+        let worth = match idle {
+            _ if self.token.is_some() || launched => true,
+            // Before the first launch only read-only data is there, which one round brings.
+            None => self.context.is_none(),
+            Some(idle) => idle < QUIET_FOR,
+        };
+        if worth {
+            self.with_device(|agent, pump, live| {
+                agent.driver.relaxed(|| pump.round(live));
+            });
+        }
+        if idle.is_some_and(|idle| idle < BUSY_FOR) && self.calibrated.elapsed() >= CALIBRATE {
+            self.calibrated = Instant::now();
+            self.with_device(|agent, _, live| {
+                // The old calibration drifts a little further if this fails.
+                let _ = agent.driver.relaxed(|| live.recalibrate());
+            });
+        }
+        match idle {
+            Some(idle) if idle < BUSY_FOR => BUSY,
+            Some(_) => QUIET,
+            None => BUSY,
+        }
+    }
+
+    /// Waits for the kernels and brings everything home.
+    fn last_round(&mut self) {
+        self.with_device(|agent, pump, live| {
+            // A broken context has nothing more to give; what was copied before stays.
+            let _ = agent.driver.relaxed(|| agent.driver.synchronize());
+            pump::empty(&agent.driver, live, pump);
+        });
+        modules::report_unsettled(self.agent);
+    }
+
+    fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
+        self.post()?;
+        let counts = ToTool::Counts(self.agent.counts());
+        self.connection.queue(&counts, &[], None)?;
+        let reason = reason.into();
+        self.connection
+            .send(&ToTool::Bye { reason }, &[], None, FAREWELL)
+    }
+
+    /// Hands over what hooks wanted to be sent.
+    fn post(&mut self) -> Result<(), WireError> {
+        for outgoing in self.agent.take_outbox() {
+            self.connection
+                .queue(&outgoing.message, &[], outgoing.fd)?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work` with the device side, its context current on this thread. The device side cannot go away meanwhile.
+    fn with_device(
+        &mut self,
+        work: impl FnOnce(&Agent, &mut pump::Pump, &warpbpf_session::Live),
+    ) {
+        let live = self.agent.live.read();
+        let live = live.unwrap_or_else(PoisonError::into_inner);
+        let LiveState::Here(live) = &*live else {
+            return;
+        };
+        if self.context != Some(live.context()) {
+            if self.agent.driver.set_current(live.context()).is_err() {
+                return;
+            }
+            self.context = Some(live.context());
+        }
+        let pump = self.agent.pump.lock();
+        if let Some(pump) = &mut *pump.unwrap_or_else(PoisonError::into_inner) {
+            work(self.agent, pump, live);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The entry points that are hooked: one row each, and everything else follows from the row.
+//!
+//! A row names the driver's symbol, its signature, when the hook has work at all (anything else goes straight to the
+//! original, without the guard), and the handler. The handler gets the agent and an [`Outcome`], and must tell the
+//! outcome what the driver answered to the application's own call.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use warpbpf_driver::sys::{
+    CUcontext, CUdevice, CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule, CUresult,
+    CUstream,
+};
+
+use crate::agent::Agent;
+use crate::guard::protect;
+use crate::{contexts, launch, modules};
+
+/// The agent of this process, null before it is installed.
+static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The agent of this process.
+#[inline]
+pub(crate) fn agent() -> Option<&'static Agent> {
+    // SAFETY: null, or the leaked agent that `publish` was given.
+    unsafe { AGENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the agent visible to hooks.
+pub(crate) fn publish(agent: &'static Agent) {
+    AGENT.store(std::ptr::from_ref(agent).cast_mut(), Ordering::Release);
+}
+
+/// A hook as the installer needs it.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// The driver's symbol.
+    pub(crate) symbol: &'static str,
+    /// Without it, nothing can be instrumented.
+    pub(crate) essential: bool,
+    /// Our function.
+    pub(crate) replacement: fn() -> usize,
+    /// Where the trampoline's address goes.
+    pub(crate) original: &'static AtomicUsize,
+}
+
+macro_rules! hooks {
+    ($( $(#[$mark:ident])? $name:ident = $symbol:literal ( $($arg:ident : $ty:ty),* ) when ($agent:ident => $when:expr) => $handler:path; )*) => {
+        /// All rows.
+        pub(crate) static ROWS: &[Row] = &[ $( Row {
+            symbol: $symbol,
+            essential: hooks!(@essential $($mark)?),
+            replacement: || replacement::$name as *const () as usize,
+            original: &trampolines::$name,
+        } ),* ];
+
+        /// Addresses of trampolines; 0 where the hook is not installed.
+        #[expect(non_upper_case_globals, reason = "named like the functions they belong to")]
+        pub(crate) mod trampolines {
+            use super::*;
+            $( pub(crate) static $name: AtomicUsize = AtomicUsize::new(0); )*
+        }
+
+        /// The driver's own functions, by their trampolines.
+        pub(crate) mod original {
+            use super::*;
+            $(
+                /// # Safety
+                /// As the driver's function of this name.
+                #[inline]
+                pub(crate) unsafe fn $name($($arg: $ty),*) -> CUresult {
+                    let address = trampolines::$name.load(Ordering::Relaxed);
+                    if address == 0 {
+                        // An optional function that this driver does not have.
+                        return NOT_SUPPORTED;
+                    }
+                    // SAFETY: the installer stored the trampoline of exactly this function.
+                    let function: unsafe extern "C" fn($($ty),*) -> CUresult =
+                        unsafe { std::mem::transmute(address) };
+                    // SAFETY: the caller's promise.
+                    unsafe { function($($arg),*) }
+                }
+            )*
+        }
+
+        /// What the jumps lead to.
+        mod replacement {
+            use super::*;
+            $(
+                #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+                pub(super) unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+                    // SAFETY: the application called this function with these arguments.
+                    let original = || unsafe { super::original::$name($($arg),*) };
+                    let Some($agent) = agent() else { return original() };
+                    if !$when {
+                        return original();
+                    }
+                    // SAFETY: as above; handlers use the arguments as the driver would.
+                    protect(original, |outcome| unsafe { $handler($agent, outcome, $($arg),*) })
+                }
+            )*
+        }
+    };
+    (@essential essential) => { true };
+    (@essential) => { false };
+}
+
+/// `CUDA_ERROR_NOT_SUPPORTED`
+const NOT_SUPPORTED: CUresult = 801;
+
+hooks! {
+    module_load = "cuModuleLoad"(module: *mut CUmodule, path: *const c_char)
+        when (agent => agent.is_on()) => modules::module_load;
+    #[essential]
+    module_load_data = "cuModuleLoadData"(module: *mut CUmodule, image: *const c_void)
+        when (agent => agent.is_on()) => modules::module_load_data;
+    #[essential]
+    module_load_data_ex = "cuModuleLoadDataEx"(module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_int, values: *mut *mut c_void)
+        when (agent => agent.is_on()) => modules::module_load_data_ex;
+    module_load_fatbin = "cuModuleLoadFatBinary"(module: *mut CUmodule, image: *const c_void)
+        when (agent => agent.is_on()) => modules::module_load_fatbin;
+    #[essential]
+    module_unload = "cuModuleUnload"(module: CUmodule)
+        when (agent => agent.is_on()) => modules::module_unload;
+    #[essential]
+    module_get_function = "cuModuleGetFunction"(function: *mut CUfunction, module: CUmodule, name: *const c_char)
+        when (agent => agent.is_on()) => modules::module_get_function;
+    #[essential]
+    library_load_data = "cuLibraryLoadData"(library: *mut CUlibrary, image: *const c_void, jit_options: *mut c_int, jit_values: *mut *mut c_void, jit_count: c_uint, options: *mut c_int, values: *mut *mut c_void, count: c_uint)
+        when (agent => agent.is_on()) => modules::library_load_data;
+    library_load_file = "cuLibraryLoadFromFile"(library: *mut CUlibrary, path: *const c_char, jit_options: *mut c_int, jit_values: *mut *mut c_void, jit_count: c_uint, options: *mut c_int, values: *mut *mut c_void, count: c_uint)
+        when (agent => agent.is_on()) => modules::library_load_file;
+    #[essential]
+    library_unload = "cuLibraryUnload"(library: CUlibrary)
+        when (agent => agent.is_on()) => modules::library_unload;
+    #[essential]
+    library_get_kernel = "cuLibraryGetKernel"(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char)
+        when (agent => agent.is_on()) => modules::library_get_kernel;
+    library_get_module = "cuLibraryGetModule"(module: *mut CUmodule, library: CUlibrary)
+        when (agent => agent.is_on()) => modules::library_get_module;
+    kernel_get_function = "cuKernelGetFunction"(function: *mut CUfunction, kernel: CUkernel)
+        when (agent => agent.is_on()) => modules::kernel_get_function;
+    ctx_set_current = "cuCtxSetCurrent"(context: CUcontext)
+        when (agent => agent.has_pending()) => contexts::set_current;
+    ctx_push_current = "cuCtxPushCurrent_v2"(context: CUcontext)
+        when (agent => agent.has_pending()) => contexts::push_current;
+    ctx_destroy = "cuCtxDestroy_v2"(context: CUcontext)
+        when (agent => agent.is_on()) => contexts::destroy;
+    primary_release = "cuDevicePrimaryCtxRelease_v2"(device: CUdevice)
+        when (agent => agent.is_on()) => contexts::primary_release;
+    primary_reset = "cuDevicePrimaryCtxReset_v2"(device: CUdevice)
+        when (agent => agent.is_on()) => contexts::primary_reset;
+    func_set_attribute = "cuFuncSetAttribute"(function: CUfunction, attribute: c_int, value: c_int)
+        when (agent => agent.table.get(function as usize).is_some()) => modules::func_set_attribute;
+    kernel_set_attribute = "cuKernelSetAttribute"(attribute: c_int, value: c_int, kernel: CUkernel, device: CUdevice)
+        when (agent => agent.table.get(kernel as usize).is_some()) => modules::kernel_set_attribute;
+    func_set_cache = "cuFuncSetCacheConfig"(function: CUfunction, config: c_int)
+        when (agent => agent.table.get(function as usize).is_some()) => modules::func_set_cache;
+    kernel_set_cache = "cuKernelSetCacheConfig"(kernel: CUkernel, config: c_int, device: CUdevice)
+        when (agent => agent.table.get(kernel as usize).is_some()) => modules::kernel_set_cache;
+    #[essential]
+    launch_kernel = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void)
+        when (agent => agent.table.get(function as usize).is_some()) => launch::kernel;
+    launch_kernel_ptsz = "cuLaunchKernel_ptsz"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void)
+        when (agent => agent.table.get(function as usize).is_some()) => launch::kernel_ptsz;
+    #[essential]
+    launch_kernel_ex = "cuLaunchKernelEx"(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void)
+        when (agent => agent.table.get(function as usize).is_some()) => launch::kernel_ex;
+    launch_kernel_ex_ptsz = "cuLaunchKernelEx_ptsz"(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void)
+        when (agent => agent.table.get(function as usize).is_some()) => launch::kernel_ex_ptsz;
+    launch_cooperative = "cuLaunchCooperativeKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void)
+        when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative;
+    launch_cooperative_ptsz = "cuLaunchCooperativeKernel_ptsz"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void)
+        when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative_ptsz;
+}

@@ -1,0 +1,106 @@
+//! What stands between an exported hook and our code: a guard against hearing ourselves, and a net for panics.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use warpbpf_driver::sys::CUresult;
+
+thread_local! {
+    /// Our code runs on this thread. No destructor, so it can be read while the thread ends.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, hooks on this thread pass everything through.
+#[derive(Debug)]
+pub(crate) struct Guard(());
+
+impl Guard {
+    /// `None` if this thread is inside already.
+    pub(crate) fn enter() -> Option<Guard> {
+        INSIDE.with(|inside| (!inside.replace(true)).then_some(Guard(())))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        INSIDE.with(|inside| inside.set(false));
+    }
+}
+
+/// The result of the application's own call, once it was made. If we fail later, this is what the application gets.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome(Cell<Option<CUresult>>);
+
+impl Outcome {
+    /// Notes and hands on what the driver answered.
+    pub(crate) fn keep(&self, code: CUresult) -> CUresult {
+        self.0.set(Some(code));
+        code
+    }
+}
+
+/// Runs `body` in place of `original`. Inside ourselves it is `original`; if `body` panics, the application gets what the
+/// driver said to it already, or `original` is called now.
+pub(crate) fn protect(
+    original: impl Fn() -> CUresult,
+    body: impl FnOnce(&Outcome) -> CUresult,
+) -> CUresult {
+    let Some(guard) = Guard::enter() else {
+        return original();
+    };
+    let outcome = Outcome::default();
+    let result = catch_unwind(AssertUnwindSafe(|| body(&outcome)));
+    drop(guard);
+    match result {
+        Ok(code) => code,
+        Err(payload) => {
+            // Dropping a panic's payload may panic again.
+            std::mem::forget(payload);
+            outcome.0.get().unwrap_or_else(original)
+        }
+    }
+}
+
+/// Runs `body` where there is no original to fall back to; `None` if it panicked or we are inside already.
+pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
+    let guard = Guard::enter()?;
+    let result = catch_unwind(AssertUnwindSafe(body));
+    drop(guard);
+    result.map_err(std::mem::forget).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inside_ourselves_everything_passes_through() {
+        let result = protect(
+            || 1,
+            |_| protect(|| 2, |_| panic!("the inner body must not run")) + 40,
+        );
+        assert_eq!(result, 42);
+        assert_eq!(protect(|| 1, |_| 5), 5, "the guard is released");
+        assert_eq!(quietly(|| protect(|| 3, |_| 4)), Some(3));
+        let guard = Guard::enter().unwrap();
+        assert_eq!(quietly(|| 1), None);
+        let other = std::thread::spawn(|| protect(|| 1, |_| 6)).join().unwrap();
+        assert_eq!(other, 6, "another thread is not inside");
+        drop(guard);
+    }
+
+    #[test]
+    fn a_panic_becomes_the_original() {
+        assert_eq!(protect(|| 7, |_| panic!("before the driver was asked")), 7);
+        let after = protect(
+            || panic!("must not be called twice"),
+            |outcome| {
+                outcome.keep(8);
+                panic!("after")
+            },
+        );
+        assert_eq!(after, 8);
+        assert_eq!(quietly(|| -> i32 { panic!("x") }), None);
+        assert_eq!(protect(|| 1, |_| 9), 9, "the guard is released by a panic");
+    }
+}

@@ -1,0 +1,241 @@
+//! Memory within reach of a library, and writes to its code. Nothing here is ever writable and executable at once.
+
+use std::os::unix::fs::FileExt;
+
+/// How far from the library stubs may lie. Half of what a jump reaches, so that the data of a large library is in reach
+/// of instructions moved there.
+const REACH: usize = 1 << 30;
+const PAGE: usize = 4096;
+/// Lowest address that is tried; below are guard pages.
+const LOWEST: usize = 1 << 20;
+
+/// Fresh writable memory that becomes code. Never freed: a thread may be in it at any time.
+#[derive(Debug)]
+pub(super) struct Region {
+    base: usize,
+    bytes: usize,
+}
+
+impl Region {
+    /// `bytes` within reach of both `low` and `high`.
+    pub(super) fn near(low: usize, high: usize, bytes: usize) -> Option<Region> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        let mut candidates = gaps(&maps, low, high, bytes);
+        candidates.sort_by_key(|base| base.abs_diff(low));
+        candidates.into_iter().find_map(|base| map_at(base, bytes))
+    }
+
+    pub(super) fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Fills in the code and takes the right to write away.
+    pub(super) fn finish(self, code: &[u8]) -> Result<(), String> {
+        if code.len() > self.bytes {
+            return Err(format!("{} bytes of stubs in {}", code.len(), self.bytes));
+        }
+        // SAFETY: the region is ours, at least that long, writable, and not yet executed by anyone.
+        unsafe {
+            std::ptr::copy_nonoverlapping(code.as_ptr(), self.base as *mut u8, code.len());
+            protect(self.base, self.bytes, libc::PROT_READ | libc::PROT_EXEC)
+        }
+    }
+}
+
+/// Addresses of free ranges of `bytes` in a `/proc/PID/maps` text, within reach of `low` and `high`: one from each end
+/// of each gap.
+fn gaps(maps: &str, low: usize, high: usize, bytes: usize) -> Vec<usize> {
+    let first = high.saturating_sub(REACH).max(LOWEST);
+    let last = low.saturating_add(REACH).saturating_sub(bytes);
+    let mut found = Vec::new();
+    let mut free = LOWEST;
+    let ranges = maps.lines().filter_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let end = rest.split(' ').next()?;
+        Some((
+            usize::from_str_radix(start, 16).ok()?,
+            usize::from_str_radix(end, 16).ok()?,
+        ))
+    });
+    for (start, end) in ranges {
+        let (from, to) = (free.max(first), start.min(last.saturating_add(bytes)));
+        if to >= from && to - from >= bytes {
+            found.push(from.next_multiple_of(PAGE));
+            found.push((to - bytes) & !(PAGE - 1));
+        }
+        free = free.max(end);
+    }
+    found.retain(|base| (first..=last).contains(base));
+    found.dedup();
+    found
+}
+
+fn map_at(base: usize, bytes: usize) -> Option<Region> {
+    // SAFETY: MAP_FIXED_NOREPLACE never takes memory that is in use.
+    let got = unsafe {
+        libc::mmap(
+            base as *mut libc::c_void,
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    };
+    if got as usize == base {
+        return Some(Region { base, bytes });
+    }
+    if got != libc::MAP_FAILED {
+        // A kernel before 4.17 took the address as a hint.
+        // SAFETY: the mapping just made.
+        unsafe { libc::munmap(got, bytes) };
+    }
+    None
+}
+
+/// Replaces `expected` by `new` (of the same length) in code at `at`.
+///
+/// # Safety
+/// `at` is code that may be replaced, and no thread is in the middle of it.
+pub(super) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(), String> {
+    // SAFETY: code of a loaded library is readable.
+    let current = unsafe { std::slice::from_raw_parts(at as *const u8, expected.len()) };
+    if current != expected {
+        return Err("somebody else changed it in the meantime".into());
+    }
+    // One aligned word is written at once, so that no other thread sees half a jump, where the jump lies in one.
+    let word = at & !7;
+    let (start, bytes) = if at + new.len() <= word + 8 {
+        // SAFETY: an aligned word never crosses a page, so all of it is readable.
+        let mut bytes = unsafe { *(word as *const [u8; 8]) };
+        bytes[at - word..at - word + new.len()].copy_from_slice(new);
+        (word, bytes.to_vec())
+    } else {
+        (at, new.to_vec())
+    };
+    if write_through_proc(start, &bytes).is_err() {
+        // SAFETY: the caller's promise.
+        unsafe { write_through_mprotect(start, &bytes)? };
+    }
+    // SAFETY: as above; volatile, because it was changed behind the compiler's back.
+    let now: Vec<u8> = (0..new.len())
+        .map(|i| unsafe { std::ptr::read_volatile((at + i) as *const u8) })
+        .collect();
+    if now == new {
+        Ok(())
+    } else {
+        Err("the kernel did not take the change".into())
+    }
+}
+
+/// The kernel writes through the protection, as for a debugger: the page is never writable.
+fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/proc/self/mem")?;
+    file.write_all_at(bytes, at as u64)
+}
+
+/// For systems that forbid `/proc/self/mem`. The page cannot be executed for a moment.
+///
+/// # Safety
+/// As [`patch`]; moreover no other thread runs in these pages.
+unsafe fn write_through_mprotect(at: usize, bytes: &[u8]) -> Result<(), String> {
+    let start = at & !(PAGE - 1);
+    let length = (at + bytes.len()).next_multiple_of(PAGE) - start;
+    // SAFETY: the caller's promise; code pages were readable and executable before and are again after.
+    unsafe {
+        protect(start, length, libc::PROT_READ | libc::PROT_WRITE)?;
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len());
+        protect(start, length, libc::PROT_READ | libc::PROT_EXEC)
+    }
+}
+
+/// # Safety
+/// Nobody needs the rights that are taken away.
+unsafe fn protect(base: usize, bytes: usize, rights: i32) -> Result<(), String> {
+    // SAFETY: the caller's promise.
+    if unsafe { libc::mprotect(base as *mut libc::c_void, bytes, rights) } == 0 {
+        Ok(())
+    } else {
+        Err(format!(
+            "mprotect failed: {}",
+            std::io::Error::last_os_error()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_free_and_within_reach() {
+        let maps = "\
+200000-300000 r-xp 00000000 00:00 0
+500000-600000 r--p 00000000 00:00 0 /lib/x.so
+7f0000000000-7f0000100000 r-xp 00000000 00:00 0 /lib/y.so
+7fff00000000-7fff00001000 rw-p 00000000 00:00 0 [stack]
+";
+        let found = gaps(maps, 0x500000, 0x5f0000, 0x2000);
+        assert_eq!(
+            found,
+            [
+                0x100000,
+                0x1fe000,
+                0x300000,
+                0x4fe000,
+                0x600000,
+                0x500000 + REACH - 0x2000
+            ]
+        );
+        let found = gaps(maps, 0x7f0000000000, 0x7f0000001000, 0x1000);
+        assert_eq!(
+            found,
+            [
+                0x7f0000001000 - REACH,
+                0x7effffffff000,
+                0x7f0000100000,
+                0x7f0000000000 + REACH - 0x1000
+            ]
+            .map(|a: usize| if a == 0x7effffffff000 { 0x7f0000000000 - 0x1000 } else { a })
+        );
+        assert!(gaps("100000-7fffffffffff r-xp 0", 0x500000, 0x500000, PAGE).is_empty());
+    }
+
+    #[test]
+    fn both_ways_of_writing_change_code_and_leave_it_executable() {
+        for way in [true, false] {
+            let region = Region::near(gaps_are_free_and_within_reach as *const () as usize, gaps_are_free_and_within_reach as *const () as usize, PAGE).unwrap();
+            let base = region.base();
+            // mov eax, 1; ret
+            region.finish(&[0xb8, 1, 0, 0, 0, 0xc3]).unwrap();
+            // SAFETY: the code just written has this signature.
+            let function: extern "C" fn() -> i32 = unsafe { std::mem::transmute(base) };
+            assert_eq!(function(), 1);
+            if way {
+                // SAFETY: nobody executes it now.
+                unsafe { patch(base + 1, &[1, 0, 0, 0], &[2, 0, 0, 0]).unwrap() };
+            } else {
+                // SAFETY: as above.
+                unsafe { write_through_mprotect(base + 1, &[2, 0, 0, 0]).unwrap() };
+            }
+            assert_eq!(function(), 2);
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let line = maps
+                .lines()
+                .find(|l| l.starts_with(&format!("{base:x}-")))
+                .unwrap();
+            assert!(line.contains(" r-xp "), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_changed_target_is_left_alone() {
+        let bytes = [1u8, 2, 3, 4, 5, 6, 7, 8];
+        // SAFETY: it is refused before anything is written.
+        let result = unsafe { patch(bytes.as_ptr() as usize, &[9, 9], &[0, 0]) };
+        assert_eq!(result.unwrap_err(), "somebody else changed it in the meantime");
+    }
+}

@@ -1,0 +1,196 @@
+//! Inline hooks at functions that we cannot rebuild, without touching their first byte.
+//!
+//! The first instruction stays, so that a kernel uprobe may sit on it; a 5-byte jump replaces what follows. The jump
+//! leads to an *entry stub* that undoes the first instruction and goes on to our function. A *trampoline* holds the
+//! displaced instructions and jumps back behind them: calling it is calling the original.
+//!
+//! Three steps: [`plan`] reads and judges, [`stage`] builds stubs in fresh memory within reach, [`Staged::commit`] writes
+//! the jumps. Between the last two the caller publishes the trampolines, because a hooked function may be called at once.
+
+mod memory;
+mod plan;
+
+pub(crate) use plan::{Plan, plan};
+
+use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Encoder, Instruction, InstructionBlock};
+
+use memory::Region;
+
+/// Bytes of `jmp rel32`.
+const JUMP: usize = 5;
+/// Bytes of `jmp [rip]` and the address behind it.
+const FAR_JUMP: usize = 14;
+/// Most bytes of one stub and trampoline; displaced instructions grow when they are relocated.
+const ROOM: usize = 256;
+
+/// Why a function is not hooked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HookError {
+    #[error("its code at {address:#x} cannot be decoded")]
+    Undecodable { address: u64 },
+    #[error("its first instruction `{text}` cannot be undone")]
+    First { text: String },
+    #[error("its first byte is a breakpoint: a debugger or a uprobe sits there")]
+    Breakpoint,
+    #[error("it is hooked already by somebody else (`{text}`)")]
+    Taken { text: String },
+    #[error("it ends {bytes} bytes behind its first instruction, a jump needs {JUMP}")]
+    Short { bytes: usize },
+    #[error("the branch at {from:#x} leads into its first instructions")]
+    BranchedInto { from: u64 },
+    #[error("its first instructions cannot be moved: {reason}")]
+    Relocate { reason: String },
+    #[error("there is no free memory within 1 GiB of it")]
+    NoRoom,
+    #[error("its code cannot be changed: {reason}")]
+    Write { reason: String },
+}
+
+/// A function to hook.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// Where it is.
+    pub(crate) address: usize,
+    /// Its bytes, at least those of the prologue; all of them where its size is known.
+    pub(crate) code: Vec<u8>,
+    /// What runs in its place.
+    pub(crate) replacement: usize,
+}
+
+/// Hooks that are built but not in force.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    /// Per target, in order: the trampoline's address.
+    pub(crate) originals: Vec<Result<usize, HookError>>,
+    patches: Vec<Option<Patch>>,
+}
+
+#[derive(Debug)]
+struct Patch {
+    at: usize,
+    expected: Vec<u8>,
+    jump: [u8; JUMP],
+}
+
+/// Builds stubs and trampolines for targets of one library.
+pub(crate) fn stage(targets: &[Target]) -> Staged {
+    let plans: Vec<_> = targets
+        .iter()
+        .map(|t| plan(t.address as u64, &t.code))
+        .collect();
+    let addresses = targets.iter().zip(&plans).filter(|(_, p)| p.is_ok());
+    let addresses: Vec<usize> = addresses.map(|(t, _)| t.address).collect();
+    let region = match (addresses.iter().min(), addresses.iter().max()) {
+        (Some(low), Some(high)) => Region::near(*low, *high, targets.len() * ROOM),
+        _ => None,
+    };
+    let mut staged = Staged {
+        originals: Vec::new(),
+        patches: Vec::new(),
+    };
+    let mut code = Vec::new();
+    for (target, plan) in targets.iter().zip(plans) {
+        let built = plan.and_then(|plan| {
+            let base = region.as_ref().ok_or(HookError::NoRoom)?.base() + code.len();
+            build(&plan, base as u64, target)
+        });
+        match built {
+            Ok((bytes, original, patch)) => {
+                staged.originals.push(Ok(original));
+                staged.patches.push(Some(patch));
+                code.extend(bytes);
+                code.resize(code.len().next_multiple_of(16), 0xcc);
+            }
+            Err(error) => {
+                staged.originals.push(Err(error));
+                staged.patches.push(None);
+            }
+        }
+    }
+    if let Some(Err(reason)) = region.map(|region| region.finish(&code)) {
+        for (original, patch) in staged.originals.iter_mut().zip(&mut staged.patches) {
+            if patch.take().is_some() {
+                *original = Err(HookError::Write {
+                    reason: reason.clone(),
+                });
+            }
+        }
+    }
+    staged
+}
+
+impl Staged {
+    /// Writes the jumps. A target that fails here is as it was; the result says so in its place.
+    ///
+    /// # Safety
+    /// No thread executes the displaced instructions of a target at this moment, and the replacements have the signatures
+    /// of the functions that they replace.
+    pub(crate) unsafe fn commit(self) -> Vec<Result<usize, HookError>> {
+        let patch_one = |(original, patch): (Result<usize, HookError>, Option<Patch>)| {
+            let original = original?;
+            if let Some(patch) = patch {
+                // SAFETY: the caller's promise; `at` was read as code of the target when it was planned.
+                unsafe { memory::patch(patch.at, &patch.expected, &patch.jump) }
+                    .map_err(|reason| HookError::Write { reason })?;
+            }
+            Ok(original)
+        };
+        self.originals
+            .into_iter()
+            .zip(self.patches)
+            .map(patch_one)
+            .collect()
+    }
+}
+
+/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub.
+fn build(plan: &Plan, base: u64, target: &Target) -> Result<(Vec<u8>, usize, Patch), HookError> {
+    let relocate = |e: iced_x86::IcedError| HookError::Relocate {
+        reason: e.to_string(),
+    };
+    let mut code = Vec::new();
+    if let Some(undo) = &plan.undo {
+        let mut encoder = Encoder::new(64);
+        encoder.encode(undo, base).map_err(relocate)?;
+        code.extend(encoder.take_buffer());
+    }
+    far_jump(&mut code, target.replacement as u64);
+    code.resize(code.len().next_multiple_of(16), 0xcc);
+
+    let trampoline = base + code.len() as u64;
+    let mut moved = vec![Instruction::with(Code::Endbr64)];
+    moved.extend(plan.displaced.iter().copied());
+    let block = InstructionBlock::new(&moved, trampoline);
+    let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).map_err(relocate)?;
+    code.extend(encoded.code_buffer);
+    far_jump(&mut code, plan.resume);
+    if code.len() > ROOM - 16 {
+        return Err(HookError::Relocate {
+            reason: format!("they take {} bytes", code.len()),
+        });
+    }
+    let distance = base.wrapping_sub(plan.jump_at + JUMP as u64) as i64;
+    let Ok(distance) = i32::try_from(distance) else {
+        return Err(HookError::NoRoom);
+    };
+    let mut jump = [0xe9, 0, 0, 0, 0];
+    jump[1..].copy_from_slice(&distance.to_le_bytes());
+    let skip = plan.jump_at as usize - target.address;
+    let patch = Patch {
+        at: plan.jump_at as usize,
+        expected: target.code[skip..skip + JUMP].to_vec(),
+        jump,
+    };
+    Ok((code, trampoline as usize, patch))
+}
+
+/// `jmp [rip]`: reaches everything and, unlike push and ret, does not upset a shadow stack.
+fn far_jump(code: &mut Vec<u8>, to: u64) {
+    let start = code.len();
+    code.extend([0xff, 0x25, 0, 0, 0, 0]);
+    code.extend(to.to_le_bytes());
+    debug_assert_eq!(code.len() - start, FAR_JUMP);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Reads a function's beginning and decides whether and how a jump fits behind its first instruction.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Formatter, Instruction, InstructionInfoFactory,
+    IntelFormatter, MemoryOperand, OpAccess, OpKind, Register,
+};
+
+use super::{HookError, JUMP};
+
+/// How a function is hooked.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Where the jump goes: behind the first instruction.
+    pub(crate) jump_at: u64,
+    /// Takes back what the first instruction did, if it did something that matters.
+    pub(crate) undo: Option<Instruction>,
+    /// The first instruction and those under the jump.
+    pub(crate) displaced: Vec<Instruction>,
+    /// The first instruction that stays where it is.
+    pub(crate) resume: u64,
+}
+
+/// Plans a hook for the function whose bytes `code` lie at `address`. All of `code` is searched for branches into the
+/// displaced instructions, so it should be the whole function.
+pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let first = decode(&mut decoder)?;
+    if first.code() == Code::Int3 {
+        return Err(HookError::Breakpoint);
+    }
+    if leaves(&first) && first.flow_control() != FlowControl::Return {
+        return Err(HookError::Taken { text: text(&first) });
+    }
+    let undo = undo(&first)?;
+    let jump_at = first.next_ip();
+    let mut displaced = vec![first];
+    let mut resume = jump_at;
+    while resume - jump_at < JUMP as u64 {
+        let short = HookError::Short {
+            bytes: (resume - jump_at) as usize,
+        };
+        if !decoder.can_decode() {
+            return Err(short);
+        }
+        let instruction = decode(&mut decoder)?;
+        let enough = instruction.next_ip() - jump_at >= JUMP as u64;
+        if resume == jump_at && instruction.code() == Code::Jmp_rel32_64 {
+            return Err(HookError::Taken {
+                text: text(&instruction),
+            });
+        }
+        if leaves(&instruction) && !enough {
+            return Err(HookError::Short {
+                bytes: (instruction.next_ip() - jump_at) as usize,
+            });
+        }
+        resume = instruction.next_ip();
+        displaced.push(instruction);
+    }
+    if let Some(from) = branch_into(address, code, address + 1..resume) {
+        return Err(HookError::BranchedInto { from });
+    }
+    Ok(Plan {
+        jump_at,
+        undo,
+        displaced,
+        resume,
+    })
+}
+
+fn decode(decoder: &mut Decoder<'_>) -> Result<Instruction, HookError> {
+    let address = decoder.ip();
+    let instruction = decoder.decode();
+    if instruction.is_invalid() {
+        Err(HookError::Undecodable { address })
+    } else {
+        Ok(instruction)
+    }
+}
+
+/// Control never reaches the next instruction, or comes back in a way that a moved instruction cannot offer.
+fn leaves(instruction: &Instruction) -> bool {
+    match instruction.flow_control() {
+        FlowControl::Next
+        | FlowControl::ConditionalBranch
+        | FlowControl::Call
+        | FlowControl::IndirectCall => false,
+        FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::Return
+        | FlowControl::Interrupt
+        | FlowControl::XbeginXabortXend
+        | FlowControl::Exception => true,
+    }
+}
+
+/// The instruction that takes back what `first` did; `None` if nothing of it matters at a function's entry, where only
+/// arguments, callee-saved registers and the stack do.
+fn undo(first: &Instruction) -> Result<Option<Instruction>, HookError> {
+    let refused = || HookError::First { text: text(first) };
+    match first.code() {
+        Code::Endbr64 => Ok(None),
+        Code::Push_r64 => {
+            let register = first.op0_register();
+            Instruction::with1(Code::Pop_r64, register)
+                .map(Some)
+                .map_err(|_| refused())
+        }
+        Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32 if first.op0_register() == Register::RSP => {
+            let bytes = first.immediate(1) as i64;
+            let back = MemoryOperand::with_base_displ(Register::RSP, bytes);
+            Instruction::with2(Code::Lea_r64_m, Register::RSP, back)
+                .map(Some)
+                .map_err(|_| refused())
+        }
+        _ if is_harmless(first) => Ok(None),
+        _ => Err(refused()),
+    }
+}
+
+/// Writes nothing but flags and registers that a callee may destroy and that carry no argument.
+fn is_harmless(instruction: &Instruction) -> bool {
+    if instruction.flow_control() != FlowControl::Next || instruction.is_stack_instruction() {
+        return false;
+    }
+    let writes = |access: OpAccess| {
+        !matches!(
+            access,
+            OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+        )
+    };
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(instruction);
+    let registers = info.used_registers().iter().all(|used| {
+        !writes(used.access())
+            || matches!(
+                used.register().full_register(),
+                Register::RAX | Register::R10 | Register::R11
+            )
+    });
+    registers && !info.used_memory().iter().any(|used| writes(used.access()))
+}
+
+/// The first branch in `code` that leads into `range`.
+fn branch_into(address: u64, code: &[u8], range: std::ops::Range<u64>) -> Option<u64> {
+    let decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let near = |i: &Instruction| {
+        (0..i.op_count()).any(|n| {
+            matches!(
+                i.op_kind(n),
+                OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+            )
+        })
+    };
+    decoder
+        .into_iter()
+        .find(|i| near(i) && range.contains(&i.near_branch_target()))
+        .map(|i| i.ip())
+}
+
+fn text(instruction: &Instruction) -> String {
+    let mut text = String::new();
+    IntelFormatter::new().format(instruction, &mut text);
+    text
+}

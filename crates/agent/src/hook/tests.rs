@@ -1,0 +1,211 @@
+//! Hooks on functions assembled by hand: the shapes of real drivers, and everything that must be refused.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::memory::Region;
+use super::*;
+
+/// Puts code into executable memory and returns its address.
+fn place(code: &[u8]) -> usize {
+    let here = place as *const () as usize;
+    let region = Region::near(here, here, code.len().max(1)).unwrap();
+    let base = region.base();
+    region.finish(code).unwrap();
+    base
+}
+
+fn plan_of(code: &[u8]) -> Result<Plan, HookError> {
+    plan(0x1000, code)
+}
+
+/// `push rbp; mov rbp,rsp; push r12; sub rsp,8; cmp dword [rip+d],0; lea eax,[rdi+rsi]; add rsp,8; pop r12; pop rbp; ret`
+fn driver_like(displacement: i32) -> Vec<u8> {
+    let mut code = vec![0x55, 0x48, 0x89, 0xe5, 0x41, 0x54, 0x48, 0x83, 0xec, 0x08];
+    code.extend([0x83, 0x3d]);
+    code.extend(displacement.to_le_bytes());
+    code.push(0);
+    code.extend([0x8d, 0x04, 0x37, 0x48, 0x83, 0xc4, 0x08, 0x41, 0x5c, 0x5d, 0xc3]);
+    code
+}
+
+static TRAMPOLINE: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn replacement(a: i32, b: i32) -> i32 {
+    // SAFETY: the trampoline of a function with this signature.
+    let original: extern "C" fn(i32, i32) -> i32 =
+        unsafe { std::mem::transmute(TRAMPOLINE.load(Ordering::SeqCst)) };
+    1000 + original(a * 10, b)
+}
+
+/// Hooks `code` with [`replacement`] and returns what calling it with (2, 3) gives before and after.
+fn hook(code: &[u8]) -> Result<(i32, i32), HookError> {
+    let address = place(code);
+    // SAFETY: `code` is a function of this signature.
+    let function: extern "C" fn(i32, i32) -> i32 = unsafe { std::mem::transmute(address) };
+    let before = function(2, 3);
+    let target = Target {
+        address,
+        code: code.to_vec(),
+        replacement: replacement as *const () as usize,
+    };
+    let staged = stage(&[target]);
+    if let Ok(original) = &staged.originals[0] {
+        TRAMPOLINE.store(*original, Ordering::SeqCst);
+    }
+    // SAFETY: nobody is in the function.
+    let result = unsafe { staged.commit() }.remove(0);
+    result?;
+    // SAFETY: readable code.
+    let first = unsafe { *(address as *const u8) };
+    assert_eq!(first, code[0], "the first byte stays");
+    Ok((before, function(2, 3)))
+}
+
+// One test, because the replacement finds its original through one static.
+#[test]
+fn hooked_functions_run_the_replacement_and_the_original_still_works() {
+    let shapes: &[(&str, Vec<u8>)] = &[
+        ("driver", driver_like(0x10)),
+        (
+            // endbr64; push rbp; mov rbp,rsp; lea eax,[rdi+rsi]; pop rbp; ret
+            "endbr64",
+            vec![0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x8d, 0x04, 0x37, 0x5d, 0xc3],
+        ),
+        (
+            // sub rsp,24; mov [rsp+8],edi; lea eax,[rdi+rsi]; add rsp,24; ret
+            "sub rsp",
+            vec![0x48, 0x83, 0xec, 0x18, 0x89, 0x7c, 0x24, 0x08, 0x8d, 0x04, 0x37, 0x48, 0x83, 0xc4, 0x18, 0xc3],
+        ),
+        (
+            // push r15; push r14; push rbx; lea eax,[rdi+rsi]; pop rbx; pop r14; pop r15; ret
+            "push r15",
+            vec![0x41, 0x57, 0x41, 0x56, 0x53, 0x8d, 0x04, 0x37, 0x5b, 0x41, 0x5e, 0x41, 0x5f, 0xc3],
+        ),
+        (
+            // xor eax,eax; lea eax,[rdi+rsi+0]; nop; ret
+            "harmless first",
+            vec![0x31, 0xc0, 0x8d, 0x84, 0x37, 0, 0, 0, 0, 0x90, 0xc3],
+        ),
+        (
+            // push rbx; test edi,edi; je +2; jmp over nothing: a conditional branch is moved
+            // 0: push rbx; 1: test edi,edi; 3: je 9; 5: lea eax,[rdi+rsi]; 8: nop; 9: nop; 10: pop rbx; 11: ret
+            "conditional branch",
+            vec![0x53, 0x85, 0xff, 0x74, 0x04, 0x8d, 0x04, 0x37, 0x90, 0x90, 0x5b, 0xc3],
+        ),
+        (
+            // push rax; call +2 (to 8); pop rcx; ret; 8: lea eax,[rdi+rsi]; ret
+            "call",
+            vec![0x50, 0xe8, 0x02, 0, 0, 0, 0x59, 0xc3, 0x8d, 0x04, 0x37, 0xc3],
+        ),
+        (
+            // push rbx; mov eax,[rip+7]; lea eax,[rdi+rsi]; pop rbx; ret: the displaced load reads relative to rip
+            "rip-relative under the jump",
+            vec![0x53, 0x8b, 0x05, 0x05, 0, 0, 0, 0x8d, 0x04, 0x37, 0x5b, 0xc3, 0, 0, 0, 0],
+        ),
+        (
+            // push rbx; lea eax,[rdi+rsi]; pop rbx; ret: exactly five bytes, the last one leaves
+            "ends with the jump",
+            vec![0x53, 0x8d, 0x04, 0x37, 0x5b, 0xc3],
+        ),
+        (
+            // push rbx; lea eax,[rdi+rsi]; nop; nop; cmp eax,100; jl to 0 would recurse: `call 0`-like branches to the
+            // entry itself are fine. 0: push rbx 1: lea 4: nop 5: nop 6: pop rbx 7: cmp eax,-1 10: je 0 12: ret
+            "branch to the entry",
+            vec![0x53, 0x8d, 0x04, 0x37, 0x90, 0x90, 0x5b, 0x83, 0xf8, 0xff, 0x74, 0xf4, 0xc3],
+        ),
+    ];
+    for (name, code) in shapes {
+        assert_eq!(hook(code), Ok((5, 1023)), "{name}");
+    }
+}
+
+#[test]
+fn a_driver_prologue_leaves_exactly_mov_and_push_under_the_jump() {
+    let plan = plan_of(&driver_like(0x100)).unwrap();
+    assert_eq!(plan.jump_at, 0x1001);
+    assert_eq!(plan.resume, 0x1006);
+    assert_eq!(plan.displaced.len(), 3);
+    assert_eq!(plan.undo.map(|i| i.code()), Some(Code::Pop_r64));
+}
+
+fn refused(code: &[u8]) -> String {
+    plan_of(code).unwrap_err().to_string()
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_reason() {
+    assert_eq!(refused(&[0xcc, 0x90]), "its first byte is a breakpoint: a debugger or a uprobe sits there");
+    assert_eq!(refused(&[0x06, 0x90]), "its code at 0x1000 cannot be decoded");
+    // mov rdi,[rdi]
+    assert_eq!(refused(&[0x48, 0x8b, 0x3f, 0x90]), "its first instruction `mov rdi,[rdi]` cannot be undone");
+    // mov [rdi],eax: a store cannot be taken back
+    assert_eq!(refused(&[0x89, 0x07, 0x90]), "its first instruction `mov [rdi],eax` cannot be undone");
+    // pop rax
+    assert_eq!(refused(&[0x58, 0x90]), "its first instruction `pop rax` cannot be undone");
+    // jmp +0
+    assert_eq!(refused(&[0xe9, 0, 0, 0, 0, 0x90]), "it is hooked already by somebody else (`jmp 0000000000001005h`)");
+    // push rbp; jmp +0
+    assert_eq!(
+        refused(&[0x55, 0xe9, 0, 0, 0, 0, 0x90]),
+        "it is hooked already by somebody else (`jmp 0000000000001006h`)"
+    );
+    // jmp [rip+0]
+    assert_eq!(
+        refused(&[0xff, 0x25, 0, 0, 0, 0]),
+        "it is hooked already by somebody else (`jmp qword ptr [1006h]`)"
+    );
+    // push rbx; pop rbx; ret
+    assert_eq!(refused(&[0x53, 0x5b, 0xc3]), "it ends 2 bytes behind its first instruction, a jump needs 5");
+    // push rbx; nop; nop, and no more code
+    assert_eq!(refused(&[0x53, 0x90, 0x90]), "it ends 2 bytes behind its first instruction, a jump needs 5");
+    // ret
+    assert_eq!(refused(&[0xc3, 0x90]), "its first instruction `ret` cannot be undone");
+    // push rbx; nop ×6; jmp back to the second nop
+    assert_eq!(
+        refused(&[0x53, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xeb, 0xf9, 0x90]),
+        "the branch at 0x1007 leads into its first instructions"
+    );
+    // push rbx; nop ×5; jrcxz back to the jump itself
+    assert_eq!(
+        refused(&[0x53, 0x90, 0x90, 0x90, 0x90, 0x90, 0xe3, 0xf9, 0x90]),
+        "the branch at 0x1006 leads into its first instructions"
+    );
+}
+
+#[test]
+fn one_refusal_does_not_stop_the_others() {
+    let good = driver_like(0x10);
+    let bad = vec![0xc3, 0x90, 0x90, 0x90, 0x90, 0x90];
+    let target = |code: &Vec<u8>| Target {
+        address: place(code),
+        code: code.clone(),
+        replacement: replacement as *const () as usize,
+    };
+    let staged = stage(&[target(&bad), target(&good), target(&bad)]);
+    let kinds: Vec<bool> = staged.originals.iter().map(Result::is_ok).collect();
+    assert_eq!(kinds, [false, true, false]);
+    assert!(stage(&[]).originals.is_empty());
+    assert_eq!(
+        stage(&[target(&bad)]).originals,
+        [Err(HookError::First { text: "ret".into() })]
+    );
+}
+
+#[test]
+fn a_function_that_changed_after_planning_is_left_alone() {
+    let code = driver_like(0x10);
+    let mut seen = code.clone();
+    seen[2] = 0x8b; // mov ebp,esp in the other encoding: same length, other bytes
+    seen[3] = 0xec;
+    let staged = stage(&[Target {
+        address: place(&code),
+        code: seen,
+        replacement: replacement as *const () as usize,
+    }]);
+    // SAFETY: nobody is in the function.
+    let result = unsafe { staged.commit() }.remove(0);
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        "its code cannot be changed: somebody else changed it in the meantime"
+    );
+}

@@ -1,0 +1,166 @@
+//! Sets the hooks and starts the agent, once per process and only if a tool wants it.
+
+use std::collections::HashMap;
+use std::ffi::{OsString, c_void};
+use std::sync::Once;
+use std::sync::atomic::Ordering;
+
+use warpbpf_driver::Driver;
+use warpbpf_driver::sys::Api;
+
+use crate::agent::{Agent, Tool, at_exit};
+use crate::exports::{ROWS, agent, publish};
+use crate::hook::{HookError, Target, stage};
+use crate::symbols::{Library, code_of};
+
+/// Path of the tool's control socket. Without it nothing of us does anything.
+const SOCKET: &str = "WARPBPF_SOCKET";
+
+static INSTALLED: Once = Once::new();
+
+/// Is there a tool that wants something?
+pub(crate) fn is_wanted() -> bool {
+    socket().is_some()
+}
+
+fn socket() -> Option<OsString> {
+    std::env::var_os(SOCKET).filter(|path| !path.is_empty())
+}
+
+/// Installs the agent if it is wanted, the driver is loaded, and it was not done before.
+pub(crate) fn install() {
+    let (Some(socket), Some(library)) = (socket(), Library::driver()) else {
+        return;
+    };
+    INSTALLED.call_once(|| {
+        // Nothing is printed in the application, not even by a panic.
+        std::panic::set_hook(Box::new(|_| {}));
+        install_for(library, Tool::Path(socket.into()));
+    });
+}
+
+fn install_for(library: Library, tool: Tool) {
+    let mut targets = Vec::new();
+    let mut rows = Vec::new();
+    for row in ROWS {
+        let Some(address) = library.address(row.symbol) else {
+            continue;
+        };
+        rows.push((row, address));
+        // Two names may be one function.
+        if !targets.iter().any(|t: &Target| t.address == address) {
+            targets.push(Target {
+                address,
+                // SAFETY: the driver exports a function of this name.
+                code: unsafe { code_of(address) },
+                replacement: (row.replacement)(),
+            });
+        }
+    }
+    let staged = stage(&targets);
+    let addresses: Vec<usize> = targets.iter().map(|t| t.address).collect();
+    let trampolines: HashMap<usize, usize> = addresses
+        .iter()
+        .zip(&staged.originals)
+        .filter_map(|(address, original)| Some((*address, *original.as_ref().ok()?)))
+        .collect();
+    for (row, address) in &rows {
+        let original = trampolines.get(address).copied();
+        // A function that is not hooked is still called by us: by its own address.
+        row.original
+            .store(original.unwrap_or(*address), Ordering::Relaxed);
+    }
+    let resolve = |symbol: &'static str| {
+        let address = library.address(symbol).unwrap_or(0);
+        trampolines.get(&address).copied().unwrap_or(address) as *const c_void
+    };
+    // SAFETY: addresses of the driver's functions of these names, or trampolines to them.
+    let api = unsafe { Api::resolve(resolve) };
+    let Ok(agent) = (match api {
+        Ok(api) => Agent::leak(Driver::new(api), Some(library), tool),
+        // Older than CUDA 12: the tool hears nothing and says so.
+        Err(_) => return,
+    }) else {
+        return;
+    };
+    let missing = missing(&rows, &addresses, &staged.originals);
+    if !missing.is_empty() {
+        agent.refuse_at_once(format!(
+            "the CUDA driver cannot be hooked: {}",
+            missing.join("; ")
+        ));
+        return;
+    }
+    publish(agent);
+    // SAFETY: replacements have the signatures of their rows' symbols. The driver is being loaded or initialised: no other
+    // thread is in the first instructions of these functions.
+    let results = unsafe { staged.commit() };
+    let failed: Vec<String> = addresses
+        .iter()
+        .zip(&results)
+        .filter_map(|(address, result)| {
+            let (row, _) = rows.iter().find(|(_, a)| a == address)?;
+            Some(format!("`{}`: {}", row.symbol, result.as_ref().err()?))
+        })
+        .collect();
+    if !failed.is_empty() {
+        agent.note(
+            warpbpf_wire::NoteLevel::Warning,
+            format!("these driver functions are not hooked: {}", failed.join("; ")),
+        );
+    }
+    watch_the_end();
+}
+
+/// What stands in the way of essential hooks.
+fn missing(
+    rows: &[(&crate::exports::Row, usize)],
+    addresses: &[usize],
+    originals: &[Result<usize, HookError>],
+) -> Vec<String> {
+    let mut missing = Vec::new();
+    for row in ROWS.iter().filter(|row| row.essential) {
+        let Some((_, address)) = rows.iter().find(|(r, _)| r.symbol == row.symbol) else {
+            missing.push(format!("it has no `{}`", row.symbol));
+            continue;
+        };
+        let at = addresses.iter().position(|a| a == address);
+        if let Some(Err(error)) = at.and_then(|at| originals.get(at)) {
+            missing.push(format!("`{}`: {error}", row.symbol));
+        }
+    }
+    missing
+}
+
+/// Brings data home at exit, and keeps out of forked children.
+fn watch_the_end() {
+    extern "C" fn exit() {
+        if let Some(agent) = agent() {
+            at_exit(agent);
+        }
+    }
+    unsafe extern "C" fn child() {
+        if let Some(agent) = agent() {
+            agent.turn_off_in_child();
+        }
+    }
+    // SAFETY: both functions live as long as the process: this library is never unloaded.
+    unsafe {
+        libc::atexit(exit);
+        libc::pthread_atfork(None, None, Some(child));
+    }
+    stay_loaded();
+}
+
+/// Takes a reference to ourselves that nobody gives back: hooks, thread and handlers point into this library.
+fn stay_loaded() {
+    // SAFETY: zeroes are a valid Dl_info; the address is in this library.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let here = stay_loaded as *const () as *const c_void;
+        if libc::dladdr(here, &mut info) != 0 && !info.dli_fname.is_null() {
+            let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY | libc::RTLD_NODELETE;
+            libc::dlopen(info.dli_fname, flags);
+        }
+    }
+}

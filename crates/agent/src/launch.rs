@@ -1,0 +1,390 @@
+//! One launch: the variant if it can run here and now, else the original, and each is counted.
+//!
+//! Nothing is loaded, compiled or waited for here. A variant that takes a launch record gets it as one more parameter at
+//! the end, by whichever of the two ways the application passes parameters.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use warpbpf_driver::sys::{self, CUfunction, CUlaunchConfig, CUresult, CUstream};
+use warpbpf_driver::{Function, Stream};
+use warpbpf_session::LoadedVariant;
+use warpbpf_wire::NoteLevel;
+
+use crate::agent::Agent;
+use crate::exports::original;
+use crate::guard::Outcome;
+
+/// `CU_LAUNCH_PARAM_END`, `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`
+const EXTRA_END: usize = 0;
+const EXTRA_POINTER: usize = 1;
+const EXTRA_SIZE: usize = 2;
+/// Pairs of `extra` that are read before we give up finding its end.
+const EXTRA_PAIRS: usize = 8;
+/// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
+const ATTRIBUTE_COOPERATIVE: u32 = 2;
+/// `sizeof(CUlaunchAttribute)`
+const ATTRIBUTE_BYTES: usize = 72;
+/// `CU_STREAM_PER_THREAD`
+const PER_THREAD_STREAM: CUstream = 2 as CUstream;
+/// Parameters that fit on the stack.
+const INLINE_PARAMS: usize = 48;
+
+/// A kernel that programs want, in one image.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Name in the image.
+    pub(crate) mangled: String,
+    /// What runs in its place; `None` if that could not be made.
+    pub(crate) variant: Option<Arc<LoadedVariant>>,
+    /// Context that the variant lives in.
+    pub(crate) context: usize,
+    /// Launches of the original.
+    pub(crate) missed: AtomicU64,
+    /// Launches of the variant.
+    pub(crate) launches: AtomicU64,
+    /// Handles under which it is in the table.
+    pub(crate) handles: Mutex<Vec<usize>>,
+    told_failed: AtomicBool,
+    told_residency: AtomicBool,
+    told_context: AtomicBool,
+}
+
+impl Entry {
+    pub(crate) fn new(mangled: String, variant: Option<Arc<LoadedVariant>>, context: usize) -> Entry {
+        Entry {
+            mangled,
+            variant,
+            context,
+            missed: AtomicU64::new(0),
+            launches: AtomicU64::new(0),
+            handles: Mutex::default(),
+            told_failed: AtomicBool::new(false),
+            told_residency: AtomicBool::new(false),
+            told_context: AtomicBool::new(false),
+        }
+    }
+}
+
+/// What a launch looks like, whichever function it came by.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    stream: Stream,
+    cooperative: bool,
+}
+
+/// Why the original runs.
+enum Miss {
+    /// There is no variant; the user knows.
+    None,
+    /// The variant is in another context.
+    Context,
+    /// The grid must be resident as a whole and the variant's would not be.
+    Residency,
+    /// No launch record was free, or the parameters cannot be extended.
+    Params,
+    /// The driver refused the variant and took the original.
+    Refused(CUresult),
+}
+
+/// Launches `function`'s variant or `function`. `run` calls the driver's function by which the launch came.
+///
+/// # Safety
+/// `params` and `extra` are what CUDA asks for, for this function.
+unsafe fn dispatch(
+    agent: &Agent,
+    outcome: &Outcome,
+    function: CUfunction,
+    shape: &Shape,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
+) -> CUresult {
+    let plain = || outcome.keep(run(function, params, extra));
+    let Some(entry) = agent.table.get(function as usize) else {
+        return plain();
+    };
+    // SAFETY: the caller's promise.
+    let miss = match unsafe { try_variant(agent, entry, function, shape, params, extra, run) } {
+        Ok(()) => {
+            entry.launches.fetch_add(1, Ordering::Relaxed);
+            return outcome.keep(sys::SUCCESS);
+        }
+        Err(miss) => miss,
+    };
+    let code = plain();
+    if code == sys::SUCCESS {
+        entry.missed.fetch_add(1, Ordering::Relaxed);
+        tell(agent, entry, miss);
+    }
+    code
+}
+
+/// # Safety
+/// As [`dispatch`].
+unsafe fn try_variant(
+    agent: &Agent,
+    entry: &Entry,
+    function: CUfunction,
+    shape: &Shape,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
+) -> Result<(), Miss> {
+    let variant = entry.variant.as_deref().ok_or(Miss::None)?;
+    if agent.driver.current().map(|c| c.0 as usize) != Some(entry.context) {
+        return Err(Miss::Context);
+    }
+    if shape.cooperative && !stays_resident(agent, function, variant, shape) {
+        return Err(Miss::Residency);
+    }
+    let code = match variant.hidden {
+        None => run(variant.function.0, params, extra),
+        Some(hidden) => {
+            let record = variant
+                .launch_record(shape.stream, shape.grid, shape.block)
+                .ok_or(Miss::Params)?;
+            let count = variant.params.len();
+            let call = |params, extra| run(variant.function.0, params, extra);
+            // SAFETY: the caller's promise.
+            unsafe { with_record(count, hidden.offset, record, params, extra, &call) }
+                .ok_or(Miss::Params)?
+        }
+    };
+    if code == sys::SUCCESS {
+        Ok(())
+    } else {
+        Err(Miss::Refused(code))
+    }
+}
+
+/// Calls `run` with the launch record's address behind the application's `count` parameters, at byte `offset` of the
+/// parameter buffer. `None` if the parameters are not passed as documented.
+///
+/// # Safety
+/// As [`dispatch`].
+unsafe fn with_record(
+    count: usize,
+    offset: u64,
+    mut record: u64,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    run: &dyn Fn(*mut *mut c_void, *mut *mut c_void) -> CUresult,
+) -> Option<CUresult> {
+    if !extra.is_null() && (params.is_null() || count == 0) {
+        // SAFETY: the caller's promise.
+        let (given, size) = unsafe { parse_extra(extra)? };
+        let offset = offset as usize;
+        let mut buffer = vec![0u8; offset + 8];
+        let keep = size.min(offset);
+        // SAFETY: `extra` says that `size` bytes are there.
+        unsafe { ptr::copy_nonoverlapping(given, buffer.as_mut_ptr(), keep) };
+        buffer[offset..].copy_from_slice(&record.to_le_bytes());
+        let mut bytes = buffer.len();
+        let mut extended = [
+            EXTRA_POINTER as *mut c_void,
+            buffer.as_mut_ptr().cast(),
+            EXTRA_SIZE as *mut c_void,
+            ptr::from_mut(&mut bytes).cast(),
+            EXTRA_END as *mut c_void,
+        ];
+        return Some(run(ptr::null_mut(), extended.as_mut_ptr()));
+    }
+    if params.is_null() && count != 0 {
+        return None;
+    }
+    let mut inline = [ptr::null_mut::<c_void>(); INLINE_PARAMS + 1];
+    let mut heap;
+    let all: &mut [*mut c_void] = if count <= INLINE_PARAMS {
+        &mut inline[..count + 1]
+    } else {
+        heap = vec![ptr::null_mut(); count + 1];
+        &mut heap
+    };
+    if count != 0 {
+        // SAFETY: `params` has a pointer for each of the kernel's parameters.
+        unsafe { ptr::copy_nonoverlapping(params, all.as_mut_ptr(), count) };
+    }
+    all[count] = ptr::from_mut(&mut record).cast();
+    Some(run(all.as_mut_ptr(), ptr::null_mut()))
+}
+
+/// Buffer and size out of `extra`.
+///
+/// # Safety
+/// `extra` is a list of pairs that ends with `CU_LAUNCH_PARAM_END`.
+unsafe fn parse_extra(extra: *mut *mut c_void) -> Option<(*const u8, usize)> {
+    let (mut buffer, mut size) = (None, None);
+    for pair in 0..EXTRA_PAIRS {
+        // SAFETY: the caller's promise; we stop at the end.
+        let (key, value) = unsafe {
+            let key = *extra.add(pair * 2) as usize;
+            if key == EXTRA_END {
+                break;
+            }
+            (key, *extra.add(pair * 2 + 1))
+        };
+        match key {
+            EXTRA_POINTER => buffer = Some(value.cast::<u8>().cast_const()),
+            // SAFETY: the value of this key is a pointer to a size.
+            EXTRA_SIZE if !value.is_null() => size = Some(unsafe { *value.cast::<usize>() }),
+            _ => return None,
+        }
+    }
+    buffer.zip(size).filter(|(buffer, _)| !buffer.is_null())
+}
+
+/// A cooperative grid that fits on the device with the original also fits with the variant.
+fn stays_resident(
+    agent: &Agent,
+    function: CUfunction,
+    variant: &LoadedVariant,
+    shape: &Shape,
+) -> bool {
+    let threads = shape.block.iter().product();
+    let blocks: u64 = shape.grid.iter().map(|n| u64::from(*n)).product();
+    let room = |f| {
+        let per_sm = agent.driver.occupancy(f, threads, u64::from(shape.shared));
+        per_sm.map_or(0, |n| u64::from(n) * u64::from(agent.sms()))
+    };
+    // Where the original does not fit either, the driver's refusal is the application's affair.
+    room(variant.function) >= blocks || room(Function(function)) < blocks
+}
+
+fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
+    let once = |told: &AtomicBool| !told.swap(true, Ordering::Relaxed);
+    let name = &entry.mangled;
+    match miss {
+        Miss::None => {}
+        Miss::Context if once(&entry.told_context) => agent.note(
+            NoteLevel::Warning,
+            format!("kernel `{name}` was launched in another context than its maps live in; those launches run without probes"),
+        ),
+        Miss::Residency if once(&entry.told_residency) => agent.note(
+            NoteLevel::Warning,
+            format!("kernel `{name}` was launched cooperatively with a grid that only fits on the device without probes; those launches run without them"),
+        ),
+        Miss::Params if once(&entry.told_failed) => agent.note(
+            NoteLevel::Warning,
+            format!("kernel `{name}`: there is no launch record for a grid of this size; those launches run without probes"),
+        ),
+        Miss::Refused(code) if once(&entry.told_failed) => agent.note(
+            NoteLevel::Warning,
+            format!(
+                "kernel `{name}`: the driver refuses to launch it with probes ({}); those launches run without them",
+                agent.driver.error_name(code)
+            ),
+        ),
+        Miss::Context | Miss::Residency | Miss::Params | Miss::Refused(_) => {}
+    }
+}
+
+/// In functions whose null stream is the thread's own.
+fn per_thread(stream: CUstream) -> Stream {
+    Stream(if stream.is_null() {
+        PER_THREAD_STREAM
+    } else {
+        stream
+    })
+}
+
+macro_rules! launches {
+    ($($name:ident = $original:ident, $stream:path;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+        pub(crate) unsafe fn $name(
+            agent: &Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
+            bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
+            extra: *mut *mut c_void,
+        ) -> CUresult {
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, stream: $stream(stream), cooperative: false };
+            // SAFETY: the application's own arguments, with another function of the same parameters.
+            let run = |f, params, extra| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra) };
+            // SAFETY: as above.
+            unsafe { dispatch(agent, outcome, function, &shape, params, extra, &run) }
+        }
+    )* };
+}
+
+macro_rules! launches_ex {
+    ($($name:ident = $original:ident, $stream:path;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $name(
+            agent: &Agent, outcome: &Outcome, config: *const CUlaunchConfig, function: CUfunction,
+            params: *mut *mut c_void, extra: *mut *mut c_void,
+        ) -> CUresult {
+            // SAFETY: the application's own arguments, with another function of the same parameters.
+            let run = |f, params, extra| unsafe { original::$original(config, f, params, extra) };
+            // SAFETY: null or a configuration.
+            let Some(given) = (unsafe { config.as_ref() }) else {
+                return outcome.keep(run(function, params, extra));
+            };
+            let shape = Shape {
+                grid: [given.grid_dim_x, given.grid_dim_y, given.grid_dim_z],
+                block: [given.block_dim_x, given.block_dim_y, given.block_dim_z],
+                shared: given.shared_mem_bytes,
+                stream: $stream(given.stream),
+                // SAFETY: a configuration has as many attributes as it says.
+                cooperative: unsafe { is_cooperative(given) },
+            };
+            // SAFETY: as above.
+            unsafe { dispatch(agent, outcome, function, &shape, params, extra, &run) }
+        }
+    )* };
+}
+
+macro_rules! launches_cooperative {
+    ($($name:ident = $original:ident, $stream:path;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+        pub(crate) unsafe fn $name(
+            agent: &Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
+            bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
+        ) -> CUresult {
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, stream: $stream(stream), cooperative: true };
+            // SAFETY: the application's own arguments, with another function of the same parameters.
+            let run = |f, params, _extra: *mut *mut c_void| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params) };
+            // SAFETY: as above.
+            unsafe { dispatch(agent, outcome, function, &shape, params, ptr::null_mut(), &run) }
+        }
+    )* };
+}
+
+launches! {
+    kernel = launch_kernel, Stream;
+    kernel_ptsz = launch_kernel_ptsz, per_thread;
+}
+launches_ex! {
+    kernel_ex = launch_kernel_ex, Stream;
+    kernel_ex_ptsz = launch_kernel_ex_ptsz, per_thread;
+}
+launches_cooperative! {
+    cooperative = launch_cooperative, Stream;
+    cooperative_ptsz = launch_cooperative_ptsz, per_thread;
+}
+
+/// The configuration asks for a cooperative launch.
+///
+/// # Safety
+/// `config.attrs` points to `config.num_attrs` attributes.
+unsafe fn is_cooperative(config: &CUlaunchConfig) -> bool {
+    if config.attrs.is_null() {
+        return false;
+    }
+    (0..config.num_attrs as usize).any(|i| {
+        // SAFETY: the caller's promise: an attribute is a u32 id, padding to 8, and a union of 64 bytes.
+        unsafe {
+            let attribute = config.attrs.cast::<u8>().add(i * ATTRIBUTE_BYTES);
+            attribute.cast::<u32>().read_unaligned() == ATTRIBUTE_COOPERATIVE
+                && attribute.add(8).cast::<c_int>().read_unaligned() != 0
+        }
+    })
+}

@@ -1,0 +1,43 @@
+//! Kernels as a list, without a program: what could be done with each.
+
+use warpbpf_patch::Way;
+use warpbpf_session::ImageInfo;
+use warpbpf_wire::Kernel;
+
+use crate::agent::Agent;
+use crate::modules::send_kernel;
+
+/// Reports every kernel of an image.
+pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
+    let module = info.ptx.as_deref().map(warpbpf_ptx::index);
+    for kernel in &info.kernels {
+        let way = match &module {
+            None => refused(info.why_no_ptx.as_deref().unwrap_or("the image has no PTX")),
+            Some(Err(error)) => refused(&format!("its PTX cannot be read: {error}")),
+            Some(Ok(module)) => match warpbpf_patch::way(module, &kernel.mangled) {
+                Ok(Way::Slice) => "slice".into(),
+                Ok(Way::Clone { reasons }) => format!("clone: {}", reasons.join("; ")),
+                Ok(Way::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),
+                Err(error) => refused(&error.to_string()),
+            },
+        };
+        send_kernel(
+            agent,
+            Kernel {
+                kernel_id: None,
+                mangled: kernel.mangled.clone(),
+                demangled: kernel.demangled.clone(),
+                source: kernel.source.clone(),
+                registers_before: kernel.registers,
+                registers_after: None,
+                way,
+                instrumented: false,
+                programs: Vec::new(),
+            },
+        );
+    }
+}
+
+fn refused(reason: &str) -> String {
+    format!("refused: {reason}")
+}

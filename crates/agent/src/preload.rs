@@ -1,0 +1,130 @@
+//! The three ways in: the driver calls us (`CUDA_INJECTION64_PATH`), the loader runs our constructor (`LD_PRELOAD`), or
+//! the program loads the driver later, through the `dlopen` that we then stand in front of.
+//!
+//! None of them loads CUDA into a program that does not use it.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::guard::quietly;
+use crate::install::{install, is_wanted};
+use crate::symbols::is_driver_name;
+
+/// Called by the CUDA driver inside `cuInit`, when `CUDA_INJECTION64_PATH` names this library. 1 is success.
+#[unsafe(no_mangle)]
+pub extern "C" fn InitializeInjection() -> c_int {
+    quietly(install);
+    1
+}
+
+/// Programs that link the driver have it loaded when our constructor runs.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct() {
+        if is_wanted() {
+            quietly(install);
+        }
+    }
+    construct
+};
+
+/// The next `dlopen` behind ours; 0 before it was looked up.
+static NEXT_DLOPEN: AtomicUsize = AtomicUsize::new(0);
+
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+/// Stands in front of the loader's `dlopen` under `LD_PRELOAD`. The loader looks at who called to find the caller's search
+/// path, so this neither calls nor wraps it: it looks whether the driver is there, then jumps, and `dlopen` sees the
+/// caller's own frame.
+///
+/// # Safety
+/// As `dlopen`.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        before = sym before_dlopen,
+    )
+}
+
+/// Runs before each `dlopen` of the program and returns the function that does it.
+///
+/// # Safety
+/// `path` is null or NUL-terminated.
+#[cfg_attr(test, expect(dead_code, reason = "called by the naked function only"))]
+unsafe extern "C" fn before_dlopen(path: *const c_char, flags: c_int) -> usize {
+    let next = next_dlopen();
+    if next != 0 {
+        quietly(|| {
+            if is_wanted() {
+                // SAFETY: the caller's promise.
+                unsafe { look_for_driver(next, path, flags) };
+            }
+        });
+    }
+    next
+}
+
+/// Installs the agent if the driver is loaded, or about to be.
+///
+/// # Safety
+/// `next` is a `dlopen`, `path` null or NUL-terminated.
+unsafe fn look_for_driver(next: usize, path: *const c_char, flags: c_int) {
+    if !path.is_null() {
+        // SAFETY: the caller's promise.
+        let name = unsafe { CStr::from_ptr(path) };
+        if is_driver_name(name) {
+            // SAFETY: the same call that the program makes. The handle is kept: hooks must not outlive the driver.
+            unsafe {
+                let dlopen: Dlopen = std::mem::transmute(next);
+                dlopen(path, flags);
+            }
+        }
+    }
+    install();
+}
+
+fn next_dlopen() -> usize {
+    let known = NEXT_DLOPEN.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: a NUL-terminated name.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) } as usize;
+    NEXT_DLOPEN.store(found, Ordering::Relaxed);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_dlopen_is_the_loaders() {
+        let next = next_dlopen();
+        assert_ne!(next, 0);
+        assert_eq!(next, next_dlopen());
+        // SAFETY: the loader's own function.
+        let dlopen: Dlopen = unsafe { std::mem::transmute(next) };
+        // SAFETY: a NUL-terminated name of a library that is loaded.
+        let handle = unsafe { dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY) };
+        assert!(!handle.is_null());
+    }
+
+    #[test]
+    fn without_a_socket_nothing_happens() {
+        assert!(!is_wanted());
+        assert_eq!(InitializeInjection(), 1);
+        assert!(crate::exports::agent().is_none());
+    }
+}

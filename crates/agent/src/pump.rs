@@ -1,0 +1,106 @@
+//! Moves data from the device to the shared memory: snapshots of maps, records of rings.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use warpbpf_driver::Driver;
+use warpbpf_session::{DrainStats, Live};
+use warpbpf_wire::{DeviceLosses, SharedError, SharedWriter};
+
+/// How long an event waits for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
+const PATIENCE: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_micros(200);
+/// Rounds until rings count as empty although something is still pending: a kernel that was killed never commits.
+const ROUNDS: u32 = 1000;
+
+/// The writing side of the shared memory and its scratch space.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    writer: SharedWriter,
+    sizes: Vec<u64>,
+    scratch: Vec<u8>,
+    /// The tool reads nothing: do not wait again until it does.
+    stalled_at: Option<u64>,
+}
+
+impl Pump {
+    /// Shared memory for the maps of a session; the descriptor is for the tool.
+    pub(crate) fn new(live: &Live, ring_bytes: u64) -> Result<(Pump, OwnedFd), SharedError> {
+        let sizes: Vec<u64> = live.layouts().iter().map(|m| m.snapshot_bytes).collect();
+        let (writer, fd) = SharedWriter::create(&sizes, ring_bytes)?;
+        let pump = Pump {
+            writer,
+            sizes,
+            scratch: Vec::new(),
+            stalled_at: None,
+        };
+        Ok((pump, fd))
+    }
+
+    /// One round over maps and rings. A map that cannot be copied keeps its last snapshot.
+    pub(crate) fn round(&mut self, live: &Live) -> DrainStats {
+        for map in 0..self.sizes.len() {
+            if self.sizes[map] != 0 {
+                self.scratch.resize(self.sizes[map] as usize, 0);
+                if live.snapshot(map, &mut self.scratch).is_ok() {
+                    // The size is the one the area was made with.
+                    let _ = self.writer.publish(map, &self.scratch);
+                }
+            }
+        }
+        let Pump {
+            writer, stalled_at, ..
+        } = self;
+        let drained = live.drain(&mut |event| {
+            push(writer, stalled_at, event.map, event.shard, event.payload);
+        });
+        let Ok(stats) = drained else {
+            return DrainStats::default();
+        };
+        self.writer.device_losses(DeviceLosses {
+            full: stats.lost_full,
+            busy: stats.lost_busy,
+        });
+        stats
+    }
+}
+
+/// Appends an event, waiting a little for a tool that still reads.
+fn push(
+    writer: &mut SharedWriter,
+    stalled_at: &mut Option<u64>,
+    map: u32,
+    shard: u32,
+    payload: &[u8],
+) {
+    if writer.try_push(map, shard, payload) {
+        return;
+    }
+    let mut tail = writer.tail();
+    let mut since = Instant::now();
+    while *stalled_at != Some(tail) {
+        std::thread::sleep(TICK);
+        if writer.try_push(map, shard, payload) {
+            return;
+        }
+        let now = writer.tail();
+        if now != tail {
+            tail = now;
+            since = Instant::now();
+        } else if since.elapsed() > PATIENCE {
+            *stalled_at = Some(tail);
+        }
+    }
+    writer.count_lost(map);
+}
+
+/// Rounds until the rings are empty. The kernels have ended.
+pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) {
+    driver.relaxed(|| {
+        for _ in 0..ROUNDS {
+            if pump.round(live).records == 0 {
+                break;
+            }
+        }
+    });
+}

@@ -1,0 +1,129 @@
+//! The driver library in this process: is it there, where are its functions, how long are they.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::ptr;
+
+const DRIVER: &CStr = c"libcuda.so.1";
+/// Bytes that are read of a function whose size the symbol table does not say: enough for any prologue.
+const UNKNOWN_SIZE: usize = 32;
+
+/// An open library that stays loaded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Library(*mut c_void);
+
+// SAFETY: a handle of the dynamic linker, which does its own locking.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// The driver, if this process has loaded it already. Never loads anything.
+    pub(crate) fn driver() -> Option<Library> {
+        open_loaded(DRIVER).or_else(|| {
+            // A driver without a SONAME that was opened by its path is only known by that path.
+            loaded_paths()
+                .iter()
+                .find(|path| is_driver_name(path))
+                .and_then(|path| open_loaded(path))
+        })
+    }
+
+    /// Address of a function, if the library has it.
+    pub(crate) fn address(self, symbol: &str) -> Option<usize> {
+        let symbol = CString::new(symbol).ok()?;
+        // SAFETY: a live handle and a NUL-terminated name.
+        let address = unsafe { libc::dlsym(self.0, symbol.as_ptr()) } as usize;
+        (address != 0).then_some(address)
+    }
+}
+
+/// The bytes of the function at `address`, as many as its symbol says.
+///
+/// # Safety
+/// `address` is a function of a loaded library.
+pub(crate) unsafe fn code_of(address: usize) -> Vec<u8> {
+    // SAFETY: zeroes are a valid Dl_info.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let mut symbol: *mut c_void = ptr::null_mut();
+    const RTLD_DL_SYMENT: c_int = 1;
+    // SAFETY: both pointers are to locals.
+    let found = unsafe {
+        libc::dladdr1(
+            address as *const c_void,
+            &mut info,
+            &mut symbol,
+            RTLD_DL_SYMENT,
+        )
+    };
+    let mut size = UNKNOWN_SIZE;
+    if found != 0 && info.dli_saddr as usize == address && !symbol.is_null() {
+        // SAFETY: with RTLD_DL_SYMENT the extra result is the symbol's table entry.
+        let entry = unsafe { &*symbol.cast::<libc::Elf64_Sym>() };
+        if entry.st_size != 0 {
+            size = entry.st_size as usize;
+        }
+    }
+    // SAFETY: a function's bytes are mapped and readable.
+    unsafe { std::slice::from_raw_parts(address as *const u8, size) }.to_vec()
+}
+
+/// Is this the name of a driver library, with or without directories?
+pub(crate) fn is_driver_name(path: &CStr) -> bool {
+    let bytes = path.to_bytes();
+    let name = bytes.rsplit(|b| *b == b'/').next().unwrap_or(bytes);
+    name == b"libcuda.so" || name.starts_with(b"libcuda.so.")
+}
+
+fn open_loaded(path: &CStr) -> Option<Library> {
+    // SAFETY: RTLD_NOLOAD opens only what is loaded, so no initialiser runs.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    (!handle.is_null()).then_some(Library(handle))
+}
+
+fn loaded_paths() -> Vec<CString> {
+    unsafe extern "C" fn collect(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        paths: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the linker gives a valid info; `paths` is the vector passed below.
+        unsafe {
+            let name = (*info).dlpi_name;
+            if !name.is_null() {
+                (*paths.cast::<Vec<CString>>()).push(CStr::from_ptr(name).to_owned());
+            }
+        }
+        0
+    }
+    let mut paths: Vec<CString> = Vec::new();
+    // SAFETY: the callback gets the vector, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(collect), ptr::from_mut(&mut paths).cast()) };
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn driver_names() {
+        for name in [c"libcuda.so.1", c"libcuda.so", c"/usr/lib/x/libcuda.so.1", c"libcuda.so.580.95"] {
+            assert!(is_driver_name(name), "{name:?}");
+        }
+        for name in [c"libcudart.so.13", c"libcuda", c"/libcuda.so.1/x", c"", c"mylibcuda.so.1"] {
+            assert!(!is_driver_name(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_size_of_a_function_comes_from_its_symbol() {
+        let libc = open_loaded(c"libc.so.6").unwrap();
+        assert!(libc.address("no_such_function").is_none());
+        let address = libc.address("getppid").unwrap();
+        // SAFETY: a function of libc.
+        let code = unsafe { code_of(address) };
+        assert!(!code.is_empty() && code.len() < 4096);
+        assert!(loaded_paths().iter().any(|p| p.to_bytes().ends_with(b"libc.so.6")));
+        assert!(open_loaded(c"libcuda-is-not-here.so.1").is_none());
+    }
+}

@@ -1,0 +1,346 @@
+//! Everything that agents say and show while an application runs, kept until the report is made.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::MapType;
+use warpbpf_maps::printk::Message;
+use warpbpf_maps::{MapPlan, MapView};
+use warpbpf_object::{MapDef, MapKind, Object};
+use warpbpf_wire::{Listener, MapInfo, NoteLevel, Options, PRINTK, SharedReader, ToAgent, ToTool, ToolConnection, WireError};
+
+use crate::model;
+use crate::pretty::Printer;
+
+/// Messages of `bpf_printk` that are kept.
+const MAX_MESSAGES: usize = 10_000;
+
+/// What agents are asked to do.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// Object file and its parsed form; `None` to observe only.
+    pub object: Option<(&'a [u8], &'a Object)>,
+    /// Options of the session.
+    pub options: Options,
+    /// Events to keep per ring.
+    pub events: u64,
+}
+
+/// All agents of a run.
+pub struct Collector<'a> {
+    listener: &'a Listener,
+    request: Request<'a>,
+    agents: Vec<Agent>,
+}
+
+struct Agent {
+    connection: Option<ToolConnection>,
+    process: model::Process,
+    kernel_names: Vec<String>,
+    shared: Option<SharedReader>,
+    maps: Vec<MapInfo>,
+    rings: Vec<model::Events>,
+    notes: Vec<(NoteLevel, String)>,
+    refused: Option<String>,
+}
+
+impl<'a> Collector<'a> {
+    /// Ready to accept agents.
+    pub fn new(listener: &'a Listener, request: Request<'a>) -> Collector<'a> {
+        Collector { listener, request, agents: Vec::new() }
+    }
+
+    /// Takes in what is there; waits up to `patience` if nothing is.
+    ///
+    /// # Errors
+    /// [`WireError`] of the listening socket. A connection that breaks only ends that connection.
+    pub fn poll(&mut self, patience: Duration) -> Result<(), WireError> {
+        if let Some(mut connection) = self.listener.accept(patience)? {
+            let (message, blob) = match self.request.object {
+                Some((bytes, _)) => (ToAgent::Attach { options: self.request.options.clone() }, bytes),
+                None => (ToAgent::Observe, &[][..]),
+            };
+            let sent = connection.send(&message, blob, None, Duration::from_secs(10));
+            self.agents.push(Agent::new(sent.is_ok().then_some(connection)));
+        }
+        for agent in &mut self.agents {
+            agent.take_messages();
+            agent.take_events(&self.request);
+        }
+        Ok(())
+    }
+
+    /// An agent that is still connected.
+    pub fn connected(&self) -> bool {
+        self.agents.iter().any(|a| a.connection.is_some())
+    }
+
+    /// Some agent ever came.
+    pub fn any(&self) -> bool {
+        !self.agents.is_empty()
+    }
+
+    /// The message of an agent that refused the program.
+    pub fn refused(&self) -> Option<&str> {
+        self.agents.iter().find_map(|a| a.refused.as_deref())
+    }
+
+    /// Warnings and errors of all agents.
+    pub fn notes(&self) -> Vec<String> {
+        let told = |level: &NoteLevel| matches!(level, NoteLevel::Warning | NoteLevel::Error);
+        self.agents.iter().flat_map(|a| &a.notes).filter(|(level, _)| told(level)).map(|(_, text)| text.clone()).collect()
+    }
+
+    /// The state of each process now.
+    pub fn processes(&self) -> Vec<model::Process> {
+        self.agents.iter().map(|a| a.process_now(&self.request)).collect()
+    }
+}
+
+impl Agent {
+    fn new(connection: Option<ToolConnection>) -> Agent {
+        Agent {
+            connection,
+            process: model::Process::default(),
+            kernel_names: Vec::new(),
+            shared: None,
+            maps: Vec::new(),
+            rings: Vec::new(),
+            notes: Vec::new(),
+            refused: None,
+        }
+    }
+
+    fn take_messages(&mut self) {
+        while let Some(connection) = &mut self.connection {
+            match connection.try_recv() {
+                Ok(Some(frame)) => self.take_message(frame.message, frame.fd),
+                Ok(None) => return,
+                // The process ended, with or without a good-bye: what it wrote is in the shared memory.
+                Err(_) => self.connection = None,
+            }
+        }
+    }
+
+    fn take_message(&mut self, message: ToTool, fd: Option<std::os::fd::OwnedFd>) {
+        match message {
+            ToTool::Hello(hello) => {
+                self.process.pid = hello.pid;
+                self.process.exe = hello.exe;
+                if let Some(device) = hello.device {
+                    let (major, minor) = device.capability;
+                    self.process.soft = device.soft;
+                    self.process.device = format!(
+                        "{}, sm_{major}{minor}, {} SMs, driver {}.{}",
+                        device.name,
+                        device.sms,
+                        device.driver_version / 1000,
+                        device.driver_version % 1000 / 10
+                    );
+                }
+            }
+            ToTool::Refused { message } => self.refused = Some(message),
+            ToTool::Ready(ready) => {
+                self.rings = ready.maps.iter().map(|_| model::Events::default()).collect();
+                self.maps = ready.maps;
+                match fd.map(SharedReader::open) {
+                    Some(Ok(reader)) => self.shared = Some(reader),
+                    Some(Err(error)) => self.notes.push((NoteLevel::Error, error.to_string())),
+                    None => self.notes.push((NoteLevel::Error, "the agent sent no shared memory".into())),
+                }
+            }
+            ToTool::Kernel(kernel) => {
+                if let Some(id) = kernel.kernel_id {
+                    let id = id as usize;
+                    if self.kernel_names.len() <= id {
+                        self.kernel_names.resize(id + 1, String::new());
+                    }
+                    self.kernel_names[id].clone_from(&kernel.demangled);
+                }
+                self.process.kernels.push(model::Kernel {
+                    id: kernel.kernel_id,
+                    name: kernel.demangled,
+                    mangled: kernel.mangled,
+                    source: kernel.source,
+                    way: kernel.way,
+                    instrumented: kernel.instrumented,
+                    registers: kernel.registers_before.map(|before| (before, kernel.registers_after.unwrap_or(before))),
+                    launches: 0,
+                    missed: 0,
+                });
+            }
+            ToTool::Note { level, text } => self.notes.push((level, text)),
+            ToTool::Counts(counts) => {
+                for count in counts.kernels {
+                    for kernel in self.process.kernels.iter_mut().filter(|k| k.mangled == count.mangled && k.way != "not matched") {
+                        kernel.launches = count.launches;
+                        kernel.missed = count.missed;
+                    }
+                }
+            }
+            ToTool::Snapshotted { .. } => {}
+            ToTool::Bye { .. } => self.process.complete = true,
+        }
+    }
+
+    fn take_events(&mut self, request: &Request<'_>) {
+        let (Some(shared), Some((_, object))) = (&mut self.shared, request.object) else {
+            return;
+        };
+        let printer = Printer { btf: object.btf.as_ref(), kernels: &self.kernel_names };
+        let (rings, messages) = (&mut self.rings, &mut self.process.messages);
+        let taken = shared.events(|event| {
+            if event.map == PRINTK {
+                if messages.len() < MAX_MESSAGES {
+                    messages.extend(printk(object, event.payload));
+                }
+            } else if let Some(ring) = rings.get_mut(event.map as usize) {
+                ring.received += 1;
+                if ring.first.len() < request.events as usize {
+                    let ty = object.maps.get(event.map as usize).and_then(|m| m.value_type);
+                    ring.first.push(printer.json(ty, event.payload));
+                }
+            }
+        });
+        if let Err(error) = taken {
+            self.notes.push((NoteLevel::Error, error.to_string()));
+            self.shared = None;
+        }
+    }
+
+    fn process_now(&self, request: &Request<'_>) -> model::Process {
+        let mut process = self.process.clone();
+        let (Some(shared), Some((_, object))) = (&self.shared, request.object) else {
+            return process;
+        };
+        let printer = Printer { btf: object.btf.as_ref(), kernels: &self.kernel_names };
+        let mut bytes = Vec::new();
+        for (index, info) in self.maps.iter().enumerate() {
+            let Some(def) = object.maps.get(index) else {
+                continue;
+            };
+            let mut map = model::Map {
+                name: info.name.clone(),
+                kind: MapType::from_number(info.map_type).map_or("unknown", MapType::name).into(),
+                max_entries: info.max_entries,
+                ..model::Map::default()
+            };
+            if info.bytes == 0 {
+                let mut events = self.rings[index].clone();
+                events.lost = shared.lost(index as u32) + shared.device_losses().full + shared.device_losses().busy;
+                map.events = Some(events);
+            } else if matches!(def.kind, MapKind::Data { read_only: true, .. }) {
+                continue;
+            } else if let Ok(Some(_)) = shared.snapshot(index, &mut bytes) {
+                fill(&mut map, &plan_of(info), def, &bytes, &printer);
+            }
+            process.maps.push(map);
+        }
+        process.messages_lost = shared.lost(PRINTK);
+        process
+    }
+}
+
+/// The plan that a view needs, from what the agent sent.
+fn plan_of(info: &MapInfo) -> MapPlan {
+    MapPlan {
+        name: info.name.clone(),
+        map_type: MapType::from_number(info.map_type).unwrap_or(MapType::Array),
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+        read_only: false,
+        layout: MapLayout::from(info.layout),
+        sum_fields: info.summed.iter().map(|f| (*f).into()).collect(),
+        not_summed: None,
+        image: Vec::new(),
+    }
+}
+
+fn fill(map: &mut model::Map, plan: &MapPlan, def: &MapDef, bytes: &[u8], printer: &Printer<'_>) {
+    let view = match MapView::new(plan, bytes) {
+        Ok(view) => view,
+        Err(error) => {
+            map.warnings.push(error.to_string());
+            return;
+        }
+    };
+    let mut sum = Some(0u128);
+    let mut add = |value: &[u8]| {
+        sum = sum.zip(number(value)).map(|(total, n)| total + u128::from(n));
+    };
+    for entry in view.entries() {
+        let value = match entry.value {
+            warpbpf_maps::Value::One(value) => {
+                if plan.map_type != MapType::Hash && value.iter().all(|b| *b == 0) {
+                    continue;
+                }
+                add(&value);
+                printer.json(def.value_type, &value)
+            }
+            warpbpf_maps::Value::PerSm(values) => {
+                if values.iter().flatten().all(|b| *b == 0) {
+                    continue;
+                }
+                values.iter().for_each(|v| add(v));
+                Value::Array(values.iter().map(|v| printer.json(def.value_type, v)).collect())
+            }
+            warpbpf_maps::Value::PerThread(values) => {
+                values.iter().for_each(|(_, v)| add(v));
+                map.threads = threads(&values);
+                continue;
+            }
+        };
+        map.entries.push(model::Entry { key: printer.json(def.key_type, &entry.key), value });
+    }
+    map.sum = sum;
+    let counters = view.counters();
+    for (count, what) in [
+        (counters.full, "updates found the map full; raise `max_entries`"),
+        (counters.busy, "operations were given up after the bound on retries"),
+        (counters.refused, "lookups came from threads beyond the array's; raise `map_extra` or pass `--threads`"),
+    ] {
+        if count > 0 {
+            map.warnings.push(format!("{count} {what}"));
+        }
+    }
+}
+
+fn threads(values: &[(u64, Vec<u8>)]) -> Option<model::Threads> {
+    let mut numbers = values.iter().map(|(_, v)| number(v)).collect::<Option<Vec<u64>>>()?;
+    numbers.sort_unstable();
+    let mut histogram: Vec<(u64, u64)> = Vec::new();
+    for value in &numbers {
+        match histogram.last_mut() {
+            Some((last, count)) if last == value => *count += 1,
+            _ => histogram.push((*value, 1)),
+        }
+    }
+    Some(model::Threads {
+        count: numbers.len() as u64,
+        min: numbers.first().copied().unwrap_or(0),
+        max: numbers.last().copied().unwrap_or(0),
+        histogram,
+    })
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    match bytes.len() {
+        8 => bytes.try_into().ok().map(u64::from_le_bytes),
+        4 => bytes.try_into().ok().map(|b| u64::from(u32::from_le_bytes(b))),
+        _ => None,
+    }
+}
+
+fn printk(object: &Object, payload: &[u8]) -> Option<String> {
+    let message = Message::read(payload)?;
+    let def = object.maps.get(message.format_map as usize)?;
+    let MapKind::Data { image, .. } = &def.kind else {
+        return None;
+    };
+    let format = image.get(message.format_offset as usize..)?;
+    let [bx, by, bz] = message.block;
+    let [tx, ty, tz] = message.thread;
+    Some(format!("block ({bx},{by},{bz}) thread ({tx},{ty},{tz}): {}", message.text(format).trim_end()))
+}

@@ -1,0 +1,71 @@
+//! `warpbpf compile`: what a program becomes, stage by stage.
+
+use serde_json::json;
+use warpbpf_codegen::{Env, SlotSpace, Target, compile, dump_ir, pass_names};
+use warpbpf_driver::DeviceInfo;
+use warpbpf_session::Session;
+
+use crate::error::{CliError, read};
+use crate::flags::{CompileFlags, Emit};
+
+/// PTX version that every target we show code for understands.
+const PTX_VERSION: (u32, u32) = (8, 0);
+/// Multiprocessors assumed where no device is asked: an H200's.
+const SMS: u32 = 132;
+
+/// Prints one stage of each program.
+pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
+    let path = flags.object.display().to_string();
+    let refused = |message: String| CliError::Refused { path: path.clone(), message };
+    let sm: u32 = flags
+        .target
+        .strip_prefix("sm_")
+        .and_then(|n| n.trim_end_matches(char::is_alphabetic).parse().ok())
+        .ok_or_else(|| CliError::Other(format!("`{}` is not a target; write `sm_90` or the like", flags.target)))?;
+    let info =
+        DeviceInfo { name: String::new(), capability: (sm / 10, sm % 10), sms: SMS, driver_version: 13000 };
+    let session = Session::new(&read(&flags.object)?, &flags.program.options(), &info).map_err(|e| refused(e.to_string()))?;
+    let wanted = |name: &str| flags.program_name.as_deref().is_none_or(|n| n == name);
+    let mut shown = Vec::new();
+    for program in session.programs().iter().filter(|p| wanted(p.name())) {
+        let env = Env {
+            target: Target { ptx: PTX_VERSION, sm },
+            site: program.spec.site,
+            scope: program.spec.scope,
+            kernel_id: 0,
+            maps: session.bindings(),
+            printk: session.printk_binding(),
+            slots: SlotSpace::Const,
+        };
+        let code = match flags.emit {
+            Emit::Ebpf => warpbpf_ebpf::listing(&program.verified.program().code),
+            Emit::Ir => match flags.after.as_deref() {
+                Some("all") => dump_ir(&program.verified, &env, None),
+                Some(pass) if !pass_names(&env).contains(&pass) => {
+                    let names = pass_names(&env).join(", ");
+                    return Err(CliError::Other(format!("there is no pass `{pass}`; there are {names}, and `all`")));
+                }
+                pass => dump_ir(&program.verified, &env, pass.or(pass_names(&env).last().copied())),
+            },
+            Emit::Ptx => {
+                let fragment = compile(&program.verified, &env).map_err(|e| refused(e.to_string()))?;
+                fragment.functions.values().cloned().collect::<String>() + &fragment.body
+            }
+        };
+        shown.push((program.name(), program.section(), code));
+    }
+    if shown.is_empty() {
+        let names: Vec<&str> = session.programs().iter().map(warpbpf_session::PlannedProgram::name).collect();
+        return Err(CliError::Other(format!("no such program; the object has {}", names.join(", "))));
+    }
+    if flags.json {
+        let rows: Vec<_> =
+            shown.iter().map(|(name, section, code)| json!({ "program": name, "section": section, "code": code })).collect();
+        println!("{}", json!(rows));
+    } else {
+        for (name, section, code) in shown {
+            println!("// {name} ({section})\n{code}");
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,23 @@
+//! `warpbpf kernels`: what an application loads, and what could be done with it.
+
+use crate::collect::Request;
+use crate::commands::run::{observe, write};
+use crate::error::CliError;
+use crate::flags::KernelsFlags;
+use crate::model::Report;
+use crate::render;
+use crate::target::Surroundings;
+
+/// Runs the application without any program and lists its kernels.
+pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
+    let request = Request { object: None, options: warpbpf_wire::Options::default(), events: 0 };
+    let (report, _) = observe(&flags.target, surroundings, request, None)?;
+    write(&flags.output, &report, usize::MAX, &|report: &Report, _| {
+        let mut text: String = report.processes.iter().map(render::kernels).collect();
+        for note in &report.notes {
+            text += &format!("warpbpf: {note}\n");
+        }
+        text
+    })?;
+    Ok(report.status.unwrap_or(125) as u8)
+}

@@ -1,0 +1,213 @@
+//! `warpbpf run`: an application, unchanged, with a program inside its kernels.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use warpbpf_object::Object;
+use warpbpf_wire::{Listener, Options};
+
+use crate::collect::{Collector, Request};
+use crate::error::{CliError, read};
+use crate::flags::{OutputFlags, RunFlags, TargetFlags};
+use crate::machine::{self, Device};
+use crate::model::{self, Report};
+use crate::render;
+use crate::target::{self, Entry, Surroundings};
+
+/// How long a message or an agent's last words may take.
+const TICK: Duration = Duration::from_millis(20);
+/// How long to wait for agents after the application has ended.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Runs the application; its exit status is ours.
+pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
+    let path = flags.object.display().to_string();
+    let bytes = read(&flags.object)?;
+    let refused = |message: String| CliError::Refused { path: path.clone(), message };
+    let object = warpbpf_object::load(&bytes).map_err(|e| refused(e.to_string()))?;
+    // The agent proves everything again; here the user learns of a refusal before the application starts.
+    let parsed = warpbpf_object::load(&bytes).map_err(|e| refused(e.to_string()))?;
+    let (programs, _) = warpbpf_session::plan::prove(parsed, &flags.program.options()).map_err(|e| refused(e.to_string()))?;
+    let globs: Vec<String> = programs.iter().map(|p| p.spec.kernels.clone()).collect();
+    let options = Options {
+        allow_modify: flags.program.allow_modify,
+        budget: flags.program.budget,
+        threads: flags.program.threads,
+        ring_bytes: None,
+    };
+    let request = Request { object: Some((&bytes, &object)), options, events: flags.events };
+    let interval = (flags.interval > 0.0 && !flags.output.json && std::io::stderr().is_terminal())
+        .then(|| Duration::from_secs_f64(flags.interval));
+    let (mut report, refusal) = observe(&flags.target, surroundings, request, interval)?;
+    if let Some(message) = refusal {
+        report.notes.insert(0, format!("the program was refused, nothing was instrumented: {message}"));
+    }
+    note_unmatched(&mut report, &globs);
+    write(&flags.output, &report, flags.rows, &render::report)?;
+    Ok(report.status.unwrap_or(125) as u8)
+}
+
+/// Starts the application and collects until it has ended and its agents have said all.
+///
+/// # Errors
+/// Only what happens before the application runs; afterwards problems become notes, and data is never dropped.
+pub fn observe(
+    flags: &TargetFlags,
+    surroundings: &Surroundings,
+    request: Request<'_>,
+    interval: Option<Duration>,
+) -> Result<(Report, Option<String>), CliError> {
+    let device = machine::choose(flags.device)?;
+    if let Device::Soft { why, .. } = &device {
+        eprintln!("warpbpf: running on the soft GPU ({why})");
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(std::path::PathBuf::from).filter(|p| p.is_dir());
+    let listener = Listener::bind(&runtime.unwrap_or_else(std::env::temp_dir))?;
+    let (mut child, entry) = target::start(flags, &device, listener.path(), surroundings)?;
+    let mut collector = Collector::new(&listener, request);
+    let status = follow(&mut child, &mut collector, interval);
+    let end = Instant::now() + LAST_WORDS;
+    loop {
+        collector.poll(TICK)?;
+        // A child of the application may outlive it: its agent is given the same grace, no more.
+        if !collector.connected() || Instant::now() > end {
+            break;
+        }
+    }
+    let mut report = Report {
+        version: model::VERSION,
+        command: flags.command.iter().map(|w| w.to_string_lossy().into_owned()).collect(),
+        status: status.map(shell_status),
+        processes: collector.processes(),
+        notes: collector.notes(),
+    };
+    if let Some(status) = status
+        && let Some(signal) = status.signal()
+    {
+        report.notes.push(format!("the application was killed by signal {signal}"));
+    }
+    if surroundings.another_warpbpf {
+        report.notes.push("another warpbpf surrounds this one: it sees nothing of this application".into());
+    }
+    if !collector.any() {
+        report.notes.push(nobody_came(flags, &entry));
+    } else if let Entry::Preload(why) = entry {
+        report.notes.push(format!("the agent came in by LD_PRELOAD: {why}"));
+    }
+    Ok((report, collector.refused().map(str::to_owned)))
+}
+
+fn nobody_came(flags: &TargetFlags, entry: &Entry) -> String {
+    let program = flags.command.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
+    match entry {
+        Entry::Env => format!(
+            "nothing was instrumented: `{program}` never initialised CUDA, or something in it took the injection slot (try `--inject preload`)"
+        ),
+        Entry::Preload(_) => format!("nothing was instrumented: `{program}` never initialised CUDA"),
+    }
+}
+
+fn follow(child: &mut Child, collector: &mut Collector<'_>, interval: Option<Duration>) -> Option<ExitStatus> {
+    let mut next = interval.map(|i| Instant::now() + i);
+    let ignore = InterruptsIgnored::new();
+    let status = loop {
+        // A broken listening socket must not end the application's run: its status still counts.
+        if collector.poll(TICK).is_err() {
+            break child.wait().ok();
+        }
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) => {}
+            Err(_) => break None,
+        }
+        if let (Some(at), Some(every)) = (next, interval)
+            && Instant::now() >= at
+        {
+            eprint!("{}", render::summary(&collector.processes()));
+            next = Some(Instant::now() + every);
+        }
+    };
+    drop(ignore);
+    status
+}
+
+/// Ctrl-C goes to the application too: it decides, and we live to show the data.
+struct InterruptsIgnored {
+    old: libc::sighandler_t,
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+impl InterruptsIgnored {
+    fn new() -> InterruptsIgnored {
+        // SAFETY: the handler does nothing. A handler, unlike SIG_IGN, is not inherited by what we start.
+        let old = unsafe { libc::signal(libc::SIGINT, nothing as *const () as libc::sighandler_t) };
+        InterruptsIgnored { old }
+    }
+}
+
+impl Drop for InterruptsIgnored {
+    fn drop(&mut self) {
+        // SAFETY: puts back what was there.
+        unsafe { libc::signal(libc::SIGINT, self.old) };
+    }
+}
+
+fn shell_status(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(125)
+}
+
+/// Globs that matched nothing are said, with the kernels that were there.
+fn note_unmatched(report: &mut Report, globs: &[String]) {
+    let seen: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
+    let mut notes = Vec::new();
+    for glob in globs {
+        if report.processes.is_empty() || seen.iter().any(|k| warpbpf_session::names::matches(glob, &k.mangled)) {
+            continue;
+        }
+        let mut names: Vec<&str> = seen.iter().map(|k| k.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let list = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+        notes.push(format!("`{glob}` matched no kernel; kernels seen: {list}"));
+    }
+    notes.dedup();
+    report.notes.extend(notes);
+}
+
+/// Writes a report to standard error or a file, as text or JSON.
+pub fn write<T: serde::Serialize>(
+    flags: &OutputFlags,
+    data: &T,
+    rows: usize,
+    text: &dyn Fn(&T, usize) -> String,
+) -> Result<(), CliError> {
+    let mut out = if flags.json {
+        serde_json::to_string(data).map_err(|e| CliError::Other(e.to_string()))? + "\n"
+    } else {
+        text(data, rows)
+    };
+    match &flags.output {
+        None => {
+            if flags.json {
+                print!("{out}");
+            } else {
+                eprint!("{out}");
+            }
+            let _ = std::io::stdout().flush();
+            Ok(())
+        }
+        Some(path) => {
+            out = out.trim_start_matches('\n').to_string();
+            std::fs::write(path, out).map_err(|source| CliError::Write { path: path.display().to_string(), source })
+        }
+    }
+}
+
+/// The object's parsed form, for callers that only look.
+pub fn load(path: &std::path::Path) -> Result<Object, CliError> {
+    let shown = path.display().to_string();
+    warpbpf_object::load(&read(path)?).map_err(|e| CliError::Refused { path: shown, message: e.to_string() })
+}

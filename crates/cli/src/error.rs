@@ -1,0 +1,49 @@
+//! What stops a command, in words for its user, and the exit status that scripts see.
+
+/// A failure of ours, as opposed to the application's.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error("cannot read `{path}`: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("cannot write `{path}`: {source}")]
+    Write { path: String, source: std::io::Error },
+    #[error("{path}: {message}")]
+    Refused { path: String, message: String },
+    #[error("`{program}` was not found; give a path or put it on PATH")]
+    NoProgram { program: String },
+    #[error("`{program}` cannot be run: {reason}")]
+    BadProgram { program: String, reason: String },
+    #[error("{what} is missing: looked for `{path}`; build it with `cargo xtask build`, or name it with {variable}")]
+    Missing { what: &'static str, path: String, variable: &'static str },
+    #[error("no GPU: {reason}; use `--device soft` for the built-in soft GPU")]
+    NoGpu { reason: String },
+    #[error("{0}")]
+    Wire(#[from] warpbpf_wire::WireError),
+    #[error("`{path}` is not a warpbpf report: {reason}")]
+    NotAReport { path: String, reason: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+impl CliError {
+    /// As `env` and `timeout` do: 127 not found, 126 not runnable, 125 our own failure; 1 for a refused program.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CliError::NoProgram { .. } => 127,
+            CliError::BadProgram { .. } => 126,
+            CliError::Refused { .. } => 1,
+            CliError::Read { .. }
+            | CliError::Write { .. }
+            | CliError::Missing { .. }
+            | CliError::NoGpu { .. }
+            | CliError::Wire(_)
+            | CliError::NotAReport { .. }
+            | CliError::Other(_) => 125,
+        }
+    }
+}
+
+/// Reads a file or says which.
+pub fn read(path: &std::path::Path) -> Result<Vec<u8>, CliError> {
+    std::fs::read(path).map_err(|source| CliError::Read { path: path.display().to_string(), source })
+}

@@ -1,0 +1,199 @@
+//! The command line, one struct per verb.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// eBPF programs inside GPU kernels.
+#[derive(Debug, Parser)]
+#[command(name = "warpbpf", version, about, max_term_width = 100)]
+pub struct Cli {
+    /// The verb.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an application with a program inside its kernels
+    Run(RunFlags),
+    /// Run an application and list its kernels: where their code comes from, whether they can be instrumented
+    Kernels(KernelsFlags),
+    /// Prove a program safe, or say why it is not
+    Verify(VerifyFlags),
+    /// Show what a program becomes
+    Compile(CompileFlags),
+    /// Explain this machine: driver, soft GPU, injection, tools
+    Doctor(DoctorFlags),
+    /// Show a report saved by `run --json -o FILE`
+    Report(ReportFlags),
+}
+
+/// Where kernels run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeviceChoice {
+    /// The GPU if there is one, else the soft GPU
+    Auto,
+    /// The GPU; fail if there is none
+    Gpu,
+    /// The built-in soft GPU
+    Soft,
+}
+
+/// How the agent gets into the application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Inject {
+    /// CUDA_INJECTION64_PATH, or LD_PRELOAD if that slot is taken
+    Auto,
+    /// CUDA_INJECTION64_PATH
+    Env,
+    /// LD_PRELOAD
+    Preload,
+}
+
+/// What a program may do.
+#[derive(Debug, Clone, Args)]
+pub struct ProgramFlags {
+    /// Accept programs that can change what the application computes
+    #[arg(long)]
+    pub allow_modify: bool,
+    /// Instructions that one invocation may execute, instead of the attach point's default
+    #[arg(long, value_name = "N")]
+    pub budget: Option<u64>,
+    /// Threads of per-thread arrays that do not say `map_extra`
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u64>,
+}
+
+impl ProgramFlags {
+    /// As the session takes them.
+    pub fn options(&self) -> warpbpf_session::Options {
+        warpbpf_session::Options { allow_modify: self.allow_modify, budget: self.budget, threads: self.threads }
+    }
+}
+
+/// How an application is started.
+#[derive(Debug, Clone, Args)]
+pub struct TargetFlags {
+    /// Where kernels run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceChoice,
+    /// How the agent gets in
+    #[arg(long, value_enum, default_value = "auto")]
+    pub inject: Inject,
+    /// The application and its arguments
+    #[arg(last = true, required = true, value_name = "APP")]
+    pub command: Vec<OsString>,
+}
+
+/// Where the report goes.
+#[derive(Debug, Clone, Args)]
+pub struct OutputFlags {
+    /// JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Write the report to a file instead of standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `warpbpf run`
+#[derive(Debug, Args)]
+pub struct RunFlags {
+    /// BPF object file
+    #[arg(value_name = "PROG.bpf.o")]
+    pub object: PathBuf,
+    #[command(flatten)]
+    pub program: ProgramFlags,
+    #[command(flatten)]
+    pub output: OutputFlags,
+    /// Events to print per ring; all are counted
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub events: u64,
+    /// Rows to print per map; all are in the JSON
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+    /// Seconds between live summaries; 0 for none
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub interval: f64,
+    #[command(flatten)]
+    pub target: TargetFlags,
+}
+
+/// `warpbpf kernels`
+#[derive(Debug, Args)]
+pub struct KernelsFlags {
+    #[command(flatten)]
+    pub output: OutputFlags,
+    #[command(flatten)]
+    pub target: TargetFlags,
+}
+
+/// `warpbpf verify`
+#[derive(Debug, Args)]
+pub struct VerifyFlags {
+    /// BPF object file
+    #[arg(value_name = "PROG.bpf.o")]
+    pub object: PathBuf,
+    #[command(flatten)]
+    pub program: ProgramFlags,
+    /// JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `compile` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Emit {
+    /// eBPF assembly
+    Ebpf,
+    /// The code generator's intermediate representation
+    Ir,
+    /// PTX
+    Ptx,
+}
+
+/// `warpbpf compile`
+#[derive(Debug, Args)]
+pub struct CompileFlags {
+    /// BPF object file
+    #[arg(value_name = "PROG.bpf.o")]
+    pub object: PathBuf,
+    /// What to print
+    #[arg(long, value_enum, default_value = "ptx")]
+    pub emit: Emit,
+    /// Only this program
+    #[arg(long, value_name = "NAME")]
+    pub program_name: Option<String>,
+    /// Print the intermediate representation after this pass instead of the last one; `all` for every pass
+    #[arg(long, value_name = "PASS")]
+    pub after: Option<String>,
+    /// Target architecture
+    #[arg(long, value_name = "sm_NN", default_value = "sm_90")]
+    pub target: String,
+    #[command(flatten)]
+    pub program: ProgramFlags,
+    /// JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `warpbpf doctor`
+#[derive(Debug, Args)]
+pub struct DoctorFlags {
+    /// JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `warpbpf report`
+#[derive(Debug, Args)]
+pub struct ReportFlags {
+    /// File written by `run --json -o FILE`
+    pub file: PathBuf,
+    /// Rows to print per map
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+}

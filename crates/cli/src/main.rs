@@ -1,0 +1,48 @@
+//! The `warpbpf` command: flags, one file per verb, and everything that a person reads.
+//!
+//! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to the libraries.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
+
+mod flags;
+
+mod commands {
+    //! One file per verb.
+    pub mod compile;
+    pub mod doctor;
+    pub mod kernels;
+    pub mod report;
+    pub mod run;
+    pub mod verify;
+}
+
+mod collect;
+mod error;
+mod machine;
+mod model;
+mod pretty;
+mod render;
+mod target;
+
+use clap::Parser as _;
+
+use flags::{Cli, Command};
+
+fn main() -> std::process::ExitCode {
+    let surroundings = target::Surroundings::take();
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Run(flags) => commands::run::run(&flags, &surroundings),
+        Command::Kernels(flags) => commands::kernels::run(&flags, &surroundings),
+        Command::Verify(flags) => commands::verify::run(&flags),
+        Command::Compile(flags) => commands::compile::run(&flags),
+        Command::Doctor(flags) => commands::doctor::run(&flags),
+        Command::Report(flags) => commands::report::run(&flags),
+    };
+    match done {
+        Ok(code) => std::process::ExitCode::from(code),
+        Err(error) => {
+            eprintln!("warpbpf: {error}");
+            std::process::ExitCode::from(error.exit_code())
+        }
+    }
+}

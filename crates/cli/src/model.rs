@@ -1,0 +1,122 @@
+//! The report: what a run found out, as data. Tables and JSON are two views of it, and a saved one can be shown again.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Raised when a field changes its meaning.
+pub const VERSION: u32 = 1;
+
+/// A whole run.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`VERSION`]
+    pub version: u32,
+    /// The application's command line.
+    pub command: Vec<String>,
+    /// Exit status as a shell would show it: 128 + signal for a killed process.
+    pub status: Option<i32>,
+    /// One per process that used CUDA.
+    pub processes: Vec<Process>,
+    /// What the user should know, most important first.
+    pub notes: Vec<String>,
+}
+
+/// A process that the agent was in.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its process id.
+    pub pid: u32,
+    /// Its executable.
+    pub exe: String,
+    /// Its device, `NVIDIA H200, sm_90, driver 13.0`.
+    pub device: String,
+    /// It ran on the soft GPU.
+    pub soft: bool,
+    /// The data is complete: the agent said good-bye.
+    pub complete: bool,
+    /// Kernels in the order in which they were loaded.
+    pub kernels: Vec<Kernel>,
+    /// Maps in the object's order.
+    pub maps: Vec<Map>,
+    /// Messages of `bpf_printk`.
+    pub messages: Vec<String>,
+    /// Messages that were lost.
+    pub messages_lost: u64,
+}
+
+/// A kernel.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// What programs read as `kernel_id`, if one wants it.
+    pub id: Option<u32>,
+    /// Readable name.
+    pub name: String,
+    /// Name in the image.
+    pub mangled: String,
+    /// Where its code came from.
+    pub source: String,
+    /// How it is instrumented, or why not.
+    pub way: String,
+    /// It runs with probes.
+    pub instrumented: bool,
+    /// Registers per thread before and after.
+    pub registers: Option<(u32, u32)>,
+    /// Launches with probes.
+    pub launches: u64,
+    /// Launches of the original although a program matches.
+    pub missed: u64,
+}
+
+/// A map's contents.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Map {
+    /// Name.
+    pub name: String,
+    /// Type name.
+    pub kind: String,
+    /// Size of the declared map, entries or bytes.
+    pub max_entries: u32,
+    /// Entries; of arrays only those that are not zero.
+    pub entries: Vec<Entry>,
+    /// Per-thread arrays: how many threads have which value.
+    pub threads: Option<Threads>,
+    /// Rings.
+    pub events: Option<Events>,
+    /// Sum of all values, where they are numbers.
+    pub sum: Option<u128>,
+    /// What was refused or given up on the device.
+    pub warnings: Vec<String>,
+}
+
+/// A key and its value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Key.
+    pub key: Value,
+    /// Value; of per-SM maps the list of the SMs' values.
+    pub value: Value,
+}
+
+/// A per-thread array in short.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Threads {
+    /// Threads with a value other than zero.
+    pub count: u64,
+    /// Smallest of these values.
+    pub min: u64,
+    /// Largest.
+    pub max: u64,
+    /// `(value, threads)`, by value.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// A ring's traffic.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Events {
+    /// Records received.
+    pub received: u64,
+    /// Records that did not reach this tool, for any reason.
+    pub lost: u64,
+    /// The first ones.
+    pub first: Vec<Value>,
+}

@@ -1,0 +1,117 @@
+//! Bytes of keys, values and records as JSON, by their BTF types; numbers of kernels as their names.
+
+use serde_json::{Map, Value, json};
+use warpbpf_object::{Btf, Type, TypeId};
+
+/// Typedef whose values are shown as kernel names.
+const KERNEL_ID: &str = "wbpf_kernel_id_t";
+
+/// What is needed to show bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Printer<'a> {
+    /// The object's types.
+    pub btf: Option<&'a Btf>,
+    /// Kernel names by number.
+    pub kernels: &'a [String],
+}
+
+impl Printer<'_> {
+    /// A value of type `ty`; without a type, a number where it has 1, 2, 4 or 8 bytes, else hex.
+    pub fn json(&self, ty: Option<TypeId>, bytes: &[u8]) -> Value {
+        match (self.btf, ty) {
+            (Some(btf), Some(ty)) => self.typed(btf, ty, bytes, 0),
+            _ => untyped(bytes),
+        }
+    }
+
+    fn typed(&self, btf: &Btf, id: TypeId, bytes: &[u8], depth: u32) -> Value {
+        if depth > 16 {
+            return untyped(bytes);
+        }
+        match btf.type_by_id(id) {
+            Some(Type::Typedef { name, target }) => {
+                if name == KERNEL_ID
+                    && let Some(number) = number(bytes)
+                {
+                    let name = usize::try_from(number).ok().and_then(|n| self.kernels.get(n));
+                    return name.map_or_else(|| json!(number), |n| json!(n));
+                }
+                self.typed(btf, *target, bytes, depth + 1)
+            }
+            Some(Type::Const { target } | Type::Volatile { target } | Type::TypeTag { target, .. }) => {
+                self.typed(btf, *target, bytes, depth + 1)
+            }
+            Some(Type::Struct { members, .. }) => {
+                let mut object = Map::new();
+                for member in members {
+                    let at = (member.bit_offset / 8) as usize;
+                    let size = btf.resolve_size(member.ty).unwrap_or(0) as usize;
+                    let Some(part) = bytes.get(at..at.saturating_add(size)).filter(|_| member.bit_size == 0) else {
+                        continue;
+                    };
+                    object.insert(member.name.clone(), self.typed(btf, member.ty, part, depth + 1));
+                }
+                Value::Object(object)
+            }
+            Some(Type::Array { element, count, .. }) => {
+                let size = btf.resolve_size(*element).unwrap_or(0) as usize;
+                if size == 0 || is_char(btf, *element) {
+                    return text(bytes);
+                }
+                bytes.chunks_exact(size).take(*count as usize).map(|b| self.typed(btf, *element, b, depth + 1)).collect()
+            }
+            Some(Type::Int { signed: true, .. }) => signed(bytes).map_or_else(|| untyped(bytes), |n| json!(n)),
+            Some(_) | None => untyped(bytes),
+        }
+    }
+}
+
+fn is_char(btf: &Btf, id: TypeId) -> bool {
+    matches!(btf.strip(id), Some((_, Type::Int { name, .. })) if name == "char")
+}
+
+fn text(bytes: &[u8]) -> Value {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    json!(String::from_utf8_lossy(&bytes[..end]))
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    Some(match *bytes {
+        [a] => a.into(),
+        [a, b] => u16::from_le_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => return None,
+    })
+}
+
+fn signed(bytes: &[u8]) -> Option<i64> {
+    let value = number(bytes)?;
+    let unused = 64 - bytes.len() as u32 * 8;
+    Some(((value << unused) as i64) >> unused)
+}
+
+fn untyped(bytes: &[u8]) -> Value {
+    number(bytes).map_or_else(|| json!(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()), |n| json!(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_types_numbers_and_hex() {
+        let printer = Printer { btf: None, kernels: &[] };
+        assert_eq!(printer.json(None, &[1, 0, 0, 0]), json!(1));
+        assert_eq!(printer.json(None, &[0xff; 8]), json!(u64::MAX));
+        assert_eq!(printer.json(None, &[1, 2, 3]), json!("010203"));
+    }
+
+    #[test]
+    fn signed_numbers_of_every_width() {
+        assert_eq!(signed(&[0xff]), Some(-1));
+        assert_eq!(signed(&[0xfe, 0xff]), Some(-2));
+        assert_eq!(signed(&[0, 0, 0, 0x80]), Some(i32::MIN.into()));
+        assert_eq!(signed(&[1, 2, 3]), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! The order of blocks of a [`Func`], as passes ask for it.
+
+use warpbpf_flow::{Cfg, DomTree, Entity};
+
+use crate::ir::{Block, Func};
+
+/// Predecessors, order and dominators. Stale as soon as an edge changes.
+pub struct Flow {
+    /// The graph. A branch with both sides to one block has two edges.
+    pub graph: Cfg<Block>,
+    /// Reachable blocks, each before those it dominates.
+    pub order: Vec<Block>,
+    /// Dominators.
+    pub dominators: DomTree<Block>,
+    position: Vec<usize>,
+}
+
+impl Flow {
+    /// Looks at `func`.
+    pub fn new(func: &Func) -> Flow {
+        let edges = func.blocks.iter().enumerate().flat_map(|(from, block)| {
+            block.term.edges().map(move |edge| (Block::new(from), edge.to))
+        });
+        let graph = Cfg::new(func.blocks.len(), Block::ENTRY, edges);
+        let order = graph.reverse_post_order();
+        let mut position = vec![usize::MAX; func.blocks.len()];
+        for (i, block) in order.iter().enumerate() {
+            position[block.index()] = i;
+        }
+        let dominators = DomTree::new(&graph);
+        Flow { graph, order, dominators, position }
+    }
+
+    /// The edge `from` → `to` goes backwards in the order: `to` begins a loop.
+    pub fn is_back_edge(&self, from: Block, to: Block) -> bool {
+        self.position[from.index()] >= self.position[to.index()]
+    }
+
+    /// The reachable predecessors of `block`, one per edge.
+    pub fn preds(&self, block: Block) -> impl Iterator<Item = Block> {
+        self.graph.preds(block).iter().copied().filter(|b| self.dominators.is_reachable(*b))
+    }
+}

@@ -1,0 +1,501 @@
+//! Last stage: lowered IR becomes PTX text.
+//!
+//! Every value has a register of its own; ptxas allocates the real ones. Constants are written into the operands.
+//! A block's parameters are set by moves at the end of its predecessors. Nothing here assumes that lanes are
+//! converged: no `.uni`, no barrier, no mask that was not asked for a few instructions before.
+
+mod ring;
+
+use std::fmt::Write;
+
+use warpbpf_abi::names;
+use warpbpf_ebpf::Width;
+use warpbpf_flow::Entity;
+
+use crate::cfg::Flow;
+use crate::fragment::{Env, Fragment, SlotSpace};
+use crate::ir::{BinOp, Block, Cond, Edge, Func, HashOp, Mem, Op, Order, Rmw, Term, Ty, UnOp, Value};
+use crate::prelude::{hash_function, hash_name};
+use crate::print::{rmw_name, special_name};
+
+/// Name of the fragment's local array.
+const STACK: &str = "wbpf_stack";
+
+/// Writes `func`, which `lower` has prepared.
+pub fn run(func: &Func, env: &Env) -> Fragment {
+    let flow = Flow::new(func);
+    let mut e = Emit {
+        func,
+        env,
+        registers: vec![None; func.types.len()],
+        constants: vec![None; func.types.len()],
+        counts: [0; 3],
+        labels: 0,
+        text: String::new(),
+        fragment: Fragment::default(),
+    };
+    for block in &func.blocks {
+        for inst in &block.insts {
+            if let (Some(v), Op::Const(c)) = (inst.result, &inst.op) {
+                e.constants[v.index()] = Some(*c);
+            }
+        }
+    }
+    for (i, &block) in flow.order.iter().enumerate() {
+        e.block(block, flow.order.get(i + 1).copied(), i == 0);
+    }
+    e.finish()
+}
+
+struct Emit<'a> {
+    func: &'a Func,
+    env: &'a Env,
+    registers: Vec<Option<u32>>,
+    constants: Vec<Option<u64>>,
+    /// Registers in use: b32, b64, predicates.
+    counts: [u32; 3],
+    /// Labels of loops inside one operation.
+    labels: u32,
+    text: String,
+    fragment: Fragment,
+}
+
+const fn class(ty: Ty) -> (usize, &'static str) {
+    match ty {
+        Ty::B32 => (0, "%wbpf_w"),
+        Ty::B64 => (1, "%wbpf_d"),
+        Ty::Pred => (2, "%wbpf_p"),
+    }
+}
+
+/// Suffix of untyped operations.
+const fn b(ty: Ty) -> &'static str {
+    match ty {
+        Ty::B32 => "b32",
+        Ty::B64 => "b64",
+        Ty::Pred => "pred",
+    }
+}
+
+/// Bits of an integer type, as operations with a sign want them.
+const fn bits(ty: Ty) -> u32 {
+    ty.bits()
+}
+
+fn immediate(ty: Ty, c: u64) -> String {
+    let signed = if ty == Ty::B32 { i64::from(c as i32) } else { c as i64 };
+    // Decimal where it fits 32 bits, so that addends read well; PTX literals beyond that are clearest in hex.
+    if i32::try_from(signed).is_ok() { signed.to_string() } else { format!("{c:#x}") }
+}
+
+impl Emit<'_> {
+    fn line(&mut self, text: impl AsRef<str>) {
+        self.text.push('\t');
+        self.text.push_str(text.as_ref());
+        self.text.push('\n');
+    }
+    fn label(&mut self, name: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{name}:");
+    }
+    fn fresh_label(&mut self, what: &str) -> String {
+        self.labels += 1;
+        format!("$wbpf_{what}{}", self.labels)
+    }
+    /// A new register.
+    fn temp(&mut self, ty: Ty) -> String {
+        let (class, prefix) = class(ty);
+        self.counts[class] += 1;
+        format!("{prefix}{}", self.counts[class] - 1)
+    }
+    /// The register of a value.
+    fn reg(&mut self, v: Value) -> String {
+        let (class, prefix) = class(self.func.ty(v));
+        let number = *self.registers[v.index()].get_or_insert_with(|| {
+            self.counts[class] += 1;
+            self.counts[class] - 1
+        });
+        format!("{prefix}{number}")
+    }
+    /// A value as an operand: a register or an immediate. Predicates have no immediates.
+    fn operand(&mut self, v: Value) -> String {
+        let ty = self.func.ty(v);
+        match self.constants[v.index()] {
+            Some(c) if ty == Ty::Pred => {
+                let p = self.temp(Ty::Pred);
+                self.line(format!("setp.ne.s32 {p}, {c}, 0;"));
+                p
+            }
+            Some(c) => immediate(ty, c),
+            None => self.reg(v),
+        }
+    }
+    fn address(&mut self, addr: Value, off: i64) -> String {
+        let base = self.operand(addr);
+        match off {
+            0 => format!("[{base}]"),
+            // PTX has no minus here, but takes a negative number.
+            _ => format!("[{base}+{off}]"),
+        }
+    }
+
+    fn block(&mut self, block: Block, next: Option<Block>, first: bool) {
+        let data = &self.func.blocks[block.index()];
+        if !first {
+            self.label(&block_label(block));
+        }
+        for inst in &data.insts {
+            self.inst(inst.result, &inst.op);
+        }
+        match &data.term {
+            Term::Jump(edge) => {
+                self.moves(edge);
+                self.go(edge.to, next);
+            }
+            Term::Branch { cond, yes, no } => {
+                let p = self.operand(*cond);
+                if Some(yes.to) == next {
+                    self.line(format!("@!{p} bra {};", block_label(no.to)));
+                } else {
+                    self.line(format!("@{p} bra {};", block_label(yes.to)));
+                    self.go(no.to, next);
+                }
+            }
+            Term::Ret if next.is_none() => {}
+            Term::Ret => self.line(format!("bra {END};")),
+            Term::Exit => self.line("exit;"),
+        }
+    }
+
+    fn go(&mut self, to: Block, next: Option<Block>) {
+        if Some(to) != next {
+            self.line(format!("bra {};", block_label(to)));
+        }
+    }
+
+    /// Sets the parameters of an edge's target, all at once: a source may be another's destination.
+    fn moves(&mut self, edge: &Edge) {
+        let params = self.func.blocks[edge.to.index()].params.clone();
+        let mut pending: Vec<(Ty, String, String)> = Vec::new();
+        for (&param, &arg) in params.iter().zip(&edge.args) {
+            if param != arg {
+                let (to, from) = (self.reg(param), self.operand(arg));
+                pending.push((self.func.ty(param), to, from));
+            }
+        }
+        while !pending.is_empty() {
+            let free = (0..pending.len()).find(|&i| {
+                pending.iter().enumerate().all(|(j, (_, _, from))| i == j || *from != pending[i].1)
+            });
+            match free {
+                Some(i) => {
+                    let (ty, to, from) = pending.swap_remove(i);
+                    self.line(format!("mov.{} {to}, {from};", b(ty)));
+                }
+                None => {
+                    // Only cycles are left: free one destination by moving its old value away.
+                    let (ty, to) = (pending[0].0, pending[0].1.clone());
+                    let aside = self.temp(ty);
+                    self.line(format!("mov.{} {aside}, {to};", b(ty)));
+                    for (_, _, from) in &mut pending {
+                        if *from == to {
+                            from.clone_from(&aside);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn inst(&mut self, result: Option<Value>, op: &Op) {
+        if let Op::Const(_) = op {
+            return;
+        }
+        match (op, result) {
+            (Op::Store { mem, width, addr, off, value }, _) => {
+                let (at, value) = (self.address(*addr, (*off).into()), self.operand(*value));
+                self.line(format!("st{}.u{} {at}, {value};", mem_suffix(*mem, false), width.bits()));
+            }
+            (Op::Atomic { .. }, _) => self.atomic(result, op),
+            (Op::Membar, _) => self.line("membar.sys;"),
+            (Op::RingCommit { ring, base, record, size, discard, shared }, _) => {
+                self.ring_commit(*ring, *base, *record, *size, *discard, *shared);
+            }
+            (Op::CopyBytes { mem, from, off, to, size }, _) => self.copy_bytes(*mem, *from, *off, *to, *size),
+            (Op::Hash { op, layout, args }, _) => {
+                let name = hash_name(*op, layout);
+                let op = *op;
+                self.fragment.functions.entry(name.clone()).or_insert_with(|| hash_function(op, layout));
+                self.call(&name, args, result, op);
+            }
+            (_, None) => {}
+            (Op::RingReserve { ring, base, size, shared }, Some(v)) => {
+                let v = self.reg(v);
+                self.ring_reserve(*ring, *base, *size, *shared, &v);
+            }
+            (_, Some(v)) => self.simple(v, op),
+        }
+    }
+
+    /// Operations that become one instruction or a few, and define a value.
+    fn simple(&mut self, result: Value, op: &Op) {
+        let ty = self.func.ty(result);
+        match op {
+            Op::Bin(op, a, c) => {
+                let (a, c) = (self.operand(*a), self.operand(*c));
+                let d = self.reg(result);
+                let name = match op {
+                    BinOp::Add => format!("add.s{}", bits(ty)),
+                    BinOp::Sub => format!("sub.s{}", bits(ty)),
+                    BinOp::Mul => format!("mul.lo.s{}", bits(ty)),
+                    BinOp::And => format!("and.{}", b(ty)),
+                    BinOp::Or => format!("or.{}", b(ty)),
+                    BinOp::Xor => format!("xor.{}", b(ty)),
+                    BinOp::Shl => format!("shl.{}", b(ty)),
+                    BinOp::Shr => format!("shr.u{}", bits(ty)),
+                    BinOp::Sar => format!("shr.s{}", bits(ty)),
+                    BinOp::UMin => format!("min.u{}", bits(ty)),
+                    // `lower` has left none of the first of each pair.
+                    BinOp::UDiv | BinOp::MachineUDiv => format!("div.u{}", bits(ty)),
+                    BinOp::SDiv | BinOp::MachineSDiv => format!("div.s{}", bits(ty)),
+                    BinOp::URem | BinOp::MachineURem => format!("rem.u{}", bits(ty)),
+                    BinOp::SRem | BinOp::MachineSRem => format!("rem.s{}", bits(ty)),
+                };
+                self.line(format!("{name} {d}, {a}, {c};"));
+            }
+            Op::Un(op, a) => {
+                let a = self.operand(*a);
+                let d = self.reg(result);
+                self.unary(*op, &d, &a);
+            }
+            Op::Cmp(cond, a, c) => {
+                let of = self.func.ty(*a);
+                let (a, c) = (self.operand(*a), self.operand(*c));
+                let d = self.reg(result);
+                let (name, sign) = match cond {
+                    Cond::Eq => ("eq", 's'),
+                    Cond::Ne => ("ne", 's'),
+                    Cond::Ult => ("lt", 'u'),
+                    Cond::Ule => ("le", 'u'),
+                    Cond::Ugt => ("gt", 'u'),
+                    Cond::Uge => ("ge", 'u'),
+                    Cond::Slt => ("lt", 's'),
+                    Cond::Sle => ("le", 's'),
+                    Cond::Sgt => ("gt", 's'),
+                    Cond::Sge => ("ge", 's'),
+                };
+                self.line(format!("setp.{name}.{sign}{} {d}, {a}, {c};", bits(of)));
+            }
+            Op::Select(p, a, c) => {
+                let (p, a, c) = (self.operand(*p), self.operand(*a), self.operand(*c));
+                let d = self.reg(result);
+                self.line(format!("selp.{} {d}, {a}, {c}, {p};", b(ty)));
+            }
+            Op::Special(special) => {
+                let d = self.reg(result);
+                self.line(format!("mov.u{} {d}, {};", bits(ty), special_name(*special)));
+            }
+            Op::GroupMask => {
+                self.fragment.uses_group_mask = true;
+                let d = self.reg(result);
+                self.line(format!("mov.b32 {d}, {};", names::GROUP_MASK));
+            }
+            Op::Slot(slot) => {
+                self.fragment.slots.insert(*slot);
+                let d = self.reg(result);
+                let space = match self.env.slots {
+                    SlotSpace::Const => "const",
+                    SlotSpace::Global => "global",
+                };
+                let at = match slot {
+                    0 => names::SLOTS.to_owned(),
+                    _ => format!("{}+{}", names::SLOTS, slot * 8),
+                };
+                self.line(format!("ld.{space}.u64 {d}, [{at}];"));
+            }
+            Op::StackAddr(at) => {
+                self.fragment.local_bytes = self.func.stack_bytes;
+                let d = self.reg(result);
+                self.line(format!("mov.u64 {d}, {STACK};"));
+                self.line(format!("add.s64 {d}, {d}, {at};"));
+            }
+            Op::Timer => {
+                let d = self.reg(result);
+                self.line(format!("mov.u64 {d}, %globaltimer;"));
+            }
+            Op::Load { mem, width, signed, addr, off } => {
+                let at = self.address(*addr, (*off).into());
+                let d = self.reg(result);
+                // Where the whole register is loaded its sign does not matter.
+                let sign = if *signed && matches!(width, Width::W8 | Width::W16) { 's' } else { 'u' };
+                self.line(format!("ld{}.{sign}{} {d}, {at};", mem_suffix(*mem, true), width.bits()));
+            }
+            Op::Const(_)
+            | Op::Store { .. }
+            | Op::Atomic { .. }
+            | Op::Membar
+            | Op::RingReserve { .. }
+            | Op::RingCommit { .. }
+            | Op::CopyBytes { .. }
+            | Op::Hash { .. } => {}
+        }
+    }
+
+    fn unary(&mut self, op: UnOp, d: &str, a: &str) {
+        match op {
+            UnOp::Trunc => self.line(format!("cvt.u32.u64 {d}, {a};")),
+            UnOp::Zext => self.line(format!("cvt.u64.u32 {d}, {a};")),
+            UnOp::Sext => self.line(format!("cvt.s64.s32 {d}, {a};")),
+            UnOp::Sext8 => self.line(format!("cvt.s32.s8 {d}, {a};")),
+            UnOp::Sext16 => self.line(format!("cvt.s32.s16 {d}, {a};")),
+            UnOp::Swap16 => self.line(format!("prmt.b32 {d}, {a}, 0, 0x4401;")),
+            UnOp::Swap32 => self.line(format!("prmt.b32 {d}, {a}, 0, 0x0123;")),
+            UnOp::Swap64 => {
+                let [lo, hi] = [self.temp(Ty::B32), self.temp(Ty::B32)];
+                self.line(format!("mov.b64 {{{lo}, {hi}}}, {a};"));
+                self.line(format!("prmt.b32 {lo}, {lo}, 0, 0x0123;"));
+                self.line(format!("prmt.b32 {hi}, {hi}, 0, 0x0123;"));
+                self.line(format!("mov.b64 {d}, {{{hi}, {lo}}};"));
+            }
+            UnOp::Not => self.line(format!("not.pred {d}, {a};")),
+        }
+    }
+
+    fn atomic(&mut self, result: Option<Value>, op: &Op) {
+        let Op::Atomic { op, order, width, addr, off, value, compare, guard, shared, .. } = op else { return };
+        let at = self.address(*addr, (*off).into());
+        let mut operand = self.operand(*value);
+        let ty = if *width == Width::W64 { Ty::B64 } else { Ty::B32 };
+        let (sign, size) = (if *op == Rmw::Add { 'u' } else { 'b' }, width.bits());
+        let mut guard = guard.map(|g| format!("@{} ", self.operand(g))).unwrap_or_default();
+        if *shared {
+            let (leader, lanes) = self.leader();
+            operand = self.times_lanes(ty, *value, &lanes);
+            guard = format!("@{leader} ");
+        }
+        let name = rmw_name(*op);
+        let plain = matches!(op, Rmw::Add | Rmw::And | Rmw::Or | Rmw::Xor) && *order == Order::Relaxed;
+        if result.is_none() && plain {
+            self.line(format!("{guard}red.relaxed.gpu.global.{name}.{sign}{size} {at}, {operand};"));
+            return;
+        }
+        let d = match result {
+            Some(v) => self.reg(v),
+            None => self.temp(ty),
+        };
+        let order = match order {
+            Order::Relaxed => "relaxed",
+            Order::AcqRel => "acq_rel",
+        };
+        let compare = compare.map(|c| format!("{}, ", self.operand(c))).unwrap_or_default();
+        self.line(format!("{guard}atom.{order}.gpu.global.{name}.{sign}{size} {d}, {at}, {compare}{operand};"));
+    }
+
+    /// Asks which lanes run together: a predicate that holds in the lowest of them, and their number.
+    fn leader(&mut self) -> (String, String) {
+        let (mask, lower, lanes) = (self.temp(Ty::B32), self.temp(Ty::B32), self.temp(Ty::B32));
+        let leader = self.temp(Ty::Pred);
+        self.line(format!("activemask.b32 {mask};"));
+        self.line(format!("mov.u32 {lower}, %lanemask_lt;"));
+        self.line(format!("and.b32 {lower}, {lower}, {mask};"));
+        self.line(format!("setp.eq.s32 {leader}, {lower}, 0;"));
+        self.line(format!("popc.b32 {lanes}, {mask};"));
+        (leader, lanes)
+    }
+
+    /// `value` times the number of lanes.
+    fn times_lanes(&mut self, ty: Ty, value: Value, lanes: &str) -> String {
+        let factor = self.constants[value.index()];
+        let wide = match ty {
+            Ty::B64 => {
+                let wide = self.temp(Ty::B64);
+                self.line(format!("cvt.u64.u32 {wide}, {lanes};"));
+                wide
+            }
+            Ty::B32 | Ty::Pred => lanes.to_owned(),
+        };
+        if factor == Some(1) {
+            return wide;
+        }
+        let (product, value) = (self.temp(ty), self.operand(value));
+        self.line(format!("mul.lo.s{} {product}, {wide}, {value};", bits(ty)));
+        product
+    }
+
+    fn call(&mut self, name: &str, args: &[Value], result: Option<Value>, op: HashOp) {
+        let args: Vec<String> = args.iter().map(|v| self.operand(*v)).collect();
+        self.line("{");
+        for (i, arg) in args.iter().enumerate() {
+            self.line(format!(".param .b64 wbpf_c{i};"));
+            self.line(format!("st.param.b64 [wbpf_c{i}], {arg};"));
+        }
+        self.line(".param .b64 wbpf_v;");
+        let list: Vec<String> = (0..args.len()).map(|i| format!("wbpf_c{i}")).collect();
+        self.line(format!("call (wbpf_v), {name}, ({});", list.join(", ")));
+        // The result has to be read even if nobody wants it: ptxas pairs calls with their results.
+        let d = match (result, op) {
+            (Some(v), _) => self.reg(v),
+            (None, HashOp::Lookup | HashOp::Update | HashOp::Delete) => self.temp(Ty::B64),
+        };
+        self.line(format!("ld.param.b64 {d}, [wbpf_v];"));
+        self.line("}");
+    }
+
+    fn copy_bytes(&mut self, mem: Mem, from: Value, off: i32, to: Value, size: Value) {
+        let [source, target, left] = [self.temp(Ty::B64), self.temp(Ty::B64), self.temp(Ty::B64)];
+        let (byte, p) = (self.temp(Ty::B32), self.temp(Ty::Pred));
+        let (turn, done) = (self.fresh_label("copy"), self.fresh_label("copied"));
+        let (from, to, size) = (self.operand(from), self.operand(to), self.operand(size));
+        self.line(format!("add.s64 {source}, {from}, {off};"));
+        self.line(format!("mov.b64 {target}, {to};"));
+        self.line(format!("mov.b64 {left}, {size};"));
+        self.label(&turn);
+        self.line(format!("setp.eq.s64 {p}, {left}, 0;"));
+        self.line(format!("@{p} bra {done};"));
+        self.line(format!("ld{}.u8 {byte}, [{source}];", mem_suffix(mem, true)));
+        self.line(format!("st.global.u8 [{target}], {byte};"));
+        self.line(format!("add.s64 {source}, {source}, 1;"));
+        self.line(format!("add.s64 {target}, {target}, 1;"));
+        self.line(format!("add.s64 {left}, {left}, -1;"));
+        self.line(format!("bra {turn};"));
+        self.label(&done);
+    }
+
+    fn finish(mut self) -> Fragment {
+        let mut body = String::from("{\n");
+        for (ty, count) in [(Ty::Pred, self.counts[2]), (Ty::B32, self.counts[0]), (Ty::B64, self.counts[1])] {
+            if count > 0 {
+                let _ = writeln!(body, "\t.reg .{} {}<{count}>;", b(ty), class(ty).1);
+            }
+        }
+        if self.fragment.local_bytes > 0 {
+            let _ = writeln!(body, "\t.local .align 8 .b8 {STACK}[{}];", self.fragment.local_bytes);
+        }
+        body.push_str(&self.text);
+        if self.text.contains(END) {
+            let _ = writeln!(body, "{END}:");
+        }
+        body.push_str("}\n");
+        self.fragment.body = body;
+        self.fragment
+    }
+}
+
+/// Label behind the last instruction.
+const END: &str = "$wbpf_end";
+
+fn block_label(block: Block) -> String {
+    format!("$wbpf_b{}", block.index())
+}
+
+/// State space and order of a load or store.
+fn mem_suffix(mem: Mem, load: bool) -> &'static str {
+    match (mem, load) {
+        (Mem::Local, _) => ".local",
+        (Mem::Map(_), _) => ".relaxed.gpu.global",
+        (Mem::MapSync(_), true) => ".acquire.gpu.global",
+        (Mem::MapSync(_), false) => ".release.gpu.global",
+        (Mem::Record | Mem::Env, _) => ".global",
+        (Mem::Clock, _) => ".relaxed.sys.global",
+    }
+}

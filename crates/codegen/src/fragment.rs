@@ -1,0 +1,81 @@
+//! What the code generator makes and what it needs to know: the contract with the splicer and the session.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::layout::{MapLayout, SumField};
+
+/// The module that the code will stand in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// `.version` of the module: never raised or lowered by us.
+    pub ptx: (u32, u32),
+    /// Number in `.target sm_NN`.
+    pub sm: u32,
+}
+
+/// Where the slot table lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SlotSpace {
+    /// `.const`: an operand of the instruction, free.
+    #[default]
+    Const,
+    /// `.global`: for modules whose constant bank is full.
+    Global,
+}
+
+/// Where a map of the object lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapBinding {
+    /// Index in the slot table of its base address.
+    pub slot: u32,
+    /// Its index in the session, as written into printk records.
+    pub session_index: u32,
+    /// Its layout.
+    pub layout: MapLayout,
+}
+
+/// Everything outside the program that its code depends on.
+#[derive(Debug, Clone)]
+pub struct Env {
+    /// The module.
+    pub target: Target,
+    /// Kind of site.
+    pub site: Site,
+    /// Scope. The splicer elects the lane; the code only needs to know whether several lanes run it together.
+    pub scope: Scope,
+    /// Value of the context field `kernel_id`.
+    pub kernel_id: u64,
+    /// One per map of the object, in its order.
+    pub maps: Vec<MapBinding>,
+    /// The ring that carries printk records.
+    pub printk: Option<MapBinding>,
+    /// Where the slot table lies.
+    pub slots: SlotSpace,
+}
+
+/// Code for one site: PTX statements in a `{ … }` scope of their own, which declare all registers and labels they use,
+/// refer to nothing of the surrounding function, and always fall out at the end (or `exit`, for helper 507).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fragment {
+    /// The block, braces included, newline at the end. It can be put at several sites of one function.
+    pub body: String,
+    /// Functions it calls: name → text of the whole `.func`. The same name always has the same text.
+    pub functions: BTreeMap<String, String>,
+    /// It reads the register [`warpbpf_abi::names::GROUP_MASK`], which the splicer must declare and set.
+    pub uses_group_mask: bool,
+    /// Slots of the table it reads.
+    pub slots: BTreeSet<u32>,
+    /// Bytes of `.local` memory it declares.
+    pub local_bytes: u32,
+}
+
+/// How one program uses one map, so that the session can choose its layout.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MapUse {
+    /// Fields that are only ever added to, with results unused.
+    pub adds: BTreeSet<SumField>,
+    /// Why the map cannot be sharded and summed, if it cannot: a plain read or write, an escaping value pointer,
+    /// an add at an unknown offset, a helper update.
+    pub not_summable: Option<String>,
+}

@@ -1,0 +1,217 @@
+//! Lookups, updates and deletes: arrays become address arithmetic, hashes call the prelude.
+
+use warpbpf_abi::helpers;
+use warpbpf_abi::layout::{ArrayLayout, HashLayout, MapLayout, PerThreadLayout};
+use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL};
+use warpbpf_ebpf::Width;
+use warpbpf_verify::{CallFact, Place, Region};
+
+use super::Translator;
+use super::memory::Spot;
+use crate::error::CodegenError;
+use crate::ir::{BinOp, Cond, HashOp, Mem, Op, Order, Rmw, Special, Ty, UnOp, Value};
+use crate::stack::{key_size, value_size};
+
+/// Most words of key and value that a prelude function takes: what fits into a program's stack, twice.
+const MAX_HASH_WORDS: u64 = 128;
+
+impl Translator<'_> {
+    pub(super) fn map_lookup(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let map = self.map_arg(call)?;
+        let binding = self.binding(map)?;
+        let key = self.pointer_arg(call, 1)?;
+        match binding.layout {
+            MapLayout::Array(layout) => {
+                let key = self.array_key(key)?;
+                let (fits, at) = self.array_value(binding.slot, &layout, key);
+                Ok(self.or_null(fits, at))
+            }
+            MapLayout::PerThread(layout) => {
+                let key = self.array_key(key)?;
+                let (fits, at) = self.per_thread_value(binding.slot, &layout, key);
+                Ok(self.or_null(fits, at))
+            }
+            MapLayout::Hash(layout) => {
+                let base = self.push(Ty::B64, Op::Slot(binding.slot));
+                let mut args = vec![base];
+                args.extend(self.load_words(key, u64::from(layout.key_size))?);
+                self.hash(HashOp::Lookup, layout, args)
+            }
+            MapLayout::Ring(_) => self.wrong_layout(call, map),
+        }
+    }
+
+    pub(super) fn map_update(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let map = self.map_arg(call)?;
+        let binding = self.binding(map)?;
+        let (key, value) = (self.pointer_arg(call, 1)?, self.pointer_arg(call, 2)?);
+        let flags = self.arg(3);
+        let words = |t: &mut Self| t.load_words(value, value_size(&binding.layout));
+        match binding.layout {
+            MapLayout::Array(layout) => {
+                let key = self.array_key(key)?;
+                let words = words(self)?;
+                let (fits, at) = self.array_value(binding.slot, &layout, key);
+                Ok(self.write_value(map, fits, at, flags, &words)?)
+            }
+            MapLayout::PerThread(layout) => {
+                let key = self.array_key(key)?;
+                let words = words(self)?;
+                let (fits, at) = self.per_thread_value(binding.slot, &layout, key);
+                Ok(self.write_value(map, fits, at, flags, &words)?)
+            }
+            MapLayout::Hash(layout) => {
+                let base = self.push(Ty::B64, Op::Slot(binding.slot));
+                let mut args = vec![base, flags];
+                args.extend(self.load_words(key, key_size(&binding.layout))?);
+                args.extend(words(self)?);
+                self.hash(HashOp::Update, layout, args)
+            }
+            MapLayout::Ring(_) => self.wrong_layout(call, map),
+        }
+    }
+
+    pub(super) fn map_delete(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let map = self.map_arg(call)?;
+        let binding = self.binding(map)?;
+        match binding.layout {
+            MapLayout::Array(_) | MapLayout::PerThread(_) => Ok(self.constant(EINVAL as u64)),
+            MapLayout::Hash(layout) => {
+                let key = self.pointer_arg(call, 1)?;
+                let base = self.push(Ty::B64, Op::Slot(binding.slot));
+                let mut args = vec![base];
+                args.extend(self.load_words(key, u64::from(layout.key_size))?);
+                self.hash(HashOp::Delete, layout, args)
+            }
+            MapLayout::Ring(_) => self.wrong_layout(call, map),
+        }
+    }
+
+    fn hash(&mut self, op: HashOp, layout: HashLayout, args: Vec<Value>) -> Result<Value, CodegenError> {
+        if args.len() as u64 > MAX_HASH_WORDS {
+            return Err(CodegenError::HashArgumentTooLarge {
+                pc: self.pc,
+                bytes: u64::from(layout.key_size) + u64::from(layout.value_size),
+                limit: (MAX_HASH_WORDS - 2) * 8,
+            });
+        }
+        Ok(self.push(Ty::B64, Op::Hash { op, layout, args }))
+    }
+
+    pub(super) fn wrong_layout<T>(&self, call: &CallFact, map: u32) -> Result<T, CodegenError> {
+        Err(CodegenError::WrongLayout { pc: self.pc, helper: helpers::of(call.helper).name, map })
+    }
+
+    /// The u32 key behind a pointer, as a `b32`.
+    fn array_key(&mut self, key: Spot) -> Result<Value, CodegenError> {
+        let words = self.load_words(key, 4)?;
+        match words.first() {
+            Some(word) => Ok(self.trunc(*word)),
+            None => self.missing("a key"),
+        }
+    }
+
+    /// Whether the key is inside an array, and its value's address if so.
+    fn array_value(&mut self, slot: u32, layout: &ArrayLayout, key: Value) -> (Value, Value) {
+        let base = self.array_base(slot, layout);
+        let fits = self.cmp_const(Cond::Ult, key, u64::from(layout.max_entries));
+        let wide = self.zext(key);
+        let skip = self.bin_const(BinOp::Mul, wide, layout.value_stride());
+        (fits, self.bin(BinOp::Add, base, skip))
+    }
+
+    /// As `array_value` for this thread's copy. A thread beyond the map is counted.
+    fn per_thread_value(&mut self, slot: u32, layout: &PerThreadLayout, key: Value) -> (Value, Value) {
+        let thread = self.thread_in_grid();
+        let known = self.cmp_const(Cond::Ult, thread, layout.threads);
+        let inside = self.cmp_const(Cond::Ult, key, u64::from(layout.max_entries));
+        let base = self.push(Ty::B64, Op::Slot(slot));
+        let stranger = self.push(Ty::Pred, Op::Un(UnOp::Not, known));
+        let one = self.constant(1);
+        self.push_effect(Op::Atomic {
+            origin: None,
+            op: Rmw::Add,
+            order: Order::Relaxed,
+            width: Width::W64,
+            addr: base,
+            off: PerThreadLayout::REFUSED as i32,
+            value: one,
+            compare: None,
+            guard: Some(stranger),
+            shared: false,
+        });
+        let wide = self.zext(key);
+        let row = self.bin_const(BinOp::Mul, wide, layout.threads);
+        let index = self.bin(BinOp::Add, row, thread);
+        let skip = self.bin_const(BinOp::Mul, index, layout.value_stride());
+        let at = self.bin(BinOp::Add, base, skip);
+        let at = self.bin_const(BinOp::Add, at, PerThreadLayout::VALUES);
+        (self.bin(BinOp::And, known, inside), at)
+    }
+
+    /// Linear index of the thread in its grid, `b64`.
+    fn thread_in_grid(&mut self) -> Value {
+        let (y, z) = (self.special(Special::Ctaid(1)), self.special(Special::Ctaid(2)));
+        let (nx, ny) = (self.special64(Special::Nctaid(0)), self.special(Special::Nctaid(1)));
+        // y and z are below 2^16 (CUDA C++ Programming Guide, "Compute Capabilities"): this fits 32 bits.
+        let row = self.bin(BinOp::Mul, z, ny);
+        let row = self.bin(BinOp::Add, row, y);
+        let row = self.zext(row);
+        let block = self.bin(BinOp::Mul, row, nx);
+        let x = self.special64(Special::Ctaid(0));
+        let block = self.bin(BinOp::Add, block, x);
+        let [tx, ty, tz] = [0, 1, 2].map(|i| self.special(Special::Ntid(i)));
+        let threads = self.bin(BinOp::Mul, tx, ty);
+        let threads = self.bin(BinOp::Mul, threads, tz);
+        let threads = self.zext(threads);
+        let before = self.bin(BinOp::Mul, block, threads);
+        let inner = self.thread_in_block();
+        let inner = self.zext(inner);
+        self.bin(BinOp::Add, before, inner)
+    }
+
+    fn or_null(&mut self, fits: Value, at: Value) -> Value {
+        let null = self.constant(0);
+        self.select(fits, at, null)
+    }
+
+    /// `bpf_map_update_elem` on a value that always exists.
+    fn write_value(
+        &mut self,
+        map: u32,
+        fits: Value,
+        at: Value,
+        flags: Value,
+        words: &[Value],
+    ) -> Result<Value, CodegenError> {
+        let known = self.cmp_const(Cond::Ule, flags, BPF_EXIST);
+        let fresh = self.cmp_const(Cond::Eq, flags, BPF_NOEXIST);
+        let zero = self.constant(0);
+        let exists = self.constant(EEXIST as u64);
+        let outside = self.constant(E2BIG as u64);
+        let invalid = self.constant(EINVAL as u64);
+        // Linux looks at the flags' validity first, then at the key, then at BPF_NOEXIST.
+        let result = self.select(fresh, exists, zero);
+        let result = self.select(fits, result, outside);
+        let result = self.select(known, result, invalid);
+        let fine = self.cmp_const(Cond::Eq, result, 0);
+        let (write, after) = (self.func.add_block(), self.func.add_block());
+        self.branch(fine, write, after);
+        self.at = write;
+        let place = Place { region: Region::MapValue { map }, offset: Some(0) };
+        for (i, word) in words.iter().enumerate() {
+            let skip = i as i64 * 8;
+            let place = Place { offset: Some(skip), ..place };
+            let spot = Spot { place, pointer: at, off: skip as i32 };
+            self.store(spot, Width::W64, *word, false)?;
+        }
+        self.jump(after, Vec::new());
+        self.at = after;
+        Ok(result)
+    }
+
+    /// A plain store into a fresh record.
+    pub(super) fn store_record(&mut self, width: Width, record: Value, off: u64, value: Value) {
+        self.push_effect(Op::Store { mem: Mem::Record, width, addr: record, off: off as i32, value });
+    }
+}

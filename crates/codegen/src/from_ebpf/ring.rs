@@ -1,0 +1,172 @@
+//! Ring buffer and printk helpers. Reserving and committing are operations of their own, because lanes that run
+//! together share them; what lies between is plain stores.
+
+use warpbpf_abi::attach::Scope;
+use warpbpf_abi::helpers::{self, HelperId};
+use warpbpf_abi::layout::{MapLayout, RingLayout, printk};
+use warpbpf_abi::maps::EAGAIN;
+use warpbpf_ebpf::Width;
+use warpbpf_verify::{ArgFact, CallFact, Region};
+
+use super::Translator;
+use crate::error::CodegenError;
+use crate::ir::{Block, Cond, Mem, Op, Size, Special, Ty, Value};
+
+/// Lanes of a warp.
+const LANES: u64 = 32;
+
+impl Translator<'_> {
+    fn ring_of(&self, call: &CallFact) -> Result<(u32, RingLayout), CodegenError> {
+        let map = self.map_arg(call)?;
+        let binding = self.binding(map)?;
+        match binding.layout {
+            MapLayout::Ring(ring) => Ok((binding.slot, ring)),
+            MapLayout::Array(_) | MapLayout::Hash(_) | MapLayout::PerThread(_) => self.wrong_layout(call, map),
+        }
+    }
+
+    fn reserve(&mut self, ring: RingLayout, base: Value, size: Size) -> Value {
+        // All lanes' records must fit into one sub-buffer, else sharing a reservation would never succeed.
+        let fits = match size {
+            Size::Const(size) => LANES * RingLayout::record_bytes(u64::from(size)) <= ring.sub_bytes(),
+            Size::Value(_) => false,
+        };
+        let shared = fits && self.env.scope == Scope::Thread;
+        self.push(Ty::B64, Op::RingReserve { ring, base, size, shared })
+    }
+
+    fn commit(&mut self, ring: RingLayout, base: Value, record: Value, size: Option<u32>, discard: bool) {
+        let shared = self.env.scope == Scope::Thread;
+        self.push_effect(Op::RingCommit { ring, base, record, size, discard, shared });
+    }
+
+    /// Reserves and goes on in the block where that succeeded. Returns the record, and the block that follows with
+    /// its parameter, which is `-EAGAIN` if there was no room.
+    fn with_record(&mut self, ring: RingLayout, base: Value, size: Size) -> (Value, Block, Value) {
+        let record = self.reserve(ring, base, size);
+        let room = self.cmp_const(Cond::Ne, record, 0);
+        let (fill, full, after) = (self.func.add_block(), self.func.add_block(), self.func.add_block());
+        let result = self.func.add_param(after, Ty::B64);
+        self.branch(room, fill, full);
+        self.at = full;
+        let again = self.constant(EAGAIN as u64);
+        self.jump(after, vec![again]);
+        self.at = fill;
+        (record, after, result)
+    }
+
+    pub(super) fn ring_reserve(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let (slot, ring) = self.ring_of(call)?;
+        let ArgFact::Scalar { value: Some(size), .. } = call.args[1] else {
+            return self.missing("a constant record size");
+        };
+        let Ok(size) = u32::try_from(size) else {
+            return Ok(self.constant(0));
+        };
+        let base = self.push(Ty::B64, Op::Slot(slot));
+        Ok(self.reserve(ring, base, Size::Const(size)))
+    }
+
+    pub(super) fn ring_commit(&mut self, call: &CallFact, discard: bool) -> Result<Value, CodegenError> {
+        let (slot, ring) = self.ring_of(call)?;
+        let base = self.push(Ty::B64, Op::Slot(slot));
+        let record = self.arg(0);
+        self.commit(ring, base, record, None, discard);
+        Ok(self.constant(0))
+    }
+
+    pub(super) fn ring_output(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let (slot, ring) = self.ring_of(call)?;
+        let data = self.pointer_arg(call, 1)?;
+        let known = match call.args[2] {
+            ArgFact::Scalar { value, .. } => value.and_then(|v| u32::try_from(v).ok()),
+            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Pointer(_) => return self.missing("a size"),
+        };
+        let base = self.push(Ty::B64, Op::Slot(slot));
+        let size = known.map_or(Size::Value(self.arg(2)), Size::Const);
+        // The data is read before lanes meet in the reservation: they leave it in one group.
+        let words = match known {
+            Some(size) => self.load_words(data, u64::from(size))?,
+            None => Vec::new(),
+        };
+        let (record, after, result) = self.with_record(ring, base, size);
+        match size {
+            Size::Const(_) => {
+                for (i, word) in words.into_iter().enumerate() {
+                    self.store_record(Width::W64, record, i as u64 * 8, word);
+                }
+            }
+            Size::Value(size) => {
+                let mem = match data.place.region {
+                    Region::Stack { .. } => Mem::Local,
+                    Region::MapValue { map } => data.map_memory(map, false),
+                    Region::Record { .. } => Mem::Record,
+                    Region::Context => return self.missing("readable memory"),
+                };
+                self.push_effect(Op::CopyBytes { mem, from: data.pointer, off: data.off, to: record, size });
+            }
+        }
+        self.commit(ring, base, record, known, false);
+        let zero = self.constant(0);
+        self.jump(after, vec![zero]);
+        self.at = after;
+        Ok(result)
+    }
+
+    /// Queues a message for the host to format: `abi::layout::printk`. A format size of 0 says "up to the NUL".
+    pub(super) fn printk(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let helper = helpers::of(call.helper).name;
+        let binding = self.env.printk.ok_or(CodegenError::NoPrintkRing { pc: self.pc, helper })?;
+        let MapLayout::Ring(ring) = binding.layout else {
+            return Err(CodegenError::NoPrintkRing { pc: self.pc, helper });
+        };
+        let ArgFact::Pointer(place) = call.args[0] else {
+            return self.missing("a format string");
+        };
+        let (Region::MapValue { map }, Some(offset)) = (place.region, place.offset) else {
+            return self.missing("a constant format string");
+        };
+        let format_map = self.binding(map)?.session_index;
+        let format_size = match call.args[1] {
+            ArgFact::Scalar { value: Some(size), .. } if call.helper == HelperId::TracePrintk => size as u32,
+            _ => 0,
+        };
+        let args = if call.helper == HelperId::TracePrintk {
+            call.args[2..].iter().take_while(|a| **a != ArgFact::Unused).count()
+        } else {
+            0
+        };
+        let values: Vec<Value> = (0..args).map(|i| self.arg(i + 2)).collect();
+
+        let base = self.push(Ty::B64, Op::Slot(binding.slot));
+        let size = printk::SIZE as u32;
+        let (record, after, result) = self.with_record(ring, base, Size::Const(size));
+        let fixed = [
+            (printk::FORMAT_MAP, format_map),
+            (printk::FORMAT_OFFSET, offset as u32),
+            (printk::FORMAT_SIZE, format_size),
+            (printk::ARGS, args as u32),
+        ];
+        for (at, value) in fixed {
+            let value = self.constant32(value);
+            self.store_record(Width::W32, record, at, value);
+        }
+        for (i, value) in values.into_iter().enumerate() {
+            self.store_record(Width::W64, record, printk::ARG + i as u64 * 8, value);
+        }
+        let time = self.push(Ty::B64, Op::Timer);
+        self.store_record(Width::W64, record, printk::TIME, time);
+        for i in 0..3u8 {
+            let value = self.special(Special::Ctaid(i));
+            self.store_record(Width::W32, record, printk::BLOCK + u64::from(i) * 4, value);
+            let value = self.special(Special::Tid(i));
+            self.store_record(Width::W32, record, printk::THREAD + u64::from(i) * 4, value);
+        }
+        self.commit(ring, base, record, Some(size), false);
+        let bytes = self.constant(printk::SIZE);
+        self.jump(after, vec![bytes]);
+        self.at = after;
+        Ok(result)
+    }
+}
+

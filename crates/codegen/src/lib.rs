@@ -1,0 +1,139 @@
+//! Turns a verified program into PTX statements.
+//!
+//! ```text
+//! from_ebpf → opt_copy → opt_fold → opt_blocks → opt_gvn → … → opt_atomics → … → opt_aggregate → lower → emit
+//! ```
+//!
+//! The list of passes is `passes` below; each is a file of its own. Only a [`Verified`] program is compiled: the proof's
+//! facts say which memory each access touches, so nothing here guesses. What the code may assume of the GPU is what
+//! the PTX ISA says of any target from `sm_70` on; lanes may arrive, split and meet in any way.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod fragment;
+pub mod map_use;
+
+mod ir;
+mod print;
+
+mod cfg;
+mod eval;
+mod stack;
+
+mod from_ebpf;
+mod opt_copy;
+mod opt_dce;
+mod opt_fold;
+mod opt_blocks;
+mod opt_gvn;
+mod opt_atomics;
+mod opt_uniform;
+mod opt_aggregate;
+mod lower;
+mod emit;
+mod prelude;
+
+use warpbpf_abi::attach::Scope;
+use warpbpf_ebpf::Code;
+use warpbpf_verify::{Facts, Subject, Verified};
+
+pub use error::CodegenError;
+pub use fragment::*;
+pub use map_use::map_uses;
+
+use ir::Func;
+
+/// A pass over the whole fragment.
+type Pass = (&'static str, fn(&mut Func));
+
+/// First PTX version with `activemask`.
+const MIN_PTX: (u32, u32) = (6, 2);
+/// First target with scoped memory operations.
+const MIN_SM: u32 = 70;
+
+/// Compiles a program for one site.
+///
+/// # Errors
+/// [`CodegenError`]: the module is too old, the environment lacks a map or the printk ring, or a program asks for more
+/// than a device function can take.
+pub fn compile<P: Subject>(program: &Verified<P>, env: &Env) -> Result<Fragment, CodegenError> {
+    compile_code(program.program().code(), program.facts(), env)
+}
+
+/// The IR as text after each pass, or only after the pass `after` (one of [`pass_names`]); when the
+/// program cannot be compiled, the reason.
+pub fn dump_ir<P: Subject>(program: &Verified<P>, env: &Env, after: Option<&str>) -> String {
+    dump_code(program.program().code(), program.facts(), env, after)
+}
+
+/// Names of the stages that [`dump_ir`] can show, in order.
+pub fn pass_names(env: &Env) -> Vec<&'static str> {
+    std::iter::once("from_ebpf").chain(passes(env).into_iter().map(|(name, _)| name)).collect()
+}
+
+/// The passes between `from_ebpf` and `emit`, in order, for an environment.
+fn passes(env: &Env) -> Vec<Pass> {
+    let mut list: Vec<Pass> = vec![
+        ("opt_copy", opt_copy::run),
+        ("opt_fold", opt_fold::run),
+        ("opt_dce", opt_dce::run),
+        ("opt_blocks", opt_blocks::run),
+        ("opt_gvn", opt_gvn::run),
+        ("opt_fold.2", opt_fold::run),
+        ("opt_copy.2", opt_copy::run),
+        ("opt_blocks.2", opt_blocks::run),
+        ("opt_gvn.2", opt_gvn::run),
+        ("opt_dce.2", opt_dce::run),
+        ("opt_atomics", opt_atomics::run),
+        ("opt_fold.3", opt_fold::run),
+        ("opt_dce.3", opt_dce::run),
+    ];
+    // In the other scopes one lane runs the fragment.
+    if env.scope == Scope::Thread {
+        list.push(("opt_aggregate", opt_aggregate::run));
+    }
+    list.push(("lower", lower::run));
+    list.push(("opt_gvn.3", opt_gvn::run));
+    list.push(("opt_dce.4", opt_dce::run));
+    list
+}
+
+fn compile_code(code: &Code, facts: &Facts, env: &Env) -> Result<Fragment, CodegenError> {
+    check_target(env)?;
+    let mut func = from_ebpf::run(code, facts, env)?;
+    for (_, pass) in passes(env) {
+        pass(&mut func);
+    }
+    Ok(emit::run(&func, env))
+}
+
+fn dump_code(code: &Code, facts: &Facts, env: &Env, after: Option<&str>) -> String {
+    let mut func = match from_ebpf::run(code, facts, env) {
+        Ok(func) => func,
+        Err(error) => return format!("{error}\n"),
+    };
+    let mut text = String::new();
+    let mut show = |name: &str, func: &Func| {
+        if after.is_none_or(|wanted| wanted == name) {
+            text.push_str(&format!("; after {name}\n{func}"));
+        }
+    };
+    show("from_ebpf", &func);
+    for (name, pass) in passes(env) {
+        pass(&mut func);
+        show(name, &func);
+    }
+    text
+}
+
+fn check_target(env: &Env) -> Result<(), CodegenError> {
+    if env.target.sm < MIN_SM {
+        return Err(CodegenError::TargetTooOld { sm: env.target.sm });
+    }
+    if env.target.ptx < MIN_PTX {
+        let (major, minor) = env.target.ptx;
+        return Err(CodegenError::PtxTooOld { major, minor });
+    }
+    Ok(())
+}

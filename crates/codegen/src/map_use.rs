@@ -1,0 +1,147 @@
+//! How a program uses its maps, as far as sharding is concerned: a map that programs only add to can have a copy per
+//! SM, which the host sums.
+//!
+//! The answer comes from the IR behind `opt_atomics`: additions whose result nobody wants are what they will be in the
+//! code, and everything else that touches a value is a reason not to shard its map. The maps' layouts play no part, so
+//! the analysis binds layouts of its own.
+
+use std::collections::BTreeSet;
+
+use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::helpers::{self, HelperId};
+use warpbpf_abi::layout::{ArrayLayout, MapLayout, RingLayout, SumField};
+use warpbpf_ebpf::Code;
+use warpbpf_verify::{ArgFact, CallFact, Facts, InsnFact, Region, Subject, Verified};
+
+use crate::fragment::{Env, MapBinding, MapUse, SlotSpace, Target};
+use crate::ir::{Mem, Op, Origin, Rmw};
+use crate::{from_ebpf, passes};
+
+/// One [`MapUse`] per map of the object.
+pub fn map_uses<P: Subject>(program: &Verified<P>, map_count: usize) -> Vec<MapUse> {
+    uses_of(program.program().code(), program.facts(), map_count)
+}
+
+fn uses_of(code: &Code, facts: &Facts, map_count: usize) -> Vec<MapUse> {
+    let mut uses = Uses { maps: vec![MapUse::default(); map_count] };
+    let calls = facts.instances.iter().flat_map(|i| &i.insns).filter_map(|fact| match fact {
+        InsnFact::Call(call) => Some(call),
+        InsnFact::Dead | InsnFact::Plain | InsnFact::Access(_) | InsnFact::Branch { .. } => None,
+    });
+    let mut rings = BTreeSet::new();
+    for call in calls {
+        uses.call(call);
+        if let (Some(map), true) = (call.map, is_ring(call.helper)) {
+            rings.insert(map);
+        }
+    }
+    let env = plain_env(map_count, |map| rings.contains(&map));
+    let mut func = match from_ebpf::run(code, facts, &env) {
+        Ok(func) => func,
+        Err(error) => {
+            for map in 0..map_count as u32 {
+                uses.refuse(map, || format!("the program cannot be compiled: {error}"));
+            }
+            return uses.maps;
+        }
+    };
+    for (name, pass) in passes(&env) {
+        pass(&mut func);
+        // What follows changes how additions are done, not which there are.
+        if name == "opt_dce.3" {
+            break;
+        }
+    }
+    for inst in func.blocks.iter().flat_map(|b| &b.insts) {
+        uses.op(&inst.op, inst.result.is_some());
+    }
+    uses.maps
+}
+
+struct Uses {
+    maps: Vec<MapUse>,
+}
+
+impl Uses {
+    /// Notes a reason; the first one stays.
+    fn refuse(&mut self, map: u32, reason: impl FnOnce() -> String) {
+        if let Some(usage) = self.maps.get_mut(map as usize)
+            && usage.not_summable.is_none()
+        {
+            usage.not_summable = Some(reason());
+        }
+    }
+
+    fn call(&mut self, call: &CallFact) {
+        let name = helpers::of(call.helper).name;
+        if let (Some(map), HelperId::MapUpdateElem | HelperId::MapDeleteElem) = (call.map, call.helper) {
+            self.refuse(map, || format!("`bpf_{name}` changes it"));
+        }
+        for arg in &call.args {
+            if let ArgFact::Pointer(place) = arg
+                && let Region::MapValue { map } = place.region
+            {
+                self.refuse(map, || format!("a pointer to its value is passed to `bpf_{name}`"));
+            }
+        }
+    }
+
+    fn op(&mut self, op: &Op, has_result: bool) {
+        match op {
+            Op::Load { mem: Mem::Map(o) | Mem::MapSync(o), .. } => {
+                self.refuse(o.map, || format!("the program reads its value{}", at(*o)));
+            }
+            Op::Store { mem: Mem::Map(o) | Mem::MapSync(o), .. } => {
+                self.refuse(o.map, || format!("the program stores to its value{}", at(*o)));
+            }
+            Op::CopyBytes { mem: Mem::Map(o) | Mem::MapSync(o), .. } => {
+                self.refuse(o.map, || format!("the program copies its value{}", at(*o)));
+            }
+            Op::Atomic { origin: Some(o), op, width, .. } => match (op, has_result, o.offset) {
+                (Rmw::Add, false, Some(offset)) => {
+                    if let (Some(usage), Ok(offset)) = (self.maps.get_mut(o.map as usize), u32::try_from(offset)) {
+                        usage.adds.insert(SumField { offset, size: width.bytes() });
+                    }
+                }
+                (Rmw::Add, false, None) => {
+                    self.refuse(o.map, || "the program adds at an offset that varies".to_owned());
+                }
+                (Rmw::Add, true, _) => {
+                    self.refuse(o.map, || format!("the program uses what an addition{} returns", at(*o)));
+                }
+                (Rmw::And | Rmw::Or | Rmw::Xor | Rmw::Exch | Rmw::Cas, ..) => {
+                    self.refuse(o.map, || format!("the program changes its value{} other than by adding", at(*o)));
+                }
+            },
+            _ => {}
+        }
+    }
+}
+
+fn at(origin: Origin) -> String {
+    origin.offset.map(|o| format!(" at offset {o}")).unwrap_or_default()
+}
+
+fn is_ring(helper: HelperId) -> bool {
+    matches!(
+        helper,
+        HelperId::RingbufOutput | HelperId::RingbufReserve | HelperId::RingbufSubmit | HelperId::RingbufDiscard
+    )
+}
+
+/// An environment in which any program compiles as far as the IR.
+fn plain_env(map_count: usize, is_ring: impl Fn(u32) -> bool) -> Env {
+    let ring = MapLayout::Ring(RingLayout::new(1 << 20, 1));
+    let array = MapLayout::Array(ArrayLayout { max_entries: u32::MAX, value_size: 8, shards: 1, summed: false });
+    let binding = |index: u32, layout| MapBinding { slot: index, session_index: index, layout };
+    let count = map_count as u32;
+    Env {
+        target: Target { ptx: (6, 3), sm: 75 },
+        site: Site::Entry,
+        scope: Scope::Thread,
+        kernel_id: 0,
+        maps: (0..count).map(|i| binding(i + 1, if is_ring(i) { ring } else { array })).collect(),
+        printk: Some(binding(count + 1, ring)),
+        slots: SlotSpace::Const,
+    }
+}

@@ -1,0 +1,166 @@
+//! Turns load, combine, store on one map value into an atomic. `(*v)++` on memory that every thread shares would lose
+//! counts; programs are written that way because on a CPU each core has its own copy.
+//!
+//! The three stand in one block with nothing in between that writes shared memory. The atomic takes the store's place;
+//! if the values are needed earlier, it takes the load's place, provided that nothing reads shared memory in between.
+
+use warpbpf_ebpf::Width;
+use warpbpf_flow::Entity;
+
+use crate::ir::{BinOp, Effect, Func, Inst, Mem, Op, Order, Rmw, Ty, Value};
+
+/// Runs the pass.
+pub fn run(func: &mut Func) {
+    for block in 0..func.blocks.len() {
+        let mut store = 0;
+        while store < func.blocks[block].insts.len() {
+            let uses = func.use_counts();
+            if let Some(found) = find(func, block, store) {
+                rewrite(func, block, &found, &uses);
+            }
+            store += 1;
+        }
+    }
+}
+
+/// The pattern, as indices into the block.
+struct Found {
+    load: usize,
+    combine: usize,
+    store: usize,
+    /// What the load and the combination define.
+    old: Value,
+    new: Value,
+    op: Rmw,
+    /// The other operand, and whether it is subtracted.
+    operand: Value,
+    subtract: bool,
+}
+
+fn find(func: &Func, block: usize, store: usize) -> Option<Found> {
+    let insts = &func.blocks[block].insts;
+    let Op::Store { mem: Mem::Map(_), width, addr, off, value: new } = insts[store].op else { return None };
+    if !matches!(width, Width::W32 | Width::W64) {
+        return None;
+    }
+    let combine = insts[..store].iter().rposition(|i| i.result == Some(new))?;
+    let Op::Bin(bin, a, b) = insts[combine].op else { return None };
+    let (op, subtract) = match bin {
+        BinOp::Add => (Rmw::Add, false),
+        BinOp::Sub => (Rmw::Add, true),
+        BinOp::And => (Rmw::And, false),
+        BinOp::Or => (Rmw::Or, false),
+        BinOp::Xor => (Rmw::Xor, false),
+        _ => return None,
+    };
+    let is_load = |v: Value| {
+        insts[..combine].iter().rposition(|i| {
+            i.result == Some(v)
+                && matches!(i.op, Op::Load { mem: Mem::Map(_), width: w, addr: at, off: o, .. }
+                    if w == width && at == addr && o == off)
+        })
+    };
+    let (load, old, operand) = match (is_load(a), is_load(b)) {
+        (Some(load), _) => (load, a, b),
+        (None, Some(load)) if !subtract => (load, b, a),
+        (None, _) => return None,
+    };
+    // `x + x` of one load is no addition of something to it.
+    if operand == old {
+        return None;
+    }
+    let writes = |i: &Inst| {
+        i.op.effect() == Effect::Writes
+            && !matches!(i.op, Op::Store { mem: Mem::Local | Mem::Record, .. })
+    };
+    if insts[load..store].iter().any(writes) {
+        return None;
+    }
+    Some(Found { load, combine, store, old, new, op, operand, subtract })
+}
+
+fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) {
+    let insts = &func.blocks[block].insts;
+    let Op::Store { mem: Mem::Map(origin), width, addr, off, .. } = insts[found.store].op else { return };
+    let between = &insts[found.load + 1..found.store];
+    let needs = |v: Value| {
+        let mut count = 0;
+        for (i, inst) in between.iter().enumerate() {
+            if found.load + 1 + i != found.combine {
+                inst.op.for_each_operand(|used| count += u32::from(used == v));
+            }
+        }
+        count
+    };
+    let needed_before = needs(found.old) + needs(found.new) > 0;
+    // The combination uses the old value once, the store the new one once; each further use wants the value.
+    let wanted = uses[found.old.index()] > 1 || uses[found.new.index()] > 1;
+    let reads = |i: &Inst| {
+        matches!(i.op, Op::Load { mem: Mem::Map(_) | Mem::MapSync(_), .. } | Op::Hash { .. } | Op::CopyBytes { .. })
+    };
+    let at_load = needed_before;
+    if at_load {
+        let operand_comes_later = between.iter().any(|i| i.result == Some(found.operand));
+        if operand_comes_later || between.iter().any(reads) {
+            return;
+        }
+    }
+    let ty = if width == Width::W64 { Ty::B64 } else { Ty::B32 };
+    let mut fresh = Vec::new();
+    let operand = if found.subtract {
+        let (zero, negative) = (func.add_value(ty), func.add_value(ty));
+        fresh.push(Inst { result: Some(zero), op: Op::Const(0) });
+        fresh.push(Inst { result: Some(negative), op: Op::Bin(BinOp::Sub, zero, found.operand) });
+        negative
+    } else {
+        found.operand
+    };
+    fresh.push(Inst {
+        result: wanted.then_some(found.old),
+        op: Op::Atomic {
+            origin: Some(origin),
+            op: found.op,
+            order: Order::Relaxed,
+            width,
+            addr,
+            off,
+            value: operand,
+            compare: None,
+            guard: None,
+            shared: false,
+        },
+    });
+    let insts = &mut func.blocks[block].insts;
+    let mut out = Vec::with_capacity(insts.len() + fresh.len());
+    for (i, inst) in std::mem::take(insts).into_iter().enumerate() {
+        if i == found.load {
+            if at_load {
+                out.append(&mut fresh);
+            }
+        } else if i == found.store {
+            out.append(&mut fresh);
+            if wanted && !at_load {
+                out.push(Inst { result: Some(found.new), op: combined(found) });
+            }
+        } else if i == found.combine {
+            if at_load {
+                out.push(inst);
+            }
+        } else {
+            out.push(inst);
+        }
+    }
+    *insts = out;
+}
+
+/// The new value, rebuilt from the old one that the atomic returned.
+fn combined(found: &Found) -> Op {
+    let bin = match (found.op, found.subtract) {
+        (Rmw::Add, true) => BinOp::Sub,
+        (Rmw::And, _) => BinOp::And,
+        (Rmw::Or, _) => BinOp::Or,
+        (Rmw::Xor, _) => BinOp::Xor,
+        (Rmw::Add | Rmw::Exch | Rmw::Cas, _) => BinOp::Add,
+    };
+    Op::Bin(bin, found.old, found.operand)
+}

@@ -1,0 +1,136 @@
+//! Merges equal pure operations along the dominator tree, and uses what a branch has decided: below the side where a
+//! lookup succeeded, its result is the plain address.
+
+use std::collections::HashMap;
+
+use warpbpf_flow::Entity;
+
+use crate::cfg::Flow;
+use crate::ir::{BinOp, Block, Effect, Func, Op, Term, Ty, UnOp, Value};
+
+/// Runs the pass.
+pub fn run(func: &mut Func) {
+    let flow = Flow::new(func);
+    let mut gvn = Gvn {
+        to: (0..func.types.len()).map(Value::new).collect(),
+        table: HashMap::new(),
+        known: vec![None; func.types.len()],
+        undo: Vec::new(),
+        defs: func.definitions(),
+    };
+    // Explicit stack: enter a block, visit its children, leave it.
+    let mut stack = vec![(Block::ENTRY, 0, 0)];
+    gvn.enter(func, &flow, Block::ENTRY);
+    while let Some((block, next, mark)) = stack.pop() {
+        match flow.dominators.children(block).get(next) {
+            Some(&child) => {
+                stack.push((block, next + 1, mark));
+                let child_mark = gvn.undo.len();
+                gvn.enter(func, &flow, child);
+                stack.push((child, 0, child_mark));
+            }
+            None => gvn.leave(mark),
+        }
+    }
+    let to = gvn.to;
+    func.substitute(&to);
+}
+
+enum Undo {
+    Table((Ty, Op)),
+    Known(Value),
+}
+
+struct Gvn {
+    to: Vec<Value>,
+    table: HashMap<(Ty, Op), Value>,
+    /// Predicates decided by a branch above.
+    known: Vec<Option<bool>>,
+    undo: Vec<Undo>,
+    defs: Vec<Option<Op>>,
+}
+
+impl Gvn {
+    fn resolve(&self, mut v: Value) -> Value {
+        while self.to[v.index()] != v {
+            v = self.to[v.index()];
+        }
+        v
+    }
+
+    fn enter(&mut self, func: &mut Func, flow: &Flow, block: Block) {
+        self.learn_from_branch(func, flow, block);
+        for i in 0..func.blocks[block.index()].insts.len() {
+            let inst = &mut func.blocks[block.index()].insts[i];
+            inst.op.for_each_operand_mut(|v| *v = self.resolve(*v));
+            let Some(result) = inst.result else { continue };
+            if inst.op.effect() != Effect::Pure {
+                continue;
+            }
+            if let Op::Select(p, a, b) = inst.op
+                && let Some(known) = self.known[p.index()]
+            {
+                self.to[result.index()] = if known { a } else { b };
+                continue;
+            }
+            let key = (func.types[result.index()], inst.op.clone());
+            match self.table.get(&key) {
+                Some(&same) => self.to[result.index()] = same,
+                None => {
+                    self.table.insert(key.clone(), result);
+                    self.undo.push(Undo::Table(key));
+                }
+            }
+        }
+        let mut term = func.blocks[block.index()].term.clone();
+        term.for_each_operand_mut(|v| *v = self.resolve(*v));
+        if let Term::Branch { cond, yes, no } = &term
+            && let Some(known) = self.known[cond.index()]
+        {
+            term = Term::Jump(if known { yes.clone() } else { no.clone() });
+        }
+        func.blocks[block.index()].term = term;
+    }
+
+    fn learn_from_branch(&mut self, func: &Func, flow: &Flow, block: Block) {
+        let mut preds = flow.preds(block);
+        let (Some(pred), None) = (preds.next(), preds.next()) else { return };
+        if let Term::Branch { cond, yes, no } = &func.blocks[pred.index()].term
+            && yes.to != no.to
+        {
+            self.learn(self.resolve(*cond), yes.to == block);
+        }
+    }
+
+    fn learn(&mut self, p: Value, holds: bool) {
+        if self.known[p.index()].is_some() {
+            return;
+        }
+        self.known[p.index()] = Some(holds);
+        self.undo.push(Undo::Known(p));
+        match self.defs[p.index()] {
+            Some(Op::Un(UnOp::Not, q)) => self.learn(self.resolve(q), !holds),
+            Some(Op::Bin(BinOp::And, a, b)) if holds => {
+                self.learn(self.resolve(a), true);
+                self.learn(self.resolve(b), true);
+            }
+            Some(Op::Bin(BinOp::Or, a, b)) if !holds => {
+                self.learn(self.resolve(a), false);
+                self.learn(self.resolve(b), false);
+            }
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self, mark: usize) {
+        while self.undo.len() > mark {
+            match self.undo.pop() {
+                Some(Undo::Table(key)) => {
+                    self.table.remove(&key);
+                }
+                Some(Undo::Known(v)) => self.known[v.index()] = None,
+                None => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The IR as text, for people and for golden tests.
+
+use std::fmt::{self, Write};
+
+use warpbpf_ebpf::Width;
+use warpbpf_flow::Entity;
+
+use crate::ir::{Block, Cond, Edge, Func, HashOp, Mem, Op, Order, Origin, Rmw, Size, Special, Term, Ty, UnOp};
+
+impl fmt::Display for Func {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, block) in self.blocks.iter().enumerate() {
+            write!(f, "{}", Block::new(i))?;
+            if !block.params.is_empty() {
+                let params: Vec<String> =
+                    block.params.iter().map(|p| format!("{p}: {}", ty_name(self.ty(*p)))).collect();
+                write!(f, "({})", params.join(", "))?;
+            }
+            writeln!(f, ":")?;
+            for inst in &block.insts {
+                match inst.result {
+                    Some(v) => writeln!(f, "    {v}: {} = {}", ty_name(self.ty(v)), inst.op)?,
+                    None => writeln!(f, "    {}", inst.op)?,
+                }
+            }
+            writeln!(f, "    {}", block.term)?;
+        }
+        Ok(())
+    }
+}
+
+fn ty_name(ty: Ty) -> &'static str {
+    match ty {
+        Ty::B32 => "b32",
+        Ty::B64 => "b64",
+        Ty::Pred => "pred",
+    }
+}
+
+impl fmt::Display for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to)?;
+        if self.args.is_empty() {
+            return Ok(());
+        }
+        let args: Vec<String> = self.args.iter().map(ToString::to_string).collect();
+        write!(f, "({})", args.join(", "))
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Term::Jump(edge) => write!(f, "jump {edge}"),
+            Term::Branch { cond, yes, no } => write!(f, "branch {cond}, {yes}, {no}"),
+            Term::Ret => write!(f, "ret"),
+            Term::Exit => write!(f, "exit"),
+        }
+    }
+}
+
+fn address(addr: impl fmt::Display, off: i32) -> String {
+    match off {
+        0 => format!("[{addr}]"),
+        _ => format!("[{addr}{off:+}]"),
+    }
+}
+
+fn width_name(width: Width, signed: bool) -> String {
+    format!("{}{}", if signed { "s" } else { "u" }, width.bits())
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Const(c) if *c < 0x1_0000 => write!(f, "const {c}"),
+            Op::Const(c) => write!(f, "const {c:#x}"),
+            Op::Bin(op, a, b) => write!(f, "{} {a}, {b}", format!("{op:?}").to_lowercase()),
+            Op::Un(op, a) => write!(f, "{} {a}", un_name(*op)),
+            Op::Cmp(cond, a, b) => write!(f, "cmp.{} {a}, {b}", cond_name(*cond)),
+            Op::Select(p, a, b) => write!(f, "select {p}, {a}, {b}"),
+            Op::Special(s) => write!(f, "special {}", special_name(*s)),
+            Op::GroupMask => write!(f, "group_mask"),
+            Op::Slot(slot) => write!(f, "slot {slot}"),
+            Op::StackAddr(at) => write!(f, "stack {at}"),
+            Op::Timer => write!(f, "timer"),
+            Op::Membar => write!(f, "membar"),
+            Op::Load { mem, width, signed, addr, off } => {
+                write!(f, "load.{}.{} {}", mem_name(*mem), width_name(*width, *signed), address(addr, *off))
+            }
+            Op::Store { mem, width, addr, off, value } => {
+                write!(f, "store.{}.{} {}, {value}", mem_name(*mem), width_name(*width, false), address(addr, *off))
+            }
+            Op::Atomic { origin, op, order, width, addr, off, value, compare, guard, shared } => {
+                let order = match order {
+                    Order::Relaxed => "",
+                    Order::AcqRel => ".acq_rel",
+                };
+                let shared = if *shared { ".shared" } else { "" };
+                let name = format!("{op:?}").to_lowercase();
+                let map = origin.map(|o| format!(".{}", origin_name(o))).unwrap_or_default();
+                write!(f, "atomic{map}.{name}{order}{shared}.u{} {}, ", width.bits(), address(addr, *off))?;
+                if let Some(compare) = compare {
+                    write!(f, "{compare}, ")?;
+                }
+                write!(f, "{value}")?;
+                match guard {
+                    Some(guard) => write!(f, " if {guard}"),
+                    None => Ok(()),
+                }
+            }
+            Op::RingReserve { base, size, shared, .. } => {
+                let mut size_text = String::new();
+                match size {
+                    Size::Const(n) => write!(size_text, "{n}")?,
+                    Size::Value(v) => write!(size_text, "{v}")?,
+                }
+                write!(f, "ring_reserve{} {base}, {size_text}", if *shared { ".shared" } else { "" })
+            }
+            Op::RingCommit { base, record, size, discard, shared, .. } => {
+                let what = if *discard { "ring_discard" } else { "ring_submit" };
+                write!(f, "{what}{} {base}, {record}", if *shared { ".shared" } else { "" })?;
+                match size {
+                    Some(size) => write!(f, ", {size}"),
+                    None => Ok(()),
+                }
+            }
+            Op::CopyBytes { mem, from, off, to, size } => {
+                write!(f, "copy.{} [{to}], {}, {size}", mem_name(*mem), address(from, *off))
+            }
+            Op::Hash { op, args, .. } => {
+                let name = match op {
+                    HashOp::Lookup => "lookup",
+                    HashOp::Update => "update",
+                    HashOp::Delete => "delete",
+                };
+                let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+                write!(f, "hash_{name} {}", args.join(", "))
+            }
+        }
+    }
+}
+
+fn un_name(op: UnOp) -> &'static str {
+    match op {
+        UnOp::Trunc => "trunc",
+        UnOp::Zext => "zext",
+        UnOp::Sext => "sext",
+        UnOp::Sext8 => "sext8",
+        UnOp::Sext16 => "sext16",
+        UnOp::Swap16 => "swap16",
+        UnOp::Swap32 => "swap32",
+        UnOp::Swap64 => "swap64",
+        UnOp::Not => "not",
+    }
+}
+
+pub(crate) fn cond_name(cond: Cond) -> &'static str {
+    match cond {
+        Cond::Eq => "eq",
+        Cond::Ne => "ne",
+        Cond::Ult => "ult",
+        Cond::Ule => "ule",
+        Cond::Ugt => "ugt",
+        Cond::Uge => "uge",
+        Cond::Slt => "slt",
+        Cond::Sle => "sle",
+        Cond::Sgt => "sgt",
+        Cond::Sge => "sge",
+    }
+}
+
+/// The PTX name of a special register.
+pub(crate) fn special_name(special: Special) -> String {
+    let axis = |i: u8| ['x', 'y', 'z'][usize::from(i.min(2))];
+    match special {
+        Special::Ctaid(i) => format!("%ctaid.{}", axis(i)),
+        Special::Ntid(i) => format!("%ntid.{}", axis(i)),
+        Special::Tid(i) => format!("%tid.{}", axis(i)),
+        Special::Nctaid(i) => format!("%nctaid.{}", axis(i)),
+        Special::Lane => "%laneid".to_owned(),
+        Special::Sm => "%smid".to_owned(),
+        Special::WarpSlot => "%warpid".to_owned(),
+        Special::GridId => "%gridid".to_owned(),
+    }
+}
+
+fn origin_name(origin: Origin) -> String {
+    match origin.offset {
+        Some(offset) => format!("map{}@{offset}", origin.map),
+        None => format!("map{}@?", origin.map),
+    }
+}
+
+fn mem_name(mem: Mem) -> String {
+    match mem {
+        Mem::Local => "local".to_owned(),
+        Mem::Map(origin) => origin_name(origin),
+        Mem::MapSync(origin) => format!("{}.sync", origin_name(origin)),
+        Mem::Record => "record".to_owned(),
+        Mem::Env => "env".to_owned(),
+        Mem::Clock => "clock".to_owned(),
+    }
+}
+
+/// The PTX name of a read-modify-write.
+pub(crate) fn rmw_name(op: Rmw) -> &'static str {
+    match op {
+        Rmw::Add => "add",
+        Rmw::And => "and",
+        Rmw::Or => "or",
+        Rmw::Xor => "xor",
+        Rmw::Exch => "exch",
+        Rmw::Cas => "cas",
+    }
+}

@@ -1,0 +1,301 @@
+//! What the tests share: programs in assembler are verified and compiled, wrapped into a kernel, shown to ptxas and
+//! run on the soft GPU.
+
+#![expect(dead_code, reason = "each test binary uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::layout::{ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, env, slot};
+use warpbpf_abi::maps::MapType;
+use warpbpf_codegen::{Env, Fragment, MapBinding, SlotSpace, Target, compile};
+use warpbpf_ebpf::Code;
+use warpbpf_object::{MapDef, MapKind};
+use warpbpf_softgpu::{Config, Gpu, Launch, Module, Outcome};
+use warpbpf_verify::{Platform, Verified, verify};
+
+/// `.target` and `.version` pairs that must assemble: the oldest version that knows the target, and the newest we have.
+pub const TARGETS: &[(&str, u32, (u32, u32))] = &[
+    ("sm_75", 75, (6, 3)),
+    ("sm_80", 80, (7, 0)),
+    ("sm_86", 86, (7, 1)),
+    ("sm_89", 89, (7, 8)),
+    ("sm_90", 90, (7, 8)),
+    ("sm_90a", 90, (8, 0)),
+    ("sm_100", 100, (8, 6)),
+    ("sm_120", 120, (8, 7)),
+    ("sm_90", 90, (9, 0)),
+];
+
+pub fn map(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
+    MapDef {
+        name: format!("{}_map", map_type.name()),
+        map_type: map_type as u32,
+        key_size,
+        value_size,
+        max_entries,
+        flags: 0,
+        kind: MapKind::User,
+        extra: BTreeMap::new(),
+        key_type: None,
+        value_type: None,
+        inner: None,
+        initial: Vec::new(),
+    }
+}
+
+pub fn array(value_size: u32, max_entries: u32) -> (MapDef, MapLayout) {
+    sharded(value_size, max_entries, 1)
+}
+
+pub fn sharded(value_size: u32, max_entries: u32, shards: u32) -> (MapDef, MapLayout) {
+    let layout = MapLayout::Array(ArrayLayout { max_entries, value_size, shards, summed: shards > 1 });
+    (map(MapType::Array, 4, value_size, max_entries), layout)
+}
+
+pub fn hash(key_size: u32, value_size: u32, max_entries: u32) -> (MapDef, MapLayout) {
+    let layout = MapLayout::Hash(HashLayout { max_entries, key_size, value_size });
+    (map(MapType::Hash, key_size, value_size, max_entries), layout)
+}
+
+pub fn ring(max_entries: u32, shards: u32) -> (MapDef, MapLayout) {
+    (map(MapType::Ringbuf, 0, 0, max_entries), MapLayout::Ring(RingLayout::new(max_entries, shards)))
+}
+
+pub fn per_thread(value_size: u32, max_entries: u32, threads: u64) -> (MapDef, MapLayout) {
+    let layout = MapLayout::PerThread(PerThreadLayout { max_entries, value_size, threads });
+    (map(MapType::PerThreadArray, 4, value_size, max_entries), layout)
+}
+
+pub fn rodata(text: &[u8]) -> (MapDef, MapLayout) {
+    let (mut def, layout) = array(text.len() as u32, 1);
+    def.name = ".rodata".to_owned();
+    def.kind = MapKind::Data { section: ".rodata".to_owned(), image: text.to_vec(), read_only: true };
+    (def, layout)
+}
+
+/// A program with its maps.
+pub struct Case {
+    pub program: Verified<Code>,
+    pub maps: Vec<(MapDef, MapLayout)>,
+    pub env: Env,
+}
+
+impl Case {
+    pub fn new(asm: &str, maps: Vec<(MapDef, MapLayout)>) -> Case {
+        let code = warpbpf_ebpf::asm::assemble(asm).unwrap_or_else(|errors| panic!("{errors:?}\n{asm}"));
+        Case::of(code, maps)
+    }
+
+    pub fn of(code: Code, maps: Vec<(MapDef, MapLayout)>) -> Case {
+        let defs: Vec<MapDef> = maps.iter().map(|(def, _)| def.clone()).collect();
+        let platform = Platform::new(Site::Entry).with_allow_modify(true).with_budget(1 << 20);
+        let program = verify(code, &defs, &platform).unwrap_or_else(|rejection| panic!("{rejection}"));
+        let bind = |i: usize, layout| MapBinding {
+            slot: slot::FIRST_MAP + i as u32,
+            session_index: 100 + i as u32,
+            layout,
+        };
+        let bindings: Vec<MapBinding> = maps.iter().enumerate().map(|(i, (_, layout))| bind(i, *layout)).collect();
+        let printk = bind(maps.len(), MapLayout::Ring(RingLayout::new(1 << 16, 4)));
+        let env = Env {
+            target: Target { ptx: (6, 3), sm: 75 },
+            site: Site::Entry,
+            scope: Scope::Thread,
+            kernel_id: 7,
+            maps: bindings,
+            printk: Some(printk),
+            slots: SlotSpace::Const,
+        };
+        Case { program, maps, env }
+    }
+
+    pub fn scope(mut self, scope: Scope) -> Case {
+        self.env.scope = scope;
+        self
+    }
+
+    pub fn compile(&self) -> Fragment {
+        compile(&self.program, &self.env).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A module with one kernel that runs the fragment in every thread of whole warps.
+    pub fn module(&self, target: &str, version: (u32, u32)) -> String {
+        let fragment = self.compile();
+        let mut text = format!(".version {}.{}\n.target {target}\n.address_size 64\n", version.0, version.1);
+        let space = match self.env.slots {
+            SlotSpace::Const => ".const",
+            SlotSpace::Global => ".global",
+        };
+        let slots = 2 + self.maps.len();
+        let _ = writeln!(text, "{space} .align 8 .b64 wbpf_slots[{slots}];");
+        for function in fragment.functions.values() {
+            text.push_str(function);
+        }
+        text.push_str(".visible .entry probe()\n{\n");
+        if fragment.uses_group_mask {
+            text.push_str("\t.reg .b32 %wbpf_mask;\n\tactivemask.b32 %wbpf_mask;\n");
+        }
+        // Twice, because a function can have several sites: what the block declares must stay inside it.
+        let _ = write!(text, "\tbra once;\n{}once:\n{}\tret;\n}}\n", fragment.body, fragment.body);
+        text
+    }
+
+    /// ptxas takes the fragment on every target.
+    pub fn assembles(&self) {
+        for (target, sm, version) in TARGETS {
+            let mut case = Case { program: self.program.clone(), maps: self.maps.clone(), env: self.env.clone() };
+            case.env.target = Target { ptx: *version, sm: *sm };
+            ptxas(&case.module(target, *version), target, &[]);
+        }
+    }
+
+    /// Runs the kernel on the soft GPU and leaves the maps' contents.
+    pub fn run(&self, config: Config, grid: [u32; 3], block: [u32; 3]) -> Ran {
+        let device = Device::new(self, config);
+        device.launch(grid, block);
+        device.maps()
+    }
+}
+
+/// A soft GPU with the maps of a case in its memory.
+pub struct Device {
+    gpu: Gpu,
+    module: Module,
+    /// Address and size of the environment block, of each map and of the printk ring.
+    areas: Vec<(u64, u64)>,
+}
+
+impl Device {
+    pub fn new(case: &Case, config: Config) -> Device {
+        let gpu = Gpu::new(config);
+        let text = case.module("sm_75", (6, 3));
+        let module = gpu.load(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let mut sizes = vec![env::SIZE];
+        sizes.extend(case.maps.iter().map(|(_, layout)| layout.size()));
+        sizes.extend(case.env.printk.map(|b| b.layout.size()));
+        let areas: Vec<(u64, u64)> = sizes
+            .into_iter()
+            .map(|size| {
+                let address = gpu.alloc(size.max(1)).expect("device memory");
+                gpu.fill(address, 0, size).expect("own memory");
+                (address, size)
+            })
+            .collect();
+        let (slots, _) = module.global("wbpf_slots").expect("the slot table");
+        for (i, (address, _)) in areas.iter().enumerate() {
+            gpu.write(slots + i as u64 * 8, &address.to_le_bytes()).expect("the slot table");
+        }
+        for (i, (def, _)) in case.maps.iter().enumerate() {
+            if let MapKind::Data { image, .. } = &def.kind {
+                gpu.write(areas[i + 1].0, image).expect("map memory");
+            }
+        }
+        Device { gpu, module, areas }
+    }
+
+    /// Writes into area `i`: 0 is the environment block, then the maps.
+    pub fn write(&self, area: usize, at: u64, bytes: &[u8]) {
+        self.gpu.write(self.areas[area].0 + at, bytes).expect("area");
+    }
+
+    pub fn launch(&self, grid: [u32; 3], block: [u32; 3]) {
+        let kernel = self.module.kernel("probe").expect("the kernel");
+        let launch = Launch {
+            kernel: &kernel,
+            grid,
+            block,
+            cluster: [1, 1, 1],
+            dynamic_shared: 0,
+            params: &[],
+            grid_id: 5,
+            stdout: None,
+        };
+        match self.gpu.launch(launch) {
+            Ok(Outcome::Done { .. }) => {}
+            Ok(Outcome::Trapped(trap)) => panic!("{trap:?}"),
+            Err(error) => panic!("{error}\n{}", self.module.text()),
+        }
+    }
+
+    pub fn maps(&self) -> Ran {
+        let read = |&(address, size): &(u64, u64)| {
+            let mut bytes = vec![0; size as usize];
+            self.gpu.read(address, &mut bytes).expect("own memory");
+            bytes
+        };
+        Ran { areas: self.areas[1..].iter().map(read).collect() }
+    }
+}
+
+/// Contents of the maps after a run; the printk ring is last.
+pub struct Ran {
+    pub areas: Vec<Vec<u8>>,
+}
+
+impl Ran {
+    pub fn u64(&self, map: usize, at: u64) -> u64 {
+        let at = at as usize;
+        u64::from_le_bytes(self.areas[map][at..at + 8].try_into().expect("8 bytes"))
+    }
+    pub fn u32(&self, map: usize, at: u64) -> u32 {
+        let at = at as usize;
+        u32::from_le_bytes(self.areas[map][at..at + 4].try_into().expect("4 bytes"))
+    }
+}
+
+pub fn workspace() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn tool(name: &str) -> PathBuf {
+    let home = std::env::var_os("WARPBPF_CUDA_HOME")
+        .map_or_else(|| workspace().join(".toolchain/cuda/nvidia/cu13"), PathBuf::from);
+    let path = home.join("bin").join(name);
+    assert!(path.exists(), "`{}` is not there: run `cargo xtask setup`", path.display());
+    path
+}
+
+/// Assembles a module; returns what ptxas says with `options`.
+pub fn ptxas(text: &str, target: &str, options: &[&str]) -> String {
+    let file = std::env::temp_dir().join(format!(
+        "wbpf-codegen-{}-{:?}.ptx",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    std::fs::write(&file, text).expect("temporary file");
+    let output = Command::new(tool("ptxas"))
+        .arg(format!("-arch={target}"))
+        .args(options)
+        .arg(&file)
+        .args(["-o", "/dev/null"])
+        .output()
+        .expect("ptxas runs");
+    let log = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    std::fs::remove_file(&file).expect("temporary file");
+    assert!(output.status.success(), "{target}: {log}\n{}", numbered(text));
+    log
+}
+
+fn numbered(text: &str) -> String {
+    text.lines().enumerate().map(|(i, line)| format!("{:4} {line}\n", i + 1)).collect()
+}
+
+/// Compares with the file `filetests/codegen/NAME`; writes it if `WARPBPF_BLESS` is set.
+pub fn golden(name: &str, text: &str) {
+    let path = workspace().join("filetests/codegen").join(name);
+    if std::env::var_os("WARPBPF_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("filetests/codegen");
+        std::fs::write(&path, text).expect("golden file");
+        return;
+    }
+    let expected = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; run with WARPBPF_BLESS=1 to write it", path.display()));
+    assert!(
+        expected == text,
+        "`filetests/codegen/{name}` differs; look at the difference and run with WARPBPF_BLESS=1\n{text}"
+    );
+}

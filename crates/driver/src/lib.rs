@@ -1,0 +1,15 @@
+//! The one seam to a CUDA driver, real or soft: the raw table, typed results, and a small safe layer.
+//!
+//! Nothing links `libcuda`: the table is filled by a resolver, so that tools can `dlopen` a driver, and the agent can
+//! put its own trampolines in place of entry points that it hooks. The soft GPU stands behind the same table, because
+//! it is a `libcuda.so.1` too.
+
+pub mod sys;
+
+mod load;
+mod result;
+mod safe;
+
+pub use load::{LoadError, open};
+pub use result::DriverError;
+pub use safe::{Context, DeviceInfo, Driver, Function, Library, Module, Stream};

@@ -1,0 +1,519 @@
+//! The safe floor: handles are plain values, sizes are checked, failures say which call it was.
+//!
+//! All methods act on the calling thread's current context, as the driver does, unless they take a [`Context`].
+
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::ptr;
+
+use crate::result::DriverError;
+use crate::sys::{self, Api, CUdeviceptr, CUresult};
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident = $raw:ty;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(transparent)]
+        pub struct $name(pub $raw);
+        // SAFETY: a driver handle is an opaque token that the driver allows on any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as above; the driver does its own locking.
+        unsafe impl Sync for $name {}
+    )* };
+}
+
+handles! {
+    /// A context.
+    Context = sys::CUcontext;
+    /// A loaded module.
+    Module = sys::CUmodule;
+    /// A loaded library.
+    Library = sys::CUlibrary;
+    /// A kernel, as `CUfunction`.
+    Function = sys::CUfunction;
+    /// A stream; null is the legacy default stream.
+    Stream = sys::CUstream;
+}
+
+/// What is asked of a device once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Marketing name: `NVIDIA H200`.
+    pub name: String,
+    /// Compute capability.
+    pub capability: (u32, u32),
+    /// Multiprocessors.
+    pub sms: u32,
+    /// `cuDriverGetVersion`: 13000 for CUDA 13.0.
+    pub driver_version: i32,
+}
+
+/// A driver behind its table.
+#[derive(Clone, Copy)]
+pub struct Driver {
+    /// The raw table.
+    pub api: Api,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Driver")
+    }
+}
+
+impl Driver {
+    /// Wraps a filled table.
+    pub fn new(api: Api) -> Driver {
+        Driver { api }
+    }
+
+    fn check(
+        &self,
+        call: &'static str,
+        code: CUresult,
+        detail: impl FnOnce() -> String,
+    ) -> Result<(), DriverError> {
+        if code == sys::SUCCESS {
+            return Ok(());
+        }
+        Err(DriverError {
+            call,
+            code,
+            name: self.error_name(code),
+            detail: detail(),
+        })
+    }
+
+    /// The driver's name of a result code.
+    pub fn error_name(&self, code: CUresult) -> String {
+        let mut name = ptr::null();
+        // SAFETY: `name` is writable; the string that comes back is static.
+        unsafe {
+            if (self.api.error_name)(code, &mut name) == sys::SUCCESS && !name.is_null() {
+                return CStr::from_ptr(name).to_string_lossy().into_owned();
+            }
+        }
+        format!("CUDA error {code}")
+    }
+
+    /// `cuInit(0)`
+    pub fn init(&self) -> Result<(), DriverError> {
+        // SAFETY: no pointers.
+        self.check("cuInit", unsafe { (self.api.init)(0) }, String::new)
+    }
+
+    /// Number of devices.
+    pub fn device_count(&self) -> Result<u32, DriverError> {
+        let mut count = 0;
+        // SAFETY: `count` is writable.
+        self.check(
+            "cuDeviceGetCount",
+            unsafe { (self.api.device_count)(&mut count) },
+            String::new,
+        )?;
+        Ok(count as u32)
+    }
+
+    /// `cuDriverGetVersion`
+    pub fn version(&self) -> Result<i32, DriverError> {
+        let mut version = 0;
+        // SAFETY: `version` is writable.
+        self.check(
+            "cuDriverGetVersion",
+            unsafe { (self.api.driver_version)(&mut version) },
+            String::new,
+        )?;
+        Ok(version)
+    }
+
+    /// Name, capability and size of a device by ordinal.
+    pub fn device_info(&self, ordinal: i32) -> Result<DeviceInfo, DriverError> {
+        let mut device = 0;
+        let mut name = [0 as std::ffi::c_char; 128];
+        let mut values = [0; 3];
+        let attributes = [
+            sys::ATTRIBUTE_CC_MAJOR,
+            sys::ATTRIBUTE_CC_MINOR,
+            sys::ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        ];
+        // SAFETY: every pointer is to a local of the size given.
+        unsafe {
+            self.check(
+                "cuDeviceGet",
+                (self.api.device_get)(&mut device, ordinal),
+                || format!("device {ordinal}"),
+            )?;
+            self.check(
+                "cuDeviceGetName",
+                (self.api.device_name)(name.as_mut_ptr(), 128, device),
+                String::new,
+            )?;
+            for (value, attribute) in values.iter_mut().zip(attributes) {
+                let code = (self.api.device_attribute)(value, attribute, device);
+                self.check("cuDeviceGetAttribute", code, || {
+                    format!("attribute {attribute}")
+                })?;
+            }
+        }
+        let bytes: Vec<u8> = name
+            .iter()
+            .take_while(|c| **c != 0)
+            .map(|c| *c as u8)
+            .collect();
+        Ok(DeviceInfo {
+            name: String::from_utf8_lossy(&bytes).into_owned(),
+            capability: (values[0] as u32, values[1] as u32),
+            sms: values[2] as u32,
+            driver_version: self.version()?,
+        })
+    }
+
+    /// Retains the primary context of a device and makes it current.
+    pub fn use_primary(&self, ordinal: i32) -> Result<Context, DriverError> {
+        let mut device = 0;
+        let mut context = ptr::null_mut();
+        // SAFETY: every pointer is to a local.
+        unsafe {
+            self.check(
+                "cuDeviceGet",
+                (self.api.device_get)(&mut device, ordinal),
+                || format!("device {ordinal}"),
+            )?;
+            self.check(
+                "cuDevicePrimaryCtxRetain",
+                (self.api.primary_retain)(&mut context, device),
+                String::new,
+            )?;
+        }
+        self.set_current(Context(context))?;
+        Ok(Context(context))
+    }
+
+    /// The current context of this thread, if there is one.
+    pub fn current(&self) -> Option<Context> {
+        let mut context = ptr::null_mut();
+        // SAFETY: `context` is writable.
+        let code = unsafe { (self.api.ctx_get_current)(&mut context) };
+        (code == sys::SUCCESS && !context.is_null()).then_some(Context(context))
+    }
+
+    /// Makes a context current on this thread.
+    pub fn set_current(&self, context: Context) -> Result<(), DriverError> {
+        // SAFETY: a context handle from this driver.
+        self.check(
+            "cuCtxSetCurrent",
+            unsafe { (self.api.ctx_set_current)(context.0) },
+            String::new,
+        )
+    }
+
+    /// Ordinal of the current context's device.
+    pub fn current_device(&self) -> Result<i32, DriverError> {
+        let mut device = 0;
+        // SAFETY: `device` is writable.
+        self.check(
+            "cuCtxGetDevice",
+            unsafe { (self.api.ctx_get_device)(&mut device) },
+            String::new,
+        )?;
+        Ok(device)
+    }
+
+    /// Runs `work` with this thread's stream-capture mode relaxed, so that our own calls never invalidate a capture of
+    /// the application.
+    pub fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut mode: c_int = sys::CAPTURE_MODE_RELAXED;
+        // SAFETY: `mode` is read and written.
+        let exchanged = unsafe { (self.api.capture_mode)(&mut mode) } == sys::SUCCESS;
+        let result = work();
+        if exchanged {
+            // SAFETY: as above; `mode` holds what was there before.
+            unsafe { (self.api.capture_mode)(&mut mode) };
+        }
+        result
+    }
+
+    /// Waits for everything in the current context.
+    pub fn synchronize(&self) -> Result<(), DriverError> {
+        // SAFETY: no pointers.
+        self.check(
+            "cuCtxSynchronize",
+            unsafe { (self.api.ctx_synchronize)() },
+            String::new,
+        )
+    }
+
+    /// Loads PTX text. On failure the error carries the JIT's log.
+    pub fn load_ptx(&self, ptx: &str) -> Result<Module, DriverError> {
+        let image = CString::new(ptx).map_err(|_| DriverError {
+            call: "cuModuleLoadDataEx",
+            code: sys::INVALID_VALUE,
+            name: "CUDA_ERROR_INVALID_VALUE".into(),
+            detail: "the PTX text holds a NUL byte".into(),
+        })?;
+        let mut log = vec![0u8; 8192];
+        let mut options = [
+            sys::JIT_ERROR_LOG_BUFFER,
+            sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), log.len() as *mut c_void];
+        let mut module = ptr::null_mut();
+        // SAFETY: the image is NUL-terminated; both option arrays have two elements; the log buffer has the size given.
+        let code = unsafe {
+            (self.api.module_load)(
+                &mut module,
+                image.as_ptr().cast(),
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        self.check("cuModuleLoadDataEx", code, || {
+            let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+            String::from_utf8_lossy(&log[..end]).into_owned()
+        })?;
+        Ok(Module(module))
+    }
+
+    /// Unloads a module of ours.
+    pub fn unload(&self, module: Module) -> Result<(), DriverError> {
+        // SAFETY: a handle from `load_ptx`.
+        self.check(
+            "cuModuleUnload",
+            unsafe { (self.api.module_unload)(module.0) },
+            String::new,
+        )
+    }
+
+    /// A kernel of a module by name.
+    pub fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
+        let symbol = CString::new(name).unwrap_or_default();
+        let mut function = ptr::null_mut();
+        // SAFETY: a live module and a NUL-terminated name.
+        let code = unsafe { (self.api.module_function)(&mut function, module.0, symbol.as_ptr()) };
+        self.check("cuModuleGetFunction", code, || format!("`{name}`"))?;
+        Ok(Function(function))
+    }
+
+    /// Address and size of a module's variable.
+    pub fn global(&self, module: Module, name: &str) -> Result<(CUdeviceptr, u64), DriverError> {
+        let symbol = CString::new(name).unwrap_or_default();
+        let (mut address, mut bytes) = (0, 0);
+        // SAFETY: a live module, a NUL-terminated name, two writable locals.
+        let code = unsafe {
+            (self.api.module_global)(&mut address, &mut bytes, module.0, symbol.as_ptr())
+        };
+        self.check("cuModuleGetGlobal", code, || format!("`{name}`"))?;
+        Ok((address, bytes as u64))
+    }
+
+    /// The kernel `name` of a library in the current context.
+    pub fn library_function(&self, library: Library, name: &str) -> Result<Function, DriverError> {
+        let symbol = CString::new(name).unwrap_or_default();
+        let (mut kernel, mut function) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: a live library, a NUL-terminated name, writable locals.
+        unsafe {
+            let code = (self.api.library_kernel)(&mut kernel, library.0, symbol.as_ptr());
+            self.check("cuLibraryGetKernel", code, || format!("`{name}`"))?;
+            self.check(
+                "cuKernelGetFunction",
+                (self.api.kernel_function)(&mut function, kernel),
+                || format!("`{name}`"),
+            )?;
+        }
+        Ok(Function(function))
+    }
+
+    /// The module that a library is in the current context.
+    pub fn library_module(&self, library: Library) -> Result<Module, DriverError> {
+        let mut module = ptr::null_mut();
+        // SAFETY: a live library, a writable local.
+        self.check(
+            "cuLibraryGetModule",
+            unsafe { (self.api.library_module)(&mut module, library.0) },
+            String::new,
+        )?;
+        Ok(Module(module))
+    }
+
+    /// One attribute of a kernel, see the `FUNC_*` constants.
+    pub fn attribute(&self, function: Function, attribute: c_int) -> Result<i32, DriverError> {
+        let mut value = 0;
+        // SAFETY: a live function, a writable local.
+        let code = unsafe { (self.api.func_attribute)(&mut value, attribute, function.0) };
+        self.check("cuFuncGetAttribute", code, || {
+            format!("attribute {attribute}")
+        })?;
+        Ok(value)
+    }
+
+    /// Blocks of `block` threads and `shared` dynamic bytes that one SM runs at once.
+    pub fn occupancy(
+        &self,
+        function: Function,
+        block: u32,
+        shared: u64,
+    ) -> Result<u32, DriverError> {
+        let mut blocks = 0;
+        // SAFETY: a live function, a writable local.
+        let code = unsafe {
+            (self.api.occupancy)(&mut blocks, function.0, block as c_int, shared as usize)
+        };
+        self.check(
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+            code,
+            String::new,
+        )?;
+        Ok(blocks as u32)
+    }
+
+    /// A stream that never synchronises with the application's default stream.
+    pub fn stream(&self) -> Result<Stream, DriverError> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: a writable local.
+        let code = unsafe { (self.api.stream_create)(&mut stream, sys::STREAM_NON_BLOCKING) };
+        self.check("cuStreamCreate", code, String::new)?;
+        Ok(Stream(stream))
+    }
+
+    /// Waits for a stream.
+    pub fn wait(&self, stream: Stream) -> Result<(), DriverError> {
+        // SAFETY: a live stream.
+        self.check(
+            "cuStreamSynchronize",
+            unsafe { (self.api.stream_synchronize)(stream.0) },
+            String::new,
+        )
+    }
+
+    /// Device memory, zeroed. `bytes` must not be 0.
+    pub fn alloc_zeroed(&self, bytes: u64, stream: Stream) -> Result<CUdeviceptr, DriverError> {
+        let mut address = 0;
+        // SAFETY: a writable local; the fill covers exactly the new allocation.
+        unsafe {
+            let code = (self.api.mem_alloc)(&mut address, bytes as usize);
+            self.check("cuMemAlloc", code, || format!("{bytes} bytes"))?;
+            let code = (self.api.memset_d8)(address, 0, bytes as usize, stream.0);
+            self.check("cuMemsetD8Async", code, || format!("{bytes} bytes"))?;
+        }
+        self.wait(stream)?;
+        Ok(address)
+    }
+
+    /// Frees device memory of ours.
+    pub fn free(&self, address: CUdeviceptr) -> Result<(), DriverError> {
+        // SAFETY: the driver checks the address.
+        self.check(
+            "cuMemFree",
+            unsafe { (self.api.mem_free)(address) },
+            String::new,
+        )
+    }
+
+    /// Copies to the device and waits.
+    pub fn write(&self, to: CUdeviceptr, bytes: &[u8], stream: Stream) -> Result<(), DriverError> {
+        // SAFETY: the source is a live slice, and we wait before it can go away.
+        let code =
+            unsafe { (self.api.copy_to_device)(to, bytes.as_ptr().cast(), bytes.len(), stream.0) };
+        self.check("cuMemcpyHtoDAsync", code, || {
+            format!("{} bytes", bytes.len())
+        })?;
+        self.wait(stream)
+    }
+
+    /// Copies from the device and waits.
+    pub fn read(
+        &self,
+        from: CUdeviceptr,
+        into: &mut [u8],
+        stream: Stream,
+    ) -> Result<(), DriverError> {
+        // SAFETY: the target is a live slice, and we wait before it can go away.
+        let code = unsafe {
+            (self.api.copy_to_host)(into.as_mut_ptr().cast(), from, into.len(), stream.0)
+        };
+        self.check("cuMemcpyDtoHAsync", code, || {
+            format!("{} bytes", into.len())
+        })?;
+        self.wait(stream)
+    }
+
+    /// Starts a copy from the device; [`Driver::wait`] tells when it is done.
+    ///
+    /// # Safety
+    /// `into` is valid for `bytes` bytes and untouched until the stream has been waited for.
+    pub unsafe fn start_read(
+        &self,
+        from: CUdeviceptr,
+        into: *mut u8,
+        bytes: u64,
+        stream: Stream,
+    ) -> Result<(), DriverError> {
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.api.copy_to_host)(into.cast(), from, bytes as usize, stream.0) };
+        self.check("cuMemcpyDtoHAsync", code, || format!("{bytes} bytes"))
+    }
+
+    /// Page-locked host memory that the device sees: `(host pointer, device address)`.
+    pub fn host_alloc(&self, bytes: usize) -> Result<(*mut u8, CUdeviceptr), DriverError> {
+        let mut pointer = ptr::null_mut();
+        let mut address = 0;
+        // SAFETY: writable locals; the pointer is the allocation just made.
+        unsafe {
+            let code = (self.api.host_alloc)(&mut pointer, bytes, sys::HOSTALLOC_DEVICEMAP);
+            self.check("cuMemHostAlloc", code, || format!("{bytes} bytes"))?;
+            let code = (self.api.host_device_pointer)(&mut address, pointer, 0);
+            self.check("cuMemHostGetDevicePointer", code, String::new)?;
+        }
+        Ok((pointer.cast(), address))
+    }
+
+    /// Frees memory from [`Driver::host_alloc`].
+    ///
+    /// # Safety
+    /// Nobody uses the memory any more, on host or device.
+    pub unsafe fn host_free(&self, pointer: *mut u8) -> Result<(), DriverError> {
+        // SAFETY: the caller's promise.
+        self.check(
+            "cuMemFreeHost",
+            unsafe { (self.api.host_free)(pointer.cast()) },
+            String::new,
+        )
+    }
+
+    /// Launches a kernel of ours with 64-bit arguments.
+    ///
+    /// # Safety
+    /// The kernel takes exactly these arguments and touches only memory it may touch.
+    pub unsafe fn launch(
+        &self,
+        function: Function,
+        grid: [u32; 3],
+        block: [u32; 3],
+        stream: Stream,
+        arguments: &mut [u64],
+    ) -> Result<(), DriverError> {
+        let mut pointers: Vec<*mut c_void> = arguments
+            .iter_mut()
+            .map(|a| ptr::from_mut(a).cast())
+            .collect();
+        let [gx, gy, gz]: [c_uint; 3] = grid;
+        let [bx, by, bz]: [c_uint; 3] = block;
+        // SAFETY: the caller's promise; the driver copies the arguments before it returns.
+        let code = unsafe {
+            (self.api.launch)(
+                function.0,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                0,
+                stream.0,
+                pointers.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        self.check("cuLaunchKernel", code, String::new)
+    }
+}

@@ -1,0 +1,155 @@
+//! Raw types and the table of entry points that warpbpf itself calls (CUDA Driver API, 12.0 and later).
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// `CUresult`: 0 is success.
+pub type CUresult = c_int;
+/// `CUdevice`: an ordinal.
+pub type CUdevice = c_int;
+/// `CUdeviceptr`
+pub type CUdeviceptr = u64;
+/// `CUcontext`
+pub type CUcontext = *mut c_void;
+/// `CUmodule`
+pub type CUmodule = *mut c_void;
+/// `CUlibrary`
+pub type CUlibrary = *mut c_void;
+/// `CUfunction`; a `CUkernel` may be passed where one is expected.
+pub type CUfunction = *mut c_void;
+/// `CUkernel`
+pub type CUkernel = *mut c_void;
+/// `CUstream`
+pub type CUstream = *mut c_void;
+/// `CUevent`
+pub type CUevent = *mut c_void;
+
+/// `CUDA_SUCCESS`
+pub const SUCCESS: CUresult = 0;
+/// `CUDA_ERROR_INVALID_VALUE`
+pub const INVALID_VALUE: CUresult = 1;
+/// `CUDA_ERROR_NOT_FOUND`
+pub const NOT_FOUND: CUresult = 500;
+/// `CU_STREAM_NON_BLOCKING`
+pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_MEMHOSTREGISTER_DEVICEMAP`
+pub const HOSTREGISTER_DEVICEMAP: c_uint = 2;
+/// `CU_MEMHOSTALLOC_DEVICEMAP`
+pub const HOSTALLOC_DEVICEMAP: c_uint = 2;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`
+pub const CAPTURE_MODE_RELAXED: c_int = 2;
+/// `CU_JIT_INFO_LOG_BUFFER`
+pub const JIT_INFO_LOG_BUFFER: c_int = 3;
+/// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`
+pub const JIT_INFO_LOG_BUFFER_SIZE_BYTES: c_int = 4;
+/// `CU_JIT_ERROR_LOG_BUFFER`
+pub const JIT_ERROR_LOG_BUFFER: c_int = 5;
+/// `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`
+pub const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_int = 6;
+/// `CU_JIT_LOG_VERBOSE`
+pub const JIT_LOG_VERBOSE: c_int = 12;
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`
+pub const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`
+pub const ATTRIBUTE_CC_MAJOR: c_int = 75;
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`
+pub const ATTRIBUTE_CC_MINOR: c_int = 76;
+/// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`
+pub const FUNC_MAX_THREADS: c_int = 0;
+/// `CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES`
+pub const FUNC_SHARED: c_int = 1;
+/// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`
+pub const FUNC_LOCAL: c_int = 3;
+/// `CU_FUNC_ATTRIBUTE_NUM_REGS`
+pub const FUNC_REGISTERS: c_int = 4;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`
+pub const FUNC_MAX_DYNAMIC_SHARED: c_int = 8;
+
+/// `CUlaunchConfig` (the attributes are passed through, not read).
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "field names are CUDA's")]
+pub struct CUlaunchConfig {
+    pub grid_dim_x: c_uint,
+    pub grid_dim_y: c_uint,
+    pub grid_dim_z: c_uint,
+    pub block_dim_x: c_uint,
+    pub block_dim_y: c_uint,
+    pub block_dim_z: c_uint,
+    pub shared_mem_bytes: c_uint,
+    pub stream: CUstream,
+    pub attrs: *mut c_void,
+    pub num_attrs: c_uint,
+}
+
+macro_rules! api {
+    ($( $(#[$optional:ident])? $field:ident = $symbol:literal ( $($arg:ident : $ty:ty),* ); )*) => {
+        /// The table. Every function returns a `CUresult`.
+        #[derive(Clone, Copy)]
+        #[expect(missing_docs, reason = "each field is the driver function of its symbol")]
+        pub struct Api { $( pub $field: unsafe extern "C" fn($($ty),*) -> CUresult, )* }
+
+        impl Api {
+            /// The symbols, as exported by `libcuda.so.1`.
+            pub const SYMBOLS: &'static [&'static str] = &[$($symbol),*];
+
+            /// Fills the table; the first symbol that `resolve` does not know is the error.
+            ///
+            /// # Safety
+            /// `resolve` must return null or the address of a function with the CUDA Driver API's signature of that name.
+            pub unsafe fn resolve(mut resolve: impl FnMut(&'static str) -> *const c_void) -> Result<Api, &'static str> {
+                Ok(Api { $( $field: {
+                    let address = resolve($symbol);
+                    if address.is_null() {
+                        return Err($symbol);
+                    }
+                    // SAFETY: the caller promises the address is that function's.
+                    unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> CUresult>(address) }
+                }, )* })
+            }
+        }
+    };
+}
+
+api! {
+    init = "cuInit"(flags: c_uint);
+    driver_version = "cuDriverGetVersion"(version: *mut c_int);
+    error_name = "cuGetErrorName"(error: CUresult, name: *mut *const c_char);
+    error_string = "cuGetErrorString"(error: CUresult, text: *mut *const c_char);
+    device_count = "cuDeviceGetCount"(count: *mut c_int);
+    device_get = "cuDeviceGet"(device: *mut CUdevice, ordinal: c_int);
+    device_name = "cuDeviceGetName"(name: *mut c_char, len: c_int, device: CUdevice);
+    device_attribute = "cuDeviceGetAttribute"(value: *mut c_int, attribute: c_int, device: CUdevice);
+    primary_retain = "cuDevicePrimaryCtxRetain"(context: *mut CUcontext, device: CUdevice);
+    primary_release = "cuDevicePrimaryCtxRelease_v2"(device: CUdevice);
+    ctx_get_current = "cuCtxGetCurrent"(context: *mut CUcontext);
+    ctx_set_current = "cuCtxSetCurrent"(context: CUcontext);
+    ctx_push = "cuCtxPushCurrent_v2"(context: CUcontext);
+    ctx_pop = "cuCtxPopCurrent_v2"(context: *mut CUcontext);
+    ctx_get_device = "cuCtxGetDevice"(device: *mut CUdevice);
+    ctx_synchronize = "cuCtxSynchronize"();
+    capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
+    module_load = "cuModuleLoadDataEx"(module: *mut CUmodule, image: *const c_void, n: c_uint, options: *mut c_int, values: *mut *mut c_void);
+    module_unload = "cuModuleUnload"(module: CUmodule);
+    module_function = "cuModuleGetFunction"(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    module_global = "cuModuleGetGlobal_v2"(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
+    library_kernel = "cuLibraryGetKernel"(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
+    library_module = "cuLibraryGetModule"(module: *mut CUmodule, library: CUlibrary);
+    library_global = "cuLibraryGetGlobal"(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
+    kernel_function = "cuKernelGetFunction"(function: *mut CUfunction, kernel: CUkernel);
+    func_attribute = "cuFuncGetAttribute"(value: *mut c_int, attribute: c_int, function: CUfunction);
+    func_set_attribute = "cuFuncSetAttribute"(function: CUfunction, attribute: c_int, value: c_int);
+    occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor"(blocks: *mut c_int, function: CUfunction, block: c_int, shared: usize);
+    mem_alloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize);
+    mem_free = "cuMemFree_v2"(address: CUdeviceptr);
+    host_alloc = "cuMemHostAlloc"(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+    host_free = "cuMemFreeHost"(pointer: *mut c_void);
+    host_device_pointer = "cuMemHostGetDevicePointer_v2"(address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint);
+    memset_d8 = "cuMemsetD8Async"(address: CUdeviceptr, value: u8, bytes: usize, stream: CUstream);
+    copy_to_device = "cuMemcpyHtoDAsync_v2"(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
+    copy_to_host = "cuMemcpyDtoHAsync_v2"(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    stream_create = "cuStreamCreate"(stream: *mut CUstream, flags: c_uint);
+    stream_destroy = "cuStreamDestroy_v2"(stream: CUstream);
+    stream_synchronize = "cuStreamSynchronize"(stream: CUstream);
+    launch = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
+}

@@ -1,0 +1,43 @@
+//! The host's half of every map: is a definition sound, how does it lie in device memory, what do the bytes mean.
+//!
+//! Nothing here touches a device. [`plan`] turns a definition into sizes and initial writes, [`MapView`] reads a
+//! snapshot of the device's bytes, [`update`] and [`delete`] answer with the bytes to write, and [`ring::Reader`] says
+//! which ranges to copy next. All offsets come from `warpbpf_abi::layout`, which the code generator uses too.
+//!
+//! What a reader may see while a kernel runs, and what holds once it has ended and the snapshot was taken after it:
+//!
+//! | type | while it runs | after its end |
+//! |---|---|---|
+//! | array, `.data` | each aligned 4- or 8-byte field is a value that was there; fields of one value may differ in age | exact |
+//! | summed array | a sum of counts, each at most as old as the snapshot; never more than was added | exact |
+//! | percpu_array | as array, per multiprocessor | exact |
+//! | per_thread_array | as array, per thread | exact |
+//! | hash | a published key is whole; a value as array; keys inserted during the copy may be missing | exact |
+//! | ringbuf | whole records only, in order per multiprocessor | every submitted record, every loss counted |
+#![forbid(unsafe_code)]
+
+mod plan;
+mod view;
+
+pub mod array;
+pub mod hash;
+pub mod per_thread;
+pub mod percpu;
+pub mod printk;
+pub mod ring;
+
+mod bytes;
+mod error;
+
+pub use error::{AccessError, MapError};
+pub use plan::{MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, SumUse, plan};
+pub use view::{Counters, Entry, MapView, Value, delete, update};
+
+/// Bytes to put at an offset of a map's device memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// Bytes from the map's base address.
+    pub offset: u64,
+    /// What to write.
+    pub bytes: Vec<u8>,
+}

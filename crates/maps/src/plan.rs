@@ -1,0 +1,207 @@
+//! From a definition to a layout: everything that can be refused is refused here, before any memory is asked for.
+
+use std::collections::BTreeSet;
+
+use warpbpf_abi::layout::{ArrayLayout, MapLayout, SumField};
+use warpbpf_abi::maps::{MAP_TYPES, MapType};
+use warpbpf_object::{MapDef, MapKind};
+
+use crate::{MapError, Write, array, hash, per_thread, percpu, ring};
+
+/// Most bytes of device memory that one map may take.
+pub const MAX_BYTES: u64 = 8 << 30;
+
+/// Most bytes that a summed array may take with all its copies. A larger one is spread over so many lines that copies
+/// per multiprocessor would cost memory and save nothing.
+pub const MAX_SHARDED_BYTES: u64 = 64 << 20;
+
+/// `BPF_F_NO_PREALLOC`: about host memory, so without effect here.
+pub(crate) const F_NO_PREALLOC: u32 = 1;
+/// `BPF_F_NUMA_NODE`: about host memory, so without effect here.
+pub(crate) const F_NUMA_NODE: u32 = 1 << 2;
+/// `BPF_F_RDONLY_PROG`: the verifier holds programs to it.
+pub(crate) const F_RDONLY_PROG: u32 = 1 << 7;
+/// `BPF_F_MMAPABLE`: the data sections carry it; host reads are copies anyway.
+pub(crate) const F_MMAPABLE: u32 = 1 << 10;
+
+/// How one program uses a map: the same facts as the code generator's `MapUse`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SumUse {
+    /// Fields that are only ever added to, with results unused.
+    pub adds: BTreeSet<SumField>,
+    /// Why the map cannot be summed, if it cannot.
+    pub not_summable: Option<String>,
+}
+
+/// A map that can be made: how large, how laid out, with what in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapPlan {
+    /// Name of the C variable, or of the data section.
+    pub name: String,
+    /// Type.
+    pub map_type: MapType,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// As declared.
+    pub max_entries: u32,
+    /// Programs may not write.
+    pub read_only: bool,
+    /// Device layout.
+    pub layout: MapLayout,
+    /// Fields whose copies are added up when the layout is summed; else empty.
+    pub sum_fields: Vec<SumField>,
+    /// Why an array that programs add to is not summed; `None` where it is, or where nobody adds.
+    pub not_summed: Option<String>,
+    /// What to write over zeroed memory before the first launch.
+    pub image: Vec<Write>,
+}
+
+impl MapPlan {
+    /// Bytes of device memory.
+    pub fn bytes(&self) -> u64 {
+        self.layout.size()
+    }
+}
+
+/// Checks `def` and lays it out for a device of `sms` multiprocessors. `uses` has one element per program that names the
+/// map; an array that all of them only add to gets a copy per multiprocessor.
+///
+/// # Errors
+/// [`MapError`] names the map, the attribute and what to change.
+pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError> {
+    let sms = sms.max(1);
+    let map_type = MapType::from_number(def.map_type).ok_or_else(|| MapError::UnknownType {
+        map: def.name.clone(),
+        number: def.map_type,
+        served: MAP_TYPES
+            .iter()
+            .map(|(t, name)| format!("{name} ({})", *t as u32))
+            .collect::<Vec<_>>()
+            .join(", "),
+    })?;
+    check_attributes(def, map_type)?;
+    let mut plan = MapPlan {
+        name: def.name.clone(),
+        map_type,
+        key_size: def.key_size,
+        value_size: def.value_size,
+        max_entries: def.max_entries,
+        read_only: def.flags & F_RDONLY_PROG != 0,
+        layout: MapLayout::Array(ArrayLayout {
+            max_entries: 0,
+            value_size: 0,
+            shards: 1,
+            summed: false,
+        }),
+        sum_fields: Vec::new(),
+        not_summed: None,
+        image: Vec::new(),
+    };
+    if let MapKind::Data { read_only, .. } = def.kind {
+        plan.read_only |= read_only;
+    }
+    match map_type {
+        MapType::Array => array::plan(def, sms, uses, &mut plan)?,
+        MapType::PercpuArray => percpu::plan(def, sms, &mut plan)?,
+        MapType::PerThreadArray => per_thread::plan(def, &mut plan)?,
+        MapType::Hash => hash::plan(def, &mut plan)?,
+        MapType::Ringbuf => ring::plan(def, sms, &mut plan)?,
+    }
+    Ok(plan)
+}
+
+fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
+    let known = F_NUMA_NODE
+        | match map_type {
+            MapType::Array => F_RDONLY_PROG | F_MMAPABLE,
+            MapType::PercpuArray | MapType::PerThreadArray => F_RDONLY_PROG,
+            MapType::Hash => F_NO_PREALLOC,
+            MapType::Ringbuf => 0,
+        };
+    let bits = def.flags & !known;
+    if bits != 0 {
+        return Err(MapError::Flags {
+            map: def.name.clone(),
+            map_type: map_type.name(),
+            bits,
+        });
+    }
+    for (attribute, value) in &def.extra {
+        let known = match attribute.as_str() {
+            "numa_node" => true,
+            "map_extra" => *value == 0 || map_type == MapType::PerThreadArray,
+            _ => *value == 0,
+        };
+        if !known {
+            return Err(MapError::Attribute {
+                map: def.name.clone(),
+                map_type: map_type.name(),
+                attribute: attribute.clone(),
+                value: *value,
+            });
+        }
+    }
+    if def.inner.is_some() || !def.initial.is_empty() {
+        return Err(MapError::Initial {
+            map: def.name.clone(),
+            map_type: map_type.name(),
+        });
+    }
+    Ok(())
+}
+
+/// The checks that all indexed types share: a u32 key, some entries, a value.
+pub(crate) fn check_indexed(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
+    if def.key_size != 4 {
+        return Err(MapError::KeySize {
+            map: def.name.clone(),
+            map_type: map_type.name(),
+            found: def.key_size,
+            wanted: "4 (an index)",
+        });
+    }
+    check_filled(def, map_type)
+}
+
+/// Some entries and a value.
+pub(crate) fn check_filled(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
+    for (what, size) in [
+        ("max_entries", def.max_entries),
+        ("value_size", def.value_size),
+    ] {
+        if size == 0 {
+            return Err(MapError::Zero {
+                map: def.name.clone(),
+                what,
+                map_type: map_type.name(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses `bytes` over `limit`.
+pub(crate) fn check_bytes(
+    def: &MapDef,
+    what: impl FnOnce() -> String,
+    bytes: u128,
+    advice: &'static str,
+) -> Result<(), MapError> {
+    if bytes <= u128::from(MAX_BYTES) {
+        return Ok(());
+    }
+    Err(MapError::TooLarge {
+        map: def.name.clone(),
+        what: what(),
+        bytes,
+        limit: MAX_BYTES,
+        advice,
+    })
+}
+
+/// `n` rounded up to 8, without overflow.
+pub(crate) fn stride(n: u32) -> u128 {
+    u128::from(n).next_multiple_of(8)
+}

@@ -1,0 +1,334 @@
+//! RINGBUF: the host's reader, as a state machine without a device. It names ranges to copy and takes their bytes.
+//!
+//! One round, in this order, each copy finished before the next begins:
+//!
+//! 1. copy [`Reader::commits`],
+//! 2. copy [`Reader::controls`],
+//! 3. [`Reader::cover`] answers with the chunks that are written; copy each and give it to [`Reader::take`],
+//! 4. write [`Reader::consumed`] to the device.
+//!
+//! Why a covered chunk is whole: commits only follow reservations. If the commit count of a sub-buffer, copied first,
+//! equals what `reserved`, copied later, says was reserved in it, then every record reserved there by then has been
+//! committed, and its bytes were fenced before the commit. That holds for a full sub-buffer, for the last one while
+//! nobody writes in it, and for one of which the host has taken only a part.
+
+use std::ops::Range;
+
+use warpbpf_abi::layout::{MapLayout, RingLayout};
+use warpbpf_abi::maps::MapType;
+use warpbpf_object::MapDef;
+
+use crate::bytes::{u32_at, u64_at};
+use crate::plan::check_bytes;
+use crate::{MapError, MapPlan, Write};
+
+pub(crate) fn plan(def: &MapDef, sms: u32, plan: &mut MapPlan) -> Result<(), MapError> {
+    let map_type = MapType::Ringbuf.name();
+    if def.max_entries == 0 {
+        return Err(MapError::Zero {
+            map: def.name.clone(),
+            what: "max_entries",
+            map_type,
+        });
+    }
+    if def.key_size != 0 {
+        return Err(MapError::KeySize {
+            map: def.name.clone(),
+            map_type,
+            found: def.key_size,
+            wanted: "none (0)",
+        });
+    }
+    // A value type is allowed: it tells the tools what the records are.
+    let layout = RingLayout::new(def.max_entries, sms);
+    check_bytes(
+        def,
+        || {
+            format!(
+                "`max_entries` {} as rings of {} bytes for {sms} multiprocessors",
+                def.max_entries, layout.shard_bytes
+            )
+        },
+        u128::from(layout.size()),
+        "lower `max_entries`",
+    )?;
+    plan.layout = MapLayout::Ring(layout);
+    Ok(())
+}
+
+/// Written bytes of one ring that can be copied now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chunk {
+    /// The ring: a multiprocessor.
+    pub shard: u32,
+    /// Where they are, from the map's base address.
+    pub range: Range<u64>,
+    position: u64,
+}
+
+impl Chunk {
+    /// Bytes to copy.
+    pub fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+    /// Never: chunks hold at least one record.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+}
+
+/// A submitted record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    /// The ring that it came through: the multiprocessor of its writer.
+    pub shard: u32,
+    /// What the program wrote.
+    pub payload: &'a [u8],
+}
+
+/// A ring that holds what no writer writes. The application wrote into our memory, or the wrong memory was copied.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RingError {
+    /// A copy of another length than asked for: the caller's bug.
+    #[error("the {what} has {found} bytes but {expected} were asked for")]
+    Length {
+        /// Which copy.
+        what: &'static str,
+        /// Bytes asked for.
+        expected: u64,
+        /// Bytes given.
+        found: u64,
+    },
+    /// A chunk that is not the next one of its ring: the caller's bug.
+    #[error("ring {shard}: the chunk at {found} was taken while {expected} is next")]
+    Order {
+        /// The ring.
+        shard: u32,
+        /// Position that is next.
+        expected: u64,
+        /// Position of the chunk.
+        found: u64,
+    },
+    /// A header that cannot be; the rest of the chunk was skipped, and is counted by [`Reader::damaged`].
+    #[error(
+        "ring {shard}: the record header {header:#x} at position {position} is damaged; {skipped} bytes were skipped"
+    )]
+    Damaged {
+        /// The ring.
+        shard: u32,
+        /// Bytes since the ring was made.
+        position: u64,
+        /// Length and flags as read.
+        header: u32,
+        /// Bytes given up.
+        skipped: u64,
+    },
+}
+
+/// Losses since the ring was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lost {
+    /// Records that found no room.
+    pub full: u64,
+    /// Records given up because other writers kept winning.
+    pub busy: u64,
+}
+
+/// Reads all rings of a map.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    layout: RingLayout,
+    consumed: Vec<u64>,
+    reserved: Vec<u64>,
+    lost: Vec<Lost>,
+    damaged: u64,
+}
+
+impl Reader {
+    /// A reader of a map that no one has read from yet.
+    pub fn new(layout: RingLayout) -> Reader {
+        let shards = layout.shards as usize;
+        Reader {
+            layout,
+            consumed: vec![0; shards],
+            reserved: vec![0; shards],
+            lost: vec![Lost::default(); shards],
+            damaged: 0,
+        }
+    }
+
+    /// The range of the commit counts: the first copy of a round.
+    pub fn commits(&self) -> Range<u64> {
+        let at = self.layout.commits_at();
+        at..at + u64::from(self.layout.shards) * RingLayout::SUBS * 8
+    }
+
+    /// The range of the control lines: the second copy of a round, begun after the first has ended.
+    pub fn controls(&self) -> Range<u64> {
+        0..u64::from(self.layout.shards) * RingLayout::CONTROL_STRIDE
+    }
+
+    /// What may be copied now, ring after ring, in order within a ring.
+    ///
+    /// # Errors
+    /// [`RingError::Length`] if a copy is not as long as its range.
+    pub fn cover(&mut self, commits: &[u8], controls: &[u8]) -> Result<Vec<Chunk>, RingError> {
+        check_length("copy of the commit counts", &self.commits(), commits)?;
+        check_length("copy of the control lines", &self.controls(), controls)?;
+        let mut chunks = Vec::new();
+        for shard in 0..self.layout.shards {
+            let line = u64::from(shard) * RingLayout::CONTROL_STRIDE;
+            let at = shard as usize;
+            self.lost[at] = Lost {
+                full: u64_at(controls, line + RingLayout::LOST_FULL),
+                busy: u64_at(controls, line + RingLayout::LOST_BUSY),
+            };
+            self.reserved[at] = u64_at(controls, line + RingLayout::RESERVED);
+            let counts = u64::from(shard) * RingLayout::SUBS * 8;
+            self.cover_shard(shard, |sub| u64_at(commits, counts + sub * 8), &mut chunks);
+        }
+        Ok(chunks)
+    }
+
+    fn cover_shard(&self, shard: u32, count: impl Fn(u64) -> u64, chunks: &mut Vec<Chunk>) {
+        let layout = &self.layout;
+        let start = self.consumed[shard as usize];
+        let reserved = self.reserved[shard as usize];
+        let mut end = start;
+        while end < reserved && end - start < layout.shard_bytes {
+            let sub = end / layout.sub_bytes() % RingLayout::SUBS;
+            if count(sub) != reserved_in(layout, sub, reserved) {
+                break;
+            }
+            end = reserved.min((end / layout.sub_bytes() + 1) * layout.sub_bytes());
+        }
+        end = end.min(start.saturating_add(layout.shard_bytes));
+        // In memory the ring may wrap once.
+        let base = layout.data_at() + u64::from(shard) * layout.shard_bytes;
+        let mut at = start;
+        while at < end {
+            let offset = at % layout.shard_bytes;
+            let len = (end - at).min(layout.shard_bytes - offset);
+            chunks.push(Chunk {
+                shard,
+                range: base + offset..base + offset + len,
+                position: at,
+            });
+            at += len;
+        }
+    }
+
+    /// Takes the bytes of `chunk` and hands its records to `each`, in the order of their reservation.
+    ///
+    /// # Errors
+    /// [`RingError`]; after `Damaged` the reader goes on behind the chunk.
+    pub fn take<'a>(
+        &mut self,
+        chunk: &Chunk,
+        bytes: &'a [u8],
+        mut each: impl FnMut(Record<'a>),
+    ) -> Result<(), RingError> {
+        check_length("copy of a chunk", &chunk.range, bytes)?;
+        let next = &mut self.consumed[chunk.shard as usize];
+        if *next != chunk.position {
+            return Err(RingError::Order {
+                shard: chunk.shard,
+                expected: *next,
+                found: chunk.position,
+            });
+        }
+        *next += chunk.len();
+        let mut at = 0;
+        while at < chunk.len() {
+            let left = chunk.len() - at;
+            let damaged = |header| RingError::Damaged {
+                shard: chunk.shard,
+                position: chunk.position + at,
+                header,
+                skipped: left,
+            };
+            if left < RingLayout::HEADER {
+                self.damaged += left;
+                return Err(damaged(0));
+            }
+            let header = u32_at(bytes, at);
+            let length = u64::from(header & RingLayout::LENGTH_MASK);
+            let size = RingLayout::record_bytes(length);
+            let sub = self.layout.sub_bytes();
+            let room = sub - (chunk.position + at) % sub;
+            if size > left.min(room) || header >> 31 != 0 {
+                self.damaged += left;
+                return Err(damaged(header));
+            }
+            if header & (RingLayout::DISCARDED | RingLayout::PADDING) == 0 {
+                let start = (at + RingLayout::HEADER) as usize;
+                each(Record {
+                    shard: chunk.shard,
+                    payload: &bytes[start..start + length as usize],
+                });
+            }
+            at += size;
+        }
+        Ok(())
+    }
+
+    /// The consumed positions, to be written to the device: the end of a round.
+    pub fn consumed(&self) -> Write {
+        Write {
+            offset: self.layout.consumed_at(),
+            bytes: self
+                .consumed
+                .iter()
+                .flat_map(|position| position.to_le_bytes())
+                .collect(),
+        }
+    }
+
+    /// Losses of all rings together, as of the last [`Reader::cover`].
+    pub fn lost(&self) -> Lost {
+        self.lost.iter().fold(Lost::default(), |sum, lost| Lost {
+            full: sum.full + lost.full,
+            busy: sum.busy + lost.busy,
+        })
+    }
+
+    /// Losses of one ring, as of the last [`Reader::cover`].
+    pub fn lost_in(&self, shard: u32) -> Option<Lost> {
+        self.lost.get(shard as usize).copied()
+    }
+
+    /// Bytes that were reserved, but not yet taken, as of the last [`Reader::cover`]. After a kernel's end, a round
+    /// leaves none; what remains then belongs to threads that were killed between reserving and submitting.
+    pub fn pending(&self) -> u64 {
+        self.reserved
+            .iter()
+            .zip(&self.consumed)
+            .map(|(reserved, consumed)| reserved.saturating_sub(*consumed))
+            .sum()
+    }
+
+    /// Bytes skipped because a header was damaged.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
+    }
+}
+
+/// Bytes of sub-buffer `sub` that have been reserved, all turns of the ring together, once `reserved` bytes of the ring
+/// have been.
+fn reserved_in(layout: &RingLayout, sub: u64, reserved: u64) -> u64 {
+    let turns = reserved / layout.shard_bytes;
+    let within = (reserved % layout.shard_bytes).saturating_sub(sub * layout.sub_bytes());
+    turns * layout.sub_bytes() + within.min(layout.sub_bytes())
+}
+
+fn check_length(what: &'static str, range: &Range<u64>, bytes: &[u8]) -> Result<(), RingError> {
+    let expected = range.end - range.start;
+    if bytes.len() as u64 == expected {
+        return Ok(());
+    }
+    Err(RingError::Length {
+        what,
+        expected,
+        found: bytes.len() as u64,
+    })
+}

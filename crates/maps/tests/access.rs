@@ -1,0 +1,467 @@
+//! Reading snapshots and changing quiet maps, type by type, against models.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use warpbpf_abi::layout::{HashLayout, MapLayout, SumField};
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, EINVAL, ENOENT};
+use warpbpf_maps::{
+    AccessError, Counters, Entry, MapPlan, MapView, SumUse, Value, Write, delete, hash, plan,
+    update,
+};
+use warpbpf_object::{MapDef, MapKind};
+
+fn make(
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    sms: u32,
+    uses: &[SumUse],
+) -> MapPlan {
+    let extra = if map_type == 1502 { 5 } else { 0 };
+    let def = MapDef {
+        name: "m".to_owned(),
+        map_type,
+        key_size,
+        value_size,
+        max_entries,
+        flags: 0,
+        kind: MapKind::User,
+        extra: BTreeMap::from([("map_extra".to_owned(), extra)]),
+        key_type: None,
+        value_type: None,
+        inner: None,
+        initial: Vec::new(),
+    };
+    plan(&def, sms, uses).unwrap()
+}
+
+fn zeroed(plan: &MapPlan) -> Vec<u8> {
+    vec![0; plan.bytes() as usize]
+}
+
+fn apply(bytes: &mut [u8], writes: &[Write]) {
+    for write in writes {
+        let at = write.offset as usize;
+        bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+    }
+}
+
+fn hash_of(plan: &MapPlan) -> HashLayout {
+    match plan.layout {
+        MapLayout::Hash(layout) => layout,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_array_is_read_and_written() {
+    let plan = make(2, 4, 5, 3, 8, &[]);
+    let mut bytes = zeroed(&plan);
+    let writes = update(&plan, &bytes, &1u32.to_le_bytes(), b"abcde", BPF_EXIST).unwrap();
+    assert_eq!(
+        writes,
+        [Write {
+            offset: 8,
+            bytes: b"abcde".to_vec()
+        }]
+    );
+    apply(&mut bytes, &writes);
+    let view = MapView::new(&plan, &bytes).unwrap();
+    let values: Vec<Entry> = view.entries().collect();
+    let entry = |key: u32, value: &[u8]| Entry {
+        key: key.to_le_bytes().to_vec(),
+        value: Value::One(value.to_vec()),
+    };
+    assert_eq!(
+        values,
+        [entry(0, &[0; 5]), entry(1, b"abcde"), entry(2, &[0; 5])]
+    );
+    assert_eq!(view.lookup(&3u32.to_le_bytes()).unwrap(), None);
+    assert_eq!(view.counters(), Counters::default());
+}
+
+#[test]
+fn a_summed_array_adds_its_copies_field_by_field() {
+    let fields = [
+        SumField { offset: 0, size: 8 },
+        SumField {
+            offset: 12,
+            size: 4,
+        },
+    ];
+    let uses = [SumUse {
+        adds: fields.into_iter().collect(),
+        not_summable: None,
+    }];
+    let plan = make(2, 4, 16, 2, 3, &uses);
+    let MapLayout::Array(layout) = plan.layout else {
+        panic!()
+    };
+    let mut bytes = zeroed(&plan);
+    for shard in 0..3u32 {
+        let at = layout.value(shard, 1) as usize;
+        // -1, -2, -3 as 64 bits; bytes between the fields count only in the first copy.
+        bytes[at..at + 8].copy_from_slice(&(-1 - i64::from(shard)).to_le_bytes());
+        bytes[at + 8..at + 12].copy_from_slice(&(7 + shard).to_le_bytes());
+        bytes[at + 12..at + 16].copy_from_slice(&(u32::MAX - shard).to_le_bytes());
+    }
+    let key = 1u32.to_le_bytes();
+    let expected: Vec<u8> = [
+        &(-6i64).to_le_bytes()[..],
+        &7u32.to_le_bytes(),
+        &(u32::MAX - 5).to_le_bytes(),
+    ]
+    .concat();
+    let view = MapView::new(&plan, &bytes).unwrap();
+    assert_eq!(view.lookup(&key).unwrap(), Some(Value::One(expected)));
+    let value: Vec<u8> = (1..=16).collect();
+    let writes = update(&plan, &bytes, &key, &value, BPF_ANY).unwrap();
+    apply(&mut bytes, &writes);
+    assert_eq!(
+        MapView::new(&plan, &bytes).unwrap().lookup(&key).unwrap(),
+        Some(Value::One(value))
+    );
+}
+
+#[test]
+fn per_sm_values_stay_apart() {
+    for sms in [1, 3] {
+        let plan = make(6, 4, 4, 2, sms, &[]);
+        let mut bytes = zeroed(&plan);
+        let all: Vec<u8> = (0..sms)
+            .flat_map(|sm| u64::from(sm + 10).to_le_bytes())
+            .collect();
+        let key = 1u32.to_le_bytes();
+        let writes = update(&plan, &bytes, &key, &all, BPF_ANY).unwrap();
+        apply(&mut bytes, &writes);
+        let expected: Vec<Vec<u8>> = (0..sms)
+            .map(|sm| (sm + 10).to_le_bytes().to_vec())
+            .collect();
+        let view = MapView::new(&plan, &bytes).unwrap();
+        assert_eq!(view.lookup(&key).unwrap(), Some(Value::PerSm(expected)));
+        let writes = update(&plan, &bytes, &key, &[1, 2, 3, 4], BPF_ANY).unwrap();
+        apply(&mut bytes, &writes);
+        let expected = vec![vec![1, 2, 3, 4]; sms as usize];
+        let view = MapView::new(&plan, &bytes).unwrap();
+        assert_eq!(view.lookup(&key).unwrap(), Some(Value::PerSm(expected)));
+        let error = update(&plan, &bytes, &key, &[1, 2, 3], BPF_ANY).unwrap_err();
+        let needed = u64::from(sms) * 8;
+        assert_eq!(
+            error.to_string(),
+            format!("map `m`: the value has 3 bytes but {needed} are needed")
+        );
+    }
+}
+
+#[test]
+fn per_thread_values_that_are_zero_are_left_out() {
+    let plan = make(1502, 4, 4, 2, 3, &[]);
+    let MapLayout::PerThread(layout) = plan.layout else {
+        panic!()
+    };
+    let mut bytes = zeroed(&plan);
+    bytes[layout.value(1, 3) as usize] = 9;
+    bytes[0] = 2;
+    let view = MapView::new(&plan, &bytes).unwrap();
+    let values: Vec<Value> = view.entries().map(|entry| entry.value).collect();
+    assert_eq!(
+        values,
+        [
+            Value::PerThread(vec![]),
+            Value::PerThread(vec![(3, vec![9, 0, 0, 0])])
+        ]
+    );
+    assert_eq!(view.thread_value(1, 3), Some(&[9, 0, 0, 0][..]));
+    assert_eq!(view.thread_value(0, 4), Some(&[0, 0, 0, 0][..]));
+    assert_eq!(view.thread_value(0, 5), None);
+    assert_eq!(view.thread_value(2, 0), None);
+    assert_eq!(
+        view.counters(),
+        Counters {
+            refused: 2,
+            ..Counters::default()
+        }
+    );
+}
+
+#[test]
+fn wrong_accesses_are_refused_with_linuxs_errno() {
+    let array = make(2, 4, 4, 1, 1, &[]);
+    let percpu = make(6, 4, 4, 1, 2, &[]);
+    let hash = make(1, 4, 4, 1, 1, &[]);
+    let ring = make(27, 0, 0, 64, 1, &[]);
+    let thread = make(1502, 4, 4, 1, 1, &[]);
+    let zero = [0u8; 4];
+    let check = |result: Result<Vec<Write>, AccessError>, errno: i64, text: &str| {
+        let error = result.unwrap_err();
+        assert_eq!((error.errno(), error.to_string().as_str()), (errno, text));
+    };
+    let bytes = zeroed(&array);
+    check(
+        update(&array, &bytes[1..], &zero, &zero, 0),
+        EINVAL,
+        "map `m`: the snapshot has 127 bytes but the layout has 128",
+    );
+    check(
+        update(&array, &bytes, &[0; 3], &zero, 0),
+        EINVAL,
+        "map `m`: the key has 3 bytes but `key_size` is 4",
+    );
+    check(
+        update(&array, &bytes, &zero, &[0; 3], 0),
+        EINVAL,
+        "map `m`: the value has 3 bytes but 4 are needed",
+    );
+    check(
+        update(&array, &bytes, &zero, &zero, BPF_NOEXIST),
+        EEXIST,
+        "map `m`: the key exists",
+    );
+    check(
+        update(&array, &bytes, &zero, &zero, 4),
+        EINVAL,
+        "map `m`: an update with flags 0x4 is not possible on type array",
+    );
+    check(
+        update(&array, &bytes, &[1, 0, 0, 0], &zero, 0),
+        E2BIG,
+        "map `m`: no room: the key is not below `max_entries`, 1",
+    );
+    check(
+        delete(&array, &bytes, &zero),
+        EINVAL,
+        "map `m`: a delete is not possible on type array",
+    );
+    check(
+        delete(&percpu, &zeroed(&percpu), &zero),
+        EINVAL,
+        "map `m`: a delete is not possible on type percpu_array",
+    );
+    check(
+        delete(&hash, &zeroed(&hash), &zero),
+        ENOENT,
+        "map `m`: no such key",
+    );
+    check(
+        update(&hash, &zeroed(&hash), &zero, &zero, BPF_EXIST),
+        ENOENT,
+        "map `m`: no such key",
+    );
+    check(
+        update(&hash, &zeroed(&hash), &zero, &zero, 9),
+        EINVAL,
+        "map `m`: an update with flags 0x9 is not possible on type hash",
+    );
+    check(
+        update(&thread, &zeroed(&thread), &zero, &zero, 0),
+        EINVAL,
+        "map `m`: an update from the host is not possible on type per_thread_array",
+    );
+    let ring_bytes = zeroed(&ring);
+    check(
+        delete(&ring, &ring_bytes, &[]),
+        EINVAL,
+        "map `m`: a delete is not possible on type ringbuf",
+    );
+    let view = MapView::new(&ring, &ring_bytes).unwrap();
+    assert_eq!(
+        view.lookup(&[]).unwrap_err().to_string(),
+        "map `m`: a lookup is not possible on type ringbuf"
+    );
+    assert_eq!(view.entries().count(), 0);
+}
+
+#[test]
+fn a_hash_that_used_up_its_nodes_is_compacted_on_update() {
+    let plan = make(1, 8, 8, 2, 1, &[]);
+    let layout = hash_of(&plan);
+    let mut bytes = zeroed(&plan);
+    bytes[HashLayout::COUNT_FULL as usize] = 3;
+    bytes[HashLayout::COUNT_BUSY as usize] = 4;
+    let mut compactions = 0;
+    for round in 0..3 * layout.nodes() {
+        let writes = update(
+            &plan,
+            &bytes,
+            &round.to_le_bytes(),
+            &(!round).to_le_bytes(),
+            BPF_NOEXIST,
+        )
+        .unwrap();
+        compactions += usize::from(writes.len() == 1);
+        apply(&mut bytes, &writes);
+        if round > 0 {
+            let writes = delete(&plan, &bytes, &(round - 1).to_le_bytes()).unwrap();
+            apply(&mut bytes, &writes);
+        }
+        let entries: Vec<Entry> = MapView::new(&plan, &bytes).unwrap().entries().collect();
+        let value = Value::One((!round).to_le_bytes().to_vec());
+        assert_eq!(
+            entries,
+            [Entry {
+                key: round.to_le_bytes().to_vec(),
+                value
+            }]
+        );
+    }
+    assert!(compactions >= 2, "{compactions}");
+    let view = MapView::new(&plan, &bytes).unwrap();
+    assert_eq!(
+        view.counters(),
+        Counters {
+            full: 3,
+            busy: 4,
+            refused: 0
+        }
+    );
+    assert_eq!(
+        hash::compact("m", &layout, &bytes[1..])
+            .unwrap_err()
+            .to_string(),
+        format!(
+            "map `m`: the snapshot has {} bytes but the layout has {}",
+            bytes.len() - 1,
+            bytes.len()
+        )
+    );
+}
+
+#[test]
+fn a_full_hash_says_so() {
+    let plan = make(1, 1, 1, 2, 1, &[]);
+    let mut bytes = zeroed(&plan);
+    for key in [7, 8] {
+        let writes = update(&plan, &bytes, &[key], &[key], BPF_ANY).unwrap();
+        apply(&mut bytes, &writes);
+    }
+    let error = update(&plan, &bytes, &[9], &[9], BPF_ANY).unwrap_err();
+    assert_eq!(error.to_string(), "map `m`: no room: `max_entries` is 2");
+    assert_eq!(
+        update(&plan, &bytes, &[7], &[1], BPF_NOEXIST)
+            .unwrap_err()
+            .errno(),
+        EEXIST
+    );
+    let writes = update(&plan, &bytes, &[7], &[1], BPF_EXIST).unwrap();
+    apply(&mut bytes, &writes);
+    let view = MapView::new(&plan, &bytes).unwrap();
+    assert_eq!(view.lookup(&[7]).unwrap(), Some(Value::One(vec![1])));
+    assert_eq!(view.lookup(&[9]).unwrap(), None);
+}
+
+#[test]
+fn keys_that_collide_beyond_the_probe_are_busy() {
+    let plan = make(1, 4, 4, 200, 1, &[]);
+    let layout = hash_of(&plan);
+    let first = |key: u32| layout.hash(&key.to_le_bytes()) & (layout.slots() - 1);
+    let mut bytes = zeroed(&plan);
+    let colliding: Vec<u32> = (0..).filter(|key| first(*key) == 5).take(129).collect();
+    for key in &colliding[..128] {
+        let writes = update(&plan, &bytes, &key.to_le_bytes(), &[1; 4], BPF_ANY).unwrap();
+        apply(&mut bytes, &writes);
+    }
+    let error = update(
+        &plan,
+        &bytes,
+        &colliding[128].to_le_bytes(),
+        &[1; 4],
+        BPF_ANY,
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "map `m`: more than 128 keys collide; raise `max_entries`"
+    );
+    assert_eq!(error.errno(), EBUSY);
+    assert_eq!(MapView::new(&plan, &bytes).unwrap().entries().count(), 128);
+}
+
+#[test]
+fn a_torn_slot_is_left_out() {
+    let plan = make(1, 4, 4, 4, 1, &[]);
+    let layout = hash_of(&plan);
+    let mut bytes = zeroed(&plan);
+    let writes = update(&plan, &bytes, &[1; 4], &[1; 4], BPF_ANY).unwrap();
+    apply(&mut bytes, &writes);
+    // Slots copied after, nodes copied before the insert; and a node that cannot be.
+    let slot = |i: u64| (HashLayout::SLOTS + i * 8) as usize;
+    let free: Vec<u64> = (0..layout.slots())
+        .filter(|i| bytes[slot(*i)..slot(*i) + 8] == [0; 8])
+        .take(2)
+        .collect();
+    bytes[slot(free[0])..slot(free[0]) + 8].copy_from_slice(&(77 << 32 | 2u64).to_le_bytes());
+    bytes[slot(free[1])..slot(free[1]) + 8]
+        .copy_from_slice(&(77 << 32 | 0xffff_fff0u64).to_le_bytes());
+    assert_eq!(MapView::new(&plan, &bytes).unwrap().entries().count(), 1);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Update(u8, u16, u64),
+    Delete(u8),
+    Compact,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => (0..24u8, any::<u16>(), 0..3u64).prop_map(|(key, value, flags)| Op::Update(key, value, flags)),
+        4 => (0..24u8).prop_map(Op::Delete),
+        1 => Just(Op::Compact),
+    ];
+    proptest::collection::vec(op, 0..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_hash_behaves_like_a_map(ops in ops()) {
+        let plan = make(1, 3, 2, 12, 1, &[]);
+        let layout = hash_of(&plan);
+        let mut bytes = zeroed(&plan);
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for op in ops {
+            match op {
+                Op::Update(key, value, flags) => {
+                    let (key, value) = (vec![key, 0, key], value.to_le_bytes().to_vec());
+                    let there = model.contains_key(&key);
+                    let expected = match flags {
+                        BPF_NOEXIST if there => Err(EEXIST),
+                        BPF_EXIST if !there => Err(ENOENT),
+                        _ if !there && model.len() == 12 => Err(E2BIG),
+                        _ => Ok(()),
+                    };
+                    let got = update(&plan, &bytes, &key, &value, flags);
+                    prop_assert_eq!(got.as_ref().map(|_| ()).map_err(AccessError::errno), expected);
+                    if let Ok(writes) = got {
+                        apply(&mut bytes, &writes);
+                        model.insert(key, value);
+                    }
+                }
+                Op::Delete(key) => {
+                    let key = vec![key, 0, key];
+                    let got = delete(&plan, &bytes, &key);
+                    prop_assert_eq!(got.is_ok(), model.remove(&key).is_some());
+                    if let Ok(writes) = got {
+                        apply(&mut bytes, &writes);
+                    }
+                }
+                Op::Compact => bytes = hash::compact("m", &layout, &bytes).unwrap(),
+            }
+            let view = MapView::new(&plan, &bytes).unwrap();
+            let all: BTreeMap<Vec<u8>, Vec<u8>> = view
+                .entries()
+                .map(|entry| match entry.value {
+                    Value::One(value) => (entry.key, value),
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            prop_assert_eq!(&all, &model);
+            for (key, value) in &model {
+                prop_assert_eq!(view.lookup(key).unwrap(), Some(Value::One(value.clone())));
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Formats: Linux's text for each conversion, and no panic for any bytes.
+
+use proptest::prelude::*;
+use warpbpf_abi::layout::printk as layout;
+use warpbpf_maps::printk::{Message, VERBATIM, format};
+
+#[test]
+fn conversions_print_as_in_linux() {
+    let minus = -5i64 as u64;
+    for (text, args, expected) in [
+        ("plain\n", &[][..], "plain\n"),
+        ("%d %i %u", &[minus, minus, minus], "-5 -5 4294967291"),
+        (
+            "%ld %lli %lu",
+            &[minus, minus, minus],
+            "-5 -5 18446744073709551611",
+        ),
+        (
+            "%x %X %lx",
+            &[0xabcd_ef01_2345, 0xabcd, minus],
+            "ef012345 ABCD fffffffffffffffb",
+        ),
+        ("%llx %llX %llu", &[255, 255, 255], "ff FF 255"),
+        (
+            "%p %px",
+            &[0x1000, 0x7f00_0000_0000],
+            "0000000000001000 00007f0000000000",
+        ),
+        ("[%5d|%-5d|%05d]", &[42, 42, minus], "[   42|42   |-0005]"),
+        ("[%+d|% d|%08x]", &[42, 42, 0xbeef], "[+42| 42|0000beef]"),
+        ("[%-05d]", &[7], "[7    ]"),
+        ("%c%c%c", &[b'g' as u64, b'p' as u64, b'u' as u64], "gpu"),
+        ("100%% %d%%", &[3], "100% 3%"),
+        ("%s %d", &[1, 2], "<%s not supported> 2"),
+        (
+            "%pI4 %pK|%d",
+            &[1, 2, 3],
+            "<%pI4 not supported> <%pK not supported>|3",
+        ),
+        (
+            "%hd %f %lc",
+            &[1, 2, 3],
+            "<%h not supported>d <%f not supported> <%lc not supported>",
+        ),
+        ("%llld", &[1], "<%llld not supported>"),
+        ("%d %d", &[1], "1 <%d has no argument>"),
+        ("end %", &[], "end %"),
+        ("%5", &[], "%5"),
+        ("%!", &[], "%!"),
+        ("cut\0 here %d", &[], "cut"),
+    ] {
+        assert_eq!(format(args, text.as_bytes()), expected, "{text}");
+    }
+    assert_eq!(format(&[1], b"%99999999999d").len(), 1024);
+    assert_eq!(format(&[0xc3], b"\xff%c"), "\u{fffd}\u{fffd}");
+}
+
+fn record(args: u32, arg: [u64; 3]) -> Vec<u8> {
+    let mut record = vec![0; layout::SIZE as usize];
+    let mut put = |at: u64, bytes: &[u8]| {
+        record[at as usize..at as usize + bytes.len()].copy_from_slice(bytes)
+    };
+    put(layout::FORMAT_MAP, &3u32.to_le_bytes());
+    put(layout::FORMAT_OFFSET, &16u32.to_le_bytes());
+    put(layout::FORMAT_SIZE, &9u32.to_le_bytes());
+    put(layout::ARGS, &args.to_le_bytes());
+    for (i, arg) in arg.iter().enumerate() {
+        put(layout::ARG + i as u64 * 8, &arg.to_le_bytes());
+    }
+    put(layout::TIME, &123u64.to_le_bytes());
+    for i in 0..3u32 {
+        put(layout::BLOCK + u64::from(i) * 4, &(i + 1).to_le_bytes());
+        put(layout::THREAD + u64::from(i) * 4, &(i + 4).to_le_bytes());
+    }
+    record
+}
+
+#[test]
+fn a_record_is_read() {
+    let message = Message::read(&record(2, [7, 8, 9])).unwrap();
+    let expected = Message {
+        format_map: 3,
+        format_offset: 16,
+        format_size: 9,
+        args: 2,
+        arg: [7, 8, 9],
+        time: 123,
+        block: [1, 2, 3],
+        thread: [4, 5, 6],
+    };
+    assert_eq!(message, expected);
+    assert_eq!(message.text(b"%d %d %d\0"), "7 8 <%d has no argument>");
+    assert_eq!(
+        Message {
+            args: 77,
+            ..expected
+        }
+        .args(),
+        &[7, 8, 9]
+    );
+    assert_eq!(
+        Message {
+            args: VERBATIM,
+            ..expected
+        }
+        .text(b"100% d\0"),
+        "100% d"
+    );
+    assert_eq!(Message::read(&record(2, [0; 3])[1..]), None);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_make_some_text(bytes in proptest::collection::vec(any::<u8>(), 0..40), args in any::<[u64; 3]>()) {
+        format(&args, &bytes);
+    }
+
+    #[test]
+    fn any_format_of_our_alphabet_makes_some_text(text in "[%dixXlpcs0-9 +-]{0,20}", args in any::<[u64; 3]>()) {
+        prop_assert!(format(&args, text.as_bytes()).len() <= 4 * 1024 * 20);
+    }
+}

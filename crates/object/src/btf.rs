@@ -1,0 +1,575 @@
+//! BTF, the type information of a BPF object: parsed once into plain values that answer questions.
+//!
+//! Maps are defined in it, events are printed by it, and refusals quote names from it. Every walk is bounded, because
+//! the bytes come from a file that nobody checked: a cycle of typedefs is an unknown size, not a hang.
+//! Format: the Linux documentation `bpf/btf.rst`.
+
+use std::collections::BTreeMap;
+
+use crate::read::Reader;
+
+/// Number of a type in a [`Btf`]. Zero is `void`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct TypeId(pub u32);
+
+impl TypeId {
+    /// `void`, or "no type".
+    pub const VOID: TypeId = TypeId(0);
+}
+
+impl std::fmt::Display for TypeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "[{}]", self.0)
+    }
+}
+
+/// Field of a struct or union.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Empty for an anonymous struct or union.
+    pub name: String,
+    /// The field's type.
+    pub ty: TypeId,
+    /// Offset from the start of the struct, in bits.
+    pub bit_offset: u32,
+    /// Width of a bit field in bits; 0 for an ordinary field.
+    pub bit_size: u32,
+}
+
+/// Variable of a data section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SectionVar {
+    /// The [`Type::Var`].
+    pub ty: TypeId,
+    /// Byte offset in its section. Unresolved in the file; [`crate::load`] fills it from the symbol table.
+    pub offset: u32,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+/// Where a function or variable can be seen from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Linkage {
+    /// `static`.
+    Static,
+    /// Visible outside its file.
+    Global,
+    /// Declared here, defined elsewhere.
+    Extern,
+}
+
+/// A type. Names are empty where C has none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(
+    missing_docs,
+    reason = "the names and fields are those of the BTF documentation; sizes are bytes"
+)]
+pub enum Type {
+    Void,
+    /// `bits` is the value's width, `size` its storage.
+    Int {
+        name: String,
+        size: u32,
+        bits: u8,
+        signed: bool,
+        char: bool,
+        bool: bool,
+    },
+    Ptr {
+        target: TypeId,
+    },
+    Array {
+        element: TypeId,
+        index: TypeId,
+        count: u32,
+    },
+    Struct {
+        name: String,
+        size: u32,
+        members: Vec<Member>,
+    },
+    Union {
+        name: String,
+        size: u32,
+        members: Vec<Member>,
+    },
+    /// `ENUM` and `ENUM64`; a value of an unsigned one is kept as the same 64 bits.
+    Enum {
+        name: String,
+        size: u32,
+        signed: bool,
+        values: Vec<(String, i64)>,
+    },
+    Fwd {
+        name: String,
+        union: bool,
+    },
+    Typedef {
+        name: String,
+        target: TypeId,
+    },
+    Volatile {
+        target: TypeId,
+    },
+    Const {
+        target: TypeId,
+    },
+    Restrict {
+        target: TypeId,
+    },
+    Func {
+        name: String,
+        proto: TypeId,
+        linkage: Linkage,
+    },
+    FuncProto {
+        ret: TypeId,
+        params: Vec<(String, TypeId)>,
+    },
+    Var {
+        name: String,
+        ty: TypeId,
+        linkage: Linkage,
+    },
+    DataSec {
+        name: String,
+        size: u32,
+        vars: Vec<SectionVar>,
+    },
+    Float {
+        name: String,
+        size: u32,
+    },
+    DeclTag {
+        name: String,
+        target: TypeId,
+        component: Option<u32>,
+    },
+    TypeTag {
+        name: String,
+        target: TypeId,
+    },
+}
+
+impl Type {
+    /// Its name, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        let name = match self {
+            Type::Void | Type::Ptr { .. } | Type::Array { .. } | Type::FuncProto { .. } => {
+                return None;
+            }
+            Type::Volatile { .. } | Type::Const { .. } | Type::Restrict { .. } => return None,
+            Type::Int { name, .. }
+            | Type::Struct { name, .. }
+            | Type::Union { name, .. }
+            | Type::Enum { name, .. }
+            | Type::Fwd { name, .. }
+            | Type::Typedef { name, .. }
+            | Type::Func { name, .. }
+            | Type::Var { name, .. }
+            | Type::DataSec { name, .. }
+            | Type::Float { name, .. }
+            | Type::DeclTag { name, .. }
+            | Type::TypeTag { name, .. } => name,
+        };
+        (!name.is_empty()).then_some(name.as_str())
+    }
+}
+
+/// Why a `.BTF` or `.BTF.ext` section cannot be read. The file is at fault.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BtfError {
+    /// The section ends inside a record.
+    #[error("it ends at byte {at} inside {what}")]
+    Truncated {
+        /// Offset in bytes from the start of the section.
+        at: usize,
+        /// The record that was being read.
+        what: &'static str,
+    },
+    /// Not BTF, or of the other byte order.
+    #[error("its magic is {magic:#06x}, not 0xeb9f (little endian)")]
+    Magic {
+        /// What stands there.
+        magic: u16,
+    },
+    /// A layout newer than this reader.
+    #[error("its version is {version}, only 1 is known")]
+    Version {
+        /// What stands there.
+        version: u8,
+    },
+    /// A kind that is not in the documentation this was written from.
+    #[error("type {id} has the unknown kind {kind}")]
+    Kind {
+        /// The type.
+        id: TypeId,
+        /// Its kind number.
+        kind: u32,
+    },
+    /// A string offset that is not inside the string table, or no UTF-8 there.
+    #[error("string offset {offset} is not a string of the string table")]
+    String {
+        /// Offset in bytes.
+        offset: u32,
+    },
+    /// A record size that cannot hold the record.
+    #[error("{what} records of {size} bytes are not known")]
+    RecordSize {
+        /// Which table.
+        what: &'static str,
+        /// Size in bytes.
+        size: u32,
+    },
+}
+
+/// How many typedefs, qualifiers or array levels are followed before a type is taken for malformed.
+const MAX_DEPTH: usize = 32;
+
+/// The types of one object.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Btf {
+    types: Vec<Type>,
+    strings: Vec<u8>,
+    by_name: BTreeMap<String, Vec<TypeId>>,
+}
+
+impl Btf {
+    /// Reads a `.BTF` section.
+    ///
+    /// # Errors
+    /// [`BtfError`] if it is truncated, not version 1, big endian, or holds an unknown kind.
+    pub fn parse(bytes: &[u8]) -> Result<Btf, BtfError> {
+        let mut header = Reader::new(bytes, "the header");
+        let magic = header.u16()?;
+        if magic != 0xeb9f {
+            return Err(BtfError::Magic { magic });
+        }
+        let version = header.u8()?;
+        if version != 1 {
+            return Err(BtfError::Version { version });
+        }
+        let _flags = header.u8()?;
+        let header_len = header.u32()? as usize;
+        let type_off = header.u32()? as usize;
+        let type_len = header.u32()? as usize;
+        let str_off = header.u32()? as usize;
+        let str_len = header.u32()? as usize;
+        let part = |off: usize, len: usize, what: &'static str| {
+            header_len
+                .checked_add(off)
+                .and_then(|start| Some(start..start.checked_add(len)?))
+                .and_then(|range| bytes.get(range))
+                .ok_or(BtfError::Truncated {
+                    at: bytes.len(),
+                    what,
+                })
+        };
+        let strings = part(str_off, str_len, "the string table")?.to_vec();
+        let mut types = Reader::new(part(type_off, type_len, "the types")?, "a type");
+        let mut btf = Btf {
+            types: vec![Type::Void],
+            strings,
+            by_name: BTreeMap::new(),
+        };
+        while !types.is_empty() {
+            let ty = btf.parse_type(&mut types)?;
+            if let Some(name) = ty.name() {
+                let id = TypeId(btf.types.len() as u32);
+                btf.by_name.entry(name.to_owned()).or_default().push(id);
+            }
+            btf.types.push(ty);
+        }
+        Ok(btf)
+    }
+
+    /// The string at `offset` of the string table; `.BTF.ext` refers to it too.
+    ///
+    /// # Errors
+    /// [`BtfError::String`] if there is none.
+    pub fn string(&self, offset: u32) -> Result<&str, BtfError> {
+        let bad = BtfError::String { offset };
+        let rest = self.strings.get(offset as usize..).ok_or(bad.clone())?;
+        let end = rest.iter().position(|byte| *byte == 0).ok_or(bad.clone())?;
+        std::str::from_utf8(&rest[..end]).map_err(|_| bad)
+    }
+
+    /// The type with number `id`.
+    pub fn type_by_id(&self, id: TypeId) -> Option<&Type> {
+        self.types.get(id.0 as usize)
+    }
+
+    /// All types with their numbers, `void` first.
+    pub fn types(&self) -> impl Iterator<Item = (TypeId, &Type)> {
+        self.types
+            .iter()
+            .enumerate()
+            .map(|(i, ty)| (TypeId(i as u32), ty))
+    }
+
+    /// Types called `name`: a struct, a typedef and a function may share one.
+    pub fn find(&self, name: &str) -> impl Iterator<Item = (TypeId, &Type)> {
+        let ids = self.by_name.get(name).map_or(&[][..], Vec::as_slice);
+        ids.iter().map(|id| (*id, &self.types[id.0 as usize]))
+    }
+
+    /// The variables of data section `name` (`.bss`, `.maps`, …).
+    pub fn data_section(&self, name: &str) -> Option<&[SectionVar]> {
+        self.find(name).find_map(|(_, ty)| match ty {
+            Type::DataSec { vars, .. } => Some(vars.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// Follows typedefs, `const`, `volatile`, `restrict` and tags. `None` for a dangling or circular chain.
+    pub fn strip(&self, id: TypeId) -> Option<(TypeId, &Type)> {
+        let mut at = id;
+        for _ in 0..MAX_DEPTH {
+            let ty = self.type_by_id(at)?;
+            at = match ty {
+                Type::Typedef { target, .. }
+                | Type::Volatile { target }
+                | Type::Const { target }
+                | Type::Restrict { target }
+                | Type::TypeTag { target, .. } => *target,
+                _ => return Some((at, ty)),
+            };
+        }
+        None
+    }
+
+    /// Size of a value of type `id` in bytes. `None` for types without one (`void`, functions, forward
+    /// declarations) and for malformed chains.
+    pub fn resolve_size(&self, id: TypeId) -> Option<u64> {
+        let (mut id, mut factor) = (id, 1u64);
+        for _ in 0..MAX_DEPTH {
+            let (_, ty) = self.strip(id)?;
+            let size = match ty {
+                Type::Int { size, .. }
+                | Type::Struct { size, .. }
+                | Type::Union { size, .. }
+                | Type::Enum { size, .. }
+                | Type::Float { size, .. }
+                | Type::DataSec { size, .. } => u64::from(*size),
+                Type::Ptr { .. } => 8,
+                Type::Array { element, count, .. } => {
+                    factor = factor.checked_mul(u64::from(*count))?;
+                    id = *element;
+                    continue;
+                }
+                Type::Var { ty, .. } => {
+                    id = *ty;
+                    continue;
+                }
+                Type::Void | Type::Fwd { .. } | Type::Func { .. } | Type::FuncProto { .. } => {
+                    return None;
+                }
+                Type::Typedef { .. }
+                | Type::Volatile { .. }
+                | Type::Const { .. }
+                | Type::Restrict { .. }
+                | Type::TypeTag { .. }
+                | Type::DeclTag { .. } => return None,
+            };
+            return factor.checked_mul(size);
+        }
+        None
+    }
+
+    /// Fills offsets and sizes of data section `section`, which the file leaves to the symbol table.
+    pub(crate) fn place_vars(
+        &mut self,
+        section: &str,
+        size: u32,
+        offset_of: impl Fn(&str) -> Option<u32>,
+    ) {
+        let names: BTreeMap<u32, String> = self
+            .types
+            .iter()
+            .enumerate()
+            .filter_map(|(i, ty)| match ty {
+                Type::Var { name, .. } => Some((i as u32, name.clone())),
+                _ => None,
+            })
+            .collect();
+        for ty in &mut self.types {
+            let Type::DataSec {
+                name,
+                size: old,
+                vars,
+            } = ty
+            else {
+                continue;
+            };
+            if name != section {
+                continue;
+            }
+            *old = size;
+            for var in vars.iter_mut() {
+                if let Some(offset) = names.get(&var.ty.0).and_then(|name| offset_of(name)) {
+                    var.offset = offset;
+                }
+            }
+            vars.sort_by_key(|var| var.offset);
+        }
+    }
+
+    fn parse_type(&self, r: &mut Reader<'_>) -> Result<Type, BtfError> {
+        let name = self.string(r.u32()?)?.to_owned();
+        let info = r.u32()?;
+        let size_or_type = r.u32()?;
+        let (vlen, flag) = (info & 0xffff, info >> 31 == 1);
+        let (size, target) = (size_or_type, TypeId(size_or_type));
+        Ok(match (info >> 24) & 0x1f {
+            1 => {
+                let data = r.u32()?;
+                let encoding = (data >> 24) & 0xf;
+                Type::Int {
+                    name,
+                    size,
+                    bits: data as u8,
+                    signed: encoding & 1 != 0,
+                    char: encoding & 2 != 0,
+                    bool: encoding & 4 != 0,
+                }
+            }
+            2 => Type::Ptr { target },
+            3 => Type::Array {
+                element: TypeId(r.u32()?),
+                index: TypeId(r.u32()?),
+                count: r.u32()?,
+            },
+            4 => Type::Struct {
+                name,
+                size,
+                members: self.parse_members(r, vlen, flag)?,
+            },
+            5 => Type::Union {
+                name,
+                size,
+                members: self.parse_members(r, vlen, flag)?,
+            },
+            6 => {
+                let mut values = Vec::new();
+                for _ in 0..vlen {
+                    let name = self.string(r.u32()?)?.to_owned();
+                    let bits = r.u32()?;
+                    values.push((
+                        name,
+                        if flag {
+                            i64::from(bits as i32)
+                        } else {
+                            i64::from(bits)
+                        },
+                    ));
+                }
+                Type::Enum {
+                    name,
+                    size,
+                    signed: flag,
+                    values,
+                }
+            }
+            7 => Type::Fwd { name, union: flag },
+            8 => Type::Typedef { name, target },
+            9 => Type::Volatile { target },
+            10 => Type::Const { target },
+            11 => Type::Restrict { target },
+            12 => Type::Func {
+                name,
+                proto: target,
+                linkage: linkage(vlen),
+            },
+            13 => {
+                let mut params = Vec::new();
+                for _ in 0..vlen {
+                    params.push((self.string(r.u32()?)?.to_owned(), TypeId(r.u32()?)));
+                }
+                Type::FuncProto {
+                    ret: target,
+                    params,
+                }
+            }
+            14 => Type::Var {
+                name,
+                ty: target,
+                linkage: linkage(r.u32()?),
+            },
+            15 => {
+                let mut vars = Vec::new();
+                for _ in 0..vlen {
+                    vars.push(SectionVar {
+                        ty: TypeId(r.u32()?),
+                        offset: r.u32()?,
+                        size: r.u32()?,
+                    });
+                }
+                Type::DataSec { name, size, vars }
+            }
+            16 => Type::Float { name, size },
+            17 => {
+                let component = r.u32()?;
+                Type::DeclTag {
+                    name,
+                    target,
+                    component: (component != u32::MAX).then_some(component),
+                }
+            }
+            18 => Type::TypeTag { name, target },
+            19 => {
+                let mut values = Vec::new();
+                for _ in 0..vlen {
+                    let name = self.string(r.u32()?)?.to_owned();
+                    let (low, high) = (r.u32()?, r.u32()?);
+                    values.push((name, (u64::from(high) << 32 | u64::from(low)) as i64));
+                }
+                Type::Enum {
+                    name,
+                    size,
+                    signed: flag,
+                    values,
+                }
+            }
+            kind => {
+                return Err(BtfError::Kind {
+                    id: TypeId(self.types.len() as u32),
+                    kind,
+                });
+            }
+        })
+    }
+
+    fn parse_members(
+        &self,
+        r: &mut Reader<'_>,
+        count: u32,
+        bit_fields: bool,
+    ) -> Result<Vec<Member>, BtfError> {
+        let mut members = Vec::new();
+        for _ in 0..count {
+            let name = self.string(r.u32()?)?.to_owned();
+            let ty = TypeId(r.u32()?);
+            let offset = r.u32()?;
+            let (bit_offset, bit_size) = if bit_fields {
+                (offset & 0xff_ffff, offset >> 24)
+            } else {
+                (offset, 0)
+            };
+            members.push(Member {
+                name,
+                ty,
+                bit_offset,
+                bit_size,
+            });
+        }
+        Ok(members)
+    }
+}
+
+fn linkage(number: u32) -> Linkage {
+    match number {
+        0 => Linkage::Static,
+        2 => Linkage::Extern,
+        _ => Linkage::Global,
+    }
+}

@@ -1,0 +1,76 @@
+//! Compiles test programs with the clang of the machine.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+const HEADERS: &str = "#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#ifndef __ulong
+#define __ulong(name, val) enum { ___bpf_concat(__unique_value, __COUNTER__) = val } name
+#endif
+";
+
+/// The first clang that answers: `WARPBPF_CLANG`, else the versions that are known to do.
+fn clang() -> String {
+    let chosen = std::env::var("WARPBPF_CLANG").ok();
+    let known = [
+        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
+    ]
+    .map(str::to_owned);
+    let answers = |name: &String| {
+        Command::new(name)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
+    };
+    let found = chosen.into_iter().chain(known).find(answers);
+    found.expect("these tests need clang with the BPF target; run `cargo xtask setup` (or set WARPBPF_CLANG)")
+}
+
+/// Runs clang on `tests/bpf/NAME`.
+pub fn compile_file(name: &str, flags: &[&str]) -> Vec<u8> {
+    run(&format!("tests/bpf/{name}"), "", flags)
+}
+
+/// Runs clang on `source`, after the usual headers, as little-endian BPF with `-g`.
+pub fn compile(source: &str) -> Vec<u8> {
+    compile_with(source, &["-target", "bpf", "-g"])
+}
+
+/// Runs clang on `source`, after the usual headers, with other flags.
+pub fn compile_with(source: &str, flags: &[&str]) -> Vec<u8> {
+    run("-", &format!("{HEADERS}{source}\n"), flags)
+}
+
+fn run(input: &str, stdin: &str, flags: &[&str]) -> Vec<u8> {
+    let mut child = Command::new(clang())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args([
+            "-O2",
+            "-Wall",
+            "-Wno-visibility",
+            "-I/usr/include/x86_64-linux-gnu",
+        ])
+        .args(flags)
+        .args(["-x", "c", "-c", input, "-o", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("clang starts");
+    child
+        .stdin
+        .take()
+        .expect("it is piped")
+        .write_all(stdin.as_bytes())
+        .expect("clang reads its input");
+    let output = child.wait_with_output().expect("clang ends");
+    assert!(
+        output.status.success(),
+        "clang failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output.stdout
+}

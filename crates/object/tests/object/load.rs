@@ -1,0 +1,361 @@
+//! Objects as clang writes them: every map attribute, relocation and source line against exact values.
+
+use crate::common::{compile, compile_file, compile_with};
+use warpbpf_ebpf::{Pc, listing};
+use warpbpf_object::btf::Type;
+use warpbpf_object::{InitialEntry, InitialValue, MapDef, MapKind, Object, Program, load};
+
+fn whole() -> Object {
+    load(&compile_file(
+        "whole.bpf.c",
+        &["-target", "bpf", "-mcpu=v3", "-g"],
+    ))
+    .expect("it loads")
+}
+
+fn program<'a>(object: &'a Object, name: &str) -> &'a Program {
+    object.program(name).expect("the program is there")
+}
+
+fn map<'a>(object: &'a Object, name: &str) -> &'a MapDef {
+    let (index, map) = object.map(name).expect("the map is there");
+    assert_eq!(&object.maps[index as usize], map);
+    map
+}
+
+#[test]
+fn maps_have_the_sizes_of_their_definitions() {
+    let object = whole();
+    let summary: Vec<_> = object
+        .maps
+        .iter()
+        .map(|m| {
+            (
+                m.name.as_str(),
+                m.map_type,
+                m.key_size,
+                m.value_size,
+                m.max_entries,
+                m.flags,
+            )
+        })
+        .collect();
+    assert_eq!(
+        summary,
+        [
+            ("first", 2, 4, 8, 4, 0),
+            ("outer", 12, 4, 4, 2, 0),
+            ("tails", 3, 4, 4, 3, 0),
+            ("counts", 1, 4, 16, 128, 1),
+            ("unknown", 1502, 4, 24, 7, 0),
+            (".rodata", 2, 4, 4, 1, 0x80),
+            (".data", 2, 4, 4, 1, 0),
+            (".data.custom", 2, 4, 8, 1, 0),
+            (".bss", 2, 4, 16, 1, 0),
+            (".rodata.str1.1", 2, 4, 8, 1, 0x80),
+        ]
+    );
+    let btf = object.btf.as_ref().expect("-g was given");
+    let counts = map(&object, "counts");
+    assert_eq!(btf.type_name(counts.key_type.expect("__type")), "__u32");
+    assert_eq!(
+        btf.type_name(counts.value_type.expect("__type")),
+        "struct val"
+    );
+    assert_eq!(counts.extra, [("pinning".to_owned(), 1)].into());
+    let unknown = map(&object, "unknown");
+    assert_eq!(
+        unknown.extra,
+        [
+            ("map_extra".to_owned(), 0x1_0000_0002),
+            ("numa_node".to_owned(), 5)
+        ]
+        .into()
+    );
+    assert_eq!((unknown.key_type, unknown.value_type), (None, None));
+}
+
+#[test]
+fn maps_of_maps_and_program_arrays_keep_their_initial_values() {
+    let object = whole();
+    let outer = map(&object, "outer");
+    assert_eq!(
+        outer.initial,
+        [InitialEntry {
+            index: 1,
+            value: InitialValue::Map(0)
+        }]
+    );
+    let inner = outer.inner.as_ref().expect("__array(values, …)");
+    assert_eq!(
+        (
+            inner.name.as_str(),
+            inner.map_type,
+            inner.key_size,
+            inner.value_size,
+            inner.max_entries
+        ),
+        ("outer.inner", 2, 4, 8, 4)
+    );
+    let tails = map(&object, "tails");
+    assert_eq!(
+        tails.initial,
+        [InitialEntry {
+            index: 2,
+            value: InitialValue::Program("tail".to_owned())
+        }]
+    );
+    assert_eq!(tails.inner, None);
+}
+
+#[test]
+fn data_sections_keep_their_contents() {
+    let object = whole();
+    let image = |name: &str| match &map(&object, name).kind {
+        MapKind::Data {
+            section,
+            image,
+            read_only,
+        } => (section.clone(), image.clone(), *read_only),
+        MapKind::User => panic!("`{name}` is no data section"),
+    };
+    assert_eq!(
+        image(".rodata"),
+        (".rodata".to_owned(), vec![7, 0, 0, 0], true)
+    );
+    assert_eq!(
+        image(".data"),
+        (".data".to_owned(), vec![5, 0, 0, 0], false)
+    );
+    assert_eq!(
+        image(".data.custom"),
+        (
+            ".data.custom".to_owned(),
+            vec![9, 0, 0, 0, 0, 0, 0, 0],
+            false
+        )
+    );
+    assert_eq!(image(".bss"), (".bss".to_owned(), vec![0; 16], false));
+    assert_eq!(
+        image(".rodata.str1.1"),
+        (".rodata.str1.1".to_owned(), b"left %d\0".to_vec(), true)
+    );
+
+    let btf = object.btf.as_ref().expect("-g was given");
+    let bss = btf.data_section(".bss").expect("there are globals");
+    let names: Vec<_> = bss
+        .iter()
+        .map(|var| {
+            (
+                btf.type_by_id(var.ty)
+                    .and_then(Type::name)
+                    .unwrap_or_default(),
+                var.offset,
+                var.size,
+            )
+        })
+        .collect();
+    assert_eq!(names, [("hits", 0, 8), ("hidden", 8, 8)]);
+    let bytes: Vec<u8> = [3u64, 4].iter().flat_map(|n| n.to_le_bytes()).collect();
+    let id = map(&object, ".bss").value_type.expect("a data section");
+    assert_eq!(btf.format_value(id, &bytes), "{ .hits = 3, .hidden = 4 }");
+}
+
+#[test]
+fn programs_hold_all_they_reach_relocated() {
+    let object = whole();
+    let sections: Vec<_> = object
+        .programs
+        .iter()
+        .map(|p| (p.name.as_str(), p.section.as_str()))
+        .collect();
+    assert_eq!(
+        sections,
+        [
+            ("tail", "gpu/exit/*"),
+            ("leave", "gpu/exit/*"),
+            ("enter", "gpu/entry/vec*|at=a.cu:7")
+        ]
+    );
+    // The order is that of the sections, which is clang's. Maps: 3 counts, 5 .rodata, 6 .data, 7 .data.custom, 8 .bss, 9 the string.
+    assert_eq!(
+        listing(&program(&object, "leave").code),
+        "    0: r1 = 1
+    1: r2 = map[8][0] + 0
+    3: lock *(u64 *)(r2 + 0) += r1
+    4: r1 = map[9][0] + 0
+    6: w2 = 8
+    7: w3 = 1
+    8: call 6
+    9: w1 = 1
+   10: call pc+1
+   11: exit
+   12: r2 = map[6][0] + 0
+   14: r0 = *(u32 *)(r2 + 0)
+   15: w0 *= w1
+   16: exit
+"
+    );
+    let enter = program(&object, "enter");
+    let functions: Vec<_> = enter
+        .functions
+        .iter()
+        .map(|f| (f.name.as_str(), f.start.0, f.end.0))
+        .collect();
+    assert_eq!(
+        functions,
+        [
+            ("enter", 0, 30),
+            ("helper", 30, 41),
+            ("step", 41, 46),
+            ("scale", 46, 50)
+        ]
+    );
+    let text = listing(&enter.code);
+    let references: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("map[") || line.contains("pc") || line.contains("subprog"))
+        .collect();
+    assert_eq!(
+        references,
+        [
+            "    0: r1 = map[5][0] + 0",
+            "    6: r1 = map[3]",
+            "   10: call pc+24",
+            "   17: r2 = subprog[+30]",
+            "   21: r1 = map[8][0] + 0",
+            "   27: r1 = map[7][0] + 0",
+            "   33: call pc+19",
+            "   35: r2 = map[8][0] + 8",
+            "   44: r1 = map[5][0] + 0",
+            "   53: r2 = map[6][0] + 0",
+        ]
+    );
+    let btf = object.btf.as_ref().expect("-g was given");
+    let names: Vec<_> = enter
+        .functions
+        .iter()
+        .map(|f| btf.type_name(f.btf.expect("func_info")))
+        .collect();
+    assert_eq!(names, ["enter", "helper", "step", "scale"]);
+}
+
+#[test]
+fn lines_follow_the_functions() {
+    let object = whole();
+    let enter = program(&object, "enter");
+    let line = |pc: u32| {
+        let line = enter.line_of(Pc(pc)).expect("every instruction has a line");
+        assert!(
+            line.file.ends_with("tests/bpf/whole.bpf.c"),
+            "{}",
+            line.file
+        );
+        (line.line, &*line.text)
+    };
+    assert_eq!(line(0), (84, "__u32 k = limit;"));
+    assert_eq!(line(1), (84, "__u32 k = limit;"));
+    assert_eq!(line(29), (91, "return scale(r);"));
+    assert_eq!(line(30), (66, "hidden++;"));
+    assert_eq!(line(49), (72, "return x * factor;"));
+    assert_eq!(enter.line_of(Pc(50)), None);
+    assert!(enter.lines.is_sorted_by_key(|line| line.pc));
+    assert_eq!(object.license.as_deref(), Some("Dual MIT/GPL"));
+    assert_eq!(object.version, Some(0x060102));
+}
+
+#[test]
+fn a_line_never_comes_from_another_function() {
+    let mut program = program(&whole(), "enter").clone();
+    program.lines.retain(|line| line.pc < Pc(30));
+    assert_eq!(program.line_of(Pc(29)).map(|line| line.line), Some(91));
+    assert_eq!(program.line_of(Pc(30)), None);
+}
+
+#[test]
+fn isa_v4_is_loaded() {
+    let object = load(&compile_with(
+        "SEC(\"x\") int f(short *p) { return p[0] / (signed char)p[1]; }",
+        &["-target", "bpf", "-mcpu=v4", "-g"],
+    ))
+    .expect("it loads");
+    let text = listing(&object.programs[0].code);
+    assert_eq!(
+        text,
+        "    0: r2 = *(u16 *)(r1 + 2)
+    1: w2 = (s8)w2
+    2: r0 = *(s16 *)(r1 + 0)
+    3: w0 s/= w2
+    4: exit
+"
+    );
+}
+
+#[test]
+fn without_debug_information_there_are_no_lines() {
+    let object = load(&compile_with(
+        "int g; SEC(\"x\") int f(void *ctx) { return g; }",
+        &["-target", "bpf"],
+    ))
+    .expect("it loads");
+    assert_eq!(object.btf, None);
+    assert_eq!(object.programs[0].lines, []);
+    assert_eq!(object.programs[0].functions[0].btf, None);
+    assert_eq!((object.license, object.version), (None, None));
+    assert_eq!(object.maps[0].name, ".bss");
+    assert_eq!(object.maps[0].value_type, None);
+}
+
+#[test]
+fn a_lone_function_without_section_is_a_program() {
+    let object = load(&compile("int f(void *ctx) { return 3; }")).expect("it loads");
+    assert_eq!(
+        (
+            object.programs[0].name.as_str(),
+            object.programs[0].section.as_str()
+        ),
+        ("f", ".text")
+    );
+    let object = load(&compile(
+        "int f(void *ctx) { return 3; } int g(void *ctx) { return 4; }",
+    ))
+    .expect("it loads");
+    assert_eq!(object.programs, []);
+}
+
+#[test]
+fn static_functions_beside_a_program_are_reached() {
+    let object = load(&compile(
+        "static __attribute__((noinline)) SEC(\"x\") int add(int a) { asm volatile(\"\"); return a + 1; }
+         SEC(\"x\") int f(int *p) { return add(add(*p)); }",
+    ))
+    .expect("it loads");
+    assert_eq!(object.programs.len(), 1);
+    let functions: Vec<_> = object.programs[0]
+        .functions
+        .iter()
+        .map(|f| f.name.as_str())
+        .collect();
+    assert_eq!(functions, ["f", "add"]);
+    let text = listing(&object.programs[0].code);
+    assert_eq!(
+        text.lines().filter(|line| line.contains("call pc")).count(),
+        2,
+        "{text}"
+    );
+}
+
+#[test]
+fn recursion_is_linked_once() {
+    let object = load(&compile(
+        "__attribute__((noinline)) int down(int n) { return n < 1 ? 0 : down(n - 1) * n + 1; }
+         SEC(\"x\") int f(int *p) { return down(*p); }",
+    ))
+    .expect("it loads");
+    let functions: Vec<_> = object.programs[0]
+        .functions
+        .iter()
+        .map(|f| f.name.as_str())
+        .collect();
+    assert_eq!(functions, ["f", "down"]);
+}

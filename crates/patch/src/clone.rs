@@ -1,0 +1,227 @@
+//! Instrumented kernels beside the originals in one module: globals, constants, textures and function pointers are one
+//! and the same, and every original byte stays what it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use warpbpf_abi::names::PREFIX;
+use warpbpf_ptx::Splices;
+use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, StatementKind};
+
+use crate::body::{Body, Symbol, Symbols};
+use crate::closure::{Closure, Way};
+use crate::insert::{Job, exit_behind_pointer};
+use crate::site::function_exits;
+use crate::slice::{fragment_functions, slot_table};
+use crate::{Attachment, Options, PatchError, Variant, params};
+
+/// The module's text with a clone of each kernel in `requests`, its attachments in it, and one variant per request. A
+/// clone is called `wbpf_` and the kernel's name.
+///
+/// # Errors
+/// [`PatchError::Refused`] where [`crate::way`] says so, and all that concerns the attachments.
+pub fn clone_in_module(
+    module: &Module<'_>,
+    requests: &[(&str, Vec<Attachment<'_>>)],
+    options: &Options,
+) -> Result<(String, Vec<Variant>), PatchError> {
+    let symbols = Symbols::new(module);
+    let mut tail = String::new();
+    let mut variants = Vec::with_capacity(requests.len());
+    let slot_count = options.first_global_slot;
+    for (number, (kernel, attachments)) in requests.iter().enumerate() {
+        if requests[..number].iter().any(|(other, _)| other == kernel) {
+            return Err(PatchError::Twice {
+                kernel: (*kernel).to_owned(),
+            });
+        }
+        let closure = Closure::of(&symbols, kernel)?;
+        if let Way::Refused { reason, advice } = &closure.way {
+            return Err(PatchError::Refused {
+                kernel: (*kernel).to_owned(),
+                reason: reason.clone(),
+                advice: advice.clone(),
+            });
+        }
+        let job = Job::new(module, &closure, kernel, attachments, options)?;
+        let maker = Maker {
+            symbols: &symbols,
+            closure: &closure,
+            job: &job,
+            kernel,
+            number,
+        };
+        tail.push_str(&maker.text()?);
+        variants.push(Variant {
+            entry: format!("{PREFIX}{kernel}"),
+            globals: Vec::new(),
+            slot_count,
+            hidden: job.hidden,
+            params: params::layout(closure.kernel(kernel)?.function)?,
+        });
+    }
+    let functions = fragment_functions(requests.iter().flat_map(|(_, a)| a))?;
+    let (head, rest) = module.text.split_at(module.header_end);
+    let table = slot_table(slot_count, options.slot_space);
+    Ok((
+        format!("{head}\n{table}{functions}{rest}\n{tail}"),
+        variants,
+    ))
+}
+
+/// Makes one kernel's clone.
+struct Maker<'r, 'm, 'a> {
+    symbols: &'r Symbols<'m, 'a>,
+    closure: &'r Closure<'m, 'a>,
+    job: &'r Job<'r>,
+    kernel: &'r str,
+    number: usize,
+}
+
+impl<'a> Maker<'_, '_, 'a> {
+    fn text(&self) -> Result<String, PatchError> {
+        if !self.job.exit.is_empty()
+            && let Some(name) = exit_behind_pointer(self.symbols, self.closure, self.kernel)?
+        {
+            return Err(PatchError::Refused {
+                kernel: self.kernel.to_owned(),
+                reason: format!(
+                    "`{name}` ends threads by `exit` and may be called through a pointer, so not every way out is known"
+                ),
+                advice: "attach at entry, or end threads outside functions that are called through pointers"
+                    .to_owned(),
+            });
+        }
+        let copied = self.copied();
+        let names: BTreeMap<&str, String> = copied
+            .iter()
+            .map(|name| (*name, format!("{PREFIX}{}_{name}", self.number)))
+            .collect();
+        let mut out = String::new();
+        for name in &copied {
+            let body = &self.closure.bodies[name];
+            out.push_str(&self.prototype(body.function, &names[name]));
+        }
+        for name in &copied {
+            out.push_str(&self.function(&self.closure.bodies[name], &names)?);
+        }
+        let body = self.closure.kernel(self.kernel)?;
+        let mut edits = Splices::new();
+        self.job
+            .kernel(self.symbols.module, body, self.closure.has_sync, &mut edits);
+        self.redirect(body, &names, &mut edits);
+        self.drop_debug_labels(body, &mut edits);
+        let name = format!("{PREFIX}{}", self.kernel);
+        let hidden = self.job.hidden.is_some();
+        out.push_str(&params::signature(
+            self.symbols.module,
+            body.function,
+            &name,
+            hidden,
+        ));
+        let text = self.apply(&edits, body.function.body.clone().unwrap_or_default())?;
+        out.push_str(&format!("{{{text}}}\n"));
+        Ok(out)
+    }
+
+    fn apply(&self, edits: &Splices, part: std::ops::Range<usize>) -> Result<String, PatchError> {
+        edits
+            .apply_to(self.symbols.module.text, part)
+            .map_err(|source| PatchError::Splice {
+                kernel: self.kernel.to_owned(),
+                source,
+            })
+    }
+
+    /// Device functions that end threads, and those that call them: in text order.
+    fn copied(&self) -> Vec<&'a str> {
+        let mut copied: BTreeSet<&'a str> = BTreeSet::new();
+        if self.job.exit.is_empty() {
+            return Vec::new();
+        }
+        loop {
+            let known = copied.len();
+            for (name, body) in &self.closure.bodies {
+                let calls = body.calls().any(|f| copied.contains(self.resolve(f.name)));
+                let leaves = !function_exits(body).is_empty();
+                if *name != self.kernel && (calls || leaves) {
+                    copied.insert(name);
+                }
+            }
+            if copied.len() == known {
+                break;
+            }
+        }
+        let mut copied: Vec<&'a str> = copied.into_iter().collect();
+        copied.sort_by_key(|name| self.closure.bodies[name].function.span.start);
+        copied
+    }
+
+    /// The function that a name stands for.
+    fn resolve(&self, name: &'a str) -> &'a str {
+        self.symbols.aliases.get(name).copied().unwrap_or(name)
+    }
+
+    /// From the linking directive, which a copy does not repeat, to before the body.
+    fn head(&self, function: &Function<'a>, name: &str) -> String {
+        let text = self.symbols.module.text;
+        let body = function.body.clone().map_or(function.span.end, |b| b.start);
+        let before = &text[function.span.start..function.name_span.start];
+        let before = before.find(".func").map_or(before, |at| &before[at..]);
+        let after = &text[function.name_span.end..body.saturating_sub(1)];
+        format!("{before}{name}{after}")
+    }
+
+    fn prototype(&self, function: &Function<'a>, name: &str) -> String {
+        format!("{}\n;\n", self.head(function, name).trim_end())
+    }
+
+    fn function(
+        &self,
+        body: &Body<'_, 'a>,
+        names: &BTreeMap<&str, String>,
+    ) -> Result<String, PatchError> {
+        let mut edits = Splices::new();
+        self.job.function(body, &mut edits);
+        self.redirect(body, names, &mut edits);
+        self.drop_debug_labels(body, &mut edits);
+        let head = self.head(body.function, &names[body.function.name]);
+        let text = self.apply(&edits, body.function.body.clone().unwrap_or_default())?;
+        Ok(format!("{head}{{{text}}}\n"))
+    }
+
+    /// Calls of copied functions go to the copies.
+    fn redirect(&self, body: &Body<'_, 'a>, names: &BTreeMap<&str, String>, edits: &mut Splices) {
+        for mention in body.mentions.iter().filter(|m| m.is_call) {
+            if let Symbol::Function(function) = mention.symbol
+                && let Some(name) = names.get(self.resolve(function.name))
+            {
+                edits.replace(mention.span.clone(), name.clone());
+            }
+        }
+    }
+
+    /// Debug sections refer to labels of functions by name, so a second one of that name would make them ambiguous. They
+    /// are the labels that no instruction names.
+    fn drop_debug_labels(&self, body: &Body<'_, 'a>, edits: &mut Splices) {
+        let mut named: BTreeSet<&str> = BTreeSet::new();
+        for statement in &body.statements {
+            match &statement.kind {
+                StatementKind::Instruction(Instruction { operands, .. }) => {
+                    named.extend(operands.iter().filter_map(|operand| match operand {
+                        Operand::Name(name) | Operand::Offset(name, _) => Some(*name),
+                        _ => None,
+                    }));
+                }
+                StatementKind::BranchTargets { targets, .. } => named.extend(targets),
+                _ => {}
+            }
+        }
+        for statement in &body.statements {
+            if let StatementKind::Label(label) = &statement.kind
+                && !named.contains(label)
+            {
+                edits.delete(statement.span.clone());
+            }
+        }
+    }
+}

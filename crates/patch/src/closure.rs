@@ -1,0 +1,263 @@
+//! What a kernel reaches, and so how an instrumented variant of it can be made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use warpbpf_abi::names::PREFIX;
+use warpbpf_ptx::ast::{Linkage, Module, StatementKind};
+
+use crate::PatchError;
+use crate::body::{Body, Symbol, Symbols};
+
+/// How a kernel can be instrumented.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// As a module of its own, at any time.
+    Slice,
+    /// Only inside its module, before that is loaded.
+    Clone {
+        /// Why not as a module of its own.
+        reasons: Vec<String>,
+    },
+    /// Not at all.
+    Refused {
+        /// What stands against it.
+        reason: String,
+        /// What would make it possible.
+        advice: String,
+    },
+}
+
+/// Functions without a body that the driver itself brings into every module.
+const DRIVER_FUNCTIONS: &[&str] = &[
+    "vprintf",
+    "malloc",
+    "free",
+    "__assertfail",
+    "__nv_aligned_device_malloc",
+];
+
+/// Functions of the device runtime, which start kernels from kernels.
+const LAUNCH_FUNCTIONS: &[&str] = &[
+    "cudaLaunchDevice",
+    "cudaLaunchDeviceV2",
+    "cudaLaunchDeviceV2_ptsz",
+    "cudaLaunchDevice_ptsz",
+    "cudaGetParameterBuffer",
+    "cudaGetParameterBufferV2",
+];
+
+/// Types of module-scope variables that stand for a binding rather than memory.
+const OPAQUE_TYPES: &[&str] = &["texref", "samplerref", "surfref"];
+
+/// How `kernel` can be instrumented.
+///
+/// # Errors
+/// No such kernel, or a text that cannot be read.
+pub fn way(module: &Module<'_>, kernel: &str) -> Result<Way, PatchError> {
+    let symbols = Symbols::new(module);
+    Ok(Closure::of(&symbols, kernel)?.way)
+}
+
+/// A kernel and what it reaches by name.
+pub(crate) struct Closure<'m, 'a> {
+    /// The kernel and the functions with a body, by name.
+    pub(crate) bodies: BTreeMap<&'a str, Body<'m, 'a>>,
+    /// Functions without a body.
+    pub(crate) externs: BTreeSet<&'a str>,
+    /// Module-scope variables, in the order they were met.
+    pub(crate) variables: Vec<&'a str>,
+    pub(crate) way: Way,
+    /// Lanes may wait for each other in it, and count on those that have left not being waited for.
+    pub(crate) has_sync: bool,
+}
+
+impl<'m, 'a> Closure<'m, 'a> {
+    pub(crate) fn of(
+        symbols: &Symbols<'m, 'a>,
+        kernel: &str,
+    ) -> Result<Closure<'m, 'a>, PatchError> {
+        check_module(symbols.module)?;
+        let entry = symbols
+            .function(kernel)
+            .filter(|f| f.is_entry && f.body.is_some())
+            .ok_or_else(|| PatchError::NoKernel {
+                kernel: kernel.to_owned(),
+            })?;
+        let mut closure = Closure {
+            bodies: BTreeMap::new(),
+            externs: BTreeSet::new(),
+            variables: Vec::new(),
+            way: Way::Slice,
+            has_sync: false,
+        };
+        let mut judge = Judge::default();
+        let mut pending = vec![entry];
+        while let Some(function) = pending.pop() {
+            if closure.bodies.contains_key(function.name) {
+                continue;
+            }
+            if function.body.is_none() {
+                if closure.externs.insert(function.name) {
+                    judge.extern_function(symbols, function.name);
+                    let target = symbols.aliases.get(function.name);
+                    pending.extend(target.and_then(|t| symbols.function(t)));
+                }
+                continue;
+            }
+            let body = Body::read(symbols, function, kernel)?;
+            judge.body(&body);
+            closure.has_sync |= has_sync(&body);
+            for mention in &body.mentions {
+                match mention.symbol {
+                    Symbol::Function(called) if mention.is_call => pending.push(called),
+                    Symbol::Function(taken) => judge.address_taken(function.name, taken.name),
+                    Symbol::Variable(variable) => {
+                        if !closure.variables.contains(&variable.name) {
+                            closure.variables.push(variable.name);
+                            judge.variable(variable);
+                        }
+                    }
+                }
+            }
+            closure.bodies.insert(function.name, body);
+        }
+        judge.directives(symbols.module);
+        closure.way = judge.verdict();
+        Ok(closure)
+    }
+}
+
+fn check_module(module: &Module<'_>) -> Result<(), PatchError> {
+    if module.address_size != 64 {
+        return Err(PatchError::AddressSize {
+            bits: module.address_size,
+        });
+    }
+    let names = module.functions.iter().map(|f| f.name);
+    let mut names = names.chain(module.variables.iter().map(|v| v.name));
+    match names.find(|name| name.starts_with(PREFIX)) {
+        Some(name) => Err(PatchError::AlreadyInstrumented {
+            name: name.to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// True if a lane of this function may wait for other lanes.
+fn has_sync(body: &Body<'_, '_>) -> bool {
+    let waits = |opcode: &str| matches!(opcode, "bar" | "barrier");
+    !body.indirect_calls.is_empty()
+        || body
+            .instructions()
+            .any(|(_, i)| waits(i.opcode) || i.has("sync") || i.has("aligned"))
+}
+
+/// Collects what stands against each way.
+#[derive(Default)]
+struct Judge {
+    reasons: Vec<String>,
+    refused: Option<(String, String)>,
+}
+
+impl Judge {
+    fn reason(&mut self, reason: String) {
+        if !self.reasons.contains(&reason) {
+            self.reasons.push(reason);
+        }
+    }
+
+    fn refuse(&mut self, reason: String, advice: &str) {
+        self.refused
+            .get_or_insert_with(|| (reason, advice.to_owned()));
+    }
+
+    fn extern_function(&mut self, symbols: &Symbols<'_, '_>, name: &str) {
+        if LAUNCH_FUNCTIONS.contains(&name) {
+            self.refuse(
+                format!("it starts other kernels from the device (`{name}`)"),
+                "instrument the kernels that it starts, if the host starts them too",
+            );
+        } else if symbols.aliases.contains_key(name) {
+            self.reason(format!("`{name}` is an alias"));
+        } else if !DRIVER_FUNCTIONS.contains(&name) {
+            self.refuse(
+                format!("it calls `{name}`, which this module does not define"),
+                "build the application without relocatable device code (`-rdc=false`), or link it before loading",
+            );
+        }
+    }
+
+    fn address_taken(&mut self, function: &str, taken: &str) {
+        self.reason(format!(
+            "`{function}` takes the address of function `{taken}`, and function pointers belong to one module"
+        ));
+    }
+
+    fn variable(&mut self, variable: &warpbpf_ptx::ast::Variable<'_>) {
+        let name = variable.name;
+        if OPAQUE_TYPES.contains(&variable.ty) || variable.space == "tex" {
+            self.reason(format!(
+                "it uses `{name}`, a {} that the application binds in its own module",
+                variable.ty
+            ));
+            return;
+        }
+        match variable.space {
+            "shared" | "local" => {}
+            "const" => self.reason(format!(
+                "it uses the constant `{name}`, and each module has a constant bank of its own"
+            )),
+            "global" if variable.linkage == Linkage::Extern => self.refuse(
+                format!("it uses the variable `{name}`, which this module does not define"),
+                "link the module before loading it",
+            ),
+            "global" => {}
+            space => self.reason(format!("it uses `{name}` in the state space `.{space}`")),
+        }
+    }
+
+    fn body(&mut self, body: &Body<'_, '_>) {
+        let function = body.function.name;
+        if !body.indirect_calls.is_empty() {
+            self.reason(format!(
+                "`{function}` calls through a pointer, and function pointers belong to one module"
+            ));
+        }
+        for statement in &body.statements {
+            if let StatementKind::Variable(variable) = &statement.kind
+                && matches!(variable.space, "global" | "const")
+            {
+                self.refuse(
+                    format!(
+                        "`{function}` declares the `.{}` variable `{}` inside its body, of which a copy would be another",
+                        variable.space, variable.name
+                    ),
+                    "declare it at module scope",
+                );
+            }
+        }
+    }
+
+    fn directives(&mut self, module: &Module<'_>) {
+        let known = [".section", ".alias", ".pragma", "@@", "#"];
+        for span in &module.others {
+            let text = &module.text[span.clone()];
+            if !known.iter().any(|word| text.starts_with(word)) {
+                let word = text.split_ascii_whitespace().next().unwrap_or(text);
+                self.reason(format!(
+                    "its module has a `{word}` directive that is not known"
+                ));
+            }
+        }
+    }
+
+    fn verdict(self) -> Way {
+        match self.refused {
+            Some((reason, advice)) => Way::Refused { reason, advice },
+            None if self.reasons.is_empty() => Way::Slice,
+            None => Way::Clone {
+                reasons: self.reasons,
+            },
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The edits that put the code of the sites into one function.
+
+use std::collections::BTreeSet;
+
+use warpbpf_abi::attach::Site;
+use warpbpf_ptx::Splices;
+use warpbpf_ptx::ast::{Instruction, Module, StatementKind};
+
+use crate::body::{Body, Symbol, Symbols};
+use crate::closure::Closure;
+use crate::scope::SiteCode;
+use crate::site::{Exit, exits, function_exits};
+use crate::slice::guard_text;
+use crate::{Attachment, HiddenParam, Options, PatchError, params};
+
+/// Code for one kernel, checked against it.
+pub(crate) struct Job<'a> {
+    entry: SiteCode<'a>,
+    pub(crate) exit: SiteCode<'a>,
+    sm: u32,
+    pub(crate) hidden: Option<HiddenParam>,
+    /// One past the highest slot that a fragment reads.
+    pub(crate) slots_read: u32,
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn new(
+        module: &Module<'_>,
+        closure: &Closure<'_, '_>,
+        kernel: &str,
+        attachments: &[Attachment<'a>],
+        options: &Options,
+    ) -> Result<Job<'a>, PatchError> {
+        let mut job = Job {
+            entry: SiteCode::of(Site::Entry, attachments),
+            exit: SiteCode::of(Site::Exit, attachments),
+            sm: module.target().map_or(0, |t| t.number),
+            hidden: None,
+            slots_read: 0,
+        };
+        for slot in attachments.iter().flat_map(|a| &a.fragment.slots) {
+            if *slot >= options.first_global_slot {
+                return Err(PatchError::SlotClash {
+                    slot: *slot,
+                    first_global_slot: options.first_global_slot,
+                });
+            }
+            job.slots_read = job.slots_read.max(slot + 1);
+        }
+        job.check_version(module, kernel)?;
+        let (block_counters, warp_counters) = (job.exit.block_counters(), job.exit.warp_counters());
+        if block_counters || warp_counters {
+            job.check_counted(closure, kernel)?;
+            let body = closure.kernel(kernel)?;
+            let layout = params::layout(body.function)?;
+            job.hidden = Some(HiddenParam {
+                offset: params::hidden_offset(module, body.function, &layout)?,
+                block_counters,
+                warp_counters,
+            });
+        }
+        Ok(job)
+    }
+
+    fn check_version(&self, module: &Module<'_>, kernel: &str) -> Result<(), PatchError> {
+        let (major, minor) = module.version;
+        let masked = self.entry.needs_mask() || self.exit.needs_mask();
+        if masked && module.version < (6, 2) {
+            return Err(PatchError::TooOld {
+                kernel: kernel.to_owned(),
+                what: "`activemask`",
+                needs: "6.2",
+                major,
+                minor,
+            });
+        }
+        Ok(())
+    }
+
+    /// A count of arrivals must come to its end: every thread arrives, and where it does, the launch record is in reach.
+    fn check_counted(&self, closure: &Closure<'_, '_>, kernel: &str) -> Result<(), PatchError> {
+        let refused = |reason: String, advice: &str| PatchError::Refused {
+            kernel: kernel.to_owned(),
+            reason,
+            advice: advice.to_owned(),
+        };
+        let leaving = closure
+            .bodies
+            .iter()
+            .find(|(name, body)| **name != kernel && !function_exits(body).is_empty());
+        if let Some((name, _)) = leaving {
+            return Err(refused(
+                format!(
+                    "its function `{name}` ends threads by `exit`, and PTX cannot read the kernel's parameters there"
+                ),
+                "use `thread` scope at exit",
+            ));
+        }
+        if self.entry.ends_thread() || self.exit.ends_thread() {
+            return Err(refused(
+                "a program ends threads (helper 507) while another waits for all threads of a warp or block to leave"
+                    .to_owned(),
+                "use `thread` scope at exit, or do without the helper",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Edits of the kernel's body.
+    pub(crate) fn kernel(
+        &self,
+        module: &Module<'_>,
+        body: &Body<'_, '_>,
+        has_sync: bool,
+        edits: &mut Splices,
+    ) {
+        let Some(span) = body.function.body.clone() else {
+            return;
+        };
+        if !self.entry.is_empty() {
+            edits.insert(span.start, format!("\n{}", self.entry.text(0, self.sm)));
+        }
+        if self.exit.is_empty() {
+            return;
+        }
+        let tail = if has_sync {
+            self.apart(module, body, edits)
+        } else {
+            self.together(module, body, edits)
+        };
+        if !tail.is_empty() {
+            edits.insert(span.end, format!("\n{tail}"));
+        }
+    }
+
+    /// The code at exit as it stands before an instruction, which is indented already.
+    fn inline(&self, number: usize) -> String {
+        format!("{}\t", self.exit.text(number, self.sm).trim_start())
+    }
+
+    /// One copy of the code for all ways out. Threads that leave early then wait for those they diverged from, which is
+    /// right while nobody waits for anybody else.
+    fn together(&self, module: &Module<'_>, body: &Body<'_, '_>, edits: &mut Splices) -> String {
+        let exits = exits(body, module.text, false);
+        if let [Exit::Leave(index)] = exits.list[..]
+            && !exits.falls_off
+            && instruction(body, index).is_some_and(|i| i.guard.is_none())
+        {
+            edits.insert(body.before(index), self.inline(1));
+            return String::new();
+        }
+        for exit in &exits.list {
+            if let Exit::Leave(index) = exit {
+                replace_by_branch(body, *index, "wbpf_exit", edits);
+            }
+        }
+        format!("wbpf_exit:\n{}\tret;\n", self.exit.text(1, self.sm))
+    }
+
+    /// A copy of the code for each way out. Where lanes wait at barriers and shuffles for those that are still there, a
+    /// thread that has left must really be gone: before a common piece of code the compiler may let it wait for the
+    /// others, while they wait for it to be gone.
+    fn apart(&self, module: &Module<'_>, body: &Body<'_, '_>, edits: &mut Splices) -> String {
+        let exits = exits(body, module.text, true);
+        let mut tail = String::new();
+        if exits.falls_off {
+            tail.push_str(&format!("{}\tret;\n", self.exit.text(1, self.sm)));
+        }
+        for (exit, number) in exits.list.iter().zip(2..) {
+            let label = format!("wbpf_exit_{number}");
+            match exit {
+                Exit::Leave(index) => {
+                    if instruction(body, *index).is_some_and(|i| i.guard.is_none()) {
+                        edits.insert(body.before(*index), self.inline(number));
+                        continue;
+                    }
+                    replace_by_branch(body, *index, &label, edits);
+                }
+                Exit::Branch(span) => edits.replace(span.clone(), label.clone()),
+            }
+            let code = self.exit.text(number, self.sm);
+            tail.push_str(&format!("{label}:\n{code}\tret;\n"));
+        }
+        tail
+    }
+
+    /// Edits of a device function's body: its `exit`s end the kernel for the thread.
+    pub(crate) fn function(&self, body: &Body<'_, '_>, edits: &mut Splices) {
+        if self.exit.is_empty() {
+            return;
+        }
+        for (index, number) in function_exits(body).into_iter().zip(1..) {
+            let Some(guard) = instruction(body, index).and_then(|i| i.guard) else {
+                edits.insert(body.before(index), self.inline(number));
+                continue;
+            };
+            let code = self.exit.text(number, self.sm);
+            let not = if guard.negated { "" } else { "!" };
+            let span = body.statements[index].span.clone();
+            edits.replace(
+                span,
+                format!(
+                    "@{not}{} bra wbpf_stay_{number};\n{code}\texit;\nwbpf_stay_{number}:",
+                    guard.register
+                ),
+            );
+        }
+    }
+}
+
+fn instruction<'b, 'a>(body: &'b Body<'_, 'a>, index: usize) -> Option<&'b Instruction<'a>> {
+    match &body.statements.get(index)?.kind {
+        StatementKind::Instruction(instruction) => Some(instruction),
+        _ => None,
+    }
+}
+
+/// `@p ret;` becomes `@p bra label;`.
+fn replace_by_branch(body: &Body<'_, '_>, index: usize, label: &str, edits: &mut Splices) {
+    let Some(instruction) = instruction(body, index) else {
+        return;
+    };
+    let guard = instruction.guard.map_or(String::new(), guard_text);
+    let uni = if instruction.has("uni") { ".uni" } else { "" };
+    edits.replace(
+        body.statements[index].span.clone(),
+        format!("{guard}bra{uni} {label};"),
+    );
+}
+
+/// Functions that are reached through pointers and end the thread: where the kernel calls through a pointer, its ways
+/// out cannot all be known.
+pub(crate) fn exit_behind_pointer<'a>(
+    symbols: &Symbols<'_, 'a>,
+    closure: &Closure<'_, 'a>,
+    kernel: &str,
+) -> Result<Option<&'a str>, PatchError> {
+    if closure.bodies.values().all(|b| b.indirect_calls.is_empty()) {
+        return Ok(None);
+    }
+    let mut bodies = Vec::new();
+    for function in symbols.module.functions.iter().filter(|f| f.body.is_some()) {
+        bodies.push(Body::read(symbols, function, kernel)?);
+    }
+    let mut pending: Vec<&'a str> = Vec::new();
+    for mention in bodies.iter().flat_map(|b| &b.mentions) {
+        if let (Symbol::Function(function), false) = (mention.symbol, mention.is_call) {
+            pending.push(function.name);
+        }
+    }
+    for init in symbols.module.variables.iter().filter_map(|v| v.init) {
+        let words = init.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$')));
+        pending.extend(words.filter_map(|w| symbols.function(w)).map(|f| f.name));
+    }
+    let mut seen = BTreeSet::new();
+    while let Some(name) = pending.pop() {
+        if !seen.insert(name) {
+            continue;
+        }
+        for body in bodies.iter().filter(|b| b.function.name == name) {
+            if !function_exits(body).is_empty() && !body.function.is_entry {
+                return Ok(Some(name));
+            }
+            pending.extend(body.calls().map(|f| f.name));
+        }
+    }
+    Ok(None)
+}

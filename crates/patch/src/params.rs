@@ -1,0 +1,86 @@
+//! The kernel's parameter buffer, and the hidden parameter behind it.
+
+use std::fmt::Write as _;
+
+use warpbpf_abi::names::LAUNCH_PARAM;
+use warpbpf_ptx::ast::{Function, Module};
+
+use crate::{ParamLayout, PatchError};
+
+/// Most bytes of parameters, PTX ISA "Kernel Function Parameters".
+const LIMIT: u64 = 4352;
+/// The same from PTX 8.1 on, for sm_70 and later.
+const LARGE_LIMIT: u64 = 32764;
+
+/// Where each parameter lies: in order, each at the next multiple of its alignment.
+pub(crate) fn layout(kernel: &Function<'_>) -> Result<Vec<ParamLayout>, PatchError> {
+    let mut at = 0u64;
+    let mut params = Vec::with_capacity(kernel.params.len());
+    for param in &kernel.params {
+        let unknown = || PatchError::ParameterType {
+            kernel: kernel.name.to_owned(),
+            param: param.name.to_owned(),
+            ty: param.ty.to_owned(),
+        };
+        let size = param.size().ok_or_else(unknown)?;
+        let offset = at
+            .checked_next_multiple_of(param.align.max(1))
+            .ok_or_else(unknown)?;
+        params.push(ParamLayout { offset, size });
+        at = offset.checked_add(size).ok_or_else(unknown)?;
+    }
+    Ok(params)
+}
+
+/// Offset of the hidden parameter.
+pub(crate) fn hidden_offset(
+    module: &Module<'_>,
+    kernel: &Function<'_>,
+    params: &[ParamLayout],
+) -> Result<u64, PatchError> {
+    let bytes = params.last().map_or(0, |p| p.offset + p.size);
+    let offset = bytes.next_multiple_of(8);
+    let large = module.version >= (8, 1) && module.target().is_some_and(|t| t.number >= 70);
+    let limit = if large { LARGE_LIMIT } else { LIMIT };
+    if offset + 8 > limit {
+        return Err(PatchError::Parameters {
+            kernel: kernel.name.to_owned(),
+            bytes,
+            total: offset + 8,
+            limit,
+        });
+    }
+    Ok(offset)
+}
+
+/// The kernel's signature under another name: from `.visible` to before the body's `{`, with the hidden parameter if
+/// asked for.
+pub(crate) fn signature(
+    module: &Module<'_>,
+    kernel: &Function<'_>,
+    name: &str,
+    hidden: bool,
+) -> String {
+    let mut out = format!(".visible .entry {name}(");
+    let list = kernel.params_span.clone().unwrap_or(0..0);
+    if hidden {
+        // A comment may end the list, so the new parameter follows the last one and not the list.
+        let last = kernel.params.last().map_or(list.end, |p| p.span.end);
+        let comma = if kernel.params.is_empty() { "" } else { "," };
+        // Writing to a String cannot fail.
+        let _ = write!(
+            out,
+            "{}{comma}\n\t.param .u64 {LAUNCH_PARAM}{}\n",
+            &module.text[list.start..last],
+            module.text[last..list.end].trim_end(),
+        );
+    } else {
+        out.push_str(&module.text[list]);
+    }
+    out.push(')');
+    let rest = (kernel.params_span.as_ref()).map_or(kernel.name_span.end, |span| span.end + 1);
+    let body = kernel.body.clone().map_or(kernel.span.end, |b| b.start);
+    // `body` starts behind its brace.
+    out.push_str(&module.text[rest..body.saturating_sub(1)]);
+    out
+}

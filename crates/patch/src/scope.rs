@@ -1,0 +1,303 @@
+//! The code of one site: who of the lanes that arrive runs each fragment.
+//!
+//! Lanes arrive in groups: those that `activemask` finds together. Nothing is assumed about the groups, only that each
+//! lane is in one. A group's leader is its lowest lane. What fires once per warp or block at exit counts lanes in the
+//! launch record: a leader adds its group, and the one who completes the count fires and sets it back to 0 for the next
+//! launch. `bar.warp.sync` over the group orders what its lanes wrote before what the leader does; it waits for lanes
+//! that are at the same place, so it always ends.
+
+use std::fmt::Write as _;
+
+use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::layout::launch;
+use warpbpf_abi::names::{GROUP_MASK, LAUNCH_PARAM};
+use warpbpf_codegen::Fragment;
+
+use crate::Attachment;
+
+/// The attachments of one site, by scope, in the order in which they run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SiteCode<'a> {
+    site: Option<Site>,
+    thread: Vec<&'a Fragment>,
+    warp: Vec<&'a Fragment>,
+    block: Vec<&'a Fragment>,
+}
+
+impl<'a> SiteCode<'a> {
+    /// Those of `attachments` that are for `site`.
+    pub(crate) fn of(site: Site, attachments: &[Attachment<'a>]) -> SiteCode<'a> {
+        let scoped = |scope| {
+            let ours = attachments.iter();
+            ours.filter(|a| a.site == site && a.scope == scope)
+                .map(|a| a.fragment)
+                .collect()
+        };
+        SiteCode {
+            site: Some(site),
+            thread: scoped(Scope::Thread),
+            warp: scoped(Scope::Warp),
+            block: scoped(Scope::Block),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.thread.is_empty() && self.warp.is_empty() && self.block.is_empty()
+    }
+
+    fn counts(&self) -> bool {
+        self.site == Some(Site::Exit)
+    }
+
+    /// Needs a counter per block in the launch record.
+    pub(crate) fn block_counters(&self) -> bool {
+        self.counts() && !self.block.is_empty()
+    }
+
+    /// Needs a counter per warp in the launch record.
+    pub(crate) fn warp_counters(&self) -> bool {
+        self.counts() && !self.warp.is_empty()
+    }
+
+    /// Needs the group of lanes: `activemask`, which is PTX 6.2.
+    pub(crate) fn needs_mask(&self) -> bool {
+        let all = self.thread.iter().chain(&self.warp).chain(&self.block);
+        let reads = all.into_iter().any(|f| f.uses_group_mask);
+        reads || !self.warp.is_empty() || self.block_counters()
+    }
+
+    /// A fragment that ends the thread (helper 507) and would leave a count of arrivals open.
+    pub(crate) fn ends_thread(&self) -> bool {
+        let all = self.thread.iter().chain(&self.warp).chain(&self.block);
+        all.into_iter().any(|f| {
+            f.body
+                .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.')))
+                .any(|word| word == "exit")
+        })
+    }
+
+    /// The code, in a `{ … }` of its own; `label` makes its labels unique in the function, and `sm` is the number of the
+    /// target architecture.
+    pub(crate) fn text(&self, label: usize, sm: u32) -> String {
+        let mut w = Writer {
+            out: String::new(),
+            label,
+            sm,
+            warp_counters: self.warp_counters(),
+            block_counters: self.block_counters(),
+        };
+        let bare = !self.needs_mask() && self.block.is_empty();
+        if bare {
+            w.fragments(&self.thread);
+            return w.out;
+        }
+        w.line("{");
+        w.line(".reg .pred %wbpf_p;");
+        w.line(".reg .b32 %wbpf_a, %wbpf_b, %wbpf_c, %wbpf_n;");
+        w.line(".reg .b64 %wbpf_d, %wbpf_e, %wbpf_f;");
+        if self.needs_mask() {
+            w.put(format_args!(".reg .b32 {GROUP_MASK};"));
+            w.put(format_args!("activemask.b32 {GROUP_MASK};"));
+        }
+        w.fragments(&self.thread);
+        if self.counts() {
+            if !self.warp.is_empty() || !self.block.is_empty() {
+                w.exit(&self.warp, &self.block);
+            }
+        } else {
+            w.entry(&self.warp, &self.block);
+        }
+        w.line("}");
+        w.out
+    }
+}
+
+struct Writer {
+    out: String,
+    label: usize,
+    sm: u32,
+    warp_counters: bool,
+    block_counters: bool,
+}
+
+impl Writer {
+    fn line(&mut self, text: &str) {
+        self.out.push('\t');
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    fn put(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.out, "\t{text}");
+    }
+
+    /// `name` made unique for this site.
+    fn label(&self, name: &str) -> String {
+        format!("wbpf_{name}_{}", self.label)
+    }
+
+    fn mark(&mut self, name: &str) {
+        let label = self.label(name);
+        let _ = writeln!(self.out, "{label}:");
+    }
+
+    fn branch(&mut self, guard: &str, name: &str) {
+        let label = self.label(name);
+        self.put(format_args!("{guard}bra {label};"));
+    }
+
+    fn fragments(&mut self, fragments: &[&Fragment]) {
+        for fragment in fragments {
+            self.out.push_str(&fragment.body);
+            if !fragment.body.ends_with('\n') {
+                self.out.push('\n');
+            }
+        }
+    }
+
+    /// `%wbpf_p`: this lane is not the lowest of its group.
+    fn not_leader(&mut self) {
+        self.line("mov.u32 %wbpf_a, %lanemask_lt;");
+        self.put(format_args!("and.b32 %wbpf_a, %wbpf_a, {GROUP_MASK};"));
+        self.line("setp.ne.u32 %wbpf_p, %wbpf_a, 0;");
+    }
+
+    fn entry(&mut self, warp: &[&Fragment], block: &[&Fragment]) {
+        if !warp.is_empty() {
+            self.not_leader();
+            self.branch("@%wbpf_p ", "led");
+            self.fragments(warp);
+            self.mark("led");
+        }
+        if !block.is_empty() {
+            self.line("mov.u32 %wbpf_a, %tid.x;");
+            self.line("mov.u32 %wbpf_b, %tid.y;");
+            self.line("or.b32 %wbpf_a, %wbpf_a, %wbpf_b;");
+            self.line("mov.u32 %wbpf_b, %tid.z;");
+            self.line("or.b32 %wbpf_a, %wbpf_a, %wbpf_b;");
+            self.line("setp.ne.u32 %wbpf_p, %wbpf_a, 0;");
+            self.branch("@%wbpf_p ", "first");
+            self.fragments(block);
+            self.mark("first");
+        }
+    }
+
+    fn exit(&mut self, warp: &[&Fragment], block: &[&Fragment]) {
+        self.put(format_args!("bar.warp.sync {GROUP_MASK};"));
+        self.not_leader();
+        self.branch("@%wbpf_p ", "done");
+        self.put(format_args!("popc.b32 %wbpf_n, {GROUP_MASK};"));
+        self.linear_block();
+        // %wbpf_c: threads of the block.
+        self.line("mov.u32 %wbpf_a, %ntid.x;");
+        self.line("mov.u32 %wbpf_b, %ntid.y;");
+        self.line("mul.lo.u32 %wbpf_c, %wbpf_a, %wbpf_b;");
+        self.line("mov.u32 %wbpf_a, %ntid.z;");
+        self.line("mul.lo.u32 %wbpf_c, %wbpf_c, %wbpf_a;");
+        self.put(format_args!("ld.param.u64 %wbpf_f, [{LAUNCH_PARAM}];"));
+        if !warp.is_empty() {
+            self.warp_exit(warp);
+        }
+        if !block.is_empty() {
+            self.line("shl.b64 %wbpf_e, %wbpf_d, 2;");
+            self.line("add.s64 %wbpf_e, %wbpf_f, %wbpf_e;");
+            self.arrive("done");
+            self.fragments(block);
+        }
+        self.mark("done");
+    }
+
+    /// `%wbpf_d`: linear block id; `%wbpf_e`: blocks of the grid.
+    fn linear_block(&mut self) {
+        self.line("mov.u32 %wbpf_a, %ctaid.z;");
+        self.line("mov.u32 %wbpf_b, %nctaid.y;");
+        self.line("mul.wide.u32 %wbpf_d, %wbpf_a, %wbpf_b;");
+        self.line("mov.u32 %wbpf_a, %ctaid.y;");
+        self.line("cvt.u64.u32 %wbpf_e, %wbpf_a;");
+        self.line("add.s64 %wbpf_d, %wbpf_d, %wbpf_e;");
+        self.line("mov.u32 %wbpf_a, %nctaid.x;");
+        self.line("cvt.u64.u32 %wbpf_e, %wbpf_a;");
+        self.line("mul.lo.s64 %wbpf_d, %wbpf_d, %wbpf_e;");
+        self.line("mov.u32 %wbpf_a, %ctaid.x;");
+        self.line("cvt.u64.u32 %wbpf_f, %wbpf_a;");
+        self.line("add.s64 %wbpf_d, %wbpf_d, %wbpf_f;");
+        if self.warp_counters && self.block_counters {
+            self.line("mov.u32 %wbpf_a, %nctaid.y;");
+            self.line("cvt.u64.u32 %wbpf_f, %wbpf_a;");
+            self.line("mul.lo.s64 %wbpf_e, %wbpf_e, %wbpf_f;");
+            self.line("mov.u32 %wbpf_a, %nctaid.z;");
+            self.line("cvt.u64.u32 %wbpf_f, %wbpf_a;");
+            self.line("mul.lo.s64 %wbpf_e, %wbpf_e, %wbpf_f;");
+        }
+    }
+
+    /// Runs `warp` in the leader that completes its warp; all leaders go on behind it. Uses %wbpf_c without changing it,
+    /// %wbpf_d and %wbpf_f likewise; %wbpf_n stays the group's size.
+    fn warp_exit(&mut self, warp: &[&Fragment]) {
+        self.line("{");
+        self.line(".reg .b32 %wbpf_w, %wbpf_l;");
+        // Linear thread index, then warp index and the lanes that this warp has.
+        self.line("mov.u32 %wbpf_a, %tid.z;");
+        self.line("mov.u32 %wbpf_b, %ntid.y;");
+        self.line("mov.u32 %wbpf_l, %tid.y;");
+        self.line("mad.lo.u32 %wbpf_a, %wbpf_a, %wbpf_b, %wbpf_l;");
+        self.line("mov.u32 %wbpf_b, %ntid.x;");
+        self.line("mov.u32 %wbpf_l, %tid.x;");
+        self.line("mad.lo.u32 %wbpf_a, %wbpf_a, %wbpf_b, %wbpf_l;");
+        self.line("shr.u32 %wbpf_w, %wbpf_a, 5;");
+        self.line("shl.b32 %wbpf_l, %wbpf_w, 5;");
+        self.line("sub.u32 %wbpf_l, %wbpf_c, %wbpf_l;");
+        self.line("min.u32 %wbpf_l, %wbpf_l, 32;");
+        self.line("setp.eq.u32 %wbpf_p, %wbpf_n, %wbpf_l;");
+        self.branch("@%wbpf_p ", "whole");
+        // Counter: blocks * 4 when block counters come first, + (block * warps + warp) * 4.
+        if self.block_counters {
+            self.line("shl.b64 %wbpf_e, %wbpf_e, 2;");
+            self.line("add.s64 %wbpf_e, %wbpf_f, %wbpf_e;");
+        } else {
+            self.line("mov.b64 %wbpf_e, %wbpf_f;");
+        }
+        self.line("{");
+        self.line(".reg .b64 %wbpf_g, %wbpf_h;");
+        self.line("add.u32 %wbpf_a, %wbpf_c, 31;");
+        self.line("shr.u32 %wbpf_a, %wbpf_a, 5;");
+        self.line("cvt.u64.u32 %wbpf_g, %wbpf_a;");
+        self.line("cvt.u64.u32 %wbpf_h, %wbpf_w;");
+        self.line("mad.lo.s64 %wbpf_g, %wbpf_d, %wbpf_g, %wbpf_h;");
+        self.line("shl.b64 %wbpf_g, %wbpf_g, 2;");
+        self.line("add.s64 %wbpf_e, %wbpf_e, %wbpf_g;");
+        self.line("}");
+        self.arrive_count("%wbpf_l", "partial");
+        self.mark("whole");
+        self.fragments(warp);
+        self.mark("partial");
+        self.line("}");
+    }
+
+    /// Adds the group to the block's count at %wbpf_e; those who do not complete it go to label `other`.
+    fn arrive(&mut self, other: &str) {
+        self.arrive_count("%wbpf_c", other);
+    }
+
+    /// Adds %wbpf_n at %wbpf_e; who does not reach `full` goes to label `other`, who does sets the counter back.
+    fn arrive_count(&mut self, full: &str, other: &str) {
+        let offset = launch::COUNTERS;
+        // Whoever fires sees what the lanes counted before it wrote to maps.
+        if self.sm >= 70 {
+            self.put(format_args!(
+                "atom.acq_rel.gpu.global.add.u32 %wbpf_a, [%wbpf_e+{offset}], %wbpf_n;"
+            ));
+        } else {
+            self.line("membar.gl;");
+            self.put(format_args!(
+                "atom.global.add.u32 %wbpf_a, [%wbpf_e+{offset}], %wbpf_n;"
+            ));
+            self.line("membar.gl;");
+        }
+        self.line("add.u32 %wbpf_a, %wbpf_a, %wbpf_n;");
+        self.put(format_args!("setp.ne.u32 %wbpf_p, %wbpf_a, {full};"));
+        self.branch("@%wbpf_p ", other);
+        self.put(format_args!("st.global.u32 [%wbpf_e+{offset}], 0;"));
+    }
+}

@@ -1,0 +1,139 @@
+//! What the tests share: fragments that count, and NVIDIA's compilers.
+#![allow(dead_code, reason = "each test crate uses its part")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_codegen::Fragment;
+use warpbpf_patch::{Attachment, Options};
+
+/// All sites and scopes, in the order of their counters.
+pub const ALL: [(Site, Scope); 6] = [
+    (Site::Entry, Scope::Thread),
+    (Site::Entry, Scope::Warp),
+    (Site::Entry, Scope::Block),
+    (Site::Exit, Scope::Thread),
+    (Site::Exit, Scope::Warp),
+    (Site::Exit, Scope::Block),
+];
+
+/// Slots of the tests' session: environment and one map, the counters.
+pub const OPTIONS: Options = Options {
+    first_global_slot: 2,
+    slot_space: warpbpf_codegen::SlotSpace::Const,
+};
+
+/// Adds 1 to the u64 counter with number `index`, and the lanes of its group to the one 8 further on.
+pub fn counter(index: usize, lanes: bool) -> Fragment {
+    let at = index * 8;
+    let mut body = format!(
+        "\t{{\n\t.reg .b64 %rd1;\n\tld.const.u64 %rd1, [wbpf_slots+8];\n\tred.global.add.u64 [%rd1+{at}], 1;\n"
+    );
+    if lanes {
+        body.push_str(&format!(
+            "\t.reg .b32 %r1;\n\t.reg .b64 %rd2;\n\tpopc.b32 %r1, %wbpf_mask;\n\tcvt.u64.u32 %rd2, %r1;\n\tred.global.add.u64 [%rd1+{}], %rd2;\n",
+            at + 8
+        ));
+    }
+    body.push_str("\t}\n");
+    Fragment {
+        body,
+        functions: BTreeMap::new(),
+        uses_group_mask: lanes,
+        slots: BTreeSet::from([1]),
+        local_bytes: 0,
+    }
+}
+
+/// One counter per element of [`ALL`], in their order.
+pub fn counters() -> Vec<Fragment> {
+    (0..ALL.len()).map(|i| counter(i, false)).collect()
+}
+
+/// The elements of [`ALL`] that `keep` says, with their counters.
+pub fn attach<'f>(
+    fragments: &'f [Fragment],
+    keep: impl Fn(Site, Scope) -> bool,
+) -> Vec<Attachment<'f>> {
+    ALL.iter()
+        .zip(fragments)
+        .filter(|((site, scope), _)| keep(*site, *scope))
+        .map(|((site, scope), fragment)| Attachment {
+            site: *site,
+            scope: *scope,
+            fragment,
+        })
+        .collect()
+}
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The CUDA toolkit's folder.
+pub fn cuda() -> PathBuf {
+    let home = std::env::var_os("WARPBPF_CUDA_HOME").map(PathBuf::from);
+    let home = home.unwrap_or_else(|| root().join(".toolchain/cuda/nvidia/cu13"));
+    assert!(
+        home.join("bin/ptxas").exists(),
+        "no CUDA toolkit in `{}`: run `cargo xtask setup`, or set WARPBPF_CUDA_HOME",
+        home.display()
+    );
+    home
+}
+
+/// A folder for one test's files.
+pub fn scratch(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// PTX of `filetests/patch/cuda/<source>` for one architecture.
+pub fn nvcc(dir: &Path, source: &str, arch: &str, options: &[&str]) -> String {
+    let out = dir.join(format!("{source}.{arch}.ptx"));
+    let home = cuda();
+    let run = Command::new(home.join("bin/nvcc"))
+        .args(["-ptx", "-arch", &format!("sm_{arch}"), "-I"])
+        .arg(home.join("include"))
+        .args(options)
+        .arg(root().join("filetests/patch/cuda").join(source))
+        .arg("-o")
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert!(
+        run.status.success(),
+        "nvcc: {}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    std::fs::read_to_string(out).unwrap()
+}
+
+/// ptxas accepts `text` for `arch` and has nothing to say about it.
+pub fn ptxas(dir: &Path, name: &str, text: &str, arch: &str, options: &[&str]) {
+    let file = dir.join(format!("{name}.{arch}.ptx"));
+    std::fs::write(&file, text).unwrap();
+    let run = Command::new(cuda().join("bin/ptxas"))
+        .arg(format!("-arch=sm_{arch}"))
+        .args(options)
+        .arg(&file)
+        .args(["-o", "/dev/null"])
+        .output()
+        .unwrap();
+    let said =
+        String::from_utf8_lossy(&run.stderr).into_owned() + &String::from_utf8_lossy(&run.stdout);
+    let complaints: Vec<&str> = said
+        .lines()
+        // About the application's own code.
+        .filter(|line| !line.contains("Stack size for entry function") && !line.trim().is_empty())
+        .collect();
+    assert!(
+        run.status.success() && complaints.is_empty(),
+        "ptxas -arch=sm_{arch} of {}: {}",
+        file.display(),
+        complaints.join("\n")
+    );
+}

@@ -1,0 +1,306 @@
+//! What is refused, in which words, and that a clone leaves every original byte where it was.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{OPTIONS, attach, counter, counters};
+use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_codegen::Fragment;
+use warpbpf_patch::{Attachment, Options, PatchError, Way, clone_in_module, slice, way};
+
+const HEAD: &str = ".version 8.3\n.target sm_90\n.address_size 64\n";
+
+fn sliced(text: &str, attachments: &[Attachment<'_>]) -> Result<String, PatchError> {
+    let module = warpbpf_ptx::index(text).unwrap();
+    slice(&module, "k", attachments, &OPTIONS).map(|(ptx, _)| ptx)
+}
+
+fn way_of(text: &str) -> Way {
+    let text = format!("{HEAD}{text}");
+    let module = warpbpf_ptx::index(&text).unwrap();
+    way(&module, "k").unwrap()
+}
+
+fn refused(text: &str) -> (String, String) {
+    match way_of(text) {
+        Way::Refused { reason, advice } => (reason, advice),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn reasons(text: &str) -> Vec<String> {
+    match way_of(text) {
+        Way::Clone { reasons } => reasons,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn kernels_that_cannot_be_instrumented_say_why() {
+    let (reason, advice) =
+        refused(".extern .func cudaLaunchDeviceV2;\n.entry k() { call cudaLaunchDeviceV2; ret; }");
+    assert_eq!(
+        reason,
+        "it starts other kernels from the device (`cudaLaunchDeviceV2`)"
+    );
+    assert_eq!(
+        advice,
+        "instrument the kernels that it starts, if the host starts them too"
+    );
+    let (reason, advice) = refused(".extern .func f;\n.entry k() { call f; ret; }");
+    assert_eq!(reason, "it calls `f`, which this module does not define");
+    assert_eq!(
+        advice,
+        "build the application without relocatable device code (`-rdc=false`), or link it before loading"
+    );
+    let (reason, advice) = refused(
+        ".extern .global .u32 g;\n.entry k() { .reg .b32 %r<2>; ld.global.u32 %r1, [g]; ret; }",
+    );
+    assert_eq!(
+        reason,
+        "it uses the variable `g`, which this module does not define"
+    );
+    assert_eq!(advice, "link the module before loading it");
+    let (reason, advice) = refused(".entry k() { .global .u32 inner; ret; }");
+    assert_eq!(
+        reason,
+        "`k` declares the `.global` variable `inner` inside its body, of which a copy would be another"
+    );
+    assert_eq!(advice, "declare it at module scope");
+}
+
+#[test]
+fn a_refusal_is_the_same_error_in_both_ways() {
+    let text = format!("{HEAD}.extern .func f;\n.entry k() {{ call f; ret; }}");
+    let module = warpbpf_ptx::index(&text).unwrap();
+    let expected = "kernel `k` cannot be instrumented: it calls `f`, which this module does not define; build the \
+                    application without relocatable device code (`-rdc=false`), or link it before loading";
+    assert_eq!(
+        slice(&module, "k", &[], &OPTIONS).unwrap_err().to_string(),
+        expected
+    );
+    let requests = [("k", Vec::new())];
+    assert_eq!(
+        clone_in_module(&module, &requests, &OPTIONS)
+            .unwrap_err()
+            .to_string(),
+        expected
+    );
+}
+
+#[test]
+fn what_a_slice_may_not_have_is_named() {
+    assert_eq!(
+        reasons(".const .u32 c;\n.entry k() { .reg .b32 %r<2>; ld.const.u32 %r1, [c]; ret; }"),
+        ["it uses the constant `c`, and each module has a constant bank of its own"]
+    );
+    assert_eq!(
+        reasons(
+            ".func f { ret; }\n.func g { .reg .b64 %rd<2>; mov.u64 %rd1, f; ret; }\n.entry k() { call g; call g; ret; }"
+        ),
+        ["`g` takes the address of function `f`, and function pointers belong to one module"]
+    );
+    assert_eq!(
+        reasons(".global .surfref s;\n.entry k() { .reg .b64 %rd<2>; mov.u64 %rd1, s; ret; }"),
+        ["it uses `s`, a surfref that the application binds in its own module"]
+    );
+    assert_eq!(
+        reasons(".strange thing;\n.entry k() { ret; }"),
+        ["its module has a `.strange` directive that is not known"]
+    );
+}
+
+#[test]
+fn what_the_driver_brings_is_allowed() {
+    assert_eq!(
+        way_of(".extern .func __assertfail;\n.entry k() { call __assertfail; ret; }"),
+        Way::Slice
+    );
+    // Nobody calls what is undefined here.
+    assert_eq!(way_of(".extern .func f;\n.entry k() { ret; }"), Way::Slice);
+}
+
+#[test]
+fn modules_that_are_not_ours_to_change() {
+    let error = sliced(&format!("{HEAD}.entry other() {{ ret; }}"), &[]).unwrap_err();
+    assert_eq!(error.to_string(), "the module has no kernel `k`");
+    let error = sliced(&format!("{HEAD}.func k {{ ret; }}"), &[]).unwrap_err();
+    assert_eq!(error.to_string(), "the module has no kernel `k`");
+    let error = sliced(
+        ".version 8.3\n.target sm_90\n.address_size 32\n.entry k() { ret; }",
+        &[],
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the module has 32-bit addresses; only 64-bit modules can be instrumented, recompile with `-m64`"
+    );
+    let text = format!("{HEAD}.const .b64 wbpf_slots[3];\n.entry k() {{ ret; }}");
+    assert_eq!(
+        sliced(&text, &[]).unwrap_err().to_string(),
+        "the module is instrumented already: it declares `wbpf_slots`; detach the other warpbpf first"
+    );
+    let error = sliced(
+        &format!("{HEAD}.func f {{ ret \n }}\n.entry k() {{ call f; ret; }}"),
+        &[],
+    )
+    .unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("kernel `k`: cannot read function `f`: PTX line "),
+        "{text}"
+    );
+}
+
+#[test]
+fn old_modules_have_no_groups() {
+    let fragments = counters();
+    let text = ".version 6.1\n.target sm_70\n.address_size 64\n.entry k() { ret; }";
+    let warp = attach(&fragments, |site, scope| {
+        site == Site::Entry && scope == Scope::Warp
+    });
+    assert_eq!(
+        sliced(text, &warp).unwrap_err().to_string(),
+        "kernel `k`: `activemask` needs PTX 6.2 but the module is PTX 6.1; use `thread` scope or compile the kernel with \
+         a newer nvcc"
+    );
+    let plain = attach(&fragments, |site, scope| {
+        site == Site::Entry && scope != Scope::Warp
+    });
+    assert!(sliced(text, &plain).is_ok());
+}
+
+#[test]
+fn the_hidden_parameter_must_fit() {
+    let fragments = counters();
+    let block = attach(&fragments, |site, scope| {
+        site == Site::Exit && scope == Scope::Block
+    });
+    let text = |version: &str, bytes: u64| {
+        format!(
+            ".version {version}\n.target sm_90\n.address_size 64\n.entry k(.param .b8 p[{bytes}]) {{ ret; }}"
+        )
+    };
+    assert!(sliced(&text("8.0", 4344), &block).is_ok());
+    assert_eq!(
+        sliced(&text("8.0", 4345), &block).unwrap_err().to_string(),
+        "kernel `k`: its parameters take 4345 bytes and with the launch record's address 4360, more than the 4352 that \
+         PTX allows; use `thread` scope, which needs no launch record"
+    );
+    assert!(sliced(&text("8.1", 32752), &block).is_ok());
+    assert!(matches!(
+        sliced(&text("8.1", 32760), &block),
+        Err(PatchError::Parameters {
+            limit: 32764,
+            total: 32768,
+            ..
+        })
+    ));
+    let strange = format!("{HEAD}.entry k(.param .b7 p) {{ ret; }}");
+    assert_eq!(
+        sliced(&strange, &block).unwrap_err().to_string(),
+        "kernel `k`: parameter `p` has type `b7`, whose size is not known"
+    );
+}
+
+#[test]
+fn a_program_that_ends_threads_leaves_no_count_open() {
+    let text = format!("{HEAD}.entry k() {{ ret; }}");
+    let leaving = Fragment {
+        body: "\t{\n\texit;\n\t}\n".to_owned(),
+        ..Fragment::default()
+    };
+    let counting = counter(5, false);
+    let attachments = [
+        Attachment {
+            site: Site::Entry,
+            scope: Scope::Thread,
+            fragment: &leaving,
+        },
+        Attachment {
+            site: Site::Exit,
+            scope: Scope::Block,
+            fragment: &counting,
+        },
+    ];
+    assert_eq!(
+        sliced(&text, &attachments).unwrap_err().to_string(),
+        "kernel `k` cannot be instrumented: a program ends threads (helper 507) while another waits for all threads of a \
+         warp or block to leave; use `thread` scope at exit, or do without the helper"
+    );
+    assert!(sliced(&text, &attachments[..1]).is_ok());
+}
+
+#[test]
+fn mistakes_of_the_caller_are_reported() {
+    let text = format!("{HEAD}.entry k() {{ ret; }}");
+    let module = warpbpf_ptx::index(&text).unwrap();
+    let fragment = counter(0, false);
+    let attachment = Attachment {
+        site: Site::Entry,
+        scope: Scope::Thread,
+        fragment: &fragment,
+    };
+    let options = Options {
+        first_global_slot: 1,
+        ..OPTIONS
+    };
+    assert_eq!(
+        slice(&module, "k", &[attachment], &options)
+            .unwrap_err()
+            .to_string(),
+        "a fragment reads slot 1, but slots from 1 on are for globals"
+    );
+    let with = |body: &str| Fragment {
+        functions: BTreeMap::from([("wbpf_f".to_owned(), body.to_owned())]),
+        ..counter(0, false)
+    };
+    let (one, two) = (
+        with(".func wbpf_f { ret; }"),
+        with(".func wbpf_f { trap; }"),
+    );
+    let attachments = [&one, &one, &two].map(|fragment| Attachment {
+        fragment,
+        ..attachment
+    });
+    assert_eq!(
+        slice(&module, "k", &attachments, &OPTIONS)
+            .unwrap_err()
+            .to_string(),
+        "two fragments define the function `wbpf_f` differently"
+    );
+    let (ptx, _) = slice(&module, "k", &attachments[..2], &OPTIONS).unwrap();
+    assert_eq!(ptx.matches(".func wbpf_f").count(), 1);
+    let requests = [("k", vec![attachment]), ("k", vec![attachment])];
+    assert_eq!(
+        clone_in_module(&module, &requests, &OPTIONS)
+            .unwrap_err()
+            .to_string(),
+        "kernel `k` is requested twice; put all attachments into one request"
+    );
+}
+
+#[test]
+fn a_clone_leaves_every_original_byte() {
+    let fragments = counters();
+    let all = attach(&fragments, |_, _| true);
+    let original =
+        format!("// first\r\n{HEAD}// second\n.entry k() {{ ret; }} // last, without a line's end");
+    let module = warpbpf_ptx::index(&original).unwrap();
+    let (ptx, _) = clone_in_module(&module, &[("k", all)], &OPTIONS).unwrap();
+    let (head, rest) = original.split_at(module.header_end);
+    assert!(ptx.starts_with(head));
+    let at = ptx.find(rest).unwrap();
+    assert!(ptx[at + rest.len()..].starts_with('\n'));
+    assert!(
+        ptx[head.len()..at]
+            .trim()
+            .starts_with(".visible .const .align 8 .b64 wbpf_slots[2];")
+    );
+    // What we made is read as instrumented.
+    assert!(matches!(
+        way(&warpbpf_ptx::index(&ptx).unwrap(), "k"),
+        Err(PatchError::AlreadyInstrumented { .. })
+    ));
+}

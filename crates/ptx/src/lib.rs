@@ -1,0 +1,25 @@
+//! PTX text as a lossless index, a typed view of the functions that are looked at, and ordered byte splices.
+//!
+//! The text itself is the truth and is never printed back from a tree: [`index`](index::index) and
+//! [`parse_body`](parse::parse_body) yield spans into it, and [`Splices`](splice::Splices) edit those spans, so an
+//! instruction of a PTX version nobody here has seen passes through untouched. [`eval`] is the one meaning of every
+//! lane-local operation, shared by constant folding, the soft GPU and the hardware tests.
+
+pub mod ast;
+pub mod error;
+pub mod eval;
+pub mod index;
+pub mod parse;
+pub mod query;
+pub mod splice;
+
+mod decl;
+mod lex;
+mod operand;
+
+pub use decl::type_size;
+pub use error::PtxError;
+pub use index::index;
+pub use parse::parse_body;
+pub use query::Target;
+pub use splice::{SpliceError, Splices};

@@ -1,0 +1,154 @@
+//! What an application handed to the driver: a fatbin, a cubin or PTX text, and which PTX of it stands for the machine
+//! code that the driver would run.
+
+use warpbpf_fatbin as fatbin;
+
+use crate::names::demangle;
+
+/// An image, understood.
+#[derive(Debug, Clone, Default)]
+pub struct ImageInfo {
+    /// The PTX to instrument, if there is one that may be used.
+    pub ptx: Option<String>,
+    /// Why there is none.
+    pub why_no_ptx: Option<String>,
+    /// Its kernels.
+    pub kernels: Vec<KernelSummary>,
+}
+
+/// A kernel of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelSummary {
+    /// Name as the driver knows it.
+    pub mangled: String,
+    /// Name as people write it.
+    pub demangled: String,
+    /// Where its code comes from: `PTX compute_90 in fatbin (zstd), SASS sm_90`.
+    pub source: String,
+    /// Registers per thread of the machine code, if there is some.
+    pub registers: Option<u32>,
+}
+
+/// Why an image cannot be read. The application's load goes on untouched.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum ImageError {
+    #[error("the image is neither a fatbin, a cubin nor PTX text (it starts with `{start}`)")]
+    Unknown { start: String },
+    #[error("the fatbin cannot be read: {source}")]
+    Fatbin { source: fatbin::FatbinError },
+    #[error("PTX text is not UTF-8 at byte {offset}")]
+    NotUtf8 { offset: usize },
+}
+
+/// Reads an image. `capability` is the device's compute capability; it decides which entry the driver runs, and so which
+/// PTX may be used in its place (`warpbpf_fatbin::choose`).
+///
+/// # Errors
+/// [`ImageError`] when the bytes are nothing that a driver loads, or are damaged.
+pub fn inspect(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageError> {
+    match fatbin::sniff(bytes) {
+        fatbin::ImageKind::PtxText => from_ptx(text(bytes)?, "PTX text"),
+        fatbin::ImageKind::Cubin => Ok(from_cubin(bytes)),
+        fatbin::ImageKind::Fatbin => from_fatbin(bytes, capability),
+        fatbin::ImageKind::FatbinWrapper | fatbin::ImageKind::Unknown => {
+            let start = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
+            Err(ImageError::Unknown { start })
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<String, ImageError> {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    std::str::from_utf8(&bytes[..end]).map(str::to_owned).map_err(|e| ImageError::NotUtf8 { offset: e.valid_up_to() })
+}
+
+fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
+    let mut info = ImageInfo::default();
+    match warpbpf_ptx::index(&ptx) {
+        Ok(module) => {
+            let target = module.targets.first().copied().unwrap_or("unknown");
+            let source = format!("{source} {}.{} {target}", module.version.0, module.version.1);
+            for function in module.functions.iter().filter(|f| f.is_entry && f.body.is_some()) {
+                info.kernels.push(KernelSummary {
+                    mangled: function.name.to_string(),
+                    demangled: demangle(function.name),
+                    source: source.clone(),
+                    registers: None,
+                });
+            }
+            info.ptx = Some(ptx);
+        }
+        Err(error) => info.why_no_ptx = Some(format!("its PTX cannot be read: {error}")),
+    }
+    Ok(info)
+}
+
+fn from_cubin(bytes: &[u8]) -> ImageInfo {
+    let mut info = ImageInfo { why_no_ptx: Some("the image is a cubin: machine code without PTX".into()), ..Default::default() };
+    add_machine_code(&mut info, bytes, "cubin");
+    info
+}
+
+fn from_fatbin(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageError> {
+    let entries = fatbin::entries(bytes).map_err(|source| ImageError::Fatbin { source })?;
+    let choice = fatbin::choose(&entries, capability);
+    let mut info = ImageInfo::default();
+    if let Some(index) = choice.ptx {
+        let payload = entries[index].payload().map_err(|source| ImageError::Fatbin { source })?;
+        info = from_ptx(text(&payload)?, "fatbin, PTX")?;
+    }
+    if info.ptx.is_none() && info.why_no_ptx.is_none() {
+        info.why_no_ptx = choice.why_no_ptx;
+    }
+    if let Some(index) = choice.sass {
+        let name = format!("fatbin, SASS {}", entries[index].arch_name());
+        match entries[index].payload() {
+            Ok(payload) => add_machine_code(&mut info, &payload, &name),
+            Err(source) => return Err(ImageError::Fatbin { source }),
+        }
+    }
+    Ok(info)
+}
+
+/// Adds what the machine code says: registers, and kernels that have no PTX.
+fn add_machine_code(info: &mut ImageInfo, bytes: &[u8], name: &str) {
+    let Ok(cubin) = fatbin::Cubin::parse(bytes) else {
+        return;
+    };
+    for kernel in cubin.kernels {
+        match info.kernels.iter_mut().find(|k| k.mangled == kernel.name) {
+            Some(known) => {
+                known.registers = kernel.registers;
+                known.source = format!("{}; {name}", known.source);
+            }
+            None => info.kernels.push(KernelSummary {
+                demangled: demangle(&kernel.name),
+                mangled: kernel.name,
+                source: name.to_string(),
+                registers: kernel.registers,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ptx_text_lists_its_kernels() {
+        let ptx = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry _Z9vectorAddPKfS0_Pfi()\n{\n\tret;\n}\n\0tail";
+        let info = inspect(ptx.as_bytes(), (9, 0)).unwrap();
+        assert_eq!(info.kernels.len(), 1);
+        assert_eq!(info.kernels[0].demangled, "vectorAdd");
+        assert_eq!(info.kernels[0].source, "PTX text 8.0 sm_90");
+        assert_eq!(info.ptx.as_deref(), Some(ptx.trim_end_matches("tail").trim_end_matches('\0')));
+    }
+
+    #[test]
+    fn unknown_bytes_are_named() {
+        let error = inspect(&[1, 2, 3, 4], (9, 0)).unwrap_err();
+        assert_eq!(error.to_string(), "the image is neither a fatbin, a cubin nor PTX text (it starts with `01 02 03 04`)");
+    }
+}

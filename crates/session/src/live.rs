@@ -1,0 +1,302 @@
+//! A session in one context: its maps in device memory, its variants, its rings being drained.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use warpbpf_abi::layout::{MapLayout, SumField, env};
+use warpbpf_driver::{Context, Driver, DriverError, Module, Stream};
+use warpbpf_maps::MapPlan;
+use warpbpf_maps::ring::Reader;
+
+use crate::clock::{Clock, Reading};
+use crate::plan::{Session, SessionError};
+use crate::prepare::Prepared;
+use crate::variant::{Addresses, LaunchRecords, LoadedVariant, load};
+
+/// Bytes of page-locked memory that ring data is copied into.
+const STAGING: u64 = 8 << 20;
+
+/// Device state of a session. All methods make its context current where they need it and leave it so.
+#[derive(Debug)]
+pub struct Live {
+    driver: Driver,
+    session: Arc<Session>,
+    context: Context,
+    stream: Stream,
+    env: u64,
+    /// Base addresses: the session's maps, then the printk ring.
+    maps: Vec<u64>,
+    rings: Mutex<Vec<Ring>>,
+    staging: Option<Staging>,
+    clock: Mutex<Clock>,
+    records: OnceLock<Result<Arc<LaunchRecords>, DriverError>>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    map: u32,
+    base: u64,
+    reader: Reader,
+}
+
+#[derive(Debug)]
+struct Staging {
+    pointer: *mut u8,
+    bytes: u64,
+}
+// SAFETY: page-locked memory that belongs to this value alone; it is only touched under the `rings` lock.
+unsafe impl Send for Staging {}
+// SAFETY: as above.
+unsafe impl Sync for Staging {}
+
+/// A map as a reader outside the process needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapLayoutInfo {
+    /// Name.
+    pub name: String,
+    /// Type number.
+    pub map_type: u32,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// As declared.
+    pub max_entries: u32,
+    /// Bytes of a snapshot; 0 for rings, whose records come as events.
+    pub snapshot_bytes: u64,
+    /// Layout.
+    pub layout: MapLayout,
+    /// Fields to add up over the shards of a summed array.
+    pub sum_fields: Vec<SumField>,
+}
+
+/// A record from a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingEvent<'a> {
+    /// Index of the map; [`RingEvent::PRINTK`] for messages.
+    pub map: u32,
+    /// The SM that wrote it.
+    pub shard: u32,
+    /// What the program wrote.
+    pub payload: &'a [u8],
+}
+
+impl RingEvent<'_> {
+    /// `map` of messages.
+    pub const PRINTK: u32 = u32::MAX;
+}
+
+/// One round over all rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DrainStats {
+    /// Records handed out in this round.
+    pub records: u64,
+    /// Records lost since the start because a ring was full.
+    pub lost_full: u64,
+    /// Records lost since the start because a bounded reservation kept losing.
+    pub lost_busy: u64,
+    /// Bytes reserved by writers that have not yet committed them.
+    pub pending: u64,
+}
+
+impl Live {
+    /// Allocates and initialises everything in the current context.
+    ///
+    /// # Errors
+    /// [`SessionError::Driver`]: no context, or no memory; what was allocated is freed with the context.
+    pub fn new(driver: &Driver, session: Arc<Session>) -> Result<Live, SessionError> {
+        driver.relaxed(|| Live::allocate(driver, session)).map_err(SessionError::Driver)
+    }
+
+    fn allocate(driver: &Driver, session: Arc<Session>) -> Result<Live, DriverError> {
+        let Some(context) = driver.current() else {
+            return Err(DriverError {
+                call: "cuCtxGetCurrent",
+                code: 201,
+                name: "CUDA_ERROR_INVALID_CONTEXT".into(),
+                detail: "no context is current on this thread".into(),
+            });
+        };
+        let stream = driver.stream()?;
+        let env = driver.alloc_zeroed(env::SIZE, stream)?;
+        let pid = u64::from(std::process::id());
+        driver.write(env + env::PID_TGID, &(pid << 32 | pid).to_le_bytes(), stream)?;
+        let mut maps = Vec::new();
+        let mut rings = Vec::new();
+        let mut staging_bytes = 0;
+        for (index, plan) in session.maps().iter().chain(session.printk()).enumerate() {
+            let base = driver.alloc_zeroed(plan.bytes(), stream)?;
+            for write in &plan.image {
+                driver.write(base + write.offset, &write.bytes, stream)?;
+            }
+            if let MapLayout::Ring(layout) = plan.layout {
+                let map = if index < session.map_count() { index as u32 } else { RingEvent::PRINTK };
+                rings.push(Ring { map, base, reader: Reader::new(layout) });
+                staging_bytes = STAGING.max(staging_bytes).max(layout.shard_bytes);
+            }
+            maps.push(base);
+        }
+        let staging = match staging_bytes {
+            0 => None,
+            bytes => Some(Staging { pointer: driver.host_alloc(bytes as usize)?.0, bytes }),
+        };
+        let clock = Clock::new(driver, env, stream)?;
+        Ok(Live {
+            driver: *driver,
+            session,
+            context,
+            stream,
+            env,
+            maps,
+            rings: Mutex::new(rings),
+            staging,
+            clock: Mutex::new(clock),
+            records: OnceLock::new(),
+        })
+    }
+
+    /// The context it lives in.
+    pub fn context(&self) -> Context {
+        self.context
+    }
+    /// The session.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Loads every wanted kernel of a prepared image; `original` is the image as the application (or its rewritten text)
+    /// is loaded in this context. The context must be current.
+    pub fn instrument(&self, prepared: &Prepared, original: Module) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
+        let mut fixed = vec![self.env];
+        fixed.extend(&self.maps);
+        let addresses = Addresses { fixed: &fixed };
+        let wanted = prepared.kernels.iter().filter(|k| k.wanted);
+        self.driver.relaxed(|| {
+            wanted
+                .map(|kernel| {
+                    let records = if kernel.needs_launch_record() { self.launch_records().map(Some) } else { Ok(None) };
+                    let variant = records
+                        .and_then(|records| load(&self.driver, kernel, original, &addresses, records, self.stream));
+                    (kernel.mangled.clone(), variant.map(Arc::new))
+                })
+                .collect()
+        })
+    }
+
+    fn launch_records(&self) -> Result<Arc<LaunchRecords>, String> {
+        let made = self.records.get_or_init(|| LaunchRecords::new(&self.driver, self.stream).map(Arc::new));
+        made.clone().map_err(|e| e.to_string())
+    }
+
+    /// How each map lies in memory, for readers outside.
+    pub fn layouts(&self) -> Vec<MapLayoutInfo> {
+        let describe = |plan: &MapPlan| MapLayoutInfo {
+            name: plan.name.clone(),
+            map_type: plan.map_type as u32,
+            key_size: plan.key_size,
+            value_size: plan.value_size,
+            max_entries: plan.max_entries,
+            snapshot_bytes: if matches!(plan.layout, MapLayout::Ring(_)) { 0 } else { plan.bytes() },
+            layout: plan.layout,
+            sum_fields: plan.sum_fields.clone(),
+        };
+        self.session.maps().iter().map(describe).collect()
+    }
+
+    /// Copies the device bytes of map `map` into `into`, which has the size that [`Live::layouts`] says. While kernels
+    /// run, each aligned 8-byte word is one that a program wrote; words may be of different moments.
+    ///
+    /// # Errors
+    /// [`DriverError`] of the copy.
+    pub fn snapshot(&self, map: usize, into: &mut [u8]) -> Result<(), DriverError> {
+        self.driver.read(self.maps[map], into, self.stream)
+    }
+
+    /// Hands out every record that is complete.
+    ///
+    /// # Errors
+    /// [`DriverError`] of a copy; records handed out before stay handed out, none is lost.
+    pub fn drain(&self, sink: &mut dyn FnMut(RingEvent<'_>)) -> Result<DrainStats, DriverError> {
+        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stats = DrainStats::default();
+        if let Some(staging) = &self.staging {
+            for ring in rings.iter_mut() {
+                self.drain_ring(ring, staging, sink, &mut stats)?;
+            }
+        }
+        Ok(stats)
+    }
+
+    fn drain_ring(
+        &self,
+        ring: &mut Ring,
+        staging: &Staging,
+        sink: &mut dyn FnMut(RingEvent<'_>),
+        stats: &mut DrainStats,
+    ) -> Result<(), DriverError> {
+        let commits = self.copy(ring.base, ring.reader.commits())?;
+        let controls = self.copy(ring.base, ring.reader.controls())?;
+        // The lengths are the reader's own, so it cannot refuse them.
+        let chunks = ring.reader.cover(&commits, &controls).unwrap_or_default();
+        let mut rest = chunks.as_slice();
+        while !rest.is_empty() {
+            let mut used = 0;
+            let mut count = 0;
+            for chunk in rest {
+                if used + chunk.len() > staging.bytes {
+                    break;
+                }
+                // SAFETY: `used + len` is within the staging memory, which nobody else touches under the lock we hold.
+                unsafe {
+                    let into = staging.pointer.add(used as usize);
+                    self.driver.start_read(ring.base + chunk.range.start, into, chunk.len(), self.stream)?;
+                }
+                used += chunk.len();
+                count += 1;
+            }
+            self.driver.wait(self.stream)?;
+            let (now, later) = rest.split_at(count);
+            let mut at = 0;
+            for chunk in now {
+                // SAFETY: the copies into `at..at + len` are complete.
+                let bytes = unsafe { std::slice::from_raw_parts(staging.pointer.add(at), chunk.len() as usize) };
+                at += chunk.len() as usize;
+                let map = ring.map;
+                // A damaged chunk is counted by the reader, which goes on behind it.
+                let _ = ring.reader.take(chunk, bytes, |record| {
+                    stats.records += 1;
+                    sink(RingEvent { map, shard: record.shard, payload: record.payload });
+                });
+            }
+            rest = later;
+        }
+        if !chunks.is_empty() {
+            let consumed = ring.reader.consumed();
+            self.driver.write(ring.base + consumed.offset, &consumed.bytes, self.stream)?;
+        }
+        let lost = ring.reader.lost();
+        stats.lost_full += lost.full;
+        stats.lost_busy += lost.busy;
+        stats.pending += ring.reader.pending();
+        Ok(())
+    }
+
+    fn copy(&self, base: u64, range: std::ops::Range<u64>) -> Result<Vec<u8>, DriverError> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.driver.read(base + range.start, &mut bytes, self.stream)?;
+        Ok(bytes)
+    }
+
+    /// Measures the device clock against the host's again and publishes the result to running programs.
+    ///
+    /// # Errors
+    /// [`DriverError`] of the measuring kernel.
+    pub fn recalibrate(&self) -> Result<(), DriverError> {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        clock.renew(&self.driver, self.env, self.stream)
+    }
+
+    /// The last clock measurement; its error is half the shortest round trip.
+    pub fn clock(&self) -> Reading {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner).last()
+    }
+}

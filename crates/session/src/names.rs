@@ -1,0 +1,78 @@
+//! Kernel names as people write them: a glob may name the mangled or the demangled form, with or without parameters
+//! and template arguments.
+
+use cpp_demangle::{DemangleOptions, Symbol};
+use wildmatch::WildMatch;
+
+/// The readable name of a kernel: demangled without its parameter list and return type; names that are not C++ stay.
+pub fn demangle(mangled: &str) -> String {
+    demangled(mangled, &DemangleOptions::new().no_params().no_return_type()).unwrap_or_else(|| mangled.to_string())
+}
+
+/// Does `glob` name this kernel? `*` stands for any text, `?` for one character.
+pub fn matches(glob: &str, mangled: &str) -> bool {
+    let glob = WildMatch::new(glob);
+    if glob.matches(mangled) {
+        return true;
+    }
+    let short = demangle(mangled);
+    if glob.matches(&short) || glob.matches(without_template_arguments(&short)) {
+        return true;
+    }
+    demangled(mangled, &DemangleOptions::new()).is_some_and(|full| glob.matches(&full))
+}
+
+fn demangled(mangled: &str, options: &DemangleOptions) -> Option<String> {
+    if !mangled.starts_with("_Z") {
+        return None;
+    }
+    Symbol::new(mangled).ok()?.demangle_with_options(options).ok()
+}
+
+fn without_template_arguments(name: &str) -> &str {
+    // Only trailing arguments: `ns::gemm<float, 4>` is `ns::gemm`; `Tile<4>::run` stays whole.
+    if !name.ends_with('>') {
+        return name;
+    }
+    let mut depth = 0;
+    for (at, byte) in name.bytes().enumerate().rev() {
+        match byte {
+            b'>' => depth += 1,
+            b'<' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &name[..at];
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VECTOR_ADD: &str = "_Z9vectorAddPKfS0_Pfi";
+    const TEMPLATE: &str = "_ZN2ns4gemmIfLi4EEEvPKT_S3_PS1_";
+
+    #[test]
+    fn readable_names() {
+        assert_eq!(demangle(VECTOR_ADD), "vectorAdd");
+        assert_eq!(demangle(TEMPLATE), "ns::gemm<float, 4>");
+        assert_eq!(demangle("saxpy"), "saxpy");
+        assert_eq!(demangle("_Znot_a_symbol"), "_Znot_a_symbol");
+    }
+
+    #[test]
+    fn globs_over_every_form() {
+        for glob in ["_Z9vectorAddPKfS0_Pfi", "_Z9vector*", "vectorAdd", "vector*", "vectorAdd(float const*, *", "*"] {
+            assert!(matches(glob, VECTOR_ADD), "{glob}");
+        }
+        for glob in ["ns::gemm", "ns::gemm<float, 4>", "ns::*", "*gemm*", "ns::gemm<float, ?>"] {
+            assert!(matches(glob, TEMPLATE), "{glob}");
+        }
+        for glob in ["vector", "add", "vectorAdd?", "ns::vectorAdd", ""] {
+            assert!(!matches(glob, VECTOR_ADD), "{glob}");
+        }
+    }
+}

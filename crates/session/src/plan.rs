@@ -1,0 +1,208 @@
+//! From an object file to a session: every program proved, every map laid out, before anything touches an application.
+
+use std::sync::{Mutex, PoisonError};
+
+use warpbpf_abi::layout::{MapLayout, RingLayout, slot};
+use warpbpf_abi::names::PRINTK_RING;
+use warpbpf_codegen::{MapBinding, map_uses};
+use warpbpf_driver::{DeviceInfo, DriverError};
+use warpbpf_maps::{MapError, MapPlan, SumUse};
+use warpbpf_object::{MapDef, Object, ObjectError, Program};
+use warpbpf_verify::{Platform, Rejection, Verified, verify};
+
+use crate::names;
+use crate::section::{self, AttachSpec, SectionError};
+
+/// Bytes of the printk ring, as `max_entries` of a ring buffer would say.
+const PRINTK_BYTES: u32 = 256 << 10;
+
+/// What the user chose.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Accept programs that can change what the application computes.
+    pub allow_modify: bool,
+    /// Instructions that one invocation may execute, instead of the site's default.
+    pub budget: Option<u64>,
+    /// Threads of per-thread arrays (1502) that do not say `map_extra`, instead of the default.
+    pub threads: Option<u64>,
+}
+
+/// Why an object cannot become a session. `Display` is the whole message for the user.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum SessionError {
+    #[error("the object cannot be loaded: {source}")]
+    Object { source: ObjectError },
+    #[error("the object has no programs; a program is a function with `SEC(\"gpu/entry/KERNEL\")` or the like")]
+    Empty,
+    #[error("{0}")]
+    Section(SectionError),
+    #[error("{0}")]
+    Map(MapError),
+    #[error("{}", rejection.render())]
+    Rejected { rejection: Box<Rejection> },
+    #[error("{0}")]
+    Driver(DriverError),
+}
+
+/// A proved program and where it wants to be.
+#[derive(Debug)]
+pub struct PlannedProgram {
+    /// Where.
+    pub spec: AttachSpec,
+    /// What.
+    pub verified: Verified<Program>,
+}
+
+impl PlannedProgram {
+    /// The C function's name.
+    pub fn name(&self) -> &str {
+        &self.verified.program().name
+    }
+    /// The section name.
+    pub fn section(&self) -> &str {
+        &self.verified.program().section
+    }
+}
+
+/// One object on one kind of device: proved programs, map layouts, and the numbers given to kernels.
+#[derive(Debug)]
+pub struct Session {
+    programs: Vec<PlannedProgram>,
+    maps: Vec<MapPlan>,
+    defs: Vec<MapDef>,
+    printk: Option<MapPlan>,
+    kernels: Mutex<Vec<String>>,
+}
+
+/// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.
+///
+/// # Errors
+/// The first program or section that is refused.
+pub fn prove(object: Object, options: &Options) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
+    let mut maps = object.maps;
+    if let Some(threads) = options.threads {
+        for map in maps.iter_mut().filter(|m| m.map_type == warpbpf_abi::maps::MapType::PerThreadArray as u32) {
+            let extra = map.extra.entry("map_extra".into()).or_insert(0);
+            if *extra == 0 {
+                *extra = threads;
+            }
+        }
+    }
+    if object.programs.is_empty() {
+        return Err(SessionError::Empty);
+    }
+    let mut programs = Vec::with_capacity(object.programs.len());
+    for program in object.programs {
+        let spec = section::parse(&program.name, &program.section).map_err(SessionError::Section)?;
+        let platform = Platform::new(spec.site).with_allow_modify(options.allow_modify);
+        let platform = match options.budget {
+            Some(budget) => platform.with_budget(budget),
+            None => platform,
+        };
+        let verified = verify(program, &maps, &platform).map_err(|rejection| SessionError::Rejected { rejection })?;
+        programs.push(PlannedProgram { spec, verified });
+    }
+    Ok((programs, maps))
+}
+
+impl Session {
+    /// Loads, proves and lays out an object for a device.
+    ///
+    /// # Errors
+    /// [`SessionError`]: the object, a section name, a map or a program is refused; nothing was done to anything.
+    pub fn new(object: &[u8], options: &Options, info: &DeviceInfo) -> Result<Session, SessionError> {
+        let object = warpbpf_object::load(object).map_err(|source| SessionError::Object { source })?;
+        let (programs, defs) = prove(object, options)?;
+        let uses: Vec<_> = programs.iter().map(|p| map_uses(&p.verified, defs.len())).collect();
+        let mut maps = Vec::with_capacity(defs.len());
+        for (index, def) in defs.iter().enumerate() {
+            let uses: Vec<SumUse> = uses
+                .iter()
+                .filter_map(|of_program| of_program.get(index))
+                .map(|u| SumUse { adds: u.adds.clone(), not_summable: u.not_summable.clone() })
+                .collect();
+            maps.push(warpbpf_maps::plan(def, info.sms, &uses).map_err(SessionError::Map)?);
+        }
+        let printk = programs.iter().any(|p| p.verified.facts().uses_printk()).then(|| printk_plan(info.sms));
+        Ok(Session { programs, maps, defs, printk, kernels: Mutex::new(Vec::new()) })
+    }
+
+    /// The programs, in the object's order.
+    pub fn programs(&self) -> &[PlannedProgram] {
+        &self.programs
+    }
+    /// The maps, in the object's order.
+    pub fn maps(&self) -> &[MapPlan] {
+        &self.maps
+    }
+    /// The maps' definitions, parallel to [`Session::maps`].
+    pub fn map_defs(&self) -> &[MapDef] {
+        &self.defs
+    }
+    /// Number of maps, the printk ring not counted.
+    pub fn map_count(&self) -> usize {
+        self.maps.len()
+    }
+    /// The printk ring, if a program prints.
+    pub fn printk(&self) -> Option<&MapPlan> {
+        self.printk.as_ref()
+    }
+    /// Readable names by kernel id.
+    pub fn kernel_names(&self) -> Vec<String> {
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Programs that want to be in this kernel, in order.
+    pub fn matching(&self, mangled: &str) -> Vec<usize> {
+        let wanted = |p: &PlannedProgram| names::matches(&p.spec.kernels, mangled);
+        self.programs.iter().enumerate().filter(|(_, p)| wanted(p)).map(|(i, _)| i).collect()
+    }
+
+    /// The number of a kernel, the same for the same name.
+    pub(crate) fn kernel_id(&self, demangled: &str) -> u64 {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kernels.iter().position(|k| k == demangled);
+        known.unwrap_or_else(|| {
+            kernels.push(demangled.to_string());
+            kernels.len() - 1
+        }) as u64
+    }
+
+    /// Slots of the maps, for the code generator.
+    pub fn bindings(&self) -> Vec<MapBinding> {
+        let bind = |(index, map): (usize, &MapPlan)| MapBinding {
+            slot: slot::FIRST_MAP + index as u32,
+            session_index: index as u32,
+            layout: map.layout,
+        };
+        self.maps.iter().enumerate().map(bind).collect()
+    }
+
+    /// Slot of the printk ring: behind the maps.
+    pub fn printk_binding(&self) -> Option<MapBinding> {
+        let ring = self.printk.as_ref()?;
+        let index = self.maps.len() as u32;
+        Some(MapBinding { slot: slot::FIRST_MAP + index, session_index: index, layout: ring.layout })
+    }
+
+    /// First slot that is free for a module's own variables.
+    pub(crate) fn first_free_slot(&self) -> u32 {
+        slot::FIRST_MAP + self.maps.len() as u32 + u32::from(self.printk.is_some())
+    }
+}
+
+fn printk_plan(sms: u32) -> MapPlan {
+    MapPlan {
+        name: PRINTK_RING.into(),
+        map_type: warpbpf_abi::maps::MapType::Ringbuf,
+        key_size: 0,
+        value_size: 0,
+        max_entries: PRINTK_BYTES,
+        read_only: false,
+        layout: MapLayout::Ring(RingLayout::new(PRINTK_BYTES, sms.max(1))),
+        sum_fields: Vec::new(),
+        not_summed: None,
+        image: Vec::new(),
+    }
+}

@@ -1,0 +1,121 @@
+//! What the environment says about the soft GPU.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Settings, read once in `cuInit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub sms: u32,
+    pub seed: Option<u64>,
+    pub memory: u64,
+    pub background: bool,
+    pub threads: usize,
+}
+
+const DEFAULT_SMS: u32 = 4;
+const DEFAULT_MEMORY: u64 = 2 << 30;
+
+impl Config {
+    /// From the process's environment; what cannot be understood is said on stderr and left at its default.
+    pub(crate) fn from_environment() -> Config {
+        let mut complaints = Vec::new();
+        let config = Config::from_variables(|name| std::env::var(name).ok(), &mut complaints);
+        for complaint in complaints {
+            crate::say(&complaint);
+        }
+        config
+    }
+
+    fn from_variables(get: impl Fn(&str) -> Option<String>, complaints: &mut Vec<String>) -> Config {
+        let mut number = |name: &str, least: u64, most: u64, default: u64| match get(name) {
+            None => default,
+            Some(text) => match parse(&text).filter(|n| (least..=most).contains(n)) {
+                Some(number) => number,
+                None => {
+                    complaints.push(format!("{name}=`{text}` is not a number in {least}..{most}; using {default}"));
+                    default
+                }
+            },
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        let sms = number("WARPBPF_SOFT_SMS", 1, 1024, u64::from(DEFAULT_SMS));
+        let memory = number("WARPBPF_SOFT_MEMORY", 1 << 20, 1 << 40, DEFAULT_MEMORY);
+        let threads = number("WARPBPF_SOFT_THREADS", 1, 1024, cores.min(sms));
+        let background = number("WARPBPF_SOFT_ASYNC", 0, 1, 0) == 1;
+        let seed = number("WARPBPF_SOFT_SEED", 0, u64::MAX, 0);
+        Config {
+            sms: sms as u32,
+            seed: get("WARPBPF_SOFT_SEED").map(|_| seed),
+            memory,
+            background,
+            threads: threads as usize,
+        }
+    }
+
+    pub(crate) fn device(&self) -> warpbpf_softgpu::Config {
+        warpbpf_softgpu::Config {
+            sms: self.sms,
+            threads: self.threads,
+            seed: self.seed,
+            memory: self.memory,
+            step_limit: None,
+            clock: wall_clock,
+        }
+    }
+}
+
+/// `%globaltimer` of a GPU counts nanoseconds of Unix time.
+fn wall_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A number, with `K`, `M` or `G` for powers of 1024.
+fn parse(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, factor) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (&text[..at], 1 << 10),
+        (at, 'm' | 'M') => (&text[..at], 1 << 20),
+        (at, 'g' | 'G') => (&text[..at], 1 << 30),
+        _ => (text, 1u64),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> (Config, Vec<String>) {
+        let mut complaints = Vec::new();
+        let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        let config = Config::from_variables(get, &mut complaints);
+        (config, complaints)
+    }
+
+    #[test]
+    fn numbers_are_read() {
+        let (config, complaints) = read(&[
+            ("WARPBPF_SOFT_SMS", "16"),
+            ("WARPBPF_SOFT_MEMORY", "64M"),
+            ("WARPBPF_SOFT_SEED", "0"),
+            ("WARPBPF_SOFT_ASYNC", "1"),
+            ("WARPBPF_SOFT_THREADS", "3"),
+        ]);
+        let expected = Config { sms: 16, seed: Some(0), memory: 64 << 20, background: true, threads: 3 };
+        assert_eq!((config, complaints), (expected, vec![]));
+    }
+
+    #[test]
+    fn nonsense_is_named_and_left() {
+        let (config, complaints) = read(&[("WARPBPF_SOFT_SMS", "0"), ("WARPBPF_SOFT_MEMORY", "lots")]);
+        assert_eq!((config.sms, config.memory, config.seed), (DEFAULT_SMS, DEFAULT_MEMORY, None));
+        assert_eq!(
+            complaints,
+            [
+                "WARPBPF_SOFT_SMS=`0` is not a number in 1..1024; using 4",
+                "WARPBPF_SOFT_MEMORY=`lots` is not a number in 1048576..1099511627776; using 2147483648"
+            ]
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! Contexts: made, made current, asked about, destroyed.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+use crate::driver::device;
+use crate::error::{CuError, CuResult};
+use crate::state::{
+    Handle, clear_context, context, current, current_any, current_handle, lock, new_context, put, put_if, soft,
+    with_stack,
+};
+
+pub(crate) unsafe fn create_v2(to: *mut Handle, flags: u32, ordinal: c_int) -> CuResult {
+    let soft = device::check(ordinal)?;
+    if to.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let context = new_context(soft, flags);
+    with_stack(|stack| stack.push(context.handle));
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, context.handle) }
+}
+
+pub(crate) unsafe fn create_v4(to: *mut Handle, _params: *const c_void, flags: u32, ordinal: c_int) -> CuResult {
+    // SAFETY: as the caller promises. The parameters ask for affinities, which change nothing here.
+    unsafe { create_v2(to, flags, ordinal) }
+}
+
+pub(crate) unsafe fn create_v3(
+    to: *mut Handle,
+    _affinities: *const c_void,
+    _n_affinities: c_int,
+    flags: u32,
+    ordinal: c_int,
+) -> CuResult {
+    // SAFETY: as above.
+    unsafe { create_v2(to, flags, ordinal) }
+}
+
+pub(crate) unsafe fn destroy(handle: Handle) -> CuResult {
+    let soft = soft()?;
+    let context = context(soft, handle)?;
+    if context.primary {
+        return Err(CuError::INVALID_CONTEXT);
+    }
+    clear_context(soft, &context);
+    context.null_stream.close();
+    context.uses.store(0, Ordering::Release);
+    soft.contexts.remove(handle);
+    with_stack(|stack| {
+        if stack.last() == Some(&handle) {
+            stack.pop();
+        }
+    });
+    Ok(())
+}
+
+pub(crate) unsafe fn get_current(to: *mut Handle) -> CuResult {
+    soft()?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, current_handle()) }
+}
+
+pub(crate) unsafe fn set_current(handle: Handle) -> CuResult {
+    let soft = soft()?;
+    if handle != 0 {
+        context(soft, handle)?;
+    }
+    with_stack(|stack| {
+        stack.pop();
+        if handle != 0 {
+            stack.push(handle);
+        }
+    });
+    Ok(())
+}
+
+pub(crate) unsafe fn push(handle: Handle) -> CuResult {
+    context(soft()?, handle).map_err(|_| CuError::INVALID_CONTEXT)?;
+    with_stack(|stack| stack.push(handle));
+    Ok(())
+}
+
+pub(crate) unsafe fn pop(to: *mut Handle) -> CuResult {
+    soft()?;
+    let popped = with_stack(Vec::pop).ok_or(CuError::INVALID_CONTEXT)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put_if(to, popped) };
+    Ok(())
+}
+
+pub(crate) unsafe fn get_device(to: *mut c_int) -> CuResult {
+    current_any()?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, 0) }
+}
+
+pub(crate) unsafe fn get_device_v2(to: *mut c_int, handle: Handle) -> CuResult {
+    if handle != 0 {
+        context(soft()?, handle)?;
+    } else {
+        current_any()?;
+    }
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, 0) }
+}
+
+pub(crate) unsafe fn synchronize() -> CuResult {
+    current_any()?.synchronize()
+}
+
+pub(crate) unsafe fn synchronize_v2(handle: Handle) -> CuResult {
+    match handle {
+        0 => current_any()?.synchronize(),
+        handle => context(soft()?, handle)?.synchronize(),
+    }
+}
+
+pub(crate) unsafe fn flags(to: *mut u32) -> CuResult {
+    let flags = current_any()?.flags.load(Ordering::Acquire);
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, flags) }
+}
+
+pub(crate) unsafe fn set_flags(flags: u32) -> CuResult {
+    current_any()?.flags.store(flags, Ordering::Release);
+    Ok(())
+}
+
+pub(crate) unsafe fn id(handle: Handle, to: *mut u64) -> CuResult {
+    let context = if handle == 0 { current_any()? } else { context(soft()?, handle)? };
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, context.id) }
+}
+
+pub(crate) unsafe fn api_version(handle: Handle, to: *mut u32) -> CuResult {
+    if handle == 0 {
+        current_any()?;
+    } else {
+        context(soft()?, handle)?;
+    }
+    // SAFETY: the caller's pointer. The number is that of `cuCtxCreate_v2`, which NVIDIA's driver also gives.
+    unsafe { put(to, 3020) }
+}
+
+/// Defaults of `CU_LIMIT_…` by number: stack size, printf FIFO, heap, sync depth, pending launches, L2 fetch, L2 set-aside.
+const LIMITS: [(u32, usize); 7] =
+    [(0, 1024), (1, 1 << 20), (2, 8 << 20), (3, 2), (4, 2048), (5, 64), (6, 0)];
+
+pub(crate) unsafe fn get_limit(to: *mut usize, limit: u32) -> CuResult {
+    let context = current()?;
+    let default = LIMITS.iter().find(|(number, _)| *number == limit).ok_or(CuError::UNSUPPORTED_LIMIT)?.1;
+    let value = lock(&context.limits).get(&limit).copied().unwrap_or(default);
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, value) }
+}
+
+/// Remembered for [`get_limit`]; nothing here runs out of what the limits are about.
+pub(crate) unsafe fn set_limit(limit: u32, value: usize) -> CuResult {
+    let context = current()?;
+    if !LIMITS.iter().any(|(number, _)| *number == limit) {
+        return Err(CuError::UNSUPPORTED_LIMIT);
+    }
+    lock(&context.limits).insert(limit, value);
+    Ok(())
+}
+
+pub(crate) unsafe fn get_cache_config(to: *mut u32) -> CuResult {
+    let config = current()?.cache_config.load(Ordering::Acquire);
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, config) }
+}
+
+pub(crate) unsafe fn set_cache_config(config: u32) -> CuResult {
+    current()?.cache_config.store(config, Ordering::Release);
+    Ok(())
+}
+
+pub(crate) unsafe fn get_shared_config(to: *mut u32) -> CuResult {
+    current()?;
+    // SAFETY: the caller's pointer. Four-byte banks, the only size since sm_50.
+    unsafe { put(to, 1) }
+}
+
+pub(crate) unsafe fn set_shared_config(_config: u32) -> CuResult {
+    current().map(|_| ())
+}
+
+pub(crate) unsafe fn priority_range(least: *mut c_int, greatest: *mut c_int) -> CuResult {
+    current()?;
+    // SAFETY: the caller's pointers.
+    unsafe {
+        put_if(least, 0);
+        put_if(greatest, crate::driver::streams::GREATEST_PRIORITY);
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn reset_persisting_l2() -> CuResult {
+    current().map(|_| ())
+}
+
+pub(crate) unsafe fn enable_peer(_peer: Handle, _flags: u32) -> CuResult {
+    current()?;
+    Err(CuError::PEER_ACCESS_UNSUPPORTED)
+}
+
+pub(crate) unsafe fn disable_peer(_peer: Handle) -> CuResult {
+    current()?;
+    // `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`
+    Err(CuError(705))
+}

@@ -1,0 +1,255 @@
+//! From a pointer without a length to PTX text: what a program hands to `cuModuleLoadData` or `cuLibraryLoadData`.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use warpbpf_fatbin::{
+    CUBIN_HEADER_BYTES, Entry, EntryKind, FATBIN_HEADER_BYTES, FatbinError, FatbinWrapper, ImageKind, choose, entries,
+    fatbin_len, sniff,
+};
+
+use crate::driver::device::CAPABILITY;
+use crate::error::{CuError, CuResult};
+
+/// The newest PTX that a driver of CUDA 13.0 takes.
+const NEWEST_PTX: (u32, u32) = (9, 0);
+
+/// Why an image is refused: the number for the program, the words for its log or for stderr.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub code: CuError,
+    pub words: String,
+}
+
+fn refuse<T>(code: CuError, words: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { code, words: words.into() })
+}
+
+/// The PTX text of the image at `image`.
+///
+/// # Safety
+/// `image` must be null or point to a NUL-terminated PTX text, a fatbin, a fatbin wrapper or a cubin.
+pub(crate) unsafe fn text_at(image: *const c_void) -> Result<String, Refusal> {
+    if image.is_null() {
+        return refuse(CuError::INVALID_VALUE, "the image is a null pointer");
+    }
+    let start = image.cast::<u8>();
+    // A text may be shorter than a magic number: read no further than its NUL.
+    let mut magic = Vec::new();
+    for at in 0..4 {
+        // SAFETY: every image has a first byte, and a further one unless the last was a text's NUL.
+        let byte = unsafe { start.add(at).read() };
+        magic.push(byte);
+        if byte == 0 {
+            break;
+        }
+    }
+    match sniff(&magic) {
+        ImageKind::FatbinWrapper => {
+            // SAFETY: by its magic it is a wrapper, whose data pointer leads to a fatbin.
+            let data = unsafe { start.cast::<FatbinWrapper>().read_unaligned() }.data;
+            if data.is_null() {
+                return refuse(CuError::INVALID_IMAGE, "the fatbin wrapper has no data");
+            }
+            // SAFETY: as above.
+            unsafe { fatbin_at(data.cast()) }
+        }
+        // SAFETY: by its magic it is a fatbin.
+        ImageKind::Fatbin => unsafe { fatbin_at(start) },
+        ImageKind::Cubin => {
+            // SAFETY: an ELF begins with a header of this size.
+            let header = unsafe { std::slice::from_raw_parts(start, CUBIN_HEADER_BYTES) };
+            let what = if header[18] == 190 { "machine code for a GPU" } else { "an ELF that is no cubin" };
+            refuse(CuError::NO_BINARY_FOR_GPU, format!("the image is {what}; the soft GPU runs PTX only"))
+        }
+        ImageKind::PtxText | ImageKind::Unknown => {
+            // SAFETY: neither of the binary kinds: then it is text by the caller's promise.
+            let text = unsafe { CStr::from_ptr(start.cast()) };
+            from_bytes(text.to_bytes())
+        }
+    }
+}
+
+/// # Safety
+/// `start` must point to a whole fatbin.
+unsafe fn fatbin_at(start: *const u8) -> Result<String, Refusal> {
+    let bad = |error: FatbinError| Refusal { code: CuError::INVALID_IMAGE, words: error.to_string() };
+    // SAFETY: a fatbin begins with a header of this size.
+    let header = unsafe { std::slice::from_raw_parts(start, FATBIN_HEADER_BYTES) };
+    let length = fatbin_len(header).map_err(bad)?;
+    // SAFETY: the header says how much belongs to it.
+    let bytes = unsafe { std::slice::from_raw_parts(start, length) };
+    from_fatbin(bytes)
+}
+
+/// The PTX text in an image of known length, as from a file.
+pub(crate) fn from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
+    match sniff(bytes) {
+        ImageKind::Fatbin => from_fatbin(bytes),
+        ImageKind::PtxText => match str::from_utf8(bytes) {
+            Ok(text) => checked(text.trim_end_matches('\0')),
+            Err(error) => refuse(CuError::INVALID_PTX, format!("the PTX is not UTF-8: {error}")),
+        },
+        ImageKind::Cubin => refuse(CuError::NO_BINARY_FOR_GPU, "the image is an ELF; the soft GPU runs PTX only"),
+        ImageKind::FatbinWrapper | ImageKind::Unknown => {
+            refuse(CuError::INVALID_IMAGE, "the image is neither PTX, nor a fatbin, nor a cubin")
+        }
+    }
+}
+
+fn from_fatbin(bytes: &[u8]) -> Result<String, Refusal> {
+    let bad = |error: FatbinError| Refusal { code: CuError::INVALID_IMAGE, words: error.to_string() };
+    let all = entries(bytes).map_err(bad)?;
+    let choice = choose(&all, CAPABILITY);
+    // Where a driver would run machine code that no PTX of the file belongs to, we still need PTX: the best there is.
+    let entry: &Entry<'_> = match choice.ptx {
+        Some(index) => &all[index],
+        None => {
+            let texts: Vec<Entry<'_>> = all.iter().filter(|entry| entry.kind == EntryKind::Ptx).cloned().collect();
+            let fallback = choose(&texts, CAPABILITY);
+            match fallback.ptx.and_then(|index| all.get(all.iter().position(|e| e.index == texts[index].index)?)) {
+                Some(entry) => entry,
+                None => {
+                    let why = choice.why_no_ptx.or(fallback.why_no_ptx).unwrap_or_default();
+                    return refuse(CuError::NO_BINARY_FOR_GPU, format!("the soft GPU runs PTX only: {why}"));
+                }
+            }
+        }
+    };
+    let payload = entry.payload().map_err(bad)?;
+    match str::from_utf8(&payload) {
+        Ok(text) => checked(text),
+        Err(error) => refuse(CuError::INVALID_PTX, format!("the PTX is not UTF-8: {error}")),
+    }
+}
+
+/// Refuses what a driver of this version and a device of this capability refuse.
+fn checked(text: &str) -> Result<String, Refusal> {
+    if let Some((major, minor)) = version(text)
+        && (major, minor) > NEWEST_PTX
+    {
+        let newest = format!("{}.{}", NEWEST_PTX.0, NEWEST_PTX.1);
+        return refuse(
+            CuError::UNSUPPORTED_PTX_VERSION,
+            format!("`.version {major}.{minor}` is newer than `{newest}`, the newest that this driver takes"),
+        );
+    }
+    let (major, minor) = CAPABILITY;
+    if let Some(target) = target(text)
+        && target > major * 10 + minor
+    {
+        return refuse(
+            CuError::NO_BINARY_FOR_GPU,
+            format!("`.target sm_{target}` needs a newer device than compute capability `{major}.{minor}`"),
+        );
+    }
+    Ok(text.to_owned())
+}
+
+fn after<'t>(text: &'t str, directive: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.trim_start().strip_prefix(directive)).map(str::trim)
+}
+
+fn version(text: &str) -> Option<(u32, u32)> {
+    let number = after(text, ".version")?.split(|c: char| c.is_whitespace() || c == ';' || c == '/').next()?;
+    let (major, minor) = number.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn target(text: &str) -> Option<u32> {
+    let digits: String =
+        after(text, ".target")?.strip_prefix("sm_")?.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// The log buffers among the JIT options of a load.
+pub(crate) struct JitLog {
+    error: Option<(*mut u8, *mut usize)>,
+    info: Option<(*mut u8, *mut usize)>,
+}
+
+impl JitLog {
+    /// Options by number: where the text goes and how long it may be, for information and for errors.
+    const INFO: c_int = 3;
+    const INFO_BYTES: c_int = 4;
+    const ERROR: c_int = 5;
+    const ERROR_BYTES: c_int = 6;
+
+    /// # Safety
+    /// `options` and `values` must be valid for `count` elements, or `count` 0; the log buffers among them as long as
+    /// their sizes say.
+    pub(crate) unsafe fn new(count: u32, options: *const c_int, values: *mut *mut c_void) -> Result<JitLog, CuError> {
+        if count > 0 && (options.is_null() || values.is_null()) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        let value_of = |wanted: c_int| {
+            // SAFETY: `at` is below `count`.
+            let found = (0..count as usize).find(|&at| unsafe { *options.add(at) } == wanted)?;
+            // SAFETY: as above.
+            Some(unsafe { values.add(found) })
+        };
+        let buffer = |text: c_int, bytes: c_int| {
+            let (text, bytes) = (value_of(text)?, value_of(bytes)?);
+            // SAFETY: both lie in the array of values.
+            let start = unsafe { *text }.cast::<u8>();
+            (!start.is_null()).then_some((start, bytes.cast::<usize>()))
+        };
+        let error = buffer(Self::ERROR, Self::ERROR_BYTES);
+        Ok(JitLog { error, info: buffer(Self::INFO, Self::INFO_BYTES) })
+    }
+
+    /// Tells why the load failed: in the program's buffer, or on stderr if it gave none.
+    pub(crate) fn refused(&self, refusal: Refusal) -> CuError {
+        self.write(self.info, "");
+        if self.error.is_some() {
+            self.write(self.error, &refusal.words);
+        } else {
+            crate::say(&format!("a module cannot be loaded: {}", refusal.words));
+        }
+        refusal.code
+    }
+
+    pub(crate) fn succeeded(&self) -> CuResult {
+        self.write(self.info, "");
+        self.write(self.error, "");
+        Ok(())
+    }
+
+    fn write(&self, buffer: Option<(*mut u8, *mut usize)>, text: &str) {
+        let Some((start, bytes)) = buffer else { return };
+        // SAFETY: by the promise of `new`, the value slot holds the buffer's size, and the low half of it where the
+        // program wrote an `unsigned int` there; the slot is replaced by the length written.
+        unsafe {
+            let room = *bytes & 0xffff_ffff;
+            let shown = if room == 0 { 0 } else { text.len().min(room - 1) };
+            if room > 0 {
+                start.copy_from_nonoverlapping(text.as_ptr(), shown);
+                start.add(shown).write(0);
+            }
+            *bytes = shown;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(text: &str) -> (u32, String) {
+        let refusal = from_bytes(text.as_bytes()).expect_err("refused");
+        (refusal.code.0, refusal.words)
+    }
+
+    #[test]
+    fn what_a_driver_refuses_is_refused() {
+        assert_eq!(
+            code(".version 9.1\n.target sm_90"),
+            (222, "`.version 9.1` is newer than `9.0`, the newest that this driver takes".into())
+        );
+        assert_eq!(
+            code(".version 9.0\n.target sm_100a, debug"),
+            (209, "`.target sm_100` needs a newer device than compute capability `9.0`".into())
+        );
+        assert_eq!(code("hello"), (200, "the image is neither PTX, nor a fatbin, nor a cubin".into()));
+        assert_eq!(from_bytes(b".version 9.0\n.target sm_90a\n\0"), Ok(".version 9.0\n.target sm_90a\n".to_owned()));
+    }
+}

@@ -1,0 +1,352 @@
+//! Launches. A kernel runs in its stream; a trap makes the context's error sticky and is told in one line on stderr,
+//! which a real driver does not do, but which is what somebody without a GPU wants to see.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use warpbpf_softgpu::{Launch, MAX_THREADS_PER_BLOCK, Outcome, TrapKind};
+
+use crate::driver::function::resident_blocks;
+use crate::driver::module::{Function, resolve};
+use crate::driver::streams;
+use crate::error::{CuError, CuResult};
+use crate::state::{Handle, Soft, context, current, lock, soft};
+use crate::stream::Run;
+
+/// `CUlaunchConfig`
+#[repr(C)]
+pub struct LaunchConfig {
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads per block.
+    pub block: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    pub shared: u32,
+    /// Stream.
+    pub stream: Handle,
+    attributes: *const LaunchAttribute,
+    n_attributes: u32,
+}
+
+/// `CUlaunchAttribute`
+#[repr(C)]
+pub struct LaunchAttribute {
+    id: u32,
+    padding: u32,
+    /// A union of 64 bytes.
+    value: [u32; 16],
+}
+
+/// The launch attributes that mean something here.
+pub(crate) struct Attributes {
+    pub cluster: [u32; 3],
+    pub cooperative: bool,
+}
+
+impl LaunchConfig {
+    /// # Safety
+    /// The configuration's attributes must be as many as it says.
+    pub(crate) unsafe fn attributes(&self) -> Attributes {
+        /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`, `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`
+        const COOPERATIVE: u32 = 2;
+        const CLUSTER_DIMENSION: u32 = 4;
+        let mut found = Attributes { cluster: [1; 3], cooperative: false };
+        if self.attributes.is_null() {
+            return found;
+        }
+        for at in 0..self.n_attributes as usize {
+            // SAFETY: `at` is below the number that the caller vouches for.
+            let attribute = unsafe { &*self.attributes.add(at) };
+            match attribute.id {
+                COOPERATIVE => found.cooperative = attribute.value[0] != 0,
+                CLUSTER_DIMENSION => {
+                    found.cluster = [0, 1, 2].map(|axis| attribute.value[axis]);
+                }
+                // Priorities, access policies, events: no influence on results.
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+struct Request {
+    function: Handle,
+    grid: [u32; 3],
+    block: [u32; 3],
+    cluster: [u32; 3],
+    shared: u32,
+    stream: Handle,
+    cooperative: bool,
+}
+
+/// The parameter block, from either way to give it.
+///
+/// # Safety
+/// `params` must be null or hold a pointer to each parameter; `extra` null or a list as CUDA describes.
+unsafe fn param_block(
+    function: &Function,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<Vec<u8>, CuError> {
+    /// `CU_LAUNCH_PARAM_END`, `…_BUFFER_POINTER`, `…_BUFFER_SIZE`
+    const END: usize = 0;
+    const BUFFER: usize = 1;
+    const SIZE: usize = 2;
+    let mut block = vec![0u8; function.kernel.param_bytes()];
+    if block.is_empty() {
+        return Ok(block);
+    }
+    match (params.is_null(), extra.is_null()) {
+        (false, true) => {
+            for (at, param) in function.kernel.params().iter().enumerate() {
+                // SAFETY: one pointer per parameter.
+                let from = unsafe { *params.add(at) }.cast::<u8>();
+                if from.is_null() {
+                    return Err(CuError::INVALID_VALUE);
+                }
+                // SAFETY: it points to a value of the parameter's size.
+                let bytes = unsafe { std::slice::from_raw_parts(from, param.size) };
+                block[param.offset..param.offset + param.size].copy_from_slice(bytes);
+            }
+        }
+        (true, false) => {
+            let (mut buffer, mut size) = (std::ptr::null::<u8>(), 0usize);
+            for at in 0.. {
+                // SAFETY: the list is a row of pairs that ends in `END`.
+                let key = unsafe { *extra.add(2 * at) } as usize;
+                if key == END {
+                    break;
+                }
+                // SAFETY: as above.
+                let value = unsafe { *extra.add(2 * at + 1) };
+                match key {
+                    BUFFER => buffer = value.cast(),
+                    // SAFETY: this key's value points to the size.
+                    SIZE if !value.is_null() => size = unsafe { *value.cast::<usize>() },
+                    _ => return Err(CuError::INVALID_VALUE),
+                }
+            }
+            if buffer.is_null() || size < block.len() {
+                return Err(CuError::INVALID_VALUE);
+            }
+            let bytes = block.len();
+            // SAFETY: the buffer holds `size` bytes, which is at least as many.
+            block.copy_from_slice(unsafe { std::slice::from_raw_parts(buffer, bytes) });
+        }
+        (true, true) | (false, false) => return Err(CuError::INVALID_VALUE),
+    }
+    Ok(block)
+}
+
+fn check_geometry(soft: &Soft, function: &Arc<Function>, request: &Request) -> CuResult {
+    let Request { grid, block, cluster, .. } = *request;
+    if grid.contains(&0) || grid[0] > i32::MAX as u32 || grid[1] > 65_535 || grid[2] > 65_535 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if block.contains(&0) || block[0] > 1024 || block[1] > 1024 || block[2] > 64 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let info = function.info()?;
+    let threads: u32 = block.iter().product();
+    if threads > MAX_THREADS_PER_BLOCK || threads > info.max_threads {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if info.required_threads.is_some_and(|required| required != block) {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if request.shared > function.dynamic_shared_limit()? {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let per_cluster: u64 = cluster.iter().map(|&n| u64::from(n)).product();
+    if per_cluster == 0 || per_cluster > 16 || (0..3).any(|axis| !grid[axis].is_multiple_of(cluster[axis])) {
+        return Err(CuError::INVALID_CLUSTER_SIZE);
+    }
+    if request.cooperative {
+        let blocks: u64 = grid.iter().map(|&n| u64::from(n)).product();
+        if blocks > resident_blocks(soft, function, threads, request.shared)? {
+            return Err(CuError::COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+    }
+    Ok(())
+}
+
+/// The error that a real GPU gives for the same mistake.
+fn trap_code(kind: &TrapKind) -> CuError {
+    match kind {
+        TrapKind::OutOfBounds { .. } => CuError::ILLEGAL_ADDRESS,
+        TrapKind::Misaligned { .. } => CuError::MISALIGNED_ADDRESS,
+        TrapKind::Assert => CuError::ASSERT,
+        TrapKind::StackOverflow => CuError::HARDWARE_STACK_ERROR,
+        TrapKind::InvalidCall => CuError::INVALID_PC,
+        TrapKind::InvalidSync | TrapKind::Unsupported => CuError::ILLEGAL_INSTRUCTION,
+        TrapKind::TrapInstruction | TrapKind::Breakpoint | TrapKind::Deadlock | TrapKind::InvalidFree => {
+            CuError::LAUNCH_FAILED
+        }
+    }
+}
+
+/// # Safety
+/// As for [`param_block`].
+unsafe fn launch(request: &Request, params: *mut *mut c_void, extra: *mut *mut c_void) -> CuResult {
+    let soft = soft()?;
+    current()?;
+    let function = resolve(soft, request.function)?;
+    let context = context(soft, function.module.context)?;
+    context.check()?;
+    let stream = streams::find(soft, &context, request.stream)?;
+    check_geometry(soft, &function, request)?;
+    // SAFETY: the caller's promise.
+    let block = unsafe { param_block(&function, params, extra)? };
+    let (grid, threads, cluster, shared) = (request.grid, request.block, request.cluster, request.shared);
+    let grid_id = soft.next_grid.fetch_add(1, Ordering::Relaxed);
+    streams::submit(soft, &context.clone(), &stream, Run::Here, move || {
+        if context.check().is_err() {
+            return;
+        }
+        let mut printed = Vec::new();
+        let outcome = soft.gpu.launch(Launch {
+            kernel: &function.kernel,
+            grid,
+            block: threads,
+            cluster,
+            dynamic_shared: shared,
+            params: &block,
+            grid_id,
+            stdout: Some(&mut |text: &[u8]| printed.extend_from_slice(text)),
+        });
+        lock(&context.printed).extend_from_slice(&printed);
+        let failure = match outcome {
+            Ok(Outcome::Done { .. }) => return,
+            Ok(Outcome::Trapped(trap)) => {
+                crate::say(&trap.to_string());
+                trap_code(&trap.kind)
+            }
+            Err(error) => {
+                crate::say(&error.to_string());
+                CuError::LAUNCH_FAILED
+            }
+        };
+        // The first failure stays.
+        let _ = context.sticky.compare_exchange(0, failure.0, Ordering::AcqRel, Ordering::Acquire);
+    });
+    Ok(())
+}
+
+pub(crate) unsafe fn kernel(
+    function: Handle,
+    gx: u32,
+    gy: u32,
+    gz: u32,
+    bx: u32,
+    by: u32,
+    bz: u32,
+    shared: u32,
+    stream: Handle,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CuResult {
+    let request = Request {
+        function,
+        grid: [gx, gy, gz],
+        block: [bx, by, bz],
+        cluster: [1; 3],
+        shared,
+        stream,
+        cooperative: false,
+    };
+    // SAFETY: the caller's parameters.
+    unsafe { launch(&request, params, extra) }
+}
+
+pub(crate) unsafe fn cooperative(
+    function: Handle,
+    gx: u32,
+    gy: u32,
+    gz: u32,
+    bx: u32,
+    by: u32,
+    bz: u32,
+    shared: u32,
+    stream: Handle,
+    params: *mut *mut c_void,
+) -> CuResult {
+    let request = Request {
+        function,
+        grid: [gx, gy, gz],
+        block: [bx, by, bz],
+        cluster: [1; 3],
+        shared,
+        stream,
+        cooperative: true,
+    };
+    // SAFETY: the caller's parameters.
+    unsafe { launch(&request, params, std::ptr::null_mut()) }
+}
+
+pub(crate) unsafe fn kernel_ex(
+    config: *const LaunchConfig,
+    function: Handle,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CuResult {
+    if config.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // SAFETY: not null; valid by the caller's promise.
+    let config = unsafe { &*config };
+    // SAFETY: as above.
+    let attributes = unsafe { config.attributes() };
+    let request = Request {
+        function,
+        grid: config.grid,
+        block: config.block,
+        cluster: attributes.cluster.map(|n| n.max(1)),
+        shared: config.shared,
+        stream: config.stream,
+        cooperative: attributes.cooperative,
+    };
+    // SAFETY: the caller's parameters.
+    unsafe { launch(&request, params, extra) }
+}
+
+pub(crate) unsafe fn host_function(
+    stream: Handle,
+    function: Option<unsafe extern "C" fn(*mut c_void)>,
+    data: *mut c_void,
+) -> CuResult {
+    let soft = soft()?;
+    let context = current()?;
+    let stream = streams::find(soft, &context, stream)?;
+    let function = function.ok_or(CuError::INVALID_VALUE)?;
+    let data = data as usize;
+    // On the stream's thread, as a driver does: the program may hold a lock here that its function takes.
+    streams::submit(soft, &context, &stream, Run::Elsewhere, move || {
+        // SAFETY: the program asked for this call.
+        unsafe { function(data as *mut c_void) };
+    });
+    Ok(())
+}
+
+pub(crate) unsafe fn add_callback(
+    stream: Handle,
+    callback: Option<unsafe extern "C" fn(Handle, u32, *mut c_void)>,
+    data: *mut c_void,
+    flags: u32,
+) -> CuResult {
+    let soft = soft()?;
+    let context = current()?;
+    let found = streams::find(soft, &context, stream)?;
+    let callback = callback.ok_or(CuError::INVALID_VALUE)?;
+    if flags != 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let data = data as usize;
+    streams::submit(soft, &context.clone(), &found, Run::Elsewhere, move || {
+        let status = context.sticky.load(Ordering::Acquire);
+        // SAFETY: the program asked for this call.
+        unsafe { callback(stream, status, data as *mut c_void) };
+    });
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! `libcuda.so.1`: the driver API. [`table`] says which functions there are; the other modules hold what they do, each
+//! a plain function that returns `Result` and is called through the stub that the table makes.
+
+pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod device;
+pub(crate) mod function;
+pub(crate) mod image;
+pub(crate) mod init;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod procs;
+pub(crate) mod streams;
+pub mod table;

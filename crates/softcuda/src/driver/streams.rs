@@ -1,0 +1,254 @@
+//! Streams and events as the API shows them; how work waits for work is in [`crate::stream`].
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use crate::error::{CuError, CuResult};
+use crate::state::{Context, Handle, Soft, current, put, put_if, soft};
+use crate::stream::{Event, Run, Stream};
+
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
+/// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`
+const LEGACY: Handle = 1;
+const PER_THREAD: Handle = 2;
+/// The range of priorities is what an H200 tells.
+pub(crate) const GREATEST_PRIORITY: c_int = -5;
+
+/// The stream of a handle. NULL and the two constants mean the context's NULL stream: with work that runs where it is
+/// submitted, a thread's own default stream needs no queue of its own.
+pub(crate) fn find(soft: &Soft, context: &Arc<Context>, handle: Handle) -> Result<Arc<Stream>, CuError> {
+    match handle {
+        0 | LEGACY | PER_THREAD => Ok(Arc::clone(&context.null_stream)),
+        handle => soft.streams.get(handle).ok_or(CuError::INVALID_HANDLE),
+    }
+}
+
+/// Submits work with the order that the NULL stream imposes: it waits for all blocking streams, and they for it.
+pub(crate) fn submit(
+    soft: &Soft,
+    context: &Context,
+    stream: &Arc<Stream>,
+    run: Run,
+    job: impl FnOnce() + Send + 'static,
+) {
+    if stream.handle == context.null_stream.handle {
+        for other in soft.streams.all() {
+            if other.context == context.handle && other.flags & NON_BLOCKING == 0 {
+                other.synchronize();
+            }
+        }
+    } else if stream.flags & NON_BLOCKING == 0 {
+        context.null_stream.synchronize();
+    }
+    let run = if soft.config.background { Run::Elsewhere } else { run };
+    stream.submit(run, job);
+}
+
+pub(crate) unsafe fn create_with_priority(to: *mut Handle, flags: u32, priority: c_int) -> CuResult {
+    let soft = soft()?;
+    let context = current()?;
+    if flags & !NON_BLOCKING != 0 || to.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let stream = Stream::new(context.handle, flags, priority.clamp(GREATEST_PRIORITY, 0));
+    soft.streams.add(stream.handle, Arc::clone(&stream));
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, stream.handle) }
+}
+
+pub(crate) unsafe fn create(to: *mut Handle, flags: u32) -> CuResult {
+    // SAFETY: the caller's pointer.
+    unsafe { create_with_priority(to, flags, 0) }
+}
+
+/// Work that is pending still runs: the thread ends behind it.
+pub(crate) unsafe fn destroy(handle: Handle) -> CuResult {
+    let stream = soft()?.streams.remove(handle).ok_or(CuError::INVALID_HANDLE)?;
+    stream.close();
+    Ok(())
+}
+
+fn known(handle: Handle) -> Result<(&'static Soft, Arc<Context>, Arc<Stream>), CuError> {
+    let soft = soft()?;
+    let context = current()?;
+    let stream = find(soft, &context, handle)?;
+    Ok((soft, context, stream))
+}
+
+pub(crate) unsafe fn synchronize(handle: Handle) -> CuResult {
+    let (_, context, stream) = known(handle)?;
+    if stream.handle == context.null_stream.handle {
+        return context.synchronize();
+    }
+    stream.synchronize();
+    context.flush_printed();
+    context.check()
+}
+
+pub(crate) unsafe fn query(handle: Handle) -> CuResult {
+    let (_, _, stream) = known(handle)?;
+    if stream.idle() { Ok(()) } else { Err(CuError::NOT_READY) }
+}
+
+pub(crate) unsafe fn priority(handle: Handle, to: *mut c_int) -> CuResult {
+    let (_, _, stream) = known(handle)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, stream.priority) }
+}
+
+pub(crate) unsafe fn flags(handle: Handle, to: *mut u32) -> CuResult {
+    let (_, _, stream) = known(handle)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, stream.flags) }
+}
+
+pub(crate) unsafe fn id(handle: Handle, to: *mut u64) -> CuResult {
+    let (_, _, stream) = known(handle)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, stream.id) }
+}
+
+pub(crate) unsafe fn device(handle: Handle, to: *mut c_int) -> CuResult {
+    known(handle)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, 0) }
+}
+
+pub(crate) unsafe fn context_of(handle: Handle, to: *mut Handle) -> CuResult {
+    let (_, _, stream) = known(handle)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, stream.context) }
+}
+
+pub(crate) unsafe fn wait_event(handle: Handle, event: Handle, _flags: u32) -> CuResult {
+    let (soft, context, stream) = known(handle)?;
+    let event = soft.events.get(event).ok_or(CuError::INVALID_HANDLE)?;
+    if !event.done() {
+        submit(soft, &context, &stream, Run::Elsewhere, move || event.wait());
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn attach_memory(handle: Handle, _address: u64, _bytes: usize, _flags: u32) -> CuResult {
+    known(handle).map(|_| ())
+}
+
+pub(crate) unsafe fn copy_attributes(to: Handle, from: Handle) -> CuResult {
+    known(to)?;
+    known(from).map(|_| ())
+}
+
+/// Capture is not offered; a stream is never capturing.
+pub(crate) unsafe fn begin_capture(handle: Handle, _mode: c_int) -> CuResult {
+    known(handle)?;
+    Err(CuError::NOT_SUPPORTED)
+}
+
+pub(crate) unsafe fn end_capture(handle: Handle, graph: *mut Handle) -> CuResult {
+    known(handle)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put_if(graph, 0) };
+    // `CUDA_ERROR_ILLEGAL_STATE`
+    Err(CuError(401))
+}
+
+pub(crate) unsafe fn is_capturing(handle: Handle, to: *mut c_int) -> CuResult {
+    known(handle)?;
+    // SAFETY: the caller's pointer. `CU_STREAM_CAPTURE_STATUS_NONE`
+    unsafe { put(to, 0) }
+}
+
+pub(crate) unsafe fn capture_info_v2(
+    handle: Handle,
+    status: *mut c_int,
+    _id: *mut u64,
+    _graph: *mut Handle,
+    _dependencies: *mut *const c_void,
+    _n_dependencies: *mut usize,
+) -> CuResult {
+    // SAFETY: the caller's pointer. Without a capture the others are not written.
+    unsafe { is_capturing(handle, status) }
+}
+
+pub(crate) unsafe fn capture_info_v3(
+    handle: Handle,
+    status: *mut c_int,
+    _id: *mut u64,
+    _graph: *mut Handle,
+    _dependencies: *mut *const c_void,
+    _edges: *mut *const c_void,
+    _n_dependencies: *mut usize,
+) -> CuResult {
+    // SAFETY: as above.
+    unsafe { is_capturing(handle, status) }
+}
+
+/// `CU_EVENT_DISABLE_TIMING`
+const DISABLE_TIMING: u32 = 2;
+/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`
+const EVENT_FLAGS: u32 = 7;
+
+pub(crate) unsafe fn event_create(to: *mut Handle, flags: u32) -> CuResult {
+    let soft = soft()?;
+    let context = current()?;
+    if flags & !EVENT_FLAGS != 0 || to.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let event = Event::new(context.handle, flags);
+    soft.events.add(event.handle, Arc::clone(&event));
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, event.handle) }
+}
+
+fn event(handle: Handle) -> Result<Arc<Event>, CuError> {
+    soft()?.events.get(handle).ok_or(CuError::INVALID_HANDLE)
+}
+
+pub(crate) unsafe fn event_destroy(handle: Handle) -> CuResult {
+    soft()?.events.remove(handle).map(|_| ()).ok_or(CuError::INVALID_HANDLE)
+}
+
+pub(crate) unsafe fn event_record(handle: Handle, stream: Handle) -> CuResult {
+    let event = event(handle)?;
+    let (soft, context, stream) = known(stream)?;
+    let ticket = event.submit();
+    submit(soft, &context, &stream, Run::Here, move || event.complete(ticket));
+    Ok(())
+}
+
+pub(crate) unsafe fn event_record_flags(handle: Handle, stream: Handle, _flags: u32) -> CuResult {
+    // SAFETY: no pointers.
+    unsafe { event_record(handle, stream) }
+}
+
+pub(crate) unsafe fn event_query(handle: Handle) -> CuResult {
+    let event = event(handle)?;
+    current()?;
+    if event.done() { Ok(()) } else { Err(CuError::NOT_READY) }
+}
+
+pub(crate) unsafe fn event_synchronize(handle: Handle) -> CuResult {
+    let event = event(handle)?;
+    let context = current()?;
+    event.wait();
+    context.flush_printed();
+    context.check()
+}
+
+pub(crate) unsafe fn event_elapsed(to: *mut f32, start: Handle, end: Handle) -> CuResult {
+    let (start, end) = (event(start)?, event(end)?);
+    current()?;
+    if (start.flags | end.flags) & DISABLE_TIMING != 0 {
+        return Err(CuError::INVALID_HANDLE);
+    }
+    if !start.done() || !end.done() {
+        return Err(CuError::NOT_READY);
+    }
+    let (Some(from), Some(until)) = (start.at(), end.at()) else {
+        return Err(CuError::INVALID_HANDLE);
+    };
+    let seconds = if until >= from { (until - from).as_secs_f64() } else { -(from - until).as_secs_f64() };
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, (seconds * 1e3) as f32) }
+}

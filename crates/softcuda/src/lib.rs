@@ -1,0 +1,67 @@
+//! CUDA without a GPU: `libcuda.so.1` over the emulator in `warpbpf-softgpu`, and a `libcudart.so.13` over whatever
+//! `libcuda.so.1` the process has. A program built by `nvcc -cudart shared`, one that uses the driver API, and our own
+//! agent, injected as into NVIDIA's driver, run on it unchanged.
+//!
+//! # Two libraries from one crate
+//!
+//! The static library holds the exports of both. The C compiler links it twice, each time with the version script that
+//! leaves one family of names visible:
+//!
+//! ```text
+//! cargo build --release -p warpbpf-softcuda
+//! link() { cc -shared -o "soft/$1" -Wl,-soname,"$1" -Wl,--version-script="crates/softcuda/link/$2" \
+//!     -Wl,--gc-sections -Wl,--whole-archive target/release/libwarpbpf_softcuda.a -Wl,--no-whole-archive \
+//!     -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc; }
+//! link libcuda.so.1 libcuda.map
+//! link libcudart.so.13 libcudart.map
+//! ```
+//!
+//! Two libraries, because the runtime has to find the driver by name like any other program (an injected agent then
+//! sees what it sees in front of a real driver) and must not carry a second copy of its symbols; by a version script,
+//! because programs ask for `cudaMalloc@libcudart.so.13` and glibc complains on their stderr where the version is
+//! missing, and rustc's own script for a `cdylib` cannot name versions.
+//!
+//! # Environment
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `WARPBPF_SOFT_SMS` | multiprocessors | 4 |
+//! | `WARPBPF_SOFT_MEMORY` | bytes of device memory, `K`, `M`, `G` allowed | 2G |
+//! | `WARPBPF_SOFT_SEED` | a number: schedules that split warps and mix blocks at random, by that seed | off |
+//! | `WARPBPF_SOFT_THREADS` | host threads that run kernels; 1 makes guest races reproducible | cores |
+//! | `WARPBPF_SOFT_ASYNC` | 1: work runs on a thread per stream | 0 |
+//! | `CUDA_INJECTION64_PATH` | a library whose `InitializeInjection` is called inside the first `cuInit` | none |
+//!
+//! # What differs from a GPU
+//!
+//! - Work runs where it is submitted, on the caller's thread, except behind a host function and with
+//!   `WARPBPF_SOFT_ASYNC=1`. A program whose kernel waits for the host needs the latter. Results are the same.
+//! - A trap makes the context's error sticky, with CUDA's number, and always prints one line on stderr that names
+//!   kernel, block, thread and PTX line. So does a load that fails, if the program gave no log buffer.
+//! - Only PTX runs. From a fatbin the PTX is taken that belongs to the machine code a driver would run, else the best.
+//! - Not there: graphs and stream capture, textures, arrays, virtual memory management, IPC, `__managed__` variables,
+//!   several devices, NVIDIA's private export tables (which NVIDIA's own runtime library needs).
+//!
+//! Reading order: `stub` and [`driver::table`] (how functions are exported), `state`, then the modules by subject;
+//! [`runtime`] is the other library.
+
+pub mod driver;
+pub mod error;
+pub mod runtime;
+
+mod config;
+mod state;
+mod stream;
+mod stub;
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("the soft CUDA libraries imitate those of x86-64 Linux");
+
+pub use state::Handle;
+
+/// One line on stderr. A library has no business there; a program that runs on an emulator wants to know what the
+/// emulator saw, and CUDA has no other place for words.
+pub(crate) fn say(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "warpbpf soft GPU: {text}");
+}

@@ -1,0 +1,228 @@
+//! The driver as this library sees it: found by name, entered through its exported symbols.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use crate::driver::copy::{Copy2d, Copy3d};
+use crate::driver::launch::LaunchConfig;
+use crate::driver::memory::Location;
+use crate::error::{CuError, CuResult};
+use crate::runtime::register;
+use crate::state::Handle;
+
+pub(crate) type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
+pub(crate) type StreamCallback = Option<unsafe extern "C" fn(Handle, u32, *mut c_void)>;
+
+macro_rules! imports {
+    ($( $name:ident ($($arg:ident : $ty:ty),* $(,)?); )*) => {
+        /// Entry points of `libcuda.so.1`, under their exported names.
+        #[expect(non_snake_case, reason = "names are CUDA's")]
+        pub(crate) struct Driver {
+            $($name: unsafe extern "C" fn($($ty),*) -> u32,)*
+        }
+
+        #[expect(non_snake_case, clippy::too_many_arguments, reason = "names and signatures are CUDA's")]
+        impl Driver {
+            /// # Safety
+            /// `library` must be an open CUDA driver library that is never closed.
+            unsafe fn resolve(library: *mut c_void) -> Result<Driver, &'static str> {
+                Ok(Driver {
+                    $($name: {
+                        let symbol = concat!(stringify!($name), "\0");
+                        // SAFETY: the library is open; the name ends in NUL.
+                        let address = unsafe { libc::dlsym(library, symbol.as_ptr().cast()) };
+                        if address.is_null() {
+                            return Err(stringify!($name));
+                        }
+                        // SAFETY: a driver library's symbol of that name has this signature.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> u32>(address) }
+                    },)*
+                })
+            }
+
+            $(
+                /// # Safety
+                /// As for the driver's function.
+                pub(crate) unsafe fn $name(&self $(, $arg: $ty)*) -> CuResult {
+                    // SAFETY: the caller's promise.
+                    match unsafe { (self.$name)($($arg),*) } {
+                        0 => Ok(()),
+                        code => Err(CuError(code)),
+                    }
+                }
+            )*
+        }
+    };
+}
+
+imports! {
+    cuInit(flags: u32);
+    cuDriverGetVersion(version: *mut c_int);
+    cuGetProcAddress_v2(symbol: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
+    cuDeviceGetCount(to: *mut c_int);
+    cuDeviceGetName(to: *mut c_char, length: c_int, device: c_int);
+    cuDeviceGetUuid_v2(to: *mut [u8; 16], device: c_int);
+    cuDeviceTotalMem_v2(to: *mut usize, device: c_int);
+    cuDeviceGetAttribute(to: *mut c_int, which: c_int, device: c_int);
+    cuDeviceGetPCIBusId(to: *mut c_char, length: c_int, device: c_int);
+    cuDeviceGetByPCIBusId(to: *mut c_int, id: *const c_char);
+    cuDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int);
+    cuDeviceGetDefaultMemPool(to: *mut Handle, device: c_int);
+    cuDeviceGetMemPool(to: *mut Handle, device: c_int);
+    cuDeviceSetMemPool(device: c_int, pool: Handle);
+    cuMemPoolTrimTo(pool: Handle, keep: usize);
+    cuMemPoolGetAttribute(pool: Handle, which: c_int, to: *mut u64);
+    cuMemPoolSetAttribute(pool: Handle, which: c_int, value: *mut u64);
+    cuDevicePrimaryCtxRetain(to: *mut Handle, device: c_int);
+    cuDevicePrimaryCtxReset_v2(device: c_int);
+    cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: u32);
+    cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
+    cuCtxGetCurrent(to: *mut Handle);
+    cuCtxSetCurrent(context: Handle);
+    cuCtxSynchronize();
+    cuCtxGetLimit(to: *mut usize, limit: u32);
+    cuCtxSetLimit(limit: u32, value: usize);
+    cuCtxGetCacheConfig(to: *mut u32);
+    cuCtxSetCacheConfig(config: u32);
+    cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
+    cuCtxResetPersistingL2Cache();
+    cuLibraryLoadData(to: *mut Handle, image: *const c_void, options: *const c_int, values: *mut *mut c_void,
+        count: u32, library_options: *const c_int, library_values: *mut *mut c_void, library_count: u32);
+    cuLibraryLoadFromFile(to: *mut Handle, path: *const c_char, options: *const c_int, values: *mut *mut c_void,
+        count: u32, library_options: *const c_int, library_values: *mut *mut c_void, library_count: u32);
+    cuLibraryUnload(library: Handle);
+    cuLibraryGetKernel(to: *mut Handle, library: Handle, name: *const c_char);
+    cuLibraryGetKernelCount(to: *mut u32, library: Handle);
+    cuLibraryEnumerateKernels(to: *mut Handle, room: u32, library: Handle);
+    cuLibraryGetGlobal(address: *mut u64, bytes: *mut usize, library: Handle, name: *const c_char);
+    cuLibraryGetManaged(address: *mut u64, bytes: *mut usize, library: Handle, name: *const c_char);
+    cuLibraryGetUnifiedFunction(to: *mut *mut c_void, library: Handle, name: *const c_char);
+    cuKernelGetFunction(to: *mut Handle, kernel: Handle);
+    cuKernelGetName(to: *mut *const c_char, kernel: Handle);
+    cuKernelGetParamInfo(kernel: Handle, index: usize, offset: *mut usize, size: *mut usize);
+    cuKernelGetAttribute(to: *mut c_int, which: c_int, kernel: Handle, device: c_int);
+    cuKernelSetAttribute(which: c_int, value: c_int, kernel: Handle, device: c_int);
+    cuKernelSetCacheConfig(kernel: Handle, config: c_int, device: c_int);
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        to: *mut c_int, function: Handle, threads: c_int, shared: usize, flags: u32);
+    cuOccupancyAvailableDynamicSMemPerBlock(to: *mut usize, function: Handle, blocks: c_int, threads: c_int);
+    cuOccupancyMaxPotentialClusterSize(to: *mut c_int, function: Handle, config: *const LaunchConfig);
+    cuOccupancyMaxActiveClusters(to: *mut c_int, function: Handle, config: *const LaunchConfig);
+    cuLaunchKernel(function: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32,
+        stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void);
+    cuLaunchKernelEx(config: *const LaunchConfig, function: Handle, params: *mut *mut c_void,
+        extra: *mut *mut c_void);
+    cuLaunchCooperativeKernel(function: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32,
+        stream: Handle, params: *mut *mut c_void);
+    cuLaunchHostFunc(stream: Handle, function: HostFunction, data: *mut c_void);
+    cuMemAlloc_v2(to: *mut u64, bytes: usize);
+    cuMemAllocPitch_v2(to: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32);
+    cuMemFree_v2(address: u64);
+    cuMemAllocAsync(to: *mut u64, bytes: usize, stream: Handle);
+    cuMemAllocFromPoolAsync(to: *mut u64, bytes: usize, pool: Handle, stream: Handle);
+    cuMemFreeAsync(address: u64, stream: Handle);
+    cuMemAllocManaged(to: *mut u64, bytes: usize, flags: u32);
+    cuMemHostAlloc(to: *mut *mut c_void, bytes: usize, flags: u32);
+    cuMemFreeHost(pointer: *mut c_void);
+    cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: u32);
+    cuMemHostUnregister(pointer: *mut c_void);
+    cuMemHostGetDevicePointer_v2(to: *mut u64, pointer: *mut c_void, flags: u32);
+    cuMemHostGetFlags(to: *mut u32, pointer: *mut c_void);
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    cuPointerGetAttributes(count: u32, attributes: *const c_int, to: *const *mut c_void, address: u64);
+    cuMemPrefetchAsync_v2(address: u64, bytes: usize, location: Location, flags: u32, stream: Handle);
+    cuMemAdvise_v2(address: u64, bytes: usize, advice: c_int, location: Location);
+    cuMemcpy(to: u64, from: u64, bytes: usize);
+    cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Handle);
+    cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize);
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle);
+    cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
+    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle);
+    cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize);
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle);
+    cuMemcpy2DUnaligned_v2(copy: *const Copy2d);
+    cuMemcpy2DAsync_v2(copy: *const Copy2d, stream: Handle);
+    cuMemcpy3D_v2(copy: *const Copy3d);
+    cuMemcpy3DAsync_v2(copy: *const Copy3d, stream: Handle);
+    cuMemsetD8_v2(address: u64, value: u8, count: usize);
+    cuMemsetD8Async(address: u64, value: u8, count: usize, stream: Handle);
+    cuMemsetD2D8_v2(address: u64, pitch: usize, value: u8, width: usize, height: usize);
+    cuMemsetD2D8Async(address: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Handle);
+    cuStreamCreate(to: *mut Handle, flags: u32);
+    cuStreamCreateWithPriority(to: *mut Handle, flags: u32, priority: c_int);
+    cuStreamDestroy_v2(stream: Handle);
+    cuStreamSynchronize(stream: Handle);
+    cuStreamQuery(stream: Handle);
+    cuStreamGetPriority(stream: Handle, to: *mut c_int);
+    cuStreamGetFlags(stream: Handle, to: *mut u32);
+    cuStreamGetId(stream: Handle, to: *mut u64);
+    cuStreamGetDevice(stream: Handle, to: *mut c_int);
+    cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32);
+    cuStreamAddCallback(stream: Handle, callback: StreamCallback, data: *mut c_void, flags: u32);
+    cuStreamAttachMemAsync(stream: Handle, address: u64, bytes: usize, flags: u32);
+    cuStreamCopyAttributes(to: Handle, from: Handle);
+    cuStreamBeginCapture_v2(stream: Handle, mode: c_int);
+    cuStreamEndCapture(stream: Handle, graph: *mut Handle);
+    cuStreamIsCapturing(stream: Handle, to: *mut c_int);
+    cuStreamGetCaptureInfo_v3(stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle,
+        dependencies: *mut *const c_void, edges: *mut *const c_void, n_dependencies: *mut usize);
+    cuEventCreate(to: *mut Handle, flags: u32);
+    cuEventDestroy_v2(event: Handle);
+    cuEventRecordWithFlags(event: Handle, stream: Handle, flags: u32);
+    cuEventRecord(event: Handle, stream: Handle);
+    cuEventQuery(event: Handle);
+    cuEventSynchronize(event: Handle);
+    cuEventElapsedTime_v2(to: *mut f32, start: Handle, end: Handle);
+    cuProfilerStart();
+    cuProfilerStop();
+}
+
+/// The driver, initialised by the first call.
+pub(crate) fn driver() -> Result<&'static Driver, CuError> {
+    static DRIVER: OnceLock<Result<Driver, CuError>> = OnceLock::new();
+    let found = DRIVER.get_or_init(|| {
+        const LIBRARY: &CStr = c"libcuda.so.1";
+        // SAFETY: opens the driver by its name; it is never closed.
+        let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        if library.is_null() {
+            // What the runtime tells where no driver is installed.
+            return Err(CuError::INSUFFICIENT_DRIVER);
+        }
+        // SAFETY: as opened above.
+        let driver = unsafe { Driver::resolve(library) }.map_err(|symbol| {
+            crate::say(&format!("the CUDA driver has no `{symbol}`: it is older than CUDA 13"));
+            CuError::INSUFFICIENT_DRIVER
+        })?;
+        // SAFETY: no pointers.
+        unsafe { driver.cuInit(0) }?;
+        Ok(driver)
+    });
+    found.as_ref().map_err(|&error| error)
+}
+
+/// The driver, with a context current on this thread (the primary one, if the program has set none) and the
+/// registered code loaded.
+pub(crate) fn ready() -> Result<&'static Driver, CuError> {
+    let driver = driver()?;
+    let mut context = 0;
+    // SAFETY: a valid pointer.
+    unsafe { driver.cuCtxGetCurrent(&raw mut context) }?;
+    if context == 0 {
+        // SAFETY: the handle is the driver's own.
+        unsafe { driver.cuCtxSetCurrent(primary(driver)?) }?;
+    }
+    register::load_all(driver);
+    Ok(driver)
+}
+
+/// The primary context, retained once for the process.
+fn primary(driver: &Driver) -> Result<Handle, CuError> {
+    static PRIMARY: OnceLock<Result<Handle, CuError>> = OnceLock::new();
+    *PRIMARY.get_or_init(|| {
+        let mut context = 0;
+        // SAFETY: a valid pointer.
+        unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, 0) }?;
+        Ok(context)
+    })
+}

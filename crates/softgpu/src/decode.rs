@@ -1,0 +1,509 @@
+//! PTX to ops: names become rows, offsets and addresses, labels become instruction numbers. A kernel is decoded with
+//! every function it can reach, because the place of shared variables depends on the kernel.
+//!
+//! What is malformed is a [`LoadError`]; what is only unknown becomes [`Op::Unsupported`], a trap if it is executed,
+//! so that a kernel with one exotic instruction on a path that is not taken runs.
+
+mod instruction;
+mod memory;
+mod names;
+mod operand;
+mod sync;
+
+use std::collections::HashMap;
+
+use warpbpf_ptx::ast::{self, StatementKind};
+
+use crate::module::{Inner, LoadError, Symbol, param_layout};
+use crate::op::{Function, Inst, NOWHERE, Op, Place, Program, Row};
+use names::{Scope, Sym};
+
+/// Why an instruction was not decoded.
+pub(crate) enum Reject {
+    /// We do not have it.
+    Unsupported(String),
+    /// It is wrong.
+    Invalid(String),
+}
+
+pub(crate) type Decoded<T> = Result<T, Reject>;
+
+pub(crate) fn unsupported<T>(what: impl Into<String>) -> Decoded<T> {
+    Err(Reject::Unsupported(what.into()))
+}
+
+pub(crate) fn invalid<T>(what: impl Into<String>) -> Decoded<T> {
+    Err(Reject::Invalid(what.into()))
+}
+
+/// Decodes the kernel with number `entry` and what it reaches.
+pub(crate) fn program(
+    inner: &Inner,
+    module: &ast::Module<'_>,
+    entry: u32,
+) -> Result<Program, LoadError> {
+    let mut builder = Builder {
+        inner,
+        module,
+        constants: vec![0],
+        constant_rows: HashMap::new(),
+        shared: HashMap::new(),
+        shared_end: 0,
+        dynamic_align: 16,
+        numbers: vec![None; module.functions.len()],
+        order: Vec::new(),
+        registers: 0,
+    };
+    builder.reach(entry);
+    let mut functions = Vec::new();
+    let mut indirect = false;
+    while functions.len() < builder.order.len() {
+        let index = builder.order[functions.len()];
+        let decoded = FunctionDecoder::new(&mut builder, index).run()?;
+        if decoded.code.iter().any(|inst| matches!(&inst.op, Op::Call(c) if matches!(c.callee, crate::op::Callee::Indirect(_))))
+            && !indirect
+        {
+            indirect = true;
+            inner.address_taken.iter().for_each(|&index| {
+                builder.reach(index);
+            });
+        }
+        functions.push(decoded);
+    }
+    let dynamic_shared_base = builder.shared_end.next_multiple_of(builder.dynamic_align);
+    builder.constants[0] = u64::from(dynamic_shared_base);
+    Ok(Program {
+        functions,
+        constants: builder.constants,
+        by_module_index: builder.numbers,
+        static_shared: builder.shared_end,
+        dynamic_shared_base,
+        registers: builder.registers,
+    })
+}
+
+/// Constant row 0 holds the start of dynamic shared memory, known when all is decoded.
+pub(crate) const DYNAMIC_SHARED: Row = crate::op::CONSTANT;
+
+/// What the functions of a program share.
+pub(crate) struct Builder<'m, 'a> {
+    pub inner: &'m Inner,
+    pub module: &'m ast::Module<'a>,
+    constants: Vec<u64>,
+    constant_rows: HashMap<u64, Row>,
+    /// Module-scope shared variables by name.
+    shared: HashMap<String, u32>,
+    shared_end: u32,
+    dynamic_align: u32,
+    /// Program number by module function number.
+    numbers: Vec<Option<u32>>,
+    /// Module function numbers in program order.
+    order: Vec<u32>,
+    registers: u32,
+}
+
+impl Builder<'_, '_> {
+    pub fn constant(&mut self, value: u64) -> Row {
+        let constants = &mut self.constants;
+        *self.constant_rows.entry(value).or_insert_with(|| {
+            constants.push(value);
+            crate::op::CONSTANT | (constants.len() - 1) as u32
+        })
+    }
+
+    /// The program number of a function, which is decoded too.
+    fn reach(&mut self, index: u32) -> Option<u32> {
+        self.module.functions.get(index as usize)?.body.as_ref()?;
+        if let Some(number) = self.numbers[index as usize] {
+            return Some(number);
+        }
+        let number = self.order.len() as u32;
+        self.order.push(index);
+        self.numbers[index as usize] = Some(number);
+        Some(number)
+    }
+
+    fn place_shared(&mut self, size: u64, align: u64) -> u32 {
+        let offset = self.shared_end.next_multiple_of((align as u32).max(1));
+        self.shared_end = offset.saturating_add(u32::try_from(size).unwrap_or(u32::MAX));
+        offset
+    }
+
+    /// What a module-scope name means here.
+    fn global_name(&mut self, name: &str) -> Option<Sym> {
+        match self.inner.symbols.get(name).copied() {
+            Some(Symbol::Memory { address, .. }) => Some(Sym::Memory(address)),
+            Some(Symbol::Shared {
+                align,
+                external: true,
+                ..
+            }) => {
+                self.dynamic_align = self.dynamic_align.max(align as u32);
+                Some(Sym::DynamicShared)
+            }
+            Some(Symbol::Shared {
+                size,
+                align,
+                external: false,
+            }) => {
+                if let Some(&offset) = self.shared.get(name) {
+                    return Some(Sym::Shared(offset));
+                }
+                let offset = self.place_shared(size, align);
+                self.shared.insert(name.to_owned(), offset);
+                Some(Sym::Shared(offset))
+            }
+            Some(Symbol::Opaque) => Some(Sym::Opaque),
+            None => self
+                .inner
+                .functions
+                .get(name)
+                .map(|&index| Sym::Function(index)),
+        }
+    }
+}
+
+/// A branch whose target label is not decoded yet.
+enum Fixup<'a> {
+    Label {
+        inst: usize,
+        name: &'a str,
+        scope: usize,
+    },
+    Table {
+        inst: usize,
+        name: &'a str,
+        scope: usize,
+    },
+}
+
+/// Decodes one function.
+pub(crate) struct FunctionDecoder<'b, 'm, 'a> {
+    pub b: &'b mut Builder<'m, 'a>,
+    function: &'m ast::Function<'a>,
+    is_entry: bool,
+    scopes: Vec<Scope<'a>>,
+    /// Parents of all scopes ever opened, for labels.
+    parents: Vec<usize>,
+    labels: HashMap<(usize, &'a str), u32>,
+    tables: HashMap<(usize, &'a str), Vec<&'a str>>,
+    fixups: Vec<Fixup<'a>>,
+    code: Vec<Inst>,
+    rows: u32,
+    frame: u32,
+    frame_most: u32,
+    line: u32,
+    line_at: usize,
+    /// First and last instruction that mentions a row, and its width in 32-bit registers.
+    ranges: Vec<(u32, u32, u32)>,
+    carry: Option<Row>,
+}
+
+impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
+    fn new(b: &'b mut Builder<'m, 'a>, index: u32) -> Self {
+        let function = &b.module.functions[index as usize];
+        FunctionDecoder {
+            b,
+            function,
+            is_entry: function.is_entry,
+            scopes: vec![Scope::default()],
+            parents: vec![0],
+            labels: HashMap::new(),
+            tables: HashMap::new(),
+            fixups: Vec::new(),
+            code: Vec::new(),
+            rows: 0,
+            frame: 0,
+            frame_most: 0,
+            line: 1,
+            line_at: 0,
+            ranges: Vec::new(),
+            carry: None,
+        }
+    }
+
+    fn run(mut self) -> Result<Function, LoadError> {
+        let module = self.b.module;
+        let statements = warpbpf_ptx::parse_body(module, self.function)?;
+        let (params, returns) = self.signature();
+        for statement in &statements {
+            self.advance_line(statement.span.start);
+            self.statement(statement)?;
+        }
+        // Running off the end is a return.
+        self.push(NOWHERE, false, Op::Return);
+        self.fix()?;
+        self.estimate_registers();
+        if self.frame_most > crate::call::MAX_LOCAL {
+            let reason = format!(
+                "it needs {} bytes of local memory per thread",
+                self.frame_most
+            );
+            return Err(self.error(reason));
+        }
+        Ok(Function {
+            name: self.function.name.to_owned(),
+            code: self.code,
+            rows: self.rows.max(1),
+            frame: self.frame_most.next_multiple_of(16),
+            params,
+            returns,
+        })
+    }
+
+    fn advance_line(&mut self, offset: usize) {
+        let between = &self.b.module.text.as_bytes()[self.line_at..offset.max(self.line_at)];
+        self.line += between.iter().filter(|&&byte| byte == b'\n').count() as u32;
+        self.line_at = offset.max(self.line_at);
+    }
+
+    fn error(&self, reason: impl Into<String>) -> LoadError {
+        LoadError::Body {
+            function: self.function.name.to_owned(),
+            line: self.line as usize,
+            reason: reason.into(),
+        }
+    }
+
+    /// Declares parameters and return values; for functions, where callers find them.
+    fn signature(&mut self) -> (Vec<Place>, Vec<Place>) {
+        if self.is_entry {
+            for (param, info) in self.function.params.iter().zip(param_layout(self.function)) {
+                self.declare(param.name, Sym::KernelParam(info.offset as u32));
+            }
+            return (Vec::new(), Vec::new());
+        }
+        let function = self.function;
+        let mut place = |param: &ast::Param<'a>| {
+            if param.is_reg {
+                let row = self.new_row(bits_of(param.ty));
+                self.declare(
+                    param.name,
+                    Sym::Register {
+                        row,
+                        bits: bits_of(param.ty),
+                    },
+                );
+                return Place::Row(row);
+            }
+            let size = param.size().unwrap_or(0) as u32;
+            let offset = self.new_frame(size, param.align as u32);
+            self.declare(param.name, Sym::Frame { offset, size });
+            Place::Frame { offset, size }
+        };
+        let params = function.params.iter().map(&mut place).collect();
+        let returns = function.returns.iter().map(&mut place).collect();
+        (params, returns)
+    }
+
+    fn new_frame(&mut self, size: u32, align: u32) -> u32 {
+        let offset = self.frame.next_multiple_of(align.max(1));
+        self.frame = offset.saturating_add(size);
+        self.frame_most = self.frame_most.max(self.frame);
+        offset
+    }
+
+    fn statement(&mut self, statement: &ast::Statement<'a>) -> Result<(), LoadError> {
+        match &statement.kind {
+            StatementKind::Label(name) => {
+                let scope = self.scope();
+                self.labels.insert((scope, name), self.code.len() as u32);
+            }
+            StatementKind::Open => {
+                self.parents.push(self.scope());
+                let id = self.parents.len() - 1;
+                self.scopes.push(Scope::new(id, self.frame));
+            }
+            StatementKind::Close => {
+                // The variables of the scope are gone: its part of the frame is used again.
+                if self.scopes.len() > 1
+                    && let Some(scope) = self.scopes.pop()
+                {
+                    self.frame = scope.frame;
+                }
+            }
+            StatementKind::Registers(list) => {
+                list.iter().for_each(|decl| self.declare_registers(decl))
+            }
+            StatementKind::Variable(variable) => self.variable(variable)?,
+            StatementKind::BranchTargets { name, targets } => {
+                let scope = self.scope();
+                self.tables.insert((scope, name), targets.clone());
+            }
+            StatementKind::Instruction(instruction) => self.guarded(instruction)?,
+            StatementKind::Loc(_)
+            | StatementKind::Pragma(_)
+            | StatementKind::CallPrototype { .. }
+            | StatementKind::CallTargets { .. }
+            | StatementKind::Directive(_) => {}
+        }
+        Ok(())
+    }
+
+    fn variable(&mut self, variable: &ast::Variable<'a>) -> Result<(), LoadError> {
+        let (size, align) = (variable.size(), variable.align);
+        let open = variable.dims.first() == Some(&0);
+        let sym = match variable.space {
+            "shared" if open => {
+                self.b.dynamic_align = self.b.dynamic_align.max(align as u32);
+                Sym::DynamicShared
+            }
+            "shared" => {
+                let size = size.ok_or_else(|| {
+                    self.error(format!("size of `{}` is not known", variable.name))
+                })?;
+                Sym::Shared(self.b.place_shared(size, align))
+            }
+            "local" | "param" => {
+                let size = size.and_then(|size| u32::try_from(size).ok());
+                let size = size.ok_or_else(|| {
+                    self.error(format!("size of `{}` is not known", variable.name))
+                })?;
+                let offset = self.new_frame(size, align as u32);
+                Sym::Frame { offset, size }
+            }
+            other => {
+                let reason = format!(
+                    "`.{other}` variable `{}` inside of a function is not supported",
+                    variable.name
+                );
+                return Err(self.error(reason));
+            }
+        };
+        self.declare(variable.name, sym);
+        Ok(())
+    }
+
+    fn guarded(&mut self, instruction: &ast::Instruction<'a>) -> Result<(), LoadError> {
+        let (guard, negated) = match &instruction.guard {
+            None => (NOWHERE, false),
+            Some(guard) => match self.lookup(guard.register) {
+                Some(Sym::Register { row, .. }) => (row, guard.negated),
+                _ => {
+                    return Err(self.error(format!("guard `{}` is not a register", guard.register)));
+                }
+            },
+        };
+        let op = match self.instruction(instruction) {
+            Ok(op) => op,
+            Err(Reject::Invalid(reason)) => {
+                return Err(self.error(format!("`{}`: {reason}", instruction.name)));
+            }
+            Err(Reject::Unsupported(reason)) => {
+                let reason = if reason.is_empty() {
+                    reason
+                } else {
+                    format!(": {reason}")
+                };
+                let text = format!(
+                    "unsupported instruction `{}` at line {}{reason}",
+                    instruction.name, self.line
+                );
+                Op::Unsupported(text.into())
+            }
+        };
+        self.push(guard, negated, op);
+        Ok(())
+    }
+
+    fn push(&mut self, guard: Row, negated: bool, op: Op) {
+        self.code.push(Inst {
+            guard,
+            negated,
+            line: self.line,
+            op,
+        });
+    }
+
+    /// An instruction that computes an operand, before the instruction that is being decoded.
+    fn emit(&mut self, op: Op) {
+        self.push(NOWHERE, false, op);
+    }
+
+    fn find_label(&self, name: &'a str, mut scope: usize) -> Option<u32> {
+        loop {
+            if let Some(&target) = self.labels.get(&(scope, name)) {
+                return Some(target);
+            }
+            if scope == 0 {
+                return None;
+            }
+            scope = self.parents[scope];
+        }
+    }
+
+    fn fix(&mut self) -> Result<(), LoadError> {
+        for fixup in std::mem::take(&mut self.fixups) {
+            let (inst, names, scope) = match fixup {
+                Fixup::Label { inst, name, scope } => (inst, vec![name], scope),
+                Fixup::Table {
+                    inst,
+                    name,
+                    mut scope,
+                } => loop {
+                    if let Some(names) = self.tables.get(&(scope, name)) {
+                        break (inst, names.clone(), scope);
+                    }
+                    if scope == 0 {
+                        self.line = self.code[inst].line;
+                        return Err(self.error(format!("branch targets `{name}` are not declared")));
+                    }
+                    scope = self.parents[scope];
+                },
+            };
+            self.line = self.code[inst].line;
+            let found: Option<Vec<u32>> = names
+                .iter()
+                .map(|name| self.find_label(name, scope))
+                .collect();
+            let Some(found) = found else {
+                return Err(self.error(format!("label `{}` is not declared", names.join("`, `"))));
+            };
+            match &mut self.code[inst].op {
+                Op::Branch { target } => *target = found[0],
+                Op::BranchIndex { targets, .. } => *targets = found.into(),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Live ranges in text order, stretched over the loops that use them; their greatest sum.
+    fn estimate_registers(&mut self) {
+        let back: Vec<(u32, u32)> = (self.code.iter().enumerate())
+            .filter_map(|(pc, inst)| match inst.op {
+                Op::Branch { target } if target <= pc as u32 => Some((target, pc as u32)),
+                _ => None,
+            })
+            .collect();
+        let mut change = vec![0i64; self.code.len() + 2];
+        for &(first, last, weight) in &self.ranges {
+            if first == u32::MAX {
+                continue;
+            }
+            let mut end = last;
+            for &(top, bottom) in &back {
+                if first < top && end >= top && end < bottom {
+                    end = bottom;
+                }
+            }
+            change[first as usize] += i64::from(weight);
+            change[end as usize + 1] -= i64::from(weight);
+        }
+        let peak = change.iter().scan(0, |sum, &step| {
+            *sum += step;
+            Some(*sum)
+        });
+        // Even an empty kernel is given a few.
+        let most = peak.max().unwrap_or(0).clamp(0, 247) as u32 + 8;
+        self.b.registers = self.b.registers.max(most);
+    }
+}
+
+/// Bits of a register type.
+pub(crate) fn bits_of(ty: &str) -> u32 {
+    match ty {
+        "pred" => 1,
+        ty => warpbpf_ptx::type_size(ty).map_or(32, |bytes| bytes as u32 * 8),
+    }
+}

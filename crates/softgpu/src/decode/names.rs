@@ -1,0 +1,260 @@
+//! Scopes: what a name in a body stands for.
+
+use std::collections::HashMap;
+
+use warpbpf_ptx::ast::RegisterDecl;
+
+use super::{FunctionDecoder, bits_of};
+use crate::op::{Row, Special};
+
+/// What a name means.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Sym {
+    Register {
+        row: Row,
+        bits: u32,
+    },
+    /// A vector register: rows in a row. A 128-bit register is one of two halves.
+    Vector {
+        row: Row,
+        count: u32,
+        bits: u32,
+    },
+    /// `.local` or `.param` variable of a function: bytes of the frame.
+    Frame {
+        offset: u32,
+        size: u32,
+    },
+    /// Offset in the kernel's parameter block.
+    KernelParam(u32),
+    Shared(u32),
+    DynamicShared,
+    /// Address of a `.global` or `.const` variable.
+    Memory(u64),
+    /// Module function number.
+    Function(u32),
+    Opaque,
+}
+
+#[derive(Default)]
+pub(crate) struct Scope<'a> {
+    pub id: usize,
+    /// Frame bytes in use when it was opened.
+    pub frame: u32,
+    names: HashMap<&'a str, Sym>,
+    /// `%r<7>`: prefix to what it declared.
+    counted: HashMap<&'a str, Counted>,
+}
+
+struct Counted {
+    row: Row,
+    count: u32,
+    bits: u32,
+    /// Rows per register: more than one for vectors.
+    lanes: u32,
+}
+
+impl Scope<'_> {
+    pub(super) fn new(id: usize, frame: u32) -> Self {
+        Scope {
+            id,
+            frame,
+            names: HashMap::new(),
+            counted: HashMap::new(),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<Sym> {
+        if let Some(&sym) = self.names.get(name) {
+            return Some(sym);
+        }
+        let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        // The prefix may itself end in digits: try every split.
+        (prefix.len()..name.len()).find_map(|split| {
+            let &Counted {
+                row,
+                count,
+                bits,
+                lanes,
+            } = self.counted.get(&name[..split])?;
+            let digits = &name[split..];
+            let number: u32 = digits.parse().ok()?;
+            let canonical = digits.len() == 1 || !digits.starts_with('0');
+            if number >= count || !canonical {
+                return None;
+            }
+            Some(match lanes {
+                1 => Sym::Register {
+                    row: row + number,
+                    bits,
+                },
+                _ => Sym::Vector {
+                    row: row + number * lanes,
+                    count: lanes,
+                    bits,
+                },
+            })
+        })
+    }
+}
+
+impl<'a> FunctionDecoder<'_, '_, 'a> {
+    pub(super) fn scope(&self) -> usize {
+        self.scopes.last().map_or(0, |scope| scope.id)
+    }
+
+    pub(super) fn declare(&mut self, name: &'a str, sym: Sym) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.names.insert(name, sym);
+        }
+    }
+
+    pub(super) fn new_row(&mut self, bits: u32) -> Row {
+        let weight = match bits {
+            1 => 0,
+            2..=32 => 1,
+            _ => 2,
+        };
+        self.ranges.push((u32::MAX, 0, weight));
+        self.rows += 1;
+        self.rows - 1
+    }
+
+    pub(super) fn declare_registers(&mut self, decl: &RegisterDecl<'a>) {
+        let (lanes, ty) = match decl.ty.split_once('.') {
+            Some((lanes, ty)) => (lanes.trim_start_matches('v').parse().unwrap_or(1), ty),
+            None if decl.ty == "b128" => (2, "b64"),
+            None => (1, decl.ty),
+        };
+        let bits = bits_of(ty);
+        let row = self.rows;
+        (0..lanes * decl.count.unwrap_or(1)).for_each(|_| {
+            self.new_row(bits);
+        });
+        match decl.count {
+            Some(count) => {
+                if let Some(scope) = self.scopes.last_mut() {
+                    scope.counted.insert(
+                        decl.name,
+                        Counted {
+                            row,
+                            count,
+                            bits,
+                            lanes,
+                        },
+                    );
+                }
+            }
+            None if lanes == 1 => self.declare(decl.name, Sym::Register { row, bits }),
+            None => self.declare(
+                decl.name,
+                Sym::Vector {
+                    row,
+                    count: lanes,
+                    bits,
+                },
+            ),
+        }
+    }
+
+    /// What `name` stands for; registers are noted as in use here.
+    pub(super) fn lookup(&mut self, name: &str) -> Option<Sym> {
+        let found = self.scopes.iter().rev().find_map(|scope| scope.find(name));
+        if let Some(sym) = found {
+            if let Sym::Register { row, .. } = sym {
+                self.touch(row);
+            }
+            return Some(sym);
+        }
+        if let Some((vector, part)) = name.rsplit_once('.')
+            && let Some(Sym::Vector { row, count, bits }) = self
+                .scopes
+                .iter()
+                .rev()
+                .find_map(|scope| scope.find(vector))
+        {
+            let index = match part {
+                "x" | "r" => 0,
+                "y" | "g" => 1,
+                "z" | "b" => 2,
+                "w" | "a" => 3,
+                _ => return None,
+            };
+            return (index < count).then_some(Sym::Register {
+                row: row + index,
+                bits,
+            });
+        }
+        self.b.global_name(name)
+    }
+
+    fn touch(&mut self, row: Row) {
+        let here = self.code.len() as u32;
+        if let Some(range) = self.ranges.get_mut(row as usize) {
+            range.0 = range.0.min(here);
+            range.1 = range.1.max(here);
+        }
+    }
+}
+
+/// Special registers by name, PTX ISA "Special Registers".
+pub(super) fn special(name: &str) -> Option<Special> {
+    let name = name.strip_prefix('%')?;
+    if let Some((base, axis)) = name.split_once('.') {
+        let axis = match axis {
+            "x" => 0,
+            "y" => 1,
+            "z" => 2,
+            "w" => 3,
+            _ => return None,
+        };
+        return Some(match base {
+            "tid" => Special::Tid(axis),
+            "ntid" => Special::Ntid(axis),
+            "ctaid" => Special::Ctaid(axis),
+            "nctaid" => Special::Nctaid(axis),
+            "clusterid" => Special::ClusterId(axis),
+            "nclusterid" => Special::NclusterId(axis),
+            "cluster_ctaid" => Special::ClusterCtaid(axis),
+            "cluster_nctaid" => Special::ClusterNctaid(axis),
+            _ => return None,
+        });
+    }
+    Some(match name {
+        // Old modules read the 16-bit forms without a selector: the first component.
+        "tid" => Special::Tid(0),
+        "ntid" => Special::Ntid(0),
+        "ctaid" => Special::Ctaid(0),
+        "nctaid" => Special::Nctaid(0),
+        "laneid" => Special::LaneId,
+        "warpid" => Special::WarpId,
+        "nwarpid" => Special::NwarpId,
+        "smid" => Special::SmId,
+        "nsmid" => Special::NsmId,
+        "gridid" => Special::GridId,
+        "lanemask_eq" => Special::LanemaskEq,
+        "lanemask_le" => Special::LanemaskLe,
+        "lanemask_lt" => Special::LanemaskLt,
+        "lanemask_ge" => Special::LanemaskGe,
+        "lanemask_gt" => Special::LanemaskGt,
+        "clock" => Special::Clock,
+        "clock_hi" => Special::ClockHi,
+        "clock64" => Special::Clock64,
+        "globaltimer" => Special::GlobalTimer,
+        "globaltimer_lo" => Special::GlobalTimerLo,
+        "globaltimer_hi" => Special::GlobalTimerHi,
+        "total_smem_size" => Special::TotalSharedSize,
+        "aggr_smem_size" => Special::AggregateSharedSize,
+        "dynamic_smem_size" => Special::DynamicSharedSize,
+        "reserved_smem_offset_begin" | "reserved_smem_offset_end" | "reserved_smem_offset_cap" => {
+            Special::ReservedShared
+        }
+        "cluster_ctarank" => Special::ClusterCtaRank,
+        "cluster_nctarank" => Special::ClusterNctaRank,
+        "is_explicit_cluster" => Special::IsExplicitCluster,
+        _ => {
+            let number = name.strip_prefix("envreg")?.parse().ok()?;
+            return (number < 32).then_some(Special::Environment(number));
+        }
+    })
+}

@@ -1,0 +1,486 @@
+//! A deterministic SIMT emulator: runs the PTX that nvcc makes of ordinary C++, and our probes in it, without a GPU.
+//!
+//! Threads run in warps of 32 lanes. An instruction is decoded once and executed for all lanes of a group that stand
+//! at it; groups that diverge are run in turn (so a spin that the ISA lets finish does finish) and merge where they
+//! meet. Blocks are dealt to emulated SMs and these to host threads.
+//!
+//! What it is an oracle for: results, traps, memory bounds. What not: ptxas, the last bit of `.approx` instructions,
+//! tensor cores, time.
+//!
+//! A guest's mistake is a value, [`Outcome::Trapped`]; a wrong use of this crate is an error.
+//!
+//! Reading order: [`Gpu`] and [`Launch`] here, `module` (symbols and initialisers), `decode` (PTX to ops), `sched`
+//! (grid to warps), `step` (the dispatch loop), then the instructions by family.
+
+mod alu;
+mod async_copy;
+mod atomics;
+mod block;
+mod call;
+mod collective;
+mod control;
+mod decode;
+mod exec_mem;
+mod initialiser;
+mod memory;
+mod module;
+mod op;
+mod printf;
+mod rng;
+mod sched;
+mod special;
+mod step;
+mod trap;
+mod warp;
+mod windows;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use memory::{ARENA_BASE, MemError};
+pub use module::{Kernel, KernelInfo, LoadError, Module, ParamInfo};
+pub use trap::{Trap, TrapKind};
+
+/// Threads per block that a kernel can have at most.
+pub const MAX_THREADS_PER_BLOCK: u32 = 1024;
+/// Threads that can be resident on an SM.
+pub const MAX_THREADS_PER_SM: u32 = 2048;
+/// Blocks that can be resident on an SM.
+pub const MAX_BLOCKS_PER_SM: u32 = 32;
+/// Bytes of shared memory per SM; a block can have 1 KiB less.
+pub const SHARED_PER_SM: u32 = 228 << 10;
+/// Bytes of shared memory per block, static and dynamic together.
+pub const MAX_SHARED_PER_BLOCK: u32 = 227 << 10;
+/// Bytes of parameters that a kernel can have.
+pub const MAX_PARAM_BYTES: usize = 32_764;
+
+/// How a [`Gpu`] is made.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Emulated SMs.
+    pub sms: u32,
+    /// Host threads that run them. With 1, everything is reproducible, races in the guest included.
+    pub threads: usize,
+    /// Schedule stress: warps are split at random places and warps and blocks are run in random order.
+    pub seed: Option<u64>,
+    /// Bytes of device memory. Host memory is taken as it is used.
+    pub memory: u64,
+    /// Warp instructions per host thread after which a launch is given up.
+    pub step_limit: Option<u64>,
+    /// `%globaltimer`, in nanoseconds.
+    pub clock: fn() -> u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            sms: 4,
+            threads: 2,
+            seed: None,
+            memory: 1 << 30,
+            step_limit: None,
+            clock: monotonic,
+        }
+    }
+}
+
+/// Nanoseconds since the first call. The device's clock is part of the emulation, hence not from outside by default.
+fn monotonic() -> u64 {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    u64::try_from(
+        START
+            .get_or_init(std::time::Instant::now)
+            .elapsed()
+            .as_nanos(),
+    )
+    .unwrap_or(u64::MAX)
+}
+
+/// What the modules of a device share.
+pub(crate) struct Device {
+    pub memory: memory::Memory,
+    /// Addresses that device `malloc` returned.
+    pub heap: Mutex<HashSet<u64>>,
+    pub modules: AtomicU32,
+}
+
+/// An emulated device: memory, allocator, modules, launches. All methods take `&self`: it may be shared among threads,
+/// and launches may run at the same time.
+pub struct Gpu {
+    config: Config,
+    device: Arc<Device>,
+}
+
+/// Takes what a kernel printed.
+pub type Print<'a> = &'a mut (dyn FnMut(&[u8]) + 'a);
+
+/// A kernel launch.
+pub struct Launch<'a> {
+    /// What to run; of a module of the same [`Gpu`].
+    pub kernel: &'a Kernel,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads per block.
+    pub block: [u32; 3],
+    /// Blocks per cluster, `[1, 1, 1]` for what the kernel requires, if anything.
+    pub cluster: [u32; 3],
+    /// Bytes of dynamic shared memory per block.
+    pub dynamic_shared: u32,
+    /// Parameters, laid out as [`KernelInfo::params`] says.
+    pub params: &'a [u8],
+    /// `%gridid`.
+    pub grid_id: u64,
+    /// Gets what the kernel printed, block by block, after the last block is done.
+    pub stdout: Option<Print<'a>>,
+}
+
+/// How a launch ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every thread exited.
+    Done {
+        /// Warp instructions executed.
+        steps: u64,
+    },
+    /// A thread did what it must not. With several host threads, the trap of the lowest block that was seen.
+    Trapped(Box<Trap>),
+}
+
+/// A launch that could not be started or was given up. The caller's fault, not the guest's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// Grid, block or cluster size out of range.
+    #[error("kernel `{kernel}` cannot be launched: {reason}")]
+    Geometry {
+        /// Mangled kernel name.
+        kernel: String,
+        /// Which size is wrong and why.
+        reason: String,
+    },
+    /// More shared memory than a block can have.
+    #[error(
+        "kernel `{kernel}` needs `{bytes}` bytes of shared memory per block, the device has `{available}`"
+    )]
+    SharedMemory {
+        /// Mangled kernel name.
+        kernel: String,
+        /// Static and dynamic bytes.
+        bytes: u64,
+        /// What a block can have.
+        available: u32,
+    },
+    /// The parameter block is shorter than the kernel's parameters.
+    #[error("kernel `{kernel}` takes `{expected}` bytes of parameters, `{found}` were given")]
+    Params {
+        /// Mangled kernel name.
+        kernel: String,
+        /// Bytes it takes.
+        expected: usize,
+        /// Bytes given.
+        found: usize,
+    },
+    /// The kernel's body cannot be decoded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// `Config::step_limit` was reached.
+    #[error(
+        "kernel `{kernel}` ran for more than `{limit}` warp instructions on one host thread and was given up"
+    )]
+    StepLimit {
+        /// Mangled kernel name.
+        kernel: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// Kernel and device do not belong together.
+    #[error("kernel `{kernel}` belongs to another device")]
+    OtherDevice {
+        /// Mangled kernel name.
+        kernel: String,
+    },
+}
+
+impl Gpu {
+    /// A device with empty memory. If the host cannot reserve `config.memory`, the device has none and [`Gpu::alloc`]
+    /// returns `None`.
+    pub fn new(config: Config) -> Gpu {
+        let device = Device {
+            memory: memory::Memory::new(config.memory),
+            heap: Mutex::new(HashSet::new()),
+            modules: AtomicU32::new(1),
+        };
+        Gpu {
+            config,
+            device: Arc::new(device),
+        }
+    }
+
+    /// How the device was made.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of device memory in all and in use (with alignment and red zones).
+    pub fn memory_info(&self) -> (u64, u64) {
+        (self.device.memory.capacity(), self.device.memory.used())
+    }
+
+    /// Allocates device memory, aligned to 256 bytes; `None` if there is not enough.
+    pub fn alloc(&self, bytes: u64) -> Option<u64> {
+        self.device.memory.alloc(bytes)
+    }
+
+    /// Frees what [`Gpu::alloc`] returned.
+    ///
+    /// # Errors
+    /// [`MemError::NotAllocated`] for any other address.
+    pub fn free(&self, address: u64) -> Result<(), MemError> {
+        self.device.memory.free(address)
+    }
+
+    /// Start and size of the live allocation or host mapping that holds `address`.
+    pub fn range_of(&self, address: u64) -> Option<(u64, u64)> {
+        self.device
+            .memory
+            .find(address)
+            .map(|region| (region.base, region.size))
+    }
+
+    /// Writes device memory.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`] unless the range lies in one live allocation.
+    pub fn write(&self, address: u64, data: &[u8]) -> Result<(), MemError> {
+        self.device.memory.write(address, data)
+    }
+
+    /// Reads device memory.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`] unless the range lies in one live allocation.
+    pub fn read(&self, address: u64, out: &mut [u8]) -> Result<(), MemError> {
+        self.device.memory.read(address, out)
+    }
+
+    /// Sets `bytes` bytes of device memory to `byte`.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`] unless the range lies in one live allocation.
+    pub fn fill(&self, address: u64, byte: u8, bytes: u64) -> Result<(), MemError> {
+        self.device.memory.fill(address, byte, bytes)
+    }
+
+    /// Makes host memory visible to the device at the same address and returns that address.
+    ///
+    /// # Safety
+    /// `host` must stay valid for reads and writes of `len` bytes, by atomics and from any thread, until
+    /// [`Gpu::unmap_host`] has returned and every launch that began before has ended.
+    pub unsafe fn map_host(&self, host: *mut u8, len: u64) -> u64 {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.device.memory.map_host(host, len) }
+    }
+
+    /// Ends a mapping made by [`Gpu::map_host`].
+    ///
+    /// # Errors
+    /// [`MemError::NotAllocated`] if `address` is not the start of a mapping.
+    pub fn unmap_host(&self, address: u64) -> Result<(), MemError> {
+        self.device.memory.unmap_host(address)
+    }
+
+    /// Loads a PTX module: allocates and initialises its variables. Bodies are decoded when a kernel is first used.
+    ///
+    /// # Errors
+    /// A text that is not PTX, an initialiser that cannot be evaluated, too little memory.
+    pub fn load(&self, ptx: &str) -> Result<Module, LoadError> {
+        Module::load(Arc::clone(&self.device), ptx)
+    }
+
+    /// Blocks of that size that can be resident at once on one SM, as the occupancy API says it.
+    ///
+    /// # Errors
+    /// The kernel's body cannot be decoded.
+    pub fn blocks_per_sm(
+        &self,
+        kernel: &Kernel,
+        threads: u32,
+        dynamic_shared: u32,
+    ) -> Result<u32, LoadError> {
+        let shared = kernel
+            .program()?
+            .dynamic_shared_base
+            .saturating_add(dynamic_shared);
+        if threads == 0 || threads > MAX_THREADS_PER_BLOCK || shared > MAX_SHARED_PER_BLOCK {
+            return Ok(0);
+        }
+        let by_threads = MAX_THREADS_PER_SM / threads.next_multiple_of(32);
+        // The hardware keeps 1 KiB per block for itself.
+        let by_shared = SHARED_PER_SM / (shared + 1024);
+        Ok(by_threads.min(by_shared).min(MAX_BLOCKS_PER_SM))
+    }
+
+    /// Runs a kernel to its end.
+    ///
+    /// # Errors
+    /// A launch that cannot be started or reached the step limit; never something the guest did.
+    pub fn launch(&self, launch: Launch<'_>) -> Result<Outcome, LaunchError> {
+        let Launch {
+            kernel,
+            grid,
+            block,
+            cluster,
+            dynamic_shared,
+            params,
+            grid_id,
+            stdout,
+        } = launch;
+        let name = || kernel.name().to_owned();
+        if !Arc::ptr_eq(kernel.device(), &self.device) {
+            return Err(LaunchError::OtherDevice { kernel: name() });
+        }
+        let cluster = if cluster == [1, 1, 1] {
+            kernel.required_cluster().unwrap_or(cluster)
+        } else {
+            cluster
+        };
+        check_geometry(kernel, grid, block, cluster)?;
+        let program = kernel.program()?;
+        let bytes = u64::from(program.dynamic_shared_base) + u64::from(dynamic_shared);
+        if bytes > u64::from(MAX_SHARED_PER_BLOCK) {
+            return Err(LaunchError::SharedMemory {
+                kernel: name(),
+                bytes,
+                available: MAX_SHARED_PER_BLOCK,
+            });
+        }
+        let expected = kernel.param_bytes();
+        if params.len() < expected {
+            return Err(LaunchError::Params {
+                kernel: name(),
+                expected,
+                found: params.len(),
+            });
+        }
+        let threads = block.iter().product::<u32>();
+        let words = params[..expected].chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        });
+        let sms = self.config.sms.max(1);
+        let run = sched::Run {
+            program: &program,
+            module_id: kernel.module_id(),
+            kernel: kernel.name(),
+            memory: &self.device.memory,
+            heap: &self.device.heap,
+            clock: self.config.clock,
+            grid,
+            block,
+            cluster,
+            dynamic_shared,
+            grid_id,
+            params: words.collect(),
+            params_len: expected,
+            sms,
+            host_threads: (self.config.threads as u32).clamp(1, sms),
+            blocks_per_sm: self.blocks_per_sm(kernel, threads, dynamic_shared)?,
+            seed: self.config.seed,
+            step_limit: self.config.step_limit,
+            stop: AtomicU64::new(u64::MAX),
+        };
+        let mut harvests = sched::run_grid(&run);
+        if let Some(stdout) = stdout {
+            let mut printed: Vec<(u64, Vec<u8>)> = harvests
+                .iter_mut()
+                .flat_map(|h| std::mem::take(&mut h.printed))
+                .collect();
+            printed.sort_by_key(|&(block, _)| block);
+            printed.iter().for_each(|(_, text)| stdout(text));
+        }
+        let exhausted = harvests.iter().any(|h| h.exhausted);
+        let steps = harvests.iter().map(|h| h.steps).sum();
+        match harvests
+            .into_iter()
+            .filter_map(|h| h.trap)
+            .min_by_key(|&(block, _)| block)
+        {
+            Some((_, trap)) => Ok(Outcome::Trapped(Box::new(trap))),
+            None if exhausted => Err(LaunchError::StepLimit {
+                kernel: name(),
+                limit: self.config.step_limit.unwrap_or(0),
+            }),
+            None => Ok(Outcome::Done { steps }),
+        }
+    }
+
+    /// Addresses that device `malloc` gave out and `free` has not taken back.
+    pub fn device_heap(&self) -> Vec<u64> {
+        let mut list: Vec<u64> = self
+            .device
+            .heap
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .copied()
+            .collect();
+        list.sort_unstable();
+        list
+    }
+}
+
+fn check_geometry(
+    kernel: &Kernel,
+    grid: [u32; 3],
+    block: [u32; 3],
+    cluster: [u32; 3],
+) -> Result<(), LaunchError> {
+    let bad = |reason: String| {
+        Err(LaunchError::Geometry {
+            kernel: kernel.name().to_owned(),
+            reason,
+        })
+    };
+    let say = |[x, y, z]: [u32; 3]| format!("({x},{y},{z})");
+    if grid.contains(&0) || grid[0] > i32::MAX as u32 || grid[1] > 65_535 || grid[2] > 65_535 {
+        return bad(format!(
+            "grid {} is outside of (1..2147483647, 1..65535, 1..65535)",
+            say(grid)
+        ));
+    }
+    if block.contains(&0) || block[0] > 1024 || block[1] > 1024 || block[2] > 64 {
+        return bad(format!(
+            "block {} is outside of (1..1024, 1..1024, 1..64)",
+            say(block)
+        ));
+    }
+    let threads = block.iter().product::<u32>();
+    if threads > MAX_THREADS_PER_BLOCK {
+        return bad(format!(
+            "block {} has {threads} threads, the device allows {MAX_THREADS_PER_BLOCK}",
+            say(block)
+        ));
+    }
+    if let Some(max) = kernel.max_threads().filter(|&max| threads > max) {
+        return bad(format!(
+            "block {} has {threads} threads, the kernel's `.maxntid` allows {max}",
+            say(block)
+        ));
+    }
+    let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).product();
+    if blocks == 0 || blocks > 16 || (0..3).any(|i| !grid[i].is_multiple_of(cluster[i])) {
+        let text = format!(
+            "cluster {} must divide grid {} and have at most 16 blocks",
+            say(cluster),
+            say(grid)
+        );
+        return bad(text);
+    }
+    Ok(())
+}
+
+/// The next module's number: part of its functions' addresses.
+fn next_module_id(device: &Device) -> u32 {
+    device.modules.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,471 @@
+//! Modules: symbols, variables in device memory and kernels. A body is decoded when its kernel is first asked for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use warpbpf_ptx::PtxError;
+use warpbpf_ptx::ast::{self, Function};
+
+use crate::initialiser::{self, Reference};
+use crate::op::Program;
+use crate::{Device, decode, windows};
+
+/// Why a module or a kernel of it cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The text is not PTX.
+    #[error(transparent)]
+    Ptx(#[from] PtxError),
+    /// Only 64-bit modules are run.
+    #[error("`.address_size {bits}` is not supported: compile for 64 bits")]
+    AddressSize {
+        /// What the module says.
+        bits: u32,
+    },
+    /// No room for a variable.
+    #[error("variable `{name}` needs `{bytes}` bytes of device memory, which are not there")]
+    OutOfMemory {
+        /// Its name.
+        name: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A variable that only another module could define.
+    #[error("variable `{name}` (line {line}) is `.extern` and the module does not define it")]
+    ExternVariable {
+        /// Its name.
+        name: String,
+        /// Line of the declaration.
+        line: usize,
+    },
+    /// A variable's declaration or initialiser that cannot be evaluated.
+    #[error("variable `{name}` (line {line}): {reason}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// Line of the declaration.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A body that refers to something that is not declared, or is malformed.
+    #[error("function `{function}`, PTX line {line}: {reason}")]
+    Body {
+        /// Mangled name.
+        function: String,
+        /// Line of the statement.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A module-scope symbol.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Symbol {
+    /// `.global` or `.const`: address in device memory and size.
+    Memory { address: u64, size: u64 },
+    /// `.shared`: its place depends on the kernel.
+    Shared {
+        size: u64,
+        align: u64,
+        external: bool,
+    },
+    /// Texture references and the like, which are not supported.
+    Opaque,
+}
+
+/// What a module holds after loading; kernels keep it alive.
+pub(crate) struct Inner {
+    /// Borrows from `text`, see [`Inner::ast`].
+    ast: ast::Module<'static>,
+    text: Arc<str>,
+    pub device: Arc<Device>,
+    pub id: u32,
+    pub symbols: HashMap<String, Symbol>,
+    /// Function number by name: the one with a body where there are several.
+    pub functions: HashMap<String, u32>,
+    /// Functions whose address is in an initialiser: any indirect call may reach them.
+    pub address_taken: Vec<u32>,
+    allocations: Vec<u64>,
+    programs: Mutex<HashMap<u32, Arc<Program>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for &address in &self.allocations {
+            // Only this module freed or could free it; a failure would mean that it is gone already.
+            let _ = self.device.memory.free(address);
+        }
+    }
+}
+
+/// A loaded PTX module. Its variables are freed when it and its kernels are dropped.
+pub struct Module {
+    inner: Arc<Inner>,
+}
+
+/// An entry of a module.
+#[derive(Clone)]
+pub struct Kernel {
+    inner: Arc<Inner>,
+    index: u32,
+    name: Arc<str>,
+    params: Arc<[ParamInfo]>,
+    max_threads: Option<u32>,
+    required_threads: Option<[u32; 3]>,
+    required_cluster: Option<[u32; 3]>,
+}
+
+/// A kernel parameter's place in the parameter block, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParamInfo {
+    /// From the start of the block.
+    pub offset: usize,
+    /// Its size.
+    pub size: usize,
+    /// Its alignment.
+    pub align: usize,
+}
+
+/// What the driver API tells of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelInfo {
+    /// Mangled name.
+    pub name: String,
+    /// Parameters in order.
+    pub params: Vec<ParamInfo>,
+    /// Bytes of statically allocated shared memory.
+    pub static_shared: u32,
+    /// Bytes of local memory per thread.
+    pub local: u32,
+    /// From `.maxntid` or `.reqntid`: threads per block at most.
+    pub max_threads: u32,
+    /// `.reqntid`.
+    pub required_threads: Option<[u32; 3]>,
+    /// `.reqnctapercluster`: blocks per cluster.
+    pub required_cluster: Option<[u32; 3]>,
+    /// An estimate of the registers per thread, from the live ranges in text order.
+    pub registers: u32,
+    /// `.version`
+    pub ptx_version: (u32, u32),
+    /// `.target`, first word.
+    pub target: String,
+}
+
+impl Module {
+    pub(crate) fn load(device: Arc<Device>, ptx: &str) -> Result<Module, LoadError> {
+        // A driver takes a C string: what follows a zero byte is not text.
+        let text: Arc<str> = ptx.trim_end_matches('\0').into();
+        // SAFETY: the bytes of an `Arc<str>` neither move nor change while it lives, and `Inner` keeps it as long as
+        // what borrows from it, which is only lent out for the borrow of `Inner` (`Inner::ast`).
+        let borrowed: &'static str = unsafe { &*std::ptr::from_ref::<str>(&text) };
+        let module = warpbpf_ptx::index(borrowed)?;
+        if module.address_size != 64 {
+            return Err(LoadError::AddressSize {
+                bits: module.address_size,
+            });
+        }
+        let mut inner = Inner {
+            functions: function_numbers(&module),
+            ast: module,
+            text,
+            id: crate::next_module_id(&device),
+            symbols: HashMap::new(),
+            address_taken: Vec::new(),
+            allocations: Vec::new(),
+            programs: Mutex::new(HashMap::new()),
+            device,
+        };
+        inner.place_variables()?;
+        inner.initialise()?;
+        Ok(Module {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The kernel of that mangled name.
+    pub fn kernel(&self, name: &str) -> Option<Kernel> {
+        let &index = self.inner.functions.get(name)?;
+        let function = self.inner.ast().functions.get(index as usize)?;
+        (function.is_entry && function.body.is_some())
+            .then(|| Kernel::new(Arc::clone(&self.inner), index, function))
+    }
+
+    /// The PTX text.
+    pub fn text(&self) -> &str {
+        &self.inner.text
+    }
+
+    /// Mangled names of the kernels, in text order.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.inner
+            .ast()
+            .functions
+            .iter()
+            .filter(|f| f.is_entry && f.body.is_some())
+            .map(|f| f.name)
+    }
+
+    /// Address and size in bytes of a `.global` or `.const` variable.
+    pub fn global(&self, name: &str) -> Option<(u64, u64)> {
+        match self.inner.symbols.get(name)? {
+            Symbol::Memory { address, size } => Some((*address, *size)),
+            Symbol::Shared { .. } | Symbol::Opaque => None,
+        }
+    }
+
+    /// Names of the `.global` and `.const` variables.
+    pub fn globals(&self) -> impl Iterator<Item = &str> {
+        self.inner
+            .symbols
+            .iter()
+            .filter(|(_, s)| matches!(s, Symbol::Memory { .. }))
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// What the driver API tells of a kernel; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// The kernel's body cannot be decoded.
+    pub fn kernel_info(&self, name: &str) -> Option<Result<KernelInfo, LoadError>> {
+        self.kernel(name).map(|kernel| kernel.info())
+    }
+}
+
+/// Function numbers by name; a definition wins over its prototypes.
+fn function_numbers(module: &ast::Module<'_>) -> HashMap<String, u32> {
+    let mut functions: HashMap<String, u32> = HashMap::new();
+    for (i, function) in module.functions.iter().enumerate() {
+        if function.body.is_some() || !functions.contains_key(function.name) {
+            functions.insert(function.name.to_owned(), i as u32);
+        }
+    }
+    functions
+}
+
+impl Inner {
+    /// The index of the text, for as long as the module is borrowed.
+    pub(crate) fn ast(&self) -> &ast::Module<'_> {
+        &self.ast
+    }
+
+    /// Gives every module-scope variable its address.
+    fn place_variables(&mut self) -> Result<(), LoadError> {
+        let module = &self.ast;
+        for variable in &module.variables {
+            let name = variable.name.to_owned();
+            let line = module.line_of(variable.span.start);
+            let external = variable.linkage == ast::Linkage::Extern;
+            let symbol = match variable.space {
+                "global" | "const"
+                    if matches!(variable.ty, "texref" | "samplerref" | "surfref") =>
+                {
+                    Symbol::Opaque
+                }
+                "global" | "const" => {
+                    if external {
+                        let defined = |v: &ast::Variable<'_>| {
+                            v.name == name && v.linkage != ast::Linkage::Extern
+                        };
+                        if module.variables.iter().any(defined) {
+                            continue;
+                        }
+                        return Err(LoadError::ExternVariable { name, line });
+                    }
+                    let reason = "its size is not known".to_owned();
+                    let size = initialiser::size(variable).ok_or_else(|| LoadError::Variable {
+                        name: name.clone(),
+                        line,
+                        reason,
+                    })?;
+                    let memory = &self.device.memory;
+                    let address = memory.alloc(size).ok_or(LoadError::OutOfMemory {
+                        name: name.clone(),
+                        bytes: size,
+                    })?;
+                    self.allocations.push(address);
+                    Symbol::Memory { address, size }
+                }
+                "shared" => {
+                    let external = external || variable.dims.first() == Some(&0);
+                    Symbol::Shared {
+                        size: variable.size().unwrap_or(0),
+                        align: variable.align,
+                        external,
+                    }
+                }
+                _ => Symbol::Opaque,
+            };
+            self.symbols.insert(name, symbol);
+        }
+        Ok(())
+    }
+
+    fn initialise(&mut self) -> Result<(), LoadError> {
+        let module = &self.ast;
+        let mut taken = Vec::new();
+        for variable in &module.variables {
+            let Some(Symbol::Memory { address, size }) = self.symbols.get(variable.name).copied()
+            else {
+                continue;
+            };
+            let mut bytes = vec![0u8; size as usize];
+            if let Some(text) = variable.init {
+                let mut resolve = |reference: Reference<'_>| {
+                    let Reference { name, .. } = reference;
+                    match self.symbols.get(name) {
+                        Some(Symbol::Memory { address, .. }) => Some(*address),
+                        Some(Symbol::Shared { .. } | Symbol::Opaque) => None,
+                        None => self.functions.get(name).map(|&index| {
+                            taken.push(index);
+                            windows::function(self.id, index)
+                        }),
+                    }
+                };
+                initialiser::evaluate(variable, text, &mut resolve, &mut bytes).map_err(
+                    |reason| {
+                        let line = module.line_of(variable.span.start);
+                        LoadError::Variable {
+                            name: variable.name.to_owned(),
+                            line,
+                            reason,
+                        }
+                    },
+                )?;
+            }
+            // Memory that was freed before holds what was there: variables without initialiser are zero.
+            let _ = self.device.memory.write(address, &bytes);
+        }
+        taken.sort_unstable();
+        taken.dedup();
+        self.address_taken = taken;
+        Ok(())
+    }
+}
+
+/// Numbers of a directive such as `.maxntid 256, 1, 1`.
+fn directive_numbers(function: &Function<'_>, name: &str) -> Option<Vec<u32>> {
+    let text = function
+        .directives
+        .iter()
+        .find_map(|d| d.trim().strip_prefix(name))?;
+    Some(
+        text.split(',')
+            .filter_map(|n| n.trim().parse().ok())
+            .collect(),
+    )
+}
+
+impl Kernel {
+    fn new(inner: Arc<Inner>, index: u32, function: &Function<'_>) -> Kernel {
+        let three = |name| {
+            let list = directive_numbers(function, name)?;
+            let at = |i: usize| list.get(i).copied().unwrap_or(1);
+            Some([at(0), at(1), at(2)])
+        };
+        let (required_threads, required_cluster) = (three(".reqntid"), three(".reqnctapercluster"));
+        let most = directive_numbers(function, ".maxntid").map(|list| list.iter().product());
+        let max_threads = most.or(required_threads.map(|list: [u32; 3]| list.iter().product()));
+        let (name, params) = (Arc::from(function.name), param_layout(function).into());
+        Kernel {
+            inner,
+            index,
+            name,
+            params,
+            max_threads,
+            required_threads,
+            required_cluster,
+        }
+    }
+
+    /// Mangled name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Parameters in order.
+    pub fn params(&self) -> &[ParamInfo] {
+        &self.params
+    }
+
+    /// Bytes of the parameter block.
+    pub fn param_bytes(&self) -> usize {
+        self.params.last().map_or(0, |last| last.offset + last.size)
+    }
+
+    /// `.maxntid` or `.reqntid` as a number of threads.
+    pub fn max_threads(&self) -> Option<u32> {
+        self.max_threads
+    }
+
+    /// `.reqnctapercluster`: a launch that names no cluster gets this one.
+    pub fn required_cluster(&self) -> Option<[u32; 3]> {
+        self.required_cluster
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.inner.device
+    }
+
+    pub(crate) fn module_id(&self) -> u32 {
+        self.inner.id
+    }
+
+    /// The decoded kernel; the first call decodes it.
+    pub(crate) fn program(&self) -> Result<Arc<Program>, LoadError> {
+        let mut programs = self
+            .inner
+            .programs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = programs.get(&self.index) {
+            return Ok(Arc::clone(program));
+        }
+        let program = Arc::new(decode::program(&self.inner, self.inner.ast(), self.index)?);
+        programs.insert(self.index, Arc::clone(&program));
+        Ok(program)
+    }
+
+    /// What the driver API tells of the kernel.
+    ///
+    /// # Errors
+    /// The kernel's body cannot be decoded.
+    pub fn info(&self) -> Result<KernelInfo, LoadError> {
+        let program = self.program()?;
+        Ok(KernelInfo {
+            name: self.name.to_string(),
+            params: self.params.to_vec(),
+            static_shared: program.static_shared,
+            local: program.functions[0].frame,
+            max_threads: self.max_threads.unwrap_or(crate::MAX_THREADS_PER_BLOCK),
+            required_threads: self.required_threads,
+            required_cluster: self.required_cluster,
+            registers: program.registers,
+            ptx_version: self.inner.ast().version,
+            target: self
+                .inner
+                .ast()
+                .targets
+                .first()
+                .map_or_else(String::new, |t| (*t).to_owned()),
+        })
+    }
+}
+
+/// The parameter block: each parameter at the next multiple of its alignment.
+pub(crate) fn param_layout(function: &Function<'_>) -> Vec<ParamInfo> {
+    let mut end = 0usize;
+    let place = |param: &ast::Param<'_>| {
+        let align = (param.align as usize).max(1);
+        let size = param.size().unwrap_or(0) as usize;
+        let offset = end.next_multiple_of(align);
+        end = offset + size;
+        ParamInfo {
+            offset,
+            size,
+            align,
+        }
+    };
+    function.params.iter().map(place).collect()
+}

@@ -1,0 +1,662 @@
+//! One semantic at a time, in PTX written by hand, with exact results.
+
+mod common;
+
+use common::{Params, Rig, config, header};
+use warpbpf_softgpu::{Config, Gpu, Launch, LaunchError, LoadError, MemError};
+
+/// Runs `body` with one warp; it leaves lane values in `%r0` and `%r1`, which are returned as two rows.
+fn warp(body: &str) -> [Vec<u32>; 2] {
+    warp_of(32, None, body)
+}
+
+fn warp_of(threads: u32, seed: Option<u64>, body: &str) -> [Vec<u32>; 2] {
+    let text = header(&format!(
+        ".visible .entry k(.param .u64 out) {{
+            .reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<32>; .reg .f32 %f<8>; .reg .b64 %rd<16>; .reg .f64 %d<8>;
+            mov.u32 %r31, %laneid;
+            {body}
+            ld.param.u64 %rd15, [out];
+            mov.u32 %r30, %tid.x;
+            mad.wide.u32 %rd15, %r30, 8, %rd15;
+            st.global.v2.u32 [%rd15], {{%r0, %r1}};
+            ret;
+        }}"
+    ));
+    let mut rig = Rig::with(Config { seed, ..config() }, &text);
+    let out = rig.zeroes(threads as usize * 2);
+    rig.run("k", 1, threads, &Params::default().u64(out));
+    let all = rig.read_u32(out, threads as usize * 2);
+    [
+        all.iter().step_by(2).copied().collect(),
+        all.iter().skip(1).step_by(2).copied().collect(),
+    ]
+}
+
+fn row(f: impl Fn(u32) -> u32) -> Vec<u32> {
+    (0..32).map(f).collect()
+}
+
+#[test]
+fn shuffles_with_segments_and_predicates() {
+    let [value, inside] =
+        warp("shfl.sync.up.b32 %r0|%p1, %r31, 3, 0, -1; selp.u32 %r1, 1, 0, %p1;");
+    assert_eq!(value, row(|i| if i < 3 { i } else { i - 3 }));
+    assert_eq!(inside, row(|i| u32::from(i >= 3)));
+    // Width 8: c = (32 - 8) << 8 | 7.
+    let [value, inside] =
+        warp("shfl.sync.down.b32 %r0|%p1, %r31, 2, 0x1807, -1; selp.u32 %r1, 1, 0, %p1;");
+    assert_eq!(value, row(|i| if i % 8 < 6 { i + 2 } else { i }));
+    assert_eq!(inside, row(|i| u32::from(i % 8 < 6)));
+    let [value, _] = warp("shfl.sync.bfly.b32 %r0, %r31, 5, 31, -1; mov.u32 %r1, 0;");
+    assert_eq!(value, row(|i| i ^ 5));
+    let [value, _] = warp("shfl.sync.idx.b32 %r0, %r31, 6, 0x181f, -1; mov.u32 %r1, 0;");
+    assert_eq!(value, row(|i| (i & 24) + 6));
+}
+
+#[test]
+fn votes_matches_and_reductions() {
+    let [ballot, any] = warp(
+        "setp.lt.u32 %p1, %r31, 5; vote.sync.ballot.b32 %r0, !%p1, -1;
+         vote.sync.any.pred %p2, %p1, -1; vote.sync.all.pred %p3, %p1, -1; vote.sync.uni.pred %p4, %p1, -1;
+         selp.u32 %r1, 1, 0, %p2; @%p3 add.u32 %r1, %r1, 2; @%p4 add.u32 %r1, %r1, 4;",
+    );
+    assert_eq!(ballot, row(|_| !31));
+    assert_eq!(any, row(|_| 1));
+    let [group, all] = warp(
+        "shr.u32 %r2, %r31, 3; match.any.sync.b32 %r0, %r2, -1;
+         mov.u64 %rd1, 7; match.all.sync.b64 %r1|%p1, %rd1, -1; @!%p1 mov.u32 %r1, 99;",
+    );
+    assert_eq!(group, row(|i| 0xff << (i / 8 * 8)));
+    assert_eq!(all, row(|_| u32::MAX));
+    let [sum, least] = warp(
+        "redux.sync.add.u32 %r0, %r31, -1; sub.s32 %r2, 3, %r31; redux.sync.min.s32 %r1, %r2, -1;",
+    );
+    assert_eq!(sum, row(|_| 496));
+    assert_eq!(least, row(|_| -28i32 as u32));
+    let [leader, elected] = warp(
+        "setp.gt.u32 %p1, %r31, 9; mov.u32 %r0, 0; mov.u32 %r1, 0;
+         @%p1 elect.sync %r0|%p2, 0xfffffc00; @%p1 selp.u32 %r1, 1, 0, %p2;",
+    );
+    assert_eq!(leader, row(|i| if i > 9 { 10 } else { 0 }));
+    assert_eq!(elected, row(|i| u32::from(i == 10)));
+}
+
+#[test]
+fn diverged_lanes_meet_at_synchronous_instructions() {
+    // Halves come to one shuffle by different ways and different lengths; under any schedule.
+    let body = "setp.lt.u32 %p1, %r31, 16; mov.u32 %r2, 100; @%p1 bra MEET;
+                mov.u32 %r3, 0;
+                LOOP: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, %r31; @%p2 bra LOOP;
+                mov.u32 %r2, 200;
+                MEET: add.u32 %r2, %r2, %r31;
+                shfl.sync.bfly.b32 %r0, %r2, 16, 31, -1;
+                activemask.b32 %r1;";
+    for seed in [None, Some(1), Some(2), Some(3), Some(4)] {
+        let [value, mask] = warp_of(32, seed, body);
+        assert_eq!(
+            value,
+            row(|i| if i < 16 { 200 + i + 16 } else { 100 + i - 16 }),
+            "seed {seed:?}"
+        );
+        if seed.is_none() {
+            assert_eq!(mask, row(|_| u32::MAX), "lanes reconverge");
+        }
+    }
+}
+
+#[test]
+fn warp_barrier_from_different_places() {
+    let body = "setp.lt.u32 %p1, %r31, 16; mov.u32 %r0, 0; mov.u32 %r1, 0; @%p1 bra LOW;
+                bar.warp.sync -1; mov.u32 %r0, 2; bra DONE;
+                LOW: bar.warp.sync -1; mov.u32 %r0, 1;
+                DONE: bar.warp.sync 0xffffffff;";
+    for seed in [None, Some(9)] {
+        assert_eq!(
+            warp_of(32, seed, body)[0],
+            row(|i| if i < 16 { 1 } else { 2 })
+        );
+    }
+}
+
+#[test]
+fn partial_warps_and_lanes_that_exited() {
+    let [sum, lanes] = warp_of(
+        20,
+        None,
+        "setp.ge.u32 %p1, %r31, 16; @!%p1 bra ON; mov.u32 %r0, 7; mov.u32 %r1, 9; bra ON;
+         ON: redux.sync.add.u32 %r0, %r31, -1; activemask.b32 %r1;",
+    );
+    assert_eq!((sum, lanes), (vec![190; 20], vec![0xf_ffff; 20]));
+    let text = header(
+        ".visible .entry k(.param .u64 out) { .reg .pred p; .reg .b32 r<4>; .reg .b64 d<2>;
+            mov.u32 r0, %tid.x; setp.gt.u32 p, r0, 40; @p exit;
+            bar.sync 0; redux.sync.add.u32 r1, 1, -1;
+            ld.param.u64 d0, [out]; mad.wide.u32 d0, r0, 4, d0; st.global.u32 [d0], r1; ret; }",
+    );
+    let mut rig = Rig::new(&text);
+    let out = rig.zeroes(64);
+    rig.run("k", 1, 64, &Params::default().u64(out));
+    let expected: Vec<u32> = (0..64)
+        .map(|i| {
+            if i < 32 {
+                32
+            } else if i <= 40 {
+                9
+            } else {
+                0
+            }
+        })
+        .collect();
+    assert_eq!(rig.read_u32(out, 64), expected);
+}
+
+#[test]
+fn integer_and_bit_operations_reach_eval() {
+    let [a, b] = warp(
+        "mad.lo.s32 %r0, %r31, -3, 7; shf.r.wrap.b32 %r1, %r31, 1, 1;
+         prmt.b32 %r2, %r31, 0x04030201, 0x7654; lop3.b32 %r2, %r2, %r31, 0xff, 0x96; add.u32 %r0, %r0, %r2;",
+    );
+    let lop = |i: u32| 0x0403_0201 ^ i ^ 0xff;
+    assert_eq!(
+        a,
+        row(|i| i
+            .wrapping_mul(-3i32 as u32)
+            .wrapping_add(7)
+            .wrapping_add(lop(i)))
+    );
+    assert_eq!(b, row(|i| 1 << 31 | i >> 1));
+    // A 64-bit sum in halves by way of the carry flag.
+    let [low, high] = warp("add.cc.u32 %r0, %r31, 0xfffffff0; addc.u32 %r1, 5, 0;");
+    assert_eq!(low, row(|i| i.wrapping_add(0xffff_fff0)));
+    assert_eq!(high, row(|i| 5 + u32::from(i >= 16)));
+    // Sign extension by loads and conversions into wider registers.
+    let [a, b] = warp(
+        "{ .local .align 4 .b8 buf[8]; .reg .b16 t; sub.u32 %r2, 5, %r31; st.local.u8 [buf+1], %r2;
+           ld.local.s8 %r0, [buf+1]; ld.local.s8 t, [buf+1]; cvt.s32.s16 %r1, t; }",
+    );
+    assert_eq!(a, row(|i| 5u32.wrapping_sub(i)));
+    assert_eq!(b, row(|i| 5u32.wrapping_sub(i)));
+}
+
+#[test]
+fn vectors_are_packed_and_unpacked() {
+    let [a, b] = warp(
+        "mov.b64 %rd1, {%r31, 17}; mov.b64 {%r2, %r0}, %rd1; mov.b32 {%h1, %h2}, %r31; mov.b32 %r1, {%h2, %h1};
+         add.u32 %r0, %r0, %r2;",
+    );
+    assert_eq!(a, row(|i| i + 17));
+    assert_eq!(b, row(|i| i << 16));
+}
+
+#[test]
+fn branch_tables_and_scoped_labels() {
+    let [a, b] = warp(
+        "and.b32 %r2, %r31, 3; mov.u32 %r1, 0;
+         TS: .branchtargets A, B, C, D;
+         brx.idx %r2, TS;
+         A: mov.u32 %r0, 10; bra END;
+         B: mov.u32 %r0, 20; bra END;
+         C: mov.u32 %r0, 30; bra END;
+         D: mov.u32 %r0, 40;
+         END:
+         { .reg .pred q; L: add.u32 %r1, %r1, 1; setp.lt.u32 q, %r1, 3; @q bra L; }
+         { .reg .pred q; L: add.u32 %r1, %r1, 10; setp.lt.u32 q, %r1, 40; @q bra L; }",
+    );
+    assert_eq!(a, row(|i| (i & 3) * 10 + 10));
+    assert_eq!(b, row(|_| 43));
+}
+
+#[test]
+fn special_registers() {
+    let text = header(
+        ".visible .entry k(.param .u64 out) { .reg .b32 r<16>; .reg .b64 d<4>;
+            mov.u32 r0, %ctaid.y; mov.u32 r1, %nctaid.y; mov.u32 r2, %tid.y; mov.u32 r3, %ntid.x; mov.u32 r4, %tid.x;
+            mad.lo.u32 r5, r2, r3, r4; mov.u32 r6, %warpid; mov.u32 r7, %nwarpid; mov.u32 r8, %lanemask_lt;
+            popc.b32 r8, r8; mov.u32 r9, %smid; mov.u32 r10, %nsmid; mov.u64 d1, %gridid; cvt.u32.u64 r11, d1;
+            ld.param.u64 d0, [out];
+            mad.lo.u32 r5, r0, 48, r5; mul.lo.u32 r5, r5, 32; cvt.u64.u32 d2, r5; add.u64 d0, d0, d2;
+            st.global.v4.u32 [d0], {r1, r6, r7, r8}; st.global.v4.u32 [d0+16], {r9, r10, r11, WARP_SZ}; ret; }",
+    );
+    let rig = Rig::new(&text);
+    let out = rig.zeroes(3 * 48 * 8);
+    let kernel = rig.module.kernel("k").expect("k");
+    let launch = Launch {
+        kernel: &kernel,
+        grid: [1, 3, 1],
+        block: [12, 4, 1],
+        cluster: [1, 1, 1],
+        dynamic_shared: 0,
+        params: &out.to_le_bytes(),
+        grid_id: 42,
+        stdout: None,
+    };
+    rig.gpu.launch(launch).expect("runs");
+    for (i, found) in rig
+        .read_u32(out, 3 * 48 * 8)
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .enumerate()
+    {
+        let thread = i as u32 % 48;
+        assert_eq!(
+            *found,
+            [3, thread / 32, 2, thread % 32, i as u32 / 48, 4, 42, 32]
+        );
+    }
+}
+
+#[test]
+fn windows_and_generic_addresses() {
+    let [kinds, values] = warp(
+        "{ .shared .align 4 .b32 s[32]; .local .align 4 .b32 l[2]; .reg .b32 t;
+           mov.u64 %rd1, s; cvta.shared.u64 %rd2, %rd1; mov.u64 %rd3, l; cvta.local.u64 %rd4, %rd3;
+           mad.wide.u32 %rd2, %r31, 4, %rd2; st.u32 [%rd2], %r31; st.u32 [%rd4+4], 500;
+           isspacep.shared %p1, %rd2; isspacep.local %p2, %rd4; isspacep.global %p3, %rd4; isspacep.shared %p4, %rd4;
+           selp.u32 %r0, 1, 0, %p1; @%p2 add.u32 %r0, %r0, 2; @%p3 add.u32 %r0, %r0, 4; @%p4 add.u32 %r0, %r0, 8;
+           bar.warp.sync -1;
+           xor.b32 t, %r31, 1; shl.b32 t, t, 2; mov.u32 %r5, s; add.u32 t, t, %r5; ld.shared.u32 %r1, [t];
+           cvta.to.local.u64 %rd5, %rd4; ld.local.u32 t, [%rd5+4]; add.u32 %r1, %r1, t; }",
+    );
+    assert_eq!(kinds, row(|_| 3));
+    assert_eq!(values, row(|i| (i ^ 1) + 500));
+}
+
+#[test]
+fn atomics_of_every_operation() {
+    let text = header(
+        ".visible .entry k(.param .u64 p) { .reg .b32 r<8>; .reg .b64 d<8>; .reg .f32 f; .reg .f64 g; .reg .b16 h;
+            ld.param.u64 d0, [p]; mov.u32 r0, %tid.x; cvt.u64.u32 d1, r0;
+            red.relaxed.gpu.global.add.u32 [d0], 2;
+            red.global.min.s32 [d0+4], r0; red.global.max.u32 [d0+8], r0;
+            red.global.and.b32 [d0+12], 0xfe; red.global.or.b32 [d0+16], r0; red.global.xor.b32 [d0+20], r0;
+            atom.global.inc.u32 r1, [d0+24], 9; atom.global.dec.u32 r1, [d0+28], 9;
+            red.global.add.u64 [d0+32], d1; atom.global.add.noftz.f16x2 r2, [d0+40], 0x3c004000;
+            red.global.add.f32 [d0+44], 0f3F000000; red.global.add.f64 [d0+48], 0d3FF8000000000000;
+            atom.acq_rel.sys.global.cas.b32 r3, [d0+56], 5, 6; atom.global.exch.b32 r4, [d0+60], 77;
+            atom.global.cas.b16 h, [d0+64], 1, 2;
+            red.global.add.v2.f32 [d0+72], {0f3F800000, 0f40000000};
+            ret; }",
+    );
+    for seed in [None, Some(11)] {
+        let mut rig = Rig::with(Config { seed, ..config() }, &text);
+        let p = rig.u32s(&[
+            0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 1, 1, 0, 0, 0,
+        ]);
+        rig.run("k", 2, 32, &Params::default().u64(p));
+        let got = rig.read_u32(p, 20);
+        assert_eq!(
+            got[..8],
+            [128, 0, 31, 0xfe, 31, 0, 64 % 10, (10 - 64 % 10) % 10]
+        );
+        assert_eq!(rig.read_u64(p + 32, 1), [992]);
+        assert_eq!(
+            got[10],
+            u32::from(half::f16::from_f32(64.0).to_bits()) << 16
+                | u32::from(half::f16::from_f32(128.0).to_bits())
+        );
+        assert_eq!(rig.read_f32(p + 44, 1), [32.0]);
+        assert_eq!(rig.read_f64(p + 48, 1), [96.0]);
+        assert_eq!(got[14..17], [6, 77, 2]);
+        assert_eq!(rig.read_f32(p + 72, 2), [64.0, 128.0]);
+    }
+}
+
+#[test]
+fn block_barriers_with_counts_and_reductions() {
+    // Producer warps arrive at barrier 1, consumer warps wait there; then a reduction over the block.
+    let text = header(
+        ".visible .entry k(.param .u64 out) { .reg .pred p<4>; .reg .b32 r<12>; .reg .b64 d<2>;
+            .shared .align 4 .b32 box[64];
+            mov.u32 r0, %tid.x; setp.lt.u32 p1, r0, 64; shl.b32 r1, r0, 2; mov.u32 r2, box; add.u32 r3, r1, r2;
+            @!p1 bra CONSUME;
+            add.u32 r4, r0, 1000; st.shared.u32 [r3], r4; bar.arrive 1, 128; mov.u32 r5, 0; bra ALL;
+            CONSUME: bar.sync 1, 128; ld.shared.u32 r5, [r3+-256];
+            ALL: setp.eq.u32 p2, r5, 0;
+            bar.red.popc.u32 r6, 0, p2; bar.red.or.pred p3, 0, !p2; selp.u32 r7, 1000, 0, p3; add.u32 r6, r6, r7;
+            ld.param.u64 d0, [out]; mad.wide.u32 d0, r0, 8, d0; st.global.v2.u32 [d0], {r5, r6}; ret; }",
+    );
+    for seed in [None, Some(21), Some(22)] {
+        let mut rig = Rig::with(Config { seed, ..config() }, &text);
+        let out = rig.zeroes(256);
+        rig.run("k", 1, 128, &Params::default().u64(out));
+        let expected: Vec<u32> = (0..128)
+            .flat_map(|i| [if i < 64 { 0 } else { i - 64 + 1000 }, 64 + 1000])
+            .collect();
+        assert_eq!(rig.read_u32(out, 256), expected, "seed {seed:?}");
+    }
+}
+
+#[test]
+fn spins_between_lanes_of_a_warp_finish() {
+    // Every lane takes one lock in a loop that only ends when the holder, of the same warp, lets go.
+    let lock = header(
+        ".global .u32 lock; .global .u32 sum;
+         .visible .entry k() { .reg .pred p; .reg .b32 r<4>;
+            AGAIN: atom.global.cas.b32 r0, [lock], 0, 1; setp.ne.u32 p, r0, 0; @p bra AGAIN;
+            ld.global.u32 r1, [sum]; add.u32 r1, r1, 1; st.global.u32 [sum], r1; membar.gl;
+            atom.global.exch.b32 r2, [lock], 0; ret; }",
+    );
+    for (threads, seed) in [(1, None), (2, None), (1, Some(5))] {
+        let mut rig = Rig::with(
+            Config {
+                threads,
+                seed,
+                ..config()
+            },
+            &lock,
+        );
+        rig.run("k", 3, 64, &Params::default());
+        let (sum, _) = rig.module.global("sum").expect("sum");
+        assert_eq!(
+            rig.read_u32(sum, 1),
+            [192],
+            "{threads} threads, seed {seed:?}"
+        );
+    }
+    // Lane 0 waits for lane 31, which is behind it in the text.
+    let [value, _] = warp(
+        "{ .shared .align 4 .b32 flag; st.shared.u32 [flag], 0; bar.warp.sync -1; mov.u32 %r1, 0;
+           setp.eq.u32 %p1, %r31, 31; @%p1 bra SET;
+           WAIT: ld.volatile.shared.u32 %r0, [flag]; setp.eq.u32 %p2, %r0, 0; @%p2 bra WAIT; bra OUT;
+           SET: mov.u32 %r0, 4; st.volatile.shared.u32 [flag], 4;
+           OUT: }",
+    );
+    assert_eq!(value, row(|_| 4));
+}
+
+#[test]
+fn spins_between_blocks_finish() {
+    // Block b waits for block b + 1, so none but the last can finish first.
+    let text = header(
+        ".visible .entry k(.param .u64 flags) { .reg .pred p<3>; .reg .b32 r<4>; .reg .b64 d<3>;
+            ld.param.u64 d0, [flags]; mov.u32 r0, %ctaid.x; mad.wide.u32 d1, r0, 4, d0;
+            mov.u32 r1, %nctaid.x; add.u32 r2, r0, 1; setp.eq.u32 p0, r1, r2; @p0 bra MINE;
+            WAIT: ld.acquire.gpu.global.u32 r3, [d1+4]; setp.eq.u32 p1, r3, 0; @p1 nanosleep.u32 20; @p1 bra WAIT;
+            MINE: st.release.gpu.global.u32 [d1], 1; ret; }",
+    );
+    for (threads, seed) in [(1, None), (2, None), (1, Some(4))] {
+        let mut rig = Rig::with(
+            Config {
+                threads,
+                seed,
+                ..config()
+            },
+            &text,
+        );
+        let flags = rig.zeroes(65);
+        rig.run("k", 64, 32, &Params::default().u64(flags));
+        assert_eq!(
+            rig.read_u32(flags, 65),
+            [vec![1; 64], vec![0]].concat(),
+            "{threads} threads, seed {seed:?}"
+        );
+    }
+}
+
+#[test]
+fn calls_with_register_parameters_and_indirect_targets() {
+    let text = header(
+        ".func (.reg .b32 d) add1(.reg .b32 a) { add.u32 d, a, 1; ret; }
+         .func (.param .b32 d) twice(.param .b32 a) { .reg .b32 r; ld.param.b32 r, [a]; shl.b32 r, r, 1; st.param.b32 [d], r; ret; }
+         .func (.param .b32 d) minus(.param .b32 a) { .reg .b32 r; ld.param.b32 r, [a]; neg.s32 r, r; st.param.b32 [d], r; ret; }
+         .func leave() { exit; }
+         .global .u64 both[2] = {twice, minus};
+         .visible .entry k(.param .u64 out) { .reg .pred p; .reg .b32 r<8>; .reg .b64 d<4>; .param .b32 x; .param .b32 y;
+            mov.u32 r0, %tid.x; call (r1), add1, (r0);
+            and.b32 r2, r0, 1; mul.wide.u32 d0, r2, 8; mov.u64 d1, both; add.u64 d1, d1, d0; ld.global.u64 d2, [d1];
+            st.param.b32 [x], r1;
+            proto: .callprototype (.param .b32 _) _ (.param .b32 _);
+            call (y), d2, (x), proto; ld.param.b32 r3, [y];
+            ld.param.u64 d3, [out]; mad.wide.u32 d3, r0, 4, d3; st.global.u32 [d3], r3;
+            setp.gt.u32 p, r0, 9; @p call leave; st.global.u32 [d3], 7; ret; }",
+    );
+    for seed in [None, Some(2)] {
+        let mut rig = Rig::with(Config { seed, ..config() }, &text);
+        let out = rig.zeroes(32);
+        rig.run("k", 1, 32, &Params::default().u64(out));
+        let expected = row(|i| match i {
+            0..=9 => 7,
+            _ if i & 1 == 0 => (i + 1) * 2,
+            _ => (i + 1).wrapping_neg(),
+        });
+        assert_eq!(rig.read_u32(out, 32), expected, "seed {seed:?}");
+    }
+}
+
+#[test]
+fn initialisers() {
+    let text = header(
+        ".global .align 4 .u32 table[2][3] = {{1, 2}, {0x10, -1, 3}};
+         .global .align 8 .u64 to = table+4; .const .align 8 .u64 wide = generic(table)+8;
+         .global .f32 f[3] = {1.5, 0f40000000, -2}; .global .f64 d = 0d3FF8000000000000;
+         .global .align 1 .b8 text[] = {72, 105, 0}; .global .align 8 .b8 bytes[8] = {0xff(table), 0xff00(table), 0xff0000(table)};
+         .global .align 4 .b32 none[2]; .visible .entry k() { ret; }",
+    );
+    let rig = Rig::new(&text);
+    let at = |name| rig.module.global(name).expect("the variable");
+    let (table, size) = at("table");
+    assert_eq!(
+        (size, rig.read_u32(table, 6)),
+        (24, vec![1, 2, 0, 16, u32::MAX, 3])
+    );
+    assert_eq!(rig.read_u64(at("to").0, 1), [table + 4]);
+    assert_eq!(rig.read_u64(at("wide").0, 1), [table + 8]);
+    assert_eq!(rig.read_f32(at("f").0, 3), [1.5, 2.0, -2.0]);
+    assert_eq!(rig.read_f64(at("d").0, 1), [1.5]);
+    assert_eq!(at("text").1, 3);
+    assert_eq!(rig.read_u64(at("bytes").0, 1)[0], table & 0xff_ffff);
+    assert_eq!(rig.read_u32(at("none").0, 2), [0, 0]);
+    assert_eq!(rig.module.global("k"), None);
+}
+
+#[test]
+fn mbarriers_count_arrivals_and_bytes() {
+    let [passed, early] = warp(
+        "{ .shared .align 8 .b64 bar; .reg .b64 state;
+           setp.eq.u32 %p1, %r31, 0; @%p1 mbarrier.init.shared.b64 [bar], 32; bar.warp.sync -1;
+           @%p1 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 16; bar.warp.sync -1;
+           mbarrier.arrive.shared.b64 state, [bar]; bar.warp.sync -1;
+           mbarrier.test_wait.shared.b64 %p2, [bar], state; selp.u32 %r1, 1, 0, %p2; bar.warp.sync -1;
+           @%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 16; bar.warp.sync -1;
+           W: mbarrier.try_wait.parity.shared.b64 %p3, [bar], 0; @!%p3 bra W;
+           selp.u32 %r0, 1, 0, %p3; }",
+    );
+    assert_eq!((early, passed), (row(|_| 0), row(|_| 1)));
+}
+
+#[test]
+fn host_memory_is_mapped_at_its_own_address() {
+    let text = header(
+        ".visible .entry k(.param .u64 p) { .reg .b32 r<2>; .reg .b64 d; ld.param.u64 d, [p]; mov.u32 r0, %tid.x;
+            red.global.add.u32 [d], r0; ret; }",
+    );
+    let mut rig = Rig::new(&text);
+    let host = Box::into_raw(Box::new(5u32));
+    // SAFETY: the box outlives the mapping and the launch.
+    let address = unsafe { rig.gpu.map_host(host.cast(), 4) };
+    assert_eq!(address, host as u64);
+    assert_eq!(rig.gpu.range_of(address + 3), Some((address, 4)));
+    rig.run("k", 1, 32, &Params::default().u64(address));
+    assert_eq!(rig.gpu.unmap_host(address), Ok(()));
+    // SAFETY: made by `Box::into_raw` above, used no more.
+    assert_eq!(*unsafe { Box::from_raw(host) }, 501);
+    assert_eq!(
+        rig.gpu.unmap_host(address),
+        Err(MemError::NotAllocated { address })
+    );
+    assert!(
+        rig.trap("k", 1, 32, &Params::default().u64(address))
+            .message
+            .contains("is out of bounds")
+    );
+}
+
+#[test]
+fn allocation() {
+    let gpu = Gpu::new(Config {
+        memory: 4096,
+        ..config()
+    });
+    let a = gpu.alloc(100).expect("a");
+    let b = gpu.alloc(1000).expect("b");
+    assert_eq!(
+        (
+            a % 256,
+            b % 256,
+            gpu.range_of(a + 99),
+            gpu.range_of(a + 100)
+        ),
+        (0, 0, Some((a, 100)), None)
+    );
+    assert_eq!(gpu.alloc(4096), None);
+    gpu.fill(b, 0xab, 1000).expect("filled");
+    let mut tail = [0; 3];
+    gpu.read(b + 997, &mut tail).expect("read");
+    assert_eq!(tail, [0xab; 3]);
+    let error = gpu.write(b + 998, &[0; 3]).expect_err("past the end");
+    let said = format!(
+        "device range `{:#x}`+`3` is not inside a live allocation (it starts inside the 1000-byte allocation at {b:#x})",
+        b + 998
+    );
+    assert_eq!(error.to_string(), said);
+    assert_eq!(
+        gpu.free(a + 1),
+        Err(MemError::NotAllocated { address: a + 1 })
+    );
+    gpu.free(a).expect("freed");
+    gpu.free(b).expect("freed");
+    assert_eq!(gpu.memory_info(), (4096, 0));
+    assert_eq!(gpu.alloc(3800), Some(a), "neighbours are joined");
+}
+
+#[test]
+fn modules_that_cannot_be_loaded() {
+    let gpu = Gpu::new(config());
+    let fail = |body: &str| gpu.load(&header(body)).err().expect("an error").to_string();
+    assert_eq!(
+        fail(".extern .global .u32 x;"),
+        "variable `x` (line 4) is `.extern` and the module does not define it"
+    );
+    assert_eq!(
+        fail(".global .u64 x = nothing;"),
+        "variable `x` (line 4): initialiser refers to `nothing`, which has no address in this module"
+    );
+    assert_eq!(
+        fail(".global .align 1 .b8 x[4294967296];"),
+        "variable `x` needs `4294967296` bytes of device memory, which are not there"
+    );
+    let narrow = gpu
+        .load(".version 8.3\n.target sm_90\n.address_size 32\n")
+        .err();
+    assert_eq!(narrow, Some(LoadError::AddressSize { bits: 32 }));
+    assert!(matches!(gpu.load("not PTX").err(), Some(LoadError::Ptx(_))));
+    let module = gpu
+        .load(&header(
+            ".visible .entry k() { .reg .b32 r; \n mov.u32 r, %tid.x;\n bra NOWHERE; }",
+        ))
+        .expect("loads");
+    let error = module
+        .kernel_info("k")
+        .expect("there")
+        .expect_err("does not decode");
+    assert_eq!(
+        error.to_string(),
+        "function `k`, PTX line 6: label `NOWHERE` is not declared"
+    );
+    let module = gpu
+        .load(&header(
+            ".visible .entry k() { .reg .b32 r;\n add.u32 r, r, what; }",
+        ))
+        .expect("loads");
+    let error = module
+        .kernel_info("k")
+        .expect("there")
+        .expect_err("does not decode");
+    assert_eq!(
+        error.to_string(),
+        "function `k`, PTX line 5: `add.u32`: `what` is not declared"
+    );
+}
+
+#[test]
+fn launches_that_cannot_start() {
+    let text = header(".visible .entry k(.param .u64 p) .maxntid 64, 1, 1 { L: bra L; }");
+    let rig = Rig::with(
+        Config {
+            step_limit: Some(1000),
+            ..config()
+        },
+        &text,
+    );
+    let kernel = rig.module.kernel("k").expect("k");
+    let launch = |grid, block, cluster, dynamic_shared, params: &[u8]| {
+        let stdout = None;
+        let kernel = &kernel;
+        let error = rig.gpu.launch(Launch {
+            kernel,
+            grid,
+            block,
+            cluster,
+            dynamic_shared,
+            params,
+            grid_id: 0,
+            stdout,
+        });
+        error.expect_err("must fail").to_string()
+    };
+    let one = [1, 1, 1];
+    assert_eq!(
+        launch([0, 1, 1], one, one, 0, &[0; 8]),
+        "kernel `k` cannot be launched: grid (0,1,1) is outside of (1..2147483647, 1..65535, 1..65535)"
+    );
+    assert_eq!(
+        launch(one, [1, 1, 65], one, 0, &[0; 8]),
+        "kernel `k` cannot be launched: block (1,1,65) is outside of (1..1024, 1..1024, 1..64)"
+    );
+    assert_eq!(
+        launch(one, [1024, 2, 1], one, 0, &[0; 8]),
+        "kernel `k` cannot be launched: block (1024,2,1) has 2048 threads, the device allows 1024"
+    );
+    assert_eq!(
+        launch(one, [65, 1, 1], one, 0, &[0; 8]),
+        "kernel `k` cannot be launched: block (65,1,1) has 65 threads, the kernel's `.maxntid` allows 64"
+    );
+    assert_eq!(
+        launch([3, 1, 1], one, [2, 1, 1], 0, &[0; 8]),
+        "kernel `k` cannot be launched: cluster (2,1,1) must divide grid (3,1,1) and have at most 16 blocks"
+    );
+    assert_eq!(
+        launch(one, one, one, 300_000, &[0; 8]),
+        "kernel `k` needs `300000` bytes of shared memory per block, the device has `232448`"
+    );
+    assert_eq!(
+        launch(one, one, one, 0, &[0; 4]),
+        "kernel `k` takes `8` bytes of parameters, `4` were given"
+    );
+    assert_eq!(
+        launch(one, one, one, 0, &[0; 8]),
+        "kernel `k` ran for more than `1000` warp instructions on one host thread and was given up"
+    );
+    let other = Gpu::new(config());
+    let error = other.launch(Launch {
+        kernel: &kernel,
+        grid: one,
+        block: one,
+        cluster: one,
+        dynamic_shared: 0,
+        params: &[0; 8],
+        grid_id: 0,
+        stdout: None,
+    });
+    assert_eq!(
+        error,
+        Err(LaunchError::OtherDevice {
+            kernel: "k".to_owned()
+        })
+    );
+    assert_eq!(rig.gpu.blocks_per_sm(&kernel, 64, 0), Ok(32));
+    assert_eq!(rig.gpu.blocks_per_sm(&kernel, 1024, 0), Ok(2));
+    assert_eq!(rig.gpu.blocks_per_sm(&kernel, 64, 100 << 10), Ok(2));
+}

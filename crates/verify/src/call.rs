@@ -1,0 +1,389 @@
+//! Helper calls: each argument against the helper's row of the table, then the effect.
+
+use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, Ret};
+use warpbpf_abi::maps::MapType;
+use warpbpf_ebpf::{Pc, Reg};
+use warpbpf_object::MapDef;
+
+use crate::check::{memory_readable, memory_writable, readable};
+use crate::domain::pointer::{Pointer, Target, Value, Why};
+use crate::domain::scalar::Scalar;
+use crate::domain::state::{Held, State};
+use crate::env::{Env, place_of};
+use crate::facts::{ArgFact, CallFact};
+use crate::platform::result_range;
+use crate::rule::Rule;
+
+/// Values that `bpf_trace_printk` takes beside the format.
+const PRINTK_VALUES: usize = 3;
+
+/// The memory that a call reads or writes, for the stack's depth.
+pub type Touched = Vec<Pointer>;
+
+/// Checks a call of helper `id` in `state`.
+pub fn check_call<'a>(
+    env: &Env<'a>,
+    state: &State,
+    id: u32,
+) -> Result<(&'static Helper, CallFact, Touched), Rule> {
+    let helper = env.platform.helper(id).ok_or_else(|| Rule::UnknownHelper {
+        id,
+        known: env.platform.helpers.iter().map(|h| format!("{} ({})", h.name, h.id)).collect::<Vec<_>>().join(", "),
+    })?;
+    if helper.effect == Effect::Modify && !env.platform.allow_modify {
+        return Err(Rule::Modifies { helper: helper.name });
+    }
+    let mut call = Call { env, state, helper, map: None, values: PRINTK_VALUES, touched: Vec::new() };
+    let mut args = [ArgFact::Unused; 5];
+    for (i, slot) in args.iter_mut().enumerate() {
+        *slot = call.argument(i)?;
+    }
+    let fact = CallFact { helper: helper.kind, map: call.map.map(|(index, _)| index), args };
+    Ok((helper, fact, call.touched))
+}
+
+struct Call<'a, 's> {
+    env: &'s Env<'a>,
+    state: &'s State,
+    helper: &'static Helper,
+    /// The map argument seen so far.
+    map: Option<(u32, &'a MapDef)>,
+    /// How many values the format still asks for.
+    values: usize,
+    touched: Touched,
+}
+
+impl Call<'_, '_> {
+    /// Argument `i`, counted from 0.
+    fn argument(&mut self, i: usize) -> Result<ArgFact, Rule> {
+        let kind = self.helper.args[i];
+        let Some(reg) = Reg::new(i as u8 + 1) else { return Ok(ArgFact::Unused) };
+        let is_value = self.helper.kind == HelperId::TracePrintk && kind == Arg::Scalar;
+        if kind == Arg::None || is_value && self.values == 0 {
+            return Ok(ArgFact::Unused);
+        }
+        readable(self.env, self.state, reg)?;
+        match kind {
+            Arg::None => Ok(ArgFact::Unused),
+            Arg::Scalar => {
+                if is_value {
+                    self.values -= 1;
+                }
+                self.number(i, reg, "a number").map(|s| scalar_fact(&s))
+            }
+            Arg::Map => self.map_argument(i, reg),
+            Arg::MapKey => {
+                let (size, what) = self.map.map_or((0, String::new()), |(_, def)| {
+                    (def.key_size, format!("a key of map `{}` ({} bytes)", def.name, def.key_size))
+                });
+                self.memory(i, reg, u64::from(size), what)
+            }
+            Arg::MapValue => {
+                let (size, what) = self.map.map_or((0, String::new()), |(_, def)| {
+                    (def.value_size, format!("a value of map `{}` ({} bytes)", def.name, def.value_size))
+                });
+                self.memory(i, reg, u64::from(size), what)
+            }
+            Arg::MemRead => {
+                let size = self.size(i + 1)?;
+                if let Some((_, def)) = self.map {
+                    self.record_fits(size.u64.max, def)?;
+                }
+                self.memory(i, reg, size.u64.max, format!("memory of {} bytes", size.u64.max))
+            }
+            Arg::Size => self.size(i).map(|s| scalar_fact(&s)),
+            Arg::ConstSize => {
+                let size = self.number(i, reg, "a constant size")?;
+                let Some(bytes) = size.known().filter(|&n| n > 0) else {
+                    return self.refuse(i, reg, "a constant size of at least 1".to_owned());
+                };
+                if let Some((_, def)) = self.map {
+                    self.record_fits(bytes, def)?;
+                }
+                Ok(scalar_fact(&size))
+            }
+            Arg::U64Out => {
+                let pointer = memory_writable(self.env, self.state, reg, 8)
+                    .map_err(|rule| self.memory_problem(i, "8 writable bytes".to_owned(), rule))?;
+                self.pointer_fact(i, reg, pointer)
+            }
+            Arg::Record => self.record(i, reg),
+            Arg::Format => {
+                let size = self.size(i + 1)?;
+                let Some(bytes) = size.known() else {
+                    return self.refuse(i + 1, next(reg), "a constant size".to_owned());
+                };
+                let text = self.constant_string(i, reg, Some(bytes))?;
+                self.values = conversions(text)?;
+                self.constant_fact(i, reg)
+            }
+            Arg::ConstString => {
+                self.constant_string(i, reg, None)?;
+                self.constant_fact(i, reg)
+            }
+        }
+    }
+
+    fn refuse<T>(&self, i: usize, reg: Reg, expected: String) -> Result<T, Rule> {
+        Err(Rule::Argument {
+            helper: self.helper.name,
+            index: i + 1,
+            reg: reg.to_string(),
+            expected,
+            found: self.env.value(self.state.reg(reg)),
+        })
+    }
+
+    fn memory_problem(&self, i: usize, expected: String, problem: Rule) -> Rule {
+        match problem {
+            // Being null or empty is the argument's own fault; the rest is about the memory behind it.
+            Rule::MaybeNull { .. } | Rule::Uninitialised { .. } => problem,
+            problem => Rule::Memory { helper: self.helper.name, index: i + 1, expected, problem: Box::new(problem) },
+        }
+    }
+
+    fn number(&self, i: usize, reg: Reg, expected: &str) -> Result<Scalar, Rule> {
+        match self.state.reg(reg).scalar() {
+            Some(scalar) => Ok(*scalar),
+            None => self.refuse(i, reg, expected.to_owned()),
+        }
+    }
+
+    /// The size in argument `i`: at least 1, and no larger than any region is, so that it can be an offset.
+    fn size(&self, i: usize) -> Result<Scalar, Rule> {
+        let Some(reg) = Reg::new(i as u8 + 1) else { return Ok(Scalar::UNKNOWN) };
+        readable(self.env, self.state, reg)?;
+        let size = self.number(i, reg, "a size")?;
+        if size.u64.min == 0 || size.u64.max > u64::from(u32::MAX) {
+            return self.refuse(i, reg, "a size of at least 1 with a known upper bound".to_owned());
+        }
+        Ok(size)
+    }
+
+    fn map_argument(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
+        let Value::Pointer(Pointer { target: Target::Map(index), .. }) = *self.state.reg(reg) else {
+            return self.refuse(i, reg, "a map".to_owned());
+        };
+        let (def, map_type) = self.env.map(index)?;
+        if !takes(self.helper.kind, map_type) {
+            let types: Vec<&str> =
+                ALL_TYPES.iter().filter(|t| takes(self.helper.kind, **t)).map(|t| t.name()).collect();
+            return Err(Rule::WrongMapType {
+                helper: self.helper.name,
+                map: def.name.clone(),
+                map_type: map_type.name(),
+                expected: types.join(", "),
+            });
+        }
+        let writes = matches!(self.helper.kind, HelperId::MapUpdateElem | HelperId::MapDeleteElem);
+        if writes && self.env.constant_bytes(index).is_some() {
+            return Err(Rule::ReadOnly {
+                access: format!("`bpf_{}`", self.helper.name),
+                place: "a value".to_owned(),
+                map: def.name.clone(),
+            });
+        }
+        self.map = Some((index, def));
+        Ok(ArgFact::Map(index))
+    }
+
+    fn memory(&mut self, i: usize, reg: Reg, size: u64, expected: String) -> Result<ArgFact, Rule> {
+        if !matches!(self.state.reg(reg), Value::Pointer(_)) {
+            return self.refuse(i, reg, expected);
+        }
+        let pointer = memory_readable(self.env, self.state, reg, size)
+            .map_err(|rule| self.memory_problem(i, expected, rule))?;
+        self.pointer_fact(i, reg, pointer)
+    }
+
+    fn pointer_fact(&mut self, i: usize, reg: Reg, pointer: Pointer) -> Result<ArgFact, Rule> {
+        self.touched.push(pointer);
+        match place_of(&pointer) {
+            Some(place) => Ok(ArgFact::Pointer(place)),
+            None => self.refuse(i, reg, "a pointer to memory".to_owned()),
+        }
+    }
+
+    fn record_fits(&self, size: u64, def: &MapDef) -> Result<(), Rule> {
+        let max = self.env.max_record(def);
+        if size > max {
+            return Err(Rule::RecordTooLarge { size, map: def.name.clone(), max });
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
+        let expected = "the record that `bpf_ringbuf_reserve` returned".to_owned();
+        match *self.state.reg(reg) {
+            Value::Pointer(p @ Pointer { target: Target::Record { map, .. }, .. }) => {
+                if p.nullable {
+                    return Err(Rule::MaybeNull { reg: reg.to_string(), pointer: self.env.pointer(&p) });
+                }
+                if p.fixed() != Some(0) {
+                    return self.refuse(i, reg, expected);
+                }
+                let (def, _) = self.env.map(map)?;
+                self.map = Some((map, def));
+                self.pointer_fact(i, reg, p)
+            }
+            Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => self.refuse(i, reg, expected),
+        }
+    }
+
+    /// The string that a pointer to constant data points to, without its NUL, which is within `size` bytes.
+    fn constant_string(&self, i: usize, reg: Reg, size: Option<u64>) -> Result<&[u8], Rule> {
+        let found = match self.state.reg(reg) {
+            Value::Pointer(p @ Pointer { target: Target::MapValue(map), nullable: false, .. }) => {
+                self.env.constant_bytes(*map).zip(p.fixed().and_then(|at| usize::try_from(at).ok()))
+            }
+            Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => None,
+        };
+        let Some(bytes) = found.and_then(|(bytes, at)| bytes.get(at..)) else {
+            return self.refuse(i, reg, "a constant string (in `.rodata`)".to_owned());
+        };
+        let within = match size {
+            Some(size) => bytes.get(..size as usize),
+            None => Some(bytes),
+        };
+        match within.and_then(|bytes| Some(&bytes[..bytes.iter().position(|&b| b == 0)?])) {
+            Some(text) => Ok(text),
+            None => self.refuse(i, reg, "a constant string that ends with a NUL inside its size".to_owned()),
+        }
+    }
+
+    fn constant_fact(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
+        match *self.state.reg(reg) {
+            Value::Pointer(p) => self.pointer_fact(i, reg, p),
+            Value::Number { .. } | Value::Nothing(_) => self.refuse(i, reg, "a constant string".to_owned()),
+        }
+    }
+}
+
+fn next(reg: Reg) -> Reg {
+    Reg::new(reg.index() as u8 + 1).unwrap_or(reg)
+}
+
+fn scalar_fact(scalar: &Scalar) -> ArgFact {
+    ArgFact::Scalar { value: scalar.known(), max: scalar.u64.max }
+}
+
+const ALL_TYPES: [MapType; 5] =
+    [MapType::Hash, MapType::Array, MapType::PercpuArray, MapType::Ringbuf, MapType::PerThreadArray];
+
+/// The helper works on maps of this type.
+fn takes(helper: HelperId, map_type: MapType) -> bool {
+    match helper {
+        HelperId::MapLookupElem | HelperId::MapUpdateElem | HelperId::MapDeleteElem => map_type.has_lookup(),
+        HelperId::RingbufOutput
+        | HelperId::RingbufReserve
+        | HelperId::RingbufSubmit
+        | HelperId::RingbufDiscard => map_type == MapType::Ringbuf,
+        HelperId::KtimeGetNs
+        | HelperId::TracePrintk
+        | HelperId::GetSmpProcessorId
+        | HelperId::GetCurrentPidTgid
+        | HelperId::GpuPuts
+        | HelperId::GpuGlobaltimer
+        | HelperId::GpuBlockIdx
+        | HelperId::GpuBlockDim
+        | HelperId::GpuThreadIdx
+        | HelperId::GpuMembar
+        | HelperId::GpuExit
+        | HelperId::GpuGridDim
+        | HelperId::GpuSmId
+        | HelperId::GpuWarpId
+        | HelperId::GpuLaneId => false,
+    }
+}
+
+/// How many values a format takes.
+fn conversions(format: &[u8]) -> Result<usize, Rule> {
+    let mut count = 0;
+    let mut rest = format.iter().copied().enumerate();
+    while let Some((start, byte)) = rest.next() {
+        if byte != b'%' {
+            continue;
+        }
+        // Flags, width, precision and length stand before the letter.
+        let end = rest.find(|(_, b)| !matches!(b, b'0'..=b'9' | b'-' | b'+' | b' ' | b'#' | b'.' | b'l' | b'h' | b'z'));
+        match end {
+            Some((at, b'%')) if at == start + 1 => {}
+            Some((_, b'd' | b'i' | b'u' | b'x' | b'X' | b'o' | b'c' | b'p')) => count += 1,
+            other => {
+                let end = other.map_or(format.len(), |(at, _)| at + 1);
+                let conversion = String::from_utf8_lossy(&format[start..end]).into_owned();
+                return Err(Rule::FormatConversion { conversion });
+            }
+        }
+    }
+    if count > PRINTK_VALUES {
+        return Err(Rule::FormatArguments { conversions: count });
+    }
+    Ok(count)
+}
+
+/// What a checked call does to the state. False if the helper does not return.
+pub fn apply_call(state: &mut State, pc: Pc, helper: &Helper, fact: &CallFact) -> bool {
+    // What the helper writes or takes away, before the registers go.
+    for (i, kind) in helper.args.iter().enumerate() {
+        let Some(reg) = Reg::new(i as u8 + 1) else { continue };
+        let Value::Pointer(p) = *state.reg(reg) else { continue };
+        match kind {
+            Arg::U64Out => written(state, &p),
+            Arg::Record => state.release(p.id, pc),
+            Arg::None
+            | Arg::Scalar
+            | Arg::Map
+            | Arg::MapKey
+            | Arg::MapValue
+            | Arg::MemRead
+            | Arg::Size
+            | Arg::ConstSize
+            | Arg::Format
+            | Arg::ConstString => {}
+        }
+    }
+    clobber(state, pc);
+    let map = fact.map.unwrap_or(0);
+    let result = match helper.ret {
+        Ret::Scalar => Value::number(result_range(helper.kind)),
+        Ret::MapValueOrNull => nullable(state, Target::MapValue(map)),
+        Ret::RecordOrNull => {
+            // The table gives the size in argument 2; the check has seen that it is a constant.
+            let size = match fact.args[1] {
+                ArgFact::Scalar { value: Some(size), .. } => size as u32,
+                _ => 0,
+            };
+            let value = nullable(state, Target::Record { map, size });
+            if let Value::Pointer(p) = value {
+                state.held.push(Held { id: p.id, reserved_at: pc, map });
+            }
+            value
+        }
+        Ret::Never => return false,
+    };
+    state.set(Reg::R0, result);
+    true
+}
+
+/// A call leaves nothing in `r0` to `r5` but its result.
+pub fn clobber(state: &mut State, pc: Pc) {
+    for reg in Reg::all().take(6) {
+        state.set(reg, Value::Nothing(Why::Call(pc)));
+    }
+}
+
+fn nullable(state: &mut State, target: Target) -> Value {
+    let id = state.fresh_id();
+    Value::Pointer(Pointer { target, offset: Scalar::constant(0), nullable: true, id })
+}
+
+/// Eight unknown bytes are written through `p`.
+fn written(state: &mut State, p: &Pointer) {
+    let Target::Stack(frame) = p.target else { return };
+    let Some(frame) = state.frames.get_mut(frame as usize) else { return };
+    match p.fixed() {
+        Some(at) => frame.stack.write_unknown(at, 8),
+        None => frame.stack.write_somewhere(p.offset.s64.min, p.offset.s64.max + 8),
+    }
+}

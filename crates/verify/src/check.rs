@@ -1,0 +1,336 @@
+//! Does it hold: each [`Assertion`] against a state.
+
+use warpbpf_abi::maps::MapType;
+use warpbpf_ebpf::{AluOp, JumpOp, Reg, Source, Width};
+
+use crate::assert::{Access, AccessKind, Assertion};
+use crate::domain::pointer::{Pointer, Target, Value};
+use crate::domain::scalar::Scalar;
+use crate::domain::stack::Unreadable;
+use crate::domain::state::State;
+use crate::env::Env;
+use crate::rule::Rule;
+
+/// Checks one assertion. For an access, gives the pointer to what is accessed.
+pub fn check(env: &Env<'_>, state: &State, assertion: &Assertion) -> Result<Option<Pointer>, Rule> {
+    match *assertion {
+        Assertion::Readable(reg) => readable(env, state, reg)?,
+        Assertion::Writable(reg) => {
+            if reg == Reg::FP {
+                return Err(Rule::FramePointerWritten);
+            }
+        }
+        Assertion::Number(reg, op) => {
+            if let Value::Pointer(p) = state.reg(reg) {
+                return Err(Rule::PointerArithmetic { op, reg: reg.to_string(), pointer: env.pointer(p) });
+            }
+        }
+        Assertion::Arithmetic { wide, op, dst, src } => arithmetic(env, state, wide, op, dst, src)?,
+        Assertion::Comparable { wide, op, dst, src } => comparable(env, state, wide, op, dst, src)?,
+        Assertion::Access(ref a) => return access(env, state, a).map(Some),
+        Assertion::Map(map) => {
+            env.map(map)?;
+        }
+        Assertion::MapData { map, offset } => {
+            let (def, map_type) = env.map(map)?;
+            if map_type != MapType::Array {
+                return Err(Rule::MapShape {
+                    map: def.name.clone(),
+                    map_type: map_type.name(),
+                    problem: "has no value with a fixed address".to_owned(),
+                });
+            }
+            if offset > def.value_size {
+                let pointer = map_data(map, offset);
+                return Err(Rule::OutOfBounds {
+                    access: "an address".to_owned(),
+                    place: env.place(&pointer),
+                    size: u64::from(def.value_size),
+                });
+            }
+        }
+        Assertion::WellFormed(holds, problem) => {
+            if !holds {
+                return Err(Rule::Malformed { problem });
+            }
+        }
+        Assertion::Unsupported { what } => {
+            return Err(Rule::Unsupported { what: what.what(), advice: what.advice() });
+        }
+    }
+    Ok(None)
+}
+
+/// The pointer that a load of a map's data address gives.
+pub fn map_data(map: u32, offset: u32) -> Pointer {
+    Pointer {
+        target: Target::MapValue(map),
+        offset: Scalar::constant(u64::from(offset)),
+        nullable: false,
+        id: 0,
+    }
+}
+
+/// The register holds something.
+pub fn readable(env: &Env<'_>, state: &State, reg: Reg) -> Result<(), Rule> {
+    match state.reg(reg) {
+        Value::Nothing(why) => Err(Rule::Uninitialised { reg: reg.to_string(), why: env.why(*why) }),
+        Value::Number { .. } | Value::Pointer(_) => Ok(()),
+    }
+}
+
+fn symbol(op: AluOp) -> &'static str {
+    match op {
+        AluOp::Add => "+=",
+        AluOp::Sub => "-=",
+        AluOp::Mul => "*=",
+        AluOp::Div => "/=",
+        AluOp::SDiv => "s/=",
+        AluOp::Or => "|=",
+        AluOp::And => "&=",
+        AluOp::Lsh => "<<=",
+        AluOp::Rsh => ">>=",
+        AluOp::Mod => "%=",
+        AluOp::SMod => "s%=",
+        AluOp::Xor => "^=",
+        AluOp::Mov => "=",
+        AluOp::Arsh => "s>>=",
+    }
+}
+
+fn source<'s>(state: &'s State, src: Source, constant: &'s mut Value) -> &'s Value {
+    match src {
+        Source::Reg(reg) => state.reg(reg),
+        Source::Imm(x) => {
+            *constant = Value::constant(i64::from(x) as u64);
+            constant
+        }
+    }
+}
+
+fn arithmetic(env: &Env<'_>, state: &State, wide: bool, op: AluOp, dst: Reg, src: Source) -> Result<(), Rule> {
+    let refuse = |reg: Reg, p: &Pointer| {
+        let op = if wide { symbol(op) } else { "32-bit arithmetic" };
+        Err(Rule::PointerArithmetic { op, reg: reg.to_string(), pointer: env.pointer(p) })
+    };
+    let mut constant = Value::constant(0);
+    let right = source(state, src, &mut constant);
+    let src_reg = match src {
+        Source::Reg(reg) => reg,
+        Source::Imm(_) => dst,
+    };
+    if op == AluOp::Mov {
+        return match right {
+            Value::Pointer(p) if !wide => refuse(src_reg, p),
+            Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => Ok(()),
+        };
+    }
+    let adds = |p: &Pointer| !p.nullable && !matches!(p.target, Target::Map(_));
+    match (state.reg(dst), right) {
+        (Value::Pointer(p), Value::Number { .. }) => {
+            if wide && matches!(op, AluOp::Add | AluOp::Sub) && adds(p) { Ok(()) } else { refuse(dst, p) }
+        }
+        (Value::Number { .. }, Value::Pointer(p)) => {
+            if wide && op == AluOp::Add && adds(p) { Ok(()) } else { refuse(src_reg, p) }
+        }
+        (Value::Pointer(p), Value::Pointer(_)) => refuse(dst, p),
+        (Value::Number { .. }, Value::Number { .. }) => Ok(()),
+        (Value::Nothing(_), _) | (_, Value::Nothing(_)) => Ok(()),
+    }
+}
+
+fn comparable(env: &Env<'_>, state: &State, wide: bool, op: JumpOp, dst: Reg, src: Source) -> Result<(), Rule> {
+    let mut constant = Value::constant(0);
+    let right = source(state, src, &mut constant);
+    let src_reg = match src {
+        Source::Reg(reg) => reg,
+        Source::Imm(_) => dst,
+    };
+    let (reg, p, other) = match (state.reg(dst), right) {
+        (Value::Pointer(p), other) => (dst, p, other),
+        (other, Value::Pointer(p)) => (src_reg, p, other),
+        _ => return Ok(()),
+    };
+    let with_null = other.scalar().and_then(Scalar::known) == Some(0);
+    if wide && matches!(op, JumpOp::Eq | JumpOp::Ne) && with_null {
+        return Ok(());
+    }
+    Err(Rule::PointerCompared { reg: reg.to_string(), pointer: env.pointer(p) })
+}
+
+/// `read of 4 bytes`.
+fn access_text(kind: AccessKind, width: Width) -> String {
+    let what = match kind {
+        AccessKind::Read => "read",
+        AccessKind::Write(_) => "write",
+        AccessKind::Atomic(_) => "atomic operation",
+    };
+    bytes_text(what, u64::from(width.bytes()))
+}
+
+/// `read of 4 bytes`.
+pub fn bytes_text(what: &str, bytes: u64) -> String {
+    format!("{what} of {bytes} byte{}", if bytes == 1 { "" } else { "s" })
+}
+
+fn access(env: &Env<'_>, state: &State, a: &Access) -> Result<Pointer, Rule> {
+    let text = access_text(a.kind, a.width);
+    let base = address(env, state, a.base)?;
+    let offset = base.offset.plus(&Scalar::constant(i64::from(a.off) as u64));
+    let pointer = Pointer { offset, ..base };
+    let size = a.width.bytes();
+    let writes = !matches!(a.kind, AccessKind::Read);
+    if pointer.target == Target::Context {
+        context_field(env, &text, &pointer, size, writes)?;
+        return Ok(pointer);
+    }
+    in_bounds(env, &text, &pointer, u64::from(size))?;
+    aligned(env, &text, &pointer, size)?;
+    if writes {
+        writable(env, &text, &pointer)?;
+    }
+    match a.kind {
+        AccessKind::Read => {
+            stack_readable(env, state, &text, &pointer, u64::from(size), size == 8)?;
+        }
+        AccessKind::Atomic(_) => {
+            stack_readable(env, state, &text, &pointer, u64::from(size), false)?;
+        }
+        AccessKind::Write(Source::Imm(_)) => {}
+        AccessKind::Write(Source::Reg(src)) => {
+            if let Value::Pointer(stored) = state.reg(src) {
+                let whole_slot = matches!(pointer.target, Target::Stack(_)) && size == 8 && pointer.fixed().is_some();
+                if !whole_slot {
+                    return Err(Rule::PointerStored {
+                        reg: src.to_string(),
+                        pointer: env.pointer(stored),
+                        place: env.place(&pointer),
+                    });
+                }
+            }
+        }
+    }
+    Ok(pointer)
+}
+
+/// The pointer in `reg`, which is not null.
+fn address(env: &Env<'_>, state: &State, reg: Reg) -> Result<Pointer, Rule> {
+    match state.reg(reg) {
+        Value::Pointer(p) if p.nullable => {
+            Err(Rule::MaybeNull { reg: reg.to_string(), pointer: env.pointer(p) })
+        }
+        Value::Pointer(p) => Ok(*p),
+        Value::Number { scalar, .. } => Err(Rule::NotAPointer { reg: reg.to_string(), value: scalar.to_string() }),
+        Value::Nothing(why) => Err(Rule::Uninitialised { reg: reg.to_string(), why: env.why(*why) }),
+    }
+}
+
+fn context_field(env: &Env<'_>, text: &str, pointer: &Pointer, size: u32, writes: bool) -> Result<(), Rule> {
+    let context = env.platform.context;
+    if writes {
+        return Err(Rule::ContextWritten { access: text.to_owned(), place: env.place(pointer) });
+    }
+    let offset = pointer.fixed();
+    if offset.and_then(|at| u32::try_from(at).ok()).and_then(|at| context.field(at, size)).is_some() {
+        return Ok(());
+    }
+    // Name the field that was probably meant; else all of them.
+    let near = context.fields.iter().find(|f| {
+        offset.is_some_and(|at| i64::from(f.offset) <= at && at < i64::from(f.offset + f.size))
+    });
+    let fields = match near {
+        Some(f) => format!("`{}` is {} bytes at offset {}", f.name, f.size, f.offset),
+        None => context.fields.iter().map(|f| format!("`{}`", f.name)).collect::<Vec<_>>().join(", "),
+    };
+    Err(Rule::NoSuchField { access: text.to_owned(), place: env.place(pointer), context: context.c_name, fields })
+}
+
+fn in_bounds(env: &Env<'_>, text: &str, pointer: &Pointer, size: u64) -> Result<(), Rule> {
+    if matches!(pointer.target, Target::Map(_)) {
+        return Err(Rule::MapAccess { access: text.to_owned(), place: env.place(pointer) });
+    }
+    let (start, region) = env.bounds(pointer.target);
+    let end = i128::from(start) + i128::from(region);
+    let (min, max) = (i128::from(pointer.offset.s64.min), i128::from(pointer.offset.s64.max));
+    if min < i128::from(start) || max + i128::from(size) > end {
+        return Err(Rule::OutOfBounds { access: text.to_owned(), place: env.place(pointer), size: region });
+    }
+    Ok(())
+}
+
+/// Every region starts at a multiple of 8, so the offset decides.
+fn aligned(env: &Env<'_>, text: &str, pointer: &Pointer, align: u32) -> Result<(), Rule> {
+    if pointer.offset.bits.max() & u64::from(align - 1) != 0 {
+        return Err(Rule::Misaligned { access: text.to_owned(), place: env.place(pointer), align });
+    }
+    Ok(())
+}
+
+fn writable(env: &Env<'_>, text: &str, pointer: &Pointer) -> Result<(), Rule> {
+    if let Target::MapValue(map) = pointer.target
+        && env.constant_bytes(map).is_some()
+    {
+        return Err(Rule::ReadOnly {
+            access: text.to_owned(),
+            place: env.place(pointer),
+            map: env.map_name(map).to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Stack bytes that are read were written; a stored pointer may only be read whole.
+fn stack_readable(
+    env: &Env<'_>,
+    state: &State,
+    text: &str,
+    pointer: &Pointer,
+    size: u64,
+    pointers_too: bool,
+) -> Result<(), Rule> {
+    let Target::Stack(frame) = pointer.target else { return Ok(()) };
+    let Some(frame) = state.frames.get(frame as usize) else { return Ok(()) };
+    let refuse = |why: Unreadable| {
+        let (access, place) = (text.to_owned(), env.place(pointer));
+        Err(match why {
+            Unreadable::Unwritten(byte) => Rule::StackUninitialised { access, place, byte },
+            Unreadable::Pointer(at) => Rule::PointerBytes { access, place, at },
+        })
+    };
+    if let (true, Some(at)) = (pointers_too, pointer.fixed()) {
+        return match frame.stack.read(at, size as u32) {
+            Ok(Value::Nothing(_)) => refuse(Unreadable::Unwritten(at)),
+            Ok(Value::Number { .. } | Value::Pointer(_)) => Ok(()),
+            Err(why) => refuse(why),
+        };
+    }
+    match frame.stack.readable(pointer.offset.s64.min, pointer.offset.s64.max + size as i64) {
+        Ok(()) => Ok(()),
+        Err(why) => refuse(why),
+    }
+}
+
+/// `size` bytes at the pointer in `reg` can be read by a helper.
+pub fn memory_readable(env: &Env<'_>, state: &State, reg: Reg, size: u64) -> Result<Pointer, Rule> {
+    let text = bytes_text("read", size);
+    let pointer = address(env, state, reg)?;
+    if pointer.target == Target::Context {
+        return Err(Rule::NotAPointer { reg: reg.to_string(), value: "the context, which is not in memory".to_owned() });
+    }
+    in_bounds(env, &text, &pointer, size)?;
+    stack_readable(env, state, &text, &pointer, size, false)?;
+    Ok(pointer)
+}
+
+/// `size` aligned bytes at the pointer in `reg` can be written by a helper.
+pub fn memory_writable(env: &Env<'_>, state: &State, reg: Reg, size: u32) -> Result<Pointer, Rule> {
+    let text = bytes_text("write", u64::from(size));
+    let pointer = address(env, state, reg)?;
+    if pointer.target == Target::Context {
+        return Err(Rule::ContextWritten { access: text, place: env.place(&pointer) });
+    }
+    in_bounds(env, &text, &pointer, u64::from(size))?;
+    aligned(env, &text, &pointer, size)?;
+    writable(env, &text, &pointer)?;
+    Ok(pointer)
+}

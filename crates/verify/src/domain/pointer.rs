@@ -1,0 +1,104 @@
+//! Values: a number, a pointer into a region, or nothing that may be read.
+
+use warpbpf_ebpf::Pc;
+
+use super::scalar::Scalar;
+
+/// Ties copies of one value together, so that what a branch teaches of one is known of all. 0 ties nothing.
+pub type Id = u32;
+
+/// What a register or a spilled stack slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// Nothing that may be read.
+    Nothing(Why),
+    /// A number; two with the same `id` (not 0) are the same number.
+    Number {
+        /// What is known of it.
+        scalar: Scalar,
+        /// Ties copies.
+        id: Id,
+    },
+    /// A pointer.
+    Pointer(Pointer),
+}
+
+/// Why a register holds nothing; only for messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// Nothing was written to it.
+    NeverWritten,
+    /// The call at this instruction overwrote it.
+    Call(Pc),
+    /// The record that it pointed to was given back at this instruction.
+    Released(Pc),
+    /// It pointed into the stack of a function that has returned.
+    FrameGone,
+    /// No instruction from here on reads it.
+    Unread,
+}
+
+/// A pointer: `offset` bytes from the start of what it points to. For a stack that is the end (the frame pointer).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pointer {
+    /// What it points to.
+    pub target: Target,
+    /// Distance from there, as a signed number; wraps like the machine's.
+    pub offset: Scalar,
+    /// It may be null instead; then the offset is 0.
+    pub nullable: bool,
+    /// Ties copies of a nullable pointer; for a record also names the record, so it is never 0 there.
+    pub id: Id,
+}
+
+/// What a pointer points to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// The stack of the function at this call depth.
+    Stack(u32),
+    /// The context.
+    Context,
+    /// A map itself; only helpers take it.
+    Map(u32),
+    /// A value of this map.
+    MapValue(u32),
+    /// A reserved record.
+    Record {
+        /// Its ring buffer.
+        map: u32,
+        /// Its bytes.
+        size: u32,
+    },
+}
+
+impl Value {
+    /// A number that nothing is tied to.
+    pub const fn number(scalar: Scalar) -> Value {
+        Value::Number { scalar, id: 0 }
+    }
+
+    /// One number.
+    pub const fn constant(x: u64) -> Value {
+        Value::number(Scalar::constant(x))
+    }
+
+    /// A pointer to the start of `target`.
+    pub const fn pointer(target: Target) -> Value {
+        Value::Pointer(Pointer { target, offset: Scalar::constant(0), nullable: false, id: 0 })
+    }
+
+    /// The number, if it is one.
+    pub const fn scalar(&self) -> Option<&Scalar> {
+        match self {
+            Value::Number { scalar, .. } => Some(scalar),
+            Value::Nothing(_) | Value::Pointer(_) => None,
+        }
+    }
+}
+
+impl Pointer {
+    /// The offset, if it is the same on every path to here.
+    pub fn fixed(&self) -> Option<i64> {
+        self.offset.known().map(|x| x as i64)
+    }
+}

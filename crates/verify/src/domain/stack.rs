@@ -1,0 +1,164 @@
+//! A frame of 512 bytes: which bytes were written, and what is known of what was.
+//!
+//! A cell is a value written by one store. Cells do not overlap; a byte that was written but lies in no cell holds an
+//! unknown number. A pointer is only ever stored whole, in an aligned 8-byte cell.
+
+use super::pointer::Value;
+use super::scalar::Scalar;
+use warpbpf_ebpf::AluOp;
+
+/// Bytes of a frame, as in Linux.
+pub const FRAME_BYTES: i64 = 512;
+
+/// One function's stack. Offsets are from the frame pointer: -512 to -1.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stack {
+    written: [u64; 8],
+    cells: Vec<Cell>,
+}
+
+/// A stored value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cell {
+    /// Where it starts.
+    pub offset: i16,
+    /// Its bytes: 1, 2, 4 or 8.
+    pub size: u8,
+    /// A number of `size` bytes, zero-extended, or a pointer.
+    pub value: Value,
+}
+
+impl Cell {
+    fn end(&self) -> i64 {
+        i64::from(self.offset) + i64::from(self.size)
+    }
+}
+
+/// Why bytes cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreadable {
+    /// The byte at this offset was never written.
+    Unwritten(i64),
+    /// They are part of the pointer stored at this offset.
+    Pointer(i64),
+}
+
+impl Stack {
+    fn bit(offset: i64) -> (usize, u64) {
+        let at = (offset + FRAME_BYTES) as usize;
+        (at / 64, 1 << (at % 64))
+    }
+
+    fn is_written(&self, offset: i64) -> bool {
+        let (word, bit) = Stack::bit(offset);
+        self.written[word] & bit != 0
+    }
+
+    /// The cells, to change their values (not their places).
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        self.cells.iter_mut().map(|c| &mut c.value)
+    }
+
+    fn overlapping(&self, start: i64, end: i64) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(move |c| i64::from(c.offset) < end && start < c.end())
+    }
+
+    /// Takes the values of the bytes `start..end` away: they stay written, with unknown numbers, except that what was
+    /// part of a pointer may not be read any more. The caller checks that they are inside the frame.
+    pub fn forget(&mut self, start: i64, end: i64) {
+        let mut pointers = Vec::new();
+        self.cells.retain(|c| {
+            let hit = i64::from(c.offset) < end && start < c.end();
+            if hit && matches!(c.value, Value::Pointer(_) | Value::Nothing(_)) {
+                pointers.push((i64::from(c.offset), c.end()));
+            }
+            !hit
+        });
+        for (from, to) in pointers {
+            for offset in from..to {
+                let (word, bit) = Stack::bit(offset);
+                self.written[word] &= !bit;
+            }
+        }
+    }
+
+    /// Stores `value` in the `size` bytes at `offset`.
+    pub fn write(&mut self, offset: i64, size: u32, value: Value) {
+        self.forget(offset, offset + i64::from(size));
+        self.mark_written(offset, size);
+        let cell = Cell { offset: offset as i16, size: size as u8, value };
+        let at = self.cells.partition_point(|c| c.offset < cell.offset);
+        self.cells.insert(at, cell);
+    }
+
+    /// The bytes hold unknown numbers now.
+    pub fn write_unknown(&mut self, offset: i64, size: u32) {
+        self.forget(offset, offset + i64::from(size));
+        self.mark_written(offset, size);
+    }
+
+    fn mark_written(&mut self, offset: i64, size: u32) {
+        for at in offset..offset + i64::from(size) {
+            let (word, bit) = Stack::bit(at);
+            self.written[word] |= bit;
+        }
+    }
+
+    /// Some aligned `size` bytes inside `start..end` are overwritten, which ones is not known.
+    pub fn write_somewhere(&mut self, start: i64, end: i64) {
+        self.forget(start, end);
+    }
+
+    /// What the `size` bytes at `offset` hold: a number of that many bytes, zero-extended, or a pointer.
+    pub fn read(&self, offset: i64, size: u32) -> Result<Value, Unreadable> {
+        let end = offset + i64::from(size);
+        for cell in self.overlapping(offset, end) {
+            let inside = i64::from(cell.offset) <= offset && end <= cell.end();
+            let whole = i64::from(cell.offset) == offset && end == cell.end();
+            match cell.value {
+                value if whole => return Ok(value),
+                Value::Pointer(_) | Value::Nothing(_) => return Err(Unreadable::Pointer(i64::from(cell.offset))),
+                Value::Number { scalar, .. } if inside => {
+                    let shift = Scalar::constant((offset - i64::from(cell.offset)) as u64 * 8);
+                    let shifted = Scalar::alu(AluOp::Rsh, true, &scalar, &shift);
+                    return Ok(Value::number(shifted.zero_extend(size * 8)));
+                }
+                Value::Number { .. } => {}
+            }
+        }
+        self.readable(offset, end)?;
+        Ok(Value::number(Scalar::loaded(size * 8, false)))
+    }
+
+    /// All bytes of `start..end` can be read as numbers.
+    pub fn readable(&self, start: i64, end: i64) -> Result<(), Unreadable> {
+        if let Some(at) = (start..end).find(|&at| !self.is_written(at)) {
+            return Err(Unreadable::Unwritten(at));
+        }
+        match self.overlapping(start, end).find(|c| c.value.scalar().is_none()) {
+            Some(cell) => Err(Unreadable::Pointer(i64::from(cell.offset))),
+            None => Ok(()),
+        }
+    }
+
+    /// What can be read here is a superset of what can be read from `other`; `value_covers` compares two values.
+    pub fn covers(&self, other: &Stack, mut value_covers: impl FnMut(&Value, &Value) -> bool) -> bool {
+        // Every byte that may be read here can be read there.
+        if self.written.iter().zip(&other.written).any(|(a, b)| a & !b != 0) {
+            return false;
+        }
+        let known = self.cells.iter().all(|c| match c.value {
+            Value::Nothing(_) => true,
+            Value::Number { .. } | Value::Pointer(_) => {
+                other.read(i64::from(c.offset), u32::from(c.size)).is_ok_and(|v| value_covers(&c.value, &v))
+            }
+        });
+        // What is an unknown number here must not be a pointer there.
+        known
+            && other.cells.iter().all(|c| {
+                c.value.scalar().is_some()
+                    || self.cells.iter().any(|mine| mine.offset == c.offset && mine.size == c.size)
+                    || (i64::from(c.offset)..c.end()).all(|at| !self.is_written(at))
+            })
+    }
+}

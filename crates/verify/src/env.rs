@@ -1,0 +1,176 @@
+//! What is fixed while one program is verified: its code, its maps, the platform; and how to speak of them.
+
+use warpbpf_abi::layout::RingLayout;
+use warpbpf_abi::maps::{MAP_TYPES, MapType};
+use warpbpf_ebpf::{Code, Width};
+use warpbpf_object::{MapDef, MapKind};
+
+use crate::domain::pointer::{Pointer, Target, Value, Why};
+use crate::domain::scalar::Scalar;
+use crate::facts::{Place, Region};
+use crate::platform::Platform;
+use crate::rule::Rule;
+
+/// Keys are copied through the stack, which has 512 bytes.
+const MAX_KEY_BYTES: u32 = 512;
+
+/// The fixed surroundings.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// The instructions.
+    pub code: &'a Code,
+    /// The object's maps.
+    pub maps: &'a [MapDef],
+    /// What the environment offers.
+    pub platform: &'a Platform,
+}
+
+impl<'a> Env<'a> {
+    /// A map that the program uses, with its type, if it can be served.
+    ///
+    /// # Errors
+    /// [`Rule::NoSuchMap`], [`Rule::UnknownMapType`] or [`Rule::MapShape`].
+    pub fn map(&self, index: u32) -> Result<(&'a MapDef, MapType), Rule> {
+        let def = self
+            .maps
+            .get(index as usize)
+            .ok_or(Rule::NoSuchMap { index, count: self.maps.len() })?;
+        let map_type = MapType::from_number(def.map_type).ok_or_else(|| Rule::UnknownMapType {
+            map: def.name.clone(),
+            number: def.map_type,
+            served: MAP_TYPES.iter().map(|(t, name)| format!("{name} ({})", *t as u32)).collect::<Vec<_>>().join(", "),
+        })?;
+        match shape_problem(def, map_type) {
+            Some(problem) => Err(Rule::MapShape { map: def.name.clone(), map_type: map_type.name(), problem }),
+            None => Ok((def, map_type)),
+        }
+    }
+
+    /// A map's name.
+    pub fn map_name(&self, index: u32) -> &'a str {
+        self.maps.get(index as usize).map_or("?", |m| m.name.as_str())
+    }
+
+    /// The bytes of a map that programs may only read.
+    pub fn constant_bytes(&self, index: u32) -> Option<&'a [u8]> {
+        match &self.maps.get(index as usize)?.kind {
+            MapKind::Data { image, read_only: true, .. } => Some(image),
+            MapKind::Data { .. } | MapKind::User => None,
+        }
+    }
+
+    /// Bytes of the region that a pointer points into, and the offset of its first one.
+    pub fn bounds(&self, target: Target) -> (i64, u64) {
+        match target {
+            Target::Stack(_) => (-crate::domain::stack::FRAME_BYTES, crate::domain::stack::FRAME_BYTES as u64),
+            Target::Context => (0, u64::from(self.platform.context.size)),
+            Target::Map(_) => (0, 0),
+            Target::MapValue(map) => (0, self.maps.get(map as usize).map_or(0, |m| u64::from(m.value_size))),
+            Target::Record { size, .. } => (0, u64::from(size)),
+        }
+    }
+
+    /// `a value of map …`.
+    pub fn target(&self, target: Target) -> String {
+        match target {
+            Target::Stack(_) => "the stack".to_owned(),
+            Target::Context => "the context".to_owned(),
+            Target::Map(map) => format!("map `{}`", self.map_name(map)),
+            Target::MapValue(map) => format!("a value of map `{}`", self.map_name(map)),
+            Target::Record { map, .. } => format!("a record of map `{}`", self.map_name(map)),
+        }
+    }
+
+    /// Where a pointer points, as `offset 8 of a value of map …` or `r10-8 of the stack`.
+    pub fn place(&self, pointer: &Pointer) -> String {
+        let at = match (pointer.target, pointer.fixed()) {
+            (Target::Stack(_), Some(offset)) => format!("r10{offset:+}"),
+            (_, Some(offset)) => format!("offset {offset}"),
+            (Target::Stack(_), None) => format!("r10 plus {}", pointer.offset),
+            (_, None) => format!("offset {}", pointer.offset),
+        };
+        format!("{at} of {}", self.target(pointer.target))
+    }
+
+    /// What a value is, to stand after "is".
+    pub fn value(&self, value: &Value) -> String {
+        match value {
+            Value::Nothing(why) => format!("nothing: {}", self.why(*why)),
+            Value::Number { scalar, .. } => format!("the number {scalar}").replace("the number any number", "any number"),
+            Value::Pointer(p) => self.pointer(p),
+        }
+    }
+
+    /// What a pointer is, to stand after "is".
+    pub fn pointer(&self, p: &Pointer) -> String {
+        let null = if p.nullable { ", or null" } else { "" };
+        match (p.target, p.fixed()) {
+            (Target::Map(_) | Target::Context, Some(0)) => self.target(p.target),
+            (Target::MapValue(_) | Target::Record { .. }, Some(0)) => {
+                format!("a pointer to {}{null}", self.target(p.target))
+            }
+            _ => format!("a pointer to {}{null}", self.place(p)),
+        }
+    }
+
+    /// Why a register holds nothing.
+    pub fn why(&self, why: Why) -> String {
+        match why {
+            Why::NeverWritten => "nothing was written to it".to_owned(),
+            Why::Call(pc) => format!("the call at instruction {} overwrote it", self.code.slot(pc)),
+            Why::Released(pc) => format!("instruction {} gave its record back", self.code.slot(pc)),
+            Why::FrameGone => "it pointed into the stack of a function that has returned".to_owned(),
+            Why::Unread => "it was dropped".to_owned(),
+        }
+    }
+
+    /// The largest record that a ring buffer takes, whatever the number of SMs: more of them only make rings smaller,
+    /// down to a bound that does not depend on it.
+    pub fn max_record(&self, def: &MapDef) -> u64 {
+        RingLayout::new(def.max_entries, u32::MAX).max_payload()
+    }
+}
+
+/// What is wrong with a map's definition.
+fn shape_problem(def: &MapDef, map_type: MapType) -> Option<String> {
+    let key = |want: u32| (def.key_size != want).then(|| format!("must have a key of {want} bytes, not {}", def.key_size));
+    let value = || (def.value_size == 0).then(|| "must have a value of at least 1 byte".to_owned());
+    let entries = || (def.max_entries == 0).then(|| "needs `max_entries`".to_owned());
+    match map_type {
+        MapType::Array | MapType::PercpuArray | MapType::PerThreadArray => {
+            key(4).or_else(value).or_else(entries)
+        }
+        MapType::Hash => {
+            let bad_key = !(1..=MAX_KEY_BYTES).contains(&def.key_size);
+            bad_key
+                .then(|| format!("must have a key of 1 to {MAX_KEY_BYTES} bytes, not {}", def.key_size))
+                .or_else(value)
+                .or_else(entries)
+        }
+        MapType::Ringbuf => {
+            // A value type tells the tools what its records are; Linux's own rings have none.
+            (def.key_size != 0).then(|| "must have no key".to_owned()).or_else(entries)
+        }
+    }
+}
+
+/// The fact about an access through this pointer.
+pub fn place_of(pointer: &Pointer) -> Option<Place> {
+    let region = match pointer.target {
+        Target::Stack(frame) => Region::Stack { frame },
+        Target::Context => Region::Context,
+        Target::MapValue(map) => Region::MapValue { map },
+        Target::Record { map, .. } => Region::Record { map },
+        Target::Map(_) => return None,
+    };
+    Some(Place { region, offset: pointer.fixed() })
+}
+
+/// A number read from constant bytes, if all of it is inside them.
+pub fn constant_at(bytes: &[u8], offset: i64, width: Width) -> Option<Scalar> {
+    let start = usize::try_from(offset).ok()?;
+    let bytes = bytes.get(start..start.checked_add(width.bytes() as usize)?)?;
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    Some(Scalar::constant(u64::from_le_bytes(word)))
+}

@@ -1,0 +1,139 @@
+//! What the proof learned about each instruction, for the code generator: it never guesses a region, a map or a
+//! stack offset, it reads them here.
+
+use std::collections::BTreeMap;
+
+use warpbpf_abi::helpers::HelperId;
+use warpbpf_ebpf::Pc;
+
+/// Facts about a whole program. A local function is proved once per place it is called from, because the regions its
+/// pointers point to differ from caller to caller; each such proof is an [`Instance`], and the code generator inlines
+/// instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The first is the entry function; a callee comes after its caller.
+    pub instances: Vec<Instance>,
+    /// Deepest stack use of a path through the calls, in bytes.
+    pub stack_bytes: u32,
+    /// Upper bound of executed instructions, helpers counted at their cost in the `abi` table.
+    pub cost: u64,
+    /// The program can change what the application computes.
+    pub modifies: bool,
+}
+
+impl Facts {
+    /// Some reachable call queues a message for the host.
+    pub fn uses_printk(&self) -> bool {
+        let printing = |fact: &InsnFact| {
+            matches!(fact, InsnFact::Call(call) if matches!(call.helper, HelperId::TracePrintk | HelperId::GpuPuts))
+        };
+        self.instances.iter().flat_map(|i| &i.insns).any(printing)
+    }
+}
+
+/// One function as called from one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// First instruction of the function.
+    pub start: Pc,
+    /// One past its last instruction.
+    pub end: Pc,
+    /// Call depth: 0 for the entry function. Its stack is `Region::Stack { frame }`.
+    pub frame: u32,
+    /// One fact per instruction of `start..end`.
+    pub insns: Vec<InsnFact>,
+    /// For each call instruction of this instance that calls a local function: the index of the callee's instance.
+    pub calls: BTreeMap<Pc, usize>,
+    /// Bytes of stack that this function uses, below its frame pointer: a multiple of 8, at most 512.
+    pub stack_bytes: u32,
+}
+
+impl Instance {
+    /// The fact about `pc`, which lies in `start..end`.
+    pub fn at(&self, pc: Pc) -> &InsnFact {
+        &self.insns[pc.index() - self.start.index()]
+    }
+}
+
+/// What is known of one instruction, on every path that reaches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InsnFact {
+    /// No path reaches it.
+    Dead,
+    /// Nothing to know: arithmetic, exit, local calls.
+    Plain,
+    /// A load, store or atomic.
+    Access(Place),
+    /// A helper call.
+    Call(CallFact),
+    /// A conditional jump and which of its sides can be taken.
+    Branch {
+        /// The jump can be taken.
+        taken: bool,
+        /// The jump can fall through.
+        falls: bool,
+        /// The comparison is a null check: the register compared with zero holds a pointer or null.
+        null_check: bool,
+    },
+}
+
+/// A region of memory and an offset in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Which memory.
+    pub region: Region,
+    /// Byte offset from the region's start, when it is the same on every path; for the stack it is negative, from the
+    /// frame's end (what `r10` holds). `None` when it varies.
+    pub offset: Option<i64>,
+}
+
+/// The kinds of memory a pointer can point to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Region {
+    /// The stack of the function at call depth `frame` (0 is the entry function).
+    Stack {
+        /// Call depth.
+        frame: u32,
+    },
+    /// The context in `r1`.
+    Context,
+    /// A value of map `map` (index into the object's maps), global data included.
+    MapValue {
+        /// Index of the map.
+        map: u32,
+    },
+    /// A reserved ring buffer record of map `map`.
+    Record {
+        /// Index of the map.
+        map: u32,
+    },
+}
+
+/// A checked helper call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallFact {
+    /// The helper.
+    pub helper: HelperId,
+    /// The map argument, if the helper has one, or the map of the record argument.
+    pub map: Option<u32>,
+    /// What is known of `r1` to `r5`.
+    pub args: [ArgFact; 5],
+}
+
+/// What is known of one argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgFact {
+    /// The helper does not look at it.
+    Unused,
+    /// A map, by index.
+    Map(u32),
+    /// A scalar; `value` if it is the same on every path.
+    Scalar {
+        /// Its constant value.
+        value: Option<u64>,
+        /// Largest value it can have, unsigned.
+        max: u64,
+    },
+    /// A pointer.
+    Pointer(Place),
+}

@@ -1,0 +1,290 @@
+//! Collects what the paths learn about each instruction into the [`Facts`] that hold on all of them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use warpbpf_ebpf::{Callee, Code, Insn, Pc};
+
+use crate::domain::pointer::{Pointer, Target};
+use crate::env::Env;
+use crate::facts::{ArgFact, CallFact, Facts, InsnFact, Instance, Place, Region};
+use crate::rule::Rule;
+use crate::transfer::Compared;
+
+/// Instructions that a program may have when every call is inlined: the code generator inlines them all.
+const INLINED_LIMIT: usize = 1 << 16;
+
+/// Facts being collected.
+#[derive(Debug, Default)]
+pub struct Gather {
+    instances: Vec<Building>,
+    insns: usize,
+    modifies: bool,
+}
+
+#[derive(Debug)]
+struct Building {
+    range: Range<u32>,
+    caller: Option<(usize, Pc)>,
+    frame: u32,
+    facts: Vec<Fact>,
+    calls: BTreeMap<Pc, usize>,
+    /// Bytes below the frame pointer that were used.
+    stack: i64,
+}
+
+#[derive(Clone, Debug)]
+enum Fact {
+    Dead,
+    Plain,
+    Access(Place),
+    Call(CallFact),
+    Branch { taken: bool, falls: bool, pointer: bool, number: bool },
+}
+
+impl Gather {
+    /// A new instance of the function in `range`, called from there.
+    ///
+    /// # Errors
+    /// [`Rule::TooLarge`].
+    pub fn instance(&mut self, range: &Range<u32>, frame: u32, caller: Option<(usize, Pc)>) -> Result<usize, Rule> {
+        self.insns += range.len();
+        if self.insns > INLINED_LIMIT {
+            return Err(Rule::TooLarge { limit: INLINED_LIMIT });
+        }
+        self.instances.push(Building {
+            range: range.clone(),
+            caller,
+            frame,
+            facts: vec![Fact::Dead; range.len()],
+            calls: BTreeMap::new(),
+            stack: 0,
+        });
+        let index = self.instances.len() - 1;
+        if let Some((caller, pc)) = caller {
+            self.instances[caller].calls.insert(pc, index);
+        }
+        Ok(index)
+    }
+
+    /// The instance that a call leads to, if some path has gone there.
+    pub fn callee(&self, caller: usize, pc: Pc) -> Option<usize> {
+        self.instances[caller].calls.get(&pc).copied()
+    }
+
+    /// The function of an instance.
+    pub fn range(&self, instance: usize) -> &Range<u32> {
+        &self.instances[instance].range
+    }
+
+    fn slot(&mut self, instance: usize, pc: Pc) -> &mut Fact {
+        let building = &mut self.instances[instance];
+        &mut building.facts[(pc.0 - building.range.start) as usize]
+    }
+
+    /// A path reaches the instruction.
+    pub fn reached(&mut self, instance: usize, pc: Pc) {
+        let fact = self.slot(instance, pc);
+        if matches!(fact, Fact::Dead) {
+            *fact = Fact::Plain;
+        }
+    }
+
+    /// The instruction accesses this place on some path.
+    ///
+    /// # Errors
+    /// [`Rule::Mixed`] if it accesses another region on another path.
+    pub fn access(&mut self, env: &Env<'_>, instance: usize, pc: Pc, place: Place) -> Result<(), Rule> {
+        let fact = self.slot(instance, pc);
+        *fact = match fact {
+            Fact::Access(old) => Fact::Access(join_place(env, *old, place)?),
+            Fact::Dead | Fact::Plain | Fact::Call(_) | Fact::Branch { .. } => Fact::Access(place),
+        };
+        Ok(())
+    }
+
+    /// The instruction makes this call on some path.
+    ///
+    /// # Errors
+    /// [`Rule::Mixed`] if an argument is another map or region on another path.
+    pub fn call(&mut self, env: &Env<'_>, instance: usize, pc: Pc, call: &CallFact) -> Result<(), Rule> {
+        let fact = self.slot(instance, pc);
+        let joined = match fact {
+            Fact::Call(old) => {
+                let mut args = old.args;
+                for (old, new) in args.iter_mut().zip(&call.args) {
+                    *old = join_arg(env, *old, *new)?;
+                }
+                CallFact { helper: call.helper, map: join_map(env, old.map, call.map)?, args }
+            }
+            Fact::Dead | Fact::Plain | Fact::Access(_) | Fact::Branch { .. } => call.clone(),
+        };
+        *fact = Fact::Call(joined);
+        Ok(())
+    }
+
+    /// The conditional jump goes these ways on some path.
+    ///
+    /// # Errors
+    /// [`Rule::Mixed`] if it compares pointers on one path and numbers on another.
+    pub fn branch(
+        &mut self,
+        instance: usize,
+        pc: Pc,
+        taken: bool,
+        falls: bool,
+        compared: Compared,
+    ) -> Result<(), Rule> {
+        let fact = self.slot(instance, pc);
+        let (mut all_taken, mut all_falls, mut pointer, mut number) = match fact {
+            Fact::Branch { taken, falls, pointer, number } => (*taken, *falls, *pointer, *number),
+            Fact::Dead | Fact::Plain | Fact::Access(_) | Fact::Call(_) => (false, false, false, false),
+        };
+        all_taken |= taken;
+        all_falls |= falls;
+        match compared {
+            Compared::Pointer => pointer = true,
+            Compared::Numbers => number = true,
+            Compared::Zeros => {}
+        }
+        if pointer && number {
+            return Err(Rule::Mixed { first: "a pointer".to_owned(), second: "a number".to_owned() });
+        }
+        *fact = Fact::Branch { taken: all_taken, falls: all_falls, pointer, number };
+        Ok(())
+    }
+
+    /// The program can change the application.
+    pub fn modifies(&mut self) {
+        self.modifies = true;
+    }
+
+    /// A pointer is used for an access, in frames whose instances are `frames`: how deep does that stack go.
+    pub fn touched(&mut self, pointer: &Pointer, frames: impl Fn(usize) -> Option<usize>) {
+        if let Target::Stack(frame) = pointer.target
+            && let Some(instance) = frames(frame as usize)
+        {
+            let depth = -pointer.offset.s64.min;
+            let stack = &mut self.instances[instance].stack;
+            *stack = (*stack).max(depth);
+        }
+    }
+
+    /// The facts.
+    ///
+    /// # Errors
+    /// [`Rule::StackTooDeep`], with the call at which the limit is passed.
+    pub fn finish(mut self, code: &Code, functions: &[Range<u32>], cost: u64) -> Result<Facts, (Rule, Pc)> {
+        const STACK_LIMIT: u32 = 512;
+        let mut deepest = 0;
+        let mut depths: Vec<u32> = Vec::new();
+        for building in &self.instances {
+            let own = (building.stack.clamp(0, 512) as u32).next_multiple_of(8);
+            let caller = building.caller.map_or(0, |(caller, _)| depths[caller]);
+            let bytes = caller + own;
+            if bytes > STACK_LIMIT {
+                let pc = building.caller.map_or(Pc(building.range.start), |(_, pc)| pc);
+                return Err((Rule::StackTooDeep { bytes }, pc));
+            }
+            depths.push(bytes);
+            deepest = deepest.max(bytes);
+        }
+        self.add_dead_callees(code, functions);
+        let instances = self.instances.into_iter().map(Building::finish).collect();
+        Ok(Facts { instances, stack_bytes: deepest, cost, modifies: self.modifies })
+    }
+
+    /// A call that no path reaches gets an instance of which nothing is reached, so that every call has one.
+    fn add_dead_callees(&mut self, code: &Code, functions: &[Range<u32>]) {
+        for caller in 0..self.instances.len() {
+            for pc in self.instances[caller].range.clone().map(Pc) {
+                let Insn::Call { callee: Callee::Local(start) } = code.at(pc) else { continue };
+                let Some(range) = functions.iter().find(|r| r.start == start.0) else { continue };
+                if self.instances[caller].calls.contains_key(&pc) {
+                    continue;
+                }
+                let frame = self.instances[caller].frame + 1;
+                let index = self.instances.len();
+                self.instances[caller].calls.insert(pc, index);
+                self.instances.push(Building {
+                    range: range.clone(),
+                    caller: Some((caller, pc)),
+                    frame,
+                    facts: vec![Fact::Dead; range.len()],
+                    calls: BTreeMap::new(),
+                    stack: 0,
+                });
+            }
+        }
+    }
+}
+
+impl Building {
+    fn finish(self) -> Instance {
+        let insns = self.facts.into_iter().map(|fact| match fact {
+            Fact::Dead => InsnFact::Dead,
+            Fact::Plain => InsnFact::Plain,
+            Fact::Access(place) => InsnFact::Access(place),
+            Fact::Call(call) => InsnFact::Call(call),
+            Fact::Branch { taken, falls, pointer, .. } => InsnFact::Branch { taken, falls, null_check: pointer },
+        });
+        Instance {
+            start: Pc(self.range.start),
+            end: Pc(self.range.end),
+            frame: self.frame,
+            insns: insns.collect(),
+            calls: self.calls,
+            stack_bytes: (self.stack.clamp(0, 512) as u32).next_multiple_of(8),
+        }
+    }
+}
+
+fn region_text(env: &Env<'_>, region: Region) -> String {
+    match region {
+        Region::Stack { frame: 0 } => "the stack of the entry function".to_owned(),
+        Region::Stack { frame } => format!("the stack at call depth {frame}"),
+        Region::Context => "the context".to_owned(),
+        Region::MapValue { map } => format!("a value of map `{}`", env.map_name(map)),
+        Region::Record { map } => format!("a record of map `{}`", env.map_name(map)),
+    }
+}
+
+fn arg_text(env: &Env<'_>, arg: ArgFact) -> String {
+    match arg {
+        ArgFact::Unused => "nothing".to_owned(),
+        ArgFact::Map(map) => format!("map `{}`", env.map_name(map)),
+        ArgFact::Scalar { .. } => "a number".to_owned(),
+        ArgFact::Pointer(place) => region_text(env, place.region),
+    }
+}
+
+fn join_place(env: &Env<'_>, a: Place, b: Place) -> Result<Place, Rule> {
+    if a.region != b.region {
+        return Err(Rule::Mixed { first: region_text(env, a.region), second: region_text(env, b.region) });
+    }
+    Ok(Place { region: a.region, offset: if a.offset == b.offset { a.offset } else { None } })
+}
+
+fn join_map(env: &Env<'_>, a: Option<u32>, b: Option<u32>) -> Result<Option<u32>, Rule> {
+    match (a, b) {
+        (Some(a), Some(b)) if a != b => Err(Rule::Mixed {
+            first: format!("map `{}`", env.map_name(a)),
+            second: format!("map `{}`", env.map_name(b)),
+        }),
+        (a, b) => Ok(a.or(b)),
+    }
+}
+
+fn join_arg(env: &Env<'_>, a: ArgFact, b: ArgFact) -> Result<ArgFact, Rule> {
+    match (a, b) {
+        (ArgFact::Unused, ArgFact::Unused) => Ok(a),
+        (ArgFact::Map(x), ArgFact::Map(y)) if x == y => Ok(a),
+        (ArgFact::Scalar { value, max }, ArgFact::Scalar { value: other, max: other_max }) => {
+            Ok(ArgFact::Scalar { value: if value == other { value } else { None }, max: max.max(other_max) })
+        }
+        (ArgFact::Pointer(a), ArgFact::Pointer(b)) => join_place(env, a, b).map(ArgFact::Pointer),
+        (ArgFact::Unused | ArgFact::Map(_) | ArgFact::Scalar { .. } | ArgFact::Pointer(_), _) => {
+            Err(Rule::Mixed { first: arg_text(env, a), second: arg_text(env, b) })
+        }
+    }
+}

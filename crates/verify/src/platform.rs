@@ -1,0 +1,108 @@
+//! What the environment offers, as a value: the verifier asks this table and knows nothing of GPUs otherwise.
+
+use warpbpf_abi::attach::Site;
+use warpbpf_abi::context::{self, Context, FieldSource};
+use warpbpf_abi::helpers::{self, Helper, HelperId};
+
+use crate::domain::scalar::Scalar;
+
+/// Where a program is to run and what it may do there.
+#[derive(Clone, Debug)]
+pub struct Platform {
+    /// The kind of site, for messages.
+    pub site: Site,
+    /// The struct in `r1`.
+    pub context: &'static Context,
+    /// Helpers that exist.
+    pub helpers: &'static [Helper],
+    /// The user allowed programs that change what the application computes (`--allow-modify`).
+    pub allow_modify: bool,
+    /// Instructions that one invocation may execute, helpers counted at their table cost.
+    pub budget: u64,
+    /// Instructions that the proof may look at, all paths together, before it gives up.
+    pub effort: u64,
+}
+
+impl Platform {
+    /// [`Platform::effort`] unless somebody asks for more.
+    pub const DEFAULT_EFFORT: u64 = 1_000_000;
+
+    /// A site with its default budget, for programs that only observe.
+    pub fn new(site: Site) -> Platform {
+        Platform {
+            site,
+            context: context::of(site),
+            helpers: helpers::HELPERS,
+            allow_modify: false,
+            budget: site.default_budget(),
+            effort: Platform::DEFAULT_EFFORT,
+        }
+    }
+
+    /// Lets the program change what the application computes.
+    pub fn with_allow_modify(self, allow_modify: bool) -> Platform {
+        Platform { allow_modify, ..self }
+    }
+
+    /// Another budget.
+    pub fn with_budget(self, budget: u64) -> Platform {
+        Platform { budget, ..self }
+    }
+
+    /// The helper with this number, if it is offered.
+    pub fn helper(&self, id: u32) -> Option<&'static Helper> {
+        self.helpers.iter().find(|h| h.id == id)
+    }
+}
+
+/// Threads of a block, on every architecture that we know (CUDA C++ Programming Guide, "Compute Capabilities").
+const BLOCK_THREADS: u64 = 1024;
+/// Largest `blockDim.z`.
+const BLOCK_DEPTH: u64 = 64;
+/// Lanes of a warp.
+const LANES: u64 = 32;
+
+/// What a context field can hold.
+pub(crate) fn field_range(source: FieldSource, size: u32) -> Scalar {
+    match source {
+        FieldSource::ThreadIdx(2) => Scalar::range(0, BLOCK_DEPTH - 1),
+        FieldSource::ThreadIdx(_) => Scalar::range(0, BLOCK_THREADS - 1),
+        FieldSource::BlockDim(2) => Scalar::range(1, BLOCK_DEPTH),
+        FieldSource::BlockDim(_) => Scalar::range(1, BLOCK_THREADS),
+        FieldSource::Lane => Scalar::range(0, LANES - 1),
+        FieldSource::Warp => Scalar::range(0, BLOCK_THREADS / LANES - 1),
+        // At least the lane that runs this is active.
+        FieldSource::ActiveMask => Scalar::range(1, u64::from(u32::MAX)),
+        FieldSource::BlockIdx(_)
+        | FieldSource::GridDim(_)
+        | FieldSource::Sm
+        | FieldSource::KernelId
+        | FieldSource::GridId => Scalar::loaded(size * 8, false),
+    }
+}
+
+/// What a helper that returns a number can return.
+pub(crate) fn result_range(helper: HelperId) -> Scalar {
+    match helper {
+        HelperId::GpuLaneId => Scalar::range(0, LANES - 1),
+        HelperId::GetSmpProcessorId | HelperId::GpuSmId | HelperId::GpuWarpId => Scalar::loaded(32, false),
+        HelperId::MapLookupElem
+        | HelperId::MapUpdateElem
+        | HelperId::MapDeleteElem
+        | HelperId::KtimeGetNs
+        | HelperId::TracePrintk
+        | HelperId::GetCurrentPidTgid
+        | HelperId::RingbufOutput
+        | HelperId::RingbufReserve
+        | HelperId::RingbufSubmit
+        | HelperId::RingbufDiscard
+        | HelperId::GpuPuts
+        | HelperId::GpuGlobaltimer
+        | HelperId::GpuBlockIdx
+        | HelperId::GpuBlockDim
+        | HelperId::GpuThreadIdx
+        | HelperId::GpuMembar
+        | HelperId::GpuExit
+        | HelperId::GpuGridDim => Scalar::UNKNOWN,
+    }
+}

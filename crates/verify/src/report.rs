@@ -1,0 +1,158 @@
+//! A rejection as people see it: the rule, the C line, the instruction, what its registers hold, and the path there.
+
+use std::error::Error;
+use std::fmt;
+
+use annotate_snippets::{AnnotationKind, Element, Level, Renderer, Snippet};
+use warpbpf_ebpf::{Code, Pc, disasm};
+
+use crate::explore::Broken;
+use crate::path::Event;
+use crate::rule::Rule;
+use crate::subject::{SourceLine, Subject};
+
+/// How many steps of the path are told: the last ones.
+const STEPS_TOLD: usize = 8;
+
+/// Why a program is refused. The program is at fault, not the verifier: nothing of it may be compiled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rejection {
+    /// Name of the program.
+    pub program: String,
+    /// The rule that it breaks.
+    pub rule: Rule,
+    /// The instruction that breaks it.
+    pub pc: Pc,
+    /// The same as a slot number, as `llvm-objdump` counts.
+    pub slot: u32,
+    /// The instruction's text; empty if there is none.
+    pub insn: String,
+    /// The C line it comes from.
+    pub line: Option<SourceLine>,
+    /// The registers that the instruction reads, with what they hold.
+    pub values: Vec<(String, String)>,
+    /// The last steps of the path that leads there.
+    pub path: Vec<Step>,
+}
+
+/// A decision or call on the path to a rejection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Slot number of the instruction.
+    pub slot: u32,
+    /// The instruction's text.
+    pub insn: String,
+    /// What happens there: `taken`, `not taken`, `called`.
+    pub what: &'static str,
+    /// The C line it comes from.
+    pub line: Option<SourceLine>,
+}
+
+impl Rejection {
+    pub(crate) fn new(subject: &impl Subject, broken: Broken) -> Rejection {
+        let code = subject.code();
+        let steps: Vec<Step> = broken
+            .path
+            .iter()
+            .filter_map(|event| match *event {
+                Event::Branch { pc, taken } => Some((pc, if taken { "taken" } else { "not taken" })),
+                Event::Call(pc) => Some((pc, "called")),
+                Event::Root | Event::Meet(..) => None,
+            })
+            .take(STEPS_TOLD)
+            .map(|(pc, what)| Step { slot: slot(code, pc), insn: text(code, pc), what, line: subject.line_of(pc) })
+            .collect();
+        let rule = match broken.rule {
+            Rule::Recursion { function } => Rule::Recursion { function: recursive_name(subject, broken.pc, function) },
+            rule => rule,
+        };
+        Rejection {
+            program: subject.name().to_owned(),
+            rule,
+            pc: broken.pc,
+            slot: slot(code, broken.pc),
+            insn: text(code, broken.pc),
+            line: subject.line_of(broken.pc),
+            values: broken.values.into_iter().map(|(reg, value)| (reg.to_string(), value)).collect(),
+            path: steps.into_iter().rev().collect(),
+        }
+    }
+
+    /// What to change.
+    pub fn help(&self) -> String {
+        self.rule.help()
+    }
+
+    /// The message with the C line and the instruction, without colour.
+    pub fn render(&self) -> String {
+        let title = self.rule.to_string();
+        let insn = format!("instruction {}: {}", self.slot, self.insn);
+        let primary = AnnotationKind::Primary;
+        let mut group =
+            Level::ERROR.primary_title(title.as_str()).id(self.rule.name()).elements(Vec::<Element<'_>>::new());
+        group = match &self.line {
+            Some(line) => group.element(
+                Snippet::source(line.text.as_str())
+                    .path(line.file.as_str())
+                    .line_start(line.line as usize)
+                    .annotation(primary.span(0..line.text.len()).label(insn.as_str())),
+            ),
+            None => group.element(
+                Snippet::source(self.insn.as_str())
+                    .line_start(self.slot as usize)
+                    .annotation(primary.span(0..self.insn.len())),
+            ),
+        };
+        let values: Vec<String> = self.values.iter().map(|(reg, value)| format!("{reg} is {value}")).collect();
+        group = group.elements(values.iter().map(|value| Level::NOTE.message(value.as_str())));
+        let path = self.path_text();
+        if !path.is_empty() {
+            group = group.element(Level::NOTE.message(path.as_str()));
+        }
+        let help = self.help();
+        group = group.element(Level::HELP.message(help.as_str()));
+        Renderer::plain().render(&[group])
+    }
+
+    fn path_text(&self) -> String {
+        if self.path.is_empty() {
+            return String::new();
+        }
+        let steps = self.path.iter().map(|step| {
+            let line = step.line.as_ref().map_or(String::new(), |l| format!(" ({}:{})", l.file, l.line));
+            format!("  {}: {}{line}: {}", step.slot, step.insn, step.what)
+        });
+        format!("on this path:\n{}", steps.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+fn slot(code: &Code, pc: Pc) -> u32 {
+    if pc.index() < code.insns().len() { code.slot(pc) } else { 0 }
+}
+
+fn text(code: &Code, pc: Pc) -> String {
+    if pc.index() < code.insns().len() { disasm::disassemble(code, pc) } else { String::new() }
+}
+
+/// The name of the function that the call at `pc` goes to, if it has one.
+fn recursive_name(subject: &impl Subject, pc: Pc, fallback: String) -> String {
+    use warpbpf_ebpf::{Callee, Insn};
+    match subject.code().insns().get(pc.index()) {
+        Some(Insn::Call { callee: Callee::Local(start) }) => {
+            subject.function_name(*start).map_or(fallback, str::to_owned)
+        }
+        _ => fallback,
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is refused: instruction {}", self.program, self.slot)?;
+        if let Some(line) = &self.line {
+            write!(f, " ({}:{}:{})", line.file, line.line, line.column)?;
+        }
+        write!(f, ": {}; {}", self.rule, self.help())
+    }
+}
+
+impl Error for Rejection {}

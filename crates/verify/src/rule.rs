@@ -1,0 +1,205 @@
+//! The rules, one variant each: what the message says, and what to do about it.
+
+use thiserror::Error;
+
+/// The rule that a program broke.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[expect(missing_docs, reason = "the message above each variant says what its fields are; all are texts for it")]
+#[non_exhaustive]
+pub enum Rule {
+    #[error("`{reg}` is read but holds nothing: {why}")]
+    Uninitialised { reg: String, why: String },
+    #[error("`r10` is the frame pointer and cannot be written")]
+    FramePointerWritten,
+    #[error("`{op}` on `{reg}`, which is {pointer}")]
+    PointerArithmetic { op: &'static str, reg: String, pointer: String },
+    #[error("`{reg}` is used as an address but holds a number: {value}")]
+    NotAPointer { reg: String, value: String },
+    #[error("`{reg}` may be null here: it is {pointer}")]
+    MaybeNull { reg: String, pointer: String },
+    #[error("{access} at {place}, which has {size} bytes")]
+    OutOfBounds { access: String, place: String, size: u64 },
+    #[error("{access} at {place}: the address must be a multiple of {align}")]
+    Misaligned { access: String, place: String, align: u32 },
+    #[error("{access} at {place}: the byte at r10{byte:+} was never written")]
+    StackUninitialised { access: String, place: String, byte: i64 },
+    #[error("{access} at {place}: these bytes are part of the pointer stored at r10{at:+}")]
+    PointerBytes { access: String, place: String, at: i64 },
+    #[error("{access} at {place} is no field of `{context}`")]
+    NoSuchField { access: String, place: String, context: &'static str, fields: String },
+    #[error("{access} at {place}: the context can only be read")]
+    ContextWritten { access: String, place: String },
+    #[error("{access} at {place}: a map itself has no bytes")]
+    MapAccess { access: String, place: String },
+    #[error("{access} at {place}: map `{map}` is read-only data")]
+    ReadOnly { access: String, place: String, map: String },
+    #[error("the pointer in `{reg}` ({pointer}) would be stored to {place}")]
+    PointerStored { reg: String, pointer: String, place: String },
+    #[error("`{reg}` is {pointer}; only `==` and `!=` with 0 compare pointers")]
+    PointerCompared { reg: String, pointer: String },
+    #[error("`r0` is {pointer} at exit; a program returns a number")]
+    PointerReturned { pointer: String },
+    #[error("`r0` is a pointer into the stack of the function that returns")]
+    StackReturned,
+    #[error("helper {id} is not known")]
+    UnknownHelper { id: u32, known: String },
+    #[error("`bpf_{helper}` can change what the application computes")]
+    Modifies { helper: &'static str },
+    #[error("argument {index} of `bpf_{helper}` must be {expected}; `{reg}` is {found}")]
+    Argument { helper: &'static str, index: usize, reg: String, expected: String, found: String },
+    #[error("argument {index} of `bpf_{helper}` must be {expected}: {problem}")]
+    Memory { helper: &'static str, index: usize, expected: String, problem: Box<Rule> },
+    #[error("`bpf_{helper}` does not take map `{map}`, a map of type {map_type}")]
+    WrongMapType { helper: &'static str, map: String, map_type: &'static str, expected: String },
+    #[error("map `{map}` has type {number}, which is not served")]
+    UnknownMapType { map: String, number: u32, served: String },
+    #[error("map `{map}` of type {map_type} {problem}")]
+    MapShape { map: String, map_type: &'static str, problem: String },
+    #[error("map {index} does not exist, the object has {count}")]
+    NoSuchMap { index: u32, count: usize },
+    #[error("the record reserved at instruction {slot} in map `{map}` is neither submitted nor discarded {how}")]
+    RecordHeld { slot: u32, map: String, how: &'static str },
+    #[error("a record of {size} bytes does not fit into map `{map}`: at most {max}")]
+    RecordTooLarge { size: u64, map: String, max: u64 },
+    #[error("the format has {conversions} conversions; `bpf_trace_printk` takes 3")]
+    FormatArguments { conversions: usize },
+    #[error("`{conversion}` in the format is not served")]
+    FormatConversion { conversion: String },
+    #[error("control falls off the end of the function")]
+    FallsOff,
+    #[error("the jump goes to instruction {target}, outside its function")]
+    JumpsOut { target: u32 },
+    #[error("a call to instruction {target}, where there is none")]
+    CallsNowhere { target: u32 },
+    #[error("`{function}` calls itself, directly or through others")]
+    Recursion { function: String },
+    #[error("calls are nested {depth} deep; at most 8")]
+    TooManyFrames { depth: usize },
+    #[error("this chain of calls uses {bytes} bytes of stack; at most 512")]
+    StackTooDeep { bytes: u32 },
+    #[error("inlining all calls gives more than {limit} instructions")]
+    TooLarge { limit: usize },
+    #[error("the loop may not end: nothing changes between two rounds of it")]
+    MayNotEnd,
+    #[error(
+        "the loop may not end, or not soon: after {rounds} rounds the budget of {budget} instructions is used up"
+    )]
+    LoopBudget { rounds: u64, budget: u64 },
+    #[error("one invocation may execute {cost} instructions on this path; the budget is {budget}")]
+    Budget { cost: u64, budget: u64 },
+    #[error("the proof needs more than {limit} steps")]
+    TooComplex { limit: u64 },
+    #[error("{what} is not served")]
+    Unsupported { what: String, advice: &'static str },
+    #[error("this instruction works on {first} on one path and on {second} on another")]
+    Mixed { first: String, second: String },
+    #[error("the instruction is malformed: {problem}")]
+    Malformed { problem: &'static str },
+}
+
+impl Rule {
+    /// A short name that does not change when the wording does, for tests and `--json`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Rule::Uninitialised { .. } => "uninitialised",
+            Rule::FramePointerWritten => "frame-pointer-written",
+            Rule::PointerArithmetic { .. } => "pointer-arithmetic",
+            Rule::NotAPointer { .. } => "not-a-pointer",
+            Rule::MaybeNull { .. } => "maybe-null",
+            Rule::OutOfBounds { .. } => "out-of-bounds",
+            Rule::Misaligned { .. } => "misaligned",
+            Rule::StackUninitialised { .. } => "stack-uninitialised",
+            Rule::PointerBytes { .. } => "pointer-bytes",
+            Rule::NoSuchField { .. } => "no-such-field",
+            Rule::ContextWritten { .. } => "context-written",
+            Rule::MapAccess { .. } => "map-access",
+            Rule::ReadOnly { .. } => "read-only",
+            Rule::PointerStored { .. } => "pointer-stored",
+            Rule::PointerCompared { .. } => "pointer-compared",
+            Rule::PointerReturned { .. } => "pointer-returned",
+            Rule::StackReturned => "stack-returned",
+            Rule::UnknownHelper { .. } => "unknown-helper",
+            Rule::Modifies { .. } => "modifies",
+            Rule::Argument { .. } => "argument",
+            Rule::Memory { .. } => "argument-memory",
+            Rule::WrongMapType { .. } => "wrong-map-type",
+            Rule::UnknownMapType { .. } => "unknown-map-type",
+            Rule::MapShape { .. } => "map-shape",
+            Rule::NoSuchMap { .. } => "no-such-map",
+            Rule::RecordHeld { .. } => "record-held",
+            Rule::RecordTooLarge { .. } => "record-too-large",
+            Rule::FormatArguments { .. } => "format-arguments",
+            Rule::FormatConversion { .. } => "format-conversion",
+            Rule::FallsOff => "falls-off",
+            Rule::JumpsOut { .. } => "jumps-out",
+            Rule::CallsNowhere { .. } => "calls-nowhere",
+            Rule::Recursion { .. } => "recursion",
+            Rule::TooManyFrames { .. } => "too-many-frames",
+            Rule::StackTooDeep { .. } => "stack-too-deep",
+            Rule::TooLarge { .. } => "too-large",
+            Rule::MayNotEnd => "may-not-end",
+            Rule::LoopBudget { .. } => "loop-budget",
+            Rule::Budget { .. } => "budget",
+            Rule::TooComplex { .. } => "too-complex",
+            Rule::Unsupported { .. } => "unsupported",
+            Rule::Mixed { .. } => "mixed",
+            Rule::Malformed { .. } => "malformed",
+        }
+    }
+
+    /// What to change.
+    pub fn help(&self) -> String {
+        let text = match self {
+            Rule::Uninitialised { .. } => "set it on every path that leads here",
+            Rule::FramePointerWritten => "copy `r10` to another register and change that",
+            Rule::PointerArithmetic { .. } => "only 64-bit `+=` and `-=` of a number work on a pointer that is not null",
+            Rule::NotAPointer { .. } => {
+                "application memory cannot be read directly; use pointers from `r1`, `r10`, maps and helpers"
+            }
+            Rule::MaybeNull { .. } => "compare it with NULL first and use it only where it is not",
+            Rule::OutOfBounds { .. } => "check the offset against the size before the access, on this path",
+            Rule::Misaligned { .. } => {
+                "a GPU faults on a misaligned access: align the field, or read it byte by byte"
+            }
+            Rule::StackUninitialised { .. } => "initialise the variable, padding included (`= {}`)",
+            Rule::PointerBytes { .. } => "read a stored pointer whole, as 8 bytes",
+            Rule::NoSuchField { fields, .. } => return format!("read a whole field: {fields}"),
+            Rule::ContextWritten { .. } => "copy the field to a variable and change that",
+            Rule::MapAccess { .. } => "get a value with `bpf_map_lookup_elem`",
+            Rule::ReadOnly { .. } => "make the variable non-const, so that it is in `.data` or `.bss`",
+            Rule::PointerStored { .. } => "store a number: pointers mean nothing outside this invocation",
+            Rule::PointerCompared { .. } => "compare offsets or indices instead",
+            Rule::PointerReturned { .. } => "return 0",
+            Rule::StackReturned => "return a number, or let the caller pass the buffer",
+            Rule::UnknownHelper { known, .. } => return format!("these are served: {known}"),
+            Rule::Modifies { .. } => "pass --allow-modify if that is wanted",
+            Rule::Argument { .. } => "see the helper's prototype in `warpbpf.h`",
+            Rule::Memory { problem, .. } => return problem.help(),
+            Rule::WrongMapType { expected, .. } => return format!("it takes {expected}"),
+            Rule::UnknownMapType { served, .. } => return format!("these are served: {served}"),
+            Rule::MapShape { .. } => "correct the map's definition",
+            Rule::NoSuchMap { .. } => "the code was not relocated against this list of maps",
+            Rule::RecordHeld { .. } => {
+                "call `bpf_ringbuf_submit` or `bpf_ringbuf_discard` on every path on which the record is not null"
+            }
+            Rule::RecordTooLarge { .. } => "make the record smaller or `max_entries` larger",
+            Rule::FormatArguments { .. } => "split the message",
+            Rule::FormatConversion { .. } => "use %d, %i, %u, %x, %X, %o or %c with l, ll or h; %p prints a number in hex",
+            Rule::FallsOff => "end every path with `exit`",
+            Rule::JumpsOut { .. } => "jump inside the function, or call the other one",
+            Rule::CallsNowhere { .. } => "the call's offset is wrong",
+            Rule::Recursion { .. } => "use a loop with a constant bound",
+            Rule::TooManyFrames { .. } | Rule::TooLarge { .. } => "merge functions or call fewer of them",
+            Rule::StackTooDeep { .. } => "use smaller buffers, or a per-thread map for them",
+            Rule::MayNotEnd | Rule::LoopBudget { .. } => {
+                "give the loop a constant bound that the program counts up to"
+            }
+            Rule::Budget { .. } => "do less per invocation, attach with a wider scope, or raise the budget",
+            Rule::TooComplex { .. } => "give loops smaller bounds, or fewer branches inside them",
+            Rule::Unsupported { advice, .. } => advice,
+            Rule::Mixed { .. } => "duplicate the instruction: do the access inside each branch",
+            Rule::Malformed { .. } => "assemble it again with a known assembler",
+        };
+        text.to_owned()
+    }
+}

@@ -1,0 +1,547 @@
+//! Frames over a stream socket: a 16-byte header, JSON, a blob, at most one file descriptor.
+//!
+//! The socket never blocks by itself. What cannot be sent at once is kept and sent by the next [`Connection::flush`], so
+//! that a tool that is stopped in a debugger does not stop the application.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// First four bytes of a frame: `WBPF`.
+const MAGIC: u32 = u32::from_le_bytes(*b"WBPF");
+/// Bytes of the header: magic, JSON bytes, blob bytes, number of descriptors, each a little-endian u32.
+const HEADER: usize = 16;
+/// Most JSON or blob bytes of a frame. A BPF object or a kernel list is far smaller; more means a stranger talks.
+const LIMIT: usize = 256 << 20;
+/// Most bytes kept for a peer that does not read.
+const BACKLOG: usize = 64 << 20;
+
+/// Why a connection cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum WireError {
+    #[error("the other side of the control socket is gone")]
+    Closed,
+    #[error(
+        "the process at the other end of the control socket runs as user {peer}, this one as user {own}: run both as the same user"
+    )]
+    Peer { peer: u32, own: u32 },
+    #[error("the control socket carries something that is no warpbpf frame: {what}")]
+    Frame { what: String },
+    #[error("the message has {bytes} bytes, the limit is {limit}")]
+    TooLong { bytes: usize, limit: usize },
+    #[error("the other side has not read the last {bytes} bytes of messages")]
+    Stalled { bytes: usize },
+    #[error("nothing was heard from the other side for {seconds} s")]
+    Timeout { seconds: u64 },
+    #[error("cannot {what} the control socket `{path}`: {errno}")]
+    Path {
+        what: &'static str,
+        path: String,
+        errno: Errno,
+    },
+    #[error("the control socket failed in `{call}`: {errno}")]
+    Os { call: &'static str, errno: Errno },
+}
+
+/// A received message.
+#[derive(Debug)]
+pub struct Frame<R> {
+    /// What it says.
+    pub message: R,
+    /// The bytes that came with it.
+    pub blob: Vec<u8>,
+    /// The descriptor that came with it.
+    pub fd: Option<OwnedFd>,
+}
+
+struct Outgoing {
+    bytes: Vec<u8>,
+    sent: usize,
+    fd: Option<OwnedFd>,
+}
+
+/// One end: sends `S`, receives `R`.
+pub struct Connection<S, R> {
+    socket: OwnedFd,
+    inbox: Vec<u8>,
+    descriptors: VecDeque<OwnedFd>,
+    outbox: VecDeque<Outgoing>,
+    backlog: usize,
+    messages: PhantomData<fn(S) -> R>,
+}
+
+impl<S, R> std::fmt::Debug for Connection<S, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("socket", &self.socket)
+            .field("backlog", &self.backlog)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
+    /// Connects to a listener's path and checks who is there.
+    pub fn connect(path: &Path) -> Result<Connection<S, R>, WireError> {
+        let failed = |errno| WireError::Path {
+            what: "connect to",
+            path: path.display().to_string(),
+            errno,
+        };
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(failed)?;
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        connect(&socket, &address).map_err(failed)?;
+        Connection::new(socket)
+    }
+
+    /// Takes a connected unix stream socket. Fails if the peer runs as another user.
+    pub fn new(socket: OwnedFd) -> Result<Connection<S, R>, WireError> {
+        let credentials = rustix::net::sockopt::socket_peercred(&socket).map_err(|errno| {
+            WireError::Os {
+                call: "getsockopt(SO_PEERCRED)",
+                errno,
+            }
+        })?;
+        check_user(
+            credentials.uid.as_raw(),
+            rustix::process::geteuid().as_raw(),
+        )?;
+        rustix::io::ioctl_fionbio(&socket, true).map_err(|errno| WireError::Os {
+            call: "ioctl(FIONBIO)",
+            errno,
+        })?;
+        Ok(Connection {
+            socket,
+            inbox: Vec::new(),
+            descriptors: VecDeque::new(),
+            outbox: VecDeque::new(),
+            backlog: 0,
+            messages: PhantomData,
+        })
+    }
+
+    /// Keeps a message for [`Connection::flush`].
+    pub fn queue(&mut self, message: &S, blob: &[u8], fd: Option<OwnedFd>) -> Result<(), WireError> {
+        let json = serde_json::to_vec(message).map_err(|error| WireError::Frame {
+            what: error.to_string(),
+        })?;
+        let longest = json.len().max(blob.len());
+        if longest > LIMIT {
+            return Err(WireError::TooLong {
+                bytes: longest,
+                limit: LIMIT,
+            });
+        }
+        if self.backlog > BACKLOG {
+            return Err(WireError::Stalled {
+                bytes: self.backlog,
+            });
+        }
+        let mut bytes = Vec::with_capacity(HEADER + json.len() + blob.len());
+        for word in [
+            MAGIC,
+            json.len() as u32,
+            blob.len() as u32,
+            u32::from(fd.is_some()),
+        ] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&json);
+        bytes.extend_from_slice(blob);
+        self.backlog += bytes.len();
+        self.outbox.push_back(Outgoing { bytes, sent: 0, fd });
+        Ok(())
+    }
+
+    /// Sends what the socket takes now. True when nothing is left.
+    pub fn flush(&mut self) -> Result<bool, WireError> {
+        while let Some(front) = self.outbox.front_mut() {
+            match send_some(&self.socket, front) {
+                Ok(n) => {
+                    front.sent += n;
+                    self.backlog -= n;
+                    front.fd = None;
+                    if front.sent == front.bytes.len() {
+                        self.outbox.pop_front();
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(WireError::Closed),
+                Err(errno) => {
+                    return Err(WireError::Os {
+                        call: "sendmsg",
+                        errno,
+                    });
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends a message and waits until the socket has taken all of it.
+    pub fn send(
+        &mut self,
+        message: &S,
+        blob: &[u8],
+        fd: Option<OwnedFd>,
+        timeout: Duration,
+    ) -> Result<(), WireError> {
+        self.queue(message, blob, fd)?;
+        let end = Instant::now() + timeout;
+        while !self.flush()? {
+            if !self.wait(PollFlags::OUT, end)? {
+                return Err(WireError::Timeout {
+                    seconds: timeout.as_secs(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message if it is there already.
+    pub fn try_recv(&mut self) -> Result<Option<Frame<R>>, WireError> {
+        loop {
+            if let Some(frame) = self.take_frame()? {
+                return Ok(Some(frame));
+            }
+            if !self.fill()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next message; `None` when `timeout` passed without one.
+    pub fn recv(&mut self, timeout: Duration) -> Result<Option<Frame<R>>, WireError> {
+        let end = Instant::now() + timeout;
+        loop {
+            if let Some(frame) = self.try_recv()? {
+                return Ok(Some(frame));
+            }
+            if !self.wait(PollFlags::IN, end)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits for `interest` or a hang-up until `end`.
+    fn wait(&self, interest: PollFlags, end: Instant) -> Result<bool, WireError> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let mut set = [PollFd::new(&self.socket, interest)];
+            match poll(&mut set, Some(&timeout)) {
+                Ok(n) => return Ok(n > 0),
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    return Err(WireError::Os {
+                        call: "poll",
+                        errno,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Reads what is there; false when there is nothing.
+    fn fill(&mut self) -> Result<bool, WireError> {
+        let mut buffer = [0u8; 16384];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        loop {
+            let received = recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut buffer)],
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC,
+            );
+            match received {
+                Ok(message) => {
+                    for part in control.drain() {
+                        if let RecvAncillaryMessage::ScmRights(fds) = part {
+                            self.descriptors.extend(fds);
+                        }
+                    }
+                    if message.bytes == 0 {
+                        return Err(WireError::Closed);
+                    }
+                    self.inbox.extend_from_slice(&buffer[..message.bytes]);
+                    return Ok(true);
+                }
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => return Err(WireError::Closed),
+                Err(errno) => {
+                    return Err(WireError::Os {
+                        call: "recvmsg",
+                        errno,
+                    });
+                }
+            }
+        }
+    }
+
+    fn take_frame(&mut self) -> Result<Option<Frame<R>>, WireError> {
+        let Some(header) = self.inbox.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let word = |i: usize| {
+            u32::from_le_bytes([
+                header[i * 4],
+                header[i * 4 + 1],
+                header[i * 4 + 2],
+                header[i * 4 + 3],
+            ])
+        };
+        if word(0) != MAGIC {
+            return Err(WireError::Frame {
+                what: format!("it starts with {:#010x}, not {MAGIC:#010x}", word(0)),
+            });
+        }
+        let (json, blob, fds) = (word(1) as usize, word(2) as usize, word(3));
+        if json > LIMIT || blob > LIMIT {
+            return Err(WireError::TooLong {
+                bytes: json.max(blob),
+                limit: LIMIT,
+            });
+        }
+        if fds > 1 {
+            return Err(WireError::Frame {
+                what: format!("it announces {fds} descriptors"),
+            });
+        }
+        let end = HEADER + json + blob;
+        if self.inbox.len() < end {
+            return Ok(None);
+        }
+        let message =
+            serde_json::from_slice(&self.inbox[HEADER..HEADER + json]).map_err(|error| {
+                WireError::Frame {
+                    what: error.to_string(),
+                }
+            })?;
+        let fd = if fds == 1 {
+            let fd = self.descriptors.pop_front();
+            Some(fd.ok_or_else(|| WireError::Frame {
+                what: "a descriptor was announced and did not come".into(),
+            })?)
+        } else {
+            None
+        };
+        let blob = self.inbox[HEADER + json..end].to_vec();
+        self.inbox.drain(..end);
+        Ok(Some(Frame { message, blob, fd }))
+    }
+}
+
+impl<S, R> AsFd for Connection<S, R> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn check_user(peer: u32, own: u32) -> Result<(), WireError> {
+    if peer == own {
+        Ok(())
+    } else {
+        Err(WireError::Peer { peer, own })
+    }
+}
+
+fn send_some(socket: &OwnedFd, frame: &Outgoing) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = frame.fd.as_ref().map(|fd| [fd.as_fd()]);
+    if let Some(fds) = &fds {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    sendmsg(
+        socket,
+        &[IoSlice::new(&frame.bytes[frame.sent..])],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::message::{NoteLevel, Options, ToAgent, ToTool};
+    use crate::{AgentConnection, ToolConnection};
+
+    fn pair() -> (AgentConnection, ToolConnection) {
+        let (a, b) = UnixStream::pair().unwrap();
+        (
+            Connection::new(a.into()).unwrap(),
+            Connection::new(b.into()).unwrap(),
+        )
+    }
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn message_blob_and_descriptor_arrive_together() {
+        let (mut agent, mut tool) = pair();
+        let (mut keep, give) = UnixStream::pair().unwrap();
+        let attach = ToAgent::Attach {
+            options: Options::default(),
+        };
+        tool.send(&attach, b"\x7fELF", Some(give.into()), SHORT)
+            .unwrap();
+        tool.send(&ToAgent::Detach, &[], None, SHORT).unwrap();
+        let frame = agent.recv(SHORT).unwrap().unwrap();
+        assert_eq!(frame.message, attach);
+        assert_eq!(frame.blob, b"\x7fELF");
+        let mut other = UnixStream::from(frame.fd.unwrap());
+        other.write_all(b"hi").unwrap();
+        let mut got = [0; 2];
+        keep.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"hi");
+        let frame = agent.recv(SHORT).unwrap().unwrap();
+        assert_eq!(frame.message, ToAgent::Detach);
+        assert!(frame.fd.is_none() && frame.blob.is_empty());
+        assert!(agent.try_recv().unwrap().is_none());
+        assert!(agent.recv(Duration::from_millis(1)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_reader_that_sleeps_blocks_nobody_and_gets_all_of_it_later() {
+        let (mut agent, mut tool) = pair();
+        let blob = vec![7u8; 8 << 20];
+        let note = ToTool::Note {
+            level: NoteLevel::Info,
+            text: "long".into(),
+        };
+        agent.queue(&note, &blob, None).unwrap();
+        assert!(!agent.flush().unwrap());
+        assert!(!agent.flush().unwrap());
+        let reader = std::thread::spawn(move || tool.recv(Duration::from_secs(10)).unwrap().unwrap());
+        while !agent.flush().unwrap() {
+            std::thread::yield_now();
+        }
+        let frame = reader.join().unwrap();
+        assert_eq!(frame.message, note);
+        assert_eq!(frame.blob, blob);
+    }
+
+    #[test]
+    fn a_backlog_ends_in_stalled() {
+        let (mut agent, _tool) = pair();
+        let note = ToTool::Snapshotted { token: 1 };
+        let blob = vec![0u8; BACKLOG];
+        agent.queue(&note, &blob, None).unwrap();
+        let error = agent.queue(&note, &[], None).unwrap_err();
+        assert!(matches!(error, WireError::Stalled { bytes } if bytes > BACKLOG));
+    }
+
+    #[test]
+    fn a_closed_peer_is_closed_for_both_directions() {
+        let (mut agent, tool) = pair();
+        drop(tool);
+        let note = ToTool::Snapshotted { token: 1 };
+        assert!(matches!(
+            agent.send(&note, &[], None, SHORT),
+            Err(WireError::Closed)
+        ));
+        assert!(matches!(agent.try_recv(), Err(WireError::Closed)));
+    }
+
+    #[test]
+    fn messages_before_the_close_are_read_first() {
+        let (mut agent, mut tool) = pair();
+        let bye = ToTool::Bye {
+            reason: "exit".into(),
+        };
+        agent.send(&bye, &[], None, SHORT).unwrap();
+        drop(agent);
+        assert_eq!(tool.recv(SHORT).unwrap().unwrap().message, bye);
+        assert!(matches!(tool.recv(SHORT), Err(WireError::Closed)));
+    }
+
+    fn refuse(bytes: &[u8]) -> String {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        let mut tool: ToolConnection = Connection::new(b.into()).unwrap();
+        a.write_all(bytes).unwrap();
+        tool.try_recv().unwrap_err().to_string()
+    }
+
+    fn header(json: u32, blob: u32, fds: u32) -> Vec<u8> {
+        [MAGIC, json, blob, fds]
+            .iter()
+            .flat_map(|w| w.to_le_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn strangers_are_refused() {
+        assert_eq!(
+            refuse(b"GET / HTTP/1.1\r\n"),
+            "the control socket carries something that is no warpbpf frame: it starts with 0x20544547, not 0x46504257"
+        );
+        assert_eq!(
+            refuse(&header(u32::MAX, 0, 0)),
+            format!("the message has {} bytes, the limit is {LIMIT}", u32::MAX)
+        );
+        assert_eq!(
+            refuse(&header(2, 0, 9)),
+            "the control socket carries something that is no warpbpf frame: it announces 9 descriptors"
+        );
+        let mut bytes = header(2, 0, 0);
+        bytes.extend_from_slice(b"{}");
+        assert_eq!(
+            refuse(&bytes),
+            "the control socket carries something that is no warpbpf frame: missing field `type` at line 1 column 2"
+        );
+        let mut bytes = header(31, 0, 1);
+        bytes.extend_from_slice(br#"{"type":"snapshotted","token":1}"#);
+        bytes[4] = 32;
+        assert_eq!(
+            refuse(&bytes),
+            "the control socket carries something that is no warpbpf frame: a descriptor was announced and did not come"
+        );
+    }
+
+    #[test]
+    fn another_user_is_refused() {
+        assert_eq!(
+            check_user(1000, 0).unwrap_err().to_string(),
+            "the process at the other end of the control socket runs as user 1000, this one as user 0: run both as the same user"
+        );
+        assert!(check_user(5, 5).is_ok());
+    }
+
+    #[test]
+    fn connecting_to_nothing_names_the_path() {
+        let error = AgentConnection::connect(Path::new("/nonexistent/socket")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot connect to the control socket `/nonexistent/socket`: No such file or directory (os error 2)"
+        );
+    }
+}

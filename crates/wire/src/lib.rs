@@ -1,0 +1,30 @@
+//! What the agent in the target and a tool outside say to each other.
+//!
+//! Two channels, for two needs. A unix stream socket carries messages ([`message`]): who is there, attach, which kernels
+//! were found, what went wrong. A shared memfd ([`shared`]) carries data: a consistent snapshot of every map and a byte
+//! ring of events. Data goes through memory so that neither side can block the other, and so that everything written
+//! before one of them dies is still there for the other.
+//!
+//! The agent connects, the tool listens. Both check that the other one runs as the same user.
+
+pub mod message;
+
+mod connection;
+mod listener;
+mod shared;
+mod words;
+
+pub use connection::{Connection, Frame, WireError};
+pub use listener::Listener;
+pub use message::{
+    Counts, Device, Hello, Kernel, KernelCount, Layout, MapInfo, NoteLevel, Options, PROTOCOL,
+    Program, Ready, SumField, ToAgent, ToTool,
+};
+pub use shared::{
+    DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SharedError, SharedReader, SharedWriter,
+};
+
+/// The agent's end of a connection.
+pub type AgentConnection = Connection<ToTool, ToAgent>;
+/// The tool's end of a connection.
+pub type ToolConnection = Connection<ToAgent, ToTool>;

@@ -1,0 +1,403 @@
+//! The messages. JSON, so that a recording can be read by a person and a field can be added without a new protocol.
+
+use serde::{Deserialize, Serialize};
+use warpbpf_abi::layout::{self, MapLayout};
+
+/// Raised when a message changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
+pub const PROTOCOL: u32 = 1;
+
+/// From a tool to the agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToAgent {
+    /// Put a program into the kernels. The frame's blob is the BPF object file.
+    Attach {
+        /// How.
+        options: Options,
+    },
+    /// Report kernels, change nothing.
+    Observe,
+    /// All launches run the original from now on.
+    Detach,
+    /// Bring the shared area up to date now, then answer with [`ToTool::Snapshotted`] of the same token.
+    Snapshot {
+        /// Chosen by the tool.
+        token: u64,
+    },
+}
+
+/// From the agent to a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToTool {
+    /// First message of a connection.
+    Hello(Hello),
+    /// The answer to `Attach` when nothing will be injected. Nothing but `Bye` follows.
+    Refused {
+        /// Why, complete: the verifier's text where it was the verifier.
+        message: String,
+    },
+    /// The answer to `Attach` once a context exists. The frame carries the shared memfd.
+    Ready(Ready),
+    /// A kernel was loaded. Sent once per image and kernel.
+    Kernel(Kernel),
+    /// Something a person should know.
+    Note {
+        /// How bad.
+        level: NoteLevel,
+        /// One or more lines.
+        text: String,
+    },
+    /// Launches so far; sent when they changed.
+    Counts(Counts),
+    /// The answer to `Snapshot`.
+    Snapshotted {
+        /// The request's.
+        token: u64,
+    },
+    /// Last message; the shared area is final.
+    Bye {
+        /// `exit`, `the context was destroyed`, `detached`.
+        reason: String,
+    },
+}
+
+/// Mirror of the session's options.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Programs may change the application.
+    pub allow_modify: bool,
+    /// Instructions per invocation, instead of the default of the site.
+    pub budget: Option<u64>,
+    /// Threads that a per-thread array has values for.
+    pub threads: Option<u64>,
+    /// Bytes of the event ring in the shared area; 64 MiB when absent.
+    #[serde(default)]
+    pub ring_bytes: Option<u64>,
+}
+
+/// Who connected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the agent.
+    pub protocol: u32,
+    /// Process id in the agent's namespace.
+    pub pid: u32,
+    /// Path of the executable.
+    pub exe: String,
+    /// Its arguments.
+    pub argv: Vec<String>,
+    /// The device, unless the agent says hello only to refuse.
+    pub device: Option<Device>,
+}
+
+/// The device that the application uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Marketing name.
+    pub name: String,
+    /// Compute capability.
+    pub capability: (u32, u32),
+    /// Multiprocessors.
+    pub sms: u32,
+    /// 13000 for CUDA 13.0.
+    pub driver_version: i32,
+    /// The emulator, not hardware.
+    pub soft: bool,
+}
+
+/// The session stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// The session's maps in order; index `i` is area `i` of the shared memory.
+    pub maps: Vec<MapInfo>,
+    /// Its programs in order.
+    pub programs: Vec<Program>,
+}
+
+/// A program of the session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// C function name.
+    pub name: String,
+    /// ELF section name.
+    pub section: String,
+    /// Kernel glob of the section.
+    pub glob: String,
+}
+
+/// A map and where its bytes mean what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MapInfo {
+    /// Name in the object.
+    pub name: String,
+    /// Number of the type.
+    pub map_type: u32,
+    /// Bytes.
+    pub key_size: u32,
+    /// Bytes.
+    pub value_size: u32,
+    /// As declared.
+    pub max_entries: u32,
+    /// How a snapshot is laid out.
+    pub layout: Layout,
+    /// Fields that are summed over shards.
+    pub summed: Vec<SumField>,
+    /// Bytes of a snapshot; 0 for a ring, whose records are events.
+    pub bytes: u64,
+}
+
+/// Mirror of [`layout::SumField`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SumField {
+    /// Byte offset in the value.
+    pub offset: u32,
+    /// 4 or 8.
+    pub size: u32,
+}
+
+/// Mirror of [`MapLayout`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields are those of `warpbpf_abi::layout`")]
+pub enum Layout {
+    Array {
+        max_entries: u32,
+        value_size: u32,
+        shards: u32,
+        summed: bool,
+    },
+    Hash {
+        max_entries: u32,
+        key_size: u32,
+        value_size: u32,
+    },
+    Ring {
+        shards: u32,
+        shard_bytes: u64,
+    },
+    PerThread {
+        max_entries: u32,
+        value_size: u32,
+        threads: u64,
+    },
+}
+
+impl From<MapLayout> for Layout {
+    fn from(layout: MapLayout) -> Layout {
+        match layout {
+            MapLayout::Array(l) => Layout::Array {
+                max_entries: l.max_entries,
+                value_size: l.value_size,
+                shards: l.shards,
+                summed: l.summed,
+            },
+            MapLayout::Hash(l) => Layout::Hash {
+                max_entries: l.max_entries,
+                key_size: l.key_size,
+                value_size: l.value_size,
+            },
+            MapLayout::Ring(l) => Layout::Ring {
+                shards: l.shards,
+                shard_bytes: l.shard_bytes,
+            },
+            MapLayout::PerThread(l) => Layout::PerThread {
+                max_entries: l.max_entries,
+                value_size: l.value_size,
+                threads: l.threads,
+            },
+        }
+    }
+}
+
+impl From<Layout> for MapLayout {
+    fn from(mirror: Layout) -> MapLayout {
+        match mirror {
+            Layout::Array {
+                max_entries,
+                value_size,
+                shards,
+                summed,
+            } => MapLayout::Array(layout::ArrayLayout {
+                max_entries,
+                value_size,
+                shards,
+                summed,
+            }),
+            Layout::Hash {
+                max_entries,
+                key_size,
+                value_size,
+            } => MapLayout::Hash(layout::HashLayout {
+                max_entries,
+                key_size,
+                value_size,
+            }),
+            Layout::Ring {
+                shards,
+                shard_bytes,
+            } => MapLayout::Ring(layout::RingLayout {
+                shards,
+                shard_bytes,
+            }),
+            Layout::PerThread {
+                max_entries,
+                value_size,
+                threads,
+            } => MapLayout::PerThread(layout::PerThreadLayout {
+                max_entries,
+                value_size,
+                threads,
+            }),
+        }
+    }
+}
+
+impl From<layout::SumField> for SumField {
+    fn from(field: layout::SumField) -> SumField {
+        SumField {
+            offset: field.offset,
+            size: field.size,
+        }
+    }
+}
+
+impl From<SumField> for layout::SumField {
+    fn from(mirror: SumField) -> layout::SumField {
+        layout::SumField {
+            offset: mirror.offset,
+            size: mirror.size,
+        }
+    }
+}
+
+/// A kernel and what was done with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// What programs read as `kernel_id`, if the session numbered it.
+    pub kernel_id: Option<u32>,
+    /// Name in the image.
+    pub mangled: String,
+    /// For people.
+    pub demangled: String,
+    /// Where its code came from: `PTX sm_90 in a fatbin (zstd)`.
+    pub source: String,
+    /// Registers per thread of the original.
+    pub registers_before: Option<u32>,
+    /// Registers per thread with probes.
+    pub registers_after: Option<u32>,
+    /// `slice`, `clone`, `not matched`, `refused: …`, `failed: …`.
+    pub way: String,
+    /// It runs with probes.
+    pub instrumented: bool,
+    /// Indices of the programs that match it.
+    pub programs: Vec<usize>,
+}
+
+/// How bad a note is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoteLevel {
+    /// Worth knowing.
+    Info,
+    /// Data is missing or a kernel is not instrumented.
+    Warning,
+    /// The agent gave up.
+    Error,
+}
+
+/// Launches of kernels that programs match, since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// One per kernel.
+    pub kernels: Vec<KernelCount>,
+}
+
+/// Launches of one kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelCount {
+    /// Name in the image.
+    pub mangled: String,
+    /// With probes.
+    pub launches: u64,
+    /// Of the original, although a program matches.
+    pub missed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_tagged_json() {
+        let text = serde_json::to_string(&ToAgent::Snapshot { token: 7 }).unwrap();
+        assert_eq!(text, r#"{"type":"snapshot","token":7}"#);
+        let text = serde_json::to_string(&ToTool::Note {
+            level: NoteLevel::Warning,
+            text: "x".into(),
+        })
+        .unwrap();
+        assert_eq!(text, r#"{"type":"note","level":"warning","text":"x"}"#);
+        let hello = ToTool::Hello(Hello {
+            protocol: PROTOCOL,
+            pid: 1,
+            exe: "/a".into(),
+            argv: vec!["a".into()],
+            device: None,
+        });
+        let text = serde_json::to_string(&hello).unwrap();
+        assert_eq!(
+            text,
+            r#"{"type":"hello","protocol":1,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
+        );
+        assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), hello);
+    }
+
+    #[test]
+    fn options_of_an_older_tool_have_the_default_ring() {
+        let text =
+            r#"{"type":"attach","options":{"allow_modify":true,"budget":null,"threads":64}}"#;
+        assert_eq!(
+            serde_json::from_str::<ToAgent>(text).unwrap(),
+            ToAgent::Attach {
+                options: Options {
+                    allow_modify: true,
+                    budget: None,
+                    threads: Some(64),
+                    ring_bytes: None
+                }
+            }
+        );
+    }
+
+    #[test]
+    fn layouts_survive_the_mirror() {
+        let layouts = [
+            MapLayout::Array(layout::ArrayLayout {
+                max_entries: 3,
+                value_size: 12,
+                shards: 132,
+                summed: true,
+            }),
+            MapLayout::Hash(layout::HashLayout {
+                max_entries: 5,
+                key_size: 4,
+                value_size: 8,
+            }),
+            MapLayout::Ring(layout::RingLayout::new(1 << 20, 4)),
+            MapLayout::PerThread(layout::PerThreadLayout {
+                max_entries: 1,
+                value_size: 8,
+                threads: 1 << 20,
+            }),
+        ];
+        for layout in layouts {
+            let mirror = Layout::from(layout);
+            let text = serde_json::to_string(&mirror).unwrap();
+            let back: Layout = serde_json::from_str(&text).unwrap();
+            assert_eq!(MapLayout::from(back), layout);
+        }
+        let field = layout::SumField { offset: 8, size: 4 };
+        assert_eq!(layout::SumField::from(SumField::from(field)), field);
+    }
+}

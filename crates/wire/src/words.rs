@@ -1,0 +1,98 @@
+//! A shared mapping seen as atomic words. The peer may write at any moment and may be wrong, so nothing here ever makes
+//! a plain reference to the bytes.
+
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A mapped memfd. Lengths and offsets are bytes and multiples of 8.
+#[derive(Debug)]
+pub(crate) struct Words {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping lives as long as the value and is only touched through atomics.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// Maps the first `bytes` of a file that is at least that long and is sealed against shrinking.
+    pub(crate) fn map(fd: impl AsFd, bytes: usize) -> Result<Words, Errno> {
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )?
+        };
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Words { base, bytes })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The words of `offset..offset + bytes`.
+    pub(crate) fn slice(&self, offset: u64, bytes: u64) -> &[AtomicU64] {
+        let end = offset.checked_add(bytes);
+        assert!(
+            end.is_some_and(|end| end <= self.bytes as u64),
+            "{offset}+{bytes} is outside the mapping"
+        );
+        assert!(offset.is_multiple_of(8) && bytes.is_multiple_of(8));
+        // SAFETY: the range is inside the mapping, which is page-aligned and lives as long as `self`; every u64 is a
+        // valid AtomicU64, and all access on this side is atomic.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.base.as_ptr().add(offset as usize).cast(),
+                (bytes / 8) as usize,
+            )
+        }
+    }
+
+    pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
+        &self.slice(offset, 8)[0]
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; slices of it borrow `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Copies bytes into words; the last word is filled up with zeroes.
+pub(crate) fn store(to: &[AtomicU64], from: &[u8]) {
+    let mut chunks = from.chunks_exact(8);
+    let mut words = to.iter();
+    for (chunk, word) in (&mut chunks).zip(&mut words) {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+    let rest = chunks.remainder();
+    if let (false, Some(word)) = (rest.is_empty(), words.next()) {
+        let mut bytes = [0; 8];
+        bytes[..rest.len()].copy_from_slice(rest);
+        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
+/// Copies words out.
+pub(crate) fn load(from: &[AtomicU64], to: &mut [u8]) {
+    for (word, chunk) in from.iter().zip(to.chunks_mut(8)) {
+        let bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    }
+}

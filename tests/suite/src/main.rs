@@ -1,0 +1,41 @@
+//! The end-to-end suite: real programs, the real command, exact numbers; the same cases on the soft GPU and on a GPU.
+//!
+//! It is a program and not a `#[test]`, because a machine with a GPU has no Rust: it travels in the bundle.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
+
+mod bad_input;
+mod counts;
+mod run;
+
+use run::{Bench, Case};
+
+fn main() -> std::process::ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (device, folder, only) = match arguments.as_slice() {
+        [device, folder] if device == "soft" || device == "gpu" => (device.clone(), folder.clone(), String::new()),
+        [device, folder, only] if device == "soft" || device == "gpu" => (device.clone(), folder.clone(), only.clone()),
+        _ => {
+            eprintln!("usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME]");
+            return std::process::ExitCode::from(2);
+        }
+    };
+    let bench = Bench::new(&folder, device == "soft");
+    let mut cases: Vec<Case> = Vec::new();
+    cases.extend(counts::cases());
+    cases.extend(bad_input::cases());
+    let (mut passed, mut failed) = (0, 0);
+    for case in cases.iter().filter(|c| c.name.contains(&only)) {
+        match (case.check)(&bench) {
+            Ok(told) => {
+                passed += 1;
+                println!("{:<44} ok    {told}", case.name);
+            }
+            Err(reason) => {
+                failed += 1;
+                println!("{:<44} FAIL  {reason}", case.name);
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    std::process::ExitCode::from(u8::from(failed > 0 || passed == 0))
+}

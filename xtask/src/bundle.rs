@@ -1,0 +1,62 @@
+//! Packs what a machine with a GPU needs to run `tests/gpu/run.sh`: stripped binaries, objects and programs, no compiler.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::artifacts::{self, Profile};
+use crate::setup;
+use crate::shell::{Failure, failure, root, run as run_command, succeeds};
+
+/// Most bytes of a bundle.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Builds and packs into `target/gpu-bundle`.
+pub fn run() -> Result<(), Failure> {
+    let tools = setup::run()?;
+    let artifacts = artifacts::build(&tools, Profile::Release)?;
+    let bundle = root().join("target/gpu-bundle");
+    if bundle.exists() {
+        std::fs::remove_dir_all(&bundle).map_err(|e| Failure(format!("cannot clear the bundle: {e}")))?;
+    }
+    std::fs::create_dir_all(bundle.join("soft")).map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
+    let binaries = artifacts.warpbpf.with_file_name("");
+    for name in ["warpbpf", "warpbpf-suite", "libwarpbpf_agent.so"] {
+        copy_stripped(&binaries.join(name), &bundle.join(name))?;
+    }
+    for name in ["libcuda.so.1", "libcudart.so.13"] {
+        copy_stripped(&artifacts.soft.join(name), &bundle.join("soft").join(name))?;
+    }
+    copy_folder(&artifacts.objects, &bundle.join("objects"))?;
+    copy_folder(&artifacts.apps, &bundle.join("apps"))?;
+    let bytes = size(&bundle);
+    println!("gpu-bundle: {} in {:.1} MiB", bundle.display(), bytes as f64 / f64::from(1 << 20));
+    if bytes > MAX_BYTES { failure("the bundle is larger than 64 MiB") } else { Ok(()) }
+}
+
+fn copy_stripped(from: &Path, to: &Path) -> Result<(), Failure> {
+    copy(from, to)?;
+    // Without binutils the bundle is only larger.
+    let _ = succeeds(Command::new("strip").arg("--strip-debug").arg(to));
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    std::fs::copy(from, to)
+        .map(|_| ())
+        .map_err(|e| Failure(format!("cannot copy `{}` to `{}`: {e}", from.display(), to.display())))
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {
+    run_command(Command::new("cp").arg("-r").arg(from).arg(to))
+}
+
+fn size(path: &Path) -> u64 {
+    let Ok(meta) = std::fs::symlink_metadata(path) else {
+        return 0;
+    };
+    if !meta.is_dir() {
+        return meta.len();
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|e| size(&e.path())).sum()
+}

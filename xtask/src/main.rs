@@ -1,0 +1,54 @@
+//! Project chores: one place that sets a machine up, builds, tests, runs the demo and packs the GPU bundle.
+//!
+//! It depends on the `abi` tables only, so that it builds in seconds on a fresh machine.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
+
+mod artifacts;
+mod bundle;
+mod demo;
+mod header;
+mod setup;
+mod shell;
+mod soft;
+mod test;
+mod tidy;
+
+use shell::Failure;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  setup       install what is missing: clang, libbpf headers, the CUDA 13.0 compiler (into .toolchain)
+  build       everything the examples need: the tools, the soft GPU, the example programs and applications
+  demo        run the main job on the GPU if there is one, else on the soft GPU
+  test        set up, then run every check and test
+  codegen     write generated files (include/warpbpf.h); `codegen --check` fails if they are out of date
+  tidy        check the rules that no compiler checks
+  gpu-bundle  pack all that tests/gpu/run.sh needs into target/gpu-bundle
+";
+
+fn main() -> std::process::ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["setup"] => setup::run().map(|_| ()),
+        ["build"] => setup::run().and_then(|tools| artifacts::build(&tools, artifacts::Profile::Release)).map(|_| ()),
+        ["demo"] => demo::run(),
+        ["test"] => test::run(),
+        ["codegen"] => header::write(),
+        ["codegen", "--check"] => header::check(),
+        ["tidy"] => tidy::run(),
+        ["gpu-bundle"] => bundle::run(),
+        _ => {
+            eprint!("{USAGE}");
+            return std::process::ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(Failure(message)) => {
+            eprintln!("xtask: {message}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Installs what is missing and nothing else: Debian packages for clang and the libbpf headers, PyPI wheels for the CUDA
+//! compiler. Wheels go into `.toolchain/`, which git ignores; packages are installed as root, else the command is printed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{Failure, failure, root, run as run_command, succeeds, write};
+
+/// All of one CUDA release: a newer compiler writes PTX that a CUDA 13.0 driver refuses.
+const CUDA_WHEELS: &[&str] = &[
+    "nvidia-cuda-nvcc==13.0.88",
+    "nvidia-nvvm==13.0.88",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-cuda-runtime==13.0.96",
+    "nvidia-cuda-cccl==13.0.85",
+];
+
+/// Tools found or installed.
+#[derive(Debug)]
+pub struct Tools {
+    /// A clang that knows the `bpf` target.
+    pub clang: String,
+    /// Folder with `bin/nvcc`, `include`, `lib`.
+    pub cuda: PathBuf,
+}
+
+/// Finds or installs everything and says where it is.
+pub fn run() -> Result<Tools, Failure> {
+    let tools = Tools { clang: system_packages()?, cuda: cuda()? };
+    println!("setup: {} for BPF, CUDA 13.0 in {}", tools.clang, tools.cuda.display());
+    Ok(tools)
+}
+
+const CLANGS: &[&str] = &["clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang"];
+
+fn find_clang() -> Option<String> {
+    let knows_bpf = |name: &str| {
+        succeeds(Command::new(name).args(["-target", "bpf", "-mcpu=v3", "-x", "c", "-c", "/dev/null", "-o", "/dev/null"]))
+    };
+    if let Ok(named) = std::env::var("WARPBPF_CLANG") {
+        return knows_bpf(&named).then_some(named);
+    }
+    CLANGS.iter().find(|name| knows_bpf(name)).map(|name| (*name).to_string())
+}
+
+fn system_packages() -> Result<String, Failure> {
+    let has_headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists() && Path::new("/usr/include/linux/bpf.h").exists();
+    let has_cxx = succeeds(Command::new("g++").arg("--version"));
+    let has_pip = succeeds(Command::new("python3").args(["-m", "pip", "--version"]));
+    let needs_pip = !has_pip && find_cuda().is_none();
+    if let Some(clang) = find_clang()
+        && has_headers
+        && has_cxx
+        && !needs_pip
+    {
+        return Ok(clang);
+    }
+    if !succeeds(Command::new("apt-get").arg("--version")) {
+        return failure("this machine has no apt-get; install clang (with the bpf target), the libbpf headers, g++ and python3 with pip");
+    }
+    let is_root = std::env::var("USER").is_ok_and(|u| u == "root") || succeeds(Command::new("test").args(["-w", "/usr/bin"]));
+    if !is_root {
+        return failure(
+            "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 libbpf-dev linux-libc-dev g++ python3-pip\n(or `clang` where there is no clang-19), then this again",
+        );
+    }
+    run_command(Command::new("apt-get").args(["update", "-qq"]))?;
+    let clang = if succeeds(Command::new("apt-cache").args(["show", "clang-19"])) { "clang-19" } else { "clang" };
+    let mut install = Command::new("apt-get");
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    install.args(["install", "-y", "-qq", "--no-install-recommends", "libbpf-dev", "linux-libc-dev"]);
+    if find_clang().is_none() {
+        install.arg(clang);
+    }
+    if !has_cxx {
+        install.arg("g++");
+    }
+    if needs_pip {
+        install.arg("python3-pip");
+    }
+    run_command(&mut install)?;
+    find_clang().map_or_else(|| failure("clang was installed but does not compile for the bpf target"), Ok)
+}
+
+fn find_cuda() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("WARPBPF_CUDA_HOME") {
+        return Some(PathBuf::from(named));
+    }
+    let home = root().join(".toolchain/cuda/nvidia/cu13");
+    let stamp = std::fs::read_to_string(root().join(".toolchain/cuda/installed")).unwrap_or_default();
+    (stamp == CUDA_WHEELS.join("\n") && home.join("bin/nvcc").exists()).then_some(home)
+}
+
+fn cuda() -> Result<PathBuf, Failure> {
+    if let Some(home) = find_cuda() {
+        return Ok(home);
+    }
+    let target = root().join(".toolchain/cuda");
+    if target.exists() {
+        std::fs::remove_dir_all(&target).map_err(|e| Failure(format!("cannot clear `{}`: {e}", target.display())))?;
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"]).arg(&target);
+    pip.args(CUDA_WHEELS);
+    run_command(&mut pip)?;
+    let home = target.join("nvidia/cu13");
+    // The wheel has the run-time library only; linking `-lcudart` wants the development name.
+    let link = home.join("lib/libcudart.so");
+    if !link.exists() {
+        std::os::unix::fs::symlink("libcudart.so.13", &link)
+            .map_err(|e| Failure(format!("cannot link `{}`: {e}", link.display())))?;
+    }
+    write(&target.join("installed"), CUDA_WHEELS.join("\n"))?;
+    Ok(home)
+}

@@ -1,0 +1,31 @@
+//! Everything that must pass: formatting, lints, tidy, generated files, and every test, on whatever this machine has.
+
+use std::process::Command;
+
+use crate::artifacts::{self, Profile};
+use crate::header;
+use crate::setup;
+use crate::shell::{Failure, cargo, run as run_command};
+use crate::tidy;
+
+/// Sets up and runs all checks; the first failure ends it.
+pub fn run() -> Result<(), Failure> {
+    let tools = setup::run()?;
+    tidy::run()?;
+    header::check()?;
+    run_command(cargo().args(["fmt", "--all", "--check"]))?;
+    run_command(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
+    let artifacts = artifacts::build(&tools, Profile::Dev)?;
+    let mut tests = cargo();
+    tests.args(["test", "--workspace", "--quiet"]);
+    tests.env("WARPBPF_CLANG", &tools.clang).env("WARPBPF_CUDA_HOME", &tools.cuda);
+    run_command(&mut tests)?;
+    let folder = artifacts.warpbpf.with_file_name("");
+    run_command(Command::new(folder.join("warpbpf-suite")).arg("soft").arg(&folder))?;
+    if Command::new("nvidia-smi").output().is_ok_and(|o| o.status.success()) {
+        println!("a GPU is here: tests/gpu/run.sh runs the GPU suite from `cargo xtask gpu-bundle`");
+    } else {
+        println!("skipped: no GPU (tests/gpu)");
+    }
+    Ok(())
+}
