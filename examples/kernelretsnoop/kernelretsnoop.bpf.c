@@ -14,7 +14,7 @@ struct event {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, 1 << 24);
 	__type(value, struct event); /* lets the tools print records by their fields */
 } events SEC(".maps");
 

@@ -127,10 +127,21 @@ pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
             run(nvcc.arg(&source))?;
         }
     }
-    Ok(())
+    other_tool(into)
 }
 
-fn is_newer(made: &Path, sources: &[&Path]) -> bool {
+/// A library that can hold the injection slot.
+fn other_tool(into: &Path) -> Result<(), Failure> {
+    let source = root().join("tests/apps/othertool.c");
+    let library = into.join("libothertool.so");
+    if is_newer(&library, &[&source]) {
+        return Ok(());
+    }
+    run(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source))
+}
+
+/// `made` exists and is not older than any of `sources`.
+pub fn is_newer(made: &Path, sources: &[&Path]) -> bool {
     let time = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
     let Some(made) = time(made) else {
         return false;

@@ -96,20 +96,24 @@ fn cuda() -> Result<PathBuf, Failure> {
         return Ok(home);
     }
     let target = root().join(".toolchain/cuda");
-    if target.exists() {
-        std::fs::remove_dir_all(&target).map_err(|e| Failure(format!("cannot clear `{}`: {e}", target.display())))?;
-    }
+    // Installed beside and put in place when it is whole: whoever uses the old one meanwhile finds all of it.
+    let fresh = root().join(format!(".toolchain/cuda-{}", std::process::id()));
     let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"]).arg(&target);
+    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"]).arg(&fresh);
     pip.args(CUDA_WHEELS);
     run_command(&mut pip)?;
-    let home = target.join("nvidia/cu13");
+    let home = fresh.join("nvidia/cu13");
     // The wheel has the run-time library only; linking `-lcudart` wants the development name.
     let link = home.join("lib/libcudart.so");
     if !link.exists() {
         std::os::unix::fs::symlink("libcudart.so.13", &link)
             .map_err(|e| Failure(format!("cannot link `{}`: {e}", link.display())))?;
     }
-    write(&target.join("installed"), CUDA_WHEELS.join("\n"))?;
-    Ok(home)
+    write(&fresh.join("installed"), CUDA_WHEELS.join("\n"))?;
+    let moved = |e: std::io::Error| Failure(format!("cannot put `{}` in place: {e}", target.display()));
+    if target.exists() {
+        std::fs::remove_dir_all(&target).map_err(moved)?;
+    }
+    std::fs::rename(&fresh, &target).map_err(moved)?;
+    Ok(target.join("nvidia/cu13"))
 }

@@ -177,14 +177,11 @@ pub struct HashLayout {
 }
 
 impl HashLayout {
-    /// u32: keys alive (claimed before an insert publishes).
+    /// u32: keys alive. Counted right after an insert publishes and a delete marks, so it may be off by those in
+    /// flight, and below zero; an insert that finds it beyond `max_entries` takes its key back.
     pub const LIVE: u64 = 0;
     /// u32: nodes handed out since the last compaction.
     pub const NEXT_NODE: u64 = 128;
-    /// u64: stack of nodes that inserts claimed and gave back unpublished, because another lane inserted the same key
-    /// first: number of changes in the upper half, node + 1 (or 0) in the lower; the first word of a free node is the
-    /// next one + 1 (or 0). Zero after a compaction, like all else that is not told.
-    pub const FREE_NODES: u64 = 136;
     /// u64: updates refused because the map was full (`-E2BIG`).
     pub const COUNT_FULL: u64 = 256;
     /// u64: operations given up after [`HashLayout::PROBES`] slots or without a node (`-EBUSY`).
@@ -221,9 +218,18 @@ impl HashLayout {
     pub const fn nodes_at(&self) -> u64 {
         align_up(Self::SLOTS + self.slots() * 8, 128)
     }
+    /// First u32 of the bitmap of free nodes: bit `n % 32` of word `n / 32` is set while node `n` was handed out and
+    /// given back unpublished, because another lane inserted the same key first. All zero after a compaction.
+    pub const fn free_at(&self) -> u64 {
+        self.nodes_at() + self.nodes() * self.node_stride()
+    }
+    /// Words of the bitmap.
+    pub const fn free_words(&self) -> u64 {
+        self.nodes().div_ceil(32)
+    }
     /// Bytes in all.
     pub const fn size(&self) -> u64 {
-        self.nodes_at() + self.nodes() * self.node_stride()
+        align_up(self.free_at() + self.free_words() * 4, 8)
     }
     /// The hash of a key, whose bytes are zero-padded to whole little-endian u64 words: per word
     /// `h = (h ^ w) * 0x9E3779B97F4A7C15; h ^= h >> 32`, from h = key_size. Low bits choose the first slot, the upper
@@ -247,8 +253,8 @@ impl HashLayout {
 /// Positions are bytes since the ring was made and only grow. A writer checks `reserved + need - consumed <= shard_bytes`,
 /// moves `reserved` by CAS, writes, fences, and adds what it wrote to the commit count of its sub-buffer. A record never
 /// crosses the end of a sub-buffer: the writer that finds too little room turns the rest into padding and commits that too.
-/// The host copies all commit counts, then all `reserved`, then only bytes that are covered: sub-buffers whose count says
-/// full, and everything when the counts of a ring add up to its `reserved`.
+/// The host copies all commit counts, then all `reserved`, then only bytes that are covered: those of sub-buffers whose
+/// count equals what had been reserved in them. As counts are read before positions, equality means that nothing was open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RingLayout {
     /// One per SM.
@@ -334,10 +340,12 @@ pub mod printk {
     pub const FORMAT_MAP: u64 = 0;
     /// u32: byte offset of the format in that map's value.
     pub const FORMAT_OFFSET: u64 = 4;
-    /// u32: format size in bytes with its NUL.
+    /// u32: format size in bytes with its NUL; 0 if only its NUL tells (`bpf_gpu_puts`).
     pub const FORMAT_SIZE: u64 = 8;
-    /// u32: number of arguments, 0 to 3.
+    /// u32: number of arguments, 0 to 3, or [`VERBATIM`].
     pub const ARGS: u64 = 12;
+    /// In [`ARGS`]: the text is no format; a `%` in it is a `%`.
+    pub const VERBATIM: u32 = u32::MAX;
     /// u64 per argument.
     pub const ARG: u64 = 16;
     /// u64: %globaltimer.

@@ -20,7 +20,7 @@ use warpbpf_wire::{
 use crate::launch::Entry;
 use crate::modules::Images;
 use crate::pump::{self, Pump};
-use crate::symbols::Library;
+use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::{control, guard};
 
@@ -35,7 +35,7 @@ pub(crate) enum Tool {
     /// By the path of its control socket.
     Path(PathBuf),
     /// By a socket that is connected already; taken by the first handshake.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     Socket(Mutex<Option<OwnedFd>>),
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Finish {
 pub(crate) struct Agent {
     /// Our own calls: trampolines where a function is hooked.
     pub(crate) driver: Driver,
-    library: Option<Library>,
+    symbols: Symbols,
     tool: Tool,
     on: AtomicBool,
     /// From kernel handles to their replacement.
@@ -103,6 +103,7 @@ pub(crate) struct Agent {
     pub(crate) finished: Condvar,
     /// Written to wake the control thread.
     pub(crate) wake: OwnedFd,
+    drowsy: AtomicBool,
     /// The control socket, for a forked child to close; -1 without one.
     socket: AtomicI32,
     ring_bytes: AtomicUsize,
@@ -118,14 +119,14 @@ impl Agent {
     /// An agent that lives as long as the process.
     pub(crate) fn leak(
         driver: Driver,
-        library: Option<Library>,
+        symbols: Symbols,
         tool: Tool,
     ) -> Result<&'static Agent, rustix::io::Errno> {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;
         Ok(Box::leak(Box::new(Agent {
             driver,
-            library,
+            symbols,
             tool,
             on: AtomicBool::new(true),
             table: Table::new(),
@@ -142,6 +143,7 @@ impl Agent {
             finish: Mutex::default(),
             finished: Condvar::new(),
             wake,
+            drowsy: AtomicBool::new(false),
             socket: AtomicI32::new(-1),
             ring_bytes: AtomicUsize::new(warpbpf_wire::DEFAULT_RING_BYTES as usize),
             threads: AtomicU32::new(0),
@@ -201,7 +203,7 @@ impl Agent {
 
     /// A function of the driver that is not in [`Driver`]'s table.
     pub(crate) fn symbol(&self, name: &str) -> Option<usize> {
-        self.library?.address(name)
+        self.symbols.address(name)
     }
 
     /// The device, once the handshake asked for it.
@@ -217,6 +219,7 @@ impl Agent {
     fn connect(&self) -> Result<AgentConnection, WireError> {
         match &self.tool {
             Tool::Path(path) => AgentConnection::connect(path),
+            #[cfg(test)]
             Tool::Socket(socket) => {
                 let socket = lock(socket).take().ok_or(WireError::Closed)?;
                 AgentConnection::new(socket)
@@ -381,6 +384,33 @@ impl Agent {
         Counts { kernels }
     }
 
+    /// All launches of kernels that programs want.
+    pub(crate) fn launched(&self) -> u64 {
+        let entries = lock(&self.entries);
+        let count = |e: &&Entry| {
+            e.launches.load(Ordering::Relaxed) + e.missed.load(Ordering::Relaxed)
+        };
+        entries.iter().map(|e| count(&e)).sum()
+    }
+
+    /// The control thread will sleep for a while: the next launch of a variant shall wake it, because rings fill fast.
+    pub(crate) fn set_drowsy(&self) {
+        self.drowsy.store(true, Ordering::Relaxed);
+    }
+
+    /// A variant was launched.
+    #[inline]
+    pub(crate) fn launch_happened(&self) {
+        if self.drowsy.load(Ordering::Relaxed) && self.drowsy.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        // It fails if the counter is full: then the thread is awake anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
     /// Has the control thread send a message.
     pub(crate) fn send(&self, message: ToTool, fd: Option<OwnedFd>) {
         if self.is_on() {
@@ -408,8 +438,7 @@ impl Agent {
         }
         let mut finish = lock(&self.finish);
         finish.wanted.get_or_insert_with(|| reason.into());
-        // A full counter would mean that it is awake anyway.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        self.wake();
         let end = Instant::now() + limit;
         while !finish.done {
             let left = end.saturating_duration_since(Instant::now());
@@ -486,7 +515,7 @@ fn hello(connection: &mut AgentConnection, device: Option<&DeviceInfo>) -> Resul
             capability: d.capability,
             sms: d.sms,
             driver_version: d.driver_version,
-            soft: d.name.starts_with("warpbpf"),
+            soft: d.name == warpbpf_abi::names::SOFT_DEVICE,
         }),
     };
     connection.send(&ToTool::Hello(hello), &[], None, Duration::from_secs(1))

@@ -9,22 +9,24 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_driver::Context;
-use warpbpf_wire::{AgentConnection, Counts, ToAgent, ToTool, WireError};
+use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
 
 use crate::agent::{Agent, LiveState};
 use crate::guard::Guard;
 use crate::{modules, pump};
 
-/// Time between rounds while kernels are launched.
+/// Time between two looks at rings that were empty, at first. It doubles up to [`BUSY`].
+const DRAIN_SHORT: Duration = Duration::from_millis(1);
+/// Time between snapshots while kernels are launched.
 const BUSY: Duration = Duration::from_millis(50);
 /// How long after a launch that goes on: a kernel may run long.
 const BUSY_FOR: Duration = Duration::from_secs(2);
-/// Time between rounds afterwards, and how long those go on.
+/// Time between snapshots afterwards, and how long those go on.
 const QUIET: Duration = Duration::from_secs(1);
 const QUIET_FOR: Duration = Duration::from_secs(60);
 /// Time between clock calibrations while kernels are launched.
 const CALIBRATE: Duration = Duration::from_secs(1);
-/// A round may take this share of the time between rounds; large maps are copied less often.
+/// Snapshots take at most one part in this many of the time; large maps are copied less often.
 const SHARE: u32 = 10;
 /// How long the last messages may take to be read.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -55,9 +57,12 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             agent,
             connection,
             context: None,
-            counts: Counts::default(),
+            launches: 0,
             launched: None,
-            next_round: Instant::now(),
+            told: 0,
+            next_snapshot: Instant::now(),
+            next_drain: Instant::now(),
+            drain_pause: DRAIN_SHORT,
             calibrated: Instant::now(),
             token: None,
         };
@@ -78,10 +83,15 @@ struct Control {
     connection: AgentConnection,
     /// Current on this thread.
     context: Option<Context>,
-    counts: Counts,
-    /// When a launch was seen last.
+    /// Sum of all launches, and when it last grew.
+    launches: u64,
     launched: Option<Instant>,
-    next_round: Instant,
+    /// Launches that the tool knows of.
+    told: u64,
+    next_snapshot: Instant,
+    next_drain: Instant,
+    /// Time between looks at the rings; short while they yield something.
+    drain_pause: Duration,
     calibrated: Instant,
     /// A snapshot that was asked for.
     token: Option<u64>,
@@ -116,13 +126,15 @@ impl Control {
         }
     }
 
-    /// Sleeps until the next round, a message, or a wish of the application's end.
+    /// Sleeps until the next look at maps or rings, a message, a launch after a pause, or the application's end.
     fn wait(&mut self) -> Result<(), WireError> {
         let everything_sent = self.connection.flush()?;
-        let left = self
-            .next_round
-            .saturating_duration_since(Instant::now())
-            .min(BUSY);
+        let now = Instant::now();
+        let next = self.next_snapshot.min(self.next_drain);
+        let left = next.saturating_duration_since(now).min(BUSY);
+        if left > DRAIN_SHORT {
+            self.agent.set_drowsy();
+        }
         let timeout = Timespec {
             tv_sec: left.as_secs() as i64,
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -152,56 +164,85 @@ impl Control {
 
     fn work(&mut self) -> Result<(), WireError> {
         let now = Instant::now();
-        let counts = self.agent.counts();
-        let launched = counts != self.counts;
-        if launched {
+        let launches = self.agent.launched();
+        if launches != self.launches {
+            self.launches = launches;
+            let was_quiet = self.launched.is_none_or(|at| now - at > BUSY);
             self.launched = Some(now);
-            if self.next_round > now + BUSY {
-                self.next_round = now;
+            self.next_snapshot = self.next_snapshot.min(now + BUSY);
+            if was_quiet {
+                self.drain_pause = DRAIN_SHORT;
+                self.next_drain = now;
             }
         }
-        if now >= self.next_round || self.token.is_some() {
-            let pause = self.round(launched);
-            self.next_round = now + pause.max(now.elapsed() * SHARE);
-            if launched {
-                self.counts = counts.clone();
-                self.connection.queue(&ToTool::Counts(counts), &[], None)?;
+        if self.token.is_some() || now >= self.next_snapshot {
+            self.snapshot(now);
+            self.calibrate();
+            if self.told != launches {
+                self.told = launches;
+                let counts = ToTool::Counts(self.agent.counts());
+                self.connection.queue(&counts, &[], None)?;
             }
+        }
+        if self.token.is_some() || now >= self.next_drain {
+            self.drain(now);
         }
         self.post()?;
         if let Some(token) = self.token.take() {
             let message = ToTool::Snapshotted { token };
             self.connection.queue(&message, &[], None)?;
         }
-        self.connection.flush()?;
         Ok(())
     }
 
-    /// One round, if it is worth one. Returns the pause until the next.
-    fn round(&mut self, launched: bool) -> Duration {
-        let idle = self.launched.map(|at| at.elapsed());
+    /// Time since the last launch was seen.
+    fn idle(&self) -> Option<Duration> {
+        self.launched.map(|at| at.elapsed())
+    }
+
+    /// Copies the maps, if they may have changed.
+    fn snapshot(&mut self, now: Instant) {
+        let idle = self.idle();
         let worth = match idle {
-            _ if self.token.is_some() || launched => true,
-            // Before the first launch only read-only data is there, which one round brings.
+            _ if self.token.is_some() => true,
+            // Before the first launch only what was there from the start, which one round brings.
             None => self.context.is_none(),
             Some(idle) => idle < QUIET_FOR,
         };
         if worth {
+            self.with_device(|agent, pump, live| agent.driver.relaxed(|| pump.snapshot(live)));
+        }
+        let pause = match idle {
+            Some(idle) if idle >= BUSY_FOR => QUIET,
+            Some(_) | None => BUSY,
+        };
+        self.next_snapshot = now + pause.max(now.elapsed() * SHARE);
+    }
+
+    /// Looks at the rings: again at once while they yield something, ever later while they do not.
+    fn drain(&mut self, now: Instant) {
+        let mut records = 0;
+        if self.idle().is_some_and(|idle| idle < QUIET_FOR) {
             self.with_device(|agent, pump, live| {
-                agent.driver.relaxed(|| pump.round(live));
+                records = agent.driver.relaxed(|| pump.drain(live)).records;
             });
         }
-        if idle.is_some_and(|idle| idle < BUSY_FOR) && self.calibrated.elapsed() >= CALIBRATE {
+        if records != 0 {
+            self.drain_pause = Duration::ZERO;
+        } else {
+            self.drain_pause = (self.drain_pause * 2).clamp(DRAIN_SHORT, BUSY);
+        }
+        self.next_drain = now + self.drain_pause;
+    }
+
+    fn calibrate(&mut self) {
+        let busy = self.idle().is_some_and(|idle| idle < BUSY_FOR);
+        if busy && self.calibrated.elapsed() >= CALIBRATE {
             self.calibrated = Instant::now();
             self.with_device(|agent, _, live| {
                 // The old calibration drifts a little further if this fails.
                 let _ = agent.driver.relaxed(|| live.recalibrate());
             });
-        }
-        match idle {
-            Some(idle) if idle < BUSY_FOR => BUSY,
-            Some(_) => QUIET,
-            None => BUSY,
         }
     }
 

@@ -17,7 +17,8 @@ pub(crate) struct Guard(());
 impl Guard {
     /// `None` if this thread is inside already.
     pub(crate) fn enter() -> Option<Guard> {
-        INSIDE.with(|inside| (!inside.replace(true)).then_some(Guard(())))
+        // Not `then_some`: that would make a guard in any case, and drop it.
+        INSIDE.with(|inside| (!inside.replace(true)).then(|| Guard(())))
     }
 }
 
@@ -84,6 +85,9 @@ mod tests {
         assert_eq!(quietly(|| protect(|| 3, |_| 4)), Some(3));
         let guard = Guard::enter().unwrap();
         assert_eq!(quietly(|| 1), None);
+        assert_eq!(quietly(|| 1), None, "a refusal does not open the door");
+        assert_eq!(protect(|| 10, |_| 11), 10);
+        assert_eq!(protect(|| 10, |_| 11), 10);
         let other = std::thread::spawn(|| protect(|| 1, |_| 6)).join().unwrap();
         assert_eq!(other, 6, "another thread is not inside");
         drop(guard);

@@ -11,7 +11,7 @@ use warpbpf_driver::sys::Api;
 use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, agent, publish};
 use crate::hook::{HookError, Target, stage};
-use crate::symbols::{Library, code_of};
+use crate::symbols::{Library, Symbols, code_of};
 
 /// Path of the tool's control socket. Without it nothing of us does anything.
 const SOCKET: &str = "WARPBPF_SOCKET";
@@ -35,11 +35,22 @@ pub(crate) fn install() {
     INSTALLED.call_once(|| {
         // Nothing is printed in the application, not even by a panic.
         std::panic::set_hook(Box::new(|_| {}));
-        install_for(library, Tool::Path(socket.into()));
+        let symbols = Symbols::new(move |symbol| library.address(symbol));
+        install_for(&symbols, Tool::Path(socket.into()));
     });
 }
 
-fn install_for(library: Library, tool: Tool) {
+/// Installs the agent in a program that carries its driver inside instead of loading it: `find` gives the address of a
+/// driver function, or `None` where the driver lacks it. As everywhere, only if `WARPBPF_SOCKET` is set, and once.
+///
+/// # Safety
+/// Addresses are of functions with the CUDA Driver API's signatures, and no thread is in them at this moment.
+pub unsafe fn install_into(find: impl Fn(&str) -> Option<usize> + Send + Sync + 'static) {
+    let Some(socket) = socket() else { return };
+    INSTALLED.call_once(|| install_for(&Symbols::new(find), Tool::Path(socket.into())));
+}
+
+fn install_for(library: &Symbols, tool: Tool) {
     let mut targets = Vec::new();
     let mut rows = Vec::new();
     for row in ROWS {
@@ -77,7 +88,7 @@ fn install_for(library: Library, tool: Tool) {
     // SAFETY: addresses of the driver's functions of these names, or trampolines to them.
     let api = unsafe { Api::resolve(resolve) };
     let Ok(agent) = (match api {
-        Ok(api) => Agent::leak(Driver::new(api), Some(library), tool),
+        Ok(api) => Agent::leak(Driver::new(api), library.clone(), tool),
         // Older than CUDA 12: the tool hears nothing and says so.
         Err(_) => return,
     }) else {

@@ -113,6 +113,7 @@ unsafe fn dispatch(
     let miss = match unsafe { try_variant(agent, entry, function, shape, params, extra, run) } {
         Ok(()) => {
             entry.launches.fetch_add(1, Ordering::Relaxed);
+            agent.launch_happened();
             return outcome.keep(sys::SUCCESS);
         }
         Err(miss) => miss,
@@ -387,4 +388,142 @@ unsafe fn is_cooperative(config: &CUlaunchConfig) -> bool {
                 && attribute.add(8).cast::<c_int>().read_unaligned() != 0
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: u64 = 0x1122_3344_5566_7788;
+
+    #[test]
+    fn the_record_goes_behind_the_applications_parameters() {
+        let (mut a, mut b) = (1u64, 2u32);
+        let mut params = [ptr::from_mut(&mut a).cast(), ptr::from_mut(&mut b).cast()];
+        let expected = params;
+        let run = |got: *mut *mut c_void, extra: *mut *mut c_void| {
+            assert!(extra.is_null());
+            // SAFETY: three parameters were promised.
+            let got = unsafe { std::slice::from_raw_parts(got, 3) };
+            assert_eq!(got[..2], expected);
+            // SAFETY: the third is the record.
+            assert_eq!(unsafe { *got[2].cast::<u64>() }, RECORD);
+            5
+        };
+        // SAFETY: two parameters.
+        let code =
+            unsafe { with_record(2, 16, RECORD, params.as_mut_ptr(), ptr::null_mut(), &run) };
+        assert_eq!(code, Some(5));
+    }
+
+    #[test]
+    fn kernels_without_and_with_very_many_parameters() {
+        for count in [0, 1, INLINE_PARAMS, INLINE_PARAMS + 1, 500] {
+            let mut values: Vec<u64> = (0..count as u64).collect();
+            let mut params: Vec<*mut c_void> =
+                values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
+            let run = |got: *mut *mut c_void, _: *mut *mut c_void| {
+                // SAFETY: one more than the application gave.
+                let got = unsafe { std::slice::from_raw_parts(got, count + 1) };
+                for (i, value) in got[..count].iter().enumerate() {
+                    // SAFETY: the application's values.
+                    assert_eq!(unsafe { *value.cast::<u64>() }, i as u64);
+                }
+                // SAFETY: the record.
+                assert_eq!(unsafe { *got[count].cast::<u64>() }, RECORD);
+                0
+            };
+            let given = if count == 0 { ptr::null_mut() } else { params.as_mut_ptr() };
+            // SAFETY: `count` parameters.
+            let code = unsafe { with_record(count, 0, RECORD, given, ptr::null_mut(), &run) };
+            assert_eq!(code, Some(0), "{count}");
+        }
+    }
+
+    fn with_buffer(buffer: &mut [u8], offset: u64) -> Option<Vec<u8>> {
+        let mut size = buffer.len();
+        let mut extra = [
+            EXTRA_SIZE as *mut c_void,
+            ptr::from_mut(&mut size).cast(),
+            EXTRA_POINTER as *mut c_void,
+            buffer.as_mut_ptr().cast(),
+            EXTRA_END as *mut c_void,
+        ];
+        let got = Mutex::new(Vec::new());
+        let run = |params: *mut *mut c_void, extra: *mut *mut c_void| {
+            assert!(params.is_null());
+            // SAFETY: a list as we made it.
+            let (start, bytes) = unsafe { parse_extra(extra) }.unwrap();
+            // SAFETY: the list says that they are there.
+            *got.lock().unwrap() = unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec();
+            0
+        };
+        // SAFETY: a buffer of the size given.
+        unsafe { with_record(2, offset, RECORD, ptr::null_mut(), extra.as_mut_ptr(), &run)? };
+        Some(got.into_inner().unwrap())
+    }
+
+    #[test]
+    fn a_parameter_buffer_is_extended() {
+        let record = RECORD.to_le_bytes();
+        // 12 bytes of parameters, padded to the record's offset.
+        let got = with_buffer(&mut [7; 12], 16).unwrap();
+        assert_eq!(got[..16], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
+        assert_eq!(got[16..], record);
+        // A buffer with slack behind the parameters.
+        let got = with_buffer(&mut [9; 64], 16).unwrap();
+        assert_eq!(got[..16], [9; 16]);
+        assert_eq!(got[16..], record);
+    }
+
+    #[test]
+    fn parameters_that_are_not_as_documented_are_left_to_the_driver() {
+        let run = |_: *mut *mut c_void, _: *mut *mut c_void| panic!("must not run");
+        let null = ptr::null_mut();
+        // SAFETY: nothing is dereferenced: parameters are missing.
+        assert_eq!(unsafe { with_record(2, 16, RECORD, null, null, &run) }, None);
+        let mut strange = [9 as *mut c_void, ptr::null_mut(), EXTRA_END as *mut c_void];
+        // SAFETY: a list with an unknown key.
+        let code = unsafe { with_record(2, 16, RECORD, null, strange.as_mut_ptr(), &run) };
+        assert_eq!(code, None);
+        let mut empty = [EXTRA_END as *mut c_void];
+        // SAFETY: an empty list.
+        let code = unsafe { with_record(2, 16, RECORD, null, empty.as_mut_ptr(), &run) };
+        assert_eq!(code, None);
+    }
+
+    #[test]
+    fn the_null_stream_of_a_ptsz_function_is_the_threads_own() {
+        assert_eq!(per_thread(ptr::null_mut()), Stream(PER_THREAD_STREAM));
+        assert_eq!(per_thread(0x40 as CUstream), Stream(0x40 as CUstream));
+    }
+
+    #[test]
+    fn a_configuration_says_whether_it_is_cooperative() {
+        let mut attributes = [0u8; ATTRIBUTE_BYTES * 2];
+        let mut config = CUlaunchConfig {
+            grid_dim_x: 1,
+            grid_dim_y: 1,
+            grid_dim_z: 1,
+            block_dim_x: 1,
+            block_dim_y: 1,
+            block_dim_z: 1,
+            shared_mem_bytes: 0,
+            stream: ptr::null_mut(),
+            attrs: attributes.as_mut_ptr().cast(),
+            num_attrs: 2,
+        };
+        // SAFETY: two attributes.
+        assert!(!unsafe { is_cooperative(&config) });
+        attributes[ATTRIBUTE_BYTES] = 2;
+        // SAFETY: as above.
+        assert!(!unsafe { is_cooperative(&config) });
+        attributes[ATTRIBUTE_BYTES + 8] = 1;
+        config.attrs = attributes.as_mut_ptr().cast();
+        // SAFETY: as above.
+        assert!(unsafe { is_cooperative(&config) });
+        config.attrs = ptr::null_mut();
+        // SAFETY: no attributes are read.
+        assert!(!unsafe { is_cooperative(&config) });
+    }
 }

@@ -32,4 +32,8 @@ mod agent;
 mod control;
 mod pump;
 
+pub use install::install_into;
 pub use preload::InitializeInjection;
+
+#[cfg(test)]
+mod tests;

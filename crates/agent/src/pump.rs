@@ -10,7 +10,7 @@ use warpbpf_wire::{DeviceLosses, SharedError, SharedWriter};
 /// How long an event waits for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_micros(200);
-/// Rounds until rings count as empty although something is still pending: a kernel that was killed never commits.
+/// Most rounds over rings that still yield something, at the end.
 const ROUNDS: u32 = 1000;
 
 /// The writing side of the shared memory and its scratch space.
@@ -37,8 +37,8 @@ impl Pump {
         Ok((pump, fd))
     }
 
-    /// One round over maps and rings. A map that cannot be copied keeps its last snapshot.
-    pub(crate) fn round(&mut self, live: &Live) -> DrainStats {
+    /// Copies every map. One that cannot be copied keeps its last snapshot.
+    pub(crate) fn snapshot(&mut self, live: &Live) {
         for map in 0..self.sizes.len() {
             if self.sizes[map] != 0 {
                 self.scratch.resize(self.sizes[map] as usize, 0);
@@ -48,6 +48,10 @@ impl Pump {
                 }
             }
         }
+    }
+
+    /// Moves every record that is complete. Does nothing if the session has no rings.
+    pub(crate) fn drain(&mut self, live: &Live) -> DrainStats {
         let Pump {
             writer, stalled_at, ..
         } = self;
@@ -94,11 +98,12 @@ fn push(
     writer.count_lost(map);
 }
 
-/// Rounds until the rings are empty. The kernels have ended.
+/// Everything that is there, after the kernels have ended.
 pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) {
     driver.relaxed(|| {
+        pump.snapshot(live);
         for _ in 0..ROUNDS {
-            if pump.round(live).records == 0 {
+            if pump.drain(live).records == 0 {
                 break;
             }
         }

@@ -2,10 +2,33 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 const DRIVER: &CStr = c"libcuda.so.1";
 /// Bytes that are read of a function whose size the symbol table does not say: enough for any prologue.
 const UNKNOWN_SIZE: usize = 32;
+
+/// Where the driver's functions are.
+#[derive(Clone)]
+pub(crate) struct Symbols(Arc<dyn Fn(&str) -> Option<usize> + Send + Sync>);
+
+impl std::fmt::Debug for Symbols {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Symbols")
+    }
+}
+
+impl Symbols {
+    /// Functions as `find` knows them; `None` for those that the driver lacks.
+    pub(crate) fn new(find: impl Fn(&str) -> Option<usize> + Send + Sync + 'static) -> Symbols {
+        Symbols(Arc::new(find))
+    }
+
+    /// Address of a function, if the driver has it.
+    pub(crate) fn address(&self, symbol: &str) -> Option<usize> {
+        (self.0)(symbol).filter(|address| *address != 0)
+    }
+}
 
 /// An open library that stays loaded.
 #[derive(Debug, Clone, Copy)]

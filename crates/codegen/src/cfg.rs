@@ -19,7 +19,10 @@ impl Flow {
     /// Looks at `func`.
     pub fn new(func: &Func) -> Flow {
         let edges = func.blocks.iter().enumerate().flat_map(|(from, block)| {
-            block.term.edges().map(move |edge| (Block::new(from), edge.to))
+            block
+                .term
+                .edges()
+                .map(move |edge| (Block::new(from), edge.to))
         });
         let graph = Cfg::new(func.blocks.len(), Block::ENTRY, edges);
         let order = graph.reverse_post_order();
@@ -28,7 +31,12 @@ impl Flow {
             position[block.index()] = i;
         }
         let dominators = DomTree::new(&graph);
-        Flow { graph, order, dominators, position }
+        Flow {
+            graph,
+            order,
+            dominators,
+            position,
+        }
     }
 
     /// The edge `from` → `to` goes backwards in the order: `to` begins a loop.
@@ -38,6 +46,10 @@ impl Flow {
 
     /// The reachable predecessors of `block`, one per edge.
     pub fn preds(&self, block: Block) -> impl Iterator<Item = Block> {
-        self.graph.preds(block).iter().copied().filter(|b| self.dominators.is_reachable(*b))
+        self.graph
+            .preds(block)
+            .iter()
+            .copied()
+            .filter(|b| self.dominators.is_reachable(*b))
     }
 }

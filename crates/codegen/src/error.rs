@@ -6,13 +6,17 @@ use warpbpf_ebpf::Pc;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodegenError {
     /// The module's target has no scoped memory operations.
-    #[error("target `sm_{sm}` is older than `sm_70`, which is the first with scoped memory operations: compile the application for a newer GPU")]
+    #[error(
+        "target `sm_{sm}` is older than `sm_70`, which is the first with scoped memory operations: compile the application for a newer GPU"
+    )]
     TargetTooOld {
         /// Number in `.target`.
         sm: u32,
     },
     /// The module's PTX version has no `activemask`.
-    #[error("PTX version `{major}.{minor}` is older than 6.2, which is the first with `activemask`: compile the application with CUDA 9.2 or newer")]
+    #[error(
+        "PTX version `{major}.{minor}` is older than 6.2, which is the first with `activemask`: compile the application with CUDA 9.2 or newer"
+    )]
     PtxTooOld {
         /// Major number of `.version`.
         major: u32,
@@ -20,7 +24,9 @@ pub enum CodegenError {
         minor: u32,
     },
     /// The environment binds fewer maps than the program names.
-    #[error("instruction `{pc}` uses map `{map}`, but the environment binds only `{bound}` maps: bind every map of the object")]
+    #[error(
+        "instruction `{pc}` uses map `{map}`, but the environment binds only `{bound}` maps: bind every map of the object"
+    )]
     MapNotBound {
         /// The instruction.
         pc: Pc,
@@ -30,7 +36,9 @@ pub enum CodegenError {
         bound: usize,
     },
     /// A helper was called on a map whose layout does not serve it.
-    #[error("instruction `{pc}` calls `bpf_{helper}` on map `{map}`, whose layout does not serve it: give the map a fitting type")]
+    #[error(
+        "instruction `{pc}` calls `bpf_{helper}` on map `{map}`, whose layout does not serve it: give the map a fitting type"
+    )]
     WrongLayout {
         /// The call.
         pc: Pc,
@@ -40,7 +48,9 @@ pub enum CodegenError {
         map: u32,
     },
     /// `bpf_trace_printk` or `bpf_gpu_puts` without a ring to write to.
-    #[error("instruction `{pc}` calls `bpf_{helper}`, but the environment has no printk ring: bind one")]
+    #[error(
+        "instruction `{pc}` calls `bpf_{helper}`, but the environment has no printk ring: bind one"
+    )]
     NoPrintkRing {
         /// The call.
         pc: Pc,
@@ -48,7 +58,9 @@ pub enum CodegenError {
         helper: &'static str,
     },
     /// A fact that the verifier owes is missing or of another kind: never the user's fault.
-    #[error("no usable proof for instruction `{pc}`: expected {expected}; this is a bug in the verifier or the code generator")]
+    #[error(
+        "no usable proof for instruction `{pc}`: expected {expected}; this is a bug in the verifier or the code generator"
+    )]
     MissingFact {
         /// The instruction.
         pc: Pc,
@@ -64,7 +76,9 @@ pub enum CodegenError {
         what: &'static str,
     },
     /// A key or value that would need more call parameters than a device function may have.
-    #[error("instruction `{pc}` passes `{bytes}` bytes of key and value to a hash, more than the `{limit}` that a device function takes: use a smaller key or value, or look the value up and write its fields")]
+    #[error(
+        "instruction `{pc}` passes `{bytes}` bytes of key and value to a hash, more than the `{limit}` that a device function takes: use a smaller key or value, or look the value up and write its fields"
+    )]
     HashArgumentTooLarge {
         /// The call.
         pc: Pc,

@@ -21,17 +21,17 @@ mod cfg;
 mod eval;
 mod stack;
 
+mod emit;
 mod from_ebpf;
+mod lower;
+mod opt_aggregate;
+mod opt_atomics;
+mod opt_blocks;
 mod opt_copy;
 mod opt_dce;
 mod opt_fold;
-mod opt_blocks;
 mod opt_gvn;
-mod opt_atomics;
 mod opt_uniform;
-mod opt_aggregate;
-mod lower;
-mod emit;
 mod prelude;
 
 use warpbpf_abi::attach::Scope;
@@ -69,7 +69,9 @@ pub fn dump_ir<P: Subject>(program: &Verified<P>, env: &Env, after: Option<&str>
 
 /// Names of the stages that [`dump_ir`] can show, in order.
 pub fn pass_names(env: &Env) -> Vec<&'static str> {
-    std::iter::once("from_ebpf").chain(passes(env).into_iter().map(|(name, _)| name)).collect()
+    std::iter::once("from_ebpf")
+        .chain(passes(env).into_iter().map(|(name, _)| name))
+        .collect()
 }
 
 /// The passes between `from_ebpf` and `emit`, in order, for an environment.

@@ -10,7 +10,11 @@ pub fn run(func: &mut Func) {
     let defs = func.definitions();
     for block in 0..func.blocks.len() {
         let insts = std::mem::take(&mut func.blocks[block].insts);
-        let mut lower = Lower { func, defs: &defs, out: Vec::with_capacity(insts.len()) };
+        let mut lower = Lower {
+            func,
+            defs: &defs,
+            out: Vec::with_capacity(insts.len()),
+        };
         for inst in insts {
             lower.inst(inst);
         }
@@ -29,7 +33,10 @@ struct Lower<'a> {
 impl Lower<'_> {
     fn push(&mut self, ty: Ty, op: Op) -> Value {
         let v = self.func.add_value(ty);
-        self.out.push(Inst { result: Some(v), op });
+        self.out.push(Inst {
+            result: Some(v),
+            op,
+        });
         v
     }
 
@@ -73,7 +80,10 @@ impl Lower<'_> {
             | BinOp::MachineURem
             | BinOp::MachineSRem => inst.op,
         };
-        self.out.push(Inst { result: Some(result), op });
+        self.out.push(Inst {
+            result: Some(result),
+            op,
+        });
     }
 
     /// Division with the results of RFC 9669 §4.1 where PTX leaves them open: by zero, and MIN by -1.
@@ -112,7 +122,13 @@ fn split_edges(func: &mut Func) {
             for edge in [yes, no] {
                 if !edge.args.is_empty() {
                     let between = func.add_block();
-                    let moved = std::mem::replace(edge, Edge { to: between, args: Vec::new() });
+                    let moved = std::mem::replace(
+                        edge,
+                        Edge {
+                            to: between,
+                            args: Vec::new(),
+                        },
+                    );
                     func.blocks[between.index()].term = Term::Jump(moved);
                 }
             }

@@ -23,11 +23,19 @@ pub fn map_uses<P: Subject>(program: &Verified<P>, map_count: usize) -> Vec<MapU
 }
 
 fn uses_of(code: &Code, facts: &Facts, map_count: usize) -> Vec<MapUse> {
-    let mut uses = Uses { maps: vec![MapUse::default(); map_count] };
-    let calls = facts.instances.iter().flat_map(|i| &i.insns).filter_map(|fact| match fact {
-        InsnFact::Call(call) => Some(call),
-        InsnFact::Dead | InsnFact::Plain | InsnFact::Access(_) | InsnFact::Branch { .. } => None,
-    });
+    let mut uses = Uses {
+        maps: vec![MapUse::default(); map_count],
+    };
+    let calls = facts
+        .instances
+        .iter()
+        .flat_map(|i| &i.insns)
+        .filter_map(|fact| match fact {
+            InsnFact::Call(call) => Some(call),
+            InsnFact::Dead | InsnFact::Plain | InsnFact::Access(_) | InsnFact::Branch { .. } => {
+                None
+            }
+        });
     let mut rings = BTreeSet::new();
     for call in calls {
         uses.call(call);
@@ -74,43 +82,77 @@ impl Uses {
 
     fn call(&mut self, call: &CallFact) {
         let name = helpers::of(call.helper).name;
-        if let (Some(map), HelperId::MapUpdateElem | HelperId::MapDeleteElem) = (call.map, call.helper) {
+        if let (Some(map), HelperId::MapUpdateElem | HelperId::MapDeleteElem) =
+            (call.map, call.helper)
+        {
             self.refuse(map, || format!("`bpf_{name}` changes it"));
         }
         for arg in &call.args {
             if let ArgFact::Pointer(place) = arg
                 && let Region::MapValue { map } = place.region
             {
-                self.refuse(map, || format!("a pointer to its value is passed to `bpf_{name}`"));
+                self.refuse(map, || {
+                    format!("a pointer to its value is passed to `bpf_{name}`")
+                });
             }
         }
     }
 
     fn op(&mut self, op: &Op, has_result: bool) {
         match op {
-            Op::Load { mem: Mem::Map(o) | Mem::MapSync(o), .. } => {
+            Op::Load {
+                mem: Mem::Map(o) | Mem::MapSync(o),
+                ..
+            } => {
                 self.refuse(o.map, || format!("the program reads its value{}", at(*o)));
             }
-            Op::Store { mem: Mem::Map(o) | Mem::MapSync(o), .. } => {
-                self.refuse(o.map, || format!("the program stores to its value{}", at(*o)));
+            Op::Store {
+                mem: Mem::Map(o) | Mem::MapSync(o),
+                ..
+            } => {
+                self.refuse(o.map, || {
+                    format!("the program stores to its value{}", at(*o))
+                });
             }
-            Op::CopyBytes { mem: Mem::Map(o) | Mem::MapSync(o), .. } => {
+            Op::CopyBytes {
+                mem: Mem::Map(o) | Mem::MapSync(o),
+                ..
+            } => {
                 self.refuse(o.map, || format!("the program copies its value{}", at(*o)));
             }
-            Op::Atomic { origin: Some(o), op, width, .. } => match (op, has_result, o.offset) {
+            Op::Atomic {
+                origin: Some(o),
+                op,
+                width,
+                ..
+            } => match (op, has_result, o.offset) {
                 (Rmw::Add, false, Some(offset)) => {
-                    if let (Some(usage), Ok(offset)) = (self.maps.get_mut(o.map as usize), u32::try_from(offset)) {
-                        usage.adds.insert(SumField { offset, size: width.bytes() });
+                    if let (Some(usage), Ok(offset)) =
+                        (self.maps.get_mut(o.map as usize), u32::try_from(offset))
+                    {
+                        usage.adds.insert(SumField {
+                            offset,
+                            size: width.bytes(),
+                        });
                     }
                 }
                 (Rmw::Add, false, None) => {
-                    self.refuse(o.map, || "the program adds at an offset that varies".to_owned());
+                    self.refuse(o.map, || {
+                        "the program adds at an offset that varies".to_owned()
+                    });
                 }
                 (Rmw::Add, true, _) => {
-                    self.refuse(o.map, || format!("the program uses what an addition{} returns", at(*o)));
+                    self.refuse(o.map, || {
+                        format!("the program uses what an addition{} returns", at(*o))
+                    });
                 }
                 (Rmw::And | Rmw::Or | Rmw::Xor | Rmw::Exch | Rmw::Cas, ..) => {
-                    self.refuse(o.map, || format!("the program changes its value{} other than by adding", at(*o)));
+                    self.refuse(o.map, || {
+                        format!(
+                            "the program changes its value{} other than by adding",
+                            at(*o)
+                        )
+                    });
                 }
             },
             _ => {}
@@ -119,28 +161,48 @@ impl Uses {
 }
 
 fn at(origin: Origin) -> String {
-    origin.offset.map(|o| format!(" at offset {o}")).unwrap_or_default()
+    origin
+        .offset
+        .map(|o| format!(" at offset {o}"))
+        .unwrap_or_default()
 }
 
 fn is_ring(helper: HelperId) -> bool {
     matches!(
         helper,
-        HelperId::RingbufOutput | HelperId::RingbufReserve | HelperId::RingbufSubmit | HelperId::RingbufDiscard
+        HelperId::RingbufOutput
+            | HelperId::RingbufReserve
+            | HelperId::RingbufSubmit
+            | HelperId::RingbufDiscard
     )
 }
 
 /// An environment in which any program compiles as far as the IR.
 fn plain_env(map_count: usize, is_ring: impl Fn(u32) -> bool) -> Env {
     let ring = MapLayout::Ring(RingLayout::new(1 << 20, 1));
-    let array = MapLayout::Array(ArrayLayout { max_entries: u32::MAX, value_size: 8, shards: 1, summed: false });
-    let binding = |index: u32, layout| MapBinding { slot: index, session_index: index, layout };
+    let array = MapLayout::Array(ArrayLayout {
+        max_entries: u32::MAX,
+        value_size: 8,
+        shards: 1,
+        summed: false,
+    });
+    let binding = |index: u32, layout| MapBinding {
+        slot: index,
+        session_index: index,
+        layout,
+    };
     let count = map_count as u32;
     Env {
-        target: Target { ptx: (6, 3), sm: 75 },
+        target: Target {
+            ptx: (6, 3),
+            sm: 75,
+        },
         site: Site::Entry,
         scope: Scope::Thread,
         kernel_id: 0,
-        maps: (0..count).map(|i| binding(i + 1, if is_ring(i) { ring } else { array })).collect(),
+        maps: (0..count)
+            .map(|i| binding(i + 1, if is_ring(i) { ring } else { array }))
+            .collect(),
         printk: Some(binding(count + 1, ring)),
         slots: SlotSpace::Const,
     }

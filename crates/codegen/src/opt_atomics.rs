@@ -1,13 +1,14 @@
 //! Turns load, combine, store on one map value into an atomic. `(*v)++` on memory that every thread shares would lose
 //! counts; programs are written that way because on a CPU each core has its own copy.
 //!
-//! The three stand in one block with nothing in between that writes shared memory. The atomic takes the store's place;
-//! if the values are needed earlier, it takes the load's place, provided that nothing reads shared memory in between.
+//! The three stand in one block with nothing in between that may write the same bytes. The atomic takes the store's
+//! place; if the values are needed earlier, it takes the load's place, provided that nothing reads shared memory in
+//! between.
 
 use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
 
-use crate::ir::{BinOp, Effect, Func, Inst, Mem, Op, Order, Rmw, Ty, Value};
+use crate::ir::{BinOp, Effect, Func, Inst, Mem, Op, Order, Origin, Rmw, Ty, Value};
 
 /// Runs the pass.
 pub fn run(func: &mut Func) {
@@ -15,10 +16,11 @@ pub fn run(func: &mut Func) {
         let mut store = 0;
         while store < func.blocks[block].insts.len() {
             let uses = func.use_counts();
-            if let Some(found) = find(func, block, store) {
-                rewrite(func, block, &found, &uses);
+            // A rewrite moves the instructions, so look again from the start; each takes a store away.
+            match find(func, block, store) {
+                Some(found) if rewrite(func, block, &found, &uses) => store = 0,
+                _ => store += 1,
             }
-            store += 1;
         }
     }
 }
@@ -39,12 +41,23 @@ struct Found {
 
 fn find(func: &Func, block: usize, store: usize) -> Option<Found> {
     let insts = &func.blocks[block].insts;
-    let Op::Store { mem: Mem::Map(_), width, addr, off, value: new } = insts[store].op else { return None };
+    let Op::Store {
+        mem: Mem::Map(origin),
+        width,
+        addr,
+        off,
+        value: new,
+    } = insts[store].op
+    else {
+        return None;
+    };
     if !matches!(width, Width::W32 | Width::W64) {
         return None;
     }
     let combine = insts[..store].iter().rposition(|i| i.result == Some(new))?;
-    let Op::Bin(bin, a, b) = insts[combine].op else { return None };
+    let Op::Bin(bin, a, b) = insts[combine].op else {
+        return None;
+    };
     let (op, subtract) = match bin {
         BinOp::Add => (Rmw::Add, false),
         BinOp::Sub => (Rmw::Add, true),
@@ -69,25 +82,79 @@ fn find(func: &Func, block: usize, store: usize) -> Option<Found> {
     if operand == old {
         return None;
     }
-    let writes = |i: &Inst| {
-        i.op.effect() == Effect::Writes
-            && !matches!(i.op, Op::Store { mem: Mem::Local | Mem::Record, .. })
-    };
-    if insts[load..store].iter().any(writes) {
+    if insts[load..store]
+        .iter()
+        .any(|i| may_write(&i.op, origin, width))
+    {
         return None;
     }
-    Some(Found { load, combine, store, old, new, op, operand, subtract })
+    Some(Found {
+        load,
+        combine,
+        store,
+        old,
+        new,
+        op,
+        operand,
+        subtract,
+    })
 }
 
-fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) {
+/// `op` may write the `width` bytes at `at`, or orders memory.
+fn may_write(op: &Op, at: Origin, width: Width) -> bool {
+    // Values begin at multiples of their stride, so different fields never overlap, whatever the keys.
+    let apart = |other: Origin, other_width: Width| match (at.offset, other.offset) {
+        _ if at.map != other.map => true,
+        (Some(a), Some(b)) => {
+            a + i64::from(width.bytes()) <= b || b + i64::from(other_width.bytes()) <= a
+        }
+        (None, _) | (_, None) => false,
+    };
+    match op {
+        Op::Store {
+            mem: Mem::Local | Mem::Record,
+            ..
+        } => false,
+        Op::Store {
+            mem: Mem::Map(other),
+            width,
+            ..
+        } => !apart(*other, *width),
+        Op::Atomic {
+            origin: Some(other),
+            order: Order::Relaxed,
+            width,
+            ..
+        } => !apart(*other, *width),
+        Op::Atomic {
+            origin: None,
+            order: Order::Relaxed,
+            ..
+        } => false,
+        _ => op.effect() == Effect::Writes,
+    }
+}
+
+/// Replaces the pattern, unless its values are needed too early.
+fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) -> bool {
     let insts = &func.blocks[block].insts;
-    let Op::Store { mem: Mem::Map(origin), width, addr, off, .. } = insts[found.store].op else { return };
+    let Op::Store {
+        mem: Mem::Map(origin),
+        width,
+        addr,
+        off,
+        ..
+    } = insts[found.store].op
+    else {
+        return false;
+    };
     let between = &insts[found.load + 1..found.store];
     let needs = |v: Value| {
         let mut count = 0;
         for (i, inst) in between.iter().enumerate() {
             if found.load + 1 + i != found.combine {
-                inst.op.for_each_operand(|used| count += u32::from(used == v));
+                inst.op
+                    .for_each_operand(|used| count += u32::from(used == v));
             }
         }
         count
@@ -96,21 +163,38 @@ fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) {
     // The combination uses the old value once, the store the new one once; each further use wants the value.
     let wanted = uses[found.old.index()] > 1 || uses[found.new.index()] > 1;
     let reads = |i: &Inst| {
-        matches!(i.op, Op::Load { mem: Mem::Map(_) | Mem::MapSync(_), .. } | Op::Hash { .. } | Op::CopyBytes { .. })
+        matches!(
+            i.op,
+            Op::Load {
+                mem: Mem::Map(_) | Mem::MapSync(_),
+                ..
+            } | Op::Hash { .. }
+                | Op::CopyBytes { .. }
+        )
     };
     let at_load = needed_before;
     if at_load {
         let operand_comes_later = between.iter().any(|i| i.result == Some(found.operand));
         if operand_comes_later || between.iter().any(reads) {
-            return;
+            return false;
         }
     }
-    let ty = if width == Width::W64 { Ty::B64 } else { Ty::B32 };
+    let ty = if width == Width::W64 {
+        Ty::B64
+    } else {
+        Ty::B32
+    };
     let mut fresh = Vec::new();
     let operand = if found.subtract {
         let (zero, negative) = (func.add_value(ty), func.add_value(ty));
-        fresh.push(Inst { result: Some(zero), op: Op::Const(0) });
-        fresh.push(Inst { result: Some(negative), op: Op::Bin(BinOp::Sub, zero, found.operand) });
+        fresh.push(Inst {
+            result: Some(zero),
+            op: Op::Const(0),
+        });
+        fresh.push(Inst {
+            result: Some(negative),
+            op: Op::Bin(BinOp::Sub, zero, found.operand),
+        });
         negative
     } else {
         found.operand
@@ -140,7 +224,10 @@ fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) {
         } else if i == found.store {
             out.append(&mut fresh);
             if wanted && !at_load {
-                out.push(Inst { result: Some(found.new), op: combined(found) });
+                out.push(Inst {
+                    result: Some(found.new),
+                    op: combined(found),
+                });
             }
         } else if i == found.combine {
             if at_load {
@@ -151,6 +238,7 @@ fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) {
         }
     }
     *insts = out;
+    true
 }
 
 /// The new value, rebuilt from the old one that the atomic returned.

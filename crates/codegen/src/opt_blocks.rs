@@ -21,7 +21,11 @@ pub fn run(func: &mut Func) {
             }
             let next = std::mem::replace(
                 &mut func.blocks[edge.to.index()],
-                crate::ir::BlockData { params: Vec::new(), insts: Vec::new(), term: Term::Ret },
+                crate::ir::BlockData {
+                    params: Vec::new(),
+                    insts: Vec::new(),
+                    term: Term::Ret,
+                },
             );
             joined[edge.to.index()] = true;
             for (param, arg) in next.params.iter().zip(&edge.args) {
@@ -34,7 +38,12 @@ pub fn run(func: &mut Func) {
     }
     func.substitute(&to);
 
-    let kept: Vec<Block> = flow.order.iter().copied().filter(|b| !joined[b.index()]).collect();
+    let kept: Vec<Block> = flow
+        .order
+        .iter()
+        .copied()
+        .filter(|b| !joined[b.index()])
+        .collect();
     let mut number = vec![Block::ENTRY; func.blocks.len()];
     for (i, block) in kept.iter().enumerate() {
         number[block.index()] = Block::new(i);

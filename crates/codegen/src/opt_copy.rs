@@ -38,11 +38,21 @@ pub fn run(func: &mut Func) {
 }
 
 /// The one value that parameter `i` gets besides itself.
-fn only_value(func: &Func, flow: &Flow, block: Block, i: usize, resolve: impl Fn(Value) -> Value) -> Option<Value> {
+fn only_value(
+    func: &Func,
+    flow: &Flow,
+    block: Block,
+    i: usize,
+    resolve: impl Fn(Value) -> Value,
+) -> Option<Value> {
     let param = func.blocks[block.index()].params[i];
     let mut only = None;
     for pred in flow.preds(block) {
-        for edge in func.blocks[pred.index()].term.edges().filter(|e| e.to == block) {
+        for edge in func.blocks[pred.index()]
+            .term
+            .edges()
+            .filter(|e| e.to == block)
+        {
             let value = resolve(edge.args[i]);
             if value == param || only == Some(value) {
                 continue;
@@ -56,8 +66,17 @@ fn only_value(func: &Func, flow: &Flow, block: Block, i: usize, resolve: impl Fn
 }
 
 /// Keeps the parameters of `block` that `keep` accepts, and the arguments that belong to them.
-pub(crate) fn remove_params(func: &mut Func, flow: &Flow, block: Block, keep: impl Fn(Value) -> bool) {
-    let kept: Vec<bool> = func.blocks[block.index()].params.iter().map(|p| keep(*p)).collect();
+pub(crate) fn remove_params(
+    func: &mut Func,
+    flow: &Flow,
+    block: Block,
+    keep: impl Fn(Value) -> bool,
+) {
+    let kept: Vec<bool> = func.blocks[block.index()]
+        .params
+        .iter()
+        .map(|p| keep(*p))
+        .collect();
     if kept.iter().all(|k| *k) {
         return;
     }
@@ -73,7 +92,11 @@ pub(crate) fn remove_params(func: &mut Func, flow: &Flow, block: Block, keep: im
     preds.sort();
     preds.dedup();
     for pred in preds {
-        for edge in func.blocks[pred.index()].term.edges_mut().filter(|e| e.to == block) {
+        for edge in func.blocks[pred.index()]
+            .term
+            .edges_mut()
+            .filter(|e| e.to == block)
+        {
             filter(&mut edge.args);
         }
     }

@@ -9,10 +9,17 @@ use crate::opt_copy::remove_params;
 /// Runs the pass.
 pub fn run(func: &mut Func) {
     let flow = Flow::new(func);
-    let mut live = Live { marks: vec![false; func.types.len()], work: Vec::new() };
+    let mut live = Live {
+        marks: vec![false; func.types.len()],
+        work: Vec::new(),
+    };
     for &block in &flow.order {
         let data = &func.blocks[block.index()];
-        for inst in data.insts.iter().filter(|i| i.op.effect() == Effect::Writes) {
+        for inst in data
+            .insts
+            .iter()
+            .filter(|i| i.op.effect() == Effect::Writes)
+        {
             inst.op.for_each_operand(|v| live.mark(v));
         }
         if let Term::Branch { cond, .. } = &data.term {
@@ -31,7 +38,11 @@ pub fn run(func: &mut Func) {
             op.for_each_operand(|v| live.mark(v));
         } else if let Some((block, i)) = param_of[value.index()] {
             for pred in flow.preds(block) {
-                for edge in func.blocks[pred.index()].term.edges().filter(|e| e.to == block) {
+                for edge in func.blocks[pred.index()]
+                    .term
+                    .edges()
+                    .filter(|e| e.to == block)
+                {
                     live.mark(edge.args[i]);
                 }
             }
@@ -47,7 +58,15 @@ pub fn run(func: &mut Func) {
                 return used;
             }
             // `red` has no compare-and-swap and no exchange: those keep a result that is not read.
-            if !used && matches!(inst.op, Op::Atomic { op: Rmw::Add | Rmw::And | Rmw::Or | Rmw::Xor, .. }) {
+            if !used
+                && matches!(
+                    inst.op,
+                    Op::Atomic {
+                        op: Rmw::Add | Rmw::And | Rmw::Or | Rmw::Xor,
+                        ..
+                    }
+                )
+            {
                 inst.result = None;
             }
             true

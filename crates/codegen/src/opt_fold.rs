@@ -12,7 +12,13 @@ use crate::ir::{BinOp, Block, Cond, Func, Inst, Op, Size, Term, Ty, UnOp, Value}
 /// Runs the pass.
 pub fn run(func: &mut Func) {
     let order = Flow::new(func).order;
-    let mut fold = Fold { defs: func.definitions(), uses: func.use_counts(), to: Vec::new(), out: Vec::new(), func };
+    let mut fold = Fold {
+        defs: func.definitions(),
+        uses: func.use_counts(),
+        to: Vec::new(),
+        out: Vec::new(),
+        func,
+    };
     fold.to = (0..fold.func.types.len()).map(Value::new).collect();
     for block in order {
         fold.block(block);
@@ -86,7 +92,10 @@ impl Fold<'_> {
         self.defs.push(Some(op.clone()));
         self.uses.push(1);
         self.to.push(v);
-        self.out.push(Inst { result: Some(v), op });
+        self.out.push(Inst {
+            result: Some(v),
+            op,
+        });
         v
     }
 
@@ -115,32 +124,96 @@ impl Fold<'_> {
                     _ => Outcome::Keep(op),
                 },
             },
-            Op::Load { mem, width, signed, addr, off } => {
+            Op::Load {
+                mem,
+                width,
+                signed,
+                addr,
+                off,
+            } => {
                 let (addr, off) = self.address(addr, off);
-                Outcome::Keep(Op::Load { mem, width, signed, addr, off })
+                Outcome::Keep(Op::Load {
+                    mem,
+                    width,
+                    signed,
+                    addr,
+                    off,
+                })
             }
-            Op::Store { mem, width, addr, off, value } => {
+            Op::Store {
+                mem,
+                width,
+                addr,
+                off,
+                value,
+            } => {
                 let (addr, off) = self.address(addr, off);
                 let value = self.stored(value, width);
-                Outcome::Keep(Op::Store { mem, width, addr, off, value })
+                Outcome::Keep(Op::Store {
+                    mem,
+                    width,
+                    addr,
+                    off,
+                    value,
+                })
             }
-            Op::Atomic { origin, op, order, width, addr, off, value, compare, guard, shared } => {
+            Op::Atomic {
+                origin,
+                op,
+                order,
+                width,
+                addr,
+                off,
+                value,
+                compare,
+                guard,
+                shared,
+            } => {
                 let guard = match guard.map(|g| self.constant(g)) {
                     Some(Some(0)) if ty.is_none() => return Outcome::Gone,
                     Some(Some(1)) => None,
                     _ => guard,
                 };
                 let (addr, off) = self.address(addr, off);
-                Outcome::Keep(Op::Atomic { origin, op, order, width, addr, off, value, compare, guard, shared })
+                Outcome::Keep(Op::Atomic {
+                    origin,
+                    op,
+                    order,
+                    width,
+                    addr,
+                    off,
+                    value,
+                    compare,
+                    guard,
+                    shared,
+                })
             }
-            Op::RingCommit { ring, base, record, size: None, discard, shared } => {
+            Op::RingCommit {
+                ring,
+                base,
+                record,
+                size: None,
+                discard,
+                shared,
+            } => {
                 // The header tells the size too, but a load that need not be made is better.
                 let size = match self.def(record) {
-                    Some(Op::RingReserve { size: Size::Const(n), .. }) => Some(*n),
+                    Some(Op::RingReserve {
+                        size: Size::Const(n),
+                        ..
+                    }) => Some(*n),
                     _ => None,
                 };
-                let size = size.filter(|n| RingLayout::record_bytes(u64::from(*n)) <= ring.sub_bytes());
-                Outcome::Keep(Op::RingCommit { ring, base, record, size, discard, shared })
+                let size =
+                    size.filter(|n| RingLayout::record_bytes(u64::from(*n)) <= ring.sub_bytes());
+                Outcome::Keep(Op::RingCommit {
+                    ring,
+                    base,
+                    record,
+                    size,
+                    discard,
+                    shared,
+                })
             }
             Op::Const(_)
             | Op::Special(_)
@@ -159,7 +232,12 @@ impl Fold<'_> {
     /// Moves constant addends of an address into its offset.
     fn address(&self, mut addr: Value, mut off: i32) -> (Value, i32) {
         while let Some(Op::Bin(BinOp::Add, base, more)) = self.def(addr) {
-            let Some(sum) = self.constant(*more).and_then(|c| (c as i64).checked_add(i64::from(off))) else { break };
+            let Some(sum) = self
+                .constant(*more)
+                .and_then(|c| (c as i64).checked_add(i64::from(off)))
+            else {
+                break;
+            };
             let Ok(sum) = i32::try_from(sum) else { break };
             (addr, off) = (*base, sum);
         }
@@ -190,6 +268,9 @@ impl Fold<'_> {
         let (x, y) = (self.constant(a), self.constant(b));
         if let (Some(x), Some(y)) = (x, y) {
             return Outcome::Keep(Op::Const(eval::bin(op, ty, x, y)));
+        }
+        if let Some(narrow) = self.divide_narrow(op, a, b, y) {
+            return narrow;
         }
         let Some(c) = y else {
             return match op {
@@ -233,9 +314,18 @@ impl Fold<'_> {
             BinOp::And => self.and(a, b, c),
             // What compilers write for a move of the low half.
             BinOp::Shr | BinOp::Sar if ty == Ty::B64 && shift == 32 => match self.def(a).cloned() {
-                Some(Op::Bin(BinOp::Shl, inner, by)) if self.constant(by).is_some_and(|by| by & 63 == 32) => {
+                Some(Op::Bin(BinOp::Shl, inner, by))
+                    if self.constant(by).is_some_and(|by| by & 63 == 32) =>
+                {
                     let low = self.add(Ty::B32, Op::Un(UnOp::Trunc, inner));
-                    self.un(if op == BinOp::Shr { UnOp::Zext } else { UnOp::Sext }, low)
+                    self.un(
+                        if op == BinOp::Shr {
+                            UnOp::Zext
+                        } else {
+                            UnOp::Sext
+                        },
+                        low,
+                    )
                 }
                 _ => Outcome::Keep(Op::Bin(op, a, b)),
             },
@@ -246,6 +336,23 @@ impl Fold<'_> {
             }
             _ => Outcome::Keep(Op::Bin(op, a, b)),
         }
+    }
+
+    /// Unsigned division of two values below 2^32: a 64-bit division costs ten times a 32-bit one.
+    fn divide_narrow(&mut self, op: BinOp, a: Value, b: Value, y: Option<u64>) -> Option<Outcome> {
+        if !matches!(op, BinOp::UDiv | BinOp::URem) {
+            return None;
+        }
+        let Some(&Op::Un(UnOp::Zext, a)) = self.def(a) else {
+            return None;
+        };
+        let b = match (self.def(b), y) {
+            (Some(&Op::Un(UnOp::Zext, b)), _) => b,
+            (_, Some(c)) if c <= 0xffff_ffff => self.emit(Ty::B32, Op::Const(c)),
+            _ => return None,
+        };
+        let low = self.add(Ty::B32, Op::Bin(op, a, b));
+        Some(Outcome::Keep(Op::Un(UnOp::Zext, low)))
     }
 
     fn and(&mut self, a: Value, b: Value, mask: u64) -> Outcome {
@@ -272,8 +379,16 @@ impl Fold<'_> {
         let all = self.func.ty(v).mask();
         match self.def(v) {
             Some(Op::Const(c)) => *c,
-            Some(Op::Load { width: Width::W8, signed: false, .. }) => 0xff,
-            Some(Op::Load { width: Width::W16, signed: false, .. }) => 0xffff,
+            Some(Op::Load {
+                width: Width::W8,
+                signed: false,
+                ..
+            }) => 0xff,
+            Some(Op::Load {
+                width: Width::W16,
+                signed: false,
+                ..
+            }) => 0xffff,
             Some(Op::Un(UnOp::Zext, _)) => 0xffff_ffff,
             Some(Op::Un(UnOp::Swap16, _)) => 0xffff,
             Some(Op::Bin(BinOp::And, _, m)) => self.constant(*m).unwrap_or(all),
@@ -294,7 +409,11 @@ impl Fold<'_> {
             (UnOp::Trunc, Some(Op::Un(UnOp::Zext | UnOp::Sext, low))) => Outcome::Same(low),
             (UnOp::Trunc, Some(Op::Bin(bin, x, y))) if self.narrows(a, bin, x, y) => {
                 let x = self.add(Ty::B32, Op::Un(UnOp::Trunc, x));
-                let y = if bin == BinOp::Shl { y } else { self.add(Ty::B32, Op::Un(UnOp::Trunc, y)) };
+                let y = if bin == BinOp::Shl {
+                    y
+                } else {
+                    self.add(Ty::B32, Op::Un(UnOp::Trunc, y))
+                };
                 self.bin(bin, x, y)
             }
             (UnOp::Trunc, Some(Op::Select(p, x, y))) if self.is_narrow(x) && self.is_narrow(y) => {
@@ -302,7 +421,9 @@ impl Fold<'_> {
                 let y = self.add(Ty::B32, Op::Un(UnOp::Trunc, y));
                 Outcome::Keep(Op::Select(p, x, y))
             }
-            (UnOp::Sext8, Some(Op::Bin(BinOp::And, x, m))) if self.constant(m).is_some_and(|m| m & 0xff == 0xff) => {
+            (UnOp::Sext8, Some(Op::Bin(BinOp::And, x, m)))
+                if self.constant(m).is_some_and(|m| m & 0xff == 0xff) =>
+            {
                 self.un(op, x)
             }
             (UnOp::Sext16, Some(Op::Bin(BinOp::And, x, m)))
@@ -312,7 +433,9 @@ impl Fold<'_> {
             }
             (UnOp::Not, Some(Op::Un(UnOp::Not, p))) => Outcome::Same(p),
             // Only if the comparison itself goes away: one predicate serves both ways.
-            (UnOp::Not, Some(Op::Cmp(cond, x, y))) if self.uses[a.index()] <= 1 => Outcome::Keep(Op::Cmp(cond.negated(), x, y)),
+            (UnOp::Not, Some(Op::Cmp(cond, x, y))) if self.uses[a.index()] <= 1 => {
+                Outcome::Keep(Op::Cmp(cond.negated(), x, y))
+            }
             _ => Outcome::Keep(Op::Un(op, a)),
         }
     }
@@ -329,7 +452,10 @@ impl Fold<'_> {
     }
 
     fn is_narrow(&self, v: Value) -> bool {
-        matches!(self.def(v), Some(Op::Const(_) | Op::Un(UnOp::Zext | UnOp::Sext, _)))
+        matches!(
+            self.def(v),
+            Some(Op::Const(_) | Op::Un(UnOp::Zext | UnOp::Sext, _))
+        )
     }
 
     fn cmp(&mut self, cond: Cond, a: Value, b: Value) -> Outcome {
@@ -349,14 +475,17 @@ impl Fold<'_> {
                 && self.is_address(found)
                 && self.constant(null) == Some(0)
             {
+                // `not` stays: below the branch on it, `opt_gvn` knows the select's own predicate.
                 return match cond {
                     Cond::Ne => Outcome::Same(p),
-                    _ => self.un(UnOp::Not, p),
+                    _ => Outcome::Keep(Op::Un(UnOp::Not, p)),
                 };
             }
         }
-        let unsigned =
-            matches!(cond, Cond::Eq | Cond::Ne | Cond::Ult | Cond::Ule | Cond::Ugt | Cond::Uge);
+        let unsigned = matches!(
+            cond,
+            Cond::Eq | Cond::Ne | Cond::Ult | Cond::Ule | Cond::Ugt | Cond::Uge
+        );
         if ty == Ty::B64 && unsigned {
             let low = |v: Value| match self.def(v) {
                 Some(Op::Un(UnOp::Zext, low)) => Some(*low),
@@ -390,7 +519,9 @@ impl Fold<'_> {
     }
 
     fn term(&self, term: Term) -> Term {
-        let Term::Branch { cond, yes, no } = term else { return term };
+        let Term::Branch { cond, yes, no } = term else {
+            return term;
+        };
         match self.constant(cond) {
             Some(0) => return Term::Jump(no),
             Some(_) => return Term::Jump(yes),
@@ -400,7 +531,11 @@ impl Fold<'_> {
             return Term::Jump(yes);
         }
         match self.def(cond) {
-            Some(Op::Un(UnOp::Not, p)) => Term::Branch { cond: *p, yes: no, no: yes },
+            Some(Op::Un(UnOp::Not, p)) => Term::Branch {
+                cond: *p,
+                yes: no,
+                no: yes,
+            },
             _ => Term::Branch { cond, yes, no },
         }
     }

@@ -15,9 +15,16 @@ pub fn run(func: &mut Func) {
         to: (0..func.types.len()).map(Value::new).collect(),
         table: HashMap::new(),
         known: vec![None; func.types.len()],
+        decided: vec![None; func.types.len()],
         undo: Vec::new(),
+        selects: Vec::new(),
         defs: func.definitions(),
     };
+    for (i, def) in gvn.defs.iter().enumerate() {
+        if let Some(Op::Select(p, a, b)) = def {
+            gvn.selects.push((Value::new(i), *p, *a, *b));
+        }
+    }
     // Explicit stack: enter a block, visit its children, leave it.
     let mut stack = vec![(Block::ENTRY, 0, 0)];
     gvn.enter(func, &flow, Block::ENTRY);
@@ -39,6 +46,7 @@ pub fn run(func: &mut Func) {
 enum Undo {
     Table((Ty, Op)),
     Known(Value),
+    Decided(Value),
 }
 
 struct Gvn {
@@ -46,6 +54,10 @@ struct Gvn {
     table: HashMap<(Ty, Op), Value>,
     /// Predicates decided by a branch above.
     known: Vec<Option<bool>>,
+    /// What selects above are below such a branch.
+    decided: Vec<Option<Value>>,
+    /// All selects: result, predicate, and what it selects from.
+    selects: Vec<(Value, Value, Value, Value)>,
     undo: Vec<Undo>,
     defs: Vec<Option<Op>>,
 }
@@ -58,11 +70,20 @@ impl Gvn {
         v
     }
 
+    /// As `resolve`, for a use in the current block.
+    fn resolve_here(&self, v: Value) -> Value {
+        let mut v = self.resolve(v);
+        while let Some(decided) = self.decided[v.index()] {
+            v = self.resolve(decided);
+        }
+        v
+    }
+
     fn enter(&mut self, func: &mut Func, flow: &Flow, block: Block) {
         self.learn_from_branch(func, flow, block);
         for i in 0..func.blocks[block.index()].insts.len() {
             let inst = &mut func.blocks[block.index()].insts[i];
-            inst.op.for_each_operand_mut(|v| *v = self.resolve(*v));
+            inst.op.for_each_operand_mut(|v| *v = self.resolve_here(*v));
             let Some(result) = inst.result else { continue };
             if inst.op.effect() != Effect::Pure {
                 continue;
@@ -83,7 +104,7 @@ impl Gvn {
             }
         }
         let mut term = func.blocks[block.index()].term.clone();
-        term.for_each_operand_mut(|v| *v = self.resolve(*v));
+        term.for_each_operand_mut(|v| *v = self.resolve_here(*v));
         if let Term::Branch { cond, yes, no } = &term
             && let Some(known) = self.known[cond.index()]
         {
@@ -94,7 +115,9 @@ impl Gvn {
 
     fn learn_from_branch(&mut self, func: &Func, flow: &Flow, block: Block) {
         let mut preds = flow.preds(block);
-        let (Some(pred), None) = (preds.next(), preds.next()) else { return };
+        let (Some(pred), None) = (preds.next(), preds.next()) else {
+            return;
+        };
         if let Term::Branch { cond, yes, no } = &func.blocks[pred.index()].term
             && yes.to != no.to
         {
@@ -108,6 +131,13 @@ impl Gvn {
         }
         self.known[p.index()] = Some(holds);
         self.undo.push(Undo::Known(p));
+        for i in 0..self.selects.len() {
+            let (select, on, a, b) = self.selects[i];
+            if self.resolve(on) == p && self.decided[select.index()].is_none() {
+                self.decided[select.index()] = Some(if holds { a } else { b });
+                self.undo.push(Undo::Decided(select));
+            }
+        }
         match self.defs[p.index()] {
             Some(Op::Un(UnOp::Not, q)) => self.learn(self.resolve(q), !holds),
             Some(Op::Bin(BinOp::And, a, b)) if holds => {
@@ -129,6 +159,7 @@ impl Gvn {
                     self.table.remove(&key);
                 }
                 Some(Undo::Known(v)) => self.known[v.index()] = None,
+                Some(Undo::Decided(v)) => self.decided[v.index()] = None,
                 None => return,
             }
         }

@@ -16,13 +16,18 @@ impl Uniform {
     /// Analyses `func`.
     pub fn new(func: &Func) -> Uniform {
         let flow = Flow::new(func);
-        let mut uniform = Uniform { varying: vec![false; func.types.len()] };
+        let mut uniform = Uniform {
+            varying: vec![false; func.types.len()],
+        };
         // Optimistic: values only ever become varying, so this ends.
         loop {
-            let diverged = flow.order.iter().any(|b| match &func.blocks[b.index()].term {
-                Term::Branch { cond, .. } => uniform.varying[cond.index()],
-                Term::Jump(_) | Term::Ret | Term::Exit => false,
-            });
+            let diverged = flow
+                .order
+                .iter()
+                .any(|b| match &func.blocks[b.index()].term {
+                    Term::Branch { cond, .. } => uniform.varying[cond.index()],
+                    Term::Jump(_) | Term::Ret | Term::Exit => false,
+                });
             let mut changed = false;
             for &block in &flow.order {
                 let data = &func.blocks[block.index()];
@@ -62,7 +67,11 @@ impl Uniform {
             Op::Special(special) => !special.is_uniform(),
             // The address is the same number in every lane, the memory behind it is not.
             Op::StackAddr(_) => false,
-            Op::Bin(..) | Op::Un(..) | Op::Cmp(..) | Op::Select(..) | Op::Load { mem: Mem::Env, .. } => {
+            Op::Bin(..)
+            | Op::Un(..)
+            | Op::Cmp(..)
+            | Op::Select(..)
+            | Op::Load { mem: Mem::Env, .. } => {
                 let mut varies = false;
                 op.for_each_operand(|v| varies |= self.varying[v.index()]);
                 varies

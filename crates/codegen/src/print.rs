@@ -5,15 +5,20 @@ use std::fmt::{self, Write};
 use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
 
-use crate::ir::{Block, Cond, Edge, Func, HashOp, Mem, Op, Order, Origin, Rmw, Size, Special, Term, Ty, UnOp};
+use crate::ir::{
+    Block, Cond, Edge, Func, HashOp, Mem, Op, Order, Origin, Rmw, Size, Special, Term, Ty, UnOp,
+};
 
 impl fmt::Display for Func {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, block) in self.blocks.iter().enumerate() {
             write!(f, "{}", Block::new(i))?;
             if !block.params.is_empty() {
-                let params: Vec<String> =
-                    block.params.iter().map(|p| format!("{p}: {}", ty_name(self.ty(*p)))).collect();
+                let params: Vec<String> = block
+                    .params
+                    .iter()
+                    .map(|p| format!("{p}: {}", ty_name(self.ty(*p))))
+                    .collect();
                 write!(f, "({})", params.join(", "))?;
             }
             writeln!(f, ":")?;
@@ -85,21 +90,63 @@ impl fmt::Display for Op {
             Op::StackAddr(at) => write!(f, "stack {at}"),
             Op::Timer => write!(f, "timer"),
             Op::Membar => write!(f, "membar"),
-            Op::Load { mem, width, signed, addr, off } => {
-                write!(f, "load.{}.{} {}", mem_name(*mem), width_name(*width, *signed), address(addr, *off))
+            Op::Load {
+                mem,
+                width,
+                signed,
+                addr,
+                off,
+            } => {
+                write!(
+                    f,
+                    "load.{}.{} {}",
+                    mem_name(*mem),
+                    width_name(*width, *signed),
+                    address(addr, *off)
+                )
             }
-            Op::Store { mem, width, addr, off, value } => {
-                write!(f, "store.{}.{} {}, {value}", mem_name(*mem), width_name(*width, false), address(addr, *off))
+            Op::Store {
+                mem,
+                width,
+                addr,
+                off,
+                value,
+            } => {
+                write!(
+                    f,
+                    "store.{}.{} {}, {value}",
+                    mem_name(*mem),
+                    width_name(*width, false),
+                    address(addr, *off)
+                )
             }
-            Op::Atomic { origin, op, order, width, addr, off, value, compare, guard, shared } => {
+            Op::Atomic {
+                origin,
+                op,
+                order,
+                width,
+                addr,
+                off,
+                value,
+                compare,
+                guard,
+                shared,
+            } => {
                 let order = match order {
                     Order::Relaxed => "",
                     Order::AcqRel => ".acq_rel",
                 };
                 let shared = if *shared { ".shared" } else { "" };
                 let name = format!("{op:?}").to_lowercase();
-                let map = origin.map(|o| format!(".{}", origin_name(o))).unwrap_or_default();
-                write!(f, "atomic{map}.{name}{order}{shared}.u{} {}, ", width.bits(), address(addr, *off))?;
+                let map = origin
+                    .map(|o| format!(".{}", origin_name(o)))
+                    .unwrap_or_default();
+                write!(
+                    f,
+                    "atomic{map}.{name}{order}{shared}.u{} {}, ",
+                    width.bits(),
+                    address(addr, *off)
+                )?;
                 if let Some(compare) = compare {
                     write!(f, "{compare}, ")?;
                 }
@@ -109,24 +156,56 @@ impl fmt::Display for Op {
                     None => Ok(()),
                 }
             }
-            Op::RingReserve { base, size, shared, .. } => {
+            Op::RingReserve {
+                base, size, shared, ..
+            } => {
                 let mut size_text = String::new();
                 match size {
                     Size::Const(n) => write!(size_text, "{n}")?,
                     Size::Value(v) => write!(size_text, "{v}")?,
                 }
-                write!(f, "ring_reserve{} {base}, {size_text}", if *shared { ".shared" } else { "" })
+                write!(
+                    f,
+                    "ring_reserve{} {base}, {size_text}",
+                    if *shared { ".shared" } else { "" }
+                )
             }
-            Op::RingCommit { base, record, size, discard, shared, .. } => {
-                let what = if *discard { "ring_discard" } else { "ring_submit" };
-                write!(f, "{what}{} {base}, {record}", if *shared { ".shared" } else { "" })?;
+            Op::RingCommit {
+                base,
+                record,
+                size,
+                discard,
+                shared,
+                ..
+            } => {
+                let what = if *discard {
+                    "ring_discard"
+                } else {
+                    "ring_submit"
+                };
+                write!(
+                    f,
+                    "{what}{} {base}, {record}",
+                    if *shared { ".shared" } else { "" }
+                )?;
                 match size {
                     Some(size) => write!(f, ", {size}"),
                     None => Ok(()),
                 }
             }
-            Op::CopyBytes { mem, from, off, to, size } => {
-                write!(f, "copy.{} [{to}], {}, {size}", mem_name(*mem), address(from, *off))
+            Op::CopyBytes {
+                mem,
+                from,
+                off,
+                to,
+                size,
+            } => {
+                write!(
+                    f,
+                    "copy.{} [{to}], {}, {size}",
+                    mem_name(*mem),
+                    address(from, *off)
+                )
             }
             Op::Hash { op, args, .. } => {
                 let name = match op {

@@ -81,14 +81,29 @@ pub fn value_size(layout: &MapLayout) -> u64 {
 impl StackPlan {
     /// Looks at every access.
     pub fn new(code: &Code, facts: &Facts, maps: &[MapBinding]) -> StackPlan {
-        let depth = facts.instances.iter().map(|i| i.frame as usize + 1).max().unwrap_or(0);
-        let mut plan = StackPlan { frames: (0..depth).map(|_| Frame::default()).collect(), ..StackPlan::default() };
+        let depth = facts
+            .instances
+            .iter()
+            .map(|i| i.frame as usize + 1)
+            .max()
+            .unwrap_or(0);
+        let mut plan = StackPlan {
+            frames: (0..depth).map(|_| Frame::default()).collect(),
+            ..StackPlan::default()
+        };
         for (frame, data) in plan.frames.iter_mut().enumerate() {
-            let size = facts.instances.iter().filter(|i| i.frame as usize == frame).map(|i| i.stack_bytes).max();
+            let size = facts
+                .instances
+                .iter()
+                .filter(|i| i.frame as usize == frame)
+                .map(|i| i.stack_bytes)
+                .max();
             plan.bytes += size.unwrap_or(0).next_multiple_of(8);
             data.end = plan.bytes;
         }
-        let mut touches = Touches { frames: (0..depth).map(|_| Some(Vec::new())).collect() };
+        let mut touches = Touches {
+            frames: (0..depth).map(|_| Some(Vec::new())).collect(),
+        };
         for instance in &facts.instances {
             for (i, fact) in instance.insns.iter().enumerate() {
                 let pc = Pc(instance.start.0 + i as u32);
@@ -156,10 +171,15 @@ impl Touches {
                 self.place(*place, Some(u64::from(width.bytes())));
             }
             InsnFact::Call(call) => {
-                let layout = call.map.and_then(|m| maps.get(m as usize)).map(|b| &b.layout);
+                let layout = call
+                    .map
+                    .and_then(|m| maps.get(m as usize))
+                    .map(|b| &b.layout);
                 let signature = helpers::of(call.helper);
                 for (i, (kind, arg)) in signature.args.iter().zip(&call.args).enumerate() {
-                    let ArgFact::Pointer(place) = arg else { continue };
+                    let ArgFact::Pointer(place) = arg else {
+                        continue;
+                    };
                     let size = match kind {
                         Arg::MapKey => layout.map(key_size),
                         Arg::MapValue => layout.map(value_size),
@@ -185,8 +205,12 @@ impl Touches {
 
     /// Notes an access of `size` bytes, or of an unknown number.
     fn place(&mut self, place: Place, size: Option<u64>) {
-        let Region::Stack { frame } = place.region else { return };
-        let Some(entry) = self.frames.get_mut(frame as usize) else { return };
+        let Region::Stack { frame } = place.region else {
+            return;
+        };
+        let Some(entry) = self.frames.get_mut(frame as usize) else {
+            return;
+        };
         match (place.offset, size, entry.as_mut()) {
             (_, _, None) => {}
             (Some(offset), Some(size), Some(ranges)) => {

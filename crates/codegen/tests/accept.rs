@@ -45,7 +45,9 @@ fn counters() {
     Case::new(COUNTER, vec![array(8, 1)]).assembles();
     Case::new(COUNTER, vec![sharded(8, 1, 132)]).assembles();
     Case::new(COUNTER, vec![per_thread(8, 1, 1 << 20)]).assembles();
-    Case::new(COUNTER, vec![array(8, 1)]).scope(Scope::Block).assembles();
+    Case::new(COUNTER, vec![array(8, 1)])
+        .scope(Scope::Block)
+        .assembles();
     let mut global = Case::new(COUNTER, vec![array(8, 1)]);
     global.env.slots = SlotSpace::Global;
     global.assembles();
@@ -84,7 +86,9 @@ out:
 #[test]
 fn rings() {
     Case::new(RESERVE, vec![ring(1 << 16, 132)]).assembles();
-    Case::new(RESERVE, vec![ring(1 << 16, 132)]).scope(Scope::Warp).assembles();
+    Case::new(RESERVE, vec![ring(1 << 16, 132)])
+        .scope(Scope::Warp)
+        .assembles();
     let output = "
     r6 = *(u32 *)(r1 + 24)
     *(u64 *)(r10 - 8) = r6
@@ -175,18 +179,56 @@ fn updates_and_deletes_of_arrays() {
     Case::new(asm, vec![per_thread(8, 16, 4096)]).assembles();
 }
 
+/// Every read-modify-write and ordered access, with constants and with registers.
+#[test]
+fn atomics_on_map_values() {
+    let mut asm = String::from("r6 = *(u32 *)(r1 + 24)\nr9 = map[0][0] + 0\n");
+    for setup in ["r1 = 5\nr0 = 0", "r1 = r6\nr0 = r6"] {
+        for op in [
+            "lock *(u64 *)(r9 + 0) += r1",
+            "lock *(u32 *)(r9 + 0) |= r1",
+            "lock *(u64 *)(r9 + 8) &= r1",
+            "lock *(u32 *)(r9 + 8) ^= r1",
+            "r1 = atomic_fetch_add((u64 *)(r9 + 0), r1)",
+            "w1 = atomic_fetch_add((u32 *)(r9 + 0), w1)",
+            "r1 = atomic_fetch_or((u64 *)(r9 + 0), r1)",
+            "w1 = atomic_fetch_and((u32 *)(r9 + 0), w1)",
+            "r1 = atomic_fetch_xor((u64 *)(r9 + 0), r1)",
+            "r1 = xchg_64(r9 + 0, r1)",
+            "w1 = xchg32_32(r9 + 0, w1)",
+            "r0 = cmpxchg_64(r9 + 0, r0, r1)",
+            "w0 = cmpxchg32_32(r9 + 0, w0, w1)",
+            "r1 = load_acquire((u64 *)(r9 + 8))",
+            "store_release((u64 *)(r9 + 8), r1)",
+        ] {
+            asm.push_str(&format!(
+                "{setup}\n{op}\n*(u64 *)(r9 + 16) = r0\n*(u64 *)(r9 + 24) = r1\n"
+            ));
+        }
+    }
+    asm.push_str("r0 = 0\nexit");
+    Case::new(&asm, vec![array(32, 1)]).assembles();
+}
+
 /// An empty program costs nothing, a per-thread counter little: registers as ptxas reports them.
 #[test]
 fn registers() {
     let used = |case: &Case| {
         let log = common::ptxas(&case.module("sm_90", (8, 0)), "sm_90", &["-v"]);
         let at = log.find("Used ").expect("a report") + 5;
-        log[at..].split(' ').next().and_then(|n| n.parse::<u32>().ok()).expect("a number")
+        log[at..]
+            .split(' ')
+            .next()
+            .and_then(|n| n.parse::<u32>().ok())
+            .expect("a number")
     };
     let empty = used(&Case::new("r0 = 0\nexit", vec![]));
     assert_eq!(empty, 4);
     let counter = used(&Case::new(COUNTER, vec![sharded(8, 1, 132)]));
     assert!(counter <= 12, "{counter} registers for a sharded counter");
     let per_thread = used(&Case::new(COUNTER, vec![per_thread(8, 1, 1 << 20)]));
-    assert!(per_thread <= 16, "{per_thread} registers for a per-thread counter");
+    assert!(
+        per_thread <= 16,
+        "{per_thread} registers for a per-thread counter"
+    );
 }

@@ -34,8 +34,8 @@
 //! | 56 | 8 | length when decompressed, 0 if not compressed |
 //!
 //! An architecture's suffix is in the flags only: `sm_90a` is 90 with [`flags::ARCH_SPECIFIC`], `sm_120f` is 120 with
-//! [`flags::FAMILY_SPECIFIC`]. An uncompressed PTX text ends in the padding's NULs; a compressed one has one NUL less
-//! the padding. LZ4 is the bare block format, zstd one frame.
+//! [`flags::FAMILY_SPECIFIC`]. A PTX text ends in one NUL; an uncompressed one has the padding's
+//! behind it. LZ4 is the bare block format, zstd one frame.
 
 mod choose;
 mod container;

@@ -140,7 +140,7 @@ fn every_compression_gives_the_same_images() {
     }
 }
 
-fn named<'a>(read: &'a [Entry<'_>], index: Option<usize>) -> Option<String> {
+fn named(read: &[Entry<'_>], index: Option<usize>) -> Option<String> {
     index.map(|index| read[index].arch_name())
 }
 
@@ -350,6 +350,22 @@ fn dynamic_shared_memory_and_callees_are_not_static() {
             .kernel("_Z7dynamicPi")
             .map(|kernel| kernel.static_shared),
         Some(0)
+    );
+}
+
+#[test]
+fn an_attribute_that_runs_over_is_named() {
+    let (mut bytes, _) = nvcc("attribute", "", &["-cubin", "-arch=sm_90"]);
+    // The first attribute of `.nv.info`: sized, REGCOUNT, 8 bytes.
+    let at = bytes
+        .windows(4)
+        .position(|window| window == [4, 0x2f, 8, 0])
+        .expect("a register count");
+    bytes[at + 2..at + 4].fill(0xff);
+    let error = Cubin::parse(&bytes).expect_err("damaged");
+    assert_eq!(
+        error.to_string(),
+        "section `.nv.info`: attribute `0x2f` at offset `0x0` does not fit"
     );
 }
 

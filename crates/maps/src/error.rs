@@ -37,18 +37,6 @@ pub enum MapError {
         /// What it must be.
         wanted: &'static str,
     },
-    /// A value size the type does not allow.
-    #[error("map `{map}`: `value_size` is {found} but type {map_type} needs {wanted}")]
-    ValueSize {
-        /// Map name.
-        map: String,
-        /// Type name.
-        map_type: &'static str,
-        /// As declared, in bytes.
-        found: u32,
-        /// What it must be.
-        wanted: &'static str,
-    },
     /// More than one map may take of the device.
     #[error(
         "map `{map}`: {what} would take {bytes} bytes of device memory, more than the limit of {limit}; {advice}"

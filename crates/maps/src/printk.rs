@@ -8,8 +8,7 @@ use warpbpf_abi::layout::printk as layout;
 
 use crate::bytes::{u32_at, u64_at};
 
-/// Value of the `ARGS` field that says: not a format, text to be shown as it is (`bpf_gpu_puts`).
-pub const VERBATIM: u32 = u32::MAX;
+pub use layout::VERBATIM;
 
 /// A queued message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -54,6 +54,11 @@ impl<'m, 'a> Symbols<'m, 'a> {
         variable.or_else(|| self.function(name).map(Symbol::Function))
     }
 
+    /// The function that a name stands for: itself, or what it is an alias of.
+    pub(crate) fn resolve(&self, name: &'a str) -> &'a str {
+        self.aliases.get(name).copied().unwrap_or(name)
+    }
+
     /// The one with a body where there is one.
     pub(crate) fn function(&self, name: &str) -> Option<&'m Function<'a>> {
         self.functions.get(name).copied()

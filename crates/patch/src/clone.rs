@@ -4,18 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use warpbpf_abi::names::PREFIX;
+use warpbpf_codegen::SlotSpace;
 use warpbpf_ptx::Splices;
-use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, StatementKind};
+use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, StatementKind, Variable};
 
 use crate::body::{Body, Symbol, Symbols};
 use crate::closure::{Closure, Way};
 use crate::insert::{Job, exit_behind_pointer};
-use crate::site::function_exits;
 use crate::slice::{fragment_functions, slot_table};
 use crate::{Attachment, Options, PatchError, Variant, params};
 
+/// Bytes of `.const` variables that a module can have, PTX ISA "Constant State Space".
+const CONSTANT_BANK: u64 = 64 << 10;
+
 /// The module's text with a clone of each kernel in `requests`, its attachments in it, and one variant per request. A
-/// clone is called `wbpf_` and the kernel's name.
+/// clone is called `wbpf_` and the kernel's name. One request that fails fails all: asked for alone, it says so.
 ///
 /// # Errors
 /// [`PatchError::Refused`] where [`crate::way`] says so, and all that concerns the attachments.
@@ -25,6 +28,7 @@ pub fn clone_in_module(
     options: &Options,
 ) -> Result<(String, Vec<Variant>), PatchError> {
     let symbols = Symbols::new(module);
+    check_constants(module, options)?;
     let mut tail = String::new();
     let mut variants = Vec::with_capacity(requests.len());
     let slot_count = options.first_global_slot;
@@ -42,7 +46,7 @@ pub fn clone_in_module(
                 advice: advice.clone(),
             });
         }
-        let job = Job::new(module, &closure, kernel, attachments, options)?;
+        let job = Job::new(&symbols, &closure, kernel, attachments, options)?;
         let maker = Maker {
             symbols: &symbols,
             closure: &closure,
@@ -68,6 +72,24 @@ pub fn clone_in_module(
     ))
 }
 
+/// The driver would refuse the whole module, and with it the application's own kernels.
+fn check_constants(module: &Module<'_>, options: &Options) -> Result<(), PatchError> {
+    if options.slot_space == SlotSpace::Global {
+        return Ok(());
+    }
+    let ours = module.variables.iter().filter(|v| v.space == "const");
+    let constants = ours.filter_map(Variable::size).fold(0, u64::saturating_add);
+    let total = constants.saturating_add(u64::from(options.first_global_slot) * 8);
+    if total <= CONSTANT_BANK {
+        return Ok(());
+    }
+    Err(PatchError::ConstantBank {
+        constants,
+        total,
+        limit: CONSTANT_BANK,
+    })
+}
+
 /// Makes one kernel's clone.
 struct Maker<'r, 'm, 'a> {
     symbols: &'r Symbols<'m, 'a>,
@@ -91,7 +113,11 @@ impl<'a> Maker<'_, '_, 'a> {
                     .to_owned(),
             });
         }
-        let copied = self.copied();
+        let copied = if self.job.exit.is_empty() {
+            Vec::new()
+        } else {
+            self.closure.leaving(self.symbols, self.kernel)
+        };
         let names: BTreeMap<&str, String> = copied
             .iter()
             .map(|name| (*name, format!("{PREFIX}{}_{name}", self.number)))
@@ -109,6 +135,7 @@ impl<'a> Maker<'_, '_, 'a> {
         self.job
             .kernel(self.symbols.module, body, self.closure.has_sync, &mut edits);
         self.redirect(body, &names, &mut edits);
+        self.job.hand_on(self.symbols, body, &mut edits);
         self.drop_debug_labels(body, &mut edits);
         let name = format!("{PREFIX}{}", self.kernel);
         let hidden = self.job.hidden.is_some();
@@ -132,43 +159,11 @@ impl<'a> Maker<'_, '_, 'a> {
             })
     }
 
-    /// Device functions that end threads, and those that call them: in text order.
-    fn copied(&self) -> Vec<&'a str> {
-        let mut copied: BTreeSet<&'a str> = BTreeSet::new();
-        if self.job.exit.is_empty() {
-            return Vec::new();
-        }
-        loop {
-            let known = copied.len();
-            for (name, body) in &self.closure.bodies {
-                let calls = body.calls().any(|f| copied.contains(self.resolve(f.name)));
-                let leaves = !function_exits(body).is_empty();
-                if *name != self.kernel && (calls || leaves) {
-                    copied.insert(name);
-                }
-            }
-            if copied.len() == known {
-                break;
-            }
-        }
-        let mut copied: Vec<&'a str> = copied.into_iter().collect();
-        copied.sort_by_key(|name| self.closure.bodies[name].function.span.start);
-        copied
-    }
-
-    /// The function that a name stands for.
-    fn resolve(&self, name: &'a str) -> &'a str {
-        self.symbols.aliases.get(name).copied().unwrap_or(name)
-    }
-
-    /// From the linking directive, which a copy does not repeat, to before the body.
+    /// The head of a copy, which does not repeat the linking directive.
     fn head(&self, function: &Function<'a>, name: &str) -> String {
-        let text = self.symbols.module.text;
-        let body = function.body.clone().map_or(function.span.end, |b| b.start);
-        let before = &text[function.span.start..function.name_span.start];
-        let before = before.find(".func").map_or(before, |at| &before[at..]);
-        let after = &text[function.name_span.end..body.saturating_sub(1)];
-        format!("{before}{name}{after}")
+        let hidden = self.job.hidden.is_some();
+        let head = params::function_head(self.symbols.module, function, name, hidden);
+        head.find(".func").map_or(head.clone(), |at| head[at..].to_owned())
     }
 
     fn prototype(&self, function: &Function<'a>, name: &str) -> String {
@@ -183,6 +178,7 @@ impl<'a> Maker<'_, '_, 'a> {
         let mut edits = Splices::new();
         self.job.function(body, &mut edits);
         self.redirect(body, names, &mut edits);
+        self.job.hand_on(self.symbols, body, &mut edits);
         self.drop_debug_labels(body, &mut edits);
         let head = self.head(body.function, &names[body.function.name]);
         let text = self.apply(&edits, body.function.body.clone().unwrap_or_default())?;
@@ -193,7 +189,7 @@ impl<'a> Maker<'_, '_, 'a> {
     fn redirect(&self, body: &Body<'_, 'a>, names: &BTreeMap<&str, String>, edits: &mut Splices) {
         for mention in body.mentions.iter().filter(|m| m.is_call) {
             if let Symbol::Function(function) = mention.symbol
-                && let Some(name) = names.get(self.resolve(function.name))
+                && let Some(name) = names.get(self.symbols.resolve(function.name))
             {
                 edits.replace(mention.span.clone(), name.clone());
             }

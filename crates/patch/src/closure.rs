@@ -7,6 +7,7 @@ use warpbpf_ptx::ast::{Linkage, Module, StatementKind};
 
 use crate::PatchError;
 use crate::body::{Body, Symbol, Symbols};
+use crate::site::function_exits;
 
 /// How a kernel can be instrumented.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +125,28 @@ impl<'m, 'a> Closure<'m, 'a> {
         judge.directives(symbols.module);
         closure.way = judge.verdict();
         Ok(closure)
+    }
+}
+
+impl<'a> Closure<'_, 'a> {
+    /// Device functions that end threads by `exit`, and those through which they are called by name: in text order.
+    pub(crate) fn leaving(&self, symbols: &Symbols<'_, 'a>, kernel: &str) -> Vec<&'a str> {
+        let mut leaving: BTreeSet<&'a str> = BTreeSet::new();
+        loop {
+            let known = leaving.len();
+            for (name, body) in &self.bodies {
+                let calls = body.calls().any(|f| leaving.contains(symbols.resolve(f.name)));
+                if *name != kernel && (calls || !function_exits(body).is_empty()) {
+                    leaving.insert(name);
+                }
+            }
+            if leaving.len() == known {
+                break;
+            }
+        }
+        let mut leaving: Vec<&'a str> = leaving.into_iter().collect();
+        leaving.sort_by_key(|name| self.bodies[name].function.span.start);
+        leaving
     }
 }
 

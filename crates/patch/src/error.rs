@@ -98,6 +98,19 @@ pub enum PatchError {
         /// Its type.
         ty: String,
     },
+    /// The slot table does not fit beside the module's constants.
+    #[error(
+        "the module's constants take {constants} bytes, and with the slot table {total} do not fit the constant bank of \
+         {limit}; put the slot table into `.global`"
+    )]
+    ConstantBank {
+        /// Bytes of the module's `.const` variables.
+        constants: u64,
+        /// Bytes with the slot table.
+        total: u64,
+        /// Bytes of the bank.
+        limit: u64,
+    },
     /// One kernel in two requests: a bug of the caller.
     #[error("kernel `{kernel}` is requested twice; put all attachments into one request")]
     Twice {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use warpbpf_abi::attach::Site;
+use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::Splices;
-use warpbpf_ptx::ast::{Instruction, Module, StatementKind};
+use warpbpf_ptx::ast::{Instruction, Module, Operand, Span, StatementKind};
 
 use crate::body::{Body, Symbol, Symbols};
 use crate::closure::Closure;
@@ -19,23 +20,27 @@ pub(crate) struct Job<'a> {
     pub(crate) exit: SiteCode<'a>,
     sm: u32,
     pub(crate) hidden: Option<HiddenParam>,
+    /// Device functions that take the launch record as a further parameter, because they end threads or call such.
+    carriers: BTreeSet<String>,
     /// One past the highest slot that a fragment reads.
     pub(crate) slots_read: u32,
 }
 
 impl<'a> Job<'a> {
     pub(crate) fn new(
-        module: &Module<'_>,
+        symbols: &Symbols<'_, '_>,
         closure: &Closure<'_, '_>,
         kernel: &str,
         attachments: &[Attachment<'a>],
         options: &Options,
     ) -> Result<Job<'a>, PatchError> {
+        let module = symbols.module;
         let mut job = Job {
             entry: SiteCode::of(Site::Entry, attachments),
             exit: SiteCode::of(Site::Exit, attachments),
             sm: module.target().map_or(0, |t| t.number),
             hidden: None,
+            carriers: BTreeSet::new(),
             slots_read: 0,
         };
         for slot in attachments.iter().flat_map(|a| &a.fragment.slots) {
@@ -50,7 +55,9 @@ impl<'a> Job<'a> {
         job.check_version(module, kernel)?;
         let (block_counters, warp_counters) = (job.exit.block_counters(), job.exit.warp_counters());
         if block_counters || warp_counters {
-            job.check_counted(closure, kernel)?;
+            let leaving = closure.leaving(symbols, kernel);
+            job.check_counted(closure, &leaving, kernel)?;
+            job.carriers = leaving.into_iter().map(str::to_owned).collect();
             let body = closure.kernel(kernel)?;
             let layout = params::layout(body.function)?;
             job.hidden = Some(HiddenParam {
@@ -78,20 +85,26 @@ impl<'a> Job<'a> {
     }
 
     /// A count of arrivals must come to its end: every thread arrives, and where it does, the launch record is in reach.
-    fn check_counted(&self, closure: &Closure<'_, '_>, kernel: &str) -> Result<(), PatchError> {
+    fn check_counted(
+        &self,
+        closure: &Closure<'_, '_>,
+        leaving: &[&str],
+        kernel: &str,
+    ) -> Result<(), PatchError> {
         let refused = |reason: String, advice: &str| PatchError::Refused {
             kernel: kernel.to_owned(),
             reason,
             advice: advice.to_owned(),
         };
-        let leaving = closure
-            .bodies
-            .iter()
-            .find(|(name, body)| **name != kernel && !function_exits(body).is_empty());
-        if let Some((name, _)) = leaving {
+        let in_registers = |name: &&&str| {
+            let function = closure.bodies.get(**name).map(|body| body.function);
+            function.is_some_and(|f| f.params.iter().any(|p| p.is_reg))
+        };
+        if let Some(name) = leaving.iter().find(in_registers) {
             return Err(refused(
                 format!(
-                    "its function `{name}` ends threads by `exit`, and PTX cannot read the kernel's parameters there"
+                    "its function `{name}` ends threads by `exit` and takes its parameters in registers, so that the \
+                     launch record cannot be handed to it"
                 ),
                 "use `thread` scope at exit",
             ));
@@ -184,6 +197,46 @@ impl<'a> Job<'a> {
         tail
     }
 
+    /// The device function takes the launch record as a further parameter.
+    pub(crate) fn carries(&self, function: &str) -> bool {
+        self.carriers.contains(function)
+    }
+
+    /// Edits of the calls in a kernel or function that lead to an `exit`: they hand the launch record on.
+    pub(crate) fn hand_on(
+        &self,
+        symbols: &Symbols<'_, '_>,
+        body: &Body<'_, '_>,
+        edits: &mut Splices,
+    ) {
+        let mut any = false;
+        for mention in body.mentions.iter().filter(|m| m.is_call) {
+            let Symbol::Function(called) = mention.symbol else {
+                continue;
+            };
+            if !self.carries(symbols.resolve(called.name)) {
+                continue;
+            }
+            any = true;
+            let argument = format!("wbpf_launch_{}", mention.statement);
+            edits.insert(
+                body.before(mention.statement),
+                format!(".param .b64 {argument};\n\tst.param.b64 [{argument}], %wbpf_launch;\n\t"),
+            );
+            match argument_list(body, mention.statement, &mention.span) {
+                Some((end, true)) => edits.insert(end, argument),
+                Some((end, false)) => edits.insert(end, format!(", {argument}")),
+                None => edits.insert(mention.span.end, format!(", ({argument})")),
+            }
+        }
+        if let Some(span) = body.function.body.as_ref().filter(|_| any) {
+            edits.insert(
+                span.start,
+                format!("\n\t.reg .b64 %wbpf_launch;\n\tld.param.u64 %wbpf_launch, [{LAUNCH_PARAM}];"),
+            );
+        }
+    }
+
     /// Edits of a device function's body: its `exit`s end the kernel for the thread.
     pub(crate) fn function(&self, body: &Body<'_, '_>, edits: &mut Splices) {
         if self.exit.is_empty() {
@@ -213,6 +266,16 @@ fn instruction<'b, 'a>(body: &'b Body<'_, 'a>, index: usize) -> Option<&'b Instr
         StatementKind::Instruction(instruction) => Some(instruction),
         _ => None,
     }
+}
+
+/// Where the list of arguments behind the called function ends, before its `)`, and whether it is empty.
+fn argument_list(body: &Body<'_, '_>, index: usize, function: &Span) -> Option<(usize, bool)> {
+    let call = instruction(body, index)?;
+    let mut operands = call.operands.iter().zip(&call.operand_spans);
+    operands.find_map(|(operand, span)| match operand {
+        Operand::List(list) if span.start > function.start => Some((span.end - 1, list.is_empty())),
+        _ => None,
+    })
 }
 
 /// `@p ret;` becomes `@p bra label;`.

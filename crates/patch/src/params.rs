@@ -84,3 +84,39 @@ pub(crate) fn signature(
     out.push_str(&module.text[rest..body.saturating_sub(1)]);
     out
 }
+
+/// A device function's head under another name, from its linking directive to before the body's `{` or the prototype's
+/// `;`, with the launch record as a further parameter.
+pub(crate) fn function_head(
+    module: &Module<'_>,
+    function: &Function<'_>,
+    name: &str,
+    hidden: bool,
+) -> String {
+    let text = module.text;
+    let end = match &function.body {
+        // `body` starts behind its brace.
+        Some(body) => body.start.saturating_sub(1),
+        None => function.span.end.saturating_sub(1),
+    };
+    let mut out = format!("{}{name}", &text[function.span.start..function.name_span.start]);
+    let mut rest = function.name_span.end;
+    if hidden {
+        let param = format!(".param .b64 {LAUNCH_PARAM}");
+        match (&function.params_span, function.params.last()) {
+            (Some(_), Some(last)) => {
+                out.push_str(&text[rest..last.span.end]);
+                out.push_str(&format!(",\n\t{param}"));
+                rest = last.span.end;
+            }
+            (Some(list), None) => {
+                out.push_str(&text[rest..list.start]);
+                out.push_str(&param);
+                rest = list.end;
+            }
+            (None, _) => out.push_str(&format!(" ({param})")),
+        }
+    }
+    out.push_str(&text[rest..end]);
+    out
+}

@@ -29,7 +29,7 @@ pub fn slice(
     let symbols = Symbols::new(module);
     let closure = Closure::of(&symbols, kernel)?;
     closure.allow_slice(kernel)?;
-    let job = Job::new(module, &closure, kernel, attachments, options)?;
+    let job = Job::new(&symbols, &closure, kernel, attachments, options)?;
     let globals = globals(&symbols, &closure, options.first_global_slot);
     let slot_count = options.first_global_slot + globals.len() as u32;
 
@@ -49,14 +49,16 @@ pub fn slice(
         if function.body.is_none() {
             let name = function.name;
             if closure.externs.contains(name) || closure.bodies.contains_key(name) {
-                let text = module.text[function.span.clone()].to_owned();
-                pieces.push((function.span.start, text));
+                let hidden = job.carries(name);
+                let head = params::function_head(module, function, name, hidden);
+                pieces.push((function.span.start, format!("{head};")));
             }
         }
     }
     for body in closure.bodies.values() {
         let text = Rewrite {
             module,
+            symbols: &symbols,
             body,
             globals: &globals,
             space: options.slot_space,
@@ -184,6 +186,7 @@ pub(crate) fn fragment_functions<'f>(
 /// One function on its way into the slice.
 struct Rewrite<'r, 'm, 'a> {
     module: &'r Module<'a>,
+    symbols: &'r Symbols<'m, 'a>,
     body: &'r Body<'m, 'a>,
     globals: &'r BTreeMap<&'a str, u32>,
     space: SlotSpace,
@@ -205,6 +208,7 @@ impl<'a> Rewrite<'_, '_, 'a> {
         } else {
             job.function(self.body, &mut edits);
         }
+        job.hand_on(self.symbols, self.body, &mut edits);
         self.addresses(&mut edits);
         self.lines(&mut edits, files);
         let apply = |part| {
@@ -220,7 +224,9 @@ impl<'a> Rewrite<'_, '_, 'a> {
             let body = apply(function.body.clone().unwrap_or_default())?;
             Ok(format!("{signature}{{{body}}}"))
         } else {
-            apply(function.span.clone())
+            let head = params::function_head(self.module, function, function.name, job.carries(function.name));
+            let body = apply(function.body.clone().unwrap_or_default())?;
+            Ok(format!("{head}{{{body}}}"))
         }
     }
 

@@ -1,9 +1,9 @@
 //! PTX text as a lossless index, a typed view of the functions that are looked at, and ordered byte splices.
 //!
-//! The text itself is the truth and is never printed back from a tree: [`index`](index::index) and
-//! [`parse_body`](parse::parse_body) yield spans into it, and [`Splices`](splice::Splices) edit those spans, so an
-//! instruction of a PTX version nobody here has seen passes through untouched. [`eval`] is the one meaning of every
-//! lane-local operation, shared by constant folding, the soft GPU and the hardware tests.
+//! The text itself is the truth and is never printed back from a tree: [`index()`] and [`parse_body`] yield spans into
+//! it, and [`Splices`] edit those spans, so an instruction of a PTX version nobody here has seen passes through
+//! untouched. [`eval`] is the one meaning of every lane-local operation, shared by constant folding, the soft GPU and
+//! the hardware tests.
 
 pub mod ast;
 pub mod error;

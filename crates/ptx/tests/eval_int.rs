@@ -24,6 +24,44 @@ fn h(value: i16) -> u64 {
 }
 
 #[test]
+fn types() {
+    use warpbpf_ptx::eval::Ty;
+    let all = [
+        ("pred", 1, false, false),
+        ("b8", 8, false, false),
+        ("b16", 16, false, false),
+        ("b32", 32, false, false),
+        ("b64", 64, false, false),
+        ("u8", 8, false, false),
+        ("u16", 16, false, false),
+        ("u32", 32, false, false),
+        ("u64", 64, false, false),
+        ("s8", 8, true, false),
+        ("s16", 16, true, false),
+        ("s32", 32, true, false),
+        ("s64", 64, true, false),
+        ("f16", 16, false, true),
+        ("f16x2", 32, false, true),
+        ("bf16", 16, false, true),
+        ("bf16x2", 32, false, true),
+        ("f32", 32, false, true),
+        ("f64", 64, false, true),
+    ];
+    for (name, bits, signed, float) in all {
+        let ty = Ty::parse(name).unwrap();
+        assert_eq!(
+            (ty.bits(), ty.is_signed(), ty.is_float(), ty.mask()),
+            (bits, signed, float, mask(bits)),
+            "{name}"
+        );
+    }
+    assert_eq!(
+        (Ty::parse("b128"), Ty::parse(".u32"), Ty::parse("")),
+        (None, None, None)
+    );
+}
+
+#[test]
 fn sums() {
     table("add.u32", &[(&[M32, 1], 0), (&[1 << 40 | 2, 3], 5)]);
     table("add.s64", &[(&[u64::MAX, 2], 1)]);
@@ -161,10 +199,10 @@ fn quotients() {
         &[
             (&[n(-7), 2], n(-1)),
             (&[n(i32::MIN), n(-1)], 0),
-            (&[n(-5), 0], n(-5)),
+            (&[n(-5), 0], M32),
         ],
     );
-    table("rem.u64", &[(&[7, 0], 7), (&[u64::MAX, 10], 5)]);
+    table("rem.u64", &[(&[7, 0], u64::MAX), (&[u64::MAX, 10], 5)]);
 }
 
 #[test]
@@ -573,9 +611,14 @@ fn wide(value: u64, width: u32, signed: bool) -> i128 {
     }
 }
 
-/// `bfe` as the ISA's pseudocode has it.
+/// `bfe` as the ISA's pseudocode has it, but for the bits that count of position and length.
 fn bfe(a: u64, b: u64, c: u64, width: u32, signed: bool) -> u64 {
-    let (position, length, msb) = (b as u32 & 0xff, c as u32 & 0xff, width - 1);
+    let byte = if width == 64 {
+        u64::from(u32::MAX)
+    } else {
+        0xff
+    };
+    let (position, length, msb) = (b & byte, c & byte, u64::from(width) - 1);
     let sign = if !signed || length == 0 {
         0
     } else {
@@ -593,7 +636,12 @@ fn bfe(a: u64, b: u64, c: u64, width: u32, signed: bool) -> u64 {
 
 /// `bfi` likewise.
 fn bfi(a: u64, b: u64, c: u64, d: u64, width: u32) -> u64 {
-    let (position, length, msb) = (c as u32 & 0xff, d as u32 & 0xff, width - 1);
+    let byte = if width == 64 {
+        u64::from(u32::MAX)
+    } else {
+        0xff
+    };
+    let (position, length, msb) = (c & byte, d & byte, u64::from(width) - 1);
     (0..length)
         .take_while(|i| position + i <= msb)
         .fold(b & mask(width), |f, i| {
@@ -628,7 +676,7 @@ proptest! {
             check("max", &[a, b], x.max(y), width)?;
             check("sad", &[a, b, c], (x - y).abs().wrapping_add(z), width)?;
             check("div", &[a, b], if y == 0 { -1 } else { x / y }, width)?;
-            check("rem", &[a, b], if y == 0 { x } else { x % y }, width)?;
+            check("rem", &[a, b], if y == 0 { -1 } else { x % y }, width)?;
             if width < 64 {
                 let addend = wide(c, 2 * width, signed);
                 check("mul.wide", &[a, b], product, 2 * width)?;

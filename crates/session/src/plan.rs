@@ -39,7 +39,7 @@ pub enum SessionError {
     Section(SectionError),
     #[error("{0}")]
     Map(MapError),
-    #[error("{}", rejection.render())]
+    #[error("program `{}` was refused\n{}", rejection.program, rejection.render())]
     Rejected { rejection: Box<Rejection> },
     #[error("{0}")]
     Driver(DriverError),

@@ -1,7 +1,5 @@
 //! What the environment says about the soft GPU.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 /// Settings, read once in `cuInit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -26,13 +24,18 @@ impl Config {
         config
     }
 
-    fn from_variables(get: impl Fn(&str) -> Option<String>, complaints: &mut Vec<String>) -> Config {
+    fn from_variables(
+        get: impl Fn(&str) -> Option<String>,
+        complaints: &mut Vec<String>,
+    ) -> Config {
         let mut number = |name: &str, least: u64, most: u64, default: u64| match get(name) {
             None => default,
             Some(text) => match parse(&text).filter(|n| (least..=most).contains(n)) {
                 Some(number) => number,
                 None => {
-                    complaints.push(format!("{name}=`{text}` is not a number in {least}..{most}; using {default}"));
+                    complaints.push(format!(
+                        "{name}=`{text}` is not a number in {least}..{most}; using {default}"
+                    ));
                     default
                 }
             },
@@ -59,15 +62,21 @@ impl Config {
             seed: self.seed,
             memory: self.memory,
             step_limit: None,
-            clock: wall_clock,
+            clock: host_clock,
         }
     }
 }
 
-/// `%globaltimer` of a GPU counts nanoseconds of Unix time.
-fn wall_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+/// CLOCK_MONOTONIC in nanoseconds: then `%globaltimer` is the clock that `bpf_ktime_get_ns` speaks of, and needs no
+/// calibration. (A GPU's counts nanoseconds of Unix time, roughly.)
+fn host_clock() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is writable; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// A number, with `K`, `M` or `G` for powers of 1024.
@@ -88,7 +97,12 @@ mod tests {
 
     fn read(variables: &[(&str, &str)]) -> (Config, Vec<String>) {
         let mut complaints = Vec::new();
-        let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        let get = |name: &str| {
+            variables
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
         let config = Config::from_variables(get, &mut complaints);
         (config, complaints)
     }
@@ -102,14 +116,24 @@ mod tests {
             ("WARPBPF_SOFT_ASYNC", "1"),
             ("WARPBPF_SOFT_THREADS", "3"),
         ]);
-        let expected = Config { sms: 16, seed: Some(0), memory: 64 << 20, background: true, threads: 3 };
+        let expected = Config {
+            sms: 16,
+            seed: Some(0),
+            memory: 64 << 20,
+            background: true,
+            threads: 3,
+        };
         assert_eq!((config, complaints), (expected, vec![]));
     }
 
     #[test]
     fn nonsense_is_named_and_left() {
-        let (config, complaints) = read(&[("WARPBPF_SOFT_SMS", "0"), ("WARPBPF_SOFT_MEMORY", "lots")]);
-        assert_eq!((config.sms, config.memory, config.seed), (DEFAULT_SMS, DEFAULT_MEMORY, None));
+        let (config, complaints) =
+            read(&[("WARPBPF_SOFT_SMS", "0"), ("WARPBPF_SOFT_MEMORY", "lots")]);
+        assert_eq!(
+            (config.sms, config.memory, config.seed),
+            (DEFAULT_SMS, DEFAULT_MEMORY, None)
+        );
         assert_eq!(
             complaints,
             [

@@ -103,11 +103,16 @@ macro_rules! errors {
 }
 
 fn c_string(text: &'static str) -> Option<&'static CStr> {
-    CStr::from_bytes_with_nul(text.as_bytes()).ok().filter(|text| !text.is_empty())
+    CStr::from_bytes_with_nul(text.as_bytes())
+        .ok()
+        .filter(|text| !text.is_empty())
 }
 
 fn row(code: u32) -> Option<&'static (u32, &'static str, &'static str, &'static str)> {
-    TABLE.binary_search_by_key(&code, |row| row.0).ok().map(|index| &TABLE[index])
+    TABLE
+        .binary_search_by_key(&code, |row| row.0)
+        .ok()
+        .map(|index| &TABLE[index])
 }
 
 /// `CUDA_ERROR_…`, for numbers that the driver has.
@@ -273,7 +278,10 @@ mod tests {
         assert_eq!(driver_name(700), Some(c"CUDA_ERROR_ILLEGAL_ADDRESS"));
         assert_eq!(runtime_name(700), Some(c"cudaErrorIllegalAddress"));
         assert_eq!(text(700), Some(c"an illegal memory access was encountered"));
-        assert_eq!((driver_name(13), runtime_name(13)), (None, Some(c"cudaErrorInvalidSymbol")));
+        assert_eq!(
+            (driver_name(13), runtime_name(13)),
+            (None, Some(c"cudaErrorInvalidSymbol"))
+        );
         assert_eq!((runtime_name(202), driver_name(5000)), (None, None));
     }
 }

@@ -9,11 +9,8 @@
 //!
 //! ```text
 //! cargo build --release -p warpbpf-softcuda
-//! link() { cc -shared -o "soft/$1" -Wl,-soname,"$1" -Wl,--version-script="crates/softcuda/link/$2" \
-//!     -Wl,--gc-sections -Wl,--whole-archive target/release/libwarpbpf_softcuda.a -Wl,--no-whole-archive \
-//!     -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc; }
-//! link libcuda.so.1 libcuda.map
-//! link libcudart.so.13 libcudart.map
+//! crates/softcuda/link/assemble.sh target/release/libwarpbpf_softcuda.a soft/
+//! LD_LIBRARY_PATH=soft/ ./program
 //! ```
 //!
 //! Two libraries, because the runtime has to find the driver by name like any other program (an injected agent then
@@ -38,6 +35,7 @@
 //!   `WARPBPF_SOFT_ASYNC=1`. A program whose kernel waits for the host needs the latter. Results are the same.
 //! - A trap makes the context's error sticky, with CUDA's number, and always prints one line on stderr that names
 //!   kernel, block, thread and PTX line. So does a load that fails, if the program gave no log buffer.
+//! - `%globaltimer` is the host's `CLOCK_MONOTONIC`, in nanoseconds.
 //! - Only PTX runs. From a fatbin the PTX is taken that belongs to the machine code a driver would run, else the best.
 //! - Not there: graphs and stream capture, textures, arrays, virtual memory management, IPC, `__managed__` variables,
 //!   several devices, NVIDIA's private export tables (which NVIDIA's own runtime library needs).

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use warpbpf_softgpu::Gpu;
 
 use crate::config;
+use crate::driver::linker::Link;
 use crate::driver::module::{Function, KernelObject, Library, LoadedModule};
 use crate::error::{CuError, CuResult};
 use crate::stream::{Event, Stream};
@@ -37,27 +38,47 @@ pub(crate) struct Handles<T> {
 
 impl<T> Handles<T> {
     fn new() -> Handles<T> {
-        Handles { live: RwLock::new(HashMap::new()) }
+        Handles {
+            live: RwLock::new(HashMap::new()),
+        }
     }
 
     pub(crate) fn add(&self, handle: Handle, object: Arc<T>) {
-        self.live.write().unwrap_or_else(PoisonError::into_inner).insert(handle, object);
+        self.live
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(handle, object);
     }
 
     pub(crate) fn get(&self, handle: Handle) -> Option<Arc<T>> {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+        self.live
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&handle)
+            .cloned()
     }
 
     pub(crate) fn remove(&self, handle: Handle) -> Option<Arc<T>> {
-        self.live.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+        self.live
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&handle)
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.live
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
-        self.live.write().unwrap_or_else(PoisonError::into_inner).retain(|_, object| keep(object));
+        self.live
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|_, object| keep(object));
     }
 }
 
@@ -165,6 +186,7 @@ pub(crate) struct Soft {
     pub kernels: Handles<KernelObject>,
     pub streams: Handles<Stream>,
     pub events: Handles<Event>,
+    pub links: Handles<Link>,
     pub allocations: Mutex<BTreeMap<u64, Allocation>>,
     pub primary: Arc<Context>,
     pub next_grid: AtomicU64,
@@ -174,6 +196,13 @@ pub(crate) struct Soft {
 static SOFT: OnceLock<Soft> = OnceLock::new();
 /// A child of `fork` has the tables but neither the threads nor the right to them: for it CUDA is not initialised.
 static FORKED: AtomicBool = AtomicBool::new(false);
+/// The process is in its exit handlers. From then on nothing waits for kernels, which may never end.
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process is in its exit handlers.
+pub(crate) fn exiting() -> bool {
+    EXITING.load(Ordering::Acquire)
+}
 
 /// Makes the device, on the first `cuInit`.
 pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
@@ -181,8 +210,15 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
         extern "C" fn in_child() {
             FORKED.store(true, Ordering::Release);
         }
-        // SAFETY: registers a function of this library, which is never unloaded once initialised.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        extern "C" fn at_exit() {
+            EXITING.store(true, Ordering::Release);
+        }
+        // SAFETY: registers functions of this library, which is never unloaded once initialised. Exit handlers run in
+        // reverse order: this one before those that the program's start-up code registered.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+            libc::atexit(at_exit);
+        }
         let config = config::Config::from_environment();
         let primary = Context::new(true, 0, 0);
         let soft = Soft {
@@ -195,6 +231,7 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
             kernels: Handles::new(),
             streams: Handles::new(),
             events: Handles::new(),
+            links: Handles::new(),
             allocations: Mutex::new(BTreeMap::new()),
             primary: Arc::clone(&primary),
             next_grid: AtomicU64::new(1),
@@ -203,7 +240,11 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
         soft.contexts.add(primary.handle, primary);
         soft
     });
-    if FORKED.load(Ordering::Acquire) { Err(CuError::NOT_INITIALIZED) } else { Ok(soft) }
+    if FORKED.load(Ordering::Acquire) {
+        Err(CuError::NOT_INITIALIZED)
+    } else {
+        Ok(soft)
+    }
 }
 
 /// The device, if `cuInit` was called in this process.
@@ -247,7 +288,10 @@ pub(crate) fn current() -> Result<Arc<Context>, CuError> {
 
 /// A live context. The primary one counts as live only while somebody retains it.
 pub(crate) fn context(soft: &Soft, handle: Handle) -> Result<Arc<Context>, CuError> {
-    let context = soft.contexts.get(handle).ok_or(CuError::CONTEXT_IS_DESTROYED)?;
+    let context = soft
+        .contexts
+        .get(handle)
+        .ok_or(CuError::CONTEXT_IS_DESTROYED)?;
     if context.uses.load(Ordering::Acquire) == 0 {
         return Err(CuError::CONTEXT_IS_DESTROYED);
     }
@@ -265,18 +309,27 @@ pub(crate) fn new_context(soft: &Soft, flags: u32) -> Arc<Context> {
 pub(crate) fn clear_context(soft: &Soft, context: &Context) {
     let _ = context.synchronize();
     let own = context.handle;
-    soft.functions.retain(|function| function.module.context != own);
+    soft.functions
+        .retain(|function| function.module.context != own);
     for library in soft.libraries.all() {
         library.forget_context(own);
     }
     soft.modules.retain(|module| module.context != own);
-    for stream in soft.streams.all().iter().filter(|stream| stream.context == own) {
+    for stream in soft
+        .streams
+        .all()
+        .iter()
+        .filter(|stream| stream.context == own)
+    {
         stream.close();
     }
     soft.streams.retain(|stream| stream.context != own);
     soft.events.retain(|event| event.context != own);
-    let allocations: Vec<Allocation> =
-        lock(&soft.allocations).values().filter(|allocation| allocation.context == own).copied().collect();
+    let allocations: Vec<Allocation> = lock(&soft.allocations)
+        .values()
+        .filter(|allocation| allocation.context == own)
+        .copied()
+        .collect();
     for allocation in allocations {
         crate::driver::memory::release(soft, &allocation);
     }

@@ -69,7 +69,11 @@ impl Stream {
             queue.has_thread = true;
             let stream = Arc::clone(self);
             let name = format!("soft-stream-{}", self.id);
-            if std::thread::Builder::new().name(name).spawn(move || stream.work()).is_err() {
+            if std::thread::Builder::new()
+                .name(name)
+                .spawn(move || stream.work())
+                .is_err()
+            {
                 // No thread to be had: the caller does it all now, in order.
                 queue.has_thread = false;
                 drop(queue);
@@ -98,7 +102,10 @@ impl Stream {
                     return;
                 }
             }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self
+                .changed
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -106,9 +113,14 @@ impl Stream {
         loop {
             let mut queue = lock(&self.queue);
             while queue.running {
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self
+                    .changed
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
-            let Some(job) = queue.jobs.pop_front() else { return };
+            let Some(job) = queue.jobs.pop_front() else {
+                return;
+            };
             queue.running = true;
             drop(queue);
             let _done = Done(self);
@@ -126,7 +138,10 @@ impl Stream {
     pub(crate) fn synchronize(&self) {
         let mut queue = lock(&self.queue);
         while queue.running || !queue.jobs.is_empty() {
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self
+                .changed
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -197,7 +212,10 @@ impl Event {
         let mut recorded = lock(&self.recorded);
         let ticket = recorded.submitted;
         while recorded.completed < ticket {
-            recorded = self.changed.wait(recorded).unwrap_or_else(PoisonError::into_inner);
+            recorded = self
+                .changed
+                .wait(recorded)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 

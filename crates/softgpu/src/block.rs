@@ -107,13 +107,13 @@ impl Barriers {
         }
     }
 
-    /// Notes an arrival of `threads` of which `ones` had a true predicate; true if the barrier is complete now.
+    /// Notes an arrival of `threads`, of which so many had a false and a true predicate; true if the barrier is complete now.
     /// `Err` says what is wrong with the arrival.
     pub(crate) fn arrive(
         &mut self,
         id: u32,
         threads: u32,
-        ones: u32,
+        [zeroes, ones]: [u32; 2],
         expected: u32,
     ) -> Result<bool, String> {
         let state = &mut self.states[id as usize];
@@ -125,9 +125,9 @@ impl Barriers {
         }
         state.in_use = true;
         state.expected = expected;
-        state.arrived += threads;
+        state.arrived = state.arrived.saturating_add(threads);
         state.ones += ones;
-        state.zeroes += threads - ones;
+        state.zeroes += zeroes;
         Ok(self.complete(id))
     }
 

@@ -2,33 +2,18 @@
 //! have met; which lanes those are is the caller's business (`control.rs`), here they are all there.
 
 use crate::atomics::combine;
-use crate::op::{AtomicOp, NOWHERE, Op, Row, Shuffle, ShuffleKind, Type, Vote};
+use crate::op::{AtomicOp, NOWHERE, Row, Shuffle, ShuffleKind, Together, Type, Vote};
 use crate::warp::{Lanes, Position, Warp, lanes};
 
-/// The member mask row of a warp-synchronous op, if it is one and has a mask.
-pub(crate) fn member_mask(op: &Op) -> Option<Row> {
-    let mask = match op {
-        Op::Shuffle(shuffle) => shuffle.mask,
-        Op::Vote { mask, .. }
-        | Op::Match { mask, .. }
-        | Op::Reduce { mask, .. }
-        | Op::Elect { mask, .. } => *mask,
-        Op::WarpSync { .. } => NOWHERE,
-        _ => return None,
-    };
-    Some(mask)
-}
-
-/// Executes `op` for the lanes `set`, all of one member mask.
-pub(crate) fn execute(op: &Op, warp: &Warp, at: Position, set: u32) {
-    match op {
-        Op::Shuffle(shuffle) => exchange(shuffle, warp, at, set),
-        Op::Vote {
+/// Executes for the lanes `set`, all of one member mask.
+pub(crate) fn execute(what: &Together, warp: &Warp, at: Position, set: u32) {
+    match what {
+        Together::Shuffle(shuffle) => exchange(shuffle, warp, at, set),
+        Together::Vote {
             kind,
             d,
             p,
             negated,
-            ..
         } => {
             let ballot = truths(warp.row(at.base, *p), set, *negated);
             let value = match kind {
@@ -39,9 +24,7 @@ pub(crate) fn execute(op: &Op, warp: &Warp, at: Position, set: u32) {
             };
             put(warp, at, *d, set, |_| value);
         }
-        Op::Match {
-            all, wide, d, p, s, ..
-        } => {
+        Together::Match { all, wide, d, p, s } => {
             let row = warp.row(at.base, *s);
             let low = if *wide { u64::MAX } else { 0xffff_ffff };
             let equal = |value| {
@@ -61,17 +44,16 @@ pub(crate) fn execute(op: &Op, warp: &Warp, at: Position, set: u32) {
                 }
             }
         }
-        Op::Reduce { op, ty, d, s, .. } => {
+        Together::Reduce { op, ty, d, s } => {
             let row = warp.row(at.base, *s);
             let value = reduce(*op, *ty, lanes(set).map(|lane| row[lane].get()));
             put(warp, at, *d, set, |_| value);
         }
-        Op::Elect { d, p, .. } => {
+        Together::Elect { d, p } => {
             let leader = set.trailing_zeros();
             put(warp, at, *d, set, |_| u64::from(leader));
             put(warp, at, *p, set, |lane| u64::from(lane as u32 == leader));
         }
-        _ => {}
     }
 }
 

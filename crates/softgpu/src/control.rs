@@ -2,7 +2,7 @@
 
 use crate::block::Block;
 use crate::collective::{self, truths};
-use crate::op::{Barrier, BarrierKind, Inst, NOWHERE, Op, Row};
+use crate::op::{Barrier, BarrierKind, Collective, Inst, NOWHERE, Op, Row};
 use crate::sched::Worker;
 use crate::step::Flow;
 use crate::trap::{Exec, Fault, TrapKind};
@@ -66,11 +66,7 @@ impl Worker<'_> {
                 Ok(cluster_barrier(block, warp, running, *arrive, *wait))
             }
             Op::WarpSync { mask } => warp_sync(warp, running, *mask),
-            Op::Shuffle(_)
-            | Op::Vote { .. }
-            | Op::Match { .. }
-            | Op::Reduce { .. }
-            | Op::Elect { .. } => meet(warp, running, &inst.op),
+            Op::Collective(collective) => meet(warp, running, collective),
             Op::Sleep => {
                 warp.groups[running].at.pc += 1;
                 Ok(Flow::Yield)
@@ -161,13 +157,19 @@ impl Worker<'_> {
             }
             BarrierKind::Sync | BarrierKind::Arrive => 0,
         };
-        // With a count, a warp that arrives as a whole counts as 32 threads though some never existed or exited.
-        let threads = if expected != 0 && mask == warp.live {
-            32
+        // With a count, lanes that never existed or exited count with the last of their warp.
+        let waiting = warp.groups.iter().filter(|g| g.state == State::Barrier(id));
+        let whole = waiting.fold(mask, |lanes, g| lanes | g.mask) == warp.live;
+        let absent = if expected != 0 && whole {
+            warp.live.count_zeros()
         } else {
-            mask.count_ones()
+            0
         };
-        match block.barriers.arrive(id, threads, ones, expected) {
+        let threads = mask.count_ones() + absent;
+        match block
+            .barriers
+            .arrive(id, threads, [mask.count_ones() - ones, ones], expected)
+        {
             Ok(complete) => {
                 if barrier.kind == BarrierKind::Arrive {
                     warp.groups[running].at.pc += 1;
@@ -219,19 +221,19 @@ fn branch_index(warp: &mut Warp, running: usize, index: Row, targets: &[u32]) ->
 }
 
 /// Executes a warp-synchronous instruction for every set of lanes that is complete and parks the others.
-fn meet(warp: &mut Warp, running: usize, op: &Op) -> Exec<Flow> {
+fn meet(warp: &mut Warp, running: usize, op: &Collective) -> Exec<Flow> {
     let group = warp.groups[running];
     let at = group.at;
-    let Some(mask_row) = collective::member_mask(op).filter(|&row| row != NOWHERE) else {
-        collective::execute(op, warp, at, group.mask);
+    if op.mask == NOWHERE {
+        collective::execute(&op.what, warp, at, group.mask);
         return Ok(Flow::Go(at.pc + 1));
-    };
+    }
     let mut rest = group.mask;
     let mut done = 0;
     while rest != 0 {
-        let (member, same) = same_members(warp, at, mask_row, rest)?;
+        let (member, same) = same_members(warp, at, op.mask, rest)?;
         if member & warp.live & !same == 0 {
-            collective::execute(op, warp, at, same);
+            collective::execute(&op.what, warp, at, same);
             done |= same;
         }
         rest &= !same;

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use warpbpf_ptx::ast::{self, StatementKind};
 
 use crate::module::{Inner, LoadError, Symbol, param_layout};
-use crate::op::{Function, Inst, NOWHERE, Op, Place, Program, Row};
+use crate::op::{Function, Inst, NOWHERE, Op, Place, Program, Row, Special};
 use names::{Scope, Sym};
 
 /// Why an instruction was not decoded.
@@ -64,20 +64,51 @@ pub(crate) fn program(
             && !indirect
         {
             indirect = true;
-            inner.address_taken.iter().for_each(|&index| {
-                builder.reach(index);
-            });
+            // Any kernel of the module may have taken any function's address.
+            for (index, function) in module.functions.iter().enumerate() {
+                if !function.is_entry && function.body.is_some() {
+                    builder.reach(index as u32);
+                }
+            }
         }
         functions.push(decoded);
     }
-    let dynamic_shared_base = builder.shared_end.next_multiple_of(builder.dynamic_align);
+    let end = builder.shared_end.next_multiple_of(builder.dynamic_align);
+    let (Ok(static_shared), Ok(dynamic_shared_base)) =
+        (u32::try_from(builder.shared_end), u32::try_from(end))
+    else {
+        let function = &module.functions[entry as usize];
+        let reason = format!("it declares {end} bytes of shared memory");
+        let line = module.line_of(function.span.start);
+        return Err(LoadError::Body {
+            function: function.name.to_owned(),
+            line,
+            reason,
+        });
+    };
     builder.constants[0] = u64::from(dynamic_shared_base);
+    let reads = |inst: &Inst| {
+        matches!(
+            inst.op,
+            Op::Special {
+                which: Special::Environment(_),
+                ..
+            }
+        )
+    };
+    let environment = functions.iter().any(|f| f.code.iter().any(reads));
     Ok(Program {
         functions,
+        environment,
         constants: builder.constants,
         by_module_index: builder.numbers,
-        static_shared: builder.shared_end,
+        static_shared,
         dynamic_shared_base,
+        files: module
+            .files
+            .iter()
+            .map(|&(index, path)| (index, path.to_owned()))
+            .collect(),
         registers: builder.registers,
     })
 }
@@ -93,8 +124,9 @@ pub(crate) struct Builder<'m, 'a> {
     constant_rows: HashMap<u64, Row>,
     /// Module-scope shared variables by name.
     shared: HashMap<String, u32>,
-    shared_end: u32,
-    dynamic_align: u32,
+    /// Bytes of shared memory so far; more than a block can have is refused in the end.
+    shared_end: u64,
+    dynamic_align: u64,
     /// Program number by module function number.
     numbers: Vec<Option<u32>>,
     /// Module function numbers in program order.
@@ -123,10 +155,11 @@ impl Builder<'_, '_> {
         Some(number)
     }
 
+    /// Offset of a new shared variable. A sum too large is kept at the end of the range, where it is refused.
     fn place_shared(&mut self, size: u64, align: u64) -> u32 {
-        let offset = self.shared_end.next_multiple_of((align as u32).max(1));
-        self.shared_end = offset.saturating_add(u32::try_from(size).unwrap_or(u32::MAX));
-        offset
+        let offset = self.shared_end.next_multiple_of(sane_align(align));
+        self.shared_end = offset.saturating_add(size).min(u64::from(u32::MAX) + 1);
+        offset as u32
     }
 
     /// What a module-scope name means here.
@@ -138,7 +171,7 @@ impl Builder<'_, '_> {
                 external: true,
                 ..
             }) => {
-                self.dynamic_align = self.dynamic_align.max(align as u32);
+                self.dynamic_align = self.dynamic_align.max(sane_align(align));
                 Some(Sym::DynamicShared)
             }
             Some(Symbol::Shared {
@@ -161,6 +194,11 @@ impl Builder<'_, '_> {
                 .map(|&index| Sym::Function(index)),
         }
     }
+}
+
+/// An alignment as the ISA allows it; nothing here needs more.
+fn sane_align(align: u64) -> u64 {
+    align.clamp(1, 4096)
 }
 
 /// A branch whose target label is not decoded yet.
@@ -189,6 +227,7 @@ pub(crate) struct FunctionDecoder<'b, 'm, 'a> {
     tables: HashMap<(usize, &'a str), Vec<&'a str>>,
     fixups: Vec<Fixup<'a>>,
     code: Vec<Inst>,
+    locations: Vec<(u32, u32, u32)>,
     rows: u32,
     frame: u32,
     frame_most: u32,
@@ -212,6 +251,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
             tables: HashMap::new(),
             fixups: Vec::new(),
             code: Vec::new(),
+            locations: Vec::new(),
             rows: 0,
             frame: 0,
             frame_most: 0,
@@ -225,7 +265,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
     fn run(mut self) -> Result<Function, LoadError> {
         let module = self.b.module;
         let statements = warpbpf_ptx::parse_body(module, self.function)?;
-        let (params, returns) = self.signature();
+        let (params, returns) = self.signature()?;
         for statement in &statements {
             self.advance_line(statement.span.start);
             self.statement(statement)?;
@@ -244,6 +284,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
         Ok(Function {
             name: self.function.name.to_owned(),
             code: self.code,
+            locations: self.locations,
             rows: self.rows.max(1),
             frame: self.frame_most.next_multiple_of(16),
             params,
@@ -266,12 +307,19 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
     }
 
     /// Declares parameters and return values; for functions, where callers find them.
-    fn signature(&mut self) -> (Vec<Place>, Vec<Place>) {
+    fn signature(&mut self) -> Result<(Vec<Place>, Vec<Place>), LoadError> {
         if self.is_entry {
             for (param, info) in self.function.params.iter().zip(param_layout(self.function)) {
+                if info.offset.saturating_add(info.size) > crate::MAX_PARAM_BYTES {
+                    let limit = crate::MAX_PARAM_BYTES;
+                    return Err(self.error(format!(
+                        "`{}` ends beyond {limit} bytes of parameters",
+                        param.name
+                    )));
+                }
                 self.declare(param.name, Sym::KernelParam(info.offset as u32));
             }
-            return (Vec::new(), Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         }
         let function = self.function;
         let mut place = |param: &ast::Param<'a>| {
@@ -286,21 +334,25 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 );
                 return Place::Row(row);
             }
-            let size = param.size().unwrap_or(0) as u32;
-            let offset = self.new_frame(size, param.align as u32);
+            let size = param
+                .size()
+                .and_then(|size| u32::try_from(size).ok())
+                .unwrap_or(u32::MAX);
+            let offset = self.new_frame(size, param.align);
             self.declare(param.name, Sym::Frame { offset, size });
             Place::Frame { offset, size }
         };
         let params = function.params.iter().map(&mut place).collect();
         let returns = function.returns.iter().map(&mut place).collect();
-        (params, returns)
+        Ok((params, returns))
     }
 
-    fn new_frame(&mut self, size: u32, align: u32) -> u32 {
-        let offset = self.frame.next_multiple_of(align.max(1));
-        self.frame = offset.saturating_add(size);
+    /// A new variable in the frame. A sum too large is kept at the end of the range, where it is refused.
+    fn new_frame(&mut self, size: u32, align: u64) -> u32 {
+        let offset = u64::from(self.frame).next_multiple_of(sane_align(align));
+        self.frame = (offset + u64::from(size)).min(FRAME_LIMIT) as u32;
         self.frame_most = self.frame_most.max(self.frame);
-        offset
+        offset as u32
     }
 
     fn statement(&mut self, statement: &ast::Statement<'a>) -> Result<(), LoadError> {
@@ -323,7 +375,9 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 }
             }
             StatementKind::Registers(list) => {
-                list.iter().for_each(|decl| self.declare_registers(decl))
+                if !list.iter().all(|decl| self.declare_registers(decl)) {
+                    return Err(self.error(format!("more than {ROW_LIMIT} registers")));
+                }
             }
             StatementKind::Variable(variable) => self.variable(variable)?,
             StatementKind::BranchTargets { name, targets } => {
@@ -331,8 +385,11 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 self.tables.insert((scope, name), targets.clone());
             }
             StatementKind::Instruction(instruction) => self.guarded(instruction)?,
-            StatementKind::Loc(_)
-            | StatementKind::Pragma(_)
+            StatementKind::Loc(loc) => {
+                let here = self.code.len() as u32;
+                self.locations.push((here, loc.file, loc.line));
+            }
+            StatementKind::Pragma(_)
             | StatementKind::CallPrototype { .. }
             | StatementKind::CallTargets { .. }
             | StatementKind::Directive(_) => {}
@@ -345,7 +402,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
         let open = variable.dims.first() == Some(&0);
         let sym = match variable.space {
             "shared" if open => {
-                self.b.dynamic_align = self.b.dynamic_align.max(align as u32);
+                self.b.dynamic_align = self.b.dynamic_align.max(sane_align(align));
                 Sym::DynamicShared
             }
             "shared" => {
@@ -359,7 +416,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 let size = size.ok_or_else(|| {
                     self.error(format!("size of `{}` is not known", variable.name))
                 })?;
-                let offset = self.new_frame(size, align as u32);
+                let offset = self.new_frame(size, align);
                 Sym::Frame { offset, size }
             }
             other => {
@@ -499,6 +556,12 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
         self.b.registers = self.b.registers.max(most);
     }
 }
+
+/// Larger frames are all refused alike.
+const FRAME_LIMIT: u64 = 1 << 30;
+
+/// Virtual registers of a function: what compilers make of the largest kernels is a tenth of it.
+pub(crate) const ROW_LIMIT: u32 = 1 << 18;
 
 /// Bits of a register type.
 pub(crate) fn bits_of(ty: &str) -> u32 {

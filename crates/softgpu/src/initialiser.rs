@@ -50,10 +50,7 @@ pub(crate) fn evaluate<'a>(
     let value = parser.value()?;
     let rest = parser.rest.trim().trim_end_matches(';').trim();
     if !rest.is_empty() {
-        return Err(format!(
-            "initialiser: cannot read `{}`",
-            &rest[..rest.len().min(40)]
-        ));
+        return Err(format!("initialiser: cannot read `{}`", shown(rest)));
     }
     let (ty, lanes) = match variable.ty.split_once('.') {
         Some((lanes, ty)) => (
@@ -84,12 +81,17 @@ fn place<'a>(
 ) -> Result<(), String> {
     if let Value::List(list) = value {
         let (stride, inner) = match dims {
-            [_, inner @ ..] => (inner.iter().product::<u64>() as usize * element, inner),
+            [_, inner @ ..] => (
+                inner
+                    .iter()
+                    .fold(element, |n, &dim| n.saturating_mul(dim as usize)),
+                inner,
+            ),
             [] => (element, dims),
         };
         for (i, item) in list.iter().enumerate() {
             let part = bytes
-                .get_mut(i * stride..)
+                .get_mut(i.saturating_mul(stride)..)
                 .filter(|part| part.len() >= element);
             let part = part.ok_or_else(|| {
                 format!("initialiser has more than {i} elements, which do not fit")
@@ -120,6 +122,11 @@ fn place<'a>(
     let part = bytes.get_mut(..element).ok_or("initialiser does not fit")?;
     part.copy_from_slice(&raw.to_le_bytes()[..element.min(8)]);
     Ok(())
+}
+
+/// The start of what cannot be read.
+fn shown(text: &str) -> String {
+    text.chars().take(40).collect()
 }
 
 struct Parser<'a> {
@@ -170,10 +177,7 @@ impl<'a> Parser<'a> {
         let negative = self.eat('-');
         let word = self.word();
         if word.is_empty() {
-            return Err(format!(
-                "initialiser: cannot read `{}`",
-                &self.rest[..self.rest.len().min(40)]
-            ));
+            return Err(format!("initialiser: cannot read `{}`", shown(self.rest)));
         }
         if !word.starts_with(|c: char| c.is_ascii_digit()) {
             return self.address(word, None);

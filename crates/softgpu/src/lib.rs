@@ -369,6 +369,16 @@ impl Gpu {
             u64::from_ne_bytes(word)
         });
         let sms = self.config.sms.max(1);
+        let blocks_per_sm = self.blocks_per_sm(kernel, threads, dynamic_shared)?;
+        let blocks = grid
+            .iter()
+            .fold(1u64, |n, &m| n.saturating_mul(u64::from(m)));
+        // A grid-wide barrier needs all blocks to be resident; then its workspace is there, cooperative launch or not.
+        let resident = blocks <= u64::from(sms) * u64::from(blocks_per_sm);
+        let workspace = match program.environment && resident {
+            true => self.workspace(),
+            false => 0,
+        };
         let run = sched::Run {
             program: &program,
             module_id: kernel.module_id(),
@@ -385,12 +395,17 @@ impl Gpu {
             params_len: expected,
             sms,
             host_threads: (self.config.threads as u32).clamp(1, sms),
-            blocks_per_sm: self.blocks_per_sm(kernel, threads, dynamic_shared)?,
+            blocks_per_sm,
+            workspace,
             seed: self.config.seed,
             step_limit: self.config.step_limit,
             stop: AtomicU64::new(u64::MAX),
         };
         let mut harvests = sched::run_grid(&run);
+        if workspace != 0 {
+            // The guest can free it, being an address like any other; then it is gone already.
+            let _ = self.free(workspace);
+        }
         if let Some(stdout) = stdout {
             let mut printed: Vec<(u64, Vec<u8>)> = harvests
                 .iter_mut()
@@ -412,6 +427,18 @@ impl Gpu {
                 limit: self.config.step_limit.unwrap_or(0),
             }),
             None => Ok(Outcome::Done { steps }),
+        }
+    }
+
+    /// The object behind `cooperative_groups::this_grid`: its size and the barrier's count, 0 if there is no room.
+    fn workspace(&self) -> u64 {
+        const BYTES: u32 = 8;
+        let address = self.alloc(u64::from(BYTES)).unwrap_or(0);
+        let initial = u64::from(BYTES).to_le_bytes();
+        if self.write(address, &initial).is_ok() {
+            address
+        } else {
+            0
         }
     }
 
@@ -468,7 +495,9 @@ fn check_geometry(
             say(block)
         ));
     }
-    let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).product();
+    let blocks = cluster
+        .iter()
+        .fold(1u64, |n, &m| n.saturating_mul(u64::from(m)));
     if blocks == 0 || blocks > 16 || (0..3).any(|i| !grid[i].is_multiple_of(cluster[i])) {
         let text = format!(
             "cluster {} must divide grid {} and have at most 16 blocks",

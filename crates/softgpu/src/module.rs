@@ -7,7 +7,7 @@ use warpbpf_ptx::PtxError;
 use warpbpf_ptx::ast::{self, Function};
 
 use crate::initialiser::{self, Reference};
-use crate::op::Program;
+use crate::op::{Op, Program};
 use crate::{Device, decode, windows};
 
 /// Why a module or a kernel of it cannot be used.
@@ -85,8 +85,6 @@ pub(crate) struct Inner {
     pub symbols: HashMap<String, Symbol>,
     /// Function number by name: the one with a body where there are several.
     pub functions: HashMap<String, u32>,
-    /// Functions whose address is in an initialiser: any indirect call may reach them.
-    pub address_taken: Vec<u32>,
     allocations: Vec<u64>,
     programs: Mutex<HashMap<u32, Arc<Program>>>,
 }
@@ -172,7 +170,6 @@ impl Module {
             text,
             id: crate::next_module_id(&device),
             symbols: HashMap::new(),
-            address_taken: Vec::new(),
             allocations: Vec::new(),
             programs: Mutex::new(HashMap::new()),
             device,
@@ -222,6 +219,15 @@ impl Module {
             .iter()
             .filter(|(_, s)| matches!(s, Symbol::Memory { .. }))
             .map(|(name, _)| name.as_str())
+    }
+
+    /// Decodes every kernel now, as a driver's compiler would, rather than when it is first used.
+    ///
+    /// # Errors
+    /// The first body that cannot be decoded.
+    pub fn decode_all(&self) -> Result<(), LoadError> {
+        let mut kernels = self.kernels().filter_map(|name| self.kernel(name));
+        kernels.try_for_each(|kernel| kernel.program().map(|_| ()))
     }
 
     /// What the driver API tells of a kernel; `None` if there is none of that name.
@@ -304,7 +310,6 @@ impl Inner {
 
     fn initialise(&mut self) -> Result<(), LoadError> {
         let module = &self.ast;
-        let mut taken = Vec::new();
         for variable in &module.variables {
             let Some(Symbol::Memory { address, size }) = self.symbols.get(variable.name).copied()
             else {
@@ -318,7 +323,6 @@ impl Inner {
                         Some(Symbol::Memory { address, .. }) => Some(*address),
                         Some(Symbol::Shared { .. } | Symbol::Opaque) => None,
                         None => self.functions.get(name).map(|&index| {
-                            taken.push(index);
                             windows::function(self.id, index)
                         }),
                     }
@@ -337,9 +341,6 @@ impl Inner {
             // Memory that was freed before holds what was there: variables without initialiser are zero.
             let _ = self.device.memory.write(address, &bytes);
         }
-        taken.sort_unstable();
-        taken.dedup();
-        self.address_taken = taken;
         Ok(())
     }
 }
@@ -365,8 +366,9 @@ impl Kernel {
             Some([at(0), at(1), at(2)])
         };
         let (required_threads, required_cluster) = (three(".reqntid"), three(".reqnctapercluster"));
-        let most = directive_numbers(function, ".maxntid").map(|list| list.iter().product());
-        let max_threads = most.or(required_threads.map(|list: [u32; 3]| list.iter().product()));
+        let product = |list: &[u32]| list.iter().fold(1u32, |n, &m| n.saturating_mul(m));
+        let most = directive_numbers(function, ".maxntid").map(|list| product(&list));
+        let max_threads = most.or(required_threads.map(|list| product(&list)));
         let (name, params) = (Arc::from(function.name), param_layout(function).into());
         Kernel {
             inner,
@@ -391,7 +393,9 @@ impl Kernel {
 
     /// Bytes of the parameter block.
     pub fn param_bytes(&self) -> usize {
-        self.params.last().map_or(0, |last| last.offset + last.size)
+        self.params
+            .last()
+            .map_or(0, |last| last.offset.saturating_add(last.size))
     }
 
     /// `.maxntid` or `.reqntid` as a number of threads.
@@ -427,6 +431,22 @@ impl Kernel {
         Ok(program)
     }
 
+    /// Instructions of the kernel, and of what it can reach, that the emulator does not have: PTX line and message of
+    /// the trap that each would be.
+    ///
+    /// # Errors
+    /// The kernel's body cannot be decoded.
+    pub fn unsupported(&self) -> Result<Vec<(u32, String)>, LoadError> {
+        let program = self.program()?;
+        let code = program.functions.iter().flat_map(|function| &function.code);
+        Ok(code
+            .filter_map(|inst| match &inst.op {
+                Op::Unsupported(message) => Some((inst.line, message.to_string())),
+                _ => None,
+            })
+            .collect())
+    }
+
     /// What the driver API tells of the kernel.
     ///
     /// # Errors
@@ -458,9 +478,9 @@ pub(crate) fn param_layout(function: &Function<'_>) -> Vec<ParamInfo> {
     let mut end = 0usize;
     let place = |param: &ast::Param<'_>| {
         let align = (param.align as usize).max(1);
-        let size = param.size().unwrap_or(0) as usize;
-        let offset = end.next_multiple_of(align);
-        end = offset + size;
+        let size = param.size().unwrap_or(u64::MAX) as usize;
+        let offset = end.checked_next_multiple_of(align).unwrap_or(usize::MAX);
+        end = offset.saturating_add(size);
         ParamInfo {
             offset,
             size,

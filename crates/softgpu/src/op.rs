@@ -24,8 +24,24 @@ pub(crate) struct Program {
     pub static_shared: u32,
     /// Where dynamic shared memory starts.
     pub dynamic_shared_base: u32,
+    /// `.file` paths by index.
+    pub files: Vec<(u32, String)>,
+    /// Reads `%envreg`: grids of cooperative groups find their workspace there.
+    pub environment: bool,
     /// Estimated registers per thread.
     pub registers: u32,
+}
+
+impl Program {
+    /// Source file and line of an instruction.
+    pub(crate) fn source(&self, function: u32, pc: u32) -> Option<(String, u32)> {
+        let locations = &self.functions[function as usize].locations;
+        let before = locations.partition_point(|&(from, ..)| from <= pc);
+        let (_, file, line) = *locations.get(before.checked_sub(1)?)?;
+        let (_, path) = self.files.iter().find(|&&(index, _)| index == file)?;
+        // The compiler marks what it made up itself with line 0.
+        (line > 0).then(|| (path.clone(), line))
+    }
 }
 
 /// One decoded function.
@@ -33,6 +49,8 @@ pub(crate) struct Program {
 pub(crate) struct Function {
     pub name: String,
     pub code: Vec<Inst>,
+    /// `.loc`: from this instruction on, file and line.
+    pub locations: Vec<(u32, u32, u32)>,
     /// Rows a frame needs.
     pub rows: u32,
     /// Bytes of local memory a frame needs: `.local` variables and `.param` variables.
@@ -137,35 +155,9 @@ pub(crate) enum Op {
         wait: bool,
         arrive: bool,
     },
-    Shuffle(Box<Shuffle>),
-    Vote {
-        kind: Vote,
-        d: Row,
-        p: Row,
-        negated: bool,
-        mask: Row,
-    },
-    Match {
-        all: bool,
-        wide: bool,
-        d: Row,
-        p: Row,
-        s: Row,
-        mask: Row,
-    },
-    Reduce {
-        op: AtomicOp,
-        ty: Type,
-        d: Row,
-        s: Row,
-        mask: Row,
-    },
+    /// A warp-synchronous instruction other than the barrier.
+    Collective(Box<Collective>),
     WarpSync {
-        mask: Row,
-    },
-    Elect {
-        d: Row,
-        p: Row,
         mask: Row,
     },
     ActiveMask {
@@ -396,6 +388,42 @@ pub(crate) enum ShuffleKind {
     Index,
 }
 
+/// What the lanes of a member mask do together.
+#[derive(Debug)]
+pub(crate) struct Collective {
+    /// The member mask, [`NOWHERE`] for the forms without `.sync`.
+    pub mask: Row,
+    pub what: Together,
+}
+
+#[derive(Debug)]
+pub(crate) enum Together {
+    Shuffle(Shuffle),
+    Vote {
+        kind: Vote,
+        d: Row,
+        p: Row,
+        negated: bool,
+    },
+    Match {
+        all: bool,
+        wide: bool,
+        d: Row,
+        p: Row,
+        s: Row,
+    },
+    Reduce {
+        op: AtomicOp,
+        ty: Type,
+        d: Row,
+        s: Row,
+    },
+    Elect {
+        d: Row,
+        p: Row,
+    },
+}
+
 #[derive(Debug)]
 pub(crate) struct Shuffle {
     pub kind: ShuffleKind,
@@ -404,8 +432,6 @@ pub(crate) struct Shuffle {
     pub s: Row,
     pub lane: Row,
     pub clamp: Row,
-    /// [`NOWHERE`] for the form without `.sync`.
-    pub mask: Row,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,9 @@ use crate::sched::Worker;
 use crate::trap::Exec;
 use crate::warp::Warp;
 
+/// Width and precision beyond this are cut: a guest's number must not take the host's memory.
+const MOST: usize = 4096;
+
 /// Flags, width, precision and conversion of one `%…`.
 #[derive(Debug, Default, PartialEq)]
 struct Spec {
@@ -36,9 +39,9 @@ impl Worker<'_> {
         let mut text = Vec::new();
         let (mut next, mut count) = (arguments, 0u64);
         let mut take = |worker: &mut Self, bytes: u32| -> Exec<u64> {
-            next = next.next_multiple_of(u64::from(bytes));
+            next = next.wrapping_add(u64::from(bytes) - 1) & !(u64::from(bytes) - 1);
             let value = worker.value(env, warp, lane, next, bytes)?;
-            next += u64::from(bytes);
+            next = next.wrapping_add(u64::from(bytes));
             count += 1;
             Ok(value)
         };
@@ -63,10 +66,12 @@ impl Worker<'_> {
             if spec.width_argument {
                 let width = take(self, 4)? as i32;
                 spec.minus |= width < 0;
-                spec.width = Some(width.unsigned_abs() as usize);
+                spec.width = Some((width.unsigned_abs() as usize).min(MOST));
             }
             if spec.precision_argument {
-                spec.precision = usize::try_from(take(self, 4)? as i32).ok();
+                spec.precision = usize::try_from(take(self, 4)? as i32)
+                    .ok()
+                    .map(|n| n.min(MOST));
             }
             match spec.conversion {
                 b'd' | b'i' => {
@@ -159,7 +164,7 @@ fn parse(text: &[u8]) -> Option<(Spec, usize)> {
     let number = |i: &mut usize| {
         let mut value = 0usize;
         while let Some(digit) = text.get(*i).filter(|b| b.is_ascii_digit()) {
-            value = (value * 10 + usize::from(digit - b'0')).min(4096);
+            value = (value * 10 + usize::from(digit - b'0')).min(MOST);
             *i += 1;
         }
         value

@@ -40,6 +40,8 @@ pub(crate) struct Run<'l> {
     pub cluster: [u32; 3],
     pub dynamic_shared: u32,
     pub grid_id: u64,
+    /// Workspace of `cooperative_groups::this_grid`, 0 if there is none.
+    pub workspace: u64,
     pub params: Vec<u64>,
     pub params_len: usize,
     pub sms: u32,
@@ -394,6 +396,7 @@ impl<'l> Worker<'l> {
             thread: [0, 1, 2].map(|i| warp.tid[i][lane]),
             function: function.name.clone(),
             ptx_line: function.code[stopped.at.pc as usize].line,
+            source: self.run.program.source(stopped.at.function, stopped.at.pc),
             kind: kind.clone(),
             message: message.clone(),
         }

@@ -59,6 +59,9 @@ impl Worker<'_> {
             Special::ClusterCtaRank => u64::from(env.rank),
             Special::ClusterNctaRank => u64::from(run.cluster.iter().product::<u32>()),
             Special::IsExplicitCluster => u64::from(run.cluster != [1, 1, 1]),
+            // What the driver's ABI puts there: the address of the grid's workspace.
+            Special::Environment(1) => run.workspace >> 32,
+            Special::Environment(2) => run.workspace & 0xffff_ffff,
             Special::Environment(_) => 0,
         };
         for_lanes(active, |lane| d[lane].set(value));

@@ -203,7 +203,9 @@ impl Worker<'_> {
             }
             Op::FrameAddress { d, offset } => {
                 let d = warp.row(at.base, *d);
-                for_lanes(active, |lane| d[lane].set(u64::from(at.local + offset)));
+                for_lanes(active, |lane| {
+                    d[lane].set(u64::from(at.local.wrapping_add(*offset)))
+                });
             }
             Op::Pack { d, parts, bits } => {
                 for_lanes(active, |lane| {
@@ -274,12 +276,8 @@ impl Worker<'_> {
             | Op::Exit
             | Op::Barrier(_)
             | Op::ClusterBarrier { .. }
-            | Op::Shuffle(_)
-            | Op::Vote { .. }
-            | Op::Match { .. }
-            | Op::Reduce { .. }
+            | Op::Collective(_)
             | Op::WarpSync { .. }
-            | Op::Elect { .. }
             | Op::Sleep => return Ok(false),
         }
         Ok(true)

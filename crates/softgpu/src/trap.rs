@@ -58,6 +58,8 @@ pub struct Trap {
     pub function: String,
     /// Line of the instruction in the module's PTX text, from 1.
     pub ptx_line: u32,
+    /// Source file and line, where the module has line information.
+    pub source: Option<(String, u32)>,
     /// What kind of trap.
     pub kind: TrapKind,
     /// What happened, in words, without the place.
@@ -75,7 +77,11 @@ impl fmt::Display for Trap {
         if self.function != self.kernel {
             write!(f, ", function `{}`", self.function)?;
         }
-        write!(f, ", PTX line {}: {}", self.ptx_line, self.message)
+        write!(f, ", PTX line {}", self.ptx_line)?;
+        if let Some((file, line)) = &self.source {
+            write!(f, " ({file}:{line})")?;
+        }
+        write!(f, ": {}", self.message)
     }
 }
 

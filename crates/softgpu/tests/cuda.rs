@@ -441,7 +441,7 @@ fn cluster_memory_and_async_copies() {
     let out = rig.zeroes(128);
     rig.run("swap", 4, 32, &Params::default().u64(input).u64(out));
     let expected: Vec<u32> = (0..128)
-        .map(|i| (i / 32 ^ 1) * 100 + i % 32 * 1001)
+        .map(|i| ((i / 32) ^ 1) * 100 + i % 32 * 1001)
         .collect();
     assert_eq!(rig.read_u32(out, 128), expected);
 }
@@ -477,5 +477,142 @@ fn grid_wide_spin_barrier() {
             vec![20; 20 * 64],
             "{threads} threads, seed {seed:?}"
         );
+    }
+}
+
+#[test]
+fn cooperative_groups() {
+    let ptx = nvcc(
+        "groups",
+        r#"#include <cooperative_groups.h>
+           #include <cooperative_groups/reduce.h>
+           #include <cooperative_groups/scan.h>
+           namespace cg = cooperative_groups;
+           __global__ void groups(int* out, int* blocks) {
+             auto block = cg::this_thread_block();
+             auto warp = cg::tiled_partition<32>(block);
+             auto four = cg::tiled_partition<4>(block);
+             int i = block.thread_rank(), r = cg::reduce(warp, i, cg::plus<int>()) + cg::reduce(four, i, cg::greater<int>());
+             r += 1000 * cg::exclusive_scan(four, 1) + 10000 * four.shfl_xor(four.thread_rank(), 1);
+             if (i & 1) { auto odd = cg::coalesced_threads(); r += 100000 * odd.size() * (odd.shfl(i, 0) == (i & 32) + 1); }
+             out[blockIdx.x * blockDim.x + i] = r;
+             auto grid = cg::this_grid();
+             if (i == 0) blocks[blockIdx.x] = blockIdx.x + 1;
+             grid.sync();
+             int sum = 0; for (int b = 0; b < gridDim.x; b++) sum += blocks[b];
+             grid.sync();
+             if (i == 0) blocks[blockIdx.x] = sum;
+           }"#,
+    );
+    for seed in [None, Some(6)] {
+        let mut rig = Rig::with(
+            warpbpf_softgpu::Config {
+                seed,
+                ..common::config()
+            },
+            &ptx,
+        );
+        let (out, blocks) = (rig.zeroes(10 * 64), rig.zeroes(10));
+        rig.run("groups", 10, 64, &Params::default().u64(out).u64(blocks));
+        let expected: Vec<u32> = (0..640)
+            .map(|i| {
+                let i = i % 64;
+                let sum: u32 = (i & 32..(i & 32) + 32).sum();
+                let odd = if i & 1 == 1 { 16 * 100_000 } else { 0 };
+                sum + (i | 3) + 1000 * (i & 3) + 10_000 * ((i & 3) ^ 1) + odd
+            })
+            .collect();
+        assert_eq!(rig.read_u32(blocks, 10), [55; 10], "seed {seed:?}");
+        // The size of a coalesced group is up to the schedule.
+        if seed.is_none() {
+            assert_eq!(rig.read_u32(out, 640), expected);
+        }
+    }
+}
+
+#[test]
+fn the_math_library() {
+    /// Name, double precision, reference.
+    type Case = (&'static str, fn(f64) -> f64);
+    let cases: [Case; 22] = [
+        ("sin", f64::sin),
+        ("cos", f64::cos),
+        ("tan", f64::tan),
+        ("asin", |x| (x / 10.0).asin()),
+        ("acos", |x| (x / 10.0).acos()),
+        ("atan", f64::atan),
+        ("sinh", f64::sinh),
+        ("cosh", f64::cosh),
+        ("tanh", f64::tanh),
+        ("asinh", f64::asinh),
+        ("exp", f64::exp),
+        ("exp2", f64::exp2),
+        ("expm1", f64::exp_m1),
+        ("log", f64::ln),
+        ("log2", f64::log2),
+        ("log10", f64::log10),
+        ("log1p", f64::ln_1p),
+        ("sqrt", f64::sqrt),
+        ("cbrt", f64::cbrt),
+        ("floor", f64::floor),
+        ("rint", f64::round_ties_even),
+        ("round", f64::round),
+    ];
+    let call = |name: &str, suffix: &str, x: &str| match name {
+        "asin" | "acos" => format!("{name}{suffix}({x} / 10)"),
+        _ => format!("{name}{suffix}({x})"),
+    };
+    let lines: String = cases
+        .iter()
+        .enumerate()
+        .map(|(i, (name, _))| {
+            format!(
+                "d[{i} * n + i] = {}; f[{i} * n + i] = {};\n",
+                call(name, "", "x[i]"),
+                call(name, "f", "(float)x[i]")
+            )
+        })
+        .collect();
+    let ptx = nvcc(
+        "math",
+        &format!(
+            "__global__ void math(const double* x, double* d, float* f, int n) {{ int i = threadIdx.x; {lines} }}"
+        ),
+    );
+    let n = 32;
+    let mut rig = Rig::new(&ptx);
+    let x: Vec<f64> = (0..n).map(|i| f64::from(i as f32 * 0.29 + 0.13)).collect();
+    let (dx, d, f) = (
+        rig.f64s(&x),
+        rig.f64s(&vec![0.0; n * cases.len()]),
+        rig.zeroes(n * cases.len()),
+    );
+    rig.run(
+        "math",
+        1,
+        n as u32,
+        &Params::default().u64(dx).u64(d).u64(f).u32(n as u32),
+    );
+    let (d, f) = (
+        rig.read_f64(d, n * cases.len()),
+        rig.read_f32(f, n * cases.len()),
+    );
+    for (case, (name, reference)) in cases.iter().enumerate() {
+        for (i, &x) in x.iter().enumerate() {
+            let expected = reference(x);
+            let near = |found: f64, error: f64| {
+                (found - expected).abs() <= expected.abs().max(1e-3) * error
+            };
+            assert!(
+                near(d[case * n + i], 1e-14),
+                "{name}({x}): {} {expected}",
+                d[case * n + i]
+            );
+            assert!(
+                near(f64::from(f[case * n + i]), 2e-6),
+                "{name}f({x}): {} {expected}",
+                f[case * n + i]
+            );
+        }
     }
 }

@@ -229,6 +229,10 @@ fn assertions_and_bad_frees() {
          __global__ void release(int* p) { free(p); }",
     ));
     let found = rig.trap("check", 1, 64, &Params::default().u32(50));
+    let (file, line) = found.source.clone().expect("line information");
+    assert!(file.ends_with("a.cu") && line == 2, "{file}:{line}");
+    let place = format!("PTX line {} ({file}:2): ", found.ptx_line);
+    assert!(found.to_string().contains(&place), "{found}");
     assert_eq!((found.kind, found.thread), (TrapKind::Assert, [50, 0, 0]));
     assert!(
         found

@@ -112,10 +112,16 @@ impl Unserved {
     pub fn advice(self) -> &'static str {
         match self {
             Unserved::MayGoto => "use a loop with a constant bound",
-            Unserved::CallReg => "call the function directly; `static __noinline` keeps it a function",
+            Unserved::CallReg => {
+                "call the function directly; `static __noinline` keeps it a function"
+            }
             Unserved::LegacyPacket => "there are no packets in a GPU kernel",
-            Unserved::Kfunc(_) | Unserved::BtfId(_) => "there is no kernel on the GPU; use the helpers of `warpbpf.h`",
-            Unserved::Callback => "use a `for` loop with a constant bound instead of `bpf_loop` and its like",
+            Unserved::Kfunc(_) | Unserved::BtfId(_) => {
+                "there is no kernel on the GPU; use the helpers of `warpbpf.h`"
+            }
+            Unserved::Callback => {
+                "use a `for` loop with a constant bound instead of `bpf_loop` and its like"
+            }
         }
     }
 }
@@ -123,7 +129,9 @@ impl Unserved {
 /// The conditions of `insn`, in the order in which they are to be checked. Those of helper and local calls depend on
 /// the callee's table entry and are added by [`crate::call`].
 pub fn assertions(insn: &Insn) -> Vec<Assertion> {
-    use Assertion::{Arithmetic, Comparable, Map, MapData, Number, Readable, Unsupported, WellFormed, Writable};
+    use Assertion::{
+        Arithmetic, Comparable, Map, MapData, Number, Readable, Unsupported, WellFormed, Writable,
+    };
     match *insn {
         Insn::Alu { wide, op, dst, src } => {
             let mut all = vec![Writable(dst)];
@@ -136,15 +144,26 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
             all.push(Arithmetic { wide, op, dst, src });
             all
         }
-        Insn::MovSx { wide, bits, dst, src } => vec![
-            WellFormed(matches!((wide, bits), (_, 8 | 16) | (true, 32)), "sign extension from 8, 16 or (64-bit) 32 bits"),
+        Insn::MovSx {
+            wide,
+            bits,
+            dst,
+            src,
+        } => vec![
+            WellFormed(
+                matches!((wide, bits), (_, 8 | 16) | (true, 32)),
+                "sign extension from 8, 16 or (64-bit) 32 bits",
+            ),
             Writable(dst),
             Readable(src),
             Number(src, "sign extension"),
         ],
         Insn::Neg { dst, .. } => vec![Writable(dst), Readable(dst), Number(dst, "-")],
         Insn::End { bits, dst, .. } => vec![
-            WellFormed(matches!(bits, 16 | 32 | 64), "byte swaps have 16, 32 or 64 bits"),
+            WellFormed(
+                matches!(bits, 16 | 32 | 64),
+                "byte swaps have 16, 32 or 64 bits",
+            ),
             Writable(dst),
             Readable(dst),
             Number(dst, "byte swap"),
@@ -154,21 +173,51 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
                 Imm64::Value(_) => None,
                 Imm64::Map(map) => Some(Map(map)),
                 Imm64::MapValue { map, offset } => Some(MapData { map, offset }),
-                Imm64::BtfId(id) => Some(Unsupported { what: Unserved::BtfId(id) }),
-                Imm64::Func(_) => Some(Unsupported { what: Unserved::Callback }),
+                Imm64::BtfId(id) => Some(Unsupported {
+                    what: Unserved::BtfId(id),
+                }),
+                Imm64::Func(_) => Some(Unsupported {
+                    what: Unserved::Callback,
+                }),
             };
-            [Some(Writable(dst)), target].into_iter().flatten().collect()
+            [Some(Writable(dst)), target]
+                .into_iter()
+                .flatten()
+                .collect()
         }
-        Insn::Load { width, signed, dst, base, off } => vec![
-            WellFormed(!signed || width != Width::W64, "a 64-bit load has no sign extension"),
+        Insn::Load {
+            width,
+            signed,
+            dst,
+            base,
+            off,
+        } => vec![
+            WellFormed(
+                !signed || width != Width::W64,
+                "a 64-bit load has no sign extension",
+            ),
             Writable(dst),
             Readable(base),
             access(AccessKind::Read, width, base, off),
         ],
-        Insn::LoadAcquire { width, dst, base, off } => {
-            vec![Writable(dst), Readable(base), access(AccessKind::Read, width, base, off)]
+        Insn::LoadAcquire {
+            width,
+            dst,
+            base,
+            off,
+        } => {
+            vec![
+                Writable(dst),
+                Readable(base),
+                access(AccessKind::Read, width, base, off),
+            ]
         }
-        Insn::Store { width, base, off, src } => {
+        Insn::Store {
+            width,
+            base,
+            off,
+            src,
+        } => {
             let mut all = vec![Readable(base)];
             if let Source::Reg(src) = src {
                 all.push(Readable(src));
@@ -176,20 +225,36 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
             all.push(access(AccessKind::Write(src), width, base, off));
             all
         }
-        Insn::StoreRelease { width, base, off, src } => vec![
+        Insn::StoreRelease {
+            width,
+            base,
+            off,
+            src,
+        } => vec![
             Readable(base),
             Readable(src),
             access(AccessKind::Write(Source::Reg(src)), width, base, off),
         ],
-        Insn::Atomic { width, op, base, off, src } => {
+        Insn::Atomic {
+            width,
+            op,
+            base,
+            off,
+            src,
+        } => {
             let mut all = vec![
-                WellFormed(matches!(width, Width::W32 | Width::W64), "atomics have 32 or 64 bits"),
+                WellFormed(
+                    matches!(width, Width::W32 | Width::W64),
+                    "atomics have 32 or 64 bits",
+                ),
                 Readable(base),
                 Readable(src),
                 Number(src, "an atomic operation"),
             ];
             match op {
-                AtomicOp::CmpXchg => all.extend([Readable(Reg::R0), Number(Reg::R0, "an atomic operation")]),
+                AtomicOp::CmpXchg => {
+                    all.extend([Readable(Reg::R0), Number(Reg::R0, "an atomic operation")])
+                }
                 AtomicOp::Xchg => all.push(Writable(src)),
                 AtomicOp::Add { fetch }
                 | AtomicOp::Or { fetch }
@@ -203,7 +268,9 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
             all.push(access(AccessKind::Atomic(src), width, base, off));
             all
         }
-        Insn::Jump { wide, op, dst, src, .. } => {
+        Insn::Jump {
+            wide, op, dst, src, ..
+        } => {
             let mut all = vec![Readable(dst)];
             if let Source::Reg(src) = src {
                 all.push(Readable(src));
@@ -212,16 +279,64 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
             all
         }
         Insn::Goto { .. } | Insn::Exit => vec![],
-        Insn::MayGoto { .. } => vec![Unsupported { what: Unserved::MayGoto }],
+        Insn::MayGoto { .. } => vec![Unsupported {
+            what: Unserved::MayGoto,
+        }],
         Insn::Call { callee } => match callee {
             Callee::Helper(_) | Callee::Local(_) => vec![],
-            Callee::Kfunc(id) => vec![Unsupported { what: Unserved::Kfunc(id) }],
+            Callee::Kfunc(id) => vec![Unsupported {
+                what: Unserved::Kfunc(id),
+            }],
         },
-        Insn::CallReg { .. } => vec![Unsupported { what: Unserved::CallReg }],
-        Insn::LegacyPacket { .. } => vec![Unsupported { what: Unserved::LegacyPacket }],
+        Insn::CallReg { .. } => vec![Unsupported {
+            what: Unserved::CallReg,
+        }],
+        Insn::LegacyPacket { .. } => vec![Unsupported {
+            what: Unserved::LegacyPacket,
+        }],
     }
 }
 
 fn access(kind: AccessKind, width: Width, base: Reg, off: i16) -> Assertion {
-    Assertion::Access(Access { kind, width, base, off })
+    Assertion::Access(Access {
+        kind,
+        width,
+        base,
+        off,
+    })
+}
+
+/// The registers that an instruction names or implies, for a message.
+pub fn registers(insn: &Insn) -> Vec<Reg> {
+    let with = |dst: Reg, src: Source| match src {
+        Source::Reg(src) if src != dst => vec![dst, src],
+        Source::Reg(_) | Source::Imm(_) => vec![dst],
+    };
+    match *insn {
+        Insn::Alu {
+            op: AluOp::Mov,
+            src: Source::Reg(src),
+            ..
+        } => vec![src],
+        Insn::Alu {
+            op: AluOp::Mov,
+            src: Source::Imm(_),
+            ..
+        } => vec![],
+        Insn::Alu { dst, src, .. } | Insn::Jump { dst, src, .. } => with(dst, src),
+        Insn::MovSx { src, .. } => vec![src],
+        Insn::Neg { dst, .. } | Insn::End { dst, .. } => vec![dst],
+        Insn::Load { base, .. } | Insn::LoadAcquire { base, .. } => vec![base],
+        Insn::Store { base, src, .. } => with(base, src),
+        Insn::StoreRelease { base, src, .. } | Insn::Atomic { base, src, .. } => {
+            with(base, Source::Reg(src))
+        }
+        Insn::Call { .. } => Reg::all().skip(1).take(5).collect(),
+        Insn::CallReg { target } => vec![target],
+        Insn::Exit => vec![Reg::R0],
+        Insn::LoadImm64 { .. }
+        | Insn::Goto { .. }
+        | Insn::MayGoto { .. }
+        | Insn::LegacyPacket { .. } => vec![],
+    }
 }

@@ -28,17 +28,36 @@ pub fn check_call<'a>(
 ) -> Result<(&'static Helper, CallFact, Touched), Rule> {
     let helper = env.platform.helper(id).ok_or_else(|| Rule::UnknownHelper {
         id,
-        known: env.platform.helpers.iter().map(|h| format!("{} ({})", h.name, h.id)).collect::<Vec<_>>().join(", "),
+        known: env
+            .platform
+            .helpers
+            .iter()
+            .map(|h| format!("{} ({})", h.name, h.id))
+            .collect::<Vec<_>>()
+            .join(", "),
     })?;
     if helper.effect == Effect::Modify && !env.platform.allow_modify {
-        return Err(Rule::Modifies { helper: helper.name });
+        return Err(Rule::Modifies {
+            helper: helper.name,
+        });
     }
-    let mut call = Call { env, state, helper, map: None, values: PRINTK_VALUES, touched: Vec::new() };
+    let mut call = Call {
+        env,
+        state,
+        helper,
+        map: None,
+        values: PRINTK_VALUES,
+        touched: Vec::new(),
+    };
     let mut args = [ArgFact::Unused; 5];
     for (i, slot) in args.iter_mut().enumerate() {
         *slot = call.argument(i)?;
     }
-    let fact = CallFact { helper: helper.kind, map: call.map.map(|(index, _)| index), args };
+    let fact = CallFact {
+        helper: helper.kind,
+        map: call.map.map(|(index, _)| index),
+        args,
+    };
     Ok((helper, fact, call.touched))
 }
 
@@ -57,7 +76,9 @@ impl Call<'_, '_> {
     /// Argument `i`, counted from 0.
     fn argument(&mut self, i: usize) -> Result<ArgFact, Rule> {
         let kind = self.helper.args[i];
-        let Some(reg) = Reg::new(i as u8 + 1) else { return Ok(ArgFact::Unused) };
+        let Some(reg) = Reg::new(i as u8 + 1) else {
+            return Ok(ArgFact::Unused);
+        };
         let is_value = self.helper.kind == HelperId::TracePrintk && kind == Arg::Scalar;
         if kind == Arg::None || is_value && self.values == 0 {
             return Ok(ArgFact::Unused);
@@ -74,13 +95,19 @@ impl Call<'_, '_> {
             Arg::Map => self.map_argument(i, reg),
             Arg::MapKey => {
                 let (size, what) = self.map.map_or((0, String::new()), |(_, def)| {
-                    (def.key_size, format!("a key of map `{}` ({} bytes)", def.name, def.key_size))
+                    (
+                        def.key_size,
+                        format!("a key of map `{}` ({} bytes)", def.name, def.key_size),
+                    )
                 });
                 self.memory(i, reg, u64::from(size), what)
             }
             Arg::MapValue => {
                 let (size, what) = self.map.map_or((0, String::new()), |(_, def)| {
-                    (def.value_size, format!("a value of map `{}` ({} bytes)", def.name, def.value_size))
+                    (
+                        def.value_size,
+                        format!("a value of map `{}` ({} bytes)", def.name, def.value_size),
+                    )
                 });
                 self.memory(i, reg, u64::from(size), what)
             }
@@ -89,7 +116,12 @@ impl Call<'_, '_> {
                 if let Some((_, def)) = self.map {
                     self.record_fits(size.u64.max, def)?;
                 }
-                self.memory(i, reg, size.u64.max, format!("memory of {} bytes", size.u64.max))
+                self.memory(
+                    i,
+                    reg,
+                    size.u64.max,
+                    format!("memory of {} bytes", size.u64.max),
+                )
             }
             Arg::Size => self.size(i).map(|s| scalar_fact(&s)),
             Arg::ConstSize => {
@@ -138,7 +170,12 @@ impl Call<'_, '_> {
         match problem {
             // Being null or empty is the argument's own fault; the rest is about the memory behind it.
             Rule::MaybeNull { .. } | Rule::Uninitialised { .. } => problem,
-            problem => Rule::Memory { helper: self.helper.name, index: i + 1, expected, problem: Box::new(problem) },
+            problem => Rule::Memory {
+                helper: self.helper.name,
+                index: i + 1,
+                expected,
+                problem: Box::new(problem),
+            },
         }
     }
 
@@ -151,23 +188,36 @@ impl Call<'_, '_> {
 
     /// The size in argument `i`: at least 1, and no larger than any region is, so that it can be an offset.
     fn size(&self, i: usize) -> Result<Scalar, Rule> {
-        let Some(reg) = Reg::new(i as u8 + 1) else { return Ok(Scalar::UNKNOWN) };
+        let Some(reg) = Reg::new(i as u8 + 1) else {
+            return Ok(Scalar::UNKNOWN);
+        };
         readable(self.env, self.state, reg)?;
         let size = self.number(i, reg, "a size")?;
         if size.u64.min == 0 || size.u64.max > u64::from(u32::MAX) {
-            return self.refuse(i, reg, "a size of at least 1 with a known upper bound".to_owned());
+            return self.refuse(
+                i,
+                reg,
+                "a size of at least 1 with a known upper bound".to_owned(),
+            );
         }
         Ok(size)
     }
 
     fn map_argument(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
-        let Value::Pointer(Pointer { target: Target::Map(index), .. }) = *self.state.reg(reg) else {
+        let Value::Pointer(Pointer {
+            target: Target::Map(index),
+            ..
+        }) = *self.state.reg(reg)
+        else {
             return self.refuse(i, reg, "a map".to_owned());
         };
         let (def, map_type) = self.env.map(index)?;
         if !takes(self.helper.kind, map_type) {
-            let types: Vec<&str> =
-                ALL_TYPES.iter().filter(|t| takes(self.helper.kind, **t)).map(|t| t.name()).collect();
+            let types: Vec<&str> = ALL_TYPES
+                .iter()
+                .filter(|t| takes(self.helper.kind, **t))
+                .map(|t| t.name())
+                .collect();
             return Err(Rule::WrongMapType {
                 helper: self.helper.name,
                 map: def.name.clone(),
@@ -175,7 +225,10 @@ impl Call<'_, '_> {
                 expected: types.join(", "),
             });
         }
-        let writes = matches!(self.helper.kind, HelperId::MapUpdateElem | HelperId::MapDeleteElem);
+        let writes = matches!(
+            self.helper.kind,
+            HelperId::MapUpdateElem | HelperId::MapDeleteElem
+        );
         if writes && self.env.constant_bytes(index).is_some() {
             return Err(Rule::ReadOnly {
                 access: format!("`bpf_{}`", self.helper.name),
@@ -207,7 +260,11 @@ impl Call<'_, '_> {
     fn record_fits(&self, size: u64, def: &MapDef) -> Result<(), Rule> {
         let max = self.env.max_record(def);
         if size > max {
-            return Err(Rule::RecordTooLarge { size, map: def.name.clone(), max });
+            return Err(Rule::RecordTooLarge {
+                size,
+                map: def.name.clone(),
+                max,
+            });
         }
         Ok(())
     }
@@ -215,9 +272,17 @@ impl Call<'_, '_> {
     fn record(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
         let expected = "the record that `bpf_ringbuf_reserve` returned".to_owned();
         match *self.state.reg(reg) {
-            Value::Pointer(p @ Pointer { target: Target::Record { map, .. }, .. }) => {
+            Value::Pointer(
+                p @ Pointer {
+                    target: Target::Record { map, .. },
+                    ..
+                },
+            ) => {
                 if p.nullable {
-                    return Err(Rule::MaybeNull { reg: reg.to_string(), pointer: self.env.pointer(&p) });
+                    return Err(Rule::MaybeNull {
+                        reg: reg.to_string(),
+                        pointer: self.env.pointer(&p),
+                    });
                 }
                 if p.fixed() != Some(0) {
                     return self.refuse(i, reg, expected);
@@ -226,16 +291,25 @@ impl Call<'_, '_> {
                 self.map = Some((map, def));
                 self.pointer_fact(i, reg, p)
             }
-            Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => self.refuse(i, reg, expected),
+            Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => {
+                self.refuse(i, reg, expected)
+            }
         }
     }
 
     /// The string that a pointer to constant data points to, without its NUL, which is within `size` bytes.
     fn constant_string(&self, i: usize, reg: Reg, size: Option<u64>) -> Result<&[u8], Rule> {
         let found = match self.state.reg(reg) {
-            Value::Pointer(p @ Pointer { target: Target::MapValue(map), nullable: false, .. }) => {
-                self.env.constant_bytes(*map).zip(p.fixed().and_then(|at| usize::try_from(at).ok()))
-            }
+            Value::Pointer(
+                p @ Pointer {
+                    target: Target::MapValue(map),
+                    nullable: false,
+                    ..
+                },
+            ) => self
+                .env
+                .constant_bytes(*map)
+                .zip(p.fixed().and_then(|at| usize::try_from(at).ok())),
             Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => None,
         };
         let Some(bytes) = found.and_then(|(bytes, at)| bytes.get(at..)) else {
@@ -247,14 +321,20 @@ impl Call<'_, '_> {
         };
         match within.and_then(|bytes| Some(&bytes[..bytes.iter().position(|&b| b == 0)?])) {
             Some(text) => Ok(text),
-            None => self.refuse(i, reg, "a constant string that ends with a NUL inside its size".to_owned()),
+            None => self.refuse(
+                i,
+                reg,
+                "a constant string that ends with a NUL inside its size".to_owned(),
+            ),
         }
     }
 
     fn constant_fact(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
         match *self.state.reg(reg) {
             Value::Pointer(p) => self.pointer_fact(i, reg, p),
-            Value::Number { .. } | Value::Nothing(_) => self.refuse(i, reg, "a constant string".to_owned()),
+            Value::Number { .. } | Value::Nothing(_) => {
+                self.refuse(i, reg, "a constant string".to_owned())
+            }
         }
     }
 }
@@ -264,16 +344,26 @@ fn next(reg: Reg) -> Reg {
 }
 
 fn scalar_fact(scalar: &Scalar) -> ArgFact {
-    ArgFact::Scalar { value: scalar.known(), max: scalar.u64.max }
+    ArgFact::Scalar {
+        value: scalar.known(),
+        max: scalar.u64.max,
+    }
 }
 
-const ALL_TYPES: [MapType; 5] =
-    [MapType::Hash, MapType::Array, MapType::PercpuArray, MapType::Ringbuf, MapType::PerThreadArray];
+const ALL_TYPES: [MapType; 5] = [
+    MapType::Hash,
+    MapType::Array,
+    MapType::PercpuArray,
+    MapType::Ringbuf,
+    MapType::PerThreadArray,
+];
 
 /// The helper works on maps of this type.
 fn takes(helper: HelperId, map_type: MapType) -> bool {
     match helper {
-        HelperId::MapLookupElem | HelperId::MapUpdateElem | HelperId::MapDeleteElem => map_type.has_lookup(),
+        HelperId::MapLookupElem | HelperId::MapUpdateElem | HelperId::MapDeleteElem => {
+            map_type.has_lookup()
+        }
         HelperId::RingbufOutput
         | HelperId::RingbufReserve
         | HelperId::RingbufSubmit
@@ -305,7 +395,12 @@ fn conversions(format: &[u8]) -> Result<usize, Rule> {
             continue;
         }
         // Flags, width, precision and length stand before the letter.
-        let end = rest.find(|(_, b)| !matches!(b, b'0'..=b'9' | b'-' | b'+' | b' ' | b'#' | b'.' | b'l' | b'h' | b'z'));
+        let end = rest.find(|(_, b)| {
+            !matches!(
+                b,
+                b'0'..=b'9' | b'-' | b'+' | b' ' | b'#' | b'.' | b'l' | b'h' | b'z'
+            )
+        });
         match end {
             Some((at, b'%')) if at == start + 1 => {}
             Some((_, b'd' | b'i' | b'u' | b'x' | b'X' | b'o' | b'c' | b'p')) => count += 1,
@@ -326,8 +421,12 @@ fn conversions(format: &[u8]) -> Result<usize, Rule> {
 pub fn apply_call(state: &mut State, pc: Pc, helper: &Helper, fact: &CallFact) -> bool {
     // What the helper writes or takes away, before the registers go.
     for (i, kind) in helper.args.iter().enumerate() {
-        let Some(reg) = Reg::new(i as u8 + 1) else { continue };
-        let Value::Pointer(p) = *state.reg(reg) else { continue };
+        let Some(reg) = Reg::new(i as u8 + 1) else {
+            continue;
+        };
+        let Value::Pointer(p) = *state.reg(reg) else {
+            continue;
+        };
         match kind {
             Arg::U64Out => written(state, &p),
             Arg::Record => state.release(p.id, pc),
@@ -351,12 +450,18 @@ pub fn apply_call(state: &mut State, pc: Pc, helper: &Helper, fact: &CallFact) -
         Ret::RecordOrNull => {
             // The table gives the size in argument 2; the check has seen that it is a constant.
             let size = match fact.args[1] {
-                ArgFact::Scalar { value: Some(size), .. } => size as u32,
+                ArgFact::Scalar {
+                    value: Some(size), ..
+                } => size as u32,
                 _ => 0,
             };
             let value = nullable(state, Target::Record { map, size });
             if let Value::Pointer(p) = value {
-                state.held.push(Held { id: p.id, reserved_at: pc, map });
+                state.held.push(Held {
+                    id: p.id,
+                    reserved_at: pc,
+                    map,
+                });
             }
             value
         }
@@ -375,15 +480,26 @@ pub fn clobber(state: &mut State, pc: Pc) {
 
 fn nullable(state: &mut State, target: Target) -> Value {
     let id = state.fresh_id();
-    Value::Pointer(Pointer { target, offset: Scalar::constant(0), nullable: true, id })
+    Value::Pointer(Pointer {
+        target,
+        offset: Scalar::constant(0),
+        nullable: true,
+        id,
+    })
 }
 
 /// Eight unknown bytes are written through `p`.
 fn written(state: &mut State, p: &Pointer) {
-    let Target::Stack(frame) = p.target else { return };
-    let Some(frame) = state.frames.get_mut(frame as usize) else { return };
+    let Target::Stack(frame) = p.target else {
+        return;
+    };
+    let Some(frame) = state.frames.get_mut(frame as usize) else {
+        return;
+    };
     match p.fixed() {
         Some(at) => frame.stack.write_unknown(at, 8),
-        None => frame.stack.write_somewhere(p.offset.s64.min, p.offset.s64.max + 8),
+        None => frame
+            .stack
+            .write_somewhere(p.offset.s64.min, p.offset.s64.max + 8),
     }
 }

@@ -22,7 +22,11 @@ pub fn check(env: &Env<'_>, state: &State, assertion: &Assertion) -> Result<Opti
         }
         Assertion::Number(reg, op) => {
             if let Value::Pointer(p) = state.reg(reg) {
-                return Err(Rule::PointerArithmetic { op, reg: reg.to_string(), pointer: env.pointer(p) });
+                return Err(Rule::PointerArithmetic {
+                    op,
+                    reg: reg.to_string(),
+                    pointer: env.pointer(p),
+                });
             }
         }
         Assertion::Arithmetic { wide, op, dst, src } => arithmetic(env, state, wide, op, dst, src)?,
@@ -55,7 +59,10 @@ pub fn check(env: &Env<'_>, state: &State, assertion: &Assertion) -> Result<Opti
             }
         }
         Assertion::Unsupported { what } => {
-            return Err(Rule::Unsupported { what: what.what(), advice: what.advice() });
+            return Err(Rule::Unsupported {
+                what: what.what(),
+                advice: what.advice(),
+            });
         }
     }
     Ok(None)
@@ -74,7 +81,10 @@ pub fn map_data(map: u32, offset: u32) -> Pointer {
 /// The register holds something.
 pub fn readable(env: &Env<'_>, state: &State, reg: Reg) -> Result<(), Rule> {
     match state.reg(reg) {
-        Value::Nothing(why) => Err(Rule::Uninitialised { reg: reg.to_string(), why: env.why(*why) }),
+        Value::Nothing(why) => Err(Rule::Uninitialised {
+            reg: reg.to_string(),
+            why: env.why(*why),
+        }),
         Value::Number { .. } | Value::Pointer(_) => Ok(()),
     }
 }
@@ -108,10 +118,25 @@ fn source<'s>(state: &'s State, src: Source, constant: &'s mut Value) -> &'s Val
     }
 }
 
-fn arithmetic(env: &Env<'_>, state: &State, wide: bool, op: AluOp, dst: Reg, src: Source) -> Result<(), Rule> {
+fn arithmetic(
+    env: &Env<'_>,
+    state: &State,
+    wide: bool,
+    op: AluOp,
+    dst: Reg,
+    src: Source,
+) -> Result<(), Rule> {
     let refuse = |reg: Reg, p: &Pointer| {
-        let op = if wide { symbol(op) } else { "32-bit arithmetic" };
-        Err(Rule::PointerArithmetic { op, reg: reg.to_string(), pointer: env.pointer(p) })
+        let op = if wide {
+            symbol(op)
+        } else {
+            "32-bit arithmetic"
+        };
+        Err(Rule::PointerArithmetic {
+            op,
+            reg: reg.to_string(),
+            pointer: env.pointer(p),
+        })
     };
     let mut constant = Value::constant(0);
     let right = source(state, src, &mut constant);
@@ -128,10 +153,18 @@ fn arithmetic(env: &Env<'_>, state: &State, wide: bool, op: AluOp, dst: Reg, src
     let adds = |p: &Pointer| !p.nullable && !matches!(p.target, Target::Map(_));
     match (state.reg(dst), right) {
         (Value::Pointer(p), Value::Number { .. }) => {
-            if wide && matches!(op, AluOp::Add | AluOp::Sub) && adds(p) { Ok(()) } else { refuse(dst, p) }
+            if wide && matches!(op, AluOp::Add | AluOp::Sub) && adds(p) {
+                Ok(())
+            } else {
+                refuse(dst, p)
+            }
         }
         (Value::Number { .. }, Value::Pointer(p)) => {
-            if wide && op == AluOp::Add && adds(p) { Ok(()) } else { refuse(src_reg, p) }
+            if wide && op == AluOp::Add && adds(p) {
+                Ok(())
+            } else {
+                refuse(src_reg, p)
+            }
         }
         (Value::Pointer(p), Value::Pointer(_)) => refuse(dst, p),
         (Value::Number { .. }, Value::Number { .. }) => Ok(()),
@@ -139,7 +172,14 @@ fn arithmetic(env: &Env<'_>, state: &State, wide: bool, op: AluOp, dst: Reg, src
     }
 }
 
-fn comparable(env: &Env<'_>, state: &State, wide: bool, op: JumpOp, dst: Reg, src: Source) -> Result<(), Rule> {
+fn comparable(
+    env: &Env<'_>,
+    state: &State,
+    wide: bool,
+    op: JumpOp,
+    dst: Reg,
+    src: Source,
+) -> Result<(), Rule> {
     let mut constant = Value::constant(0);
     let right = source(state, src, &mut constant);
     let src_reg = match src {
@@ -155,7 +195,10 @@ fn comparable(env: &Env<'_>, state: &State, wide: bool, op: JumpOp, dst: Reg, sr
     if wide && matches!(op, JumpOp::Eq | JumpOp::Ne) && with_null {
         return Ok(());
     }
-    Err(Rule::PointerCompared { reg: reg.to_string(), pointer: env.pointer(p) })
+    Err(Rule::PointerCompared {
+        reg: reg.to_string(),
+        pointer: env.pointer(p),
+    })
 }
 
 /// `read of 4 bytes`.
@@ -170,7 +213,10 @@ fn access_text(kind: AccessKind, width: Width) -> String {
 
 /// `read of 4 bytes`.
 pub fn bytes_text(what: &str, bytes: u64) -> String {
-    format!("{what} of {bytes} byte{}", if bytes == 1 { "" } else { "s" })
+    format!(
+        "{what} of {bytes} byte{}",
+        if bytes == 1 { "" } else { "s" }
+    )
 }
 
 fn access(env: &Env<'_>, state: &State, a: &Access) -> Result<Pointer, Rule> {
@@ -199,7 +245,9 @@ fn access(env: &Env<'_>, state: &State, a: &Access) -> Result<Pointer, Rule> {
         AccessKind::Write(Source::Imm(_)) => {}
         AccessKind::Write(Source::Reg(src)) => {
             if let Value::Pointer(stored) = state.reg(src) {
-                let whole_slot = matches!(pointer.target, Target::Stack(_)) && size == 8 && pointer.fixed().is_some();
+                let whole_slot = matches!(pointer.target, Target::Stack(_))
+                    && size == 8
+                    && pointer.fixed().is_some();
                 if !whole_slot {
                     return Err(Rule::PointerStored {
                         reg: src.to_string(),
@@ -216,22 +264,42 @@ fn access(env: &Env<'_>, state: &State, a: &Access) -> Result<Pointer, Rule> {
 /// The pointer in `reg`, which is not null.
 fn address(env: &Env<'_>, state: &State, reg: Reg) -> Result<Pointer, Rule> {
     match state.reg(reg) {
-        Value::Pointer(p) if p.nullable => {
-            Err(Rule::MaybeNull { reg: reg.to_string(), pointer: env.pointer(p) })
-        }
+        Value::Pointer(p) if p.nullable => Err(Rule::MaybeNull {
+            reg: reg.to_string(),
+            pointer: env.pointer(p),
+        }),
         Value::Pointer(p) => Ok(*p),
-        Value::Number { scalar, .. } => Err(Rule::NotAPointer { reg: reg.to_string(), value: scalar.to_string() }),
-        Value::Nothing(why) => Err(Rule::Uninitialised { reg: reg.to_string(), why: env.why(*why) }),
+        Value::Number { scalar, .. } => Err(Rule::NotAPointer {
+            reg: reg.to_string(),
+            value: scalar.to_string(),
+        }),
+        Value::Nothing(why) => Err(Rule::Uninitialised {
+            reg: reg.to_string(),
+            why: env.why(*why),
+        }),
     }
 }
 
-fn context_field(env: &Env<'_>, text: &str, pointer: &Pointer, size: u32, writes: bool) -> Result<(), Rule> {
+fn context_field(
+    env: &Env<'_>,
+    text: &str,
+    pointer: &Pointer,
+    size: u32,
+    writes: bool,
+) -> Result<(), Rule> {
     let context = env.platform.context;
     if writes {
-        return Err(Rule::ContextWritten { access: text.to_owned(), place: env.place(pointer) });
+        return Err(Rule::ContextWritten {
+            access: text.to_owned(),
+            place: env.place(pointer),
+        });
     }
     let offset = pointer.fixed();
-    if offset.and_then(|at| u32::try_from(at).ok()).and_then(|at| context.field(at, size)).is_some() {
+    if offset
+        .and_then(|at| u32::try_from(at).ok())
+        .and_then(|at| context.field(at, size))
+        .is_some()
+    {
         return Ok(());
     }
     // Name the field that was probably meant; else all of them.
@@ -240,20 +308,40 @@ fn context_field(env: &Env<'_>, text: &str, pointer: &Pointer, size: u32, writes
     });
     let fields = match near {
         Some(f) => format!("`{}` is {} bytes at offset {}", f.name, f.size, f.offset),
-        None => context.fields.iter().map(|f| format!("`{}`", f.name)).collect::<Vec<_>>().join(", "),
+        None => context
+            .fields
+            .iter()
+            .map(|f| format!("`{}`", f.name))
+            .collect::<Vec<_>>()
+            .join(", "),
     };
-    Err(Rule::NoSuchField { access: text.to_owned(), place: env.place(pointer), context: context.c_name, fields })
+    Err(Rule::NoSuchField {
+        access: text.to_owned(),
+        place: env.place(pointer),
+        context: context.c_name,
+        fields,
+    })
 }
 
 fn in_bounds(env: &Env<'_>, text: &str, pointer: &Pointer, size: u64) -> Result<(), Rule> {
     if matches!(pointer.target, Target::Map(_)) {
-        return Err(Rule::MapAccess { access: text.to_owned(), place: env.place(pointer) });
+        return Err(Rule::MapAccess {
+            access: text.to_owned(),
+            place: env.place(pointer),
+        });
     }
     let (start, region) = env.bounds(pointer.target);
     let end = i128::from(start) + i128::from(region);
-    let (min, max) = (i128::from(pointer.offset.s64.min), i128::from(pointer.offset.s64.max));
+    let (min, max) = (
+        i128::from(pointer.offset.s64.min),
+        i128::from(pointer.offset.s64.max),
+    );
     if min < i128::from(start) || max + i128::from(size) > end {
-        return Err(Rule::OutOfBounds { access: text.to_owned(), place: env.place(pointer), size: region });
+        return Err(Rule::OutOfBounds {
+            access: text.to_owned(),
+            place: env.place(pointer),
+            size: region,
+        });
     }
     Ok(())
 }
@@ -261,7 +349,11 @@ fn in_bounds(env: &Env<'_>, text: &str, pointer: &Pointer, size: u64) -> Result<
 /// Every region starts at a multiple of 8, so the offset decides.
 fn aligned(env: &Env<'_>, text: &str, pointer: &Pointer, align: u32) -> Result<(), Rule> {
     if pointer.offset.bits.max() & u64::from(align - 1) != 0 {
-        return Err(Rule::Misaligned { access: text.to_owned(), place: env.place(pointer), align });
+        return Err(Rule::Misaligned {
+            access: text.to_owned(),
+            place: env.place(pointer),
+            align,
+        });
     }
     Ok(())
 }
@@ -288,12 +380,20 @@ fn stack_readable(
     size: u64,
     pointers_too: bool,
 ) -> Result<(), Rule> {
-    let Target::Stack(frame) = pointer.target else { return Ok(()) };
-    let Some(frame) = state.frames.get(frame as usize) else { return Ok(()) };
+    let Target::Stack(frame) = pointer.target else {
+        return Ok(());
+    };
+    let Some(frame) = state.frames.get(frame as usize) else {
+        return Ok(());
+    };
     let refuse = |why: Unreadable| {
         let (access, place) = (text.to_owned(), env.place(pointer));
         Err(match why {
-            Unreadable::Unwritten(byte) => Rule::StackUninitialised { access, place, byte },
+            Unreadable::Unwritten(byte) => Rule::StackUninitialised {
+                access,
+                place,
+                byte,
+            },
             Unreadable::Pointer(at) => Rule::PointerBytes { access, place, at },
         })
     };
@@ -304,7 +404,10 @@ fn stack_readable(
             Err(why) => refuse(why),
         };
     }
-    match frame.stack.readable(pointer.offset.s64.min, pointer.offset.s64.max + size as i64) {
+    match frame
+        .stack
+        .readable(pointer.offset.s64.min, pointer.offset.s64.max + size as i64)
+    {
         Ok(()) => Ok(()),
         Err(why) => refuse(why),
     }
@@ -315,7 +418,10 @@ pub fn memory_readable(env: &Env<'_>, state: &State, reg: Reg, size: u64) -> Res
     let text = bytes_text("read", size);
     let pointer = address(env, state, reg)?;
     if pointer.target == Target::Context {
-        return Err(Rule::NotAPointer { reg: reg.to_string(), value: "the context, which is not in memory".to_owned() });
+        return Err(Rule::NotAPointer {
+            reg: reg.to_string(),
+            value: "the context, which is not in memory".to_owned(),
+        });
     }
     in_bounds(env, &text, &pointer, size)?;
     stack_readable(env, state, &text, &pointer, size, false)?;
@@ -327,7 +433,10 @@ pub fn memory_writable(env: &Env<'_>, state: &State, reg: Reg, size: u32) -> Res
     let text = bytes_text("write", u64::from(size));
     let pointer = address(env, state, reg)?;
     if pointer.target == Target::Context {
-        return Err(Rule::ContextWritten { access: text, place: env.place(&pointer) });
+        return Err(Rule::ContextWritten {
+            access: text,
+            place: env.place(&pointer),
+        });
     }
     in_bounds(env, &text, &pointer, u64::from(size))?;
     aligned(env, &text, &pointer, size)?;

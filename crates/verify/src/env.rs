@@ -31,30 +31,44 @@ impl<'a> Env<'a> {
     /// # Errors
     /// [`Rule::NoSuchMap`], [`Rule::UnknownMapType`] or [`Rule::MapShape`].
     pub fn map(&self, index: u32) -> Result<(&'a MapDef, MapType), Rule> {
-        let def = self
-            .maps
-            .get(index as usize)
-            .ok_or(Rule::NoSuchMap { index, count: self.maps.len() })?;
+        let def = self.maps.get(index as usize).ok_or(Rule::NoSuchMap {
+            index,
+            count: self.maps.len(),
+        })?;
         let map_type = MapType::from_number(def.map_type).ok_or_else(|| Rule::UnknownMapType {
             map: def.name.clone(),
             number: def.map_type,
-            served: MAP_TYPES.iter().map(|(t, name)| format!("{name} ({})", *t as u32)).collect::<Vec<_>>().join(", "),
+            served: MAP_TYPES
+                .iter()
+                .map(|(t, name)| format!("{name} ({})", *t as u32))
+                .collect::<Vec<_>>()
+                .join(", "),
         })?;
         match shape_problem(def, map_type) {
-            Some(problem) => Err(Rule::MapShape { map: def.name.clone(), map_type: map_type.name(), problem }),
+            Some(problem) => Err(Rule::MapShape {
+                map: def.name.clone(),
+                map_type: map_type.name(),
+                problem,
+            }),
             None => Ok((def, map_type)),
         }
     }
 
     /// A map's name.
     pub fn map_name(&self, index: u32) -> &'a str {
-        self.maps.get(index as usize).map_or("?", |m| m.name.as_str())
+        self.maps
+            .get(index as usize)
+            .map_or("?", |m| m.name.as_str())
     }
 
     /// The bytes of a map that programs may only read.
     pub fn constant_bytes(&self, index: u32) -> Option<&'a [u8]> {
         match &self.maps.get(index as usize)?.kind {
-            MapKind::Data { image, read_only: true, .. } => Some(image),
+            MapKind::Data {
+                image,
+                read_only: true,
+                ..
+            } => Some(image),
             MapKind::Data { .. } | MapKind::User => None,
         }
     }
@@ -62,10 +76,18 @@ impl<'a> Env<'a> {
     /// Bytes of the region that a pointer points into, and the offset of its first one.
     pub fn bounds(&self, target: Target) -> (i64, u64) {
         match target {
-            Target::Stack(_) => (-crate::domain::stack::FRAME_BYTES, crate::domain::stack::FRAME_BYTES as u64),
+            Target::Stack(_) => (
+                -crate::domain::stack::FRAME_BYTES,
+                crate::domain::stack::FRAME_BYTES as u64,
+            ),
             Target::Context => (0, u64::from(self.platform.context.size)),
             Target::Map(_) => (0, 0),
-            Target::MapValue(map) => (0, self.maps.get(map as usize).map_or(0, |m| u64::from(m.value_size))),
+            Target::MapValue(map) => (
+                0,
+                self.maps
+                    .get(map as usize)
+                    .map_or(0, |m| u64::from(m.value_size)),
+            ),
             Target::Record { size, .. } => (0, u64::from(size)),
         }
     }
@@ -96,7 +118,9 @@ impl<'a> Env<'a> {
     pub fn value(&self, value: &Value) -> String {
         match value {
             Value::Nothing(why) => format!("nothing: {}", self.why(*why)),
-            Value::Number { scalar, .. } => format!("the number {scalar}").replace("the number any number", "any number"),
+            Value::Number { scalar, .. } => {
+                format!("the number {scalar}").replace("the number any number", "any number")
+            }
             Value::Pointer(p) => self.pointer(p),
         }
     }
@@ -117,9 +141,14 @@ impl<'a> Env<'a> {
     pub fn why(&self, why: Why) -> String {
         match why {
             Why::NeverWritten => "nothing was written to it".to_owned(),
-            Why::Call(pc) => format!("the call at instruction {} overwrote it", self.code.slot(pc)),
+            Why::Call(pc) => format!(
+                "the call at instruction {} overwrote it",
+                self.code.slot(pc)
+            ),
             Why::Released(pc) => format!("instruction {} gave its record back", self.code.slot(pc)),
-            Why::FrameGone => "it pointed into the stack of a function that has returned".to_owned(),
+            Why::FrameGone => {
+                "it pointed into the stack of a function that has returned".to_owned()
+            }
             Why::Unread => "it was dropped".to_owned(),
         }
     }
@@ -133,7 +162,10 @@ impl<'a> Env<'a> {
 
 /// What is wrong with a map's definition.
 fn shape_problem(def: &MapDef, map_type: MapType) -> Option<String> {
-    let key = |want: u32| (def.key_size != want).then(|| format!("must have a key of {want} bytes, not {}", def.key_size));
+    let key = |want: u32| {
+        (def.key_size != want)
+            .then(|| format!("must have a key of {want} bytes, not {}", def.key_size))
+    };
     let value = || (def.value_size == 0).then(|| "must have a value of at least 1 byte".to_owned());
     let entries = || (def.max_entries == 0).then(|| "needs `max_entries`".to_owned());
     match map_type {
@@ -143,13 +175,20 @@ fn shape_problem(def: &MapDef, map_type: MapType) -> Option<String> {
         MapType::Hash => {
             let bad_key = !(1..=MAX_KEY_BYTES).contains(&def.key_size);
             bad_key
-                .then(|| format!("must have a key of 1 to {MAX_KEY_BYTES} bytes, not {}", def.key_size))
+                .then(|| {
+                    format!(
+                        "must have a key of 1 to {MAX_KEY_BYTES} bytes, not {}",
+                        def.key_size
+                    )
+                })
                 .or_else(value)
                 .or_else(entries)
         }
         MapType::Ringbuf => {
             // A value type tells the tools what its records are; Linux's own rings have none.
-            (def.key_size != 0).then(|| "must have no key".to_owned()).or_else(entries)
+            (def.key_size != 0)
+                .then(|| "must have no key".to_owned())
+                .or_else(entries)
         }
     }
 }
@@ -163,7 +202,10 @@ pub fn place_of(pointer: &Pointer) -> Option<Place> {
         Target::Record { map, .. } => Region::Record { map },
         Target::Map(_) => return None,
     };
-    Some(Place { region, offset: pointer.fixed() })
+    Some(Place {
+        region,
+        offset: pointer.fixed(),
+    })
 }
 
 /// A number read from constant bytes, if all of it is inside them.

@@ -8,12 +8,13 @@ use std::ops::Range;
 use warpbpf_abi::helpers::Effect;
 use warpbpf_ebpf::{Callee, Insn, Pc, Reg};
 
-use crate::assert::assertions;
+use crate::assert::{assertions, registers};
 use crate::call::{apply_call, check_call, clobber};
 use crate::check::check;
 use crate::domain::pointer::{Target, Value, Why};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::{Frame, State};
+use crate::domain::widen::{Step, widen};
 use crate::env::{Env, place_of};
 use crate::facts::Facts;
 use crate::gather::Gather;
@@ -28,6 +29,10 @@ const MAX_FRAMES: usize = 8;
 const MAX_VISITS: usize = 1 << 14;
 /// How many of the states kept at one point are looked at, the newest first.
 const MAX_COMPARED: usize = 64;
+/// With [`Method::Joining`], this many states of a round are followed before the next ones are joined,
+const JOINED_AFTER: usize = 3;
+/// and this many before joining goes in leaps.
+const LEAPS_AFTER: usize = 16;
 
 /// A rule that was broken, and where.
 #[derive(Debug)]
@@ -44,9 +49,43 @@ pub struct Broken {
 
 /// Follows all paths of the code in `env`, whose functions are `functions`.
 ///
+/// First exactly, for a while. Where that does not come to an end, joining states that meet in the same round of
+/// their loops: that proves less, so only its yes counts. Then exactly again, for the rest of the effort.
+///
 /// # Errors
 /// The first rule that a path breaks.
 pub fn explore(env: &Env<'_>, functions: &[Range<u32>]) -> Result<Facts, Box<Broken>> {
+    let effort = env.platform.effort;
+    let (short, long) = (effort / 16, effort / 2);
+    let first = explore_by(env, functions, Method::Exact, short);
+    if !gave_up(&first) {
+        return first;
+    }
+    match explore_by(env, functions, Method::Joining, long - short) {
+        Ok(facts) => Ok(facts),
+        Err(_) => explore_by(env, functions, Method::Exact, effort - long),
+    }
+}
+
+fn gave_up(outcome: &Result<Facts, Box<Broken>>) -> bool {
+    matches!(outcome, Err(broken) if matches!(broken.rule, Rule::TooComplex { .. }))
+}
+
+/// What happens where very many states meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Method {
+    /// Each is followed.
+    Exact,
+    /// They are joined.
+    Joining,
+}
+
+fn explore_by(
+    env: &Env<'_>,
+    functions: &[Range<u32>],
+    method: Method,
+    effort: u64,
+) -> Result<Facts, Box<Broken>> {
     let flows = functions
         .iter()
         .enumerate()
@@ -57,6 +96,8 @@ pub fn explore(env: &Env<'_>, functions: &[Range<u32>]) -> Result<Facts, Box<Bro
         env,
         functions,
         flows,
+        method,
+        effort,
         gather: Gather::default(),
         paths,
         visits: HashMap::new(),
@@ -64,19 +105,32 @@ pub fn explore(env: &Env<'_>, functions: &[Range<u32>]) -> Result<Facts, Box<Bro
         pending: Vec::new(),
         steps: 0,
     };
-    let start = Path { state: State::entry(), pc: Pc(0), cost: 0, node: root };
+    let start = Path {
+        state: State::entry(),
+        pc: Pc(0),
+        cost: 0,
+        node: root,
+    };
     let outcome = match explorer.gather.instance(&functions[0], 0, None) {
         Ok(_) => explorer.run(start),
-        Err(rule) => Err((rule, start)),
+        Err(rule) => Err(Box::new((rule, start))),
     };
-    if let Err((rule, path)) = outcome {
+    if let Err(broken) = outcome {
+        let (rule, path) = *broken;
         return Err(explorer.broken(rule, &path));
     }
     let cost = explorer.paths.follows(root).unwrap_or(0);
     explorer
         .gather
         .finish(env.code, functions, cost)
-        .map_err(|(rule, pc)| Box::new(Broken { rule, pc, path: Vec::new(), values: Vec::new() }))
+        .map_err(|(rule, pc)| {
+            Box::new(Broken {
+                rule,
+                pc,
+                path: Vec::new(),
+                values: Vec::new(),
+            })
+        })
 }
 
 /// A path being followed.
@@ -94,12 +148,17 @@ struct Path {
 struct Visit {
     state: State,
     node: Node,
+    /// How often its path had been there before.
+    round: usize,
 }
 
 struct Explorer<'e, 'a> {
     env: &'e Env<'a>,
     functions: &'e [Range<u32>],
     flows: Vec<FunctionFlow>,
+    method: Method,
+    /// Steps that may be taken.
+    effort: u64,
     gather: Gather,
     paths: Paths,
     visits: HashMap<(usize, Pc), Vec<Visit>>,
@@ -115,7 +174,7 @@ enum Next {
 }
 
 impl Explorer<'_, '_> {
-    fn run(&mut self, start: Path) -> Result<(), (Rule, Path)> {
+    fn run(&mut self, start: Path) -> Result<(), Box<(Rule, Path)>> {
         self.pending.push(start);
         while let Some(mut path) = self.pending.pop() {
             loop {
@@ -132,26 +191,31 @@ impl Explorer<'_, '_> {
     }
 
     /// One instruction, or the end of the path where an earlier one covers it.
-    fn step(&mut self, mut path: Path) -> Result<Next, (Rule, Path)> {
+    fn step(&mut self, mut path: Path) -> Result<Next, Box<(Rule, Path)>> {
         self.steps += 1;
-        if self.steps > self.env.platform.effort {
-            return Err((Rule::TooComplex { limit: self.env.platform.effort }, path));
+        if self.steps > self.effort {
+            return Err(Box::new((
+                Rule::TooComplex {
+                    limit: self.env.platform.effort,
+                },
+                path,
+            )));
         }
         let instance = path.state.top().instance;
         if !self.gather.range(instance).contains(&path.pc.0) {
             // Point at the last instruction, which is there: control came from it.
             path.pc = Pc(path.pc.0 - 1);
-            return Err((Rule::FallsOff, path));
+            return Err(Box::new((Rule::FallsOff, path)));
         }
         match self.meet(&mut path, instance) {
             Ok(false) => {}
             Ok(true) => return Ok(Next::Ends(path)),
-            Err(rule) => return Err((rule, path)),
+            Err(rule) => return Err(Box::new((rule, path))),
         }
         match self.execute(&mut path, instance) {
             Ok(true) => Ok(Next::Goes(path)),
             Ok(false) => Ok(Next::Ends(path)),
-            Err(rule) => Err((rule, path)),
+            Err(rule) => Err(Box::new((rule, path))),
         }
     }
 
@@ -174,8 +238,39 @@ impl Explorer<'_, '_> {
         }
         forget_unneeded(path.state.top_mut(), self.needed(instance, path.pc));
         path.state.drop_lone_ids();
+        if self.is_covered(path, instance)? {
+            return Ok(true);
+        }
+        let round = self.paths.rounds(path.node, instance, path.pc);
+        if self.join(path, instance, round) && self.is_covered(path, instance)? {
+            return Ok(true);
+        }
+        path.node = self
+            .paths
+            .extend(path.node, Event::Meet(instance, path.pc), path.cost);
+        if self.kept < MAX_VISITS {
+            self.kept += 1;
+            let visit = Visit {
+                state: path.state.clone(),
+                node: path.node,
+                round,
+            };
+            self.visits
+                .entry((instance, path.pc))
+                .or_default()
+                .push(visit);
+        }
+        Ok(false)
+    }
+
+    /// An earlier path, followed to its end, covers this one; its length is added.
+    fn is_covered(&self, path: &mut Path, instance: usize) -> Result<bool, Rule> {
         let budget = self.env.platform.budget;
-        for visit in self.visits.entry((instance, path.pc)).or_default().iter().rev().take(MAX_COMPARED) {
+        let visits = self
+            .visits
+            .get(&(instance, path.pc))
+            .map_or(&[][..], Vec::as_slice);
+        for visit in visits.iter().rev().take(MAX_COMPARED) {
             if !visit.state.covers(&path.state) {
                 continue;
             }
@@ -183,7 +278,10 @@ impl Explorer<'_, '_> {
                 Some(follows) => {
                     path.cost += follows;
                     if path.cost > budget {
-                        return Err(Rule::Budget { cost: path.cost, budget });
+                        return Err(Rule::Budget {
+                            cost: path.cost,
+                            budget,
+                        });
                     }
                     return Ok(true);
                 }
@@ -192,13 +290,31 @@ impl Explorer<'_, '_> {
                 None => {}
             }
         }
-        path.node = self.paths.extend(path.node, Event::Meet(instance, path.pc), path.cost);
-        if self.kept < MAX_VISITS {
-            self.kept += 1;
-            let visit = Visit { state: path.state.clone(), node: path.node };
-            self.visits.entry((instance, path.pc)).or_default().push(visit);
-        }
         Ok(false)
+    }
+
+    /// Joins the state with the last one that met here in the same round, if there were many; true if it did. Rounds
+    /// are kept apart because they tell loop counters apart, without which no loop would end.
+    fn join(&self, path: &mut Path, instance: usize, round: usize) -> bool {
+        if self.method == Method::Exact {
+            return false;
+        }
+        let visits = self
+            .visits
+            .get(&(instance, path.pc))
+            .map_or(&[][..], Vec::as_slice);
+        let mut same = visits.iter().rev().filter(|visit| visit.round == round);
+        let Some(last) = same.next() else {
+            return false;
+        };
+        let step = match same.count() {
+            0..JOINED_AFTER => return false,
+            JOINED_AFTER..LEAPS_AFTER => Step::Hull,
+            _ => Step::Leap,
+        };
+        widen(&mut path.state, &last.state, step);
+        path.state.drop_lone_ids();
+        true
     }
 
     fn spend(&self, path: &mut Path, cost: u64) -> Result<(), Rule> {
@@ -209,7 +325,10 @@ impl Explorer<'_, '_> {
         }
         match self.paths.most_met(path.node) {
             Some((_, rounds)) if rounds > 1 => Err(Rule::LoopBudget { rounds, budget }),
-            _ => Err(Rule::Budget { cost: path.cost, budget }),
+            _ => Err(Rule::Budget {
+                cost: path.cost,
+                budget,
+            }),
         }
     }
 
@@ -228,11 +347,17 @@ impl Explorer<'_, '_> {
             if let Some(place) = place_of(pointer) {
                 self.gather.access(env, instance, pc, place)?;
             }
-            self.gather.touched(pointer, |frame| path.state.frames.get(frame).map(|f| f.instance));
+            self.gather.touched(pointer, |frame| {
+                path.state.frames.get(frame).map(|f| f.instance)
+            });
         }
         match insn {
-            Insn::Call { callee: Callee::Helper(id) } => return self.call_helper(path, instance, id),
-            Insn::Call { callee: Callee::Local(start) } => return self.call_local(path, instance, start),
+            Insn::Call {
+                callee: Callee::Helper(id),
+            } => return self.call_helper(path, instance, id),
+            Insn::Call {
+                callee: Callee::Local(start),
+            } => return self.call_local(path, instance, start),
             Insn::Exit => {
                 self.spend(path, 1)?;
                 return self.exit(path);
@@ -242,12 +367,19 @@ impl Explorer<'_, '_> {
                 path.pc = target;
                 return Ok(true);
             }
-            Insn::Jump { wide, op, dst, src, target } => {
+            Insn::Jump {
+                wide,
+                op,
+                dst,
+                src,
+                target,
+            } => {
                 self.spend(path, 1)?;
                 let sees = compared(&path.state, dst, src);
                 let taken = branch(&path.state, wide, op, dst, src, true);
                 let falls = branch(&path.state, wide, op, dst, src, false);
-                self.gather.branch(instance, pc, taken.is_some(), falls.is_some(), sees)?;
+                self.gather
+                    .branch(instance, pc, taken.is_some(), falls.is_some(), sees)?;
                 return Ok(self.follow(path, taken, falls, target));
             }
             Insn::Alu { .. }
@@ -261,7 +393,10 @@ impl Explorer<'_, '_> {
             | Insn::LoadAcquire { .. }
             | Insn::StoreRelease { .. } => {}
             // Their assertions never hold.
-            Insn::MayGoto { .. } | Insn::Call { .. } | Insn::CallReg { .. } | Insn::LegacyPacket { .. } => {}
+            Insn::MayGoto { .. }
+            | Insn::Call { .. }
+            | Insn::CallReg { .. }
+            | Insn::LegacyPacket { .. } => {}
         }
         self.spend(path, 1)?;
         transfer(env, &mut path.state, &insn, accessed.as_ref());
@@ -270,12 +405,23 @@ impl Explorer<'_, '_> {
     }
 
     /// Goes on with the sides of a branch that can be taken; false if none can, so that the path is impossible.
-    fn follow(&mut self, path: &mut Path, taken: Option<State>, falls: Option<State>, target: Pc) -> bool {
+    fn follow(
+        &mut self,
+        path: &mut Path,
+        taken: Option<State>,
+        falls: Option<State>,
+        target: Pc,
+    ) -> bool {
         let next = path.pc.next();
         match (taken, falls) {
             (Some(taken), Some(falls)) => {
                 let (jump, fall) = self.paths.fork(path.node, path.pc, path.cost);
-                self.pending.push(Path { state: taken, pc: target, cost: path.cost, node: jump });
+                self.pending.push(Path {
+                    state: taken,
+                    pc: target,
+                    cost: path.cost,
+                    node: jump,
+                });
                 (path.state, path.pc, path.node) = (falls, next, fall);
             }
             (Some(taken), None) => (path.state, path.pc) = (taken, target),
@@ -289,7 +435,9 @@ impl Explorer<'_, '_> {
         let (helper, fact, touched) = check_call(self.env, &path.state, id)?;
         self.gather.call(self.env, instance, path.pc, &fact)?;
         for pointer in &touched {
-            self.gather.touched(pointer, |frame| path.state.frames.get(frame).map(|f| f.instance));
+            self.gather.touched(pointer, |frame| {
+                path.state.frames.get(frame).map(|f| f.instance)
+            });
         }
         if helper.effect == Effect::Modify {
             self.gather.modifies();
@@ -309,8 +457,15 @@ impl Explorer<'_, '_> {
         let Some(range) = self.functions.iter().find(|f| f.start == start.0) else {
             return Err(Rule::CallsNowhere { target: start.0 });
         };
-        if path.state.frames.iter().any(|f| self.gather.range(f.instance).start == start.0) {
-            return Err(Rule::Recursion { function: format!("the function at instruction {}", self.env.code.slot(start)) });
+        if path
+            .state
+            .frames
+            .iter()
+            .any(|f| self.gather.range(f.instance).start == start.0)
+        {
+            return Err(Rule::Recursion {
+                function: format!("the function at instruction {}", self.env.code.slot(start)),
+            });
         }
         let depth = path.state.frames.len();
         if depth >= MAX_FRAMES {
@@ -318,7 +473,9 @@ impl Explorer<'_, '_> {
         }
         let callee = match self.gather.callee(instance, pc) {
             Some(callee) => callee,
-            None => self.gather.instance(range, depth as u32, Some((instance, pc)))?,
+            None => self
+                .gather
+                .instance(range, depth as u32, Some((instance, pc)))?,
         };
         let mut frame = Frame::new(callee, depth as u32, pc.next());
         for reg in Reg::all().skip(1).take(5) {
@@ -340,9 +497,16 @@ impl Explorer<'_, '_> {
         if path.state.frames.len() == 1 {
             match result {
                 Value::Number { .. } => {}
-                Value::Pointer(p) => return Err(Rule::PointerReturned { pointer: self.env.pointer(&p) }),
+                Value::Pointer(p) => {
+                    return Err(Rule::PointerReturned {
+                        pointer: self.env.pointer(&p),
+                    });
+                }
                 Value::Nothing(why) => {
-                    return Err(Rule::Uninitialised { reg: Reg::R0.to_string(), why: self.env.why(why) });
+                    return Err(Rule::Uninitialised {
+                        reg: Reg::R0.to_string(),
+                        why: self.env.why(why),
+                    });
                 }
             }
             self.nothing_held(path, "on this path")?;
@@ -372,13 +536,36 @@ impl Explorer<'_, '_> {
     fn broken(&self, rule: Rule, path: &Path) -> Box<Broken> {
         let mut pc = path.pc;
         // A loop is better named by its head than by the instruction that happened to be one too many.
-        if let (Rule::LoopBudget { .. }, Some((head, _))) = (&rule, self.paths.most_met(path.node)) {
+        if let (Rule::LoopBudget { .. }, Some((head, _))) = (&rule, self.paths.most_met(path.node))
+        {
             pc = head;
         }
-        let registers = self.env.code.insns().get(path.pc.index()).map(registers).unwrap_or_default();
+        // Where it is about cost, no value is at fault.
+        let about_cost = matches!(
+            rule,
+            Rule::LoopBudget { .. }
+                | Rule::Budget { .. }
+                | Rule::MayNotEnd
+                | Rule::TooComplex { .. }
+                | Rule::TooLarge { .. }
+        );
+        let insn = self.env.code.insns().get(path.pc.index());
+        let registers = insn
+            .filter(|_| !about_cost)
+            .map(registers)
+            .unwrap_or_default();
         let holds = |reg: &Reg| !matches!(path.state.reg(*reg), Value::Nothing(_));
-        let values = registers.into_iter().filter(holds).map(|reg| (reg, self.env.value(path.state.reg(reg)))).collect();
-        Box::new(Broken { rule, pc, path: self.paths.back(path.node).collect(), values })
+        let values = registers
+            .into_iter()
+            .filter(holds)
+            .map(|reg| (reg, self.env.value(path.state.reg(reg))))
+            .collect();
+        Box::new(Broken {
+            rule,
+            pc,
+            path: self.paths.back(path.node).collect(),
+            values,
+        })
     }
 }
 
@@ -392,31 +579,10 @@ fn forget_unneeded(frame: &mut Frame, needed: Needed) {
         match value {
             Value::Nothing(_) => {}
             _ if !needed.is_live(reg) => *value = Value::Nothing(Why::Unread),
-            Value::Number { .. } if !needed.is_steering(reg) => *value = Value::number(Scalar::UNKNOWN),
+            Value::Number { .. } if !needed.is_steering(reg) => {
+                *value = Value::number(Scalar::UNKNOWN)
+            }
             Value::Number { .. } | Value::Pointer(_) => {}
         }
-    }
-}
-
-/// The registers that an instruction names or implies, for a message.
-fn registers(insn: &Insn) -> Vec<Reg> {
-    use warpbpf_ebpf::Source;
-    let with = |dst: Reg, src: Source| match src {
-        Source::Reg(src) if src != dst => vec![dst, src],
-        Source::Reg(_) | Source::Imm(_) => vec![dst],
-    };
-    match *insn {
-        Insn::Alu { op: warpbpf_ebpf::AluOp::Mov, src: Source::Reg(src), .. } => vec![src],
-        Insn::Alu { op: warpbpf_ebpf::AluOp::Mov, src: Source::Imm(_), .. } => vec![],
-        Insn::Alu { dst, src, .. } | Insn::Jump { dst, src, .. } => with(dst, src),
-        Insn::MovSx { src, .. } => vec![src],
-        Insn::Neg { dst, .. } | Insn::End { dst, .. } => vec![dst],
-        Insn::Load { base, .. } | Insn::LoadAcquire { base, .. } => vec![base],
-        Insn::Store { base, src, .. } => with(base, src),
-        Insn::StoreRelease { base, src, .. } | Insn::Atomic { base, src, .. } => with(base, Source::Reg(src)),
-        Insn::Call { .. } => Reg::all().skip(1).take(5).collect(),
-        Insn::CallReg { target } => vec![target],
-        Insn::Exit => vec![Reg::R0],
-        Insn::LoadImm64 { .. } | Insn::Goto { .. } | Insn::MayGoto { .. } | Insn::LegacyPacket { .. } => vec![],
     }
 }

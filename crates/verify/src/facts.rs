@@ -24,9 +24,7 @@ pub struct Facts {
 impl Facts {
     /// Some reachable call queues a message for the host.
     pub fn uses_printk(&self) -> bool {
-        let printing = |fact: &InsnFact| {
-            matches!(fact, InsnFact::Call(call) if matches!(call.helper, HelperId::TracePrintk | HelperId::GpuPuts))
-        };
+        let printing = |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if matches!(call.helper, HelperId::TracePrintk | HelperId::GpuPuts));
         self.instances.iter().flat_map(|i| &i.insns).any(printing)
     }
 }
@@ -43,6 +41,7 @@ pub struct Instance {
     /// One fact per instruction of `start..end`.
     pub insns: Vec<InsnFact>,
     /// For each call instruction of this instance that calls a local function: the index of the callee's instance.
+    /// A call that no path reaches has one of which everything is dead (and which has no callees of its own).
     pub calls: BTreeMap<Pc, usize>,
     /// Bytes of stack that this function uses, below its frame pointer: a multiple of 8, at most 512.
     pub stack_bytes: u32,
@@ -134,6 +133,8 @@ pub enum ArgFact {
         /// Largest value it can have, unsigned.
         max: u64,
     },
-    /// A pointer.
+    /// A pointer to memory that the helper may read or write as its table row says. Only for
+    /// [`Arg::U64Out`](warpbpf_abi::helpers::Arg::U64Out) and records is it proved to be a multiple of 8; keys, values
+    /// and buffers may be anywhere that `Place::offset` does not rule out.
     Pointer(Place),
 }

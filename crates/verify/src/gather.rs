@@ -39,7 +39,12 @@ enum Fact {
     Plain,
     Access(Place),
     Call(CallFact),
-    Branch { taken: bool, falls: bool, pointer: bool, number: bool },
+    Branch {
+        taken: bool,
+        falls: bool,
+        pointer: bool,
+        number: bool,
+    },
 }
 
 impl Gather {
@@ -47,10 +52,17 @@ impl Gather {
     ///
     /// # Errors
     /// [`Rule::TooLarge`].
-    pub fn instance(&mut self, range: &Range<u32>, frame: u32, caller: Option<(usize, Pc)>) -> Result<usize, Rule> {
+    pub fn instance(
+        &mut self,
+        range: &Range<u32>,
+        frame: u32,
+        caller: Option<(usize, Pc)>,
+    ) -> Result<usize, Rule> {
         self.insns += range.len();
         if self.insns > INLINED_LIMIT {
-            return Err(Rule::TooLarge { limit: INLINED_LIMIT });
+            return Err(Rule::TooLarge {
+                limit: INLINED_LIMIT,
+            });
         }
         self.instances.push(Building {
             range: range.clone(),
@@ -94,7 +106,13 @@ impl Gather {
     ///
     /// # Errors
     /// [`Rule::Mixed`] if it accesses another region on another path.
-    pub fn access(&mut self, env: &Env<'_>, instance: usize, pc: Pc, place: Place) -> Result<(), Rule> {
+    pub fn access(
+        &mut self,
+        env: &Env<'_>,
+        instance: usize,
+        pc: Pc,
+        place: Place,
+    ) -> Result<(), Rule> {
         let fact = self.slot(instance, pc);
         *fact = match fact {
             Fact::Access(old) => Fact::Access(join_place(env, *old, place)?),
@@ -107,7 +125,13 @@ impl Gather {
     ///
     /// # Errors
     /// [`Rule::Mixed`] if an argument is another map or region on another path.
-    pub fn call(&mut self, env: &Env<'_>, instance: usize, pc: Pc, call: &CallFact) -> Result<(), Rule> {
+    pub fn call(
+        &mut self,
+        env: &Env<'_>,
+        instance: usize,
+        pc: Pc,
+        call: &CallFact,
+    ) -> Result<(), Rule> {
         let fact = self.slot(instance, pc);
         let joined = match fact {
             Fact::Call(old) => {
@@ -115,7 +139,11 @@ impl Gather {
                 for (old, new) in args.iter_mut().zip(&call.args) {
                     *old = join_arg(env, *old, *new)?;
                 }
-                CallFact { helper: call.helper, map: join_map(env, old.map, call.map)?, args }
+                CallFact {
+                    helper: call.helper,
+                    map: join_map(env, old.map, call.map)?,
+                    args,
+                }
             }
             Fact::Dead | Fact::Plain | Fact::Access(_) | Fact::Branch { .. } => call.clone(),
         };
@@ -137,8 +165,15 @@ impl Gather {
     ) -> Result<(), Rule> {
         let fact = self.slot(instance, pc);
         let (mut all_taken, mut all_falls, mut pointer, mut number) = match fact {
-            Fact::Branch { taken, falls, pointer, number } => (*taken, *falls, *pointer, *number),
-            Fact::Dead | Fact::Plain | Fact::Access(_) | Fact::Call(_) => (false, false, false, false),
+            Fact::Branch {
+                taken,
+                falls,
+                pointer,
+                number,
+            } => (*taken, *falls, *pointer, *number),
+            Fact::Dead | Fact::Plain | Fact::Access(_) | Fact::Call(_) => {
+                (false, false, false, false)
+            }
         };
         all_taken |= taken;
         all_falls |= falls;
@@ -148,9 +183,17 @@ impl Gather {
             Compared::Zeros => {}
         }
         if pointer && number {
-            return Err(Rule::Mixed { first: "a pointer".to_owned(), second: "a number".to_owned() });
+            return Err(Rule::Mixed {
+                first: "a pointer".to_owned(),
+                second: "a number".to_owned(),
+            });
         }
-        *fact = Fact::Branch { taken: all_taken, falls: all_falls, pointer, number };
+        *fact = Fact::Branch {
+            taken: all_taken,
+            falls: all_falls,
+            pointer,
+            number,
+        };
         Ok(())
     }
 
@@ -174,7 +217,12 @@ impl Gather {
     ///
     /// # Errors
     /// [`Rule::StackTooDeep`], with the call at which the limit is passed.
-    pub fn finish(mut self, code: &Code, functions: &[Range<u32>], cost: u64) -> Result<Facts, (Rule, Pc)> {
+    pub fn finish(
+        mut self,
+        code: &Code,
+        functions: &[Range<u32>],
+        cost: u64,
+    ) -> Result<Facts, (Rule, Pc)> {
         const STACK_LIMIT: u32 = 512;
         let mut deepest = 0;
         let mut depths: Vec<u32> = Vec::new();
@@ -183,7 +231,9 @@ impl Gather {
             let caller = building.caller.map_or(0, |(caller, _)| depths[caller]);
             let bytes = caller + own;
             if bytes > STACK_LIMIT {
-                let pc = building.caller.map_or(Pc(building.range.start), |(_, pc)| pc);
+                let pc = building
+                    .caller
+                    .map_or(Pc(building.range.start), |(_, pc)| pc);
                 return Err((Rule::StackTooDeep { bytes }, pc));
             }
             depths.push(bytes);
@@ -191,15 +241,27 @@ impl Gather {
         }
         self.add_dead_callees(code, functions);
         let instances = self.instances.into_iter().map(Building::finish).collect();
-        Ok(Facts { instances, stack_bytes: deepest, cost, modifies: self.modifies })
+        Ok(Facts {
+            instances,
+            stack_bytes: deepest,
+            cost,
+            modifies: self.modifies,
+        })
     }
 
     /// A call that no path reaches gets an instance of which nothing is reached, so that every call has one.
     fn add_dead_callees(&mut self, code: &Code, functions: &[Range<u32>]) {
         for caller in 0..self.instances.len() {
             for pc in self.instances[caller].range.clone().map(Pc) {
-                let Insn::Call { callee: Callee::Local(start) } = code.at(pc) else { continue };
-                let Some(range) = functions.iter().find(|r| r.start == start.0) else { continue };
+                let Insn::Call {
+                    callee: Callee::Local(start),
+                } = code.at(pc)
+                else {
+                    continue;
+                };
+                let Some(range) = functions.iter().find(|r| r.start == start.0) else {
+                    continue;
+                };
                 if self.instances[caller].calls.contains_key(&pc) {
                     continue;
                 }
@@ -226,7 +288,16 @@ impl Building {
             Fact::Plain => InsnFact::Plain,
             Fact::Access(place) => InsnFact::Access(place),
             Fact::Call(call) => InsnFact::Call(call),
-            Fact::Branch { taken, falls, pointer, .. } => InsnFact::Branch { taken, falls, null_check: pointer },
+            Fact::Branch {
+                taken,
+                falls,
+                pointer,
+                ..
+            } => InsnFact::Branch {
+                taken,
+                falls,
+                null_check: pointer,
+            },
         });
         Instance {
             start: Pc(self.range.start),
@@ -260,9 +331,15 @@ fn arg_text(env: &Env<'_>, arg: ArgFact) -> String {
 
 fn join_place(env: &Env<'_>, a: Place, b: Place) -> Result<Place, Rule> {
     if a.region != b.region {
-        return Err(Rule::Mixed { first: region_text(env, a.region), second: region_text(env, b.region) });
+        return Err(Rule::Mixed {
+            first: region_text(env, a.region),
+            second: region_text(env, b.region),
+        });
     }
-    Ok(Place { region: a.region, offset: if a.offset == b.offset { a.offset } else { None } })
+    Ok(Place {
+        region: a.region,
+        offset: if a.offset == b.offset { a.offset } else { None },
+    })
 }
 
 fn join_map(env: &Env<'_>, a: Option<u32>, b: Option<u32>) -> Result<Option<u32>, Rule> {
@@ -279,12 +356,22 @@ fn join_arg(env: &Env<'_>, a: ArgFact, b: ArgFact) -> Result<ArgFact, Rule> {
     match (a, b) {
         (ArgFact::Unused, ArgFact::Unused) => Ok(a),
         (ArgFact::Map(x), ArgFact::Map(y)) if x == y => Ok(a),
-        (ArgFact::Scalar { value, max }, ArgFact::Scalar { value: other, max: other_max }) => {
-            Ok(ArgFact::Scalar { value: if value == other { value } else { None }, max: max.max(other_max) })
-        }
+        (
+            ArgFact::Scalar { value, max },
+            ArgFact::Scalar {
+                value: other,
+                max: other_max,
+            },
+        ) => Ok(ArgFact::Scalar {
+            value: if value == other { value } else { None },
+            max: max.max(other_max),
+        }),
         (ArgFact::Pointer(a), ArgFact::Pointer(b)) => join_place(env, a, b).map(ArgFact::Pointer),
         (ArgFact::Unused | ArgFact::Map(_) | ArgFact::Scalar { .. } | ArgFact::Pointer(_), _) => {
-            Err(Rule::Mixed { first: arg_text(env, a), second: arg_text(env, b) })
+            Err(Rule::Mixed {
+                first: arg_text(env, a),
+                second: arg_text(env, b),
+            })
         }
     }
 }

@@ -17,22 +17,22 @@
 //! [`verify`] is the only way to a [`Verified`], and the code generator takes nothing else.
 #![forbid(unsafe_code)]
 
-pub mod facts;
-pub mod platform;
-pub mod subject;
-pub mod rule;
-pub mod report;
-pub mod warn;
+mod assert;
+mod call;
+mod check;
 mod domain;
 mod env;
-mod assert;
-mod check;
-mod call;
-mod transfer;
+mod explore;
+pub mod facts;
+mod gather;
 mod liveness;
 mod path;
-mod gather;
-mod explore;
+pub mod platform;
+pub mod report;
+pub mod rule;
+pub mod subject;
+mod transfer;
+pub mod warn;
 
 pub use facts::*;
 pub use platform::Platform;
@@ -76,9 +76,17 @@ impl<P> Verified<P> {
 ///
 /// # Errors
 /// The first rule that the program breaks, with the path on which it does. No program makes this panic.
-pub fn verify<S: Subject>(program: S, maps: &[MapDef], platform: &Platform) -> Result<Verified<S>, Box<Rejection>> {
+pub fn verify<S: Subject>(
+    program: S,
+    maps: &[MapDef],
+    platform: &Platform,
+) -> Result<Verified<S>, Box<Rejection>> {
     match prove(&program, maps, platform) {
-        Ok((facts, warnings)) => Ok(Verified { program, facts, warnings }),
+        Ok((facts, warnings)) => Ok(Verified {
+            program,
+            facts,
+            warnings,
+        }),
         Err(broken) => Err(Box::new(Rejection::new(&program, *broken))),
     }
 }
@@ -98,7 +106,11 @@ fn prove<S: Subject>(
             well_placed(code, function, pc)?;
         }
     }
-    let env = Env { code, maps, platform };
+    let env = Env {
+        code,
+        maps,
+        platform,
+    };
     let facts = explore::explore(&env, &functions)?;
     let warnings = warn::warnings(&env, program, &facts);
     Ok((facts, warnings))
@@ -110,7 +122,11 @@ fn well_placed(code: &Code, function: &std::ops::Range<u32>, pc: Pc) -> Result<(
         Insn::Jump { target, .. } | Insn::Goto { target, .. } | Insn::MayGoto { target }
             if !function.contains(&target.0) =>
         {
-            let slot = if target.index() < code.insns().len() { code.slot(*target) } else { target.0 };
+            let slot = if target.index() < code.insns().len() {
+                code.slot(*target)
+            } else {
+                target.0
+            };
             Err(broken(Rule::JumpsOut { target: slot }, pc))
         }
         _ => Ok(()),
@@ -118,5 +134,10 @@ fn well_placed(code: &Code, function: &std::ops::Range<u32>, pc: Pc) -> Result<(
 }
 
 fn broken(rule: Rule, pc: Pc) -> Box<Broken> {
-    Box::new(Broken { rule, pc, path: Vec::new(), values: Vec::new() })
+    Box::new(Broken {
+        rule,
+        pc,
+        path: Vec::new(),
+        values: Vec::new(),
+    })
 }

@@ -21,7 +21,10 @@ pub struct Needed {
 }
 
 impl Needed {
-    const ALL: Needed = Needed { live: 0x7ff, steers: 0x7ff };
+    const ALL: Needed = Needed {
+        live: 0x7ff,
+        steers: 0x7ff,
+    };
 
     fn read(&mut self, reg: Reg, steers: bool) {
         self.live |= 1 << reg.index();
@@ -56,7 +59,12 @@ pub struct FunctionFlow {
 }
 
 /// Analyses the function in `range`. `is_entry`: nobody looks at its result.
-pub fn analyse(code: &Code, range: &Range<u32>, is_entry: bool, platform: &Platform) -> FunctionFlow {
+pub fn analyse(
+    code: &Code,
+    range: &Range<u32>,
+    is_entry: bool,
+    platform: &Platform,
+) -> FunctionFlow {
     let len = range.len();
     let mut edges = Vec::new();
     for i in 0..len {
@@ -67,10 +75,23 @@ pub fn analyse(code: &Code, range: &Range<u32>, is_entry: bool, platform: &Platf
         }
     }
     let cfg = Cfg::new(len, 0, edges);
-    let solution = solve(&cfg, &Liveness { code, start: range.start, is_entry, platform });
+    let solution = solve(
+        &cfg,
+        &Liveness {
+            code,
+            start: range.start,
+            is_entry,
+            platform,
+        },
+    );
     // Control also enters at the start.
-    let joins = (0..len).map(|i| cfg.preds(i).len() + usize::from(i == 0) > 1).collect();
-    FunctionFlow { needed: solution.before, joins }
+    let joins = (0..len)
+        .map(|i| cfg.preds(i).len() + usize::from(i == 0) > 1)
+        .collect();
+    FunctionFlow {
+        needed: solution.before,
+        joins,
+    }
 }
 
 /// Where control can go inside the function.

@@ -53,13 +53,25 @@ impl Paths {
     /// A tree with its root, through which one path goes.
     pub fn new() -> (Paths, Node) {
         let mut nodes = EntityMap::new();
-        let root = nodes.push(Record { parent: None, event: Event::Root, cost: 0, follows: 0, open: 1 });
+        let root = nodes.push(Record {
+            parent: None,
+            event: Event::Root,
+            cost: 0,
+            follows: 0,
+            open: 1,
+        });
         (Paths { nodes }, root)
     }
 
     /// The path at `node` goes on through a new node.
     pub fn extend(&mut self, node: Node, event: Event, cost: u64) -> Node {
-        self.nodes.push(Record { parent: Some(node), event, cost, follows: 0, open: 1 })
+        self.nodes.push(Record {
+            parent: Some(node),
+            event,
+            cost,
+            follows: 0,
+            open: 1,
+        })
     }
 
     /// The path at `node` becomes two.
@@ -100,6 +112,13 @@ impl Paths {
         })
     }
 
+    /// How often the path to `node` met this point.
+    pub fn rounds(&self, node: Node, instance: usize, pc: Pc) -> usize {
+        self.back(node)
+            .filter(|event| *event == Event::Meet(instance, pc))
+            .count()
+    }
+
     /// The point that the path to `node` met most often, and how often; the nearest of those met equally often.
     pub fn most_met(&self, node: Node) -> Option<(Pc, u64)> {
         let mut met: BTreeMap<(usize, Pc), u64> = BTreeMap::new();
@@ -123,4 +142,3 @@ impl Paths {
         best
     }
 }
-

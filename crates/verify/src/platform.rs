@@ -41,7 +41,10 @@ impl Platform {
 
     /// Lets the program change what the application computes.
     pub fn with_allow_modify(self, allow_modify: bool) -> Platform {
-        Platform { allow_modify, ..self }
+        Platform {
+            allow_modify,
+            ..self
+        }
     }
 
     /// Another budget.
@@ -85,7 +88,9 @@ pub(crate) fn field_range(source: FieldSource, size: u32) -> Scalar {
 pub(crate) fn result_range(helper: HelperId) -> Scalar {
     match helper {
         HelperId::GpuLaneId => Scalar::range(0, LANES - 1),
-        HelperId::GetSmpProcessorId | HelperId::GpuSmId | HelperId::GpuWarpId => Scalar::loaded(32, false),
+        HelperId::GetSmpProcessorId | HelperId::GpuSmId | HelperId::GpuWarpId => {
+            Scalar::loaded(32, false)
+        }
         HelperId::MapLookupElem
         | HelperId::MapUpdateElem
         | HelperId::MapDeleteElem

@@ -44,6 +44,8 @@ pub struct Step {
     pub insn: String,
     /// What happens there: `taken`, `not taken`, `called`.
     pub what: &'static str,
+    /// How often in a row.
+    pub times: u64,
     /// The C line it comes from.
     pub line: Option<SourceLine>,
 }
@@ -51,19 +53,11 @@ pub struct Step {
 impl Rejection {
     pub(crate) fn new(subject: &impl Subject, broken: Broken) -> Rejection {
         let code = subject.code();
-        let steps: Vec<Step> = broken
-            .path
-            .iter()
-            .filter_map(|event| match *event {
-                Event::Branch { pc, taken } => Some((pc, if taken { "taken" } else { "not taken" })),
-                Event::Call(pc) => Some((pc, "called")),
-                Event::Root | Event::Meet(..) => None,
-            })
-            .take(STEPS_TOLD)
-            .map(|(pc, what)| Step { slot: slot(code, pc), insn: text(code, pc), what, line: subject.line_of(pc) })
-            .collect();
+        let path = steps(subject, &broken.path);
         let rule = match broken.rule {
-            Rule::Recursion { function } => Rule::Recursion { function: recursive_name(subject, broken.pc, function) },
+            Rule::Recursion { function } => Rule::Recursion {
+                function: recursive_name(subject, broken.pc, function),
+            },
             rule => rule,
         };
         Rejection {
@@ -73,8 +67,12 @@ impl Rejection {
             slot: slot(code, broken.pc),
             insn: text(code, broken.pc),
             line: subject.line_of(broken.pc),
-            values: broken.values.into_iter().map(|(reg, value)| (reg.to_string(), value)).collect(),
-            path: steps.into_iter().rev().collect(),
+            values: broken
+                .values
+                .into_iter()
+                .map(|(reg, value)| (reg.to_string(), value))
+                .collect(),
+            path,
         }
     }
 
@@ -88,8 +86,10 @@ impl Rejection {
         let title = self.rule.to_string();
         let insn = format!("instruction {}: {}", self.slot, self.insn);
         let primary = AnnotationKind::Primary;
-        let mut group =
-            Level::ERROR.primary_title(title.as_str()).id(self.rule.name()).elements(Vec::<Element<'_>>::new());
+        let mut group = Level::ERROR
+            .primary_title(title.as_str())
+            .id(self.rule.name())
+            .elements(Vec::<Element<'_>>::new());
         group = match &self.line {
             Some(line) => group.element(
                 Snippet::source(line.text.as_str())
@@ -103,8 +103,16 @@ impl Rejection {
                     .annotation(primary.span(0..self.insn.len())),
             ),
         };
-        let values: Vec<String> = self.values.iter().map(|(reg, value)| format!("{reg} is {value}")).collect();
-        group = group.elements(values.iter().map(|value| Level::NOTE.message(value.as_str())));
+        let values: Vec<String> = self
+            .values
+            .iter()
+            .map(|(reg, value)| format!("{reg} is {value}"))
+            .collect();
+        group = group.elements(
+            values
+                .iter()
+                .map(|value| Level::NOTE.message(value.as_str())),
+        );
         let path = self.path_text();
         if !path.is_empty() {
             group = group.element(Level::NOTE.message(path.as_str()));
@@ -119,35 +127,84 @@ impl Rejection {
             return String::new();
         }
         let steps = self.path.iter().map(|step| {
-            let line = step.line.as_ref().map_or(String::new(), |l| format!(" ({}:{})", l.file, l.line));
-            format!("  {}: {}{line}: {}", step.slot, step.insn, step.what)
+            let line = step
+                .line
+                .as_ref()
+                .map_or(String::new(), |l| format!(" ({}:{})", l.file, l.line));
+            let times = if step.times > 1 {
+                format!(", {} times", step.times)
+            } else {
+                String::new()
+            };
+            format!("  {}: {}{line}: {}{times}", step.slot, step.insn, step.what)
         });
         format!("on this path:\n{}", steps.collect::<Vec<_>>().join("\n"))
     }
 }
 
+/// The last steps of a path, of which `events` gives the last first.
+fn steps(subject: &impl Subject, events: &[Event]) -> Vec<Step> {
+    let code = subject.code();
+    let mut told: Vec<(Pc, &'static str, u64)> = Vec::new();
+    for event in events {
+        let full = told.len() == STEPS_TOLD;
+        let (pc, what) = match *event {
+            Event::Branch { pc, taken } => (pc, if taken { "taken" } else { "not taken" }),
+            Event::Call(pc) => (pc, "called"),
+            Event::Root | Event::Meet(..) => continue,
+        };
+        match told.last_mut() {
+            Some((last, same, times)) if (*last, *same) == (pc, what) => *times += 1,
+            _ if full => break,
+            _ => told.push((pc, what, 1)),
+        }
+    }
+    let step = |(pc, what, times)| Step {
+        slot: slot(code, pc),
+        insn: text(code, pc),
+        what,
+        times,
+        line: subject.line_of(pc),
+    };
+    told.into_iter().rev().map(step).collect()
+}
+
 fn slot(code: &Code, pc: Pc) -> u32 {
-    if pc.index() < code.insns().len() { code.slot(pc) } else { 0 }
+    if pc.index() < code.insns().len() {
+        code.slot(pc)
+    } else {
+        0
+    }
 }
 
 fn text(code: &Code, pc: Pc) -> String {
-    if pc.index() < code.insns().len() { disasm::disassemble(code, pc) } else { String::new() }
+    if pc.index() < code.insns().len() {
+        disasm::disassemble(code, pc)
+    } else {
+        String::new()
+    }
 }
 
 /// The name of the function that the call at `pc` goes to, if it has one.
 fn recursive_name(subject: &impl Subject, pc: Pc, fallback: String) -> String {
     use warpbpf_ebpf::{Callee, Insn};
     match subject.code().insns().get(pc.index()) {
-        Some(Insn::Call { callee: Callee::Local(start) }) => {
-            subject.function_name(*start).map_or(fallback, str::to_owned)
-        }
+        Some(Insn::Call {
+            callee: Callee::Local(start),
+        }) => subject
+            .function_name(*start)
+            .map_or(fallback, str::to_owned),
         _ => fallback,
     }
 }
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is refused: instruction {}", self.program, self.slot)?;
+        write!(
+            f,
+            "`{}` is refused: instruction {}",
+            self.program, self.slot
+        )?;
         if let Some(line) = &self.line {
             write!(f, " ({}:{}:{})", line.file, line.line, line.column)?;
         }

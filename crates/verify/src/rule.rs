@@ -4,7 +4,10 @@ use thiserror::Error;
 
 /// The rule that a program broke.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[expect(missing_docs, reason = "the message above each variant says what its fields are; all are texts for it")]
+#[expect(
+    missing_docs,
+    reason = "the message above each variant says what its fields are; all are texts for it"
+)]
 #[non_exhaustive]
 pub enum Rule {
     #[error("`{reg}` is read but holds nothing: {why}")]
@@ -12,29 +15,62 @@ pub enum Rule {
     #[error("`r10` is the frame pointer and cannot be written")]
     FramePointerWritten,
     #[error("`{op}` on `{reg}`, which is {pointer}")]
-    PointerArithmetic { op: &'static str, reg: String, pointer: String },
+    PointerArithmetic {
+        op: &'static str,
+        reg: String,
+        pointer: String,
+    },
     #[error("`{reg}` is used as an address but holds a number: {value}")]
     NotAPointer { reg: String, value: String },
     #[error("`{reg}` may be null here: it is {pointer}")]
     MaybeNull { reg: String, pointer: String },
     #[error("{access} at {place}, which has {size} bytes")]
-    OutOfBounds { access: String, place: String, size: u64 },
+    OutOfBounds {
+        access: String,
+        place: String,
+        size: u64,
+    },
     #[error("{access} at {place}: the address must be a multiple of {align}")]
-    Misaligned { access: String, place: String, align: u32 },
+    Misaligned {
+        access: String,
+        place: String,
+        align: u32,
+    },
     #[error("{access} at {place}: the byte at r10{byte:+} was never written")]
-    StackUninitialised { access: String, place: String, byte: i64 },
+    StackUninitialised {
+        access: String,
+        place: String,
+        byte: i64,
+    },
     #[error("{access} at {place}: these bytes are part of the pointer stored at r10{at:+}")]
-    PointerBytes { access: String, place: String, at: i64 },
+    PointerBytes {
+        access: String,
+        place: String,
+        at: i64,
+    },
     #[error("{access} at {place} is no field of `{context}`")]
-    NoSuchField { access: String, place: String, context: &'static str, fields: String },
+    NoSuchField {
+        access: String,
+        place: String,
+        context: &'static str,
+        fields: String,
+    },
     #[error("{access} at {place}: the context can only be read")]
     ContextWritten { access: String, place: String },
     #[error("{access} at {place}: a map itself has no bytes")]
     MapAccess { access: String, place: String },
     #[error("{access} at {place}: map `{map}` is read-only data")]
-    ReadOnly { access: String, place: String, map: String },
+    ReadOnly {
+        access: String,
+        place: String,
+        map: String,
+    },
     #[error("the pointer in `{reg}` ({pointer}) would be stored to {place}")]
-    PointerStored { reg: String, pointer: String, place: String },
+    PointerStored {
+        reg: String,
+        pointer: String,
+        place: String,
+    },
     #[error("`{reg}` is {pointer}; only `==` and `!=` with 0 compare pointers")]
     PointerCompared { reg: String, pointer: String },
     #[error("`r0` is {pointer} at exit; a program returns a number")]
@@ -46,19 +82,49 @@ pub enum Rule {
     #[error("`bpf_{helper}` can change what the application computes")]
     Modifies { helper: &'static str },
     #[error("argument {index} of `bpf_{helper}` must be {expected}; `{reg}` is {found}")]
-    Argument { helper: &'static str, index: usize, reg: String, expected: String, found: String },
+    Argument {
+        helper: &'static str,
+        index: usize,
+        reg: String,
+        expected: String,
+        found: String,
+    },
     #[error("argument {index} of `bpf_{helper}` must be {expected}: {problem}")]
-    Memory { helper: &'static str, index: usize, expected: String, problem: Box<Rule> },
+    Memory {
+        helper: &'static str,
+        index: usize,
+        expected: String,
+        problem: Box<Rule>,
+    },
     #[error("`bpf_{helper}` does not take map `{map}`, a map of type {map_type}")]
-    WrongMapType { helper: &'static str, map: String, map_type: &'static str, expected: String },
+    WrongMapType {
+        helper: &'static str,
+        map: String,
+        map_type: &'static str,
+        expected: String,
+    },
     #[error("map `{map}` has type {number}, which is not served")]
-    UnknownMapType { map: String, number: u32, served: String },
+    UnknownMapType {
+        map: String,
+        number: u32,
+        served: String,
+    },
     #[error("map `{map}` of type {map_type} {problem}")]
-    MapShape { map: String, map_type: &'static str, problem: String },
+    MapShape {
+        map: String,
+        map_type: &'static str,
+        problem: String,
+    },
     #[error("map {index} does not exist, the object has {count}")]
     NoSuchMap { index: u32, count: usize },
-    #[error("the record reserved at instruction {slot} in map `{map}` is neither submitted nor discarded {how}")]
-    RecordHeld { slot: u32, map: String, how: &'static str },
+    #[error(
+        "the record reserved at instruction {slot} in map `{map}` is neither submitted nor discarded {how}"
+    )]
+    RecordHeld {
+        slot: u32,
+        map: String,
+        how: &'static str,
+    },
     #[error("a record of {size} bytes does not fit into map `{map}`: at most {max}")]
     RecordTooLarge { size: u64, map: String, max: u64 },
     #[error("the format has {conversions} conversions; `bpf_trace_printk` takes 3")]
@@ -152,12 +218,16 @@ impl Rule {
         let text = match self {
             Rule::Uninitialised { .. } => "set it on every path that leads here",
             Rule::FramePointerWritten => "copy `r10` to another register and change that",
-            Rule::PointerArithmetic { .. } => "only 64-bit `+=` and `-=` of a number work on a pointer that is not null",
+            Rule::PointerArithmetic { .. } => {
+                "only 64-bit `+=` and `-=` of a number work on a pointer that is not null"
+            }
             Rule::NotAPointer { .. } => {
                 "application memory cannot be read directly; use pointers from `r1`, `r10`, maps and helpers"
             }
             Rule::MaybeNull { .. } => "compare it with NULL first and use it only where it is not",
-            Rule::OutOfBounds { .. } => "check the offset against the size before the access, on this path",
+            Rule::OutOfBounds { .. } => {
+                "check the offset against the size before the access, on this path"
+            }
             Rule::Misaligned { .. } => {
                 "a GPU faults on a misaligned access: align the field, or read it byte by byte"
             }
@@ -166,8 +236,12 @@ impl Rule {
             Rule::NoSuchField { fields, .. } => return format!("read a whole field: {fields}"),
             Rule::ContextWritten { .. } => "copy the field to a variable and change that",
             Rule::MapAccess { .. } => "get a value with `bpf_map_lookup_elem`",
-            Rule::ReadOnly { .. } => "make the variable non-const, so that it is in `.data` or `.bss`",
-            Rule::PointerStored { .. } => "store a number: pointers mean nothing outside this invocation",
+            Rule::ReadOnly { .. } => {
+                "make the variable non-const, so that it is in `.data` or `.bss`"
+            }
+            Rule::PointerStored { .. } => {
+                "store a number: pointers mean nothing outside this invocation"
+            }
             Rule::PointerCompared { .. } => "compare offsets or indices instead",
             Rule::PointerReturned { .. } => "return 0",
             Rule::StackReturned => "return a number, or let the caller pass the buffer",
@@ -184,17 +258,23 @@ impl Rule {
             }
             Rule::RecordTooLarge { .. } => "make the record smaller or `max_entries` larger",
             Rule::FormatArguments { .. } => "split the message",
-            Rule::FormatConversion { .. } => "use %d, %i, %u, %x, %X, %o or %c with l, ll or h; %p prints a number in hex",
+            Rule::FormatConversion { .. } => {
+                "use %d, %i, %u, %x, %X, %o or %c with l, ll or h; %p prints a number in hex"
+            }
             Rule::FallsOff => "end every path with `exit`",
             Rule::JumpsOut { .. } => "jump inside the function, or call the other one",
             Rule::CallsNowhere { .. } => "the call's offset is wrong",
             Rule::Recursion { .. } => "use a loop with a constant bound",
-            Rule::TooManyFrames { .. } | Rule::TooLarge { .. } => "merge functions or call fewer of them",
+            Rule::TooManyFrames { .. } | Rule::TooLarge { .. } => {
+                "merge functions or call fewer of them"
+            }
             Rule::StackTooDeep { .. } => "use smaller buffers, or a per-thread map for them",
             Rule::MayNotEnd | Rule::LoopBudget { .. } => {
                 "give the loop a constant bound that the program counts up to"
             }
-            Rule::Budget { .. } => "do less per invocation, attach with a wider scope, or raise the budget",
+            Rule::Budget { .. } => {
+                "do less per invocation, attach with a wider scope, or raise the budget"
+            }
             Rule::TooComplex { .. } => "give loops smaller bounds, or fewer branches inside them",
             Rule::Unsupported { advice, .. } => advice,
             Rule::Mixed { .. } => "duplicate the instruction: do the access inside each branch",

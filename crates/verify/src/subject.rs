@@ -38,7 +38,10 @@ impl Subject for Program {
         &self.code
     }
     fn function_name(&self, start: Pc) -> Option<&str> {
-        self.functions.iter().find(|f| f.start == start).map(|f| f.name.as_str())
+        self.functions
+            .iter()
+            .find(|f| f.start == start)
+            .map(|f| f.name.as_str())
     }
     fn line_of(&self, pc: Pc) -> Option<SourceLine> {
         let line = Program::line_of(self, pc)?;
@@ -89,9 +92,13 @@ pub(crate) fn functions(code: &Code) -> Vec<Range<u32>> {
     let mut starts = vec![0];
     for insn in code.insns() {
         match insn {
-            Insn::Call { callee: Callee::Local(Pc(start)) } | Insn::LoadImm64 { value: Imm64::Func(Pc(start)), .. }
-                if *start < end =>
-            {
+            Insn::Call {
+                callee: Callee::Local(Pc(start)),
+            }
+            | Insn::LoadImm64 {
+                value: Imm64::Func(Pc(start)),
+                ..
+            } if *start < end => {
                 starts.push(*start);
             }
             _ => {}
@@ -100,5 +107,10 @@ pub(crate) fn functions(code: &Code) -> Vec<Range<u32>> {
     starts.sort_unstable();
     starts.dedup();
     let ends = starts.iter().skip(1).copied().chain([end]);
-    starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect()
+    starts
+        .iter()
+        .copied()
+        .zip(ends)
+        .map(|(start, end)| start..end)
+        .collect()
 }

@@ -15,12 +15,21 @@ use crate::platform::field_range;
 pub fn transfer(env: &Env<'_>, state: &mut State, insn: &Insn, accessed: Option<&Pointer>) {
     match *insn {
         Insn::Alu { wide, op, dst, src } => alu(state, wide, op, dst, src),
-        Insn::MovSx { wide, bits, dst, src } => {
+        Insn::MovSx {
+            wide,
+            bits,
+            dst,
+            src,
+        } => {
             if let Value::Number { scalar, .. } = state.tie(src) {
                 let value = scalar.sign_extend(u32::from(bits));
                 // Unchanged, it still is the same number.
                 let same = value == scalar && wide;
-                let result = if same { *state.reg(src) } else { number(value, wide) };
+                let result = if same {
+                    *state.reg(src)
+                } else {
+                    number(value, wide)
+                };
                 state.set(dst, result);
             }
         }
@@ -51,7 +60,9 @@ pub fn transfer(env: &Env<'_>, state: &mut State, insn: &Insn, accessed: Option<
             };
             state.set(dst, value);
         }
-        Insn::Load { width, signed, dst, .. } => {
+        Insn::Load {
+            width, signed, dst, ..
+        } => {
             if let Some(pointer) = accessed {
                 let value = load(env, state, pointer, width, signed);
                 state.set(dst, value);
@@ -126,11 +137,15 @@ fn alu(state: &mut State, wide: bool, op: AluOp, dst: Reg, src: Source) {
     };
     let result = match (*state.reg(dst), right) {
         (Value::Pointer(p), Value::Number { scalar, .. }) if op != AluOp::Mov => {
-            Value::Pointer(Pointer { offset: Scalar::alu(op, true, &p.offset, &scalar), ..p })
+            Value::Pointer(Pointer {
+                offset: Scalar::alu(op, true, &p.offset, &scalar),
+                ..p
+            })
         }
-        (Value::Number { scalar, .. }, Value::Pointer(p)) => {
-            Value::Pointer(Pointer { offset: p.offset.plus(&scalar), ..p })
-        }
+        (Value::Number { scalar, .. }, Value::Pointer(p)) => Value::Pointer(Pointer {
+            offset: p.offset.plus(&scalar),
+            ..p
+        }),
         (Value::Number { scalar: a, .. }, Value::Number { scalar: b, .. }) => {
             Value::number(Scalar::alu(op, wide, &a, &b))
         }
@@ -147,15 +162,22 @@ fn load(env: &Env<'_>, state: &State, pointer: &Pointer, width: Width, signed: b
     let loaded = Scalar::loaded(width.bits(), false);
     let value = match (pointer.target, pointer.fixed()) {
         (Target::Context, Some(at)) => {
-            let field = u32::try_from(at).ok().and_then(|at| env.platform.context.field(at, width.bytes()));
+            let field = u32::try_from(at)
+                .ok()
+                .and_then(|at| env.platform.context.field(at, width.bytes()));
             Value::number(field.map_or(loaded, |f| field_range(f.source, f.size)))
         }
         (Target::Stack(frame), Some(at)) => match state.frames.get(frame as usize) {
-            Some(frame) => frame.stack.read(at, width.bytes()).unwrap_or(Value::number(loaded)),
+            Some(frame) => frame
+                .stack
+                .read(at, width.bytes())
+                .unwrap_or(Value::number(loaded)),
             None => Value::number(loaded),
         },
         (Target::MapValue(map), Some(at)) => {
-            let constant = env.constant_bytes(map).and_then(|bytes| constant_at(bytes, at, width));
+            let constant = env
+                .constant_bytes(map)
+                .and_then(|bytes| constant_at(bytes, at, width));
             Value::number(constant.unwrap_or(loaded))
         }
         (Target::Stack(_) | Target::Context | Target::MapValue(_), None) => Value::number(loaded),
@@ -176,7 +198,14 @@ fn store(state: &mut State, pointer: &Pointer, width: Width, src: Source) {
         Value::Number { scalar, id } => {
             let low = scalar.zero_extend(width.bits());
             // Truncated, it is another number.
-            Value::Number { scalar: low, id: if low == scalar && fits(&scalar, width) { id } else { 0 } }
+            Value::Number {
+                scalar: low,
+                id: if low == scalar && fits(&scalar, width) {
+                    id
+                } else {
+                    0
+                },
+            }
         }
         Value::Pointer(_) | Value::Nothing(_) => value,
     };
@@ -197,11 +226,18 @@ fn fits(scalar: &Scalar, width: Width) -> bool {
 
 /// Unknown numbers are written through `pointer`.
 fn overwrite(state: &mut State, pointer: &Pointer, size: u32) {
-    let Target::Stack(frame) = pointer.target else { return };
-    let Some(frame) = state.frames.get_mut(frame as usize) else { return };
+    let Target::Stack(frame) = pointer.target else {
+        return;
+    };
+    let Some(frame) = state.frames.get_mut(frame as usize) else {
+        return;
+    };
     match pointer.fixed() {
         Some(at) => frame.stack.write_unknown(at, size),
-        None => frame.stack.write_somewhere(pointer.offset.s64.min, pointer.offset.s64.max + i64::from(size)),
+        None => frame.stack.write_somewhere(
+            pointer.offset.s64.min,
+            pointer.offset.s64.max + i64::from(size),
+        ),
     }
 }
 
@@ -217,7 +253,14 @@ pub enum Compared {
 }
 
 /// The state on one side of `if dst op src`; `None` if that side cannot be taken.
-pub fn branch(state: &State, wide: bool, op: JumpOp, dst: Reg, src: Source, taken: bool) -> Option<State> {
+pub fn branch(
+    state: &State,
+    wide: bool,
+    op: JumpOp,
+    dst: Reg,
+    src: Source,
+    taken: bool,
+) -> Option<State> {
     let right = match src {
         Source::Reg(src) => *state.reg(src),
         Source::Imm(x) => Value::constant(i64::from(x) as u64),

@@ -44,7 +44,12 @@ pub(crate) fn warnings(env: &Env<'_>, subject: &impl Subject, facts: &Facts) -> 
     found.dedup();
     found
         .into_iter()
-        .map(|(pc, message)| Warning { pc, slot: env.code.slot(pc), line: subject.line_of(pc), message })
+        .map(|(pc, message)| Warning {
+            pc,
+            slot: env.code.slot(pc),
+            line: subject.line_of(pc),
+            message,
+        })
         .collect()
 }
 
@@ -73,13 +78,37 @@ fn scan(env: &Env<'_>, instance: &Instance, found: &mut Vec<(Pc, String)>) {
             continue;
         }
         match (*env.code.at(pc), fact) {
-            (Insn::Load { width, dst, base, off, .. }, InsnFact::Access(place)) => {
+            (
+                Insn::Load {
+                    width,
+                    dst,
+                    base,
+                    off,
+                    ..
+                },
+                InsnFact::Access(place),
+            ) => {
                 write(&mut loaded, dst);
                 if dst != base && shared_map(env, place).is_some() {
-                    loaded[dst.index()] = Some(Loaded { place: *place, width, base, off, changes: 0, only_added: true });
+                    loaded[dst.index()] = Some(Loaded {
+                        place: *place,
+                        width,
+                        base,
+                        off,
+                        changes: 0,
+                        only_added: true,
+                    });
                 }
             }
-            (Insn::Store { width, base, off, src: Source::Reg(src) }, InsnFact::Access(place)) => {
+            (
+                Insn::Store {
+                    width,
+                    base,
+                    off,
+                    src: Source::Reg(src),
+                },
+                InsnFact::Access(place),
+            ) => {
                 if let (Some(from), Some(map)) = (loaded[src.index()], shared_map(env, place)) {
                     let same_place = from.place.region == place.region
                         && (from.base == base && from.off == off
@@ -120,7 +149,12 @@ fn scan(env: &Env<'_>, instance: &Instance, found: &mut Vec<(Pc, String)>) {
                     (l.changes, l.only_added) = (l.changes + 1, false);
                 }
             }
-            (Insn::MovSx { dst, .. } | Insn::LoadImm64 { dst, .. } | Insn::LoadAcquire { dst, .. }, _) => {
+            (
+                Insn::MovSx { dst, .. }
+                | Insn::LoadImm64 { dst, .. }
+                | Insn::LoadAcquire { dst, .. },
+                _,
+            ) => {
                 write(&mut loaded, dst);
             }
             (Insn::Call { .. } | Insn::CallReg { .. }, _) => {
@@ -170,7 +204,9 @@ fn leaders(code: &Code, instance: &Instance) -> Vec<bool> {
 
 /// The map, if other threads see the same bytes. A per-SM copy is shared by the threads of its SM.
 fn shared_map(env: &Env<'_>, place: &Place) -> Option<u32> {
-    let Region::MapValue { map } = place.region else { return None };
+    let Region::MapValue { map } = place.region else {
+        return None;
+    };
     let (_, map_type) = env.map(map).ok()?;
     match map_type {
         MapType::PerThreadArray => None,

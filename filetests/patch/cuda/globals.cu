@@ -4,6 +4,7 @@ __device__ int counter;
 __device__ int table[64] = {3, 1, 4, 1, 5, 9, 2, 6};
 __device__ float scale = 1.0f;
 __device__ unsigned long long total;
+__device__ int last[2];
 
 __device__ __noinline__ void account(int amount) {
     atomicAdd(&total, (unsigned long long)amount);
@@ -22,5 +23,5 @@ extern "C" __global__ void use_globals(float* out, int n) {
     __shared__ int tile[128];
     tile[threadIdx.x & 127] = i;
     out[i] = scale * (float)table[(i + 3) & 63] + (float)tile[threadIdx.x & 127];
-    if (i == 0) table[63] = counter;
+    if (i == 0) last[1] = table[5];
 }

@@ -4,6 +4,7 @@
 //! A block's parameters are set by moves at the end of its predecessors. Nothing here assumes that lanes are
 //! converged: no `.uni`, no barrier, no mask that was not asked for a few instructions before.
 
+mod memory;
 mod ring;
 
 use std::fmt::Write;
@@ -14,9 +15,9 @@ use warpbpf_flow::Entity;
 
 use crate::cfg::Flow;
 use crate::fragment::{Env, Fragment, SlotSpace};
-use crate::ir::{BinOp, Block, Cond, Edge, Func, HashOp, Mem, Op, Order, Rmw, Term, Ty, UnOp, Value};
+use crate::ir::{BinOp, Block, Cond, Edge, Func, Mem, Op, Term, Ty, UnOp, Value};
 use crate::prelude::{hash_function, hash_name};
-use crate::print::{rmw_name, special_name};
+use crate::print::special_name;
 
 /// Name of the fragment's local array.
 const STACK: &str = "wbpf_stack";
@@ -83,9 +84,17 @@ const fn bits(ty: Ty) -> u32 {
 }
 
 fn immediate(ty: Ty, c: u64) -> String {
-    let signed = if ty == Ty::B32 { i64::from(c as i32) } else { c as i64 };
+    let signed = if ty == Ty::B32 {
+        i64::from(c as i32)
+    } else {
+        c as i64
+    };
     // Decimal where it fits 32 bits, so that addends read well; PTX literals beyond that are clearest in hex.
-    if i32::try_from(signed).is_ok() { signed.to_string() } else { format!("{c:#x}") }
+    if i32::try_from(signed).is_ok() {
+        signed.to_string()
+    } else {
+        format!("{c:#x}")
+    }
 }
 
 impl Emit<'_> {
@@ -185,7 +194,10 @@ impl Emit<'_> {
         }
         while !pending.is_empty() {
             let free = (0..pending.len()).find(|&i| {
-                pending.iter().enumerate().all(|(j, (_, _, from))| i == j || *from != pending[i].1)
+                pending
+                    .iter()
+                    .enumerate()
+                    .all(|(j, (_, _, from))| i == j || *from != pending[i].1)
             });
             match free {
                 Some(i) => {
@@ -212,24 +224,67 @@ impl Emit<'_> {
             return;
         }
         match (op, result) {
-            (Op::Store { mem, width, addr, off, value }, _) => {
+            (
+                Op::Store {
+                    mem,
+                    width,
+                    addr,
+                    off,
+                    value,
+                },
+                _,
+            ) => {
                 let (at, value) = (self.address(*addr, (*off).into()), self.operand(*value));
-                self.line(format!("st{}.u{} {at}, {value};", mem_suffix(*mem, false), width.bits()));
+                self.line(format!(
+                    "st{}.u{} {at}, {value};",
+                    mem_suffix(*mem, false),
+                    width.bits()
+                ));
             }
             (Op::Atomic { .. }, _) => self.atomic(result, op),
             (Op::Membar, _) => self.line("membar.sys;"),
-            (Op::RingCommit { ring, base, record, size, discard, shared }, _) => {
+            (
+                Op::RingCommit {
+                    ring,
+                    base,
+                    record,
+                    size,
+                    discard,
+                    shared,
+                },
+                _,
+            ) => {
                 self.ring_commit(*ring, *base, *record, *size, *discard, *shared);
             }
-            (Op::CopyBytes { mem, from, off, to, size }, _) => self.copy_bytes(*mem, *from, *off, *to, *size),
+            (
+                Op::CopyBytes {
+                    mem,
+                    from,
+                    off,
+                    to,
+                    size,
+                },
+                _,
+            ) => self.copy_bytes(*mem, *from, *off, *to, *size),
             (Op::Hash { op, layout, args }, _) => {
                 let name = hash_name(*op, layout);
                 let op = *op;
-                self.fragment.functions.entry(name.clone()).or_insert_with(|| hash_function(op, layout));
+                self.fragment
+                    .functions
+                    .entry(name.clone())
+                    .or_insert_with(|| hash_function(op, layout));
                 self.call(&name, args, result, op);
             }
             (_, None) => {}
-            (Op::RingReserve { ring, base, size, shared }, Some(v)) => {
+            (
+                Op::RingReserve {
+                    ring,
+                    base,
+                    size,
+                    shared,
+                },
+                Some(v),
+            ) => {
                 let v = self.reg(v);
                 self.ring_reserve(*ring, *base, *size, *shared, &v);
             }
@@ -293,7 +348,11 @@ impl Emit<'_> {
             }
             Op::Special(special) => {
                 let d = self.reg(result);
-                self.line(format!("mov.u{} {d}, {};", bits(ty), special_name(*special)));
+                self.line(format!(
+                    "mov.u{} {d}, {};",
+                    bits(ty),
+                    special_name(*special)
+                ));
             }
             Op::GroupMask => {
                 self.fragment.uses_group_mask = true;
@@ -323,12 +382,26 @@ impl Emit<'_> {
                 let d = self.reg(result);
                 self.line(format!("mov.u64 {d}, %globaltimer;"));
             }
-            Op::Load { mem, width, signed, addr, off } => {
+            Op::Load {
+                mem,
+                width,
+                signed,
+                addr,
+                off,
+            } => {
                 let at = self.address(*addr, (*off).into());
                 let d = self.reg(result);
                 // Where the whole register is loaded its sign does not matter.
-                let sign = if *signed && matches!(width, Width::W8 | Width::W16) { 's' } else { 'u' };
-                self.line(format!("ld{}.{sign}{} {d}, {at};", mem_suffix(*mem, true), width.bits()));
+                let sign = if *signed && matches!(width, Width::W8 | Width::W16) {
+                    's'
+                } else {
+                    'u'
+                };
+                self.line(format!(
+                    "ld{}.{sign}{} {d}, {at};",
+                    mem_suffix(*mem, true),
+                    width.bits()
+                ));
             }
             Op::Const(_)
             | Op::Store { .. }
@@ -361,115 +434,23 @@ impl Emit<'_> {
         }
     }
 
-    fn atomic(&mut self, result: Option<Value>, op: &Op) {
-        let Op::Atomic { op, order, width, addr, off, value, compare, guard, shared, .. } = op else { return };
-        let at = self.address(*addr, (*off).into());
-        let mut operand = self.operand(*value);
-        let ty = if *width == Width::W64 { Ty::B64 } else { Ty::B32 };
-        let (sign, size) = (if *op == Rmw::Add { 'u' } else { 'b' }, width.bits());
-        let mut guard = guard.map(|g| format!("@{} ", self.operand(g))).unwrap_or_default();
-        if *shared {
-            let (leader, lanes) = self.leader();
-            operand = self.times_lanes(ty, *value, &lanes);
-            guard = format!("@{leader} ");
-        }
-        let name = rmw_name(*op);
-        let plain = matches!(op, Rmw::Add | Rmw::And | Rmw::Or | Rmw::Xor) && *order == Order::Relaxed;
-        if result.is_none() && plain {
-            self.line(format!("{guard}red.relaxed.gpu.global.{name}.{sign}{size} {at}, {operand};"));
-            return;
-        }
-        let d = match result {
-            Some(v) => self.reg(v),
-            None => self.temp(ty),
-        };
-        let order = match order {
-            Order::Relaxed => "relaxed",
-            Order::AcqRel => "acq_rel",
-        };
-        let compare = compare.map(|c| format!("{}, ", self.operand(c))).unwrap_or_default();
-        self.line(format!("{guard}atom.{order}.gpu.global.{name}.{sign}{size} {d}, {at}, {compare}{operand};"));
-    }
-
-    /// Asks which lanes run together: a predicate that holds in the lowest of them, and their number.
-    fn leader(&mut self) -> (String, String) {
-        let (mask, lower, lanes) = (self.temp(Ty::B32), self.temp(Ty::B32), self.temp(Ty::B32));
-        let leader = self.temp(Ty::Pred);
-        self.line(format!("activemask.b32 {mask};"));
-        self.line(format!("mov.u32 {lower}, %lanemask_lt;"));
-        self.line(format!("and.b32 {lower}, {lower}, {mask};"));
-        self.line(format!("setp.eq.s32 {leader}, {lower}, 0;"));
-        self.line(format!("popc.b32 {lanes}, {mask};"));
-        (leader, lanes)
-    }
-
-    /// `value` times the number of lanes.
-    fn times_lanes(&mut self, ty: Ty, value: Value, lanes: &str) -> String {
-        let factor = self.constants[value.index()];
-        let wide = match ty {
-            Ty::B64 => {
-                let wide = self.temp(Ty::B64);
-                self.line(format!("cvt.u64.u32 {wide}, {lanes};"));
-                wide
-            }
-            Ty::B32 | Ty::Pred => lanes.to_owned(),
-        };
-        if factor == Some(1) {
-            return wide;
-        }
-        let (product, value) = (self.temp(ty), self.operand(value));
-        self.line(format!("mul.lo.s{} {product}, {wide}, {value};", bits(ty)));
-        product
-    }
-
-    fn call(&mut self, name: &str, args: &[Value], result: Option<Value>, op: HashOp) {
-        let args: Vec<String> = args.iter().map(|v| self.operand(*v)).collect();
-        self.line("{");
-        for (i, arg) in args.iter().enumerate() {
-            self.line(format!(".param .b64 wbpf_c{i};"));
-            self.line(format!("st.param.b64 [wbpf_c{i}], {arg};"));
-        }
-        self.line(".param .b64 wbpf_v;");
-        let list: Vec<String> = (0..args.len()).map(|i| format!("wbpf_c{i}")).collect();
-        self.line(format!("call (wbpf_v), {name}, ({});", list.join(", ")));
-        // The result has to be read even if nobody wants it: ptxas pairs calls with their results.
-        let d = match (result, op) {
-            (Some(v), _) => self.reg(v),
-            (None, HashOp::Lookup | HashOp::Update | HashOp::Delete) => self.temp(Ty::B64),
-        };
-        self.line(format!("ld.param.b64 {d}, [wbpf_v];"));
-        self.line("}");
-    }
-
-    fn copy_bytes(&mut self, mem: Mem, from: Value, off: i32, to: Value, size: Value) {
-        let [source, target, left] = [self.temp(Ty::B64), self.temp(Ty::B64), self.temp(Ty::B64)];
-        let (byte, p) = (self.temp(Ty::B32), self.temp(Ty::Pred));
-        let (turn, done) = (self.fresh_label("copy"), self.fresh_label("copied"));
-        let (from, to, size) = (self.operand(from), self.operand(to), self.operand(size));
-        self.line(format!("add.s64 {source}, {from}, {off};"));
-        self.line(format!("mov.b64 {target}, {to};"));
-        self.line(format!("mov.b64 {left}, {size};"));
-        self.label(&turn);
-        self.line(format!("setp.eq.s64 {p}, {left}, 0;"));
-        self.line(format!("@{p} bra {done};"));
-        self.line(format!("ld{}.u8 {byte}, [{source}];", mem_suffix(mem, true)));
-        self.line(format!("st.global.u8 [{target}], {byte};"));
-        self.line(format!("add.s64 {source}, {source}, 1;"));
-        self.line(format!("add.s64 {target}, {target}, 1;"));
-        self.line(format!("add.s64 {left}, {left}, -1;"));
-        self.line(format!("bra {turn};"));
-        self.label(&done);
-    }
-
     fn finish(mut self) -> Fragment {
         let mut body = String::from("{\n");
-        for (ty, count) in [(Ty::Pred, self.counts[2]), (Ty::B32, self.counts[0]), (Ty::B64, self.counts[1])] {
+        for (ty, count) in [
+            (Ty::Pred, self.counts[2]),
+            (Ty::B32, self.counts[0]),
+            (Ty::B64, self.counts[1]),
+        ] {
             if count > 0 {
                 let _ = writeln!(body, "\t.reg .{} {}<{count}>;", b(ty), class(ty).1);
             }
         }
         if self.fragment.local_bytes > 0 {
-            let _ = writeln!(body, "\t.local .align 8 .b8 {STACK}[{}];", self.fragment.local_bytes);
+            let _ = writeln!(
+                body,
+                "\t.local .align 8 .b8 {STACK}[{}];",
+                self.fragment.local_bytes
+            );
         }
         body.push_str(&self.text);
         if self.text.contains(END) {

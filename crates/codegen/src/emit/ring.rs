@@ -32,20 +32,42 @@ impl Emit<'_> {
         self.line(format!("popc.b32 {lanes}, {mask};"));
         self.line(format!("brev.b32 {leader_lane}, {mask};"));
         self.line(format!("clz.b32 {leader_lane}, {leader_lane};"));
-        Group { mask, rank, lanes, leader_lane, is_leader }
+        Group {
+            mask,
+            rank,
+            lanes,
+            leader_lane,
+            is_leader,
+        }
     }
 
     /// Sets `result` to the payload of a reserved record, or to 0.
-    pub(super) fn ring_reserve(&mut self, ring: RingLayout, base: Value, size: Size, shared: bool, result: &str) {
+    pub(super) fn ring_reserve(
+        &mut self,
+        ring: RingLayout,
+        base: Value,
+        size: Size,
+        shared: bool,
+        result: &str,
+    ) {
         let base = self.operand(base);
         let shard = self.shard(ring);
         let (control, data) = (self.temp(Ty::B64), self.temp(Ty::B64));
-        self.line(format!("mad.lo.s64 {control}, {shard}, {}, {base};", RingLayout::CONTROL_STRIDE));
-        self.line(format!("mad.lo.s64 {data}, {shard}, {}, {base};", ring.shard_bytes));
+        self.line(format!(
+            "mad.lo.s64 {control}, {shard}, {}, {base};",
+            RingLayout::CONTROL_STRIDE
+        ));
+        self.line(format!(
+            "mad.lo.s64 {data}, {shard}, {}, {base};",
+            ring.shard_bytes
+        ));
         if let Size::Const(size) = size
             && RingLayout::record_bytes(u64::from(size)) > ring.sub_bytes()
         {
-            self.line(format!("red.relaxed.gpu.global.add.u64 [{control}+{}], 1;", RingLayout::LOST_FULL));
+            self.line(format!(
+                "red.relaxed.gpu.global.add.u64 [{control}+{}], 1;",
+                RingLayout::LOST_FULL
+            ));
             self.line(format!("mov.b64 {result}, 0;"));
             return;
         }
@@ -67,7 +89,20 @@ impl Emit<'_> {
             self.line(format!("@!{} bra {done};", group.is_leader));
         }
         let check = matches!(size, Size::Value(_));
-        self.claim(ring, &Claim { base: &base, shard: &shard, control: &control, data: &data }, &start, &total, &lanes, check, &done);
+        self.claim(
+            ring,
+            &Claim {
+                base: &base,
+                shard: &shard,
+                control: &control,
+                data: &data,
+            },
+            &start,
+            &total,
+            &lanes,
+            check,
+            &done,
+        );
         self.label(&done);
         let mut position = start.clone();
         let failed = self.temp(Ty::Pred);
@@ -80,11 +115,20 @@ impl Emit<'_> {
         }
         self.line(format!("setp.eq.s64 {failed}, {start}, -1;"));
         let record = self.temp(Ty::B64);
-        self.line(format!("and.b64 {record}, {position}, {};", ring.shard_bytes - 1));
+        self.line(format!(
+            "and.b64 {record}, {position}, {};",
+            ring.shard_bytes - 1
+        ));
         self.line(format!("add.s64 {record}, {record}, {data};"));
         // Length and the zero after it, in one store.
-        self.line(format!("@!{failed} st.global.u64 [{record}+{}], {payload};", ring.data_at()));
-        self.line(format!("add.s64 {record}, {record}, {};", ring.data_at() + RingLayout::HEADER));
+        self.line(format!(
+            "@!{failed} st.global.u64 [{record}+{}], {payload};",
+            ring.data_at()
+        ));
+        self.line(format!(
+            "add.s64 {record}, {record}, {};",
+            ring.data_at() + RingLayout::HEADER
+        ));
         self.line(format!("selp.b64 {result}, 0, {record}, {failed};"));
     }
 
@@ -93,7 +137,10 @@ impl Emit<'_> {
         let (sm, shard) = (self.temp(Ty::B32), self.temp(Ty::B64));
         self.line(format!("mov.u32 {sm}, %smid;"));
         // %smid may exceed the number of SMs that the host counted.
-        self.line(format!("min.u32 {sm}, {sm}, {};", ring.shards.saturating_sub(1)));
+        self.line(format!(
+            "min.u32 {sm}, {sm}, {};",
+            ring.shards.saturating_sub(1)
+        ));
         self.line(format!("cvt.u64.u32 {shard}, {sm};"));
         shard
     }
@@ -101,11 +148,17 @@ impl Emit<'_> {
     /// Bytes of the payload and of the whole record, as operands.
     fn sizes(&mut self, size: Size) -> (String, String) {
         match size {
-            Size::Const(size) => (size.to_string(), RingLayout::record_bytes(u64::from(size)).to_string()),
+            Size::Const(size) => (
+                size.to_string(),
+                RingLayout::record_bytes(u64::from(size)).to_string(),
+            ),
             Size::Value(v) => {
                 let payload = self.operand(v);
                 let need = self.temp(Ty::B64);
-                self.line(format!("add.s64 {need}, {payload}, {};", 7 + RingLayout::HEADER));
+                self.line(format!(
+                    "add.s64 {need}, {payload}, {};",
+                    7 + RingLayout::HEADER
+                ));
                 self.line(format!("and.b64 {need}, {need}, -8;"));
                 (payload, need)
             }
@@ -113,7 +166,10 @@ impl Emit<'_> {
     }
 
     /// The bounded CAS: `start` becomes the position of `total` reserved bytes, or stays -1.
-    #[expect(clippy::too_many_arguments, reason = "each is a register of the one caller")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a register of the one caller"
+    )]
     fn claim(
         &mut self,
         ring: RingLayout,
@@ -125,11 +181,20 @@ impl Emit<'_> {
         done: &str,
     ) {
         let sub = ring.sub_bytes();
-        let Claim { base, shard, control, data } = at;
+        let Claim {
+            base,
+            shard,
+            control,
+            data,
+        } = at;
         let consumed_at = self.temp(Ty::B64);
         let [reserved, consumed, rest, pad, from, end, old] = [(); 7].map(|()| self.temp(Ty::B64));
         let (tries, p, small) = (self.temp(Ty::B32), self.temp(Ty::Pred), self.temp(Ty::Pred));
-        let (turn, full, won) = (self.fresh_label("try"), self.fresh_label("full"), self.fresh_label("won"));
+        let (turn, full, won) = (
+            self.fresh_label("try"),
+            self.fresh_label("full"),
+            self.fresh_label("won"),
+        );
         if check_size {
             self.line(format!("setp.gt.u64 {p}, {total}, {sub};"));
             self.line(format!("@{p} bra {full};"));
@@ -138,8 +203,14 @@ impl Emit<'_> {
         self.line(format!("mov.b32 {tries}, {};", RingLayout::RETRIES));
         self.label(&turn);
         // The host moves `consumed` by DMA: system scope.
-        self.line(format!("ld.relaxed.sys.global.u64 {consumed}, [{consumed_at}+{}];", ring.consumed_at()));
-        self.line(format!("ld.relaxed.gpu.global.u64 {reserved}, [{control}+{}];", RingLayout::RESERVED));
+        self.line(format!(
+            "ld.relaxed.sys.global.u64 {consumed}, [{consumed_at}+{}];",
+            ring.consumed_at()
+        ));
+        self.line(format!(
+            "ld.relaxed.gpu.global.u64 {reserved}, [{control}+{}];",
+            RingLayout::RESERVED
+        ));
         self.line(format!("and.b64 {rest}, {reserved}, {};", sub - 1));
         self.line(format!("sub.s64 {rest}, {sub}, {rest};"));
         self.line(format!("setp.lt.u64 {small}, {rest}, {total};"));
@@ -150,31 +221,58 @@ impl Emit<'_> {
         // Signed: a stale `reserved` may lie behind `consumed`, and then the CAS tells.
         self.line(format!("setp.gt.s64 {p}, {old}, {};", ring.shard_bytes));
         self.line(format!("@{p} bra {full};"));
-        self.line(format!("atom.relaxed.gpu.global.cas.b64 {old}, [{control}+{}], {reserved}, {end};", RingLayout::RESERVED));
+        self.line(format!(
+            "atom.relaxed.gpu.global.cas.b64 {old}, [{control}+{}], {reserved}, {end};",
+            RingLayout::RESERVED
+        ));
         self.line(format!("setp.eq.s64 {p}, {old}, {reserved};"));
         self.line(format!("@{p} bra {won};"));
         self.line(format!("add.s32 {tries}, {tries}, -1;"));
         self.line(format!("setp.ne.s32 {p}, {tries}, 0;"));
         self.line(format!("@{p} bra {turn};"));
-        self.line(format!("red.relaxed.gpu.global.add.u64 [{control}+{}], {lanes};", RingLayout::LOST_BUSY));
+        self.line(format!(
+            "red.relaxed.gpu.global.add.u64 [{control}+{}], {lanes};",
+            RingLayout::LOST_BUSY
+        ));
         self.line(format!("bra {done};"));
         self.label(&full);
-        self.line(format!("red.relaxed.gpu.global.add.u64 [{control}+{}], {lanes};", RingLayout::LOST_FULL));
+        self.line(format!(
+            "red.relaxed.gpu.global.add.u64 [{control}+{}], {lanes};",
+            RingLayout::LOST_FULL
+        ));
         self.line(format!("bra {done};"));
         self.label(&won);
         self.line(format!("mov.b64 {start}, {from};"));
         self.line(format!("@!{small} bra {done};"));
         // The rest of the sub-buffer becomes a record of padding, committed at once.
         let [place, header, count] = [(); 3].map(|()| self.temp(Ty::B64));
-        self.line(format!("and.b64 {place}, {reserved}, {};", ring.shard_bytes - 1));
-        self.line(format!("add.s64 {header}, {pad}, {};", i64::from(RingLayout::PADDING) - RingLayout::HEADER as i64));
-        self.line(format!("shr.u64 {count}, {place}, {};", sub.trailing_zeros()));
-        self.line(format!("mad.lo.s64 {count}, {shard}, {}, {count};", RingLayout::SUBS));
+        self.line(format!(
+            "and.b64 {place}, {reserved}, {};",
+            ring.shard_bytes - 1
+        ));
+        self.line(format!(
+            "add.s64 {header}, {pad}, {};",
+            i64::from(RingLayout::PADDING) - RingLayout::HEADER as i64
+        ));
+        self.line(format!(
+            "shr.u64 {count}, {place}, {};",
+            sub.trailing_zeros()
+        ));
+        self.line(format!(
+            "mad.lo.s64 {count}, {shard}, {}, {count};",
+            RingLayout::SUBS
+        ));
         self.line(format!("mad.lo.s64 {count}, {count}, 8, {base};"));
         self.line(format!("add.s64 {place}, {place}, {data};"));
-        self.line(format!("st.global.u64 [{place}+{}], {header};", ring.data_at()));
+        self.line(format!(
+            "st.global.u64 [{place}+{}], {header};",
+            ring.data_at()
+        ));
         self.line("fence.acq_rel.gpu;");
-        self.line(format!("red.relaxed.gpu.global.add.u64 [{count}+{}], {pad};", ring.commits_at()));
+        self.line(format!(
+            "red.relaxed.gpu.global.add.u64 [{count}+{}], {pad};",
+            ring.commits_at()
+        ));
     }
 
     /// Gives every lane of the group the leader's `value`.
@@ -200,7 +298,10 @@ impl Emit<'_> {
         let (base, record) = (self.operand(base), self.operand(record));
         let header = RingLayout::HEADER;
         let (length, bytes) = match size {
-            Some(size) => (size.to_string(), RingLayout::record_bytes(u64::from(size)).to_string()),
+            Some(size) => (
+                size.to_string(),
+                RingLayout::record_bytes(u64::from(size)).to_string(),
+            ),
             None => {
                 let (length, bytes) = (self.temp(Ty::B64), self.temp(Ty::B64));
                 // The header was written by the reservation: length and zero.
@@ -213,18 +314,29 @@ impl Emit<'_> {
         if discard {
             let marked = self.temp(Ty::B64);
             self.line(format!("mov.b64 {marked}, {length};"));
-            self.line(format!("or.b64 {marked}, {marked}, {};", RingLayout::DISCARDED));
+            self.line(format!(
+                "or.b64 {marked}, {marked}, {};",
+                RingLayout::DISCARDED
+            ));
             self.line(format!("st.global.u64 [{record}+-{header}], {marked};"));
         }
         let (index, count) = (self.temp(Ty::B64), self.temp(Ty::B64));
         self.line(format!("sub.s64 {index}, {record}, {base};"));
-        self.line(format!("add.s64 {index}, {index}, {};", -((ring.data_at() + header) as i64)));
-        self.line(format!("shr.u64 {index}, {index}, {};", ring.sub_bytes().trailing_zeros()));
+        self.line(format!(
+            "add.s64 {index}, {index}, {};",
+            -((ring.data_at() + header) as i64)
+        ));
+        self.line(format!(
+            "shr.u64 {index}, {index}, {};",
+            ring.sub_bytes().trailing_zeros()
+        ));
         self.line(format!("mad.lo.s64 {count}, {index}, 8, {base};"));
         let at = ring.commits_at();
         if !shared || size.is_none() {
             self.line("fence.acq_rel.gpu;");
-            self.line(format!("red.relaxed.gpu.global.add.u64 [{count}+{at}], {bytes};"));
+            self.line(format!(
+                "red.relaxed.gpu.global.add.u64 [{count}+{at}], {bytes};"
+            ));
             return;
         }
         // Lanes whose record lies in the leader's sub-buffer are committed by the leader, the others by themselves.
@@ -237,11 +349,17 @@ impl Emit<'_> {
         let skip = self.fresh_label("committed");
         let mask = group.mask.clone();
         self.line(format!("cvt.u32.u64 {mine}, {index};"));
-        self.line(format!("shfl.sync.idx.b32 {leaders}, {mine}, {}, 31, {mask};", group.leader_lane));
+        self.line(format!(
+            "shfl.sync.idx.b32 {leaders}, {mine}, {}, 31, {mask};",
+            group.leader_lane
+        ));
         self.line(format!("setp.eq.s32 {same}, {mine}, {leaders};"));
         self.line(format!("vote.sync.ballot.b32 {together}, {same}, {mask};"));
         self.line(format!("popc.b32 {together}, {together};"));
-        self.line(format!("selp.b32 {together}, {together}, 1, {};", group.is_leader));
+        self.line(format!(
+            "selp.b32 {together}, {together}, 1, {};",
+            group.is_leader
+        ));
         self.line(format!("cvt.u64.u32 {amount}, {together};"));
         self.line(format!("mul.lo.s64 {amount}, {amount}, {bytes};"));
         self.line(format!("bar.warp.sync {mask};"));
@@ -249,7 +367,9 @@ impl Emit<'_> {
         self.line(format!("or.pred {acts}, {acts}, {};", group.is_leader));
         self.line(format!("@!{acts} bra {skip};"));
         self.line("fence.acq_rel.gpu;");
-        self.line(format!("red.relaxed.gpu.global.add.u64 [{count}+{at}], {amount};"));
+        self.line(format!(
+            "red.relaxed.gpu.global.add.u64 [{count}+{at}], {amount};"
+        ));
         self.label(&skip);
     }
 }

@@ -80,7 +80,11 @@ impl Translator<'_> {
             (64, true) => self.push(Ty::B64, Op::Un(UnOp::Swap64, a)),
             (32, _) => {
                 let low = self.trunc(a);
-                let low = if swaps { self.push(Ty::B32, Op::Un(UnOp::Swap32, low)) } else { low };
+                let low = if swaps {
+                    self.push(Ty::B32, Op::Un(UnOp::Swap32, low))
+                } else {
+                    low
+                };
                 self.zext(low)
             }
             (_, true) => {

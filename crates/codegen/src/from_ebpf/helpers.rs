@@ -50,7 +50,16 @@ impl Translator<'_> {
 
     fn env_field(&mut self, mem: Mem, base: Value, at: u64) -> Value {
         let off = at as i32;
-        self.push(Ty::B64, Op::Load { mem, width: Width::W64, signed: false, addr: base, off })
+        self.push(
+            Ty::B64,
+            Op::Load {
+                mem,
+                width: Width::W64,
+                signed: false,
+                addr: base,
+                off,
+            },
+        )
     }
 
     /// The host's clock: the current time record maps %globaltimer to CLOCK_MONOTONIC (`abi::layout::env`).
@@ -72,7 +81,11 @@ impl Translator<'_> {
     }
 
     /// Writes the three components of a special register through `r1` to `r3`.
-    fn three(&mut self, call: &CallFact, special: fn(u8) -> Special) -> Result<Value, CodegenError> {
+    fn three(
+        &mut self,
+        call: &CallFact,
+        special: fn(u8) -> Special,
+    ) -> Result<Value, CodegenError> {
         for i in 0..3 {
             let spot = self.pointer_arg(call, i as usize)?;
             let value = self.special64(special(i));
@@ -88,8 +101,14 @@ impl Translator<'_> {
 
     pub(super) fn pointer_arg(&self, call: &CallFact, i: usize) -> Result<Spot, CodegenError> {
         match call.args[i] {
-            ArgFact::Pointer(place) => Ok(Spot { place, pointer: self.arg(i), off: 0 }),
-            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Scalar { .. } => self.missing("a pointer argument"),
+            ArgFact::Pointer(place) => Ok(Spot {
+                place,
+                pointer: self.arg(i),
+                off: 0,
+            }),
+            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Scalar { .. } => {
+                self.missing("a pointer argument")
+            }
         }
     }
 

@@ -87,7 +87,12 @@ impl Translator<'_> {
         }
     }
 
-    fn hash(&mut self, op: HashOp, layout: HashLayout, args: Vec<Value>) -> Result<Value, CodegenError> {
+    fn hash(
+        &mut self,
+        op: HashOp,
+        layout: HashLayout,
+        args: Vec<Value>,
+    ) -> Result<Value, CodegenError> {
         if args.len() as u64 > MAX_HASH_WORDS {
             return Err(CodegenError::HashArgumentTooLarge {
                 pc: self.pc,
@@ -99,7 +104,11 @@ impl Translator<'_> {
     }
 
     pub(super) fn wrong_layout<T>(&self, call: &CallFact, map: u32) -> Result<T, CodegenError> {
-        Err(CodegenError::WrongLayout { pc: self.pc, helper: helpers::of(call.helper).name, map })
+        Err(CodegenError::WrongLayout {
+            pc: self.pc,
+            helper: helpers::of(call.helper).name,
+            map,
+        })
     }
 
     /// The u32 key behind a pointer, as a `b32`.
@@ -121,7 +130,12 @@ impl Translator<'_> {
     }
 
     /// As `array_value` for this thread's copy. A thread beyond the map is counted.
-    fn per_thread_value(&mut self, slot: u32, layout: &PerThreadLayout, key: Value) -> (Value, Value) {
+    fn per_thread_value(
+        &mut self,
+        slot: u32,
+        layout: &PerThreadLayout,
+        key: Value,
+    ) -> (Value, Value) {
         let thread = self.thread_in_grid();
         let known = self.cmp_const(Cond::Ult, thread, layout.threads);
         let inside = self.cmp_const(Cond::Ult, key, u64::from(layout.max_entries));
@@ -151,8 +165,14 @@ impl Translator<'_> {
 
     /// Linear index of the thread in its grid, `b64`.
     fn thread_in_grid(&mut self) -> Value {
-        let (y, z) = (self.special(Special::Ctaid(1)), self.special(Special::Ctaid(2)));
-        let (nx, ny) = (self.special64(Special::Nctaid(0)), self.special(Special::Nctaid(1)));
+        let (y, z) = (
+            self.special(Special::Ctaid(1)),
+            self.special(Special::Ctaid(2)),
+        );
+        let (nx, ny) = (
+            self.special64(Special::Nctaid(0)),
+            self.special(Special::Nctaid(1)),
+        );
         // y and z are below 2^16 (CUDA C++ Programming Guide, "Compute Capabilities"): this fits 32 bits.
         let row = self.bin(BinOp::Mul, z, ny);
         let row = self.bin(BinOp::Add, row, y);
@@ -198,11 +218,21 @@ impl Translator<'_> {
         let (write, after) = (self.func.add_block(), self.func.add_block());
         self.branch(fine, write, after);
         self.at = write;
-        let place = Place { region: Region::MapValue { map }, offset: Some(0) };
+        let place = Place {
+            region: Region::MapValue { map },
+            offset: Some(0),
+        };
         for (i, word) in words.iter().enumerate() {
             let skip = i as i64 * 8;
-            let place = Place { offset: Some(skip), ..place };
-            let spot = Spot { place, pointer: at, off: skip as i32 };
+            let place = Place {
+                offset: Some(skip),
+                ..place
+            };
+            let spot = Spot {
+                place,
+                pointer: at,
+                off: skip as i32,
+            };
             self.store(spot, Width::W64, *word, false)?;
         }
         self.jump(after, Vec::new());
@@ -212,6 +242,12 @@ impl Translator<'_> {
 
     /// A plain store into a fresh record.
     pub(super) fn store_record(&mut self, width: Width, record: Value, off: u64, value: Value) {
-        self.push_effect(Op::Store { mem: Mem::Record, width, addr: record, off: off as i32, value });
+        self.push_effect(Op::Store {
+            mem: Mem::Record,
+            width,
+            addr: record,
+            off: off as i32,
+            value,
+        });
     }
 }

@@ -22,14 +22,24 @@ pub(super) struct Spot {
 impl Spot {
     /// The memory class of a value of `map`.
     pub(super) fn map_memory(self, map: u32, sync: bool) -> Mem {
-        let origin = Origin { map, offset: self.place.offset };
-        if sync { Mem::MapSync(origin) } else { Mem::Map(origin) }
+        let origin = Origin {
+            map,
+            offset: self.place.offset,
+        };
+        if sync {
+            Mem::MapSync(origin)
+        } else {
+            Mem::Map(origin)
+        }
     }
 
     /// The spot `bytes` further on.
     fn plus(self, bytes: i64) -> Spot {
         Spot {
-            place: Place { region: self.place.region, offset: self.place.offset.map(|o| o + bytes) },
+            place: Place {
+                region: self.place.region,
+                offset: self.place.offset.map(|o| o + bytes),
+            },
             pointer: self.pointer,
             off: self.off + bytes as i32,
         }
@@ -39,28 +49,75 @@ impl Spot {
 impl Translator<'_> {
     pub(super) fn access(&mut self, insn: &Insn, place: Place) -> Result<(), CodegenError> {
         match *insn {
-            Insn::Load { width, signed, dst, base, off } => {
-                let spot = Spot { place, pointer: self.reg(base), off: off.into() };
+            Insn::Load {
+                width,
+                signed,
+                dst,
+                base,
+                off,
+            } => {
+                let spot = Spot {
+                    place,
+                    pointer: self.reg(base),
+                    off: off.into(),
+                };
                 let value = self.load(spot, width, signed, false)?;
                 self.set_reg(dst, value);
             }
-            Insn::LoadAcquire { width, dst, base, off } => {
-                let spot = Spot { place, pointer: self.reg(base), off: off.into() };
+            Insn::LoadAcquire {
+                width,
+                dst,
+                base,
+                off,
+            } => {
+                let spot = Spot {
+                    place,
+                    pointer: self.reg(base),
+                    off: off.into(),
+                };
                 let value = self.load(spot, width, false, true)?;
                 self.set_reg(dst, value);
             }
-            Insn::Store { width, base, off, src } => {
-                let spot = Spot { place, pointer: self.reg(base), off: off.into() };
+            Insn::Store {
+                width,
+                base,
+                off,
+                src,
+            } => {
+                let spot = Spot {
+                    place,
+                    pointer: self.reg(base),
+                    off: off.into(),
+                };
                 let value = self.source(src);
                 self.store(spot, width, value, false)?;
             }
-            Insn::StoreRelease { width, base, off, src } => {
-                let spot = Spot { place, pointer: self.reg(base), off: off.into() };
+            Insn::StoreRelease {
+                width,
+                base,
+                off,
+                src,
+            } => {
+                let spot = Spot {
+                    place,
+                    pointer: self.reg(base),
+                    off: off.into(),
+                };
                 let value = self.source(Source::Reg(src));
                 self.store(spot, width, value, true)?;
             }
-            Insn::Atomic { width, op, base, off, src } => {
-                let spot = Spot { place, pointer: self.reg(base), off: off.into() };
+            Insn::Atomic {
+                width,
+                op,
+                base,
+                off,
+                src,
+            } => {
+                let spot = Spot {
+                    place,
+                    pointer: self.reg(base),
+                    off: off.into(),
+                };
                 self.atomic(spot, width, op, src)?;
             }
             _ => return self.missing("an access"),
@@ -69,11 +126,21 @@ impl Translator<'_> {
     }
 
     /// The register value of a load.
-    pub(super) fn load(&mut self, spot: Spot, width: Width, signed: bool, sync: bool) -> Result<Value, CodegenError> {
+    pub(super) fn load(
+        &mut self,
+        spot: Spot,
+        width: Width,
+        signed: bool,
+        sync: bool,
+    ) -> Result<Value, CodegenError> {
         let mem = match spot.place.region {
             Region::Context => return self.context_field(spot.place.offset, width),
             Region::Stack { frame } => {
-                if let Some(part) = spot.place.offset.and_then(|o| self.plan.part(frame, o, width)) {
+                if let Some(part) = spot
+                    .place
+                    .offset
+                    .and_then(|o| self.plan.part(frame, o, width))
+                {
                     return Ok(self.read_part(part, width, signed));
                 }
                 Mem::Local
@@ -81,8 +148,21 @@ impl Translator<'_> {
             Region::MapValue { map } => spot.map_memory(map, sync),
             Region::Record { .. } => Mem::Record,
         };
-        let ty = if width == Width::W64 { Ty::B64 } else { Ty::B32 };
-        let value = self.push(ty, Op::Load { mem, width, signed, addr: spot.pointer, off: spot.off });
+        let ty = if width == Width::W64 {
+            Ty::B64
+        } else {
+            Ty::B32
+        };
+        let value = self.push(
+            ty,
+            Op::Load {
+                mem,
+                width,
+                signed,
+                addr: spot.pointer,
+                off: spot.off,
+            },
+        );
         Ok(match (width, signed) {
             (Width::W64, _) => value,
             (_, false) => self.zext(value),
@@ -91,11 +171,21 @@ impl Translator<'_> {
     }
 
     /// Stores the low bits of a register value.
-    pub(super) fn store(&mut self, spot: Spot, width: Width, value: Value, sync: bool) -> Result<(), CodegenError> {
+    pub(super) fn store(
+        &mut self,
+        spot: Spot,
+        width: Width,
+        value: Value,
+        sync: bool,
+    ) -> Result<(), CodegenError> {
         let mem = match spot.place.region {
             Region::Context => return self.missing("a writable region"),
             Region::Stack { frame } => {
-                if let Some(part) = spot.place.offset.and_then(|o| self.plan.part(frame, o, width)) {
+                if let Some(part) = spot
+                    .place
+                    .offset
+                    .and_then(|o| self.plan.part(frame, o, width))
+                {
                     self.write_part(part, width, value);
                     return Ok(());
                 }
@@ -104,8 +194,18 @@ impl Translator<'_> {
             Region::MapValue { map } => spot.map_memory(map, sync),
             Region::Record { .. } => Mem::Record,
         };
-        let value = if width == Width::W64 { value } else { self.trunc(value) };
-        self.push_effect(Op::Store { mem, width, addr: spot.pointer, off: spot.off, value });
+        let value = if width == Width::W64 {
+            value
+        } else {
+            self.trunc(value)
+        };
+        self.push_effect(Op::Store {
+            mem,
+            width,
+            addr: spot.pointer,
+            off: spot.off,
+            value,
+        });
         Ok(())
     }
 
@@ -114,7 +214,11 @@ impl Translator<'_> {
         if width == Width::W64 {
             return var;
         }
-        let moved = if part.shift == 0 { var } else { self.bin_const(BinOp::Shr, var, part.shift.into()) };
+        let moved = if part.shift == 0 {
+            var
+        } else {
+            self.bin_const(BinOp::Shr, var, part.shift.into())
+        };
         let low = self.trunc(moved);
         let low = match (width, signed) {
             (Width::W8, true) => self.push(Ty::B32, Op::Un(UnOp::Sext8, low)),
@@ -135,7 +239,11 @@ impl Translator<'_> {
             let old = self.state.vars[part.var];
             let kept = self.bin_const(BinOp::And, old, !(field << part.shift));
             let fresh = self.bin_const(BinOp::And, value, field);
-            let fresh = if part.shift == 0 { fresh } else { self.bin_const(BinOp::Shl, fresh, part.shift.into()) };
+            let fresh = if part.shift == 0 {
+                fresh
+            } else {
+                self.bin_const(BinOp::Shl, fresh, part.shift.into())
+            };
             self.bin(BinOp::Or, kept, fresh)
         };
         self.state.vars[part.var] = new;
@@ -171,15 +279,28 @@ impl Translator<'_> {
 
     /// Linear index of the thread in its block, `b32`: a block has at most 1024.
     pub(super) fn thread_in_block(&mut self) -> Value {
-        let (z, y, x) = (self.special(Special::Tid(2)), self.special(Special::Tid(1)), self.special(Special::Tid(0)));
-        let (nx, ny) = (self.special(Special::Ntid(0)), self.special(Special::Ntid(1)));
+        let (z, y, x) = (
+            self.special(Special::Tid(2)),
+            self.special(Special::Tid(1)),
+            self.special(Special::Tid(0)),
+        );
+        let (nx, ny) = (
+            self.special(Special::Ntid(0)),
+            self.special(Special::Ntid(1)),
+        );
         let rows = self.bin(BinOp::Mul, z, ny);
         let rows = self.bin(BinOp::Add, rows, y);
         let before = self.bin(BinOp::Mul, rows, nx);
         self.bin(BinOp::Add, before, x)
     }
 
-    fn atomic(&mut self, spot: Spot, width: Width, op: AtomicOp, src: Reg) -> Result<(), CodegenError> {
+    fn atomic(
+        &mut self,
+        spot: Spot,
+        width: Width,
+        op: AtomicOp,
+        src: Reg,
+    ) -> Result<(), CodegenError> {
         let (kind, fetch) = match op {
             AtomicOp::Add { fetch } => (Rmw::Add, fetch),
             AtomicOp::Or { fetch } => (Rmw::Or, fetch),
@@ -209,7 +330,10 @@ impl Translator<'_> {
         // Linux orders the fetching atomics fully and the others not at all.
         let order = if fetch { Order::AcqRel } else { Order::Relaxed };
         let origin = match spot.place.region {
-            Region::MapValue { map } => Some(Origin { map, offset: spot.place.offset }),
+            Region::MapValue { map } => Some(Origin {
+                map,
+                offset: spot.place.offset,
+            }),
             Region::Stack { .. } | Region::Context | Region::Record { .. } => None,
         };
         let op = Op::Atomic {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use warpbpf_abi::layout::{ArrayLayout, MapLayout};
 use warpbpf_ebpf::{Callee, Code, Imm64, Insn, JumpOp, Pc, Reg, Source};
 use warpbpf_flow::{Cfg, Entity};
-use warpbpf_verify::{Facts, Instance, InsnFact};
+use warpbpf_verify::{Facts, InsnFact, Instance};
 
 use crate::error::CodegenError;
 use crate::fragment::{Env, MapBinding};
@@ -26,7 +26,10 @@ use crate::stack::StackPlan;
 pub fn run(code: &Code, facts: &Facts, env: &Env) -> Result<Func, CodegenError> {
     let mut t = Translator::new(code, facts, env);
     let Some(entry) = facts.instances.first() else {
-        return Err(CodegenError::MissingFact { pc: Pc(0), expected: "an instance for the entry function" });
+        return Err(CodegenError::MissingFact {
+            pc: Pc(0),
+            expected: "an instance for the entry function",
+        });
     };
     t.instance(entry, None)?;
     Ok(t.func)
@@ -69,12 +72,18 @@ impl<'a> Translator<'a> {
         let mut func = Func::new();
         func.stack_bytes = plan.bytes;
         let undefined = func.add_value(Ty::B64);
-        func.blocks[0].insts.push(Inst { result: Some(undefined), op: Op::Const(0) });
+        func.blocks[0].insts.push(Inst {
+            result: Some(undefined),
+            op: Op::Const(0),
+        });
         Translator {
             code,
             facts,
             env,
-            state: State { regs: [undefined; Reg::COUNT], vars: vec![undefined; plan.vars]},
+            state: State {
+                regs: [undefined; Reg::COUNT],
+                vars: vec![undefined; plan.vars],
+            },
             plan,
             func,
             at: Block::ENTRY,
@@ -87,11 +96,16 @@ impl<'a> Translator<'a> {
 
     fn push(&mut self, ty: Ty, op: Op) -> Value {
         let result = self.func.add_value(ty);
-        self.func.blocks[self.at.index()].insts.push(Inst { result: Some(result), op });
+        self.func.blocks[self.at.index()].insts.push(Inst {
+            result: Some(result),
+            op,
+        });
         result
     }
     fn push_effect(&mut self, op: Op) {
-        self.func.blocks[self.at.index()].insts.push(Inst { result: None, op });
+        self.func.blocks[self.at.index()]
+            .insts
+            .push(Inst { result: None, op });
     }
     fn constant(&mut self, value: u64) -> Value {
         self.push(Ty::B64, Op::Const(value))
@@ -104,7 +118,11 @@ impl<'a> Translator<'a> {
         self.push(ty, Op::Bin(op, a, b))
     }
     fn bin_const(&mut self, op: BinOp, a: Value, b: u64) -> Value {
-        let ty = if op.is_shift() { Ty::B32 } else { self.func.ty(a) };
+        let ty = if op.is_shift() {
+            Ty::B32
+        } else {
+            self.func.ty(a)
+        };
         let b = self.push(ty, Op::Const(b & ty.mask()));
         self.bin(op, a, b)
     }
@@ -131,7 +149,11 @@ impl<'a> Translator<'a> {
     }
     fn special64(&mut self, special: Special) -> Value {
         let v = self.special(special);
-        if special.ty() == Ty::B64 { v } else { self.zext(v) }
+        if special.ty() == Ty::B64 {
+            v
+        } else {
+            self.zext(v)
+        }
     }
     fn end(&mut self, term: Term) {
         self.func.blocks[self.at.index()].term = term;
@@ -140,8 +162,15 @@ impl<'a> Translator<'a> {
         self.end(Term::Jump(Edge { to, args }));
     }
     fn branch(&mut self, cond: Value, yes: Block, no: Block) {
-        let edge = |to| Edge { to, args: Vec::new() };
-        self.end(Term::Branch { cond, yes: edge(yes), no: edge(no) });
+        let edge = |to| Edge {
+            to,
+            args: Vec::new(),
+        };
+        self.end(Term::Branch {
+            cond,
+            yes: edge(yes),
+            no: edge(no),
+        });
     }
     fn reg(&self, reg: Reg) -> Value {
         self.state.regs[reg.index()]
@@ -160,15 +189,22 @@ impl<'a> Translator<'a> {
     // --- environment ----------------------------------------------------------------------------------------------
 
     fn binding(&self, map: u32) -> Result<MapBinding, CodegenError> {
-        self.env.maps.get(map as usize).copied().ok_or(CodegenError::MapNotBound {
-            pc: self.pc,
-            map,
-            bound: self.env.maps.len(),
-        })
+        self.env
+            .maps
+            .get(map as usize)
+            .copied()
+            .ok_or(CodegenError::MapNotBound {
+                pc: self.pc,
+                map,
+                bound: self.env.maps.len(),
+            })
     }
 
     fn missing<T>(&self, expected: &'static str) -> Result<T, CodegenError> {
-        Err(CodegenError::MissingFact { pc: self.pc, expected })
+        Err(CodegenError::MissingFact {
+            pc: self.pc,
+            expected,
+        })
     }
 
     fn unsupported<T>(&self, what: &'static str) -> Result<T, CodegenError> {
@@ -214,7 +250,11 @@ impl<'a> Translator<'a> {
                 }
                 merge = Some(params);
             }
-            entries.push(Entry { id, state: merge, merges: preds > 1 });
+            entries.push(Entry {
+                id,
+                state: merge,
+                merges: preds > 1,
+            });
         }
         self.go(&mut entries, 0);
         for block in shape.graph.reverse_post_order() {
@@ -238,10 +278,16 @@ impl<'a> Translator<'a> {
     fn edge(&mut self, entries: &mut [Entry], to: usize) -> Edge {
         let entry = &mut entries[to];
         if entry.merges {
-            Edge { to: entry.id, args: self.state.values() }
+            Edge {
+                to: entry.id,
+                args: self.state.values(),
+            }
         } else {
             entry.state = Some(self.state.clone());
-            Edge { to: entry.id, args: Vec::new() }
+            Edge {
+                to: entry.id,
+                args: Vec::new(),
+            }
         }
     }
 
@@ -284,14 +330,21 @@ impl<'a> Translator<'a> {
                     self.go(entries, to);
                     return Ok(());
                 }
-                Insn::Jump { wide, op, dst, src, target } => {
+                Insn::Jump {
+                    wide,
+                    op,
+                    dst,
+                    src,
+                    target,
+                } => {
                     let InsnFact::Branch { taken, falls, .. } = *fact else {
                         return self.missing("which sides of the jump can be taken");
                     };
                     match (taken, falls) {
                         (true, true) => {
                             let cond = self.condition(wide, op, dst, src);
-                            let (yes, no) = (self.target(shape, target)?, self.target(shape, pc.next())?);
+                            let (yes, no) =
+                                (self.target(shape, target)?, self.target(shape, pc.next())?);
                             let (yes, no) = (self.edge(entries, yes), self.edge(entries, no));
                             self.end(Term::Branch { cond, yes, no });
                         }
@@ -303,12 +356,18 @@ impl<'a> Translator<'a> {
                             let to = self.target(shape, pc.next())?;
                             self.go(entries, to);
                         }
-                        (false, false) => return self.missing("a side of the jump that can be taken"),
+                        (false, false) => {
+                            return self.missing("a side of the jump that can be taken");
+                        }
                     }
                     return Ok(());
                 }
-                Insn::Call { callee: Callee::Local(_) } => self.local_call(instance)?,
-                Insn::Call { callee: Callee::Helper(_) } => {
+                Insn::Call {
+                    callee: Callee::Local(_),
+                } => self.local_call(instance)?,
+                Insn::Call {
+                    callee: Callee::Helper(_),
+                } => {
                     let InsnFact::Call(call) = fact else {
                         return self.missing("the helper and its arguments");
                     };
@@ -355,13 +414,21 @@ impl<'a> Translator<'a> {
     }
 
     fn local_call(&mut self, instance: &'a Instance) -> Result<(), CodegenError> {
-        let callee = instance.calls.get(&self.pc).and_then(|&i| self.facts.instances.get(i));
+        let callee = instance
+            .calls
+            .get(&self.pc)
+            .and_then(|&i| self.facts.instances.get(i));
         let Some(callee) = callee.filter(|c| c.frame > instance.frame) else {
             return self.missing("the proof of the called function");
         };
         let after = self.func.add_block();
         let result = self.func.add_param(after, Ty::B64);
-        let vars: Vec<Value> = self.state.vars.iter().map(|_| self.func.add_param(after, Ty::B64)).collect();
+        let vars: Vec<Value> = self
+            .state
+            .vars
+            .iter()
+            .map(|_| self.func.add_param(after, Ty::B64))
+            .collect();
         let (saved, pc) = (self.state.regs, self.pc);
         self.instance(callee, Some(after))?;
         // r1 to r5 hold nothing after a call, r6 to r9 what they held before it (RFC 9669 §2.1); the values from
@@ -377,7 +444,12 @@ impl<'a> Translator<'a> {
     fn straight(&mut self, insn: &Insn, fact: &InsnFact) -> Result<(), CodegenError> {
         match *insn {
             Insn::Alu { wide, op, dst, src } => self.alu(wide, op, dst, src),
-            Insn::MovSx { wide, bits, dst, src } => self.mov_sx(wide, bits, dst, src),
+            Insn::MovSx {
+                wide,
+                bits,
+                dst,
+                src,
+            } => self.mov_sx(wide, bits, dst, src),
             Insn::Neg { wide, dst } => self.neg(wide, dst),
             Insn::End { kind, bits, dst } => self.byte_order(kind, bits, dst),
             Insn::LoadImm64 { dst, value } => {
@@ -388,7 +460,11 @@ impl<'a> Translator<'a> {
                     Imm64::MapValue { map, offset } => {
                         let binding = self.binding(map)?;
                         let MapLayout::Array(layout) = binding.layout else {
-                            return Err(CodegenError::WrongLayout { pc: self.pc, helper: "map_lookup_elem", map });
+                            return Err(CodegenError::WrongLayout {
+                                pc: self.pc,
+                                helper: "map_lookup_elem",
+                                map,
+                            });
                         };
                         let base = self.array_base(binding.slot, &layout);
                         self.bin_const(BinOp::Add, base, u64::from(offset))
@@ -408,14 +484,18 @@ impl<'a> Translator<'a> {
                 };
                 self.access(insn, place)?;
             }
-            Insn::Call { callee: Callee::Kfunc(_) } => return self.unsupported("call of a kernel function"),
+            Insn::Call {
+                callee: Callee::Kfunc(_),
+            } => return self.unsupported("call of a kernel function"),
             Insn::CallReg { .. } => return self.unsupported("call through a register"),
             Insn::LegacyPacket { .. } => return self.unsupported("legacy packet access"),
             Insn::MayGoto { .. } => return self.unsupported("`may_goto`"),
             Insn::Jump { .. }
             | Insn::Goto { .. }
             | Insn::Exit
-            | Insn::Call { callee: Callee::Helper(_) | Callee::Local(_) } => {
+            | Insn::Call {
+                callee: Callee::Helper(_) | Callee::Local(_),
+            } => {
                 return self.missing("a straight-line instruction");
             }
         }
@@ -456,7 +536,10 @@ impl Shape {
             if *instance.at(pc) == InsnFact::Dead {
                 continue;
             }
-            for to in successors(code.at(pc), instance.at(pc), pc).into_iter().flatten() {
+            for to in successors(code.at(pc), instance.at(pc), pc)
+                .into_iter()
+                .flatten()
+            {
                 if to < instance.start || to >= instance.end {
                     return Err(missing(pc, "a jump that stays in its function"));
                 }
@@ -487,7 +570,11 @@ impl Shape {
             }
         }
         let graph = Cfg::new(starts.len(), 0, edges);
-        Ok(Shape { starts, index, graph })
+        Ok(Shape {
+            starts,
+            index,
+            graph,
+        })
     }
 
     fn block_at(&self, pc: Pc) -> Option<usize> {

@@ -21,23 +21,49 @@ impl Translator<'_> {
         let binding = self.binding(map)?;
         match binding.layout {
             MapLayout::Ring(ring) => Ok((binding.slot, ring)),
-            MapLayout::Array(_) | MapLayout::Hash(_) | MapLayout::PerThread(_) => self.wrong_layout(call, map),
+            MapLayout::Array(_) | MapLayout::Hash(_) | MapLayout::PerThread(_) => {
+                self.wrong_layout(call, map)
+            }
         }
     }
 
     fn reserve(&mut self, ring: RingLayout, base: Value, size: Size) -> Value {
         // All lanes' records must fit into one sub-buffer, else sharing a reservation would never succeed.
         let fits = match size {
-            Size::Const(size) => LANES * RingLayout::record_bytes(u64::from(size)) <= ring.sub_bytes(),
+            Size::Const(size) => {
+                LANES * RingLayout::record_bytes(u64::from(size)) <= ring.sub_bytes()
+            }
             Size::Value(_) => false,
         };
         let shared = fits && self.env.scope == Scope::Thread;
-        self.push(Ty::B64, Op::RingReserve { ring, base, size, shared })
+        self.push(
+            Ty::B64,
+            Op::RingReserve {
+                ring,
+                base,
+                size,
+                shared,
+            },
+        )
     }
 
-    fn commit(&mut self, ring: RingLayout, base: Value, record: Value, size: Option<u32>, discard: bool) {
+    fn commit(
+        &mut self,
+        ring: RingLayout,
+        base: Value,
+        record: Value,
+        size: Option<u32>,
+        discard: bool,
+    ) {
         let shared = self.env.scope == Scope::Thread;
-        self.push_effect(Op::RingCommit { ring, base, record, size, discard, shared });
+        self.push_effect(Op::RingCommit {
+            ring,
+            base,
+            record,
+            size,
+            discard,
+            shared,
+        });
     }
 
     /// Reserves and goes on in the block where that succeeded. Returns the record, and the block that follows with
@@ -45,7 +71,11 @@ impl Translator<'_> {
     fn with_record(&mut self, ring: RingLayout, base: Value, size: Size) -> (Value, Block, Value) {
         let record = self.reserve(ring, base, size);
         let room = self.cmp_const(Cond::Ne, record, 0);
-        let (fill, full, after) = (self.func.add_block(), self.func.add_block(), self.func.add_block());
+        let (fill, full, after) = (
+            self.func.add_block(),
+            self.func.add_block(),
+            self.func.add_block(),
+        );
         let result = self.func.add_param(after, Ty::B64);
         self.branch(room, fill, full);
         self.at = full;
@@ -57,7 +87,10 @@ impl Translator<'_> {
 
     pub(super) fn ring_reserve(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let (slot, ring) = self.ring_of(call)?;
-        let ArgFact::Scalar { value: Some(size), .. } = call.args[1] else {
+        let ArgFact::Scalar {
+            value: Some(size), ..
+        } = call.args[1]
+        else {
             return self.missing("a constant record size");
         };
         let Ok(size) = u32::try_from(size) else {
@@ -67,7 +100,11 @@ impl Translator<'_> {
         Ok(self.reserve(ring, base, Size::Const(size)))
     }
 
-    pub(super) fn ring_commit(&mut self, call: &CallFact, discard: bool) -> Result<Value, CodegenError> {
+    pub(super) fn ring_commit(
+        &mut self,
+        call: &CallFact,
+        discard: bool,
+    ) -> Result<Value, CodegenError> {
         let (slot, ring) = self.ring_of(call)?;
         let base = self.push(Ty::B64, Op::Slot(slot));
         let record = self.arg(0);
@@ -80,7 +117,9 @@ impl Translator<'_> {
         let data = self.pointer_arg(call, 1)?;
         let known = match call.args[2] {
             ArgFact::Scalar { value, .. } => value.and_then(|v| u32::try_from(v).ok()),
-            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Pointer(_) => return self.missing("a size"),
+            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Pointer(_) => {
+                return self.missing("a size");
+            }
         };
         let base = self.push(Ty::B64, Op::Slot(slot));
         let size = known.map_or(Size::Value(self.arg(2)), Size::Const);
@@ -103,7 +142,13 @@ impl Translator<'_> {
                     Region::Record { .. } => Mem::Record,
                     Region::Context => return self.missing("readable memory"),
                 };
-                self.push_effect(Op::CopyBytes { mem, from: data.pointer, off: data.off, to: record, size });
+                self.push_effect(Op::CopyBytes {
+                    mem,
+                    from: data.pointer,
+                    off: data.off,
+                    to: record,
+                    size,
+                });
             }
         }
         self.commit(ring, base, record, known, false);
@@ -116,9 +161,15 @@ impl Translator<'_> {
     /// Queues a message for the host to format: `abi::layout::printk`. A format size of 0 says "up to the NUL".
     pub(super) fn printk(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let helper = helpers::of(call.helper).name;
-        let binding = self.env.printk.ok_or(CodegenError::NoPrintkRing { pc: self.pc, helper })?;
+        let binding = self.env.printk.ok_or(CodegenError::NoPrintkRing {
+            pc: self.pc,
+            helper,
+        })?;
         let MapLayout::Ring(ring) = binding.layout else {
-            return Err(CodegenError::NoPrintkRing { pc: self.pc, helper });
+            return Err(CodegenError::NoPrintkRing {
+                pc: self.pc,
+                helper,
+            });
         };
         let ArgFact::Pointer(place) = call.args[0] else {
             return self.missing("a format string");
@@ -128,15 +179,26 @@ impl Translator<'_> {
         };
         let format_map = self.binding(map)?.session_index;
         let format_size = match call.args[1] {
-            ArgFact::Scalar { value: Some(size), .. } if call.helper == HelperId::TracePrintk => size as u32,
+            ArgFact::Scalar {
+                value: Some(size), ..
+            } if call.helper == HelperId::TracePrintk => size as u32,
             _ => 0,
         };
-        let args = if call.helper == HelperId::TracePrintk {
-            call.args[2..].iter().take_while(|a| **a != ArgFact::Unused).count()
+        // `bpf_gpu_puts` has no format: a percent sign is a percent sign.
+        let (args, arg_word) = if call.helper == HelperId::TracePrintk {
+            let given = call.args[2..]
+                .iter()
+                .take_while(|a| **a != ArgFact::Unused)
+                .count();
+            (given, given as u32)
         } else {
-            0
+            (0, printk::VERBATIM)
         };
         let values: Vec<Value> = (0..args).map(|i| self.arg(i + 2)).collect();
+        let told = match call.helper {
+            HelperId::TracePrintk => args as u32,
+            _ => printk::VERBATIM,
+        };
 
         let base = self.push(Ty::B64, Op::Slot(binding.slot));
         let size = printk::SIZE as u32;
@@ -145,7 +207,7 @@ impl Translator<'_> {
             (printk::FORMAT_MAP, format_map),
             (printk::FORMAT_OFFSET, offset as u32),
             (printk::FORMAT_SIZE, format_size),
-            (printk::ARGS, args as u32),
+            (printk::ARGS, told),
         ];
         for (at, value) in fixed {
             let value = self.constant32(value);
@@ -169,4 +231,3 @@ impl Translator<'_> {
         Ok(result)
     }
 }
-

@@ -9,13 +9,15 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_abi::layout::{ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, env, slot};
+use warpbpf_abi::layout::{
+    ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, env, layout_of, slot,
+};
 use warpbpf_abi::maps::MapType;
 use warpbpf_codegen::{Env, Fragment, MapBinding, SlotSpace, Target, compile};
 use warpbpf_ebpf::Code;
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_object::{MapDef, MapKind, Object, Program};
 use warpbpf_softgpu::{Config, Gpu, Launch, Module, Outcome};
-use warpbpf_verify::{Platform, Verified, verify};
+use warpbpf_verify::{Platform, Subject, Verified, verify};
 
 /// `.target` and `.version` pairs that must assemble: the oldest version that knows the target, and the newest we have.
 pub const TARGETS: &[(&str, u32, (u32, u32))] = &[
@@ -52,57 +54,115 @@ pub fn array(value_size: u32, max_entries: u32) -> (MapDef, MapLayout) {
 }
 
 pub fn sharded(value_size: u32, max_entries: u32, shards: u32) -> (MapDef, MapLayout) {
-    let layout = MapLayout::Array(ArrayLayout { max_entries, value_size, shards, summed: shards > 1 });
+    let layout = MapLayout::Array(ArrayLayout {
+        max_entries,
+        value_size,
+        shards,
+        summed: shards > 1,
+    });
     (map(MapType::Array, 4, value_size, max_entries), layout)
 }
 
 pub fn hash(key_size: u32, value_size: u32, max_entries: u32) -> (MapDef, MapLayout) {
-    let layout = MapLayout::Hash(HashLayout { max_entries, key_size, value_size });
-    (map(MapType::Hash, key_size, value_size, max_entries), layout)
+    let layout = MapLayout::Hash(HashLayout {
+        max_entries,
+        key_size,
+        value_size,
+    });
+    (
+        map(MapType::Hash, key_size, value_size, max_entries),
+        layout,
+    )
 }
 
 pub fn ring(max_entries: u32, shards: u32) -> (MapDef, MapLayout) {
-    (map(MapType::Ringbuf, 0, 0, max_entries), MapLayout::Ring(RingLayout::new(max_entries, shards)))
+    (
+        map(MapType::Ringbuf, 0, 0, max_entries),
+        MapLayout::Ring(RingLayout::new(max_entries, shards)),
+    )
 }
 
 pub fn per_thread(value_size: u32, max_entries: u32, threads: u64) -> (MapDef, MapLayout) {
-    let layout = MapLayout::PerThread(PerThreadLayout { max_entries, value_size, threads });
-    (map(MapType::PerThreadArray, 4, value_size, max_entries), layout)
+    let layout = MapLayout::PerThread(PerThreadLayout {
+        max_entries,
+        value_size,
+        threads,
+    });
+    (
+        map(MapType::PerThreadArray, 4, value_size, max_entries),
+        layout,
+    )
 }
 
 pub fn rodata(text: &[u8]) -> (MapDef, MapLayout) {
     let (mut def, layout) = array(text.len() as u32, 1);
     def.name = ".rodata".to_owned();
-    def.kind = MapKind::Data { section: ".rodata".to_owned(), image: text.to_vec(), read_only: true };
+    def.kind = MapKind::Data {
+        section: ".rodata".to_owned(),
+        image: text.to_vec(),
+        read_only: true,
+    };
     (def, layout)
 }
 
 /// A program with its maps.
-pub struct Case {
-    pub program: Verified<Code>,
+pub struct Case<P = Code> {
+    pub program: Verified<P>,
     pub maps: Vec<(MapDef, MapLayout)>,
     pub env: Env,
 }
 
 impl Case {
     pub fn new(asm: &str, maps: Vec<(MapDef, MapLayout)>) -> Case {
-        let code = warpbpf_ebpf::asm::assemble(asm).unwrap_or_else(|errors| panic!("{errors:?}\n{asm}"));
+        let code =
+            warpbpf_ebpf::asm::assemble(asm).unwrap_or_else(|errors| panic!("{errors:?}\n{asm}"));
         Case::of(code, maps)
     }
 
     pub fn of(code: Code, maps: Vec<(MapDef, MapLayout)>) -> Case {
+        Case::prove(code, maps)
+    }
+}
+
+impl Case<Program> {
+    /// The only program of an object, with the default layout of each map.
+    pub fn object(object: &Object, shards: u32) -> Case<Program> {
+        let maps = object.maps.iter().map(|def| {
+            let map_type = MapType::from_number(def.map_type).expect("a map type of ours");
+            let (key, value) = (def.key_size, def.value_size);
+            (
+                def.clone(),
+                layout_of(map_type, key, value, def.max_entries, 1 << 16, shards),
+            )
+        });
+        Case::prove(object.programs[0].clone(), maps.collect())
+    }
+}
+
+impl<P: Subject + Clone> Case<P> {
+    pub fn prove(code: P, maps: Vec<(MapDef, MapLayout)>) -> Case<P> {
         let defs: Vec<MapDef> = maps.iter().map(|(def, _)| def.clone()).collect();
-        let platform = Platform::new(Site::Entry).with_allow_modify(true).with_budget(1 << 20);
-        let program = verify(code, &defs, &platform).unwrap_or_else(|rejection| panic!("{rejection}"));
+        let platform = Platform::new(Site::Entry)
+            .with_allow_modify(true)
+            .with_budget(1 << 20);
+        let program =
+            verify(code, &defs, &platform).unwrap_or_else(|rejection| panic!("{rejection}"));
         let bind = |i: usize, layout| MapBinding {
             slot: slot::FIRST_MAP + i as u32,
             session_index: 100 + i as u32,
             layout,
         };
-        let bindings: Vec<MapBinding> = maps.iter().enumerate().map(|(i, (_, layout))| bind(i, *layout)).collect();
+        let bindings: Vec<MapBinding> = maps
+            .iter()
+            .enumerate()
+            .map(|(i, (_, layout))| bind(i, *layout))
+            .collect();
         let printk = bind(maps.len(), MapLayout::Ring(RingLayout::new(1 << 16, 4)));
         let env = Env {
-            target: Target { ptx: (6, 3), sm: 75 },
+            target: Target {
+                ptx: (6, 3),
+                sm: 75,
+            },
             site: Site::Entry,
             scope: Scope::Thread,
             kernel_id: 7,
@@ -113,7 +173,7 @@ impl Case {
         Case { program, maps, env }
     }
 
-    pub fn scope(mut self, scope: Scope) -> Case {
+    pub fn scope(mut self, scope: Scope) -> Case<P> {
         self.env.scope = scope;
         self
     }
@@ -125,7 +185,10 @@ impl Case {
     /// A module with one kernel that runs the fragment in every thread of whole warps.
     pub fn module(&self, target: &str, version: (u32, u32)) -> String {
         let fragment = self.compile();
-        let mut text = format!(".version {}.{}\n.target {target}\n.address_size 64\n", version.0, version.1);
+        let mut text = format!(
+            ".version {}.{}\n.target {target}\n.address_size 64\n",
+            version.0, version.1
+        );
         let space = match self.env.slots {
             SlotSpace::Const => ".const",
             SlotSpace::Global => ".global",
@@ -140,15 +203,26 @@ impl Case {
             text.push_str("\t.reg .b32 %wbpf_mask;\n\tactivemask.b32 %wbpf_mask;\n");
         }
         // Twice, because a function can have several sites: what the block declares must stay inside it.
-        let _ = write!(text, "\tbra once;\n{}once:\n{}\tret;\n}}\n", fragment.body, fragment.body);
+        let _ = write!(
+            text,
+            "\tbra once;\n{}once:\n{}\tret;\n}}\n",
+            fragment.body, fragment.body
+        );
         text
     }
 
     /// ptxas takes the fragment on every target.
     pub fn assembles(&self) {
         for (target, sm, version) in TARGETS {
-            let mut case = Case { program: self.program.clone(), maps: self.maps.clone(), env: self.env.clone() };
-            case.env.target = Target { ptx: *version, sm: *sm };
+            let mut case = Case {
+                program: self.program.clone(),
+                maps: self.maps.clone(),
+                env: self.env.clone(),
+            };
+            case.env.target = Target {
+                ptx: *version,
+                sm: *sm,
+            };
             ptxas(&case.module(target, *version), target, &[]);
         }
     }
@@ -170,10 +244,12 @@ pub struct Device {
 }
 
 impl Device {
-    pub fn new(case: &Case, config: Config) -> Device {
+    pub fn new<P: Subject + Clone>(case: &Case<P>, config: Config) -> Device {
         let gpu = Gpu::new(config);
         let text = case.module("sm_75", (6, 3));
-        let module = gpu.load(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let module = gpu
+            .load(&text)
+            .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let mut sizes = vec![env::SIZE];
         sizes.extend(case.maps.iter().map(|(_, layout)| layout.size()));
         sizes.extend(case.env.printk.map(|b| b.layout.size()));
@@ -187,7 +263,8 @@ impl Device {
             .collect();
         let (slots, _) = module.global("wbpf_slots").expect("the slot table");
         for (i, (address, _)) in areas.iter().enumerate() {
-            gpu.write(slots + i as u64 * 8, &address.to_le_bytes()).expect("the slot table");
+            gpu.write(slots + i as u64 * 8, &address.to_le_bytes())
+                .expect("the slot table");
         }
         for (i, (def, _)) in case.maps.iter().enumerate() {
             if let MapKind::Data { image, .. } = &def.kind {
@@ -199,7 +276,9 @@ impl Device {
 
     /// Writes into area `i`: 0 is the environment block, then the maps.
     pub fn write(&self, area: usize, at: u64, bytes: &[u8]) {
-        self.gpu.write(self.areas[area].0 + at, bytes).expect("area");
+        self.gpu
+            .write(self.areas[area].0 + at, bytes)
+            .expect("area");
     }
 
     pub fn launch(&self, grid: [u32; 3], block: [u32; 3]) {
@@ -227,7 +306,9 @@ impl Device {
             self.gpu.read(address, &mut bytes).expect("own memory");
             bytes
         };
-        Ran { areas: self.areas[1..].iter().map(read).collect() }
+        Ran {
+            areas: self.areas[1..].iter().map(read).collect(),
+        }
     }
 }
 
@@ -252,10 +333,16 @@ pub fn workspace() -> PathBuf {
 }
 
 fn tool(name: &str) -> PathBuf {
-    let home = std::env::var_os("WARPBPF_CUDA_HOME")
-        .map_or_else(|| workspace().join(".toolchain/cuda/nvidia/cu13"), PathBuf::from);
+    let home = std::env::var_os("WARPBPF_CUDA_HOME").map_or_else(
+        || workspace().join(".toolchain/cuda/nvidia/cu13"),
+        PathBuf::from,
+    );
     let path = home.join("bin").join(name);
-    assert!(path.exists(), "`{}` is not there: run `cargo xtask setup`", path.display());
+    assert!(
+        path.exists(),
+        "`{}` is not there: run `cargo xtask setup`",
+        path.display()
+    );
     path
 }
 
@@ -274,14 +361,59 @@ pub fn ptxas(text: &str, target: &str, options: &[&str]) -> String {
         .args(["-o", "/dev/null"])
         .output()
         .expect("ptxas runs");
-    let log = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let log = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
     std::fs::remove_file(&file).expect("temporary file");
-    assert!(output.status.success(), "{target}: {log}\n{}", numbered(text));
+    assert!(
+        output.status.success(),
+        "{target}: {log}\n{}",
+        numbered(text)
+    );
     log
 }
 
 fn numbered(text: &str) -> String {
-    text.lines().enumerate().map(|(i, line)| format!("{:4} {line}\n", i + 1)).collect()
+    text.lines()
+        .enumerate()
+        .map(|(i, line)| format!("{:4} {line}\n", i + 1))
+        .collect()
+}
+
+/// Compiles BPF C with clang and loads it.
+pub fn clang(name: &str, source: &str, cpu: &str) -> Object {
+    let stem =
+        std::env::temp_dir().join(format!("wbpf-codegen-{}-{name}-{cpu}", std::process::id()));
+    let (input, output) = (stem.with_extension("bpf.c"), stem.with_extension("bpf.o"));
+    std::fs::write(&input, source).expect("temporary file");
+    let clang = ["clang-19", "clang"].into_iter().find(|name| {
+        Command::new(name)
+            .arg("--version")
+            .output()
+            .is_ok_and(|output| output.status.success())
+    });
+    let clang = clang.expect("clang is not there: run `cargo xtask setup`");
+    let result = Command::new(clang)
+        .args(["-O2", "-g", "-target", "bpf", "-c", &format!("-mcpu={cpu}")])
+        .arg("-I")
+        .arg(workspace().join("include"))
+        .arg(format!(
+            "-I/usr/include/{}-linux-gnu",
+            std::env::consts::ARCH
+        ))
+        .arg(&input)
+        .arg("-o")
+        .arg(&output)
+        .output()
+        .expect("clang runs");
+    assert!(
+        result.status.success(),
+        "{}",
+        String::from_utf8_lossy(&result.stderr)
+    );
+    let bytes = std::fs::read(&output).expect("clang's output");
+    std::fs::remove_file(&input).expect("temporary file");
+    std::fs::remove_file(&output).expect("temporary file");
+    warpbpf_object::load(&bytes).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Compares with the file `filetests/codegen/NAME`; writes it if `WARPBPF_BLESS` is set.
@@ -292,8 +424,12 @@ pub fn golden(name: &str, text: &str) {
         std::fs::write(&path, text).expect("golden file");
         return;
     }
-    let expected = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}; run with WARPBPF_BLESS=1 to write it", path.display()));
+    let expected = std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!(
+            "{}: {error}; run with WARPBPF_BLESS=1 to write it",
+            path.display()
+        )
+    });
     assert!(
         expected == text,
         "`filetests/codegen/{name}` differs; look at the difference and run with WARPBPF_BLESS=1\n{text}"

@@ -238,10 +238,10 @@ impl BitOp {
                 lanes.map(|[a, b, c, ..]| u64::from(permute(mode, a as u32, b as u32, c as u32)))
             }
             Kind::Extract { signed } => lanes.map(|[a, b, c, ..]| {
-                extract(a & mask, b as u32 & 0xff, c as u32 & 0xff, width, signed) & mask
+                extract(a & mask, field(b, width), field(c, width), width, signed) & mask
             }),
             Kind::Insert => lanes.map(|[a, b, c, d, _]| {
-                let (position, length) = (c as u32 & 0xff, d as u32 & 0xff);
+                let (position, length) = (field(c, width), field(d, width));
                 if position >= width {
                     return b & mask;
                 }
@@ -294,6 +294,16 @@ impl BitOp {
                 (from & !beyond).into()
             }),
         }
+    }
+}
+
+/// A field's position or length. The ISA says that 0 to 255 count; the hardware takes the low byte for 32-bit fields,
+/// but all 32 bits for 64-bit ones, and so do we.
+fn field(source: u64, width: u32) -> u32 {
+    if width == 64 {
+        source as u32
+    } else {
+        source as u32 & 0xff
     }
 }
 
@@ -362,7 +372,8 @@ fn permute(mode: Permute, a: u32, b: u32, c: u32) -> u32 {
 
 /// `bfe`: bits past the value's end, and all of them for a signed field, repeat the field's sign.
 fn extract(a: u64, position: u32, length: u32, width: u32, signed: bool) -> u64 {
-    let sign = signed && length != 0 && a >> (position + length - 1).min(width - 1) & 1 == 1;
+    let sign =
+        signed && length != 0 && a >> position.saturating_add(length - 1).min(width - 1) & 1 == 1;
     let fill = if sign { u64::MAX } else { 0 };
     let kept = length.min(width.saturating_sub(position));
     if kept == 0 {
@@ -371,7 +382,8 @@ fn extract(a: u64, position: u32, length: u32, width: u32, signed: bool) -> u64 
     (a >> position) & low_mask(kept) | fill & !low_mask(kept)
 }
 
-/// `fns`: the position of the `offset`-th set bit from `base` on, upwards or downwards.
+/// `fns`: the position of the `offset`-th set bit from `base` on, upwards or downwards. (For the offset -2^31, whose
+/// magnitude is no i32, an H200 gives 0; here it is an offset like any other and finds nothing.)
 fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
     let set = |at: i64| (0..32).contains(&at) && mask >> at & 1 == 1;
     let base = i64::from(base.cast_signed());

@@ -346,7 +346,8 @@ impl Compare {
                     Property::Infinite => infinite,
                     Property::Number => !nan,
                     Property::NotANumber => nan,
-                    Property::Normal => !nan && !infinite && !small,
+                    // The ISA counts zeros among the normal numbers here.
+                    Property::Normal => !nan && !infinite && (!small || format.is_zero(a)),
                     Property::Subnormal => small && !format.is_zero(a),
                 }
             }

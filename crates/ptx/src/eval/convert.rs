@@ -193,7 +193,9 @@ impl Convert {
     fn decode_tf32(found: Modifiers, from: Ty) -> Option<Convert> {
         let round = found.round?;
         let known = matches!(round, Round::Nearest | Round::NearestAway | Round::Zero);
-        if from != Ty::F32 || found.integral || found.flush || found.saturate || !known {
+        let relu_away = found.relu && round == Round::NearestAway;
+        if from != Ty::F32 || relu_away || found.integral || found.flush || found.saturate || !known
+        {
             return None;
         }
         Some(Convert {
@@ -314,9 +316,18 @@ impl Convert {
                 to,
                 round,
                 flush,
-            } => {
-                lanes.map(|[a, ..]| float_to_int(a, from, to, round, flush));
-            }
+            } => match (from, to, round) {
+                // The host's cast truncates, saturates and makes NaN 0, as the ISA wants between 32-bit types.
+                (Format::F32, IntTy::S32, Round::Zero) => {
+                    lanes.map(|[a, ..]| {
+                        u64::from((f32::from_bits(a as u32) as i32).cast_unsigned())
+                    });
+                }
+                (Format::F32, IntTy::U32, Round::Zero) => {
+                    lanes.map(|[a, ..]| u64::from(f32::from_bits(a as u32) as u32));
+                }
+                _ => lanes.map(|[a, ..]| float_to_int(a, from, to, round, flush)),
+            },
             Kind::FloatToFloat(part) => match (part.from, part.to) {
                 (Format::F32, Format::F64) if !part.flush && !part.saturate && !part.integral => {
                     lanes.map(|[a, ..]| widen_single(a));
@@ -429,6 +440,26 @@ fn widen_single(bits: u64) -> u64 {
 }
 
 impl ToFloat {
+    /// What an H200 makes of each kind of NaN; the ISA leaves it open.
+    fn convert_nan(self, bits: u64) -> u64 {
+        let sign = if self.from.is_negative(bits) {
+            self.to.sign_bit()
+        } else {
+            0
+        };
+        match (self.from, self.to) {
+            (Format::F64, Format::F64) => self.to.nan_of(&[bits]),
+            (Format::F64, _) => sign | self.to.narrow_nan(bits),
+            (Format::F32, Format::F64) if self.flush => widen_single(self.from.nan()),
+            (Format::F32, Format::F64) => widen_single(bits),
+            (Format::F32, Format::TF32) if self.round == Round::NearestAway => bits >> self.shift,
+
+            (Format::F16, Format::F64) => sign | 0x7ff8_0000_0000_0000 | (bits & 0x3ff) << 42,
+            (Format::BF16, Format::F32) => bits << 16,
+            _ => self.to.nan(),
+        }
+    }
+
     fn convert(self, bits: u64) -> u64 {
         let bits = if self.flush && self.from == Format::F32 {
             self.from.flush(bits)
@@ -436,11 +467,7 @@ impl ToFloat {
             bits & self.from.mask()
         };
         let mut result = if self.from.is_nan(bits) {
-            match (self.from, self.to) {
-                (Format::F64, Format::F64) => self.to.nan_of(&[bits]),
-                (Format::F32, Format::F64) => widen_single(bits),
-                _ => self.to.nan(),
-            }
+            self.convert_nan(bits)
         } else if self.integral {
             self.to
                 .round_f64(integral(self.from.to_f64(bits), self.round), self.round)

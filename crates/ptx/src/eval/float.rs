@@ -31,6 +31,8 @@ enum Kind {
     Fma,
     /// "div"
     Div,
+    /// `div.approx`, which gives 0 for divisors above 2^126
+    DivApprox,
     /// "rcp"
     Rcp,
     /// "sqrt"
@@ -71,6 +73,12 @@ struct Extremum {
     /// Two sources or three.
     three: bool,
 }
+
+/// 2^126 as an f32: the last divisor that `div.approx` divides by.
+const DIV_APPROX_LAST: u64 = 0x7e80_0000;
+
+/// What `rcp` and `rsqrt` of the upper word give where there is no number.
+const HIGH_WORD_NAN: u64 = 0x7fff_ffff_0000_0000;
 
 /// The modifiers of an operation before it is known which of them it takes.
 #[derive(Default)]
@@ -172,7 +180,8 @@ impl Float {
             }
             "fma" | "mad" if single => (Kind::Fma, &["round", "ftz", "sat"]),
             "fma" | "mad" if double => (Kind::Fma, &["round"]),
-            "div" if single => (Kind::Div, &["round", "approx", "full", "ftz"]),
+            "div" if single && found.approx => (Kind::DivApprox, &["approx", "ftz"]),
+            "div" if single => (Kind::Div, &["round", "full", "ftz"]),
             "div" if double && found.round.is_some() => (Kind::Div, &["round"]),
             "rcp" if single => (Kind::Rcp, &["round", "approx", "ftz"]),
             "rcp" if double && found.approx && found.flush => (Kind::RcpHigh, &["approx", "ftz"]),
@@ -243,7 +252,7 @@ impl Float {
 
     pub(super) fn sources(self) -> usize {
         match self.kind {
-            Kind::Add | Kind::Sub | Kind::Mul | Kind::Div | Kind::CopySign => 2,
+            Kind::Add | Kind::Sub | Kind::Mul | Kind::Div | Kind::DivApprox | Kind::CopySign => 2,
             Kind::Fma => 3,
             Kind::Rcp
             | Kind::Sqrt
@@ -281,13 +290,13 @@ impl Float {
                 lanes.map(|[a, b, ..]| double_bits(double(a) * double(b), &[a, b]));
             }
             (Kind::Div, FloatTy::F64) if self.is_nearest() => {
-                lanes.map(|[a, b, ..]| double_bits(double(a) / double(b), &[a, b]));
+                lanes.map(|[a, b, ..]| double_bits(double(a) / double(b), &[b, a]));
             }
             (Kind::Sqrt, FloatTy::F64) if self.is_nearest() => {
                 lanes.map(|[a, ..]| double_bits(double(a).sqrt(), &[a]));
             }
             (Kind::Fma, FloatTy::F64) if self.is_nearest() => lanes.map(|[a, b, c, ..]| {
-                double_bits(double(a).mul_add(double(b), double(c)), &[a, b, c])
+                double_bits(double(a).mul_add(double(b), double(c)), &[a, c, b])
             }),
             (_, FloatTy::F32) => lanes.map(|[a, b, c, ..]| self.element(Format::F32, [a, b, c])),
             (_, FloatTy::F64) => lanes.map(|[a, b, c, ..]| self.element(Format::F64, [a, b, c])),
@@ -337,7 +346,7 @@ impl Float {
                 bits & format.mask()
             }
         });
-        self.finish(format, self.unflushed(format, sources))
+        self.finish(format, self.rounded(format, sources))
     }
 
     /// What modifiers make of a rounded result.
@@ -354,11 +363,16 @@ impl Float {
         result
     }
 
-    fn unflushed(self, format: Format, sources: [u64; 3]) -> u64 {
+    fn rounded(self, format: Format, mut sources: [u64; 3]) -> u64 {
+        if matches!(self.kind, Kind::RcpHigh | Kind::RsqrtHigh) {
+            sources[0] = high_word(sources[0]);
+        }
         let round = self.round;
         let [a, b, c] = sources;
         let operands = &sources[..self.sources()];
         match self.kind {
+            // These two are additions to the hardware.
+            Kind::Neg | Kind::Abs if format.is_nan(a) => return format.nan_of(&[a]),
             Kind::Neg => return a ^ format.sign_bit(),
             Kind::Abs => return a & !format.sign_bit(),
             Kind::CopySign => return a & format.sign_bit() | b & !format.sign_bit(),
@@ -373,7 +387,13 @@ impl Float {
             _ => {}
         }
         if operands.iter().any(|&bits| format.is_nan(bits)) {
-            return format.nan_of(operands);
+            // Which of several f64 NaNs the hardware passes on.
+            return match self.kind {
+                Kind::RcpHigh | Kind::RsqrtHigh => HIGH_WORD_NAN,
+                Kind::Fma => format.nan_of(&[a, c, b]),
+                Kind::Div => format.nan_of(&[b, a]),
+                _ => format.nan_of(operands),
+            };
         }
         let [x, y, z] = sources.map(|bits| format.unpack(bits));
         let approximate = |f: fn(f64) -> f64| format.round_f64(f(format.to_f64(a)), Round::Nearest);
@@ -383,11 +403,24 @@ impl Float {
             Kind::Mul => format.pack(x.mul(y), round),
             Kind::Fma => format.pack(x.mul(y).add(z, round), round),
             Kind::Div => format.pack(x.div(y), round),
+            Kind::DivApprox => {
+                // Its reciprocal is subnormal, and taken for 0.
+                let vanishes = b & !format.sign_bit() > DIV_APPROX_LAST && !format.is_infinite(b);
+                let y = if vanishes {
+                    format.unpack(b & format.sign_bit() | format.infinity())
+                } else {
+                    y
+                };
+                format.pack(x.div(y), round)
+            }
             Kind::Rcp => format.pack(format.unpack(format.one()).div(x), round),
             Kind::Sqrt => format.pack(x.sqrt(), round),
             Kind::Rsqrt => approximate(|x| x.sqrt().recip()),
-            Kind::RcpHigh => high_word(double(high_word(a)).recip().to_bits()),
-            Kind::RsqrtHigh => high_word(double_bits(double(high_word(a)).sqrt().recip(), &[])),
+            Kind::RcpHigh => high_word(double(a).recip().to_bits()),
+            Kind::RsqrtHigh => match double(a).sqrt().recip() {
+                root if root.is_nan() => HIGH_WORD_NAN,
+                root => high_word(root.to_bits()),
+            },
             Kind::Sin => approximate(f64::sin),
             Kind::Cos => approximate(f64::cos),
             Kind::Tanh => approximate(f64::tanh),
@@ -438,8 +471,7 @@ impl Extremum {
             }
             (true, false) if !self.nan => b,
             (false, true) if !self.nan => a,
-            // The canonical NaN has all bits but the sign, f64's too.
-            _ => return magnitude,
+            _ => return format.nan_of(&[a, b]),
         };
         result | sign
     }

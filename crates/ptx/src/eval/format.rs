@@ -298,7 +298,7 @@ impl Format {
         }
     }
 
-    /// What an operation gives for NaN sources: one of them, quieted, for f64; else always the same.
+    /// What an operation gives for NaN sources: the last of them, quieted, for f64; else always the same.
     pub(super) fn nan_of(self, sources: &[u64]) -> u64 {
         if self != Format::F64 {
             return self.nan();
@@ -306,8 +306,16 @@ impl Format {
         let quiet = 1 << (self.fraction - 1);
         sources
             .iter()
-            .find(|&&source| self.is_nan(source))
+            .rfind(|&&source| self.is_nan(source))
             .map_or(self.nan(), |source| source | quiet)
+    }
+
+    /// The quiet NaN with the upper payload bits of an f64's, without its sign.
+    pub(super) fn narrow_nan(self, bits: u64) -> u64 {
+        let payload = bits & Format::F64.fraction_mask();
+        self.infinity()
+            | 1 << (self.fraction - 1)
+            | payload >> (Format::F64.fraction - self.fraction)
     }
 
     pub(super) fn is_nan(self, bits: u64) -> bool {

@@ -33,7 +33,7 @@ enum Kind {
     Mad24 { high: bool, saturate: bool },
     /// "div": all ones for a zero divisor.
     Div,
-    /// "rem": the dividend for a zero divisor.
+    /// "rem": all ones for a zero divisor.
     Rem,
     /// "abs"
     Abs,
@@ -248,7 +248,7 @@ impl Int {
                 b => bits((a as T).wrapping_div(b) as U),
             })),
             Kind::Rem => each_int!(ty, T, U => lanes.map(|[a, b, ..]| match b as T {
-                0 => bits(a as U),
+                0 => bits(U::MAX),
                 b => bits((a as T).wrapping_rem(b) as U),
             })),
             Kind::Abs => each_int!(ty, T, U => lanes.map(|[a, ..]| {

@@ -449,6 +449,9 @@ pub fn kernel(number: usize, case: &Case) -> String {
         };
         let _ = writeln!(text, "\t{take}\n\tst.global.u64 [%out+{}], %t7;", 8 * at);
     }
+    if case.dst.len() == 1 {
+        text += "\tmov.b64 %t7, 0;\n\tst.global.u64 [%out+8], %t7;\n";
+    }
     text += "\tret;\n}\n";
     text
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use crate::driver::device;
 use crate::error::{CuError, CuResult};
 use crate::state::{
-    Handle, clear_context, context, current, current_any, current_handle, lock, new_context, put, put_if, soft,
-    with_stack,
+    Handle, clear_context, context, current, current_any, current_handle, lock, new_context, put,
+    put_if, soft, with_stack,
 };
 
 pub(crate) unsafe fn create_v2(to: *mut Handle, flags: u32, ordinal: c_int) -> CuResult {
@@ -21,7 +21,12 @@ pub(crate) unsafe fn create_v2(to: *mut Handle, flags: u32, ordinal: c_int) -> C
     unsafe { put(to, context.handle) }
 }
 
-pub(crate) unsafe fn create_v4(to: *mut Handle, _params: *const c_void, flags: u32, ordinal: c_int) -> CuResult {
+pub(crate) unsafe fn create_v4(
+    to: *mut Handle,
+    _params: *const c_void,
+    flags: u32,
+    ordinal: c_int,
+) -> CuResult {
     // SAFETY: as the caller promises. The parameters ask for affinities, which change nothing here.
     unsafe { create_v2(to, flags, ordinal) }
 }
@@ -128,7 +133,11 @@ pub(crate) unsafe fn set_flags(flags: u32) -> CuResult {
 }
 
 pub(crate) unsafe fn id(handle: Handle, to: *mut u64) -> CuResult {
-    let context = if handle == 0 { current_any()? } else { context(soft()?, handle)? };
+    let context = if handle == 0 {
+        current_any()?
+    } else {
+        context(soft()?, handle)?
+    };
     // SAFETY: the caller's pointer.
     unsafe { put(to, context.id) }
 }
@@ -144,13 +153,27 @@ pub(crate) unsafe fn api_version(handle: Handle, to: *mut u32) -> CuResult {
 }
 
 /// Defaults of `CU_LIMIT_…` by number: stack size, printf FIFO, heap, sync depth, pending launches, L2 fetch, L2 set-aside.
-const LIMITS: [(u32, usize); 7] =
-    [(0, 1024), (1, 1 << 20), (2, 8 << 20), (3, 2), (4, 2048), (5, 64), (6, 0)];
+const LIMITS: [(u32, usize); 7] = [
+    (0, 1024),
+    (1, 1 << 20),
+    (2, 8 << 20),
+    (3, 2),
+    (4, 2048),
+    (5, 64),
+    (6, 0),
+];
 
 pub(crate) unsafe fn get_limit(to: *mut usize, limit: u32) -> CuResult {
     let context = current()?;
-    let default = LIMITS.iter().find(|(number, _)| *number == limit).ok_or(CuError::UNSUPPORTED_LIMIT)?.1;
-    let value = lock(&context.limits).get(&limit).copied().unwrap_or(default);
+    let default = LIMITS
+        .iter()
+        .find(|(number, _)| *number == limit)
+        .ok_or(CuError::UNSUPPORTED_LIMIT)?
+        .1;
+    let value = lock(&context.limits)
+        .get(&limit)
+        .copied()
+        .unwrap_or(default);
     // SAFETY: the caller's pointer.
     unsafe { put(to, value) }
 }

@@ -8,7 +8,7 @@ use crate::error::{CuError, CuResult};
 use crate::state::{Handle, Soft, clear_context, put, put_if, soft};
 
 /// Shown to users: nobody should take it for a real one.
-pub(crate) const NAME: &str = "warpbpf soft GPU";
+pub(crate) const NAME: &str = warpbpf_abi::names::SOFT_DEVICE;
 /// Compute capability, which also decides what is taken from a fatbin.
 pub(crate) const CAPABILITY: (u32, u32) = (9, 0);
 /// The same in every run: programs compare it.
@@ -17,7 +17,11 @@ const PCI_BUS_ID: &str = "0000:00:00.0";
 
 pub(crate) fn check(device: c_int) -> Result<&'static Soft, CuError> {
     let soft = soft()?;
-    if device == 0 { Ok(soft) } else { Err(CuError::INVALID_DEVICE) }
+    if device == 0 {
+        Ok(soft)
+    } else {
+        Err(CuError::INVALID_DEVICE)
+    }
 }
 
 pub(crate) unsafe fn count(to: *mut c_int) -> CuResult {
@@ -37,11 +41,15 @@ pub(crate) unsafe fn get(to: *mut c_int, ordinal: c_int) -> CuResult {
 /// # Safety
 /// `to` must be valid for `length` bytes.
 pub(crate) unsafe fn put_text(to: *mut c_char, length: c_int, text: &str) -> CuResult {
-    let length = usize::try_from(length).ok().filter(|&n| n > 0 && !to.is_null()).ok_or(CuError::INVALID_VALUE)?;
+    let length = usize::try_from(length)
+        .ok()
+        .filter(|&n| n > 0 && !to.is_null())
+        .ok_or(CuError::INVALID_VALUE)?;
     let shown = text.len().min(length - 1);
     // SAFETY: `shown + 1 <= length` bytes are written.
     unsafe {
-        to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), shown);
+        to.cast::<u8>()
+            .copy_from_nonoverlapping(text.as_ptr(), shown);
         to.add(shown).write(0);
     }
     Ok(())
@@ -86,8 +94,15 @@ pub(crate) unsafe fn by_pci_bus_id(to: *mut c_int, id: *const c_char) -> CuResul
     unsafe {
         let id: &CStr = crate::state::name(id)?;
         // `0:0:0.0` and `00:00.0` mean the same place.
-        let zero = id.to_bytes().iter().all(|byte| matches!(byte, b'0' | b':' | b'.'));
-        if zero && !id.is_empty() { put(to, 0) } else { Err(CuError::INVALID_VALUE) }
+        let zero = id
+            .to_bytes()
+            .iter()
+            .all(|byte| matches!(byte, b'0' | b':' | b'.'));
+        if zero && !id.is_empty() {
+            put(to, 0)
+        } else {
+            Err(CuError::INVALID_VALUE)
+        }
     }
 }
 
@@ -95,8 +110,11 @@ pub(crate) unsafe fn by_pci_bus_id(to: *mut c_int, id: *const c_char) -> CuResul
 pub(crate) fn attribute_value(soft: &Soft, attribute: c_int) -> Result<c_int, CuError> {
     const LAST: c_int = 147;
     let clamp = |bytes: u64| c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    if !(1..=LAST).contains(&attribute) {
+        return Err(CuError::INVALID_VALUE);
+    }
     Ok(match attribute {
-        1 | 2 | 3 => warpbpf_softgpu::MAX_THREADS_PER_BLOCK as c_int,
+        1..=3 => warpbpf_softgpu::MAX_THREADS_PER_BLOCK as c_int,
         4 => 64,
         5 => c_int::MAX,
         6 | 7 => 65_535,
@@ -113,7 +131,9 @@ pub(crate) fn attribute_value(soft: &Soft, attribute: c_int) -> Result<c_int, Cu
         16 => clamp(u64::from(soft.config.sms)),
         // Largest textures and surfaces, as programs print them; there are none.
         21 | 69 => 131_072,
-        22 | 42 | 45 | 46 | 27 | 28 | 52 | 53 | 55 | 57 | 61 | 63 | 64 | 66 | 67 | 77 | 73 | 74 => 32_768,
+        22 | 42 | 45 | 46 | 27 | 28 | 52 | 53 | 55 | 57 | 61 | 63 | 64 | 66 | 67 | 77 | 73 | 74 => {
+            32_768
+        }
         23 => 65_536,
         24 | 25 | 26 | 47 | 48 | 49 | 58 | 59 | 60 => 16_384,
         29 | 43 | 54 | 62 | 65 | 68 => 2_048,
@@ -139,8 +159,7 @@ pub(crate) fn attribute_value(soft: &Soft, attribute: c_int) -> Result<c_int, Cu
         118 => 0,
         126 => 1,
         131 | 134 => -1,
-        1..=LAST => 0,
-        _ => return Err(CuError::INVALID_VALUE),
+        _ => 0,
     })
 }
 
@@ -173,7 +192,12 @@ pub(crate) unsafe fn primary_retain(to: *mut Handle, device: c_int) -> CuResult 
 
 pub(crate) unsafe fn primary_release(device: c_int) -> CuResult {
     let soft = check(device)?;
-    let released = soft.primary.uses.fetch_update(Ordering::AcqRel, Ordering::Acquire, |uses| uses.checked_sub(1));
+    let released = soft
+        .primary
+        .uses
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |uses| {
+            uses.checked_sub(1)
+        });
     match released {
         Err(_) => Err(CuError::INVALID_CONTEXT),
         Ok(1) => {
@@ -201,7 +225,10 @@ pub(crate) unsafe fn primary_state(device: c_int, flags: *mut u32, active: *mut 
     // SAFETY: the caller's pointers.
     unsafe {
         put_if(flags, soft.primary.flags.load(Ordering::Acquire));
-        put_if(active, c_int::from(soft.primary.uses.load(Ordering::Acquire) > 0));
+        put_if(
+            active,
+            c_int::from(soft.primary.uses.load(Ordering::Acquire) > 0),
+        );
     }
     Ok(())
 }
@@ -217,12 +244,20 @@ pub(crate) unsafe fn memory_pool(to: *mut Handle, device: c_int) -> CuResult {
 
 pub(crate) unsafe fn set_memory_pool(device: c_int, pool: Handle) -> CuResult {
     check(device)?;
-    if pool == DEFAULT_POOL { Ok(()) } else { Err(CuError::INVALID_VALUE) }
+    if pool == DEFAULT_POOL {
+        Ok(())
+    } else {
+        Err(CuError::INVALID_VALUE)
+    }
 }
 
 pub(crate) unsafe fn pool_trim(pool: Handle, _keep: usize) -> CuResult {
     soft()?;
-    if pool == DEFAULT_POOL { Ok(()) } else { Err(CuError::INVALID_VALUE) }
+    if pool == DEFAULT_POOL {
+        Ok(())
+    } else {
+        Err(CuError::INVALID_VALUE)
+    }
 }
 
 pub(crate) unsafe fn pool_attribute(pool: Handle, attribute: c_int, value: *mut u64) -> CuResult {
@@ -241,8 +276,16 @@ pub(crate) unsafe fn pool_attribute(pool: Handle, attribute: c_int, value: *mut 
     }
 }
 
-pub(crate) unsafe fn set_pool_attribute(pool: Handle, attribute: c_int, value: *mut u64) -> CuResult {
+pub(crate) unsafe fn set_pool_attribute(
+    pool: Handle,
+    attribute: c_int,
+    value: *mut u64,
+) -> CuResult {
     soft()?;
     let known = pool == DEFAULT_POOL && (1..=8).contains(&attribute) && !value.is_null();
-    if known { Ok(()) } else { Err(CuError::INVALID_VALUE) }
+    if known {
+        Ok(())
+    } else {
+        Err(CuError::INVALID_VALUE)
+    }
 }

@@ -27,7 +27,12 @@ pub(crate) struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { max_dynamic_shared: None, carveout: -1, non_portable_cluster: 0, cluster_policy: 0 }
+        Settings {
+            max_dynamic_shared: None,
+            carveout: -1,
+            non_portable_cluster: 0,
+            cluster_policy: 0,
+        }
     }
 }
 
@@ -64,7 +69,13 @@ impl Function {
 fn value(function: &Function, wanted: c_int) -> Result<c_int, CuError> {
     let info = function.info()?;
     let settings = *lock(&function.settings);
-    let target: u32 = info.target.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap_or(90);
+    let target: u32 = info
+        .target
+        .chars()
+        .filter(char::is_ascii_digit)
+        .collect::<String>()
+        .parse()
+        .unwrap_or(90);
     Ok(match wanted {
         attribute::MAX_THREADS => info.max_threads as c_int,
         attribute::SHARED => info.static_shared as c_int,
@@ -111,16 +122,31 @@ pub(crate) unsafe fn get_attribute(to: *mut c_int, which: c_int, function: Handl
 
 pub(crate) unsafe fn set_attribute(function: Handle, which: c_int, value: c_int) -> CuResult {
     let function = resolve(soft()?, function)?;
-    set(&function.settings, function.info()?.static_shared, which, value)
+    set(
+        &function.settings,
+        function.info()?.static_shared,
+        which,
+        value,
+    )
 }
 
-pub(crate) unsafe fn kernel_get_attribute(to: *mut c_int, which: c_int, kernel: Handle, device: c_int) -> CuResult {
+pub(crate) unsafe fn kernel_get_attribute(
+    to: *mut c_int,
+    which: c_int,
+    kernel: Handle,
+    device: c_int,
+) -> CuResult {
     crate::driver::device::check(device)?;
     // SAFETY: the caller's pointer.
     unsafe { get_attribute(to, which, kernel) }
 }
 
-pub(crate) unsafe fn kernel_set_attribute(which: c_int, value: c_int, kernel: Handle, device: c_int) -> CuResult {
+pub(crate) unsafe fn kernel_set_attribute(
+    which: c_int,
+    value: c_int,
+    kernel: Handle,
+    device: c_int,
+) -> CuResult {
     crate::driver::device::check(device)?;
     // SAFETY: no pointers.
     unsafe { set_attribute(kernel, which, value) }
@@ -130,7 +156,11 @@ pub(crate) unsafe fn set_cache_config(function: Handle, _config: c_int) -> CuRes
     resolve(soft()?, function).map(|_| ())
 }
 
-pub(crate) unsafe fn kernel_set_cache_config(kernel: Handle, _config: c_int, device: c_int) -> CuResult {
+pub(crate) unsafe fn kernel_set_cache_config(
+    kernel: Handle,
+    _config: c_int,
+    device: c_int,
+) -> CuResult {
     crate::driver::device::check(device)?;
     resolve(soft()?, kernel).map(|_| ())
 }
@@ -138,13 +168,23 @@ pub(crate) unsafe fn kernel_set_cache_config(kernel: Handle, _config: c_int, dev
 fn blocks(soft: &Soft, function: &Function, threads: u32, dynamic: usize) -> Result<u32, CuError> {
     function.info()?;
     let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
-    soft.gpu.blocks_per_sm(&function.kernel, threads, dynamic).map_err(|_| CuError::NOT_SUPPORTED)
+    soft.gpu
+        .blocks_per_sm(&function.kernel, threads, dynamic)
+        .map_err(|_| CuError::NOT_SUPPORTED)
 }
 
-pub(crate) unsafe fn max_active_blocks(to: *mut c_int, function: Handle, threads: c_int, dynamic: usize) -> CuResult {
+pub(crate) unsafe fn max_active_blocks(
+    to: *mut c_int,
+    function: Handle,
+    threads: c_int,
+    dynamic: usize,
+) -> CuResult {
     let soft = soft()?;
     let function = resolve(soft, function)?;
-    let threads = u32::try_from(threads).ok().filter(|&n| n > 0).ok_or(CuError::INVALID_VALUE)?;
+    let threads = u32::try_from(threads)
+        .ok()
+        .filter(|&n| n > 0)
+        .ok_or(CuError::INVALID_VALUE)?;
     // SAFETY: the caller's pointer.
     unsafe { put(to, blocks(soft, &function, threads, dynamic)? as c_int) }
 }
@@ -173,7 +213,10 @@ pub(crate) unsafe fn potential_block_size(
     let soft = soft()?;
     let function = resolve(soft, function)?;
     let most = function.info()?.max_threads.min(MAX_THREADS_PER_BLOCK);
-    let most = u32::try_from(limit).ok().filter(|&n| n > 0).map_or(most, |limit| limit.min(most));
+    let most = u32::try_from(limit)
+        .ok()
+        .filter(|&n| n > 0)
+        .map_or(most, |limit| limit.min(most));
     let mut best = (0u32, 0u32, 0u32);
     // From the largest: of equal occupancy the larger block, as NVIDIA's calculator.
     let mut size = most;
@@ -216,11 +259,16 @@ pub(crate) unsafe fn available_shared(
     threads: c_int,
 ) -> CuResult {
     let function = resolve(soft()?, function)?;
-    let resident = u32::try_from(resident).ok().filter(|&n| n > 0).ok_or(CuError::INVALID_VALUE)?;
+    let resident = u32::try_from(resident)
+        .ok()
+        .filter(|&n| n > 0)
+        .ok_or(CuError::INVALID_VALUE)?;
     if threads <= 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    let per_block = (SHARED_PER_SM / resident).saturating_sub(RESERVED_SHARED).min(MAX_SHARED_PER_BLOCK);
+    let per_block = (SHARED_PER_SM / resident)
+        .saturating_sub(RESERVED_SHARED)
+        .min(MAX_SHARED_PER_BLOCK);
     let free = per_block.saturating_sub(function.info()?.static_shared);
     // SAFETY: the caller's pointer.
     unsafe { put(to, free as usize) }
@@ -232,12 +280,20 @@ pub(crate) unsafe fn potential_cluster_size(
     _config: *const LaunchConfig,
 ) -> CuResult {
     let function = resolve(soft()?, function)?;
-    let largest = if lock(&function.settings).non_portable_cluster != 0 { 16 } else { 8 };
+    let largest = if lock(&function.settings).non_portable_cluster != 0 {
+        16
+    } else {
+        8
+    };
     // SAFETY: the caller's pointer.
     unsafe { put(to, largest) }
 }
 
-pub(crate) unsafe fn max_active_clusters(to: *mut c_int, function: Handle, config: *const LaunchConfig) -> CuResult {
+pub(crate) unsafe fn max_active_clusters(
+    to: *mut c_int,
+    function: Handle,
+    config: *const LaunchConfig,
+) -> CuResult {
     let soft = soft()?;
     let function = resolve(soft, function)?;
     if config.is_null() {

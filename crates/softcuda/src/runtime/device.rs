@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::error::{CuError, CuResult};
 use crate::runtime::link::Driver;
-use crate::runtime::register::{forget_handles, kernel_or_handle};
+use crate::runtime::register::kernel_or_handle;
 use crate::state::{Handle, put};
 
 /// `cudaDeviceProp` of CUDA 13.0.
@@ -289,11 +289,9 @@ pub(crate) fn function_of(driver: &Driver, host: *const c_void) -> Result<Handle
 
 /// `cudaSetDevice`: there is one, and its primary context becomes the thread's by the call itself.
 pub(crate) fn set_device(device: c_int) -> CuResult {
-    if device == 0 { Ok(()) } else { Err(CuError::INVALID_DEVICE) }
-}
-
-pub(crate) fn reset(driver: &Driver) -> CuResult {
-    forget_handles(driver);
-    // SAFETY: no pointers.
-    unsafe { driver.cuDevicePrimaryCtxReset_v2(0) }
+    if device == 0 {
+        Ok(())
+    } else {
+        Err(CuError::INVALID_DEVICE)
+    }
 }

@@ -3,9 +3,9 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-use crate::driver::copy::{Copy2d, Copy3d};
 use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
+use crate::driver::rows::{Copy2d, Copy3d};
 use crate::error::{CuError, CuResult};
 use crate::runtime::register;
 use crate::state::Handle;
@@ -191,7 +191,9 @@ pub(crate) fn driver() -> Result<&'static Driver, CuError> {
         }
         // SAFETY: as opened above.
         let driver = unsafe { Driver::resolve(library) }.map_err(|symbol| {
-            crate::say(&format!("the CUDA driver has no `{symbol}`: it is older than CUDA 13"));
+            crate::say(&format!(
+                "the CUDA driver has no `{symbol}`: it is older than CUDA 13"
+            ));
             CuError::INSUFFICIENT_DRIVER
         })?;
         // SAFETY: no pointers.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::driver::copy::{Copy2d, Copy3d};
+use crate::driver::rows::{Copy2d, Copy3d};
 use crate::error::{CuError, CuResult};
 use crate::runtime::link::Driver;
 use crate::runtime::register::symbol;
@@ -29,20 +29,32 @@ pub(crate) unsafe fn copy(
     stream: InStream,
 ) -> CuResult {
     if bytes == 0 {
-        return if kind <= BY_ADDRESS { Ok(()) } else { Err(CuError::INVALID_COPY_DIRECTION) };
+        return if kind <= BY_ADDRESS {
+            Ok(())
+        } else {
+            Err(CuError::INVALID_COPY_DIRECTION)
+        };
     }
     let (device_to, device_from) = (to as u64, from as u64);
     // SAFETY: the caller's promise.
     unsafe {
         match (kind, stream) {
             (HOST_TO_HOST | BY_ADDRESS, None) => driver.cuMemcpy(device_to, device_from, bytes),
-            (HOST_TO_HOST | BY_ADDRESS, Some(stream)) => driver.cuMemcpyAsync(device_to, device_from, bytes, stream),
+            (HOST_TO_HOST | BY_ADDRESS, Some(stream)) => {
+                driver.cuMemcpyAsync(device_to, device_from, bytes, stream)
+            }
             (HOST_TO_DEVICE, None) => driver.cuMemcpyHtoD_v2(device_to, from, bytes),
-            (HOST_TO_DEVICE, Some(stream)) => driver.cuMemcpyHtoDAsync_v2(device_to, from, bytes, stream),
+            (HOST_TO_DEVICE, Some(stream)) => {
+                driver.cuMemcpyHtoDAsync_v2(device_to, from, bytes, stream)
+            }
             (DEVICE_TO_HOST, None) => driver.cuMemcpyDtoH_v2(to, device_from, bytes),
-            (DEVICE_TO_HOST, Some(stream)) => driver.cuMemcpyDtoHAsync_v2(to, device_from, bytes, stream),
+            (DEVICE_TO_HOST, Some(stream)) => {
+                driver.cuMemcpyDtoHAsync_v2(to, device_from, bytes, stream)
+            }
             (DEVICE_TO_DEVICE, None) => driver.cuMemcpyDtoD_v2(device_to, device_from, bytes),
-            (DEVICE_TO_DEVICE, Some(stream)) => driver.cuMemcpyDtoDAsync_v2(device_to, device_from, bytes, stream),
+            (DEVICE_TO_DEVICE, Some(stream)) => {
+                driver.cuMemcpyDtoDAsync_v2(device_to, device_from, bytes, stream)
+            }
             _ => Err(CuError::INVALID_COPY_DIRECTION),
         }
     }
@@ -75,7 +87,12 @@ pub(crate) struct Rows {
 
 /// # Safety
 /// Host ranges must be valid.
-pub(crate) unsafe fn copy_rows(driver: &Driver, rows: &Rows, kind: u32, stream: InStream) -> CuResult {
+pub(crate) unsafe fn copy_rows(
+    driver: &Driver,
+    rows: &Rows,
+    kind: u32,
+    stream: InStream,
+) -> CuResult {
     let (from_type, to_type) = types(kind)?;
     if rows.width > rows.to_pitch || rows.width > rows.from_pitch {
         // `cudaErrorInvalidPitchValue`
@@ -157,11 +174,20 @@ pub(crate) unsafe fn copy_box(driver: &Driver, copy: *const Box3d, stream: InStr
     }
     let (from_type, to_type) = types(copy.kind)?;
     let place = |kind: u32, side: &PitchedPointer, at: &Position| {
-        (kind, side.start as u64, side.pitch, side.height, [at.x, at.y, at.z])
+        (
+            kind,
+            side.start as u64,
+            side.pitch,
+            side.height,
+            [at.x, at.y, at.z],
+        )
     };
     let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
-    let copy =
-        Copy3d::between(place(from_type, &copy.from, &copy.from_at), place(to_type, &copy.to, &copy.to_at), extent);
+    let copy = Copy3d::between(
+        place(from_type, &copy.from, &copy.from_at),
+        place(to_type, &copy.to, &copy.to_at),
+        extent,
+    );
     // SAFETY: the caller's promise.
     unsafe {
         match stream {
@@ -179,7 +205,10 @@ pub(crate) fn set_box(
     extent: Extent,
     stream: InStream,
 ) -> CuResult {
-    let slice = pointer.pitch.checked_mul(pointer.height).ok_or(CuError::INVALID_VALUE)?;
+    let slice = pointer
+        .pitch
+        .checked_mul(pointer.height)
+        .ok_or(CuError::INVALID_VALUE)?;
     for z in 0..extent.depth {
         let start = pointer.start as u64 + (z * slice) as u64;
         // SAFETY: the driver checks device addresses.
@@ -187,14 +216,21 @@ pub(crate) fn set_box(
             let (pitch, width, height) = (pointer.pitch, extent.width, extent.height);
             match stream {
                 None => driver.cuMemsetD2D8_v2(start, pitch, value as u8, width, height)?,
-                Some(stream) => driver.cuMemsetD2D8Async(start, pitch, value as u8, width, height, stream)?,
+                Some(stream) => {
+                    driver.cuMemsetD2D8Async(start, pitch, value as u8, width, height, stream)?
+                }
             }
         }
     }
     Ok(())
 }
 
-fn part_of_symbol(driver: &Driver, host: *const c_void, bytes: usize, offset: usize) -> Result<u64, CuError> {
+fn part_of_symbol(
+    driver: &Driver,
+    host: *const c_void,
+    bytes: usize,
+    offset: usize,
+) -> Result<u64, CuError> {
     let (address, size) = symbol(driver, host)?;
     match offset.checked_add(bytes) {
         Some(end) if end <= size => Ok(address + offset as u64),
@@ -276,14 +312,29 @@ pub(crate) unsafe fn malloc_pitch(
 
 /// # Safety
 /// `to` must be null or valid for a write.
-pub(crate) unsafe fn malloc_3d(driver: &Driver, to: *mut PitchedPointer, extent: Extent) -> CuResult {
+pub(crate) unsafe fn malloc_3d(
+    driver: &Driver,
+    to: *mut PitchedPointer,
+    extent: Extent,
+) -> CuResult {
     let mut start = std::ptr::null_mut();
     let mut pitch = 0;
-    let rows = extent.height.checked_mul(extent.depth).ok_or(CuError::INVALID_VALUE)?;
+    let rows = extent
+        .height
+        .checked_mul(extent.depth)
+        .ok_or(CuError::INVALID_VALUE)?;
     // SAFETY: valid pointers; then the caller's.
     unsafe {
         malloc_pitch(driver, &raw mut start, &raw mut pitch, extent.width, rows)?;
-        put(to, PitchedPointer { start, pitch, width: extent.width, height: extent.height })
+        put(
+            to,
+            PitchedPointer {
+                start,
+                pitch,
+                width: extent.width,
+                height: extent.height,
+            },
+        )
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn last_error() -> u32 {
 }
 
 /// Declares exported functions of the runtime API. A row is `EXPORTED [/ PER_THREAD] (ARGUMENTS) = |DRIVER| BODY;`
-/// where the body has the driver with a context current on this thread, or with `= || BODY;` for functions that need
+/// where the body has the driver with a context current on this thread, or with `= | | BODY;` for functions that need
 /// none.
 macro_rules! runtime_api {
     ($( $export:ident $(/ $per_thread:ident)? ($($arg:ident : $ty:ty),* $(,)?) = |$($driver:ident)?| $body:expr; )*) => {
@@ -67,7 +67,6 @@ macro_rules! runtime_api {
                     $crate::runtime::guard(|| {
                         $(let $driver = $crate::runtime::link::ready()?;)?
                         // SAFETY: the caller of the exported function promises what CUDA asks for its arguments.
-                        #[expect(unused_unsafe, reason = "some rows need none")]
                         unsafe { $body }
                     })
                 }

@@ -53,7 +53,11 @@ pub(crate) fn load_all(driver: &Driver) {
         return;
     }
     registry(|registry| {
-        for fatbin in registry.fatbins.iter_mut().filter(|fatbin| fatbin.live && fatbin.library.is_none()) {
+        for fatbin in registry
+            .fatbins
+            .iter_mut()
+            .filter(|fatbin| fatbin.live && fatbin.library.is_none())
+        {
             fatbin.library = Some(load(driver, fatbin.wrapper));
         }
         PENDING.store(0, Ordering::Release);
@@ -81,27 +85,64 @@ fn load(driver: &Driver, wrapper: usize) -> Result<Handle, CuError> {
 
 impl Registry {
     fn library(&self, fatbin: usize) -> Result<Handle, CuError> {
-        self.fatbins.get(fatbin).and_then(|fatbin| fatbin.library).unwrap_or(Err(CuError::INVALID_DEVICE_FUNCTION))
+        self.fatbins
+            .get(fatbin)
+            .and_then(|fatbin| fatbin.library)
+            .unwrap_or(Err(CuError::INVALID_DEVICE_FUNCTION))
     }
 }
 
 /// The driver's kernel of a host function's address.
 pub(crate) fn kernel_of(driver: &Driver, host: *const c_void) -> Result<Handle, CuError> {
     registry(|registry| {
-        let kernel = registry.kernels.get(&(host as usize)).ok_or(CuError::INVALID_DEVICE_FUNCTION)?;
+        let kernel = registry
+            .kernels
+            .get(&(host as usize))
+            .ok_or(CuError::INVALID_DEVICE_FUNCTION)?;
         if let Some(handle) = kernel.handle {
             return Ok(handle);
         }
         let library = registry.library(kernel.fatbin)?;
         let mut handle = 0;
         // SAFETY: valid pointers.
-        let found = unsafe { driver.cuLibraryGetKernel(&raw mut handle, library, kernel.name.as_ptr()) };
-        found.map_err(|error| if error == CuError::NOT_FOUND { CuError::INVALID_DEVICE_FUNCTION } else { error })?;
+        let found =
+            unsafe { driver.cuLibraryGetKernel(&raw mut handle, library, kernel.name.as_ptr()) };
+        found.map_err(|error| {
+            if error == CuError::NOT_FOUND {
+                CuError::INVALID_DEVICE_FUNCTION
+            } else {
+                error
+            }
+        })?;
         if let Some(kernel) = registry.kernels.get_mut(&(host as usize)) {
             kernel.handle = Some(handle);
         }
         Ok(handle)
     })
+}
+
+/// Marks what [`get_kernel`] gives out for a kernel that is not there: no user-space address has this bit.
+const MISSING: Handle = 1 << 63;
+
+/// `__cudaGetKernel`, which `nvcc`'s launch code calls once per kernel, ignoring its result, and keeps what it wrote:
+/// for a kernel that cannot be had that is its address, marked, so that each launch can tell why.
+///
+/// # Safety
+/// `to` must be null or valid for a write.
+pub(crate) unsafe fn get_kernel(driver: &Driver, to: *mut Handle, host: *const c_void) -> CuResult {
+    let kernel = kernel_of(driver, host);
+    // SAFETY: the caller's pointer.
+    unsafe { crate::state::put(to, kernel.unwrap_or(host as Handle | MISSING)) }?;
+    kernel.map(|_| ())
+}
+
+/// The kernel of what [`get_kernel`] gave out.
+pub(crate) fn loaded(driver: &Driver, kernel: Handle) -> Result<Handle, CuError> {
+    if kernel & MISSING == 0 {
+        Ok(kernel)
+    } else {
+        kernel_of(driver, (kernel & !MISSING) as *const c_void)
+    }
 }
 
 /// A kernel from what a program passes as `func`: a host function's address, or a `cudaKernel_t` cast to one.
@@ -121,31 +162,24 @@ pub(crate) fn kernel_or_handle(driver: &Driver, host: *const c_void) -> Result<H
 /// Address and size of a variable, by its host shadow's address.
 pub(crate) fn symbol(driver: &Driver, host: *const c_void) -> Result<(u64, usize), CuError> {
     let (library, name, size) = registry(|registry| {
-        let variable = registry.variables.get(&(host as usize)).ok_or(CuError::INVALID_SYMBOL)?;
+        let variable = registry
+            .variables
+            .get(&(host as usize))
+            .ok_or(CuError::INVALID_SYMBOL)?;
         let library = registry.library(variable.fatbin)?;
         Ok::<_, CuError>((library, variable.name.clone(), variable.size))
     })?;
     let (mut address, mut bytes) = (0, 0);
     // SAFETY: valid pointers.
     unsafe { driver.cuLibraryGetGlobal(&raw mut address, &raw mut bytes, library, name.as_ptr()) }
-        .map_err(|error| if error == CuError::NOT_FOUND { CuError::INVALID_SYMBOL } else { error })?;
-    Ok((address, bytes.min(size.max(1))))
-}
-
-/// Forgets kernel handles: after a reset of the device its libraries are loaded anew.
-pub(crate) fn forget_handles(driver: &Driver) {
-    registry(|registry| {
-        for kernel in registry.kernels.values_mut() {
-            kernel.handle = None;
-        }
-        for fatbin in &mut registry.fatbins {
-            if let Some(Ok(library)) = fatbin.library.take() {
-                // SAFETY: the driver checks the handle.
-                let _ = unsafe { driver.cuLibraryUnload(library) };
+        .map_err(|error| {
+            if error == CuError::NOT_FOUND {
+                CuError::INVALID_SYMBOL
+            } else {
+                error
             }
-        }
-        PENDING.store(1, Ordering::Release);
-    });
+        })?;
+    Ok((address, bytes.min(size.max(1))))
 }
 
 /// A handle as `nvcc`'s code keeps it: a pointer to the fatbin's number.
@@ -169,7 +203,11 @@ unsafe fn owned(name: *const c_char) -> Option<CString> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cudaRegisterFatBinary(wrapper: *mut c_void) -> *mut *mut c_void {
     let number = registry(|registry| {
-        registry.fatbins.push(Fatbin { wrapper: wrapper as usize, library: None, live: true });
+        registry.fatbins.push(Fatbin {
+            wrapper: wrapper as usize,
+            library: None,
+            live: true,
+        });
         registry.fatbins.len() - 1
     });
     PENDING.fetch_add(1, Ordering::AcqRel);
@@ -187,10 +225,14 @@ pub unsafe extern "C" fn __cudaRegisterFatBinaryEnd(_handle: *mut *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
     // SAFETY: the caller's promise.
-    let Some(number) = (unsafe { number(handle) }) else { return };
+    let Some(number) = (unsafe { number(handle) }) else {
+        return;
+    };
     let library = registry(|registry| {
         registry.kernels.retain(|_, kernel| kernel.fatbin != number);
-        registry.variables.retain(|_, variable| variable.fatbin != number);
+        registry
+            .variables
+            .retain(|_, variable| variable.fatbin != number);
         let fatbin = registry.fatbins.get_mut(number)?;
         fatbin.live = false;
         fatbin.library.take()?.ok()
@@ -218,7 +260,16 @@ pub unsafe extern "C" fn __cudaRegisterFunction(
 ) {
     // SAFETY: the caller's promise.
     if let (Some(fatbin), Some(name)) = unsafe { (number(handle), owned(name)) } {
-        registry(|registry| registry.kernels.insert(host as usize, Kernel { fatbin, name, handle: None }));
+        registry(|registry| {
+            registry.kernels.insert(
+                host as usize,
+                Kernel {
+                    fatbin,
+                    name,
+                    handle: None,
+                },
+            )
+        });
     }
 }
 
@@ -237,7 +288,11 @@ pub unsafe extern "C" fn __cudaRegisterVar(
 ) {
     // SAFETY: the caller's promise.
     if let (Some(fatbin), Some(name)) = unsafe { (number(handle), owned(name)) } {
-        registry(|registry| registry.variables.insert(host as usize, Variable { fatbin, name, size }));
+        registry(|registry| {
+            registry
+                .variables
+                .insert(host as usize, Variable { fatbin, name, size })
+        });
     }
 }
 
@@ -258,7 +313,10 @@ pub unsafe extern "C" fn __cudaRegisterManagedVar(
 ) {
     // SAFETY: the caller's promise.
     let name = unsafe { owned(name) }.unwrap_or_default();
-    crate::say(&format!("variable `{}` is `__managed__`, which is not supported", name.to_string_lossy()));
+    crate::say(&format!(
+        "variable `{}` is `__managed__`, which is not supported",
+        name.to_string_lossy()
+    ));
 }
 
 /// # Safety
@@ -275,7 +333,11 @@ pub unsafe extern "C" fn __cudaRegisterHostVar(
 /// # Safety
 /// As CUDA's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cudaRegisterUnifiedTable(_handle: *mut *mut c_void, _table: *mut c_void) {}
+pub unsafe extern "C" fn __cudaRegisterUnifiedTable(
+    _handle: *mut *mut c_void,
+    _table: *mut c_void,
+) {
+}
 
 /// # Safety
 /// As CUDA's. Modules are loaded by the first call of any kind: nothing is left to do.
@@ -298,8 +360,20 @@ thread_local! {
 /// # Safety
 /// As CUDA's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: Handle) -> u32 {
-    CONFIGURATIONS.with_borrow_mut(|stack| stack.push(Configuration { grid, block, shared, stream }));
+pub unsafe extern "C" fn __cudaPushCallConfiguration(
+    grid: Dim3,
+    block: Dim3,
+    shared: usize,
+    stream: Handle,
+) -> u32 {
+    CONFIGURATIONS.with_borrow_mut(|stack| {
+        stack.push(Configuration {
+            grid,
+            block,
+            shared,
+            stream,
+        })
+    });
     0
 }
 
@@ -309,7 +383,9 @@ pub(crate) unsafe fn pop_configuration(
     shared: *mut usize,
     stream: *mut Handle,
 ) -> CuResult {
-    let top = CONFIGURATIONS.with_borrow_mut(Vec::pop).ok_or(CuError::MISSING_CONFIGURATION)?;
+    let top = CONFIGURATIONS
+        .with_borrow_mut(Vec::pop)
+        .ok_or(CuError::MISSING_CONFIGURATION)?;
     // SAFETY: the pointers are those of `nvcc`'s launch code.
     unsafe {
         crate::state::put(grid, top.grid)?;
@@ -338,10 +414,14 @@ pub(crate) unsafe fn launch(
     // SAFETY: the caller's promise.
     let launched = unsafe {
         if cooperative {
-            driver.cuLaunchCooperativeKernel(kernel, g.x, g.y, g.z, b.x, b.y, b.z, shared, stream, args)
+            driver.cuLaunchCooperativeKernel(
+                kernel, g.x, g.y, g.z, b.x, b.y, b.z, shared, stream, args,
+            )
         } else {
             let extra = std::ptr::null_mut();
-            driver.cuLaunchKernel(kernel, g.x, g.y, g.z, b.x, b.y, b.z, shared, stream, args, extra)
+            driver.cuLaunchKernel(
+                kernel, g.x, g.y, g.z, b.x, b.y, b.z, shared, stream, args, extra,
+            )
         }
     };
     launched.map_err(|error| configuration_error(error, grid, block))
@@ -356,5 +436,9 @@ pub(crate) fn configuration_error(error: CuError, grid: Dim3, block: Dim3) -> Cu
         && (1..=65_535).contains(&grid.z)
         && block.z <= 64
         && (1..=1024).contains(&threads);
-    if error == CuError::INVALID_VALUE && !possible { CuError::INVALID_CONFIGURATION } else { error }
+    if error == CuError::INVALID_VALUE && !possible {
+        CuError::INVALID_CONFIGURATION
+    } else {
+        error
+    }
 }

@@ -92,7 +92,7 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
                 return unsupported(format!("modifier `.{modifier}`"));
             }
         }
-        let Some(ty) = ty else {
+        let Some(ty) = ty.filter(|&ty| ty != "pred") else {
             return invalid("the type is missing");
         };
         // A cache policy may follow as a last operand: a hint.

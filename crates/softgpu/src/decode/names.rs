@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use warpbpf_ptx::ast::RegisterDecl;
 
-use super::{FunctionDecoder, bits_of};
+use super::{FunctionDecoder, ROW_LIMIT, bits_of};
 use crate::op::{Row, Special};
 
 /// What a name means.
@@ -120,7 +120,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         self.rows - 1
     }
 
-    pub(super) fn declare_registers(&mut self, decl: &RegisterDecl<'a>) {
+    /// Declares registers; `false` if there are too many.
+    pub(super) fn declare_registers(&mut self, decl: &RegisterDecl<'a>) -> bool {
         let (lanes, ty) = match decl.ty.split_once('.') {
             Some((lanes, ty)) => (lanes.trim_start_matches('v').parse().unwrap_or(1), ty),
             None if decl.ty == "b128" => (2, "b64"),
@@ -128,7 +129,11 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         };
         let bits = bits_of(ty);
         let row = self.rows;
-        (0..lanes * decl.count.unwrap_or(1)).for_each(|_| {
+        let count = u64::from(lanes) * u64::from(decl.count.unwrap_or(1));
+        if u64::from(row) + count > u64::from(ROW_LIMIT) {
+            return false;
+        }
+        (0..count).for_each(|_| {
             self.new_row(bits);
         });
         match decl.count {
@@ -155,6 +160,7 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
                 },
             ),
         }
+        true
     }
 
     /// What `name` stands for; registers are noted as in use here.

@@ -6,8 +6,13 @@ use super::instruction::operand;
 use super::memory::{atomic_op, atomic_type};
 use super::{Decoded, FunctionDecoder, invalid, unsupported};
 use crate::op::{
-    AtomicOp, Barrier, BarrierKind, NOWHERE, Op, Row, Shuffle, ShuffleKind, Type, Vote,
+    AtomicOp, Barrier, BarrierKind, Collective, NOWHERE, Op, Row, Shuffle, ShuffleKind, Together,
+    Type, Vote,
 };
+
+fn together(mask: Row, what: Together) -> Op {
+    Op::Collective(Box::new(Collective { mask, what }))
+}
 
 impl<'a> FunctionDecoder<'_, '_, 'a> {
     pub(super) fn barrier(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
@@ -102,15 +107,17 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             self.source(operand(i, 3)?, None)?,
         );
         let mask = self.member_mask(i, 4)?;
-        Ok(Op::Shuffle(Box::new(Shuffle {
-            kind,
-            d,
-            p,
-            s,
-            lane,
-            clamp,
+        Ok(together(
             mask,
-        })))
+            Together::Shuffle(Shuffle {
+                kind,
+                d,
+                p,
+                s,
+                lane,
+                clamp,
+            }),
+        ))
     }
 
     pub(super) fn vote(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
@@ -126,27 +133,24 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         };
         let d = self.destination(operand(i, 0)?)?;
         let (p, negated) = self.predicate(operand(i, 1)?)?;
-        Ok(Op::Vote {
-            kind,
-            d,
-            p,
-            negated,
-            mask: self.member_mask(i, 2)?,
-        })
+        let mask = self.member_mask(i, 2)?;
+        Ok(together(
+            mask,
+            Together::Vote {
+                kind,
+                d,
+                p,
+                negated,
+            },
+        ))
     }
 
     pub(super) fn matching(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
         let [d, p] = self.two_destinations(operand(i, 0)?)?;
         let s = self.source(operand(i, 1)?, None)?;
         let (all, wide) = (i.modifiers.contains(&"all"), i.modifiers.contains(&"b64"));
-        Ok(Op::Match {
-            all,
-            wide,
-            d,
-            p,
-            s,
-            mask: self.member_mask(i, 2)?,
-        })
+        let mask = self.member_mask(i, 2)?;
+        Ok(together(mask, Together::Match { all, wide, d, p, s }))
     }
 
     pub(super) fn reduce(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
@@ -171,21 +175,13 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             self.destination(operand(i, 0)?)?,
             self.source(operand(i, 1)?, None)?,
         );
-        Ok(Op::Reduce {
-            op,
-            ty,
-            d,
-            s,
-            mask: self.member_mask(i, 2)?,
-        })
+        let mask = self.member_mask(i, 2)?;
+        Ok(together(mask, Together::Reduce { op, ty, d, s }))
     }
 
     pub(super) fn elect(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
         let [d, p] = self.two_destinations(operand(i, 0)?)?;
-        Ok(Op::Elect {
-            d,
-            p,
-            mask: self.member_mask(i, 1)?,
-        })
+        let mask = self.member_mask(i, 1)?;
+        Ok(together(mask, Together::Elect { d, p }))
     }
 }

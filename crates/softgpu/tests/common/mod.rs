@@ -28,7 +28,7 @@ pub fn nvcc(name: &str, source: &str) -> String {
     let (cu, ptx) = (dir.join("a.cu"), dir.join("a.ptx"));
     std::fs::write(&cu, source).expect("source written");
     let output = Command::new(home.join("bin/nvcc"))
-        .args(["-ptx", "-arch=sm_90", "-o"])
+        .args(["-ptx", "-lineinfo", "-arch=sm_90", "-o"])
         .arg(&ptx)
         .arg(&cu)
         .arg("-I")

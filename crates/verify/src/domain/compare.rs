@@ -8,8 +8,18 @@ use super::scalar::Scalar;
 use super::tnum::Tnum;
 
 /// The operands of `a op b` given that it came out as `holds`. A 32-bit comparison looks at the low halves.
-pub fn refine(op: JumpOp, wide: bool, a: &Scalar, b: &Scalar, holds: bool) -> Option<(Scalar, Scalar)> {
-    let relation = if holds { Relation::of(op) } else { Relation::of(op).negated() };
+pub fn refine(
+    op: JumpOp,
+    wide: bool,
+    a: &Scalar,
+    b: &Scalar,
+    holds: bool,
+) -> Option<(Scalar, Scalar)> {
+    let relation = if holds {
+        Relation::of(op)
+    } else {
+        Relation::of(op).negated()
+    };
     let (mut a, mut b) = (*a, *b);
     match relation {
         Relation::Equal => {
@@ -18,23 +28,43 @@ pub fn refine(op: JumpOp, wide: bool, a: &Scalar, b: &Scalar, holds: bool) -> Op
                 return Some((both, both));
             }
             let low = a.bits.zero_extend(32).meet(b.bits.zero_extend(32))?;
-            let low = Tnum { value: low.value, mask: low.mask | !0 << 32 };
+            let low = Tnum {
+                value: low.value,
+                mask: low.mask | !0 << 32,
+            };
             let (u32, s32) = (a.u32.meet(b.u32)?, a.s32.meet(b.s32)?);
-            a = Scalar { bits: a.bits.meet(low)?, u32, s32, ..a };
-            b = Scalar { bits: b.bits.meet(low)?, u32, s32, ..b };
+            a = Scalar {
+                bits: a.bits.meet(low)?,
+                u32,
+                s32,
+                ..a
+            };
+            b = Scalar {
+                bits: b.bits.meet(low)?,
+                u32,
+                s32,
+                ..b
+            };
         }
         Relation::NotEqual => {
             (a, b) = (differs(&a, &b, wide)?, differs(&b, &a, wide)?);
         }
         Relation::Shares => {
-            let common = if wide { a.bits.and(b.bits) } else { a.bits.and(b.bits).zero_extend(32) };
+            let common = if wide {
+                a.bits.and(b.bits)
+            } else {
+                a.bits.and(b.bits).zero_extend(32)
+            };
             if common.max() == 0 {
                 return None;
             }
             // One bit only can be common: then it is set in both.
             if common.max().is_power_of_two() {
                 let bit = common.max();
-                let set = Tnum { value: bit, mask: !bit };
+                let set = Tnum {
+                    value: bit,
+                    mask: !bit,
+                };
                 a.bits = a.bits.meet(set)?;
                 b.bits = b.bits.meet(set)?;
             }
@@ -42,8 +72,14 @@ pub fn refine(op: JumpOp, wide: bool, a: &Scalar, b: &Scalar, holds: bool) -> Op
         Relation::Disjoint => {
             let width = if wide { u64::MAX } else { u64::from(u32::MAX) };
             let (ones_a, ones_b) = (a.bits.value & width, b.bits.value & width);
-            a.bits = a.bits.meet(Tnum { value: 0, mask: !ones_b })?;
-            b.bits = b.bits.meet(Tnum { value: 0, mask: !ones_a })?;
+            a.bits = a.bits.meet(Tnum {
+                value: 0,
+                mask: !ones_b,
+            })?;
+            b.bits = b.bits.meet(Tnum {
+                value: 0,
+                mask: !ones_a,
+            })?;
         }
         Relation::Less { signed, or_equal } => match (signed, wide) {
             (false, true) => (a.u64, b.u64) = less(a.u64, b.u64, or_equal)?,
@@ -77,7 +113,11 @@ fn differs(a: &Scalar, b: &Scalar, wide: bool) -> Option<Scalar> {
 }
 
 /// `a < b`, or `a <= b`.
-fn less<T: Bound>(a: Interval<T>, b: Interval<T>, or_equal: bool) -> Option<(Interval<T>, Interval<T>)> {
+fn less<T: Bound>(
+    a: Interval<T>,
+    b: Interval<T>,
+    or_equal: bool,
+) -> Option<(Interval<T>, Interval<T>)> {
     if or_equal {
         Some((a.at_most(b.max)?, b.at_least(a.min)?))
     } else {
@@ -94,8 +134,14 @@ enum Relation {
     Shares,
     /// `a & b == 0`
     Disjoint,
-    Less { signed: bool, or_equal: bool },
-    Greater { signed: bool, or_equal: bool },
+    Less {
+        signed: bool,
+        or_equal: bool,
+    },
+    Greater {
+        signed: bool,
+        or_equal: bool,
+    },
 }
 
 impl Relation {
@@ -104,14 +150,38 @@ impl Relation {
             JumpOp::Eq => Relation::Equal,
             JumpOp::Ne => Relation::NotEqual,
             JumpOp::Set => Relation::Shares,
-            JumpOp::Lt => Relation::Less { signed: false, or_equal: false },
-            JumpOp::Le => Relation::Less { signed: false, or_equal: true },
-            JumpOp::SLt => Relation::Less { signed: true, or_equal: false },
-            JumpOp::SLe => Relation::Less { signed: true, or_equal: true },
-            JumpOp::Gt => Relation::Greater { signed: false, or_equal: false },
-            JumpOp::Ge => Relation::Greater { signed: false, or_equal: true },
-            JumpOp::SGt => Relation::Greater { signed: true, or_equal: false },
-            JumpOp::SGe => Relation::Greater { signed: true, or_equal: true },
+            JumpOp::Lt => Relation::Less {
+                signed: false,
+                or_equal: false,
+            },
+            JumpOp::Le => Relation::Less {
+                signed: false,
+                or_equal: true,
+            },
+            JumpOp::SLt => Relation::Less {
+                signed: true,
+                or_equal: false,
+            },
+            JumpOp::SLe => Relation::Less {
+                signed: true,
+                or_equal: true,
+            },
+            JumpOp::Gt => Relation::Greater {
+                signed: false,
+                or_equal: false,
+            },
+            JumpOp::Ge => Relation::Greater {
+                signed: false,
+                or_equal: true,
+            },
+            JumpOp::SGt => Relation::Greater {
+                signed: true,
+                or_equal: false,
+            },
+            JumpOp::SGe => Relation::Greater {
+                signed: true,
+                or_equal: true,
+            },
         }
     }
 
@@ -121,8 +191,14 @@ impl Relation {
             Relation::NotEqual => Relation::Equal,
             Relation::Shares => Relation::Disjoint,
             Relation::Disjoint => Relation::Shares,
-            Relation::Less { signed, or_equal } => Relation::Greater { signed, or_equal: !or_equal },
-            Relation::Greater { signed, or_equal } => Relation::Less { signed, or_equal: !or_equal },
+            Relation::Less { signed, or_equal } => Relation::Greater {
+                signed,
+                or_equal: !or_equal,
+            },
+            Relation::Greater { signed, or_equal } => Relation::Less {
+                signed,
+                or_equal: !or_equal,
+            },
         }
     }
 }

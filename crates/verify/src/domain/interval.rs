@@ -50,7 +50,10 @@ pub struct Interval<T> {
 
 impl<T: Bound> Interval<T> {
     /// Every number.
-    pub const FULL: Interval<T> = Interval { min: T::MIN, max: T::MAX };
+    pub const FULL: Interval<T> = Interval {
+        min: T::MIN,
+        max: T::MAX,
+    };
 
     /// `min..=max`, or `None` if that is empty.
     pub fn new(min: T, max: T) -> Option<Interval<T>> {
@@ -69,7 +72,10 @@ impl<T: Bound> Interval<T> {
             let Some(x) = *x else { return Self::FULL };
             all = Some(match all {
                 None => Self::constant(x),
-                Some(i) => Interval { min: i.min.min(x), max: i.max.max(x) },
+                Some(i) => Interval {
+                    min: i.min.min(x),
+                    max: i.max.max(x),
+                },
             });
         }
         all.unwrap_or(Self::FULL)
@@ -93,12 +99,18 @@ impl<T: Bound> Interval<T> {
 
     /// `a + b`
     pub fn add(self, other: Self) -> Self {
-        Self::hull(&[self.min.checked_add(other.min), self.max.checked_add(other.max)])
+        Self::hull(&[
+            self.min.checked_add(other.min),
+            self.max.checked_add(other.max),
+        ])
     }
 
     /// `a - b`
     pub fn sub(self, other: Self) -> Self {
-        Self::hull(&[self.min.checked_sub(other.max), self.max.checked_sub(other.min)])
+        Self::hull(&[
+            self.min.checked_sub(other.max),
+            self.max.checked_sub(other.min),
+        ])
     }
 
     /// `a * b`: the extremes are at corners.
@@ -128,22 +140,42 @@ impl<T: Bound> Interval<T> {
 
     /// The members above `x`.
     pub fn above(self, x: T) -> Option<Self> {
-        if x == T::MAX { None } else { self.meet(Interval { min: succ(x), max: T::MAX }) }
+        if x == T::MAX {
+            None
+        } else {
+            self.meet(Interval {
+                min: succ(x),
+                max: T::MAX,
+            })
+        }
     }
 
     /// The members below `x`.
     pub fn below(self, x: T) -> Option<Self> {
-        if x == T::MIN { None } else { self.meet(Interval { min: T::MIN, max: pred(x) }) }
+        if x == T::MIN {
+            None
+        } else {
+            self.meet(Interval {
+                min: T::MIN,
+                max: pred(x),
+            })
+        }
     }
 
     /// The members that are at least `x`.
     pub fn at_least(self, x: T) -> Option<Self> {
-        self.meet(Interval { min: x, max: T::MAX })
+        self.meet(Interval {
+            min: x,
+            max: T::MAX,
+        })
     }
 
     /// The members that are at most `x`.
     pub fn at_most(self, x: T) -> Option<Self> {
-        self.meet(Interval { min: T::MIN, max: x })
+        self.meet(Interval {
+            min: T::MIN,
+            max: x,
+        })
     }
 }
 

@@ -4,13 +4,14 @@
 //! all results of the concrete operation on members of its arguments. That is the whole of soundness, and the tests
 //! of each file check it against concrete arithmetic.
 
-pub mod tnum;
-pub mod interval;
-pub mod scalar;
 pub mod compare;
+pub mod interval;
 pub mod pointer;
+pub mod scalar;
 pub mod stack;
 pub mod state;
+pub mod tnum;
+pub mod widen;
 
 #[cfg(test)]
 mod tests;

@@ -84,7 +84,12 @@ impl Value {
 
     /// A pointer to the start of `target`.
     pub const fn pointer(target: Target) -> Value {
-        Value::Pointer(Pointer { target, offset: Scalar::constant(0), nullable: false, id: 0 })
+        Value::Pointer(Pointer {
+            target,
+            offset: Scalar::constant(0),
+            nullable: false,
+            id: 0,
+        })
     }
 
     /// The number, if it is one.

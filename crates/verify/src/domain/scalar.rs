@@ -50,7 +50,11 @@ impl Scalar {
     /// The numbers `min..=max`, unsigned.
     pub fn range(min: u64, max: u64) -> Scalar {
         match Interval::new(min, max) {
-            Some(u64) => Scalar { u64, ..Scalar::UNKNOWN }.settled(),
+            Some(u64) => Scalar {
+                u64,
+                ..Scalar::UNKNOWN
+            }
+            .settled(),
             None => Scalar::UNKNOWN,
         }
     }
@@ -58,7 +62,11 @@ impl Scalar {
     /// What a zero- or sign-extending load of `bits` bits can give.
     pub fn loaded(bits: u32, signed: bool) -> Scalar {
         let any = Scalar::UNKNOWN;
-        if signed { any.sign_extend(bits) } else { any.zero_extend(bits) }
+        if signed {
+            any.sign_extend(bits)
+        } else {
+            any.zero_extend(bits)
+        }
     }
 
     /// Its member, if it has one only.
@@ -107,8 +115,17 @@ impl Scalar {
     }
 
     fn reduce_wide(self) -> Option<Scalar> {
-        let Scalar { mut bits, mut u64, mut s64, u32, s32 } = self;
-        u64 = u64.meet(Interval { min: bits.min(), max: bits.max() })?;
+        let Scalar {
+            mut bits,
+            mut u64,
+            mut s64,
+            u32,
+            s32,
+        } = self;
+        u64 = u64.meet(Interval {
+            min: bits.min(),
+            max: bits.max(),
+        })?;
         const SIGN: u64 = 1 << 63;
         s64 = s64.meet(Interval {
             min: (bits.value | bits.mask & SIGN) as i64,
@@ -117,49 +134,100 @@ impl Scalar {
         // The upper half is the same everywhere: then the low half's interval is the whole number's.
         if u64.min >> 32 == u64.max >> 32 {
             let high = u64.min >> 32 << 32;
-            u64 = u64.meet(Interval { min: high | u64::from(u32.min), max: high | u64::from(u32.max) })?;
+            u64 = u64.meet(Interval {
+                min: high | u64::from(u32.min),
+                max: high | u64::from(u32.max),
+            })?;
         }
         if s64.min >= i64::from(i32::MIN) && s64.max <= i64::from(i32::MAX) {
-            s64 = s64.meet(Interval { min: i64::from(s32.min), max: i64::from(s32.max) })?;
+            s64 = s64.meet(Interval {
+                min: i64::from(s32.min),
+                max: i64::from(s32.max),
+            })?;
         }
         // Of one sign, signed and unsigned order agree.
         if (s64.min ^ s64.max) >= 0 {
-            u64 = u64.meet(Interval { min: s64.min as u64, max: s64.max as u64 })?;
+            u64 = u64.meet(Interval {
+                min: s64.min as u64,
+                max: s64.max as u64,
+            })?;
         }
         if ((u64.min ^ u64.max) as i64) >= 0 {
-            s64 = s64.meet(Interval { min: u64.min as i64, max: u64.max as i64 })?;
+            s64 = s64.meet(Interval {
+                min: u64.min as i64,
+                max: u64.max as i64,
+            })?;
         }
         bits = bits.meet(Tnum::range(u64.min, u64.max))?;
-        Some(Scalar { bits, u64, s64, u32, s32 })
+        Some(Scalar {
+            bits,
+            u64,
+            s64,
+            u32,
+            s32,
+        })
     }
 
     fn reduce_low(self) -> Option<Scalar> {
-        let Scalar { mut bits, u64, s64, mut u32, mut s32 } = self;
+        let Scalar {
+            mut bits,
+            u64,
+            s64,
+            mut u32,
+            mut s32,
+        } = self;
         let low = bits.zero_extend(32);
-        u32 = u32.meet(Interval { min: low.min() as u32, max: low.max() as u32 })?;
+        u32 = u32.meet(Interval {
+            min: low.min() as u32,
+            max: low.max() as u32,
+        })?;
         const SIGN: u64 = 1 << 31;
         s32 = s32.meet(Interval {
             min: (low.value | low.mask & SIGN) as i32,
             max: (low.value | low.mask & !SIGN) as i32,
         })?;
         if u64.min >> 32 == u64.max >> 32 {
-            u32 = u32.meet(Interval { min: u64.min as u32, max: u64.max as u32 })?;
+            u32 = u32.meet(Interval {
+                min: u64.min as u32,
+                max: u64.max as u32,
+            })?;
         }
         if s64.min >> 32 == s64.max >> 32 {
-            u32 = u32.meet(Interval { min: s64.min as u32, max: s64.max as u32 })?;
+            u32 = u32.meet(Interval {
+                min: s64.min as u32,
+                max: s64.max as u32,
+            })?;
         }
         if s64.min >= i64::from(i32::MIN) && s64.max <= i64::from(i32::MAX) {
-            s32 = s32.meet(Interval { min: s64.min as i32, max: s64.max as i32 })?;
+            s32 = s32.meet(Interval {
+                min: s64.min as i32,
+                max: s64.max as i32,
+            })?;
         }
         if (s32.min ^ s32.max) >= 0 {
-            u32 = u32.meet(Interval { min: s32.min as u32, max: s32.max as u32 })?;
+            u32 = u32.meet(Interval {
+                min: s32.min as u32,
+                max: s32.max as u32,
+            })?;
         }
         if ((u32.min ^ u32.max) as i32) >= 0 {
-            s32 = s32.meet(Interval { min: u32.min as i32, max: u32.max as i32 })?;
+            s32 = s32.meet(Interval {
+                min: u32.min as i32,
+                max: u32.max as i32,
+            })?;
         }
         let low = Tnum::range(u64::from(u32.min), u64::from(u32.max));
-        bits = bits.meet(Tnum { value: low.value, mask: low.mask | !0 << 32 })?;
-        Some(Scalar { bits, u64, s64, u32, s32 })
+        bits = bits.meet(Tnum {
+            value: low.value,
+            mask: low.mask | !0 << 32,
+        })?;
+        Some(Scalar {
+            bits,
+            u64,
+            s64,
+            u32,
+            s32,
+        })
     }
 
     /// [`reduced`](Self::reduced) for a set that holds a number by construction: if the parts seem to contradict each
@@ -170,7 +238,13 @@ impl Scalar {
 
     /// From the parts that 64-bit arithmetic computes.
     fn wide(bits: Tnum, u64: Interval<u64>, s64: Interval<i64>) -> Scalar {
-        Scalar { bits, u64, s64, ..Scalar::UNKNOWN }.settled()
+        Scalar {
+            bits,
+            u64,
+            s64,
+            ..Scalar::UNKNOWN
+        }
+        .settled()
     }
 
     /// The low `bits` bits, the others zero. `bits` is 8, 16, 32 or 64.
@@ -179,16 +253,24 @@ impl Scalar {
         if self.u64.max <= max {
             return *self;
         }
-        let u64 = if bits == 32 {
-            Interval { min: u64::from(self.u32.min), max: u64::from(self.u32.max) }
-        } else if bits < 32 && u64::from(self.u32.max) <= max {
-            Interval { min: u64::from(self.u32.min), max: u64::from(self.u32.max) }
+        let u64 = if bits == 32 || bits < 32 && u64::from(self.u32.max) <= max {
+            Interval {
+                min: u64::from(self.u32.min),
+                max: u64::from(self.u32.max),
+            }
         } else {
             Interval { min: 0, max }
         };
         // Extending from 32 bits leaves the low half as it is.
         let low = if bits == 32 { *self } else { Scalar::UNKNOWN };
-        Scalar { bits: self.bits.zero_extend(bits), u64, u32: low.u32, s32: low.s32, ..Scalar::UNKNOWN }.settled()
+        Scalar {
+            bits: self.bits.zero_extend(bits),
+            u64,
+            u32: low.u32,
+            s32: low.s32,
+            ..Scalar::UNKNOWN
+        }
+        .settled()
     }
 
     /// The low `bits` bits, their sign in the others. `bits` is 8, 16, 32 or 64.
@@ -197,18 +279,34 @@ impl Scalar {
         if min <= self.s64.min && self.s64.max <= max {
             return *self;
         }
-        let s64 = if bits == 32 || bits < 32 && min <= i64::from(self.s32.min) && i64::from(self.s32.max) <= max {
-            Interval { min: i64::from(self.s32.min), max: i64::from(self.s32.max) }
+        let s64 = if bits == 32
+            || bits < 32 && min <= i64::from(self.s32.min) && i64::from(self.s32.max) <= max
+        {
+            Interval {
+                min: i64::from(self.s32.min),
+                max: i64::from(self.s32.max),
+            }
         } else {
             Interval { min, max }
         };
         let low = if bits == 32 { *self } else { Scalar::UNKNOWN };
-        Scalar { bits: self.bits.sign_extend(bits), s64, u32: low.u32, s32: low.s32, ..Scalar::UNKNOWN }.settled()
+        Scalar {
+            bits: self.bits.sign_extend(bits),
+            s64,
+            u32: low.u32,
+            s32: low.s32,
+            ..Scalar::UNKNOWN
+        }
+        .settled()
     }
 
     /// The bytes of the low `bits` bits in opposite order, the others zero. `bits` is 16, 32 or 64.
     pub fn swap_bytes(&self, bits: u32) -> Scalar {
-        Scalar { bits: self.bits.swap_bytes().rsh(64 - bits), ..Scalar::UNKNOWN }.settled()
+        Scalar {
+            bits: self.bits.swap_bytes().rsh(64 - bits),
+            ..Scalar::UNKNOWN
+        }
+        .settled()
     }
 
     /// `a + b` in 64 bits, for offsets.
@@ -249,13 +347,26 @@ impl Scalar {
         let unsigned = || Scalar::alu_wide(op, 32, &dst.zero_extend(32), &src.zero_extend(32));
         let signed = || Scalar::alu_wide(op, 32, &dst.sign_extend(32), &src.sign_extend(32));
         let low = match op {
-            AluOp::Add | AluOp::Sub | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor | AluOp::Mov | AluOp::Lsh => {
+            AluOp::Add
+            | AluOp::Sub
+            | AluOp::Mul
+            | AluOp::And
+            | AluOp::Or
+            | AluOp::Xor
+            | AluOp::Mov
+            | AluOp::Lsh => {
                 let (a, b) = (unsigned(), signed());
                 let bits = a.bits.zero_extend(32).meet(b.bits.zero_extend(32));
                 match (bits, a.u32.meet(b.u32), a.s32.meet(b.s32)) {
-                    (Some(bits), Some(u32), Some(s32)) => {
-                        Scalar { bits: Tnum { value: bits.value, mask: bits.mask | !0 << 32 }, u32, s32, ..Scalar::UNKNOWN }
-                    }
+                    (Some(bits), Some(u32), Some(s32)) => Scalar {
+                        bits: Tnum {
+                            value: bits.value,
+                            mask: bits.mask | !0 << 32,
+                        },
+                        u32,
+                        s32,
+                        ..Scalar::UNKNOWN
+                    },
                     // Cannot be, both contain the result: keep one of them.
                     _ => a,
                 }
@@ -274,22 +385,40 @@ impl Scalar {
             AluOp::Sub => Scalar::wide(a.bits.sub(b.bits), a.u64.sub(b.u64), a.s64.sub(b.s64)),
             AluOp::Mul => Scalar::wide(a.bits.mul(b.bits), a.u64.mul(b.u64), a.s64.mul(b.s64)),
             AluOp::And => {
-                let u64 = Interval { min: 0, max: a.u64.max.min(b.u64.max) };
+                let u64 = Interval {
+                    min: 0,
+                    max: a.u64.max.min(b.u64.max),
+                };
                 Scalar::wide(a.bits.and(b.bits), u64, Interval::FULL)
             }
             AluOp::Or => {
-                let u64 = Interval { min: a.u64.min.max(b.u64.min), max: u64::MAX };
+                let u64 = Interval {
+                    min: a.u64.min.max(b.u64.min),
+                    max: u64::MAX,
+                };
                 Scalar::wide(a.bits.or(b.bits), u64, Interval::FULL)
             }
             AluOp::Xor => Scalar::wide(a.bits.xor(b.bits), Interval::FULL, Interval::FULL),
             AluOp::Div => Scalar::wide(Tnum::UNKNOWN, divided(a.u64, b.u64), Interval::FULL),
             AluOp::Mod => remainder(a, b),
-            AluOp::SDiv => Scalar::wide(Tnum::UNKNOWN, Interval::FULL, divided_signed(a.s64, b.known())),
-            AluOp::SMod => Scalar::wide(Tnum::UNKNOWN, Interval::FULL, remainder_signed(a.s64, b.known())),
+            AluOp::SDiv => Scalar::wide(
+                Tnum::UNKNOWN,
+                Interval::FULL,
+                divided_signed(a.s64, b.known()),
+            ),
+            AluOp::SMod => Scalar::wide(
+                Tnum::UNKNOWN,
+                Interval::FULL,
+                remainder_signed(a.s64, b.known()),
+            ),
             AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => {
                 let amount = Scalar::wide(
                     b.bits.and(Tnum::constant(u64::from(bits) - 1)),
-                    if b.u64.max < u64::from(bits) { b.u64 } else { Interval::FULL },
+                    if b.u64.max < u64::from(bits) {
+                        b.u64
+                    } else {
+                        Interval::FULL
+                    },
                     Interval::FULL,
                 );
                 shifted(op, a, amount.u64.min as u32, amount.u64.max as u32)
@@ -303,7 +432,10 @@ fn divided(a: Interval<u64>, b: Interval<u64>) -> Interval<u64> {
     match b.max {
         0 => Interval::constant(0),
         _ if b.min == 0 => Interval { min: 0, max: a.max },
-        _ => Interval { min: a.min / b.max, max: a.max / b.min },
+        _ => Interval {
+            min: a.min / b.max,
+            max: a.max / b.min,
+        },
     }
 }
 
@@ -314,10 +446,16 @@ fn remainder(a: &Scalar, b: &Scalar) -> Scalar {
     }
     match b.known() {
         Some(0) => return *a,
-        Some(n) if n.is_power_of_two() => return Scalar::alu_wide(AluOp::And, 64, a, &Scalar::constant(n - 1)),
+        Some(n) if n.is_power_of_two() => {
+            return Scalar::alu_wide(AluOp::And, 64, a, &Scalar::constant(n - 1));
+        }
         _ => {}
     }
-    let max = if b.u64.min == 0 { a.u64.max } else { a.u64.max.min(b.u64.max - 1) };
+    let max = if b.u64.min == 0 {
+        a.u64.max
+    } else {
+        a.u64.max.min(b.u64.max - 1)
+    };
     Scalar::wide(Tnum::UNKNOWN, Interval { min: 0, max }, Interval::FULL)
 }
 
@@ -329,20 +467,29 @@ fn divided_signed(a: Interval<i64>, b: Option<u64>) -> Interval<i64> {
         None if a.min == i64::MIN => Interval::FULL,
         None => {
             let largest = a.min.abs().max(a.max.abs());
-            Interval { min: -largest, max: largest }
+            Interval {
+                min: -largest,
+                max: largest,
+            }
         }
     }
 }
 
 /// `a % b` signed, with the sign of `a`: `a` where `b` is 0, `MIN % -1 = 0`. `b` if it is known.
 fn remainder_signed(a: Interval<i64>, b: Option<u64>) -> Interval<i64> {
-    let toward_zero = Interval { min: a.min.min(0), max: a.max.max(0) };
+    let toward_zero = Interval {
+        min: a.min.min(0),
+        max: a.max.max(0),
+    };
     match b.map(|b| b as i64) {
         Some(0) => a,
         Some(b) => {
             // |result| < |b|; b = MIN still leaves a bound of MAX.
             let below = (b.unsigned_abs() - 1) as i64;
-            Interval { min: toward_zero.min.max(-below), max: toward_zero.max.min(below) }
+            Interval {
+                min: toward_zero.min.max(-below),
+                max: toward_zero.max.min(below),
+            }
         }
         None => toward_zero,
     }
@@ -352,22 +499,68 @@ fn remainder_signed(a: Interval<i64>, b: Option<u64>) -> Interval<i64> {
 fn shifted(op: AluOp, a: &Scalar, low: u32, high: u32) -> Scalar {
     let exact = low == high;
     match op {
+        // Half the number goes: what was known of the low half decides (compilers extend 32-bit numbers this way).
+        AluOp::Lsh if exact && low == 32 => {
+            let u64 = Interval {
+                min: u64::from(a.u32.min) << 32,
+                max: u64::from(a.u32.max) << 32,
+            };
+            let s64 = Interval {
+                min: i64::from(a.s32.min) << 32,
+                max: i64::from(a.s32.max) << 32,
+            };
+            Scalar::wide(a.bits.lsh(32), u64, s64)
+        }
         AluOp::Lsh => {
             let fits = a.u64.max <= u64::MAX >> high;
-            let u64 = if fits { Interval { min: a.u64.min << low, max: a.u64.max << high } } else { Interval::FULL };
-            let fits_signed = exact && a.s64.min << high >> high == a.s64.min && a.s64.max << high >> high == a.s64.max;
-            let s64 =
-                if fits_signed { Interval { min: a.s64.min << high, max: a.s64.max << high } } else { Interval::FULL };
+            let u64 = if fits {
+                Interval {
+                    min: a.u64.min << low,
+                    max: a.u64.max << high,
+                }
+            } else {
+                Interval::FULL
+            };
+            let fits_signed = exact
+                && a.s64.min << high >> high == a.s64.min
+                && a.s64.max << high >> high == a.s64.max;
+            let s64 = if fits_signed {
+                Interval {
+                    min: a.s64.min << high,
+                    max: a.s64.max << high,
+                }
+            } else {
+                Interval::FULL
+            };
             // At least `low` zeros come in from the right.
-            let bits = if exact { a.bits.lsh(low) } else { Tnum::UNKNOWN.lsh(low) };
+            let bits = if exact {
+                a.bits.lsh(low)
+            } else {
+                Tnum::UNKNOWN.lsh(low)
+            };
             Scalar::wide(bits, u64, s64)
         }
         AluOp::Rsh => {
-            let bits = if exact { a.bits.rsh(low) } else { Tnum::UNKNOWN };
-            Scalar::wide(bits, Interval { min: a.u64.min >> high, max: a.u64.max >> low }, Interval::FULL)
+            let bits = if exact {
+                a.bits.rsh(low)
+            } else {
+                Tnum::UNKNOWN
+            };
+            Scalar::wide(
+                bits,
+                Interval {
+                    min: a.u64.min >> high,
+                    max: a.u64.max >> low,
+                },
+                Interval::FULL,
+            )
         }
         _ => {
-            let bits = if exact { a.bits.arsh(low) } else { Tnum::UNKNOWN };
+            let bits = if exact {
+                a.bits.arsh(low)
+            } else {
+                Tnum::UNKNOWN
+            };
             let s64 = Interval {
                 min: (a.s64.min >> low).min(a.s64.min >> high),
                 max: (a.s64.max >> low).max(a.s64.max >> high),
@@ -381,7 +574,11 @@ fn shifted(op: AluOp, a: &Scalar, low: u32, high: u32) -> Scalar {
 impl fmt::Display for Scalar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(x) = self.known() {
-            return if (x as i64) < 0 && x as i64 > -4096 { write!(f, "{}", x as i64) } else { write!(f, "{x}") };
+            return if (x as i64) < 0 && x as i64 > -4096 {
+                write!(f, "{}", x as i64)
+            } else {
+                write!(f, "{x}")
+            };
         }
         let span_u = self.u64.max.wrapping_sub(self.u64.min);
         let span_s = self.s64.max.wrapping_sub(self.s64.min) as u64;

@@ -54,13 +54,20 @@ impl Stack {
         self.written[word] & bit != 0
     }
 
+    /// Offset and size of each cell, in the order of [`values_mut`](Self::values_mut).
+    pub fn places(&self) -> impl Iterator<Item = (i16, u8)> + '_ {
+        self.cells.iter().map(|c| (c.offset, c.size))
+    }
+
     /// The cells, to change their values (not their places).
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.cells.iter_mut().map(|c| &mut c.value)
     }
 
     fn overlapping(&self, start: i64, end: i64) -> impl Iterator<Item = &Cell> {
-        self.cells.iter().filter(move |c| i64::from(c.offset) < end && start < c.end())
+        self.cells
+            .iter()
+            .filter(move |c| i64::from(c.offset) < end && start < c.end())
     }
 
     /// Takes the values of the bytes `start..end` away: they stay written, with unknown numbers, except that what was
@@ -86,7 +93,11 @@ impl Stack {
     pub fn write(&mut self, offset: i64, size: u32, value: Value) {
         self.forget(offset, offset + i64::from(size));
         self.mark_written(offset, size);
-        let cell = Cell { offset: offset as i16, size: size as u8, value };
+        let cell = Cell {
+            offset: offset as i16,
+            size: size as u8,
+            value,
+        };
         let at = self.cells.partition_point(|c| c.offset < cell.offset);
         self.cells.insert(at, cell);
     }
@@ -117,7 +128,9 @@ impl Stack {
             let whole = i64::from(cell.offset) == offset && end == cell.end();
             match cell.value {
                 value if whole => return Ok(value),
-                Value::Pointer(_) | Value::Nothing(_) => return Err(Unreadable::Pointer(i64::from(cell.offset))),
+                Value::Pointer(_) | Value::Nothing(_) => {
+                    return Err(Unreadable::Pointer(i64::from(cell.offset)));
+                }
                 Value::Number { scalar, .. } if inside => {
                     let shift = Scalar::constant((offset - i64::from(cell.offset)) as u64 * 8);
                     let shifted = Scalar::alu(AluOp::Rsh, true, &scalar, &shift);
@@ -135,29 +148,44 @@ impl Stack {
         if let Some(at) = (start..end).find(|&at| !self.is_written(at)) {
             return Err(Unreadable::Unwritten(at));
         }
-        match self.overlapping(start, end).find(|c| c.value.scalar().is_none()) {
+        match self
+            .overlapping(start, end)
+            .find(|c| c.value.scalar().is_none())
+        {
             Some(cell) => Err(Unreadable::Pointer(i64::from(cell.offset))),
             None => Ok(()),
         }
     }
 
     /// What can be read here is a superset of what can be read from `other`; `value_covers` compares two values.
-    pub fn covers(&self, other: &Stack, mut value_covers: impl FnMut(&Value, &Value) -> bool) -> bool {
+    pub fn covers(
+        &self,
+        other: &Stack,
+        mut value_covers: impl FnMut(&Value, &Value) -> bool,
+    ) -> bool {
         // Every byte that may be read here can be read there.
-        if self.written.iter().zip(&other.written).any(|(a, b)| a & !b != 0) {
+        if self
+            .written
+            .iter()
+            .zip(&other.written)
+            .any(|(a, b)| a & !b != 0)
+        {
             return false;
         }
         let known = self.cells.iter().all(|c| match c.value {
             Value::Nothing(_) => true,
-            Value::Number { .. } | Value::Pointer(_) => {
-                other.read(i64::from(c.offset), u32::from(c.size)).is_ok_and(|v| value_covers(&c.value, &v))
-            }
+            Value::Number { .. } | Value::Pointer(_) => other
+                .read(i64::from(c.offset), u32::from(c.size))
+                .is_ok_and(|v| value_covers(&c.value, &v)),
         });
         // What is an unknown number here must not be a pointer there.
         known
             && other.cells.iter().all(|c| {
                 c.value.scalar().is_some()
-                    || self.cells.iter().any(|mine| mine.offset == c.offset && mine.size == c.size)
+                    || self
+                        .cells
+                        .iter()
+                        .any(|mine| mine.offset == c.offset && mine.size == c.size)
                     || (i64::from(c.offset)..c.end()).all(|at| !self.is_written(at))
             })
     }

@@ -26,7 +26,12 @@ impl Frame {
     pub fn new(instance: usize, depth: u32, return_to: Pc) -> Frame {
         let mut regs = [Value::Nothing(Why::NeverWritten); Reg::COUNT];
         regs[Reg::FP.index()] = Value::pointer(Target::Stack(depth));
-        Frame { instance, return_to, regs, stack: Stack::default() }
+        Frame {
+            instance,
+            return_to,
+            regs,
+            stack: Stack::default(),
+        }
     }
 }
 
@@ -56,7 +61,11 @@ impl State {
     pub fn entry() -> State {
         let mut frame = Frame::new(0, 0, Pc(0));
         frame.regs[Reg::R1.index()] = Value::pointer(Target::Context);
-        State { frames: vec![frame], held: Vec::new(), next_id: 1 }
+        State {
+            frames: vec![frame],
+            held: Vec::new(),
+            next_id: 1,
+        }
     }
 
     /// The running frame.
@@ -105,18 +114,25 @@ impl State {
 
     /// Every value there is: registers and spilled ones, of all frames.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
-        self.frames.iter_mut().flat_map(|f| f.regs.iter_mut().chain(f.stack.values_mut()))
+        self.frames
+            .iter_mut()
+            .flat_map(|f| f.regs.iter_mut().chain(f.stack.values_mut()))
     }
 
     /// A branch taught that `reg` is `scalar`: so are its copies.
     pub fn learn(&mut self, reg: Reg, scalar: Scalar) {
-        let Value::Number { id, .. } = *self.reg(reg) else { return };
+        let Value::Number { id, .. } = *self.reg(reg) else {
+            return;
+        };
         self.set(reg, Value::Number { scalar, id });
         if id == 0 {
             return;
         }
         for value in self.values_mut() {
-            if let Value::Number { scalar: old, id: other } = value
+            if let Value::Number {
+                scalar: old,
+                id: other,
+            } = value
                 && *other == id
             {
                 *old = scalar;
@@ -138,7 +154,11 @@ impl State {
                 *value = Value::constant(0);
             } else {
                 let keeps_id = matches!(p.target, Target::Record { .. });
-                *p = Pointer { nullable: false, id: if keeps_id { id } else { 0 }, ..*p };
+                *p = Pointer {
+                    nullable: false,
+                    id: if keeps_id { id } else { 0 },
+                    ..*p
+                };
             }
         }
     }
@@ -147,7 +167,8 @@ impl State {
     pub fn release(&mut self, id: Id, pc: Pc) {
         self.held.retain(|h| h.id != id);
         for value in self.values_mut() {
-            if matches!(value, Value::Pointer(p) if p.id == id && matches!(p.target, Target::Record { .. })) {
+            if matches!(value, Value::Pointer(p) if p.id == id && matches!(p.target, Target::Record { .. }))
+            {
                 *value = Value::Nothing(Why::Released(pc));
             }
         }
@@ -194,7 +215,12 @@ impl State {
             if a.instance != b.instance {
                 return false;
             }
-            if !a.regs.iter().zip(&b.regs).all(|(a, b)| ids.value_covers(a, b)) {
+            if !a
+                .regs
+                .iter()
+                .zip(&b.regs)
+                .all(|(a, b)| ids.value_covers(a, b))
+            {
                 return false;
             }
             if !a.stack.covers(&b.stack, |a, b| ids.value_covers(a, b)) {
@@ -202,7 +228,10 @@ impl State {
             }
         }
         self.held.iter().all(|a| {
-            other.held.iter().any(|b| a.map == b.map && ids.agree(a.id, b.id))
+            other
+                .held
+                .iter()
+                .any(|b| a.map == b.map && ids.agree(a.id, b.id))
         })
     }
 }
@@ -217,7 +246,8 @@ struct Ids {
 impl Ids {
     /// Ids correspond one to one.
     fn agree(&mut self, here: Id, there: Id) -> bool {
-        *self.there.entry(here).or_insert(there) == there && *self.here.entry(there).or_insert(here) == here
+        *self.there.entry(here).or_insert(there) == there
+            && *self.here.entry(there).or_insert(here) == here
     }
 
     fn value_covers(&mut self, here: &Value, there: &Value) -> bool {

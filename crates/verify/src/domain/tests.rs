@@ -9,6 +9,7 @@ use super::pointer::{Target, Value};
 use super::scalar::Scalar;
 use super::stack::{Stack, Unreadable};
 use super::tnum::Tnum;
+use super::widen::{Step, join};
 
 const ALU: [AluOp; 14] = [
     AluOp::Add,
@@ -50,13 +51,25 @@ fn concrete(op: AluOp, wide: bool, a: u64, b: u64) -> u64 {
             AluOp::Sub => a.wrapping_sub(b),
             AluOp::Mul => a.wrapping_mul(b),
             AluOp::Div => a.checked_div(b).unwrap_or(0),
-            AluOp::SDiv => if b == 0 { 0 } else { sa.wrapping_div(sb) as u64 },
+            AluOp::SDiv => {
+                if b == 0 {
+                    0
+                } else {
+                    sa.wrapping_div(sb) as u64
+                }
+            }
             AluOp::Or => a | b,
             AluOp::And => a & b,
             AluOp::Lsh => a << (b & 63),
             AluOp::Rsh => a >> (b & 63),
             AluOp::Mod => a.checked_rem(b).unwrap_or(a),
-            AluOp::SMod => if b == 0 { a } else { sa.wrapping_rem(sb) as u64 },
+            AluOp::SMod => {
+                if b == 0 {
+                    a
+                } else {
+                    sa.wrapping_rem(sb) as u64
+                }
+            }
             AluOp::Xor => a ^ b,
             AluOp::Mov => b,
             AluOp::Arsh => (sa >> (b & 63)) as u64,
@@ -69,13 +82,25 @@ fn concrete(op: AluOp, wide: bool, a: u64, b: u64) -> u64 {
             AluOp::Sub => a.wrapping_sub(b),
             AluOp::Mul => a.wrapping_mul(b),
             AluOp::Div => a.checked_div(b).unwrap_or(0),
-            AluOp::SDiv => if b == 0 { 0 } else { sa.wrapping_div(sb) as u32 },
+            AluOp::SDiv => {
+                if b == 0 {
+                    0
+                } else {
+                    sa.wrapping_div(sb) as u32
+                }
+            }
             AluOp::Or => a | b,
             AluOp::And => a & b,
             AluOp::Lsh => a << (b & 31),
             AluOp::Rsh => a >> (b & 31),
             AluOp::Mod => a.checked_rem(b).unwrap_or(a),
-            AluOp::SMod => if b == 0 { a } else { sa.wrapping_rem(sb) as u32 },
+            AluOp::SMod => {
+                if b == 0 {
+                    a
+                } else {
+                    sa.wrapping_rem(sb) as u32
+                }
+            }
             AluOp::Xor => a ^ b,
             AluOp::Mov => b,
             AluOp::Arsh => (sa >> (b & 31)) as u32,
@@ -84,8 +109,16 @@ fn concrete(op: AluOp, wide: bool, a: u64, b: u64) -> u64 {
 }
 
 fn holds(op: JumpOp, wide: bool, a: u64, b: u64) -> bool {
-    let (a, b) = if wide { (a, b) } else { (u64::from(a as u32), u64::from(b as u32)) };
-    let (sa, sb) = if wide { (a as i64, b as i64) } else { (i64::from(a as i32), i64::from(b as i32)) };
+    let (a, b) = if wide {
+        (a, b)
+    } else {
+        (u64::from(a as u32), u64::from(b as u32))
+    };
+    let (sa, sb) = if wide {
+        (a as i64, b as i64)
+    } else {
+        (i64::from(a as i32), i64::from(b as i32))
+    };
     match op {
         JumpOp::Eq => a == b,
         JumpOp::Ne => a != b,
@@ -132,25 +165,55 @@ fn number() -> impl Strategy<Value = u64> {
 fn around(x: u64) -> impl Strategy<Value = Scalar> {
     let interval = (number(), number()).prop_map(move |(a, b)| {
         let (lo, hi) = (a.min(b).min(x), a.max(b).max(x));
-        Scalar { u64: Interval { min: lo, max: hi }, ..Scalar::UNKNOWN }
+        Scalar {
+            u64: Interval { min: lo, max: hi },
+            ..Scalar::UNKNOWN
+        }
     });
     let signed = (number(), number()).prop_map(move |(a, b)| {
         let (a, b, x) = (a as i64, b as i64, x as i64);
-        Scalar { s64: Interval { min: a.min(b).min(x), max: a.max(b).max(x) }, ..Scalar::UNKNOWN }
+        Scalar {
+            s64: Interval {
+                min: a.min(b).min(x),
+                max: a.max(b).max(x),
+            },
+            ..Scalar::UNKNOWN
+        }
     });
     let low = (number(), number()).prop_map(move |(a, b)| {
         let (ua, ub, ux) = (a as u32, b as u32, x as u32);
         let (sa, sb, sx) = (a as i32, b as i32, x as i32);
         Scalar {
-            u32: Interval { min: ua.min(ub).min(ux), max: ua.max(ub).max(ux) },
-            s32: Interval { min: sa.min(sb).min(sx), max: sa.max(sb).max(sx) },
+            u32: Interval {
+                min: ua.min(ub).min(ux),
+                max: ua.max(ub).max(ux),
+            },
+            s32: Interval {
+                min: sa.min(sb).min(sx),
+                max: sa.max(sb).max(sx),
+            },
             ..Scalar::UNKNOWN
         }
     });
-    let bits = number().prop_map(move |mask| Scalar { bits: Tnum { value: x & !mask, mask }, ..Scalar::UNKNOWN });
-    let one = prop_oneof![interval, signed, low, bits, Just(Scalar::constant(x)), Just(Scalar::UNKNOWN)];
+    let bits = number().prop_map(move |mask| Scalar {
+        bits: Tnum {
+            value: x & !mask,
+            mask,
+        },
+        ..Scalar::UNKNOWN
+    });
+    let one = prop_oneof![
+        interval,
+        signed,
+        low,
+        bits,
+        Just(Scalar::constant(x)),
+        Just(Scalar::UNKNOWN)
+    ];
     prop::collection::vec(one, 1..4).prop_map(|parts| {
-        parts.iter().fold(Scalar::UNKNOWN, |all, part| all.meet(part).expect("both hold the number"))
+        parts.iter().fold(Scalar::UNKNOWN, |all, part| {
+            all.meet(part).expect("both hold the number")
+        })
     })
 }
 
@@ -201,6 +264,15 @@ proptest! {
     }
 
     #[test]
+    fn joins_hold_both((a, sa) in member(), (b, sb) in member()) {
+        for step in [Step::Hull, Step::Leap] {
+            let joined = join(&sa, &sb, step);
+            prop_assert!(joined.contains(a) && joined.contains(b));
+            prop_assert!(sa.is_subset(&joined) && sb.is_subset(&joined), "{sa:?} {sb:?} {joined:?}");
+        }
+    }
+
+    #[test]
     fn constants_decide_branches(a in number(), b in number(), op in prop::sample::select(&JUMPS[..])) {
         let side = |outcome| refine(op, true, &Scalar::constant(a), &Scalar::constant(b), outcome).is_some();
         prop_assert_eq!((side(true), side(false)), (holds(op, true, a, b), !holds(op, true, a, b)));
@@ -210,7 +282,13 @@ proptest! {
 /// All tnums of a few bits; the bits above are known zeros.
 fn small_tnums(bits: u32) -> Vec<Tnum> {
     let all = 1u64 << bits;
-    (0..all).flat_map(|mask| (0..all).filter(move |v| v & mask == 0).map(move |value| Tnum { value, mask })).collect()
+    (0..all)
+        .flat_map(|mask| {
+            (0..all)
+                .filter(move |v| v & mask == 0)
+                .map(move |value| Tnum { value, mask })
+        })
+        .collect()
 }
 
 #[test]
@@ -232,13 +310,19 @@ fn known_bits_are_exhaustively_sound_on_four_bits() {
                 let result = abstract_op(a, b);
                 for x in members(a) {
                     for y in members(b) {
-                        assert!(result.contains(concrete_op(x, y)), "{a:?} {b:?} -> {result:?}: {x} {y}");
+                        assert!(
+                            result.contains(concrete_op(x, y)),
+                            "{a:?} {b:?} -> {result:?}: {x} {y}"
+                        );
                     }
                 }
             }
             let both: Vec<u64> = members(a).filter(|&x| b.contains(x)).collect();
             assert_eq!(a.meet(b).is_some(), !both.is_empty());
-            assert!(both.iter().all(|&x| a.meet(b).is_some_and(|m| m.contains(x))));
+            assert!(
+                both.iter()
+                    .all(|&x| a.meet(b).is_some_and(|m| m.contains(x)))
+            );
             assert_eq!(a.is_subset(b), members(a).all(|x| b.contains(x)));
         }
     }
@@ -255,7 +339,12 @@ fn a_range_is_its_common_leading_bits() {
 #[test]
 fn bounds_of_the_low_half_survive_a_wide_addition() {
     // r1 in 0..=10, w1 += -1: as a signed 32-bit number still -1..=9.
-    let x = Scalar::alu(AluOp::Add, false, &Scalar::range(0, 10), &Scalar::constant(u64::MAX));
+    let x = Scalar::alu(
+        AluOp::Add,
+        false,
+        &Scalar::range(0, 10),
+        &Scalar::constant(u64::MAX),
+    );
     assert_eq!((x.s32.min, x.s32.max), (-1, 9));
     assert_eq!(x.u64.max, u64::from(u32::MAX));
 }
@@ -276,7 +365,10 @@ fn a_stack_gives_back_what_was_written() {
     let mut stack = Stack::default();
     assert_eq!(stack.read(-8, 8), Err(Unreadable::Unwritten(-8)));
     stack.write(-8, 8, Value::constant(0x1122_3344_5566_7788));
-    assert_eq!(stack.read(-8, 8), Ok(Value::constant(0x1122_3344_5566_7788)));
+    assert_eq!(
+        stack.read(-8, 8),
+        Ok(Value::constant(0x1122_3344_5566_7788))
+    );
     assert_eq!(stack.read(-4, 4), Ok(Value::constant(0x1122_3344)));
     assert_eq!(stack.read(-8, 1), Ok(Value::constant(0x88)));
     // A byte in the middle changes: the rest is written, but unknown.
@@ -297,5 +389,31 @@ fn a_stored_pointer_is_read_whole_or_not_at_all() {
     stack.write(-16, 4, Value::constant(0));
     assert_eq!(stack.read(-12, 4), Err(Unreadable::Unwritten(-12)));
     stack.write_somewhere(-16, -12);
-    assert_eq!(stack.read(-16, 4), Ok(Value::number(Scalar::loaded(32, false))));
+    assert_eq!(
+        stack.read(-16, 4),
+        Ok(Value::number(Scalar::loaded(32, false)))
+    );
+}
+
+#[test]
+fn shift_pairs_extend_the_low_half() {
+    let shift = |op, x: &Scalar, n| Scalar::alu(op, true, x, &Scalar::constant(n));
+    let low = Scalar {
+        s32: Interval { min: -4, max: 4 },
+        ..Scalar::UNKNOWN
+    };
+    let up = shift(AluOp::Lsh, &low, 32);
+    let signed = shift(AluOp::Arsh, &up, 32);
+    assert_eq!((signed.s64.min, signed.s64.max), (-4, 4));
+    let scaled = shift(AluOp::Arsh, &up, 30);
+    assert_eq!(
+        (scaled.s64.min, scaled.s64.max, scaled.bits.max() & 3),
+        (-16, 16, 0)
+    );
+    let low = Scalar {
+        u32: Interval { min: 3, max: 9 },
+        ..Scalar::UNKNOWN
+    };
+    let unsigned = shift(AluOp::Rsh, &shift(AluOp::Lsh, &low, 32), 32);
+    assert_eq!((unsigned.u64.min, unsigned.u64.max), (3, 9));
 }

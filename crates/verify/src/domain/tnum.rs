@@ -14,7 +14,10 @@ pub struct Tnum {
 
 impl Tnum {
     /// Every number.
-    pub const UNKNOWN: Tnum = Tnum { value: 0, mask: u64::MAX };
+    pub const UNKNOWN: Tnum = Tnum {
+        value: 0,
+        mask: u64::MAX,
+    };
 
     /// One number.
     pub const fn constant(value: u64) -> Tnum {
@@ -29,12 +32,19 @@ impl Tnum {
             64 => 0,
             zeros => u64::MAX >> zeros,
         };
-        Tnum { value: min & !mask, mask }
+        Tnum {
+            value: min & !mask,
+            mask,
+        }
     }
 
     /// Its member, if it has one only.
     pub const fn known(self) -> Option<u64> {
-        if self.mask == 0 { Some(self.value) } else { None }
+        if self.mask == 0 {
+            Some(self.value)
+        } else {
+            None
+        }
     }
 
     /// Smallest member.
@@ -64,7 +74,10 @@ impl Tnum {
             return None;
         }
         let mask = self.mask & other.mask;
-        Some(Tnum { value: (self.value | other.value) & !mask, mask })
+        Some(Tnum {
+            value: (self.value | other.value) & !mask,
+            mask,
+        })
     }
 
     /// `a + b`
@@ -72,7 +85,10 @@ impl Tnum {
         let values = self.value.wrapping_add(other.value);
         let sigma = values.wrapping_add(self.mask.wrapping_add(other.mask));
         let mask = (sigma ^ values) | self.mask | other.mask;
-        Tnum { value: values & !mask, mask }
+        Tnum {
+            value: values & !mask,
+            mask,
+        }
     }
 
     /// `a - b`
@@ -81,7 +97,10 @@ impl Tnum {
         let high = values.wrapping_add(self.mask);
         let low = values.wrapping_sub(other.mask);
         let mask = (high ^ low) | self.mask | other.mask;
-        Tnum { value: values & !mask, mask }
+        Tnum {
+            value: values & !mask,
+            mask,
+        }
     }
 
     /// `a * b`
@@ -91,9 +110,15 @@ impl Tnum {
         let mut unknown = Tnum::constant(0);
         while a.value != 0 || a.mask != 0 {
             if a.value & 1 != 0 {
-                unknown = unknown.add(Tnum { value: 0, mask: b.mask });
+                unknown = unknown.add(Tnum {
+                    value: 0,
+                    mask: b.mask,
+                });
             } else if a.mask & 1 != 0 {
-                unknown = unknown.add(Tnum { value: 0, mask: b.value | b.mask });
+                unknown = unknown.add(Tnum {
+                    value: 0,
+                    mask: b.value | b.mask,
+                });
             }
             a = a.rsh(1);
             b = b.lsh(1);
@@ -104,40 +129,61 @@ impl Tnum {
     /// `a & b`
     pub const fn and(self, other: Tnum) -> Tnum {
         let value = self.value & other.value;
-        Tnum { value, mask: self.max() & other.max() & !value }
+        Tnum {
+            value,
+            mask: self.max() & other.max() & !value,
+        }
     }
 
     /// `a | b`
     pub const fn or(self, other: Tnum) -> Tnum {
         let value = self.value | other.value;
-        Tnum { value, mask: (self.mask | other.mask) & !value }
+        Tnum {
+            value,
+            mask: (self.mask | other.mask) & !value,
+        }
     }
 
     /// `a ^ b`
     pub const fn xor(self, other: Tnum) -> Tnum {
         let mask = self.mask | other.mask;
-        Tnum { value: (self.value ^ other.value) & !mask, mask }
+        Tnum {
+            value: (self.value ^ other.value) & !mask,
+            mask,
+        }
     }
 
     /// `a << n`, n below 64.
     pub const fn lsh(self, n: u32) -> Tnum {
-        Tnum { value: self.value << n, mask: self.mask << n }
+        Tnum {
+            value: self.value << n,
+            mask: self.mask << n,
+        }
     }
 
     /// `a >> n`, n below 64.
     pub const fn rsh(self, n: u32) -> Tnum {
-        Tnum { value: self.value >> n, mask: self.mask >> n }
+        Tnum {
+            value: self.value >> n,
+            mask: self.mask >> n,
+        }
     }
 
     /// `a >> n` keeping the sign, n below 64. An unknown sign bit makes all copies of it unknown.
     pub const fn arsh(self, n: u32) -> Tnum {
-        Tnum { value: (self.value as i64 >> n) as u64, mask: (self.mask as i64 >> n) as u64 }
+        Tnum {
+            value: (self.value as i64 >> n) as u64,
+            mask: (self.mask as i64 >> n) as u64,
+        }
     }
 
     /// The low `bits` bits, the others zero. `bits` is 8, 16, 32 or 64.
     pub const fn zero_extend(self, bits: u32) -> Tnum {
         let keep = u64::MAX >> (64 - bits);
-        Tnum { value: self.value & keep, mask: self.mask & keep }
+        Tnum {
+            value: self.value & keep,
+            mask: self.mask & keep,
+        }
     }
 
     /// The low `bits` bits, their sign in the others. `bits` is 8, 16, 32 or 64.
@@ -147,6 +193,9 @@ impl Tnum {
 
     /// The bytes in opposite order.
     pub const fn swap_bytes(self) -> Tnum {
-        Tnum { value: self.value.swap_bytes(), mask: self.mask.swap_bytes() }
+        Tnum {
+            value: self.value.swap_bytes(),
+            mask: self.mask.swap_bytes(),
+        }
     }
 }

@@ -8,7 +8,8 @@ use warpbpf_object::{MapDef, MapKind};
 use warpbpf_verify::{Platform, Rejection, Verified, verify};
 
 /// `.rodata`: format strings, then a number. The offsets are in the programs' texts.
-pub const RODATA_BYTES: &[u8] = b"n %d of %u\n\0%s\0\x00x=%d %d %d %d\0\0\0\x07\0\0\0\0\0\0\0unended";
+pub const RODATA_BYTES: &[u8] =
+    b"n %d of %u\n\0%s\0\x00x=%d %d %d %d\0\0\0\x07\0\0\0\0\0\0\0unended";
 
 fn map(name: &str, map_type: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
     MapDef {
@@ -29,7 +30,11 @@ fn map(name: &str, map_type: u32, key_size: u32, value_size: u32, max_entries: u
 
 fn data(section: &str, image: &[u8], read_only: bool) -> MapDef {
     MapDef {
-        kind: MapKind::Data { section: section.to_owned(), image: image.to_vec(), read_only },
+        kind: MapKind::Data {
+            section: section.to_owned(),
+            image: image.to_vec(),
+            read_only,
+        },
         ..map(section, 2, 4, image.len() as u32, 1)
     }
 }
@@ -82,7 +87,11 @@ pub fn refuse_on(platform: &Platform, text: &str, slot: u32, message: &str) -> B
     match attempt(text, platform) {
         Ok(_) => panic!("accepted, but should be refused with `{message}`:\n{text}"),
         Err(rejection) => {
-            assert_eq!((rejection.slot, rejection.rule.to_string().as_str()), (slot, message), "{text}");
+            assert_eq!(
+                (rejection.slot, rejection.rule.to_string().as_str()),
+                (slot, message),
+                "{text}"
+            );
             rejection
         }
     }

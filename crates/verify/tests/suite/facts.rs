@@ -1,6 +1,5 @@
 //! What the proof tells the code generator, exactly.
 
-
 use std::collections::BTreeMap;
 
 use crate::common::{accept, lookup};
@@ -9,17 +8,29 @@ use warpbpf_ebpf::Pc;
 use warpbpf_verify::{ArgFact, CallFact, InsnFact, Place, Region};
 
 fn stack(offset: i64) -> Place {
-    Place { region: Region::Stack { frame: 0 }, offset: Some(offset) }
+    Place {
+        region: Region::Stack { frame: 0 },
+        offset: Some(offset),
+    }
 }
 
 #[test]
 fn a_counter() {
-    let verified = accept(&format!("{}r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nr0 = 0\nexit", lookup(0)));
+    let verified = accept(&format!(
+        "{}r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nr0 = 0\nexit",
+        lookup(0)
+    ));
     let facts = verified.facts();
     assert_eq!(facts.instances.len(), 1);
-    let value = Place { region: Region::MapValue { map: 0 }, offset: Some(0) };
+    let value = Place {
+        region: Region::MapValue { map: 0 },
+        offset: Some(0),
+    };
     let main = &facts.instances[0];
-    assert_eq!((main.start, main.end, main.frame, main.stack_bytes), (Pc(0), Pc(13), 0, 8));
+    assert_eq!(
+        (main.start, main.end, main.frame, main.stack_bytes),
+        (Pc(0), Pc(13), 0, 8)
+    );
     assert_eq!(
         main.insns,
         [
@@ -38,7 +49,11 @@ fn a_counter() {
                     ArgFact::Unused
                 ],
             }),
-            InsnFact::Branch { taken: true, falls: true, null_check: true },
+            InsnFact::Branch {
+                taken: true,
+                falls: true,
+                null_check: true
+            },
             InsnFact::Plain,
             InsnFact::Plain,
             InsnFact::Access(value),
@@ -60,8 +75,20 @@ fn offsets_that_vary_are_not_told() {
         "r6 = *(u32 *)(r1 + 48)\n*(u64 *)(r10 - 8) = 1\n*(u64 *)(r10 - 16) = 2\nr2 = r10\nr2 += -16\nif r6 > 3 goto +1\nr2 += 8\nr0 = *(u64 *)(r2 + 0)\nexit",
     );
     let main = &verified.facts().instances[0];
-    assert_eq!(main.at(Pc(7)), &InsnFact::Access(Place { region: Region::Stack { frame: 0 }, offset: None }));
-    assert_eq!(main.at(Pc(0)), &InsnFact::Access(Place { region: Region::Context, offset: Some(48) }));
+    assert_eq!(
+        main.at(Pc(7)),
+        &InsnFact::Access(Place {
+            region: Region::Stack { frame: 0 },
+            offset: None
+        })
+    );
+    assert_eq!(
+        main.at(Pc(0)),
+        &InsnFact::Access(Place {
+            region: Region::Context,
+            offset: Some(48)
+        })
+    );
     assert_eq!(main.stack_bytes, 16);
 }
 
@@ -72,23 +99,45 @@ fn a_function_is_proved_for_each_caller() {
         lookup(0)
     ));
     let facts = verified.facts();
-    let regions: Vec<_> = facts.instances.iter().map(|i| (i.start.0, i.frame, i.insns[0].clone())).collect();
+    let regions: Vec<_> = facts
+        .instances
+        .iter()
+        .map(|i| (i.start.0, i.frame, i.insns[0].clone()))
+        .collect();
     assert_eq!(
         regions[1..],
         [
-            (15, 1, InsnFact::Access(Place { region: Region::MapValue { map: 0 }, offset: Some(0) })),
+            (
+                15,
+                1,
+                InsnFact::Access(Place {
+                    region: Region::MapValue { map: 0 },
+                    offset: Some(0)
+                })
+            ),
             (15, 1, InsnFact::Access(stack(-16))),
         ]
     );
-    assert_eq!(facts.instances[0].calls, BTreeMap::from([(Pc(9), 1), (Pc(13), 2)]));
+    assert_eq!(
+        facts.instances[0].calls,
+        BTreeMap::from([(Pc(9), 1), (Pc(13), 2)])
+    );
 }
 
 #[test]
 fn dead_code_is_said_to_be_dead() {
-    let verified = accept("r0 = 0\nr1 = 5\nif r1 > 3 goto out\ncall f\nout:\nexit\nf:\nr0 = r9\nexit");
+    let verified =
+        accept("r0 = 0\nr1 = 5\nif r1 > 3 goto out\ncall f\nout:\nexit\nf:\nr0 = r9\nexit");
     let facts = verified.facts();
     let main = &facts.instances[0];
-    assert_eq!(main.at(Pc(2)), &InsnFact::Branch { taken: true, falls: false, null_check: false });
+    assert_eq!(
+        main.at(Pc(2)),
+        &InsnFact::Branch {
+            taken: true,
+            falls: false,
+            null_check: false
+        }
+    );
     assert_eq!(main.at(Pc(3)), &InsnFact::Dead);
     assert_eq!(main.calls, BTreeMap::from([(Pc(3), 1)]));
     assert_eq!(facts.instances[1].insns, [InsnFact::Dead, InsnFact::Dead]);
@@ -99,10 +148,24 @@ fn arguments_are_joined_over_paths() {
     let verified = accept(
         "r6 = *(u32 *)(r1 + 48)\n*(u64 *)(r10 - 8) = 1\nr2 = r10\nr2 += -8\nr3 = 4\nif r6 > 3 goto +1\nr3 = 8\nr1 = map[1]\nr4 = 0\ncall 130\nr0 = 0\nexit",
     );
-    let InsnFact::Call(call) = verified.facts().instances[0].at(Pc(9)) else { panic!("a call") };
+    let InsnFact::Call(call) = verified.facts().instances[0].at(Pc(9)) else {
+        panic!("a call")
+    };
     assert_eq!(call.map, Some(1));
-    assert_eq!(call.args[2], ArgFact::Scalar { value: None, max: 8 });
-    assert_eq!(call.args[3], ArgFact::Scalar { value: Some(0), max: 0 });
+    assert_eq!(
+        call.args[2],
+        ArgFact::Scalar {
+            value: None,
+            max: 8
+        }
+    );
+    assert_eq!(
+        call.args[3],
+        ArgFact::Scalar {
+            value: Some(0),
+            max: 0
+        }
+    );
 }
 
 #[test]
@@ -111,12 +174,26 @@ fn a_record_names_its_ring() {
         "r1 = map[1]\nr2 = 16\nr3 = 0\ncall 131\nif r0 == 0 goto out\n*(u64 *)(r0 + 8) = 7\nr1 = r0\nr2 = 0\ncall 132\nout:\nr0 = 0\nexit",
     );
     let main = &verified.facts().instances[0];
-    assert_eq!(main.at(Pc(5)), &InsnFact::Access(Place { region: Region::Record { map: 1 }, offset: Some(8) }));
-    let InsnFact::Call(submit) = main.at(Pc(8)) else { panic!("a call") };
-    assert_eq!((submit.map, submit.args[0]), (
-        Some(1),
-        ArgFact::Pointer(Place { region: Region::Record { map: 1 }, offset: Some(0) })
-    ));
+    assert_eq!(
+        main.at(Pc(5)),
+        &InsnFact::Access(Place {
+            region: Region::Record { map: 1 },
+            offset: Some(8)
+        })
+    );
+    let InsnFact::Call(submit) = main.at(Pc(8)) else {
+        panic!("a call")
+    };
+    assert_eq!(
+        (submit.map, submit.args[0]),
+        (
+            Some(1),
+            ArgFact::Pointer(Place {
+                region: Region::Record { map: 1 },
+                offset: Some(0)
+            })
+        )
+    );
 }
 
 #[test]
@@ -129,8 +206,15 @@ fn the_worst_path_gives_the_cost() {
 #[test]
 fn a_lost_update_is_warned_of() {
     let update = |change: &str| {
-        let text = format!("{}r1 = *(u64 *)(r0 + 0)\n{change}*(u64 *)(r0 + 0) = r1\nr0 = 0\nexit", lookup(0));
-        accept(&text).warnings().iter().map(|w| (w.slot, w.message.clone())).collect::<Vec<_>>()
+        let text = format!(
+            "{}r1 = *(u64 *)(r0 + 0)\n{change}*(u64 *)(r0 + 0) = r1\nr0 = 0\nexit",
+            lookup(0)
+        );
+        accept(&text)
+            .warnings()
+            .iter()
+            .map(|w| (w.slot, w.message.clone()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(update("r1 += 1\n"), []);
     assert_eq!(update("r2 = 5\nr1 += r2\n"), []);
@@ -139,13 +223,22 @@ fn a_lost_update_is_warned_of() {
     assert_eq!(update("r1 |= 1\n"), [(11, warned.to_owned())]);
     assert_eq!(update("r1 <<= 1\n"), [(11, warned.to_owned())]);
     // Per thread there is nobody to lose to.
-    let mine = accept(&format!("{}r1 = *(u64 *)(r0 + 0)\nr1 |= 1\n*(u64 *)(r0 + 0) = r1\nr0 = 0\nexit", lookup(6)));
+    let mine = accept(&format!(
+        "{}r1 = *(u64 *)(r0 + 0)\nr1 |= 1\n*(u64 *)(r0 + 0) = r1\nr0 = 0\nexit",
+        lookup(6)
+    ));
     assert_eq!(mine.warnings(), []);
 }
 
 #[test]
 fn ranges_of_fields_and_helpers_are_known() {
     // The lane needs no check to index 32 bytes; neither does the helper's answer.
-    accept(&format!("r6 = *(u32 *)(r1 + 48)\n{}r0 += r6\nr0 = *(u8 *)(r0 + 0)\nexit", lookup(8)));
-    accept(&format!("call 511\nr6 = r0\n{}r0 += r6\nr0 = *(u8 *)(r0 + 32)\nexit", lookup(8)));
+    accept(&format!(
+        "r6 = *(u32 *)(r1 + 48)\n{}r0 += r6\nr0 = *(u8 *)(r0 + 0)\nexit",
+        lookup(8)
+    ));
+    accept(&format!(
+        "call 511\nr6 = r0\n{}r0 += r6\nr0 = *(u8 *)(r0 + 32)\nexit",
+        lookup(8)
+    ));
 }

@@ -2,8 +2,8 @@
 
 mod common;
 
-mod rules;
 mod facts;
 mod messages;
-mod sound;
 mod robust;
+mod rules;
+mod sound;

@@ -1,6 +1,5 @@
 //! How a rejection looks to people: whole texts.
 
-
 use std::sync::Arc;
 
 use crate::common::{code, maps, platform};
@@ -24,7 +23,12 @@ fn program() -> Program {
         name: "count".to_owned(),
         section: "gpu/entry/*".to_owned(),
         code,
-        functions: vec![FunctionInfo { name: "count".to_owned(), start: Pc(0), end, btf: None }],
+        functions: vec![FunctionInfo {
+            name: "count".to_owned(),
+            start: Pc(0),
+            end,
+            btf: None,
+        }],
         lines: vec![
             line(0, 12, "if (ctx->lane <= 3) {"),
             line(2, 13, "u64 *v = bpf_map_lookup_elem(&counts, &key);"),
@@ -35,7 +39,9 @@ fn program() -> Program {
 }
 
 fn rejection() -> Box<Rejection> {
-    verify(program(), &maps(), &platform()).err().unwrap_or_else(|| panic!("accepted"))
+    verify(program(), &maps(), &platform())
+        .err()
+        .unwrap_or_else(|| panic!("accepted"))
 }
 
 #[test]
@@ -66,7 +72,9 @@ error[maybe-null]: `r0` may be null here: it is a pointer to a value of map `cou
 
 #[test]
 fn without_lines_the_instruction_stands_alone() {
-    let r = verify(code("r0 = r3\nexit"), &maps(), &platform()).err().unwrap_or_else(|| panic!("accepted"));
+    let r = verify(code("r0 = r3\nexit"), &maps(), &platform())
+        .err()
+        .unwrap_or_else(|| panic!("accepted"));
     assert_eq!(
         r.render(),
         "\

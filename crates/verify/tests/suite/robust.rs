@@ -13,7 +13,10 @@ fn seeds() -> Vec<Vec<u8>> {
         "r6 = r1\nr1 = 3\ncall f\nr0 = *(u32 *)(r6 + 48)\nexit\nf:\nr0 = r1\nagain:\nr0 += 1\nif r0 < 20 goto again\n*(u64 *)(r10 - 8) = r0\nlock *(u64 *)(r10 - 8) += r0\nexit".to_owned(),
         "r1 = map[3][0] + 0\nr2 = 12\nr3 = 1\nr4 = 2\ncall 6\nr0 = 0\nexit".to_owned(),
     ];
-    texts.iter().map(|text| encode(&code(text)).unwrap_or_else(|e| panic!("{e}"))).collect()
+    texts
+        .iter()
+        .map(|text| encode(&code(text)).unwrap_or_else(|e| panic!("{e}")))
+        .collect()
 }
 
 /// Proves what decodes; whatever the answer, its texts must come out.

@@ -1,6 +1,5 @@
 //! Each rule: a program that keeps it and one that breaks it, with the exact place and message.
 
-
 use crate::common::{accept, attempt, lookup, platform, refuse, refuse_on};
 use warpbpf_abi::attach::Site;
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Code, Imm64, Insn, Pc, Reg, Source, Width};
@@ -9,8 +8,16 @@ use warpbpf_verify::{Platform, verify};
 #[test]
 fn registers_are_written_before_they_are_read() {
     accept("r0 = 0\nexit");
-    refuse("r0 = r3\nexit", 0, "`r3` is read but holds nothing: nothing was written to it");
-    refuse("exit", 0, "`r0` is read but holds nothing: nothing was written to it");
+    refuse(
+        "r0 = r3\nexit",
+        0,
+        "`r3` is read but holds nothing: nothing was written to it",
+    );
+    refuse(
+        "exit",
+        0,
+        "`r0` is read but holds nothing: nothing was written to it",
+    );
     refuse(
         "r6 = 1\ncall 5\nr0 = r1\nexit",
         2,
@@ -27,16 +34,32 @@ fn registers_are_written_before_they_are_read() {
 #[test]
 fn the_frame_pointer_is_read_only() {
     accept("r1 = r10\nr1 += -8\n*(u64 *)(r1 + 0) = 1\nr0 = 0\nexit");
-    refuse("r10 += -8\nr0 = 0\nexit", 0, "`r10` is the frame pointer and cannot be written");
-    refuse("r10 = *(u32 *)(r1 + 0)\nr0 = 0\nexit", 0, "`r10` is the frame pointer and cannot be written");
+    refuse(
+        "r10 += -8\nr0 = 0\nexit",
+        0,
+        "`r10` is the frame pointer and cannot be written",
+    );
+    refuse(
+        "r10 = *(u32 *)(r1 + 0)\nr0 = 0\nexit",
+        0,
+        "`r10` is the frame pointer and cannot be written",
+    );
 }
 
 #[test]
 fn the_stack_is_512_bytes_and_initialised_byte_by_byte() {
     accept("*(u64 *)(r10 - 512) = 7\nr0 = *(u64 *)(r10 - 512)\nexit");
     accept("*(u32 *)(r10 - 8) = 7\n*(u32 *)(r10 - 4) = 7\nr0 = *(u64 *)(r10 - 8)\nexit");
-    refuse("*(u64 *)(r10 - 520) = 7\nr0 = 0\nexit", 0, "write of 8 bytes at r10-520 of the stack, which has 512 bytes");
-    refuse("*(u64 *)(r10 + 0) = 7\nr0 = 0\nexit", 0, "write of 8 bytes at r10+0 of the stack, which has 512 bytes");
+    refuse(
+        "*(u64 *)(r10 - 520) = 7\nr0 = 0\nexit",
+        0,
+        "write of 8 bytes at r10-520 of the stack, which has 512 bytes",
+    );
+    refuse(
+        "*(u64 *)(r10 + 0) = 7\nr0 = 0\nexit",
+        0,
+        "write of 8 bytes at r10+0 of the stack, which has 512 bytes",
+    );
     refuse(
         "*(u32 *)(r10 - 8) = 7\nr0 = *(u64 *)(r10 - 8)\nexit",
         1,
@@ -53,7 +76,10 @@ fn accesses_are_aligned_to_their_size() {
     );
     // A variable offset: its known zero bits decide.
     let at = |mask: u32| {
-        format!("r6 = *(u32 *)(r1 + 48)\n{}r6 &= {mask}\nr0 += r6\nr0 = *(u32 *)(r0 + 0)\nexit", lookup(8))
+        format!(
+            "r6 = *(u32 *)(r1 + 48)\n{}r6 &= {mask}\nr0 += r6\nr0 = *(u32 *)(r0 + 0)\nexit",
+            lookup(8)
+        )
     };
     accept(&at(0x3c));
     refuse(
@@ -67,7 +93,10 @@ fn accesses_are_aligned_to_their_size() {
 fn variable_offsets_stay_inside_the_region() {
     // The lane is 0 to 31: times 8 that is 248, too much for a value of 64 bytes.
     let scaled = |check: &str| {
-        format!("r6 = *(u32 *)(r1 + 48)\n{}{check}r6 <<= 3\nr0 += r6\nr0 = *(u64 *)(r0 + 0)\nexit\nout:\nr0 = 0\nexit", lookup(8))
+        format!(
+            "r6 = *(u32 *)(r1 + 48)\n{}{check}r6 <<= 3\nr0 += r6\nr0 = *(u64 *)(r0 + 0)\nexit\nout:\nr0 = 0\nexit",
+            lookup(8)
+        )
     };
     accept(&scaled("if r6 > 7 goto out\n"));
     accept(&scaled("r6 &= 7\n"));
@@ -120,12 +149,16 @@ fn null_is_checked_before_use() {
         "`+=` on `r0`, which is a pointer to a value of map `counts`, or null",
     );
     // The check of a copy counts, also through the stack.
-    accept(&format!("{unchecked}r6 = r0\nif r6 == 0 goto out\n*(u64 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit"));
+    accept(&format!(
+        "{unchecked}r6 = r0\nif r6 == 0 goto out\n*(u64 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit"
+    ));
     accept(&format!(
         "{unchecked}*(u64 *)(r10 - 16) = r0\nif r0 == 0 goto out\nr1 = *(u64 *)(r10 - 16)\n*(u64 *)(r1 + 0) = 1\nout:\nr0 = 0\nexit"
     ));
     // With a zero in a register.
-    accept(&format!("{unchecked}r3 = 0\nif r0 == r3 goto out\n*(u64 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit"));
+    accept(&format!(
+        "{unchecked}r3 = 0\nif r0 == r3 goto out\n*(u64 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit"
+    ));
     // The other side.
     refuse(
         &format!("{unchecked}if r0 != 0 goto out\n*(u64 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit"),
@@ -134,7 +167,9 @@ fn null_is_checked_before_use() {
     );
     // Two lookups are two pointers.
     refuse(
-        &format!("{unchecked}r6 = r0\nr2 = r10\nr2 += -4\nr1 = map[0]\ncall 1\nif r0 == 0 goto out\n*(u64 *)(r6 + 0) = 1\nout:\nr0 = 0\nexit"),
+        &format!(
+            "{unchecked}r6 = r0\nr2 = r10\nr2 += -4\nr1 = map[0]\ncall 1\nif r0 == 0 goto out\n*(u64 *)(r6 + 0) = 1\nout:\nr0 = 0\nexit"
+        ),
         13,
         "`r6` may be null here: it is a pointer to a value of map `counts`, or null",
     );
@@ -142,22 +177,62 @@ fn null_is_checked_before_use() {
 
 #[test]
 fn pointers_are_not_computed_with() {
-    refuse("r1 *= 2\nr0 = 0\nexit", 0, "`*=` on `r1`, which is the context");
-    refuse("w1 += 4\nr0 = 0\nexit", 0, "`32-bit arithmetic` on `r1`, which is the context");
-    refuse("w0 = w1\nexit", 0, "`32-bit arithmetic` on `r1`, which is the context");
-    refuse("r2 = r10\nr2 -= r1\nr0 = 0\nexit", 1, "`-=` on `r2`, which is a pointer to r10+0 of the stack");
-    refuse("r1 = -r1\nr0 = 0\nexit", 0, "`-` on `r1`, which is the context");
-    refuse("r1 = be16 r1\nr0 = 0\nexit", 0, "`byte swap` on `r1`, which is the context");
-    refuse("r1 = (s8)r1\nr0 = 0\nexit", 0, "`sign extension` on `r1`, which is the context");
-    refuse("r1 = map[0]\nr1 += 8\nr0 = 0\nexit", 2, "`+=` on `r1`, which is map `counts`");
-    refuse("r2 = 5\nr2 -= r1\nr0 = 0\nexit", 1, "`-=` on `r1`, which is the context");
+    refuse(
+        "r1 *= 2\nr0 = 0\nexit",
+        0,
+        "`*=` on `r1`, which is the context",
+    );
+    refuse(
+        "w1 += 4\nr0 = 0\nexit",
+        0,
+        "`32-bit arithmetic` on `r1`, which is the context",
+    );
+    refuse(
+        "w0 = w1\nexit",
+        0,
+        "`32-bit arithmetic` on `r1`, which is the context",
+    );
+    refuse(
+        "r2 = r10\nr2 -= r1\nr0 = 0\nexit",
+        1,
+        "`-=` on `r2`, which is a pointer to r10+0 of the stack",
+    );
+    refuse(
+        "r1 = -r1\nr0 = 0\nexit",
+        0,
+        "`-` on `r1`, which is the context",
+    );
+    refuse(
+        "r1 = be16 r1\nr0 = 0\nexit",
+        0,
+        "`byte swap` on `r1`, which is the context",
+    );
+    refuse(
+        "r1 = (s8)r1\nr0 = 0\nexit",
+        0,
+        "`sign extension` on `r1`, which is the context",
+    );
+    refuse(
+        "r1 = map[0]\nr1 += 8\nr0 = 0\nexit",
+        2,
+        "`+=` on `r1`, which is map `counts`",
+    );
+    refuse(
+        "r2 = 5\nr2 -= r1\nr0 = 0\nexit",
+        1,
+        "`-=` on `r1`, which is the context",
+    );
     // A number plus a pointer is a pointer.
     accept("r2 = -8\nr2 += r10\n*(u64 *)(r2 + 0) = 1\nr0 = 0\nexit");
 }
 
 #[test]
 fn pointers_do_not_leak() {
-    refuse("r0 = r1\nexit", 1, "`r0` is the context at exit; a program returns a number");
+    refuse(
+        "r0 = r1\nexit",
+        1,
+        "`r0` is the context at exit; a program returns a number",
+    );
     refuse(
         &format!("{}*(u64 *)(r0 + 0) = r10\nr0 = 0\nexit", lookup(0)),
         9,
@@ -168,16 +243,31 @@ fn pointers_do_not_leak() {
         0,
         "the pointer in `r10` (a pointer to r10+0 of the stack) would be stored to r10-4 of the stack",
     );
-    refuse("if r1 > 5 goto +0\nr0 = 0\nexit", 0, "`r1` is the context; only `==` and `!=` with 0 compare pointers");
-    refuse("if r1 == r10 goto +0\nr0 = 0\nexit", 0, "`r1` is the context; only `==` and `!=` with 0 compare pointers");
-    refuse("if w1 == 0 goto +0\nr0 = 0\nexit", 0, "`r1` is the context; only `==` and `!=` with 0 compare pointers");
+    refuse(
+        "if r1 > 5 goto +0\nr0 = 0\nexit",
+        0,
+        "`r1` is the context; only `==` and `!=` with 0 compare pointers",
+    );
+    refuse(
+        "if r1 == r10 goto +0\nr0 = 0\nexit",
+        0,
+        "`r1` is the context; only `==` and `!=` with 0 compare pointers",
+    );
+    refuse(
+        "if w1 == 0 goto +0\nr0 = 0\nexit",
+        0,
+        "`r1` is the context; only `==` and `!=` with 0 compare pointers",
+    );
     refuse(
         "*(u64 *)(r10 - 8) = r1\nr0 = *(u32 *)(r10 - 8)\nexit",
         1,
         "read of 4 bytes at r10-8 of the stack: these bytes are part of the pointer stored at r10-8",
     );
     refuse(
-        &format!("{}r1 = r10\nlock *(u64 *)(r0 + 0) += r1\nr0 = 0\nexit", lookup(0)),
+        &format!(
+            "{}r1 = r10\nlock *(u64 *)(r0 + 0) += r1\nr0 = 0\nexit",
+            lookup(0)
+        ),
         10,
         "`an atomic operation` on `r1`, which is a pointer to r10+0 of the stack",
     );
@@ -203,16 +293,35 @@ fn context_fields_are_read_whole_and_never_written() {
     accept("r0 = *(u32 *)(r1 + 48)\nexit");
     accept("r0 = *(u64 *)(r1 + 64)\nexit");
     accept("r1 += 48\nr0 = *(u32 *)(r1 + 4)\nexit");
-    let r = refuse("r0 = *(u64 *)(r1 + 48)\nexit", 0, "read of 8 bytes at offset 48 of the context is no field of `wbpf_kernel_ctx`");
-    assert_eq!(r.help(), "read a whole field: `lane` is 4 bytes at offset 48");
-    refuse("r0 = *(u16 *)(r1 + 50)\nexit", 0, "read of 2 bytes at offset 50 of the context is no field of `wbpf_kernel_ctx`");
-    refuse("r0 = *(u32 *)(r1 + 80)\nexit", 0, "read of 4 bytes at offset 80 of the context is no field of `wbpf_kernel_ctx`");
+    let r = refuse(
+        "r0 = *(u64 *)(r1 + 48)\nexit",
+        0,
+        "read of 8 bytes at offset 48 of the context is no field of `wbpf_kernel_ctx`",
+    );
+    assert_eq!(
+        r.help(),
+        "read a whole field: `lane` is 4 bytes at offset 48"
+    );
+    refuse(
+        "r0 = *(u16 *)(r1 + 50)\nexit",
+        0,
+        "read of 2 bytes at offset 50 of the context is no field of `wbpf_kernel_ctx`",
+    );
+    refuse(
+        "r0 = *(u32 *)(r1 + 80)\nexit",
+        0,
+        "read of 4 bytes at offset 80 of the context is no field of `wbpf_kernel_ctx`",
+    );
     refuse(
         "r2 = *(u32 *)(r1 + 48)\nr1 += r2\nr0 = *(u32 *)(r1 + 0)\nexit",
         2,
         "read of 4 bytes at offset 0..=31 of the context is no field of `wbpf_kernel_ctx`",
     );
-    refuse("*(u32 *)(r1 + 48) = 1\nr0 = 0\nexit", 0, "write of 4 bytes at offset 48 of the context: the context can only be read");
+    refuse(
+        "*(u32 *)(r1 + 48) = 1\nr0 = 0\nexit",
+        0,
+        "write of 4 bytes at offset 48 of the context: the context can only be read",
+    );
     refuse(
         "r2 = 1\nlock *(u32 *)(r1 + 48) += r2\nr0 = 0\nexit",
         1,
@@ -222,23 +331,46 @@ fn context_fields_are_read_whole_and_never_written() {
 
 #[test]
 fn numbers_are_no_addresses() {
-    refuse("r1 = 4096\nr0 = *(u64 *)(r1 + 0)\nexit", 1, "`r1` is used as an address but holds a number: 4096");
-    refuse("r1 = *(u64 *)(r1 + 64)\nr0 = *(u64 *)(r1 + 0)\nexit", 1, "`r1` is used as an address but holds a number: any number");
-    refuse("r1 = map[0]\nr0 = *(u64 *)(r1 + 0)\nexit", 2, "read of 8 bytes at offset 0 of map `counts`: a map itself has no bytes");
+    refuse(
+        "r1 = 4096\nr0 = *(u64 *)(r1 + 0)\nexit",
+        1,
+        "`r1` is used as an address but holds a number: 4096",
+    );
+    refuse(
+        "r1 = *(u64 *)(r1 + 64)\nr0 = *(u64 *)(r1 + 0)\nexit",
+        1,
+        "`r1` is used as an address but holds a number: any number",
+    );
+    refuse(
+        "r1 = map[0]\nr0 = *(u64 *)(r1 + 0)\nexit",
+        2,
+        "read of 8 bytes at offset 0 of map `counts`: a map itself has no bytes",
+    );
 }
 
 #[test]
 fn constants_are_known_and_not_written() {
     // 0x20 is 7: times 8, within the 64 bytes of `big`.
-    accept(&format!("r6 = map[3][0] + 32\nr6 = *(u64 *)(r6 + 0)\n{}r6 <<= 3\nr0 += r6\nr0 = *(u64 *)(r0 + 0)\nexit", lookup(8)));
+    accept(&format!(
+        "r6 = map[3][0] + 32\nr6 = *(u64 *)(r6 + 0)\n{}r6 <<= 3\nr0 += r6\nr0 = *(u64 *)(r0 + 0)\nexit",
+        lookup(8)
+    ));
     accept("r1 = map[4][0] + 8\n*(u64 *)(r1 + 0) = 1\nr0 = 0\nexit");
     refuse(
         "r1 = map[3][0] + 32\n*(u64 *)(r1 + 0) = 1\nr0 = 0\nexit",
         2,
         "write of 8 bytes at offset 32 of a value of map `.rodata`: map `.rodata` is read-only data",
     );
-    refuse("r1 = map[4][0] + 17\nr0 = 0\nexit", 0, "an address at offset 17 of a value of map `.bss`, which has 16 bytes");
-    refuse("r1 = map[2][0] + 0\nr0 = 0\nexit", 0, "map `table` of type hash has no value with a fixed address");
+    refuse(
+        "r1 = map[4][0] + 17\nr0 = 0\nexit",
+        0,
+        "an address at offset 17 of a value of map `.bss`, which has 16 bytes",
+    );
+    refuse(
+        "r1 = map[2][0] + 0\nr0 = 0\nexit",
+        0,
+        "map `table` of type hash has no value with a fixed address",
+    );
     refuse(
         "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr3 = map[3][0] + 0\nr1 = map[3]\nr4 = 0\ncall 2\nr0 = 0\nexit",
         8,
@@ -248,13 +380,25 @@ fn constants_are_known_and_not_written() {
 
 #[test]
 fn maps_are_served_and_well_formed() {
-    let r = refuse("r1 = map[5]\nr0 = 0\nexit", 0, "map `lru` has type 9, which is not served");
+    let r = refuse(
+        "r1 = map[5]\nr0 = 0\nexit",
+        0,
+        "map `lru` has type 9, which is not served",
+    );
     assert_eq!(
         r.help(),
         "these are served: hash (1), array (2), percpu_array (6), ringbuf (27), per_thread_array (1502)"
     );
-    refuse("r1 = map[99]\nr0 = 0\nexit", 0, "map 99 does not exist, the object has 9");
-    refuse("r1 = map[7]\nr0 = 0\nexit", 0, "map `odd` of type array must have a key of 4 bytes, not 8");
+    refuse(
+        "r1 = map[99]\nr0 = 0\nexit",
+        0,
+        "map 99 does not exist, the object has 9",
+    );
+    refuse(
+        "r1 = map[7]\nr0 = 0\nexit",
+        0,
+        "map `odd` of type array must have a key of 4 bytes, not 8",
+    );
     // A map that is only defined hurts nobody.
     accept("r0 = 0\nexit");
 }
@@ -263,8 +407,16 @@ fn maps_are_served_and_well_formed() {
 fn helpers_get_what_they_ask_for() {
     accept(&format!("{}r0 = 0\nexit", lookup(6)));
     refuse("call 4\nr0 = 0\nexit", 0, "helper 4 is not known");
-    refuse("r1 = 0\ncall 1\nr0 = 0\nexit", 1, "argument 1 of `bpf_map_lookup_elem` must be a map; `r1` is the number 0");
-    refuse("r1 = map[0]\ncall 1\nr0 = 0\nexit", 2, "`r2` is read but holds nothing: nothing was written to it");
+    refuse(
+        "r1 = 0\ncall 1\nr0 = 0\nexit",
+        1,
+        "argument 1 of `bpf_map_lookup_elem` must be a map; `r1` is the number 0",
+    );
+    refuse(
+        "r1 = map[0]\ncall 1\nr0 = 0\nexit",
+        2,
+        "`r2` is read but holds nothing: nothing was written to it",
+    );
     refuse(
         "r1 = map[0]\nr2 = 4\ncall 1\nr0 = 0\nexit",
         3,
@@ -290,7 +442,10 @@ fn helpers_get_what_they_ask_for() {
         5,
         "`bpf_map_lookup_elem` does not take map `events`, a map of type ringbuf",
     );
-    assert_eq!(r.help(), "it takes hash, array, percpu_array, per_thread_array");
+    assert_eq!(
+        r.help(),
+        "it takes hash, array, percpu_array, per_thread_array"
+    );
     refuse(
         "r1 = map[0]\nr2 = 8\nr3 = 0\ncall 131\nr0 = 0\nexit",
         4,
@@ -304,14 +459,19 @@ fn helpers_get_what_they_ask_for() {
         6,
         "argument 2 of `bpf_gpu_thread_idx` must be 8 writable bytes: write of 8 bytes at r10-12 of the stack: the address must be a multiple of 8",
     );
-    refuse("r1 = r10\ncall 503\nr0 = 0\nexit", 1,
-        "argument 1 of `bpf_gpu_block_idx` must be 8 writable bytes: write of 8 bytes at r10+0 of the stack, which has 512 bytes");
+    refuse(
+        "r1 = r10\ncall 503\nr0 = 0\nexit",
+        1,
+        "argument 1 of `bpf_gpu_block_idx` must be 8 writable bytes: write of 8 bytes at r10+0 of the stack, which has 512 bytes",
+    );
 }
 
 #[test]
 fn sizes_have_bounds() {
     let output = |size: &str| {
-        format!("r6 = *(u32 *)(r1 + 48)\n*(u64 *)(r10 - 8) = 1\n*(u64 *)(r10 - 16) = 1\nr2 = r10\nr2 += -16\n{size}\nr1 = map[1]\nr4 = 0\ncall 130\nr0 = 0\nexit")
+        format!(
+            "r6 = *(u32 *)(r1 + 48)\n*(u64 *)(r10 - 8) = 1\n*(u64 *)(r10 - 16) = 1\nr2 = r10\nr2 += -16\n{size}\nr1 = map[1]\nr4 = 0\ncall 130\nr0 = 0\nexit"
+        )
     };
     accept(&output("r3 = 16"));
     accept(&output("r3 = r6\nr3 &= 15\nr3 += 1"));
@@ -325,12 +485,20 @@ fn sizes_have_bounds() {
         9,
         "argument 2 of `bpf_ringbuf_output` must be memory of 24 bytes: read of 24 bytes at r10-16 of the stack, which has 512 bytes",
     );
-    refuse(&output("r3 = 100000"), 9, "a record of 100000 bytes does not fit into map `events`: at most 8184");
+    refuse(
+        &output("r3 = 100000"),
+        9,
+        "a record of 100000 bytes does not fit into map `events`: at most 8184",
+    );
 }
 
 #[test]
 fn only_allowed_programs_change_the_application() {
-    let r = refuse("call 507\n", 0, "`bpf_gpu_exit` can change what the application computes");
+    let r = refuse(
+        "call 507\n",
+        0,
+        "`bpf_gpu_exit` can change what the application computes",
+    );
     assert_eq!(r.help(), "pass --allow-modify if that is wanted");
     let allowed = platform().with_allow_modify(true);
     let verified = attempt("call 507\n", &allowed).unwrap_or_else(|r| panic!("{r}"));
@@ -344,12 +512,15 @@ fn only_allowed_programs_change_the_application() {
     );
 }
 
-const RESERVE: &str = "r1 = map[1]\nr2 = 16\nr3 = 0\ncall 131\nif r0 != 0 goto have\nr0 = 0\nexit\nhave:\nr6 = r0\n";
+const RESERVE: &str =
+    "r1 = map[1]\nr2 = 16\nr3 = 0\ncall 131\nif r0 != 0 goto have\nr0 = 0\nexit\nhave:\nr6 = r0\n";
 
 #[test]
 fn records_are_given_back_once() {
     let submit = "r1 = r6\nr2 = 0\ncall 132\n";
-    accept(&format!("{RESERVE}*(u64 *)(r6 + 8) = 7\n{submit}r0 = 0\nexit"));
+    accept(&format!(
+        "{RESERVE}*(u64 *)(r6 + 8) = 7\n{submit}r0 = 0\nexit"
+    ));
     accept(&format!("{RESERVE}r1 = r6\nr2 = 0\ncall 133\nr0 = 0\nexit"));
     refuse(
         &format!("{RESERVE}r0 = 0\nexit"),
@@ -403,14 +574,22 @@ fn formats_are_constant_and_understood() {
         format!("{rest}r1 = map[3][0] + {offset}\nr2 = {size}\ncall 6\nr0 = 0\nexit")
     };
     accept(&print(0, 12, "r3 = 1\nr4 = 2\n"));
-    refuse(&print(0, 12, "r3 = 1\n"), 4, "`r4` is read but holds nothing: nothing was written to it");
+    refuse(
+        &print(0, 12, "r3 = 1\n"),
+        4,
+        "`r4` is read but holds nothing: nothing was written to it",
+    );
     refuse(
         &print(0, 11, "r3 = 1\nr4 = 2\n"),
         5,
         "argument 1 of `bpf_trace_printk` must be a constant string that ends with a NUL inside its size; `r1` is a pointer to a value of map `.rodata`",
     );
     refuse(&print(12, 3, ""), 3, "`%s` in the format is not served");
-    refuse(&print(16, 16, "r3 = 1\nr4 = 2\nr5 = 3\n"), 6, "the format has 4 conversions; `bpf_trace_printk` takes 3");
+    refuse(
+        &print(16, 16, "r3 = 1\nr4 = 2\nr5 = 3\n"),
+        6,
+        "the format has 4 conversions; `bpf_trace_printk` takes 3",
+    );
     refuse(
         &print(0, 12, "r3 = r10\nr4 = 2\n"),
         5,
@@ -433,10 +612,19 @@ fn formats_are_constant_and_understood() {
 fn loops_end_within_the_budget() {
     accept("r1 = 0\nr0 = 0\nagain:\nr0 += r1\nr1 += 1\nif r1 < 100 goto again\nexit");
     // A bound that is only an upper bound.
-    accept("r1 = *(u32 *)(r1 + 48)\nr0 = 0\nagain:\nr0 += 1\nif r0 >= r1 goto out\nif r0 < 64 goto again\nout:\nr0 = 0\nexit");
-    refuse("again:\ngoto again", 0, "the loop may not end: nothing changes between two rounds of it");
+    accept(
+        "r1 = *(u32 *)(r1 + 48)\nr0 = 0\nagain:\nr0 += 1\nif r0 >= r1 goto out\nif r0 < 64 goto again\nout:\nr0 = 0\nexit",
+    );
     refuse(
-        &format!("{}again:\nr1 = *(u64 *)(r0 + 0)\nif r1 != 5 goto again\nr0 = 0\nexit", lookup(0)),
+        "again:\ngoto again",
+        0,
+        "the loop may not end: nothing changes between two rounds of it",
+    );
+    refuse(
+        &format!(
+            "{}again:\nr1 = *(u64 *)(r0 + 0)\nif r1 != 5 goto again\nr0 = 0\nexit",
+            lookup(0)
+        ),
         9,
         "the loop may not end: nothing changes between two rounds of it",
     );
@@ -445,7 +633,10 @@ fn loops_end_within_the_budget() {
         1,
         "the loop may not end, or not soon: after 2048 rounds the budget of 4096 instructions is used up",
     );
-    assert_eq!(r.help(), "give the loop a constant bound that the program counts up to");
+    assert_eq!(
+        r.help(),
+        "give the loop a constant bound that the program counts up to"
+    );
     accept("r1 = 0\nagain:\nr1 += 1\nif r1 != 2046 goto again\nr0 = 0\nexit");
     refuse_on(
         &platform().with_budget(3),
@@ -460,7 +651,12 @@ fn a_path_that_an_earlier_one_covers_still_costs() {
     // Both sides meet with equal states; the second one is the longer.
     let text = "r1 = *(u32 *)(r1 + 48)\nif r1 > 5 goto long\ngoto meet\nlong:\nr2 = 1\nr2 += 1\nr2 += 1\nr2 += 1\nmeet:\nr0 = 0\nr0 += 1\nexit";
     assert_eq!(accept(text).facts().cost, 9);
-    refuse_on(&platform().with_budget(8), text, 7, "one invocation may execute 9 instructions on this path; the budget is 8");
+    refuse_on(
+        &platform().with_budget(8),
+        text,
+        7,
+        "one invocation may execute 9 instructions on this path; the budget is 8",
+    );
 }
 
 #[test]
@@ -468,7 +664,10 @@ fn many_branches_do_not_multiply() {
     // 40 branches whose outcome steers nothing: 2^40 paths, a few hundred steps.
     let mut text = String::from("r6 = map[4][0] + 0\nr7 = 0\n");
     for i in 0..40 {
-        text += &format!("r1 = *(u64 *)(r6 + 0)\nif r1 & {} goto +1\nr7 += {i}\n", 1 << (i % 30));
+        text += &format!(
+            "r1 = *(u64 *)(r6 + 0)\nif r1 & {} goto +1\nr7 += {i}\n",
+            1 << (i % 30)
+        );
     }
     text += "r0 = r7\nexit";
     accept(&text);
@@ -480,36 +679,89 @@ fn many_branches_do_not_multiply() {
     accept(&text);
 }
 
+/// The largest of 16 numbers, and where it is: 2^16 paths, and a position that is then used as an index.
+#[test]
+fn states_are_joined_where_too_many_meet() {
+    let largest = |bound: u32| {
+        format!(
+            "{}r6 = r0\nr7 = 0\nr8 = 0\nr9 = 0\nagain:\nr1 = r6\nr2 = r7\nr2 &= 7\nr2 <<= 3\nr1 += r2\nr1 = *(u64 *)(r1 + 0)\nif r1 <= r8 goto next\nr8 = r1\nr9 = r7\nnext:\nr7 += 1\nif r7 < {bound} goto again\nr9 <<= 2\nr6 += r9\n*(u32 *)(r6 + 0) = 1\nr0 = 0\nexit",
+            lookup(8)
+        )
+    };
+    let mut small = platform();
+    small.effort = 50_000;
+    let verified = attempt(&largest(16), &small).unwrap_or_else(|r| panic!("{}", r.render()));
+    // 11 before the loop, 16 rounds of 11, 5 after it; the lookup costs 400.
+    assert_eq!(verified.facts().cost, 9 + 399 + 4 + 16 * 11 + 5);
+    // What is too much for joining is still found out, or given up.
+    let rule = attempt(&largest(17), &small).err().map(|r| r.rule.name());
+    assert_eq!(rule, Some("out-of-bounds"));
+}
+
 #[test]
 fn the_proof_gives_up_in_time() {
     let mut small = platform();
     small.effort = 50;
-    refuse_on(&small, "r1 = 0\nagain:\nr1 += 1\nif r1 < 100 goto again\nr0 = 0\nexit", 2, "the proof needs more than 50 steps");
+    refuse_on(
+        &small,
+        "r1 = 0\nagain:\nr1 += 1\nif r1 < 100 goto again\nr0 = 0\nexit",
+        1,
+        "the proof needs more than 50 steps",
+    );
 }
 
 #[test]
 fn control_stays_in_the_function() {
     refuse("r0 = 0", 0, "control falls off the end of the function");
-    refuse("r0 = 0\ncall f\nr0 = 1\nf:\nr0 = 0\nexit", 2, "control falls off the end of the function");
-    refuse("r0 = 0\ngoto in\nexit\ncall f\nexit\nf:\nr0 = 0\nin:\nexit", 1, "the jump goes to instruction 6, outside its function");
+    refuse(
+        "r0 = 0\ncall f\nr0 = 1\nf:\nr0 = 0\nexit",
+        2,
+        "control falls off the end of the function",
+    );
+    refuse(
+        "r0 = 0\ngoto in\nexit\ncall f\nexit\nf:\nr0 = 0\nin:\nexit",
+        1,
+        "the jump goes to instruction 6, outside its function",
+    );
     // Unreachable code may do what it likes, but for jumps.
     accept("r0 = 0\nexit\nr0 = r7\nexit");
     let empty = verify(Code::default(), &[], &platform());
-    assert_eq!(empty.err().map(|r| r.rule.to_string()).as_deref(), Some("control falls off the end of the function"));
+    assert_eq!(
+        empty.err().map(|r| r.rule.to_string()).as_deref(),
+        Some("control falls off the end of the function")
+    );
 }
 
 #[test]
 fn calls_nest_but_do_not_recur() {
     accept("r1 = 3\ncall f\nexit\nf:\nr0 = r1\nexit");
-    refuse("call f\nexit\nf:\nr0 = 0\ncall f\nexit", 3, "`the function at instruction 2` calls itself, directly or through others");
+    refuse(
+        "call f\nexit\nf:\nr0 = 0\ncall f\nexit",
+        3,
+        "`the function at instruction 2` calls itself, directly or through others",
+    );
     // r6 to r9 are kept, r1 to r5 are not.
     accept("r6 = 3\ncall f\nr0 = r6\nexit\nf:\nr0 = 0\nr6 = 9\nexit");
-    refuse("r1 = 3\ncall f\nr0 = r1\nexit\nf:\nr0 = 0\nexit", 2, "`r1` is read but holds nothing: the call at instruction 1 overwrote it");
+    refuse(
+        "r1 = 3\ncall f\nr0 = r1\nexit\nf:\nr0 = 0\nexit",
+        2,
+        "`r1` is read but holds nothing: the call at instruction 1 overwrote it",
+    );
     // A callee does not see the caller's r6.
-    refuse("r6 = 3\ncall f\nexit\nf:\nr0 = r6\nexit", 3, "`r6` is read but holds nothing: nothing was written to it");
+    refuse(
+        "r6 = 3\ncall f\nexit\nf:\nr0 = r6\nexit",
+        3,
+        "`r6` is read but holds nothing: nothing was written to it",
+    );
     // The caller's stack can be passed down, the callee's not up.
-    accept("r1 = r10\nr1 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nexit\nf:\n*(u64 *)(r1 + 0) = 5\nr0 = 0\nexit");
-    refuse("call f\nr0 = 0\nexit\nf:\nr0 = r10\nexit", 4, "`r0` is a pointer into the stack of the function that returns");
+    accept(
+        "r1 = r10\nr1 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nexit\nf:\n*(u64 *)(r1 + 0) = 5\nr0 = 0\nexit",
+    );
+    refuse(
+        "call f\nr0 = 0\nexit\nf:\nr0 = r10\nexit",
+        4,
+        "`r0` is a pointer into the stack of the function that returns",
+    );
     refuse(
         "r1 = r10\nr1 += -8\ncall f\nr1 = *(u64 *)(r10 - 8)\nr0 = 0\nexit\nf:\n*(u64 *)(r1 + 0) = r10\nr0 = 0\nexit",
         3,
@@ -524,10 +776,16 @@ fn calls_nest_but_do_not_recur() {
     deep += "f9:\nr0 = 0\nexit";
     refuse(&deep, 14, "calls are nested 9 deep; at most 8");
     let stacks = |bytes: u32| {
-        format!("*(u64 *)(r10 - 256) = 1\ncall f\nexit\nf:\n*(u64 *)(r10 - {bytes}) = 1\nr0 = 0\nexit")
+        format!(
+            "*(u64 *)(r10 - 256) = 1\ncall f\nexit\nf:\n*(u64 *)(r10 - {bytes}) = 1\nr0 = 0\nexit"
+        )
     };
     assert_eq!(accept(&stacks(256)).facts().stack_bytes, 512);
-    refuse(&stacks(264), 1, "this chain of calls uses 520 bytes of stack; at most 512");
+    refuse(
+        &stacks(264),
+        1,
+        "this chain of calls uses 520 bytes of stack; at most 512",
+    );
 }
 
 #[test]
@@ -539,8 +797,13 @@ fn inlined_size_has_a_limit() {
     }
     text += "f7:\nr0 = 0\nexit";
     let wide = platform().with_budget(u64::MAX);
-    let r = attempt(&text, &wide).err().unwrap_or_else(|| panic!("accepted"));
-    assert_eq!(r.rule.to_string(), "inlining all calls gives more than 65536 instructions");
+    let r = attempt(&text, &wide)
+        .err()
+        .unwrap_or_else(|| panic!("accepted"));
+    assert_eq!(
+        r.rule.to_string(),
+        "inlining all calls gives more than 65536 instructions"
+    );
 }
 
 #[test]
@@ -571,41 +834,97 @@ fn what_is_not_served_is_refused_by_name() {
     let r = refuse("r0 = 0\nmay_goto +0\nexit", 1, "`may_goto` is not served");
     assert_eq!(r.help(), "use a loop with a constant bound");
     let with = |insn: Insn| {
-        let insns = vec![insn, Insn::Alu { wide: true, op: AluOp::Mov, dst: Reg::R0, src: Source::Imm(0) }, Insn::Exit];
-        let r = verify(Code::new(insns), &crate::common::maps(), &platform()).err().unwrap_or_else(|| panic!("accepted {insn:?}"));
+        let insns = vec![
+            insn,
+            Insn::Alu {
+                wide: true,
+                op: AluOp::Mov,
+                dst: Reg::R0,
+                src: Source::Imm(0),
+            },
+            Insn::Exit,
+        ];
+        let r = verify(Code::new(insns), &crate::common::maps(), &platform())
+            .err()
+            .unwrap_or_else(|| panic!("accepted {insn:?}"));
         r.rule.to_string()
     };
-    assert_eq!(with(Insn::CallReg { target: Reg::R1 }), "a call through a register is not served");
-    assert_eq!(with(Insn::Call { callee: Callee::Kfunc(7) }), "kernel function 7 (a kfunc) is not served");
     assert_eq!(
-        with(Insn::LoadImm64 { dst: Reg::R1, value: Imm64::BtfId(7) }),
+        with(Insn::CallReg { target: Reg::R1 }),
+        "a call through a register is not served"
+    );
+    assert_eq!(
+        with(Insn::Call {
+            callee: Callee::Kfunc(7)
+        }),
+        "kernel function 7 (a kfunc) is not served"
+    );
+    assert_eq!(
+        with(Insn::LoadImm64 {
+            dst: Reg::R1,
+            value: Imm64::BtfId(7)
+        }),
         "kernel variable 7 (by BTF id) is not served"
     );
     assert_eq!(
-        with(Insn::LoadImm64 { dst: Reg::R1, value: Imm64::Func(Pc(1)) }),
+        with(Insn::LoadImm64 {
+            dst: Reg::R1,
+            value: Imm64::Func(Pc(1))
+        }),
         "the address of a function (a callback) is not served"
     );
     assert_eq!(
-        with(Insn::LegacyPacket { width: Width::W8, indirect: false, src: Reg::R0, imm: 0 }),
+        with(Insn::LegacyPacket {
+            width: Width::W8,
+            indirect: false,
+            src: Reg::R0,
+            imm: 0
+        }),
         "legacy packet access is not served"
     );
     assert_eq!(
-        with(Insn::Atomic { width: Width::W8, op: AtomicOp::Xchg, base: Reg::FP, off: -8, src: Reg::R1 }),
+        with(Insn::Atomic {
+            width: Width::W8,
+            op: AtomicOp::Xchg,
+            base: Reg::FP,
+            off: -8,
+            src: Reg::R1
+        }),
         "the instruction is malformed: atomics have 32 or 64 bits"
     );
     assert_eq!(
-        with(Insn::End { kind: warpbpf_ebpf::EndKind::Swap, bits: 8, dst: Reg::R1 }),
+        with(Insn::End {
+            kind: warpbpf_ebpf::EndKind::Swap,
+            bits: 8,
+            dst: Reg::R1
+        }),
         "the instruction is malformed: byte swaps have 16, 32 or 64 bits"
     );
     assert_eq!(
-        with(Insn::MovSx { wide: false, bits: 32, dst: Reg::R0, src: Reg::R1 }),
+        with(Insn::MovSx {
+            wide: false,
+            bits: 32,
+            dst: Reg::R0,
+            src: Reg::R1
+        }),
         "the instruction is malformed: sign extension from 8, 16 or (64-bit) 32 bits"
     );
     assert_eq!(
-        with(Insn::Load { width: Width::W64, signed: true, dst: Reg::R0, base: Reg::R1, off: 64 }),
+        with(Insn::Load {
+            width: Width::W64,
+            signed: true,
+            dst: Reg::R0,
+            base: Reg::R1,
+            off: 64
+        }),
         "the instruction is malformed: a 64-bit load has no sign extension"
     );
-    assert_eq!(with(Insn::Call { callee: Callee::Local(Pc(77)) }), "a call to instruction 77, where there is none");
+    assert_eq!(
+        with(Insn::Call {
+            callee: Callee::Local(Pc(77))
+        }),
+        "a call to instruction 77, where there is none"
+    );
 }
 
 #[test]
@@ -614,18 +933,115 @@ fn atomics_and_v4_memory_are_proved() {
         "{}r1 = 1\nlock *(u64 *)(r0 + 0) += r1\nr1 = atomic_fetch_add((u64 *)(r0 + 0), r1)\nr6 = r0\nr0 = 5\nr0 = cmpxchg_64(r6 + 0, r0, r1)\nexit",
         lookup(0)
     ));
-    accept("*(u64 *)(r10 - 8) = 1\nr1 = 1\nlock *(u64 *)(r10 - 8) += r1\nr0 = *(u64 *)(r10 - 8)\nexit");
+    accept(
+        "*(u64 *)(r10 - 8) = 1\nr1 = 1\nlock *(u64 *)(r10 - 8) += r1\nr0 = *(u64 *)(r10 - 8)\nexit",
+    );
     refuse(
         "r1 = 1\nlock *(u64 *)(r10 - 8) += r1\nr0 = 0\nexit",
         1,
         "atomic operation of 8 bytes at r10-8 of the stack: the byte at r10-8 was never written",
     );
-    accept("r1 = 1\nstore_release((u64 *)(r10 - 8), r1)\nr0 = load_acquire((u64 *)(r10 - 8))\nexit");
+    accept(
+        "r1 = 1\nstore_release((u64 *)(r10 - 8), r1)\nr0 = load_acquire((u64 *)(r10 - 8))\nexit",
+    );
     accept("r1 = 200\nr1 = (s8)r1\nr0 = r1\nr0 s/= 3\nr0 s%= 5\nr0 = bswap32 r0\nexit");
 }
 
 #[test]
 fn a_default_platform_has_the_table_of_its_site() {
     let p = Platform::new(Site::Exit);
-    assert_eq!((p.budget, p.effort, p.allow_modify, p.context.size), (4096, 1_000_000, false, 80));
+    assert_eq!(
+        (p.budget, p.effort, p.allow_modify, p.context.size),
+        (4096, 1_000_000, false, 80)
+    );
+}
+
+/// What the first path to a meeting point proves holds for a second one only if nothing it relied on differs.
+#[test]
+fn a_path_is_dropped_only_if_an_earlier_one_covers_it() {
+    // A byte that only the first path wrote.
+    refuse(
+        "r6 = *(u32 *)(r1 + 48)\nif r6 > 3 goto meet\n*(u64 *)(r10 - 8) = 1\nmeet:\nr0 = *(u64 *)(r10 - 8)\nexit",
+        3,
+        "read of 8 bytes at r10-8 of the stack: the byte at r10-8 was never written",
+    );
+    // The same where the bytes' value is unknown: an out parameter of a helper.
+    refuse(
+        "r6 = *(u32 *)(r1 + 48)\nif r6 > 3 goto meet\nr1 = r10\nr1 += -8\nr2 = r10\nr2 += -16\nr3 = r10\nr3 += -24\ncall 505\nmeet:\nr0 = *(u64 *)(r10 - 8)\nexit",
+        9,
+        "read of 8 bytes at r10-8 of the stack: the byte at r10-8 was never written",
+    );
+    // A pointer where the first path had an unknown number.
+    refuse(
+        "r6 = *(u32 *)(r1 + 48)\n*(u64 *)(r10 - 8) = 5\nif r6 <= 3 goto second\nlock *(u64 *)(r10 - 8) += r6\ngoto meet\nsecond:\n*(u64 *)(r10 - 8) = r10\nmeet:\nr0 = *(u64 *)(r10 - 8)\nexit",
+        7,
+        "`r0` is a pointer to r10+0 of the stack at exit; a program returns a number",
+    );
+    // A pointer that only the first path checked.
+    let unchecked =
+        "r6 = *(u32 *)(r1 + 48)\n*(u32 *)(r10 - 4) = 3\nr2 = r10\nr2 += -4\nr1 = map[0]\ncall 1\n";
+    refuse(
+        &format!(
+            "{unchecked}if r6 > 3 goto meet\nif r0 == 0 goto out\nmeet:\n*(u64 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit"
+        ),
+        9,
+        "`r0` may be null here: it is a pointer to a value of map `counts`, or null",
+    );
+    // A copy that only the first path made: a check of one is then no check of the other.
+    refuse(
+        &format!(
+            "r6 = *(u32 *)(r1 + 48)\nr8 = *(u32 *)(r1 + 48)\nr9 = *(u32 *)(r1 + 56)\n{}r7 = r6\nif r9 > 3 goto copied\nr7 = r6\ngoto meet\ncopied:\nr7 = r8\nmeet:\nif r6 > 7 goto out\nr7 <<= 3\nr0 += r7\n*(u64 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit",
+            lookup(8)
+        ),
+        20,
+        "write of 8 bytes at offset 0..=248 in steps of 8 of a value of map `big`, which has 64 bytes",
+    );
+    // A record that only the second path holds.
+    refuse(
+        "r6 = *(u32 *)(r1 + 48)\nif r6 <= 3 goto meet\ngoto end\nmeet:\nr1 = map[1]\nr2 = 8\nr3 = 0\ncall 131\nend:\nr0 = 0\nexit",
+        9,
+        "the record reserved at instruction 7 in map `events` is neither submitted nor discarded on this path",
+    );
+    // A number that decides a later branch.
+    refuse(
+        "r6 = *(u32 *)(r1 + 48)\nr7 = 1\nif r6 <= 3 goto second\ngoto meet\nsecond:\nr7 = 2\nmeet:\nif r7 != 2 goto out\nr0 = r8\nexit\nout:\nr0 = 0\nexit",
+        6,
+        "`r8` is read but holds nothing: nothing was written to it",
+    );
+    // A pointer where the first path had a number: only one of them may be added to another number and stored.
+    refuse(
+        "r6 = *(u32 *)(r1 + 48)\n*(u64 *)(r10 - 8) = 5\nif r6 <= 3 goto second\ngoto meet\nsecond:\n*(u64 *)(r10 - 8) = r10\nmeet:\nr0 = *(u64 *)(r10 - 8)\nexit",
+        6,
+        "`r0` is a pointer to r10+0 of the stack at exit; a program returns a number",
+    );
+}
+
+#[test]
+fn a_truncated_copy_is_another_number() {
+    refuse(
+        &format!(
+            "r6 = *(u64 *)(r1 + 64)\n*(u32 *)(r10 - 16) = r6\nr7 = *(u32 *)(r10 - 16)\n{}if r7 > 7 goto out\nr0 += r6\n*(u8 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit",
+            lookup(8)
+        ),
+        14,
+        "write of 1 byte at offset any number of a value of map `big`, which has 64 bytes",
+    );
+    refuse(
+        &format!(
+            "r6 = *(u64 *)(r1 + 64)\nw7 = w6\n{}if r7 > 7 goto out\nr0 += r6\n*(u8 *)(r0 + 0) = 1\nout:\nr0 = 0\nexit",
+            lookup(8)
+        ),
+        13,
+        "write of 1 byte at offset any number of a value of map `big`, which has 64 bytes",
+    );
+}
+
+#[test]
+fn a_pointer_that_left_its_region_may_be_null() {
+    refuse(
+        "r6 = *(u64 *)(r1 + 64)\nr7 = map[4][0] + 0\nr7 += r6\nif r7 == 0 goto null\nr0 = 0\nexit\nnull:\nr0 = r8\nexit",
+        7,
+        "`r8` is read but holds nothing: nothing was written to it",
+    );
+    accept("if r1 == 0 goto null\nr0 = 0\nexit\nnull:\nr0 = r8\nexit");
 }

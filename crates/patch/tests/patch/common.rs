@@ -1,5 +1,4 @@
 //! What the tests share: fragments that count, and NVIDIA's compilers.
-#![allow(dead_code, reason = "each test crate uses its part")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,12 +1,17 @@
 //! ptxas accepts every variant of every sample, for every architecture.
 
-mod common;
-
-use common::{ALL, OPTIONS, attach, counters, nvcc, ptxas, scratch};
+use crate::common::{ALL, OPTIONS, attach, counters, nvcc, ptxas, scratch};
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_patch::{Way, clone_in_module, slice, way};
 
-const SOURCES: [&str; 4] = ["vecadd.cu", "globals.cu", "exits.cu", "closures.cu"];
+const SOURCES: [&str; 6] = [
+    "vecadd.cu",
+    "globals.cu",
+    "exits.cu",
+    "barriers.cu",
+    "closures.cu",
+    "features.cu",
+];
 
 /// Instruments every kernel of every sample for `arch`, in every way that it allows.
 fn check(arch: &str, nvcc_options: &[&str], ptxas_options: &[&str], name: &str) {
@@ -43,8 +48,8 @@ fn check(arch: &str, nvcc_options: &[&str], ptxas_options: &[&str], name: &str) 
         let (ptx, _) = clone_in_module(&module, &requests, &OPTIONS).unwrap();
         ptxas(&dir, &format!("{source}.clones"), &ptx, arch, ptxas_options);
     }
-    assert_eq!(clones, 11);
-    assert!(slices >= 7, "{slices}");
+    assert_eq!(clones, 20);
+    assert!(slices >= 16, "{slices}");
 }
 
 macro_rules! architectures {

@@ -1,12 +1,10 @@
 //! What is refused, in which words, and that a clone leaves every original byte where it was.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{OPTIONS, attach, counter, counters};
+use crate::common::{OPTIONS, attach, counter, counters};
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_codegen::Fragment;
+use warpbpf_codegen::{Fragment, SlotSpace};
 use warpbpf_patch::{Attachment, Options, PatchError, Way, clone_in_module, slice, way};
 
 const HEAD: &str = ".version 8.3\n.target sm_90\n.address_size 64\n";
@@ -303,4 +301,25 @@ fn a_clone_leaves_every_original_byte() {
         way(&warpbpf_ptx::index(&ptx).unwrap(), "k"),
         Err(PatchError::AlreadyInstrumented { .. })
     ));
+}
+
+#[test]
+fn the_slot_table_fits_beside_the_constants() {
+    let text = |bytes: u32| format!("{HEAD}.const .b8 c[{bytes}];\n.entry k() {{ ret; }}");
+    let cloned = |text: &str, options: &Options| {
+        let module = warpbpf_ptx::index(text).unwrap();
+        clone_in_module(&module, &[("k", Vec::new())], options).map(|(ptx, _)| ptx)
+    };
+    assert!(cloned(&text(65536 - 16), &OPTIONS).is_ok());
+    assert_eq!(
+        cloned(&text(65536 - 15), &OPTIONS).unwrap_err().to_string(),
+        "the module's constants take 65521 bytes, and with the slot table 65537 do not fit the constant bank of 65536; \
+         put the slot table into `.global`"
+    );
+    let global = Options {
+        slot_space: SlotSpace::Global,
+        ..OPTIONS
+    };
+    let ptx = cloned(&text(65536), &global).unwrap();
+    assert!(ptx.contains(".visible .global .align 8 .b64 wbpf_slots[2];"));
 }

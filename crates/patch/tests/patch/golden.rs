@@ -3,11 +3,9 @@
 //!
 //! `// test: slice KERNEL SITE.SCOPE…` or `// test: clone KERNEL SITE.SCOPE…[; KERNEL SITE.SCOPE…]`
 
-mod common;
-
 use std::fmt::Write as _;
 
-use common::{ALL, OPTIONS, attach, counters, ptxas, root, scratch};
+use crate::common::{ALL, OPTIONS, attach, counters, ptxas, root, scratch};
 use warpbpf_codegen::Fragment;
 use warpbpf_patch::{Attachment, PatchError, Variant, clone_in_module, slice};
 

@@ -1,0 +1,140 @@
+//! Memory operations of more than one instruction: atomics, calls into the prelude, copies of varying size.
+
+use warpbpf_ebpf::Width;
+use warpbpf_flow::Entity;
+
+use super::{Emit, bits, mem_suffix};
+use crate::ir::{HashOp, Mem, Op, Order, Rmw, Ty, Value};
+use crate::print::rmw_name;
+
+impl Emit<'_> {
+    pub(super) fn atomic(&mut self, result: Option<Value>, op: &Op) {
+        let Op::Atomic {
+            op,
+            order,
+            width,
+            addr,
+            off,
+            value,
+            compare,
+            guard,
+            shared,
+            ..
+        } = op
+        else {
+            return;
+        };
+        let at = self.address(*addr, (*off).into());
+        let mut operand = self.operand(*value);
+        let ty = if *width == Width::W64 {
+            Ty::B64
+        } else {
+            Ty::B32
+        };
+        let (sign, size) = (if *op == Rmw::Add { 'u' } else { 'b' }, width.bits());
+        let mut guard = guard
+            .map(|g| format!("@{} ", self.operand(g)))
+            .unwrap_or_default();
+        if *shared {
+            let (leader, lanes) = self.leader();
+            operand = self.times_lanes(ty, *value, &lanes);
+            guard = format!("@{leader} ");
+        }
+        let name = rmw_name(*op);
+        let plain =
+            matches!(op, Rmw::Add | Rmw::And | Rmw::Or | Rmw::Xor) && *order == Order::Relaxed;
+        if result.is_none() && plain {
+            self.line(format!(
+                "{guard}red.relaxed.gpu.global.{name}.{sign}{size} {at}, {operand};"
+            ));
+            return;
+        }
+        let d = match result {
+            Some(v) => self.reg(v),
+            None => self.temp(ty),
+        };
+        let order = match order {
+            Order::Relaxed => "relaxed",
+            Order::AcqRel => "acq_rel",
+        };
+        let compare = compare
+            .map(|c| format!("{}, ", self.operand(c)))
+            .unwrap_or_default();
+        self.line(format!(
+            "{guard}atom.{order}.gpu.global.{name}.{sign}{size} {d}, {at}, {compare}{operand};"
+        ));
+    }
+
+    /// Asks which lanes run together: a predicate that holds in the lowest of them, and their number.
+    fn leader(&mut self) -> (String, String) {
+        let (mask, lower, lanes) = (self.temp(Ty::B32), self.temp(Ty::B32), self.temp(Ty::B32));
+        let leader = self.temp(Ty::Pred);
+        self.line(format!("activemask.b32 {mask};"));
+        self.line(format!("mov.u32 {lower}, %lanemask_lt;"));
+        self.line(format!("and.b32 {lower}, {lower}, {mask};"));
+        self.line(format!("setp.eq.s32 {leader}, {lower}, 0;"));
+        self.line(format!("popc.b32 {lanes}, {mask};"));
+        (leader, lanes)
+    }
+
+    /// `value` times the number of lanes.
+    fn times_lanes(&mut self, ty: Ty, value: Value, lanes: &str) -> String {
+        let factor = self.constants[value.index()];
+        let wide = match ty {
+            Ty::B64 => {
+                let wide = self.temp(Ty::B64);
+                self.line(format!("cvt.u64.u32 {wide}, {lanes};"));
+                wide
+            }
+            Ty::B32 | Ty::Pred => lanes.to_owned(),
+        };
+        if factor == Some(1) {
+            return wide;
+        }
+        let (product, value) = (self.temp(ty), self.operand(value));
+        self.line(format!("mul.lo.s{} {product}, {wide}, {value};", bits(ty)));
+        product
+    }
+
+    pub(super) fn call(&mut self, name: &str, args: &[Value], result: Option<Value>, op: HashOp) {
+        let args: Vec<String> = args.iter().map(|v| self.operand(*v)).collect();
+        self.line("{");
+        for (i, arg) in args.iter().enumerate() {
+            self.line(format!(".param .b64 wbpf_c{i};"));
+            self.line(format!("st.param.b64 [wbpf_c{i}], {arg};"));
+        }
+        self.line(".param .b64 wbpf_v;");
+        let list: Vec<String> = (0..args.len()).map(|i| format!("wbpf_c{i}")).collect();
+        self.line(format!("call (wbpf_v), {name}, ({});", list.join(", ")));
+        // The result has to be read even if nobody wants it: ptxas pairs calls with their results.
+        let d = match (result, op) {
+            (Some(v), _) => self.reg(v),
+            (None, HashOp::Lookup | HashOp::Update | HashOp::Delete) => self.temp(Ty::B64),
+        };
+        self.line(format!("ld.param.b64 {d}, [wbpf_v];"));
+        self.line("}");
+    }
+
+    pub(super) fn copy_bytes(&mut self, mem: Mem, from: Value, off: i32, to: Value, size: Value) {
+        let [source, target, left] = [self.temp(Ty::B64), self.temp(Ty::B64), self.temp(Ty::B64)];
+        let (byte, p) = (self.temp(Ty::B32), self.temp(Ty::Pred));
+        let (turn, done) = (self.fresh_label("copy"), self.fresh_label("copied"));
+        let (from, to, size) = (self.operand(from), self.operand(to), self.operand(size));
+        self.line(format!("add.s64 {source}, {from}, {off};"));
+        self.line(format!("mov.b64 {target}, {to};"));
+        self.line(format!("mov.b64 {left}, {size};"));
+        self.label(&turn);
+        self.line(format!("setp.eq.s64 {p}, {left}, 0;"));
+        self.line(format!("@{p} bra {done};"));
+        self.line(format!(
+            "ld{}.u8 {byte}, [{source}];",
+            mem_suffix(mem, true)
+        ));
+        self.line(format!("st.global.u8 [{target}], {byte};"));
+        self.line(format!("add.s64 {source}, {source}, 1;"));
+        self.line(format!("add.s64 {target}, {target}, 1;"));
+        self.line(format!("add.s64 {left}, {left}, -1;"));
+        self.line(format!("bra {turn};"));
+        self.label(&done);
+    }
+}

@@ -1,0 +1,992 @@
+//! Maps, rings and helpers on the soft GPU with many lanes at once: exact counts, whatever the schedule.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Case, Device, Ran, array, hash, per_thread, ring, rodata, sharded};
+use warpbpf_abi::attach::Scope;
+use warpbpf_abi::layout::{HashLayout, MapLayout, PerThreadLayout, RingLayout, env, printk};
+use warpbpf_abi::maps::{E2BIG, EEXIST, EINVAL, ENOENT};
+use warpbpf_softgpu::Config;
+
+const SEEDS: [Option<u64>; 4] = [None, Some(1), Some(2), Some(3)];
+
+fn config(seed: Option<u64>) -> Config {
+    Config {
+        sms: 4,
+        threads: 2,
+        seed,
+        memory: 1 << 26,
+        step_limit: Some(50_000_000),
+        ..Config::default()
+    }
+}
+
+/// Runs under several schedules.
+fn schedules(case: &Case, grid: u32, block: u32, check: impl Fn(&Ran)) {
+    for seed in SEEDS {
+        check(&case.run(config(seed), [grid, 1, 1], [block, 1, 1]));
+    }
+}
+
+/// A lookup with key 0 of map 0, then `body` with the value in r0.
+fn with_value(body: &str) -> String {
+    format!(
+        "r6 = r1
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = map[0]
+        call 1
+        if r0 == 0 goto out
+        {body}
+        out:
+        r0 = 0
+        exit"
+    )
+}
+
+const INCREMENT: &str = "r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1";
+
+#[test]
+fn a_shared_counter_counts_every_thread() {
+    let case = Case::new(&with_value(INCREMENT), vec![array(8, 1)]);
+    assert!(case.compile().body.contains("activemask"), "aggregated");
+    schedules(&case, 7, 96 + 5, |ran| assert_eq!(ran.u64(0, 0), 7 * 101));
+}
+
+#[test]
+fn a_sharded_counter_sums_to_every_thread() {
+    let shards = 3;
+    let case = Case::new(&with_value(INCREMENT), vec![sharded(8, 1, shards)]);
+    let MapLayout::Array(layout) = case.env.maps[0].layout else {
+        panic!("an array")
+    };
+    schedules(&case, 9, 64, |ran| {
+        // Four SMs and three copies: the last is shared.
+        let counts: Vec<u64> = (0..shards)
+            .map(|s| ran.u64(0, layout.value(s, 0)))
+            .collect();
+        assert_eq!(counts.iter().sum::<u64>(), 9 * 64, "{counts:?}");
+    });
+}
+
+#[test]
+fn divergent_and_varying_additions_are_exact() {
+    // Odd threads add their index to a u32, the others subtract 1 from a u64.
+    let body = "
+        r1 = *(u32 *)(r6 + 24)
+        r2 = r1
+        r2 &= 1
+        if r2 == 0 goto even
+        r3 = *(u32 *)(r0 + 8)
+        r3 += r1
+        *(u32 *)(r0 + 8) = r3
+        goto out
+        even:
+        r3 = *(u64 *)(r0 + 0)
+        r3 -= 1
+        *(u64 *)(r0 + 0) = r3";
+    let case = Case::new(&with_value(body), vec![array(16, 1)]);
+    schedules(&case, 5, 64, |ran| {
+        assert_eq!(ran.u64(0, 0) as i64, -(5 * 32));
+        assert_eq!(ran.u32(0, 8), 5 * (1..64).step_by(2).sum::<u32>());
+    });
+}
+
+#[test]
+fn the_old_value_of_an_increment_is_a_ticket() {
+    // `n = (*v)++; slots[n] = 1`: every ticket is drawn once.
+    let asm = "
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = map[0]
+        call 1
+        if r0 == 0 goto out
+        r7 = *(u64 *)(r0 + 0)
+        r1 = r7
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        *(u32 *)(r10 - 4) = r7
+        r2 = r10
+        r2 += -4
+        r1 = map[1]
+        call 1
+        if r0 == 0 goto out
+        r1 = 1
+        lock *(u64 *)(r0 + 0) += r1
+        out:
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![array(8, 1), array(8, 200)]);
+    schedules(&case, 3, 64, |ran| {
+        assert_eq!(ran.u64(0, 0), 192);
+        for key in 0..200 {
+            assert_eq!(ran.u64(1, key * 8), u64::from(key < 192), "ticket {key}");
+        }
+    });
+}
+
+#[test]
+fn per_thread_values_and_strangers() {
+    let case = Case::new(&with_value(INCREMENT), vec![per_thread(8, 1, 100)]);
+    let layout = PerThreadLayout {
+        max_entries: 1,
+        value_size: 8,
+        threads: 100,
+    };
+    let device = Device::new(&case, config(Some(4)));
+    device.launch([2, 2, 1], [8, 2, 2]);
+    device.launch([2, 2, 1], [8, 2, 2]);
+    let ran = device.maps();
+    assert_eq!(ran.u64(0, PerThreadLayout::REFUSED), 2 * 28);
+    for thread in 0..100 {
+        assert_eq!(ran.u64(0, layout.value(0, thread)), 2, "thread {thread}");
+    }
+}
+
+/// Keys, values and counts of a hash after a run.
+fn contents(layout: &HashLayout, ran: &Ran) -> BTreeMap<u64, u64> {
+    let mut map = BTreeMap::new();
+    for slot in 0..layout.slots() {
+        let word = ran.u64(0, HashLayout::SLOTS + slot * 8);
+        if word == 0 || word == HashLayout::DELETED {
+            continue;
+        }
+        let node = layout.nodes_at() + ((word & 0xffff_ffff) - 1) * layout.node_stride();
+        let key = ran.u64(0, node);
+        assert_eq!(
+            layout.hash(&key.to_le_bytes()) >> 32,
+            word >> 32,
+            "tag of key {key}"
+        );
+        assert!(
+            map.insert(key, ran.u64(0, node + layout.key_stride()))
+                .is_none(),
+            "key {key} is there twice"
+        );
+    }
+    map
+}
+
+/// Each thread counts under the key `thread % keys`: insert if new, look up, add.
+fn count_by_key(keys: u32) -> String {
+    format!(
+        "r6 = *(u32 *)(r1 + 24)
+        r7 = r6
+        r7 %= {keys}
+        *(u64 *)(r10 - 8) = r7
+        *(u64 *)(r10 - 16) = 0
+        r1 = map[0]
+        r2 = r10
+        r2 += -8
+        r3 = r10
+        r3 += -16
+        r4 = 1
+        call 2
+        r1 = map[0]
+        r2 = r10
+        r2 += -8
+        call 1
+        if r0 == 0 goto out
+        r1 = 1
+        lock *(u64 *)(r0 + 0) += r1
+        out:
+        r0 = 0
+        exit"
+    )
+}
+
+#[test]
+fn hash_counts_by_key_are_exact() {
+    for (keys, entries) in [(1, 1), (16, 16), (37, 64), (96, 96)] {
+        let layout = HashLayout {
+            max_entries: entries,
+            key_size: 8,
+            value_size: 8,
+        };
+        let case = Case::new(&count_by_key(keys), vec![hash(8, 8, entries)]);
+        schedules(&case, 8, 96, |ran| {
+            let map = contents(&layout, ran);
+            let expected: BTreeMap<u64, u64> = (0..u64::from(keys))
+                .map(|key| {
+                    (
+                        key,
+                        8 * (0..96).filter(|t| t % u64::from(keys) == key).count() as u64,
+                    )
+                })
+                .collect();
+            assert_eq!(map, expected, "{keys} keys in {entries} entries");
+            assert_eq!(ran.u32(0, HashLayout::LIVE), keys);
+            assert_eq!(ran.u64(0, HashLayout::COUNT_BUSY), 0);
+            assert_eq!(ran.u64(0, HashLayout::COUNT_FULL), 0);
+        });
+    }
+}
+
+#[test]
+fn hash_full_is_counted() {
+    let layout = HashLayout {
+        max_entries: 10,
+        key_size: 8,
+        value_size: 8,
+    };
+    let case = Case::new(&count_by_key(64), vec![hash(8, 8, 10)]);
+    schedules(&case, 1, 64, |ran| {
+        let map = contents(&layout, ran);
+        assert_eq!(map.len(), 10);
+        assert!(map.values().all(|v| *v == 1), "{map:?}");
+        assert_eq!(ran.u32(0, HashLayout::LIVE), 10);
+        assert_eq!(ran.u64(0, HashLayout::COUNT_FULL), 54);
+    });
+}
+
+#[test]
+fn hash_inserts_and_deletes_at_once() {
+    // Each thread inserts its key, adds 1 to a sum of successful deletes, for keys shared by many threads.
+    let asm = "
+        r6 = *(u32 *)(r1 + 24)
+        r7 = r6
+        r7 %= 5
+        *(u64 *)(r10 - 8) = r7
+        *(u64 *)(r10 - 16) = 1
+        r1 = map[0]
+        r2 = r10
+        r2 += -8
+        r3 = r10
+        r3 += -16
+        r4 = 1
+        call 2
+        r8 = r0
+        r1 = map[0]
+        r2 = r10
+        r2 += -8
+        call 3
+        r9 = r0
+        r0 = map[1][0] + 0
+        if r8 != 0 goto not_inserted
+        r1 = 1
+        lock *(u64 *)(r0 + 0) += r1
+        not_inserted:
+        if r9 != 0 goto out
+        r1 = 1
+        lock *(u64 *)(r0 + 8) += r1
+        out:
+        r0 = 0
+        exit";
+    let layout = HashLayout {
+        max_entries: 512,
+        key_size: 8,
+        value_size: 8,
+    };
+    let case = Case::new(asm, vec![hash(8, 8, 512), array(16, 1)]);
+    schedules(&case, 2, 64, |ran| {
+        let left = contents(&layout, ran).len() as u64;
+        let (inserted, deleted) = (ran.u64(1, 0), ran.u64(1, 8));
+        assert_eq!(inserted, deleted + left);
+        assert_eq!(u64::from(ran.u32(0, HashLayout::LIVE)), left);
+        assert!(inserted >= 5, "{inserted}");
+    });
+}
+
+#[test]
+fn update_flags_and_errors() {
+    // One thread; each call's result goes into the next word of map 1.
+    let mut asm =
+        String::from("r9 = map[1][0] + 0\n*(u64 *)(r10 - 8) = 3\n*(u64 *)(r10 - 16) = 42\n");
+    let mut call = |setup: &str, flags: i32, id: u32, at: u32| {
+        asm.push_str(&format!(
+            "{setup}
+            r2 = r10
+            r2 += -8
+            r3 = r10
+            r3 += -16
+            r4 = {flags}
+            call {id}
+            *(u64 *)(r9 + {at}) = r0\n"
+        ));
+    };
+    let (hash_map, array_map) = ("r1 = map[0]", "r1 = map[2]");
+    call(hash_map, 2, 2, 0);
+    call(hash_map, 1, 2, 8);
+    call(hash_map, 1, 2, 16);
+    call(hash_map, 2, 2, 24);
+    call(hash_map, 3, 2, 32);
+    call(hash_map, 0, 3, 40);
+    call(hash_map, 0, 3, 48);
+    call(array_map, 1, 2, 56);
+    call(array_map, 3, 2, 64);
+    call(array_map, 2, 2, 72);
+    call(array_map, 0, 3, 80);
+    call("*(u64 *)(r10 - 8) = 4\nr1 = map[2]", 0, 2, 88);
+    asm.push_str("r0 = 0\nexit");
+    let case = Case::new(&asm, vec![hash(8, 8, 8), array(96, 1), array(8, 4)]);
+    let ran = case.run(config(None), [1, 1, 1], [1, 1, 1]);
+    let results: Vec<i64> = (0..12).map(|i| ran.u64(1, i * 8) as i64).collect();
+    assert_eq!(
+        results,
+        [
+            ENOENT, 0, EEXIST, 0, EINVAL, 0, ENOENT, EEXIST, EINVAL, 0, EINVAL, E2BIG
+        ]
+    );
+    assert_eq!(ran.u64(2, 3 * 8), 42);
+    assert_eq!(ran.u64(0, HashLayout::COUNT_FULL), 0);
+}
+
+/// What the host may read of a ring: all records, if the commit counts add up.
+fn records(layout: &RingLayout, ran: &Ran, map: usize) -> Vec<(u32, Vec<u8>)> {
+    let mut list = Vec::new();
+    for shard in 0..u64::from(layout.shards) {
+        let reserved = ran.u64(
+            map,
+            shard * RingLayout::CONTROL_STRIDE + RingLayout::RESERVED,
+        );
+        let commits: u64 = (0..RingLayout::SUBS)
+            .map(|sub| {
+                ran.u64(
+                    map,
+                    layout.commits_at() + (shard * RingLayout::SUBS + sub) * 8,
+                )
+            })
+            .sum();
+        assert_eq!(commits, reserved, "ring {shard}");
+        let mut at = 0;
+        while at < reserved {
+            let place = layout.data_at() + shard * layout.shard_bytes + at % layout.shard_bytes;
+            let header = ran.u32(map, place);
+            assert_eq!(ran.u32(map, place + 4), 0);
+            let length = u64::from(header & RingLayout::LENGTH_MASK);
+            let payload =
+                ran.areas[map][place as usize + 8..(place + 8 + length) as usize].to_vec();
+            assert_eq!(
+                at / layout.sub_bytes(),
+                (at + 7 + length) / layout.sub_bytes(),
+                "crosses a sub-buffer"
+            );
+            list.push((header & !RingLayout::LENGTH_MASK, payload));
+            at += RingLayout::record_bytes(length);
+        }
+        assert_eq!(at, reserved);
+    }
+    list
+}
+
+fn lost(layout: &RingLayout, ran: &Ran, map: usize) -> (u64, u64) {
+    let sum = |word| {
+        (0..u64::from(layout.shards))
+            .map(|s| ran.u64(map, s * RingLayout::CONTROL_STRIDE + word))
+            .sum()
+    };
+    (sum(RingLayout::LOST_FULL), sum(RingLayout::LOST_BUSY))
+}
+
+/// Reserves, fills with block and thread, and submits; threads that divide by 5 discard.
+const EVENT: &str = "
+    r6 = *(u32 *)(r1 + 0)
+    r7 = *(u32 *)(r1 + 24)
+    r1 = map[0]
+    r2 = 40
+    r3 = 0
+    call 131
+    if r0 == 0 goto out
+    *(u64 *)(r0 + 0) = r6
+    *(u64 *)(r0 + 8) = r7
+    r1 = r7
+    r1 += r6
+    *(u64 *)(r0 + 16) = r1
+    *(u64 *)(r0 + 24) = 0
+    *(u64 *)(r0 + 32) = 0
+    r1 = r0
+    r2 = 0
+    r7 %= 5
+    if r7 == 0 goto discard
+    call 132
+    goto out
+    discard:
+    call 133
+    out:
+    r0 = 0
+    exit";
+
+fn u64_of(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+#[test]
+fn ring_records_are_whole_and_none_is_lost() {
+    for (scope, shards) in [(Scope::Thread, 4), (Scope::Thread, 1), (Scope::Warp, 3)] {
+        let case = Case::new(EVENT, vec![ring(1 << 19, shards)]).scope(scope);
+        let layout = RingLayout::new(1 << 19, shards);
+        schedules(&case, 40, 128, |ran| {
+            assert_eq!(lost(&layout, ran, 0), (0, 0));
+            let mut seen = vec![0; 40 * 128];
+            for (flags, payload) in records(&layout, ran, 0) {
+                if flags == RingLayout::PADDING {
+                    continue;
+                }
+                assert_eq!(payload.len(), 40);
+                let (block, thread) = (u64_of(&payload, 0), u64_of(&payload, 8));
+                assert_eq!(u64_of(&payload, 16), block + thread);
+                let discarded = if thread % 5 == 0 {
+                    RingLayout::DISCARDED
+                } else {
+                    0
+                };
+                assert_eq!(flags, discarded, "thread {thread}");
+                seen[(block * 128 + thread) as usize] += 1;
+            }
+            assert!(seen.iter().all(|n| *n == 1));
+        });
+    }
+}
+
+#[test]
+fn ring_losses_are_counted() {
+    let case = Case::new(EVENT, vec![ring(1 << 16, 1)]);
+    let layout = RingLayout::new(1 << 16, 1);
+    schedules(&case, 16, 128, |ran| {
+        let kept = records(&layout, ran, 0)
+            .iter()
+            .filter(|(flags, _)| *flags != RingLayout::PADDING)
+            .count() as u64;
+        let (full, busy) = lost(&layout, ran, 0);
+        assert_eq!(kept + full + busy, 16 * 128);
+        assert!(full > 0 && kept > 1000, "{kept} kept, {full} lost");
+    });
+}
+
+#[test]
+fn ring_wraps_when_the_host_consumes() {
+    let case = Case::new(EVENT, vec![ring(1 << 16, 1)]);
+    let layout = RingLayout::new(1 << 16, 1);
+    let device = Device::new(&case, config(Some(9)));
+    for round in 1..=8 {
+        device.launch([6, 1, 1], [128, 1, 1]);
+        let ran = device.maps();
+        assert_eq!(lost(&layout, &ran, 0), (0, 0), "round {round}");
+        let reserved = ran.u64(0, RingLayout::RESERVED);
+        assert!(reserved >= round * 6 * 128 * 48);
+        device.write(1, layout.consumed_at(), &reserved.to_le_bytes());
+    }
+}
+
+#[test]
+fn ring_output_copies_constant_and_varying_sizes() {
+    let asm = "
+        r6 = *(u32 *)(r1 + 24)
+        r7 = r6
+        r7 <<= 32
+        r7 |= 0x5a
+        *(u64 *)(r10 - 8) = r7
+        *(u32 *)(r10 - 20) = r6
+        *(u64 *)(r10 - 16) = 0x77
+        r1 = map[0]
+        r2 = r10
+        r2 += -20
+        r3 = 20
+        r4 = 0
+        call 130
+        r8 = r0
+        r6 &= 7
+        r6 += 1
+        r1 = map[0]
+        r2 = r10
+        r2 += -8
+        r3 = r6
+        r4 = 0
+        call 130
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![ring(1 << 16, 2)]);
+    let layout = RingLayout::new(1 << 16, 2);
+    schedules(&case, 1, 64, |ran| {
+        assert_eq!(lost(&layout, ran, 0), (0, 0));
+        let (mut fixed, mut varying) = (0, 0);
+        for (flags, payload) in records(&layout, ran, 0)
+            .into_iter()
+            .filter(|(f, _)| *f != RingLayout::PADDING)
+        {
+            assert_eq!(flags, 0);
+            if payload.len() == 20 {
+                fixed += 1;
+                let thread = u64::from(u32::from_le_bytes(
+                    payload[..4].try_into().expect("4 bytes"),
+                ));
+                assert_eq!(u64_of(&payload, 4), 0x77);
+                assert_eq!(u64_of(&payload, 12), thread << 32 | 0x5a);
+            } else {
+                varying += 1;
+                assert_eq!(payload[0], 0x5a);
+                if payload.len() >= 5 {
+                    assert_eq!(usize::from(payload[4]) % 8 + 1, payload.len());
+                }
+            }
+        }
+        assert_eq!((fixed, varying), (64, 64));
+    });
+}
+
+#[test]
+fn printk_records() {
+    let asm = "
+        r3 = *(u32 *)(r1 + 24)
+        r4 = -2
+        r1 = map[0][0] + 0
+        r2 = 9
+        call 6
+        r6 = r0
+        r1 = map[0][0] + 9
+        call 501
+        r1 = map[1][0] + 0
+        *(u64 *)(r1 + 0) = r6
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![rodata(b"a %d %ld\0bc\0"), array(8, 1)]);
+    let layout = RingLayout::new(1 << 16, 4);
+    let ran = case.run(config(Some(3)), [2, 1, 1], [33, 1, 1]);
+    assert_eq!(lost(&layout, &ran, 2), (0, 0));
+    assert_eq!(ran.u64(1, 0), printk::SIZE);
+    let list = records(&layout, &ran, 2);
+    let list: Vec<_> = list
+        .iter()
+        .filter(|(flags, _)| *flags != RingLayout::PADDING)
+        .collect();
+    assert_eq!(list.len(), 2 * 2 * 33);
+    let word = |payload: &[u8], at: u64| {
+        let at = at as usize;
+        u32::from_le_bytes(payload[at..at + 4].try_into().expect("4 bytes"))
+    };
+    let mut threads = 0;
+    for (flags, payload) in list {
+        assert_eq!((*flags, payload.len() as u64), (0, printk::SIZE));
+        assert_eq!(word(payload, printk::FORMAT_MAP), 100);
+        match word(payload, printk::ARGS) {
+            2 => {
+                assert_eq!(word(payload, printk::FORMAT_OFFSET), 0);
+                assert_eq!(word(payload, printk::FORMAT_SIZE), 9);
+                assert_eq!(
+                    u64_of(payload, printk::ARG as usize),
+                    u64::from(word(payload, printk::THREAD))
+                );
+                assert_eq!(u64_of(payload, printk::ARG as usize + 8) as i64, -2);
+                threads += word(payload, printk::THREAD) + 100 * word(payload, printk::BLOCK);
+            }
+            printk::VERBATIM => {
+                assert_eq!(word(payload, printk::FORMAT_OFFSET), 9);
+                assert_eq!(word(payload, printk::FORMAT_SIZE), 0);
+            }
+            n => panic!("{n} arguments"),
+        }
+    }
+    assert_eq!(threads, 2 * (0..33).sum::<u32>() + 33 * 100);
+}
+
+#[test]
+fn ktime_follows_the_current_record() {
+    let asm = "
+        call 5
+        r6 = r0
+        call 14
+        r1 = map[0][0] + 0
+        *(u64 *)(r1 + 0) = r6
+        *(u64 *)(r1 + 8) = r0
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![array(16, 1)]);
+    let device = Device::new(
+        &case,
+        Config {
+            clock: || 5_000_000,
+            ..config(None)
+        },
+    );
+    let record = env::TIME + env::TIME_STRIDE;
+    device.write(0, env::TIME_INDEX, &1u64.to_le_bytes());
+    device.write(
+        0,
+        record + env::TIME_BASE_DEVICE,
+        &1_000_000u64.to_le_bytes(),
+    );
+    device.write(
+        0,
+        record + env::TIME_BASE_HOST,
+        &7_000_000_000u64.to_le_bytes(),
+    );
+    device.write(0, record + env::TIME_DRIFT, &(-(1i64 << 22)).to_le_bytes());
+    device.write(0, env::PID_TGID, &(77u64 << 32 | 77).to_le_bytes());
+    device.launch([1, 1, 1], [1, 1, 1]);
+    let ran = device.maps();
+    // 4 ms later, and the host's clock is slower by 2^-10.
+    let elapsed = 4_000_000i64;
+    assert_eq!(
+        ran.u64(0, 0) as i64,
+        7_000_000_000 + elapsed + ((elapsed * -(1 << 22)) >> 32)
+    );
+    assert_eq!(ran.u64(0, 8), 77 << 32 | 77);
+}
+
+#[test]
+fn context_fields_and_machine_helpers() {
+    // Thread (3, 1, 1) of block (1, 2, 0) writes what it sees.
+    let asm = "
+        r0 = map[0][0] + 0
+        r2 = *(u32 *)(r1 + 24)
+        if r2 != 3 goto out
+        r2 = *(u32 *)(r1 + 28)
+        if r2 != 1 goto out
+        r2 = *(u32 *)(r1 + 32)
+        if r2 != 1 goto out
+        r2 = *(u32 *)(r1 + 0)
+        if r2 != 1 goto out
+        r2 = *(u32 *)(r1 + 4)
+        if r2 != 2 goto out
+        r2 = *(u32 *)(r1 + 48)
+        *(u64 *)(r0 + 0) = r2
+        r2 = *(u32 *)(r1 + 52)
+        *(u64 *)(r0 + 8) = r2
+        r2 = *(u64 *)(r1 + 64)
+        *(u64 *)(r0 + 16) = r2
+        r2 = *(u64 *)(r1 + 72)
+        *(u64 *)(r0 + 24) = r2
+        r2 = *(u32 *)(r1 + 60)
+        *(u64 *)(r0 + 32) = r2
+        r1 = r0
+        r1 += 40
+        r2 = r0
+        r2 += 48
+        r3 = r0
+        r3 += 56
+        call 508
+        out:
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![array(64, 1)]);
+    let ran = case.run(config(None), [2, 3, 1], [20, 2, 2]);
+    let thread = 3 + 20 + 40;
+    let words: Vec<u64> = (0..8).map(|i| ran.u64(0, i * 8)).collect();
+    // 80 threads: the second warp is full.
+    assert_eq!(
+        words,
+        [thread % 32, thread / 32, 7, 5, 0xffff_ffff, 2, 3, 1]
+    );
+}
+
+#[test]
+fn exit_ends_the_thread() {
+    // Threads below 10 end before they count.
+    let asm = with_value(&format!(
+        "r7 = *(u32 *)(r6 + 24)
+        if r7 > 9 goto count
+        r8 = r0
+        call 507
+        r0 = r8
+        count:
+        {INCREMENT}"
+    ));
+    let case = Case::new(&asm.replace("r0 = r8\n", "exit\n"), vec![array(8, 1)]);
+    let ran = case.run(config(None), [2, 1, 1], [50, 1, 1]);
+    assert_eq!(ran.u64(0, 0), 2 * 40);
+}
+
+#[test]
+fn local_calls_get_pointers_into_their_callers_stack() {
+    let asm = "
+        r6 = *(u32 *)(r1 + 24)
+        *(u64 *)(r10 - 8) = r6
+        r1 = r10
+        r1 += -8
+        call square
+        r1 = r10
+        r1 += -8
+        call square
+        r7 = *(u64 *)(r10 - 8)
+        r7 += r0
+        r1 = map[0][0] + 0
+        lock *(u64 *)(r1 + 0) += r7
+        r0 = 0
+        exit
+        square:
+        r2 = *(u64 *)(r1 + 0)
+        r2 *= r2
+        *(u64 *)(r10 - 8) = r2
+        r3 = *(u64 *)(r10 - 8)
+        *(u64 *)(r1 + 0) = r3
+        r0 = r6
+        r0 = 1
+        exit";
+    let case = Case::new(&asm.replace("r0 = r6\n", ""), vec![array(8, 1)]);
+    assert_eq!(case.compile().local_bytes, 0, "the stack became registers");
+    schedules(&case, 1, 32, |ran| {
+        assert_eq!(ran.u64(0, 0), (0..32u64).map(|t| t.pow(4) + 1).sum::<u64>())
+    });
+}
+
+#[test]
+fn loops_and_variable_stack_offsets() {
+    // Fills eight bytes one by one through a moving pointer: that frame has to stay in memory.
+    let asm = "
+        r6 = *(u32 *)(r1 + 24)
+        *(u64 *)(r10 - 8) = 0
+        r2 = r6
+        r2 &= 7
+        r3 = r10
+        r3 += -8
+        r3 += r2
+        *(u8 *)(r3 + 0) = 9
+        r4 = 0
+        r5 = 0
+        again:
+        r5 += r4
+        r4 += 1
+        if r4 < 10 goto again
+        r7 = *(u64 *)(r10 - 8)
+        r1 = map[0][0] + 0
+        lock *(u64 *)(r1 + 0) += r7
+        lock *(u64 *)(r1 + 8) += r5
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![array(16, 1)]);
+    assert!(case.compile().local_bytes > 0);
+    schedules(&case, 1, 32, |ran| {
+        assert_eq!(ran.u64(0, 0), 4 * 0x0909_0909_0909_0909);
+        assert_eq!(ran.u64(0, 8), 32 * 45);
+    });
+}
+
+#[test]
+fn atomics_with_results() {
+    let asm = "
+        r6 = *(u32 *)(r1 + 24)
+        r9 = map[0][0] + 0
+        r1 = 1
+        r1 = atomic_fetch_add((u64 *)(r9 + 0), r1)
+        lock *(u64 *)(r9 + 8) += r1
+        r2 = r6
+        w2 = xchg32_32(r9 + 16, w2)
+        lock *(u64 *)(r9 + 24) += r2
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![array(32, 1)]);
+    schedules(&case, 1, 64, |ran| {
+        assert_eq!(ran.u64(0, 0), 64);
+        assert_eq!(ran.u64(0, 8), (0..64).sum::<u64>());
+        // Every value but the last was taken out again.
+        assert_eq!(
+            ran.u64(0, 24) + u64::from(ran.u32(0, 16)),
+            (0..64).sum::<u64>()
+        );
+    });
+}
+
+#[test]
+fn a_crowd_inserting_one_key_gives_its_nodes_back() {
+    // More lanes than the map has nodes, launch after launch: were nodes lost, later keys would find none.
+    let layout = HashLayout {
+        max_entries: 4,
+        key_size: 8,
+        value_size: 8,
+    };
+    let asm = count_by_key(1).replace("r7 = r6\n", "r7 = *(u64 *)(r9 + 0)\n");
+    let asm = asm
+        .replace("r6 = *", "r9 = map[1][0] + 0\nr6 = *")
+        .replace("r7 %= 1\n", "");
+    let case = Case::new(&asm, vec![hash(8, 8, 4), array(8, 1)]);
+    for seed in SEEDS {
+        let device = Device::new(&case, config(seed));
+        for key in 0..4u64 {
+            device.write(2, 0, &key.to_le_bytes());
+            device.launch([32, 1, 1], [256, 1, 1]);
+        }
+        let ran = device.maps();
+        let expected: BTreeMap<u64, u64> = (0..4).map(|key| (key, 32 * 256)).collect();
+        assert_eq!(contents(&layout, &ran), expected);
+        assert_eq!(ran.u64(0, HashLayout::COUNT_BUSY), 0);
+        let free: u32 = (0..layout.free_words())
+            .map(|i| ran.u32(0, layout.free_at() + i * 4).count_ones())
+            .sum();
+        assert_eq!(ran.u32(0, HashLayout::NEXT_NODE) - free, 4, "nodes in use");
+    }
+}
+
+/// A program that reserves `size` bytes and writes its thread into the first eight.
+fn reserve(size: u32) -> String {
+    format!(
+        "r7 = *(u32 *)(r1 + 24)
+        r1 = map[0]
+        r2 = {size}
+        r3 = 0
+        call 131
+        if r0 == 0 goto out
+        *(u64 *)(r0 + 0) = r7
+        r1 = r0
+        r2 = 0
+        call 132
+        out:
+        r0 = 0
+        exit"
+    )
+}
+
+#[test]
+fn large_records_are_reserved_lane_by_lane() {
+    // 32 of them do not fit into a sub-buffer, so lanes commit to different ones.
+    let case = Case::new(&reserve(1000), vec![ring(1 << 17, 1)]);
+    let layout = RingLayout::new(1 << 17, 1);
+    schedules(&case, 1, 96, |ran| {
+        assert_eq!(lost(&layout, ran, 0), (0, 0));
+        let mut threads: Vec<u64> = records(&layout, ran, 0)
+            .iter()
+            .filter(|(flags, _)| *flags == 0)
+            .map(|(_, payload)| u64_of(payload, 0))
+            .collect();
+        threads.sort();
+        assert_eq!(threads, (0..96).collect::<Vec<u64>>());
+    });
+}
+
+#[test]
+fn records_larger_than_a_sub_buffer_are_lost_and_counted() {
+    // The verifier refuses them for the map as declared; a smaller ring may be bound.
+    let bound = MapLayout::Ring(RingLayout::new(1 << 16, 2));
+    let case = Case::new(&reserve(10_000), vec![(ring(1 << 20, 2).0, bound)]);
+    case.assembles();
+    let layout = RingLayout::new(1 << 16, 2);
+    schedules(&case, 2, 40, |ran| {
+        assert_eq!(lost(&layout, ran, 0), (80, 0));
+        assert_eq!(records(&layout, ran, 0), []);
+    });
+}
+
+#[test]
+fn additions_in_loops_and_behind_branches_are_exact() {
+    // The addend is the same in all lanes only as long as they turn together, and the number of turns varies.
+    let body = "
+        r7 = *(u32 *)(r6 + 24)
+        r7 &= 7
+        r8 = 0
+        r9 = 5
+        again:
+        r8 += 1
+        r1 = *(u64 *)(r0 + 0)
+        r1 += r8
+        *(u64 *)(r0 + 0) = r1
+        if r8 > r7 goto done
+        if r8 < 8 goto again
+        done:
+        if r7 > 3 goto high
+        r9 = 2
+        high:
+        r1 = *(u64 *)(r0 + 8)
+        r1 += r9
+        *(u64 *)(r0 + 8) = r1";
+    let case = Case::new(&with_value(body), vec![array(16, 1)]);
+    schedules(&case, 3, 64, |ran| {
+        let turns = |t: u64| (1..=(t % 8 + 1).min(8)).sum::<u64>();
+        assert_eq!(ran.u64(0, 0), 3 * (0..64).map(turns).sum::<u64>());
+        assert_eq!(ran.u64(0, 8), 3 * (32 * 2 + 32 * 5));
+    });
+}
+
+#[test]
+fn per_thread_update_and_delete() {
+    let asm = "
+        r6 = *(u32 *)(r1 + 24)
+        *(u32 *)(r10 - 4) = 1
+        *(u64 *)(r10 - 16) = r6
+        r1 = map[0]
+        r2 = r10
+        r2 += -4
+        r3 = r10
+        r3 += -16
+        r4 = 0
+        call 2
+        r7 = r0
+        r1 = map[0]
+        r2 = r10
+        r2 += -4
+        call 3
+        r1 = map[1][0] + 0
+        if r7 == 0 goto fine
+        r8 = 1
+        lock *(u64 *)(r1 + 0) += r8
+        fine:
+        lock *(u64 *)(r1 + 8) += r0
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![per_thread(8, 2, 20), array(16, 1)]);
+    let layout = PerThreadLayout {
+        max_entries: 2,
+        value_size: 8,
+        threads: 20,
+    };
+    schedules(&case, 1, 32, |ran| {
+        for thread in 0..20 {
+            assert_eq!(ran.u64(0, layout.value(1, thread)), thread);
+            assert_eq!(ran.u64(0, layout.value(0, thread)), 0);
+        }
+        assert_eq!(ran.u64(0, PerThreadLayout::REFUSED), 12);
+        assert_eq!(ran.u64(1, 0), 12);
+        assert_eq!(ran.u64(1, 8) as i64, 32 * EINVAL);
+    });
+}
+
+#[test]
+fn keys_and_values_of_any_size() {
+    // Keys of 12 bytes at an odd place in the stack, values of 5 bytes.
+    let asm = "
+        r6 = *(u32 *)(r1 + 24)
+        *(u64 *)(r10 - 32) = 0
+        *(u64 *)(r10 - 24) = 0
+        *(u64 *)(r10 - 16) = 0
+        *(u64 *)(r10 - 8) = 0
+        *(u8 *)(r10 - 31) = r6
+        *(u8 *)(r10 - 20) = 7
+        *(u8 *)(r10 - 5) = 9
+        *(u8 *)(r10 - 1) = r6
+        r1 = map[0]
+        r2 = r10
+        r2 += -31
+        r3 = r10
+        r3 += -5
+        r4 = 0
+        call 2
+        r1 = map[0]
+        r2 = r10
+        r2 += -31
+        call 1
+        if r0 == 0 goto out
+        r7 = *(u8 *)(r0 + 4)
+        r1 = map[1][0] + 0
+        lock *(u64 *)(r1 + 0) += r7
+        out:
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![hash(12, 5, 64), array(8, 1)]);
+    let layout = HashLayout {
+        max_entries: 64,
+        key_size: 12,
+        value_size: 5,
+    };
+    case.assembles();
+    schedules(&case, 1, 64, |ran| {
+        assert_eq!(ran.u64(1, 0), (0..64).sum::<u64>());
+        assert_eq!(ran.u32(0, HashLayout::LIVE), 64);
+        for thread in 0..64u8 {
+            let mut key = [0; 12];
+            (key[0], key[11]) = (thread, 7);
+            let hash = layout.hash(&key);
+            let found = (0..u64::from(HashLayout::PROBES)).find_map(|i| {
+                let slot = hash.wrapping_add(i) & (layout.slots() - 1);
+                let word = ran.u64(0, HashLayout::SLOTS + slot * 8);
+                let node = (layout.nodes_at()
+                    + ((word & 0xffff_ffff).checked_sub(1)?) * layout.node_stride())
+                    as usize;
+                let bytes = &ran.areas[0][node..node + layout.node_stride() as usize];
+                (bytes[..12] == key).then(|| bytes[16..21].to_vec())
+            });
+            assert_eq!(found, Some(vec![9, 0, 0, 0, thread]), "thread {thread}");
+        }
+    });
+}

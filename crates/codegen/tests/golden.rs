@@ -1,0 +1,107 @@
+//! Text tests: `filetests/codegen/NAME.s` is a program in assembler, `NAME.ptx` what becomes of it.
+//!
+//! Lines of the program that begin with `; map` and `; scope` make the environment; `WARPBPF_BLESS=1` writes the
+//! outputs.
+
+mod common;
+
+use common::{Case, array, golden, hash, per_thread, ring, sharded, workspace};
+use warpbpf_abi::attach::Scope;
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_codegen::{dump_ir, pass_names};
+use warpbpf_object::MapDef;
+
+fn map_of(line: &str) -> (MapDef, MapLayout) {
+    let mut words = line.split_whitespace();
+    let kind = words.next().expect("a kind of map");
+    let fields: Vec<(&str, u64)> = words
+        .map(|word| {
+            let (name, value) = word
+                .split_once('=')
+                .unwrap_or_else(|| panic!("`{word}` is not `name=number`"));
+            (
+                name,
+                value
+                    .parse()
+                    .unwrap_or_else(|_| panic!("`{word}` is not `name=number`")),
+            )
+        })
+        .collect();
+    let field = |name: &str, default: u64| {
+        fields
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map_or(default, |(_, v)| *v)
+    };
+    let small =
+        |name: &str, default: u64| u32::try_from(field(name, default)).expect("a small number");
+    match kind {
+        "array" if small("shards", 1) == 1 => array(small("value", 8), small("entries", 1)),
+        "array" => sharded(small("value", 8), small("entries", 1), small("shards", 1)),
+        "hash" => hash(small("key", 8), small("value", 8), small("entries", 1)),
+        "per_thread" => per_thread(
+            small("value", 8),
+            small("entries", 1),
+            field("threads", 1 << 20),
+        ),
+        "ring" => ring(small("bytes", 1 << 16), small("shards", 1)),
+        _ => panic!("`{kind}` is no kind of map"),
+    }
+}
+
+fn case_of(text: &str) -> Case {
+    let maps = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("; map "))
+        .map(map_of)
+        .collect();
+    let scope = match text.lines().find_map(|line| line.strip_prefix("; scope ")) {
+        None | Some("thread") => Scope::Thread,
+        Some("warp") => Scope::Warp,
+        Some("block") => Scope::Block,
+        Some(other) => panic!("`{other}` is no scope"),
+    };
+    Case::new(text, maps).scope(scope)
+}
+
+#[test]
+fn programs() {
+    let folder = workspace().join("filetests/codegen");
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .filter_map(|entry| entry.expect("a file").file_name().into_string().ok())
+        .filter_map(|name| name.strip_suffix(".s").map(str::to_owned))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 14, "{names:?}");
+    for name in names {
+        let path = folder.join(format!("{name}.s"));
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let case = case_of(&text);
+        let fragment = case.compile();
+        let functions: String = fragment.functions.values().cloned().collect();
+        golden(
+            &format!("{name}.ptx"),
+            &format!("{functions}{}", fragment.body),
+        );
+        common::ptxas(&case.module("sm_90", (7, 8)), "sm_90", &[]);
+    }
+}
+
+/// The IR of the sharded counter after the passes that matter to it.
+#[test]
+fn ir() {
+    let path = workspace().join("filetests/codegen/counter_sharded.s");
+    let case = case_of(&std::fs::read_to_string(path).expect("the program"));
+    let passes = ["from_ebpf", "opt_dce", "opt_dce.3", "opt_aggregate"];
+    let text: String = passes
+        .iter()
+        .map(|pass| dump_ir(&case.program, &case.env, Some(pass)))
+        .collect();
+    golden("counter_sharded.ir", &text);
+    let all = dump_ir(&case.program, &case.env, None);
+    for pass in pass_names(&case.env) {
+        assert!(all.contains(&format!("; after {pass}\n")), "{pass}");
+    }
+}

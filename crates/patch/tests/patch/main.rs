@@ -1,0 +1,11 @@
+//! Tests of the splicer, from the inside out: what is refused, what text comes out, what ptxas says to it, and what it
+//! does on the soft GPU.
+
+mod common;
+mod device;
+
+mod golden;
+mod ptxas;
+mod random;
+mod refusals;
+mod soft;

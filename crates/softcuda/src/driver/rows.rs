@@ -1,0 +1,292 @@
+//! Copies of rectangles and boxes: rows of bytes with a pitch, slices of rows.
+
+use std::ffi::c_void;
+
+use crate::driver::copy::{Place, Wait, Work, any_place, transfer, wait_for};
+use crate::error::{CuError, CuResult};
+use crate::state::{Handle, Soft, current, soft};
+
+/// One side of a copy in rows and slices.
+#[derive(Clone, Copy)]
+struct Side {
+    start: Place,
+    pitch: u64,
+    slice: u64,
+}
+
+/// Width in bytes, rows, slices.
+type Extent = [u64; 3];
+
+/// `CUDA_MEMCPY2D`
+#[repr(C)]
+pub struct Copy2d {
+    from_x: usize,
+    from_y: usize,
+    from_type: u32,
+    from_host: *const c_void,
+    from_device: u64,
+    from_array: Handle,
+    from_pitch: usize,
+    to_x: usize,
+    to_y: usize,
+    to_type: u32,
+    to_host: *mut c_void,
+    to_device: u64,
+    to_array: Handle,
+    to_pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`
+#[repr(C)]
+pub struct Copy3d {
+    from_x: usize,
+    from_y: usize,
+    from_z: usize,
+    from_lod: usize,
+    from_type: u32,
+    from_host: *const c_void,
+    from_device: u64,
+    from_array: Handle,
+    from_reserved: usize,
+    from_pitch: usize,
+    from_height: usize,
+    to_x: usize,
+    to_y: usize,
+    to_z: usize,
+    to_lod: usize,
+    to_type: u32,
+    to_host: *mut c_void,
+    to_device: u64,
+    to_array: Handle,
+    to_reserved: usize,
+    to_pitch: usize,
+    to_height: usize,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// `CU_MEMORYTYPE_…`; arrays are not there.
+fn start_of(kind: u32, host: u64, device: u64) -> Result<u64, CuError> {
+    match kind {
+        1 => Ok(host),
+        2 | 4 => Ok(device),
+        3 => Err(CuError::NOT_SUPPORTED),
+        _ => Err(CuError::INVALID_VALUE),
+    }
+}
+
+/// Checks a side and finds its first byte: `[x, y, z]` in bytes, rows and slices, `rows` per slice.
+fn side(
+    soft: &Soft,
+    start: u64,
+    at: [usize; 3],
+    pitch: usize,
+    rows: usize,
+    extent: Extent,
+) -> Result<Side, CuError> {
+    let [x, y, z] = at.map(|n| n as u64);
+    // A pitch of 0 means rows without gaps.
+    let pitch = if pitch == 0 { extent[0] } else { pitch as u64 };
+    if pitch < x.saturating_add(extent[0]) {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let slice = pitch
+        .checked_mul(if rows == 0 { extent[1] } else { rows as u64 })
+        .ok_or(CuError::INVALID_VALUE)?;
+    let offset = || {
+        slice
+            .checked_mul(z)?
+            .checked_add(pitch.checked_mul(y)?)?
+            .checked_add(x)
+    };
+    let length = || {
+        let slices = slice.checked_mul(extent[2].saturating_sub(1))?;
+        slices
+            .checked_add(pitch.checked_mul(extent[1].saturating_sub(1))?)?
+            .checked_add(extent[0])
+    };
+    let (offset, length) = (
+        offset().ok_or(CuError::INVALID_VALUE)?,
+        length().ok_or(CuError::INVALID_VALUE)?,
+    );
+    let first = start.checked_add(offset).ok_or(CuError::INVALID_VALUE)?;
+    Ok(Side {
+        start: any_place(soft, first, length)?,
+        pitch,
+        slice,
+    })
+}
+
+fn copy_box(
+    work: impl FnOnce(Wait) -> Result<Work, CuError>,
+    to: Side,
+    from: Side,
+    extent: Extent,
+) -> CuResult {
+    if extent.contains(&0) {
+        return Ok(());
+    }
+    let wait = wait_for(soft()?, [to.start, from.start]);
+    work(wait)?.run(move |soft| {
+        for z in 0..extent[2] {
+            for y in 0..extent[1] {
+                let at = |side: Side| side.start.add(z * side.slice + y * side.pitch);
+                transfer(soft, at(to), at(from), extent[0]);
+            }
+        }
+    })
+}
+
+/// # Safety
+/// `copy` must be null or valid, and describe ranges that are.
+unsafe fn copy_2d_by(
+    copy: *const Copy2d,
+    work: impl FnOnce(Wait) -> Result<Work, CuError>,
+) -> CuResult {
+    if copy.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let soft = soft()?;
+    current()?;
+    // SAFETY: not null; valid by the caller's promise.
+    let c = unsafe { &*copy };
+    let extent = [c.width as u64, c.height as u64, 1];
+    if extent.contains(&0) {
+        return Ok(());
+    }
+    let from = start_of(c.from_type, c.from_host as u64, c.from_device)?;
+    let to = start_of(c.to_type, c.to_host as u64, c.to_device)?;
+    let from = side(soft, from, [c.from_x, c.from_y, 0], c.from_pitch, 0, extent)?;
+    let to = side(soft, to, [c.to_x, c.to_y, 0], c.to_pitch, 0, extent)?;
+    copy_box(work, to, from, extent)
+}
+
+pub(crate) unsafe fn copy_2d(copy: *const Copy2d) -> CuResult {
+    // SAFETY: the caller's description.
+    unsafe { copy_2d_by(copy, |_| Work::blocking()) }
+}
+
+pub(crate) unsafe fn copy_2d_async(copy: *const Copy2d, stream: Handle) -> CuResult {
+    // SAFETY: the caller's description.
+    unsafe { copy_2d_by(copy, |wait| Work::in_stream(stream, wait)) }
+}
+
+/// # Safety
+/// As for [`copy_2d_by`].
+unsafe fn copy_3d_by(
+    copy: *const Copy3d,
+    work: impl FnOnce(Wait) -> Result<Work, CuError>,
+) -> CuResult {
+    if copy.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let soft = soft()?;
+    current()?;
+    // SAFETY: not null; valid by the caller's promise.
+    let c = unsafe { &*copy };
+    let extent = [c.width as u64, c.height as u64, c.depth as u64];
+    if extent.contains(&0) {
+        return Ok(());
+    }
+    let from = start_of(c.from_type, c.from_host as u64, c.from_device)?;
+    let to = start_of(c.to_type, c.to_host as u64, c.to_device)?;
+    let from = side(
+        soft,
+        from,
+        [c.from_x, c.from_y, c.from_z],
+        c.from_pitch,
+        c.from_height,
+        extent,
+    )?;
+    let to = side(
+        soft,
+        to,
+        [c.to_x, c.to_y, c.to_z],
+        c.to_pitch,
+        c.to_height,
+        extent,
+    )?;
+    copy_box(work, to, from, extent)
+}
+
+pub(crate) unsafe fn copy_3d(copy: *const Copy3d) -> CuResult {
+    // SAFETY: the caller's description.
+    unsafe { copy_3d_by(copy, |_| Work::blocking()) }
+}
+
+pub(crate) unsafe fn copy_3d_async(copy: *const Copy3d, stream: Handle) -> CuResult {
+    // SAFETY: the caller's description.
+    unsafe { copy_3d_by(copy, |wait| Work::in_stream(stream, wait)) }
+}
+
+impl Copy2d {
+    /// A copy between two sides `(memory type, address, pitch)`; the type says which of the address fields counts.
+    pub(crate) fn between(
+        (from_type, from, from_pitch): (u32, u64, usize),
+        (to_type, to, to_pitch): (u32, u64, usize),
+        width: usize,
+        height: usize,
+    ) -> Copy2d {
+        Copy2d {
+            from_x: 0,
+            from_y: 0,
+            from_type,
+            from_host: from as *const c_void,
+            from_device: from,
+            from_array: 0,
+            from_pitch,
+            to_x: 0,
+            to_y: 0,
+            to_type,
+            to_host: to as *mut c_void,
+            to_device: to,
+            to_array: 0,
+            to_pitch,
+            width,
+            height,
+        }
+    }
+}
+
+/// One side of a copy of boxes: memory type, address, pitch, rows per slice, position.
+pub(crate) type BoxSide = (u32, u64, usize, usize, [usize; 3]);
+
+impl Copy3d {
+    /// A copy of a box of `[width in bytes, height, depth]`.
+    pub(crate) fn between(
+        (from_type, from, from_pitch, from_height, [from_x, from_y, from_z]): BoxSide,
+        (to_type, to, to_pitch, to_height, [to_x, to_y, to_z]): BoxSide,
+        [width, height, depth]: [usize; 3],
+    ) -> Copy3d {
+        Copy3d {
+            from_x,
+            from_y,
+            from_z,
+            from_lod: 0,
+            from_type,
+            from_host: from as *const c_void,
+            from_device: from,
+            from_array: 0,
+            from_reserved: 0,
+            from_pitch,
+            from_height,
+            to_x,
+            to_y,
+            to_z,
+            to_lod: 0,
+            to_type,
+            to_host: to as *mut c_void,
+            to_device: to,
+            to_array: 0,
+            to_reserved: 0,
+            to_pitch,
+            to_height,
+            width,
+            height,
+            depth,
+        }
+    }
+}

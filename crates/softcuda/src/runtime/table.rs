@@ -1,0 +1,323 @@
+//! The runtime API, one row per entry point: see `runtime_api!`. Most rows are the driver's function of the same
+//! purpose; what needs more is in the modules beside this one.
+#![expect(non_snake_case, reason = "names are CUDA's")]
+#![expect(
+    unused_imports,
+    unused_unsafe,
+    reason = "each row gets what most rows need"
+)]
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::driver::launch::LaunchConfig;
+use crate::driver::memory::Location;
+use crate::error::{self, CuError};
+use crate::runtime::device::{self, FunctionAttributes, Properties};
+use crate::runtime::link::{Driver, HostFunction, StreamCallback, driver};
+use crate::runtime::memory::{self, Box3d, Extent, PitchedPointer, PointerAttributes, Rows};
+use crate::runtime::register::{
+    self, configuration_error, kernel_of, kernel_or_handle, launch, pop_configuration, symbol,
+};
+use crate::runtime::{Dim3, RUNTIME_VERSION, last_error, runtime_api, take_last_error};
+use crate::state::{Handle, put, put_if};
+
+/// `cudaGetLastError` as in CUDA's reference.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetLastError() -> u32 {
+    take_last_error()
+}
+
+/// `cudaPeekAtLastError` as in CUDA's reference.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaPeekAtLastError() -> u32 {
+    last_error()
+}
+
+/// `cudaGetErrorName` as in CUDA's reference.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorName(code: u32) -> *const c_char {
+    error::runtime_name(code)
+        .unwrap_or(c"unrecognized error code")
+        .as_ptr()
+}
+
+/// `cudaGetErrorString` as in CUDA's reference.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorString(code: u32) -> *const c_char {
+    let text = error::runtime_name(code).and_then(|_| error::text(code));
+    text.unwrap_or(c"unrecognized error code").as_ptr()
+}
+
+/// A pointer that the driver fills with an address.
+fn address(to: *mut *mut c_void) -> *mut u64 {
+    to.cast()
+}
+
+/// Limits the runtime's priorities of streams to what the driver has: nothing to do but to ask it.
+fn stream(driver: &Driver, to: *mut Handle, flags: u32, priority: c_int) -> crate::error::CuResult {
+    // SAFETY: the caller's pointer, which the driver checks for null.
+    unsafe { driver.cuStreamCreateWithPriority(to, flags, priority) }
+}
+
+runtime_api! {
+    cudaDriverGetVersion(to: *mut c_int) = | | driver()?.cuDriverGetVersion(to);
+    cudaRuntimeGetVersion(to: *mut c_int) = | | put(to, RUNTIME_VERSION);
+    cudaGetDeviceCount(to: *mut c_int) = | | driver()?.cuDeviceGetCount(to);
+    cudaGetDevice(to: *mut c_int) = | | { driver()?; put(to, 0) };
+    cudaSetDevice(device: c_int) = |_driver| device::set_device(device);
+    cudaInitDevice(device: c_int, _device_flags: u32, _flags: u32) = |_driver| device::set_device(device);
+    cudaChooseDevice(to: *mut c_int, _wanted: *const Properties) = | | { driver()?; put(to, 0) };
+    cudaSetValidDevices(_devices: *mut c_int, _count: c_int) = | | driver().map(|_| ());
+    cudaSetDeviceFlags(flags: u32) = | | driver()?.cuDevicePrimaryCtxSetFlags_v2(0, flags);
+    cudaGetDeviceFlags(to: *mut u32) = |driver| driver.cuDevicePrimaryCtxGetState(0, to, std::ptr::null_mut());
+    cudaGetDeviceProperties(to: *mut Properties, ordinal: c_int) = | | device::properties(driver()?, to, ordinal);
+    cudaDeviceGetAttribute(to: *mut c_int, which: c_int, device: c_int)
+        = | | driver()?.cuDeviceGetAttribute(to, which, device);
+    cudaDeviceGetPCIBusId(to: *mut c_char, length: c_int, device: c_int)
+        = | | driver()?.cuDeviceGetPCIBusId(to, length, device);
+    cudaDeviceGetByPCIBusId(to: *mut c_int, id: *const c_char) = | | driver()?.cuDeviceGetByPCIBusId(to, id);
+    cudaDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int)
+        = | | driver()?.cuDeviceCanAccessPeer(to, device, peer);
+    cudaDeviceEnablePeerAccess(_peer: c_int, _flags: u32) = | | Err(CuError::INVALID_DEVICE);
+    cudaDeviceDisablePeerAccess(_peer: c_int) = | | Err(CuError::INVALID_DEVICE);
+    cudaDeviceSynchronize() = |driver| driver.cuCtxSynchronize();
+    cudaDeviceReset() = |driver| driver.cuDevicePrimaryCtxReset_v2(0);
+    cudaDeviceGetLimit(to: *mut usize, limit: u32) = |driver| driver.cuCtxGetLimit(to, limit);
+    cudaDeviceSetLimit(limit: u32, value: usize) = |driver| driver.cuCtxSetLimit(limit, value);
+    cudaDeviceGetCacheConfig(to: *mut u32) = |driver| driver.cuCtxGetCacheConfig(to);
+    cudaDeviceSetCacheConfig(config: u32) = |driver| driver.cuCtxSetCacheConfig(config);
+    cudaDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int)
+        = |driver| driver.cuCtxGetStreamPriorityRange(least, greatest);
+    cudaCtxResetPersistingL2Cache() = |driver| driver.cuCtxResetPersistingL2Cache();
+    cudaDeviceGetDefaultMemPool(to: *mut Handle, device: c_int) = | | driver()?.cuDeviceGetDefaultMemPool(to, device);
+    cudaDeviceGetMemPool(to: *mut Handle, device: c_int) = |driver| driver.cuDeviceGetMemPool(to, device);
+    cudaDeviceSetMemPool(device: c_int, pool: Handle) = | | driver()?.cuDeviceSetMemPool(device, pool);
+    cudaMemPoolTrimTo(pool: Handle, keep: usize) = | | driver()?.cuMemPoolTrimTo(pool, keep);
+    cudaMemPoolGetAttribute(pool: Handle, which: c_int, to: *mut u64)
+        = | | driver()?.cuMemPoolGetAttribute(pool, which, to);
+    cudaMemPoolSetAttribute(pool: Handle, which: c_int, value: *mut u64)
+        = | | driver()?.cuMemPoolSetAttribute(pool, which, value);
+    cudaGetDriverEntryPoint / cudaGetDriverEntryPoint_ptsz(
+        name: *const c_char, to: *mut *mut c_void, flags: u64, status: *mut c_int)
+        = | | driver()?.cuGetProcAddress_v2(name, to, RUNTIME_VERSION, flags, status);
+    cudaGetDriverEntryPointByVersion / cudaGetDriverEntryPointByVersion_ptsz(
+        name: *const c_char, to: *mut *mut c_void, version: u32, flags: u64, status: *mut c_int)
+        = | | driver()?.cuGetProcAddress_v2(name, to, version as c_int, flags, status);
+    cudaGetExportTable(to: *mut *const c_void, _id: *const c_void)
+        = | | { put_if(to, std::ptr::null()); Err(CuError::NOT_SUPPORTED) };
+    cudaProfilerStart() = |driver| driver.cuProfilerStart();
+    cudaProfilerStop() = |driver| driver.cuProfilerStop();
+    cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) = | | driver()?.cuThreadExchangeStreamCaptureMode(mode);
+
+    __cudaPopCallConfiguration(grid: *mut Dim3, block: *mut Dim3, shared: *mut usize, stream: *mut Handle)
+        = | | pop_configuration(grid, block, shared, stream);
+    __cudaGetKernel(to: *mut Handle, host: *const c_void) = |driver| register::get_kernel(driver, to, host);
+    __cudaLaunchKernel / __cudaLaunchKernel_ptsz(
+        kernel: Handle, grid: Dim3, block: Dim3, args: *mut *mut c_void, shared: usize, stream: Handle)
+        = |driver| launch(register::loaded(driver, kernel)?, grid, block, args, shared, stream, false);
+    cudaLaunchKernel / cudaLaunchKernel_ptsz(
+        host: *const c_void, grid: Dim3, block: Dim3, args: *mut *mut c_void, shared: usize, stream: Handle)
+        = |driver| launch(kernel_or_handle(driver, host)?, grid, block, args, shared, stream, false);
+    cudaLaunchCooperativeKernel / cudaLaunchCooperativeKernel_ptsz(
+        host: *const c_void, grid: Dim3, block: Dim3, args: *mut *mut c_void, shared: usize, stream: Handle)
+        = |driver| launch(kernel_or_handle(driver, host)?, grid, block, args, shared, stream, true);
+    cudaLaunchKernelExC / cudaLaunchKernelExC_ptsz(
+        config: *const LaunchConfig, host: *const c_void, args: *mut *mut c_void) = |driver| {
+        if config.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        // `cudaLaunchConfig_t` is laid out as the driver's; its shared memory has 64 bits, of which no launch needs more
+        // than the 32 that both have at the same place.
+        let ([gx, gy, gz], [bx, by, bz]) = ((*config).grid, (*config).block);
+        driver
+            .cuLaunchKernelEx(config, kernel_or_handle(driver, host)?, args, std::ptr::null_mut())
+            .map_err(|error| configuration_error(error, Dim3 { x: gx, y: gy, z: gz }, Dim3 { x: bx, y: by, z: bz }))
+    };
+    cudaLaunchHostFunc / cudaLaunchHostFunc_ptsz(stream: Handle, function: HostFunction, data: *mut c_void)
+        = |driver| driver.cuLaunchHostFunc(stream, function, data);
+    cudaFuncGetAttributes(to: *mut FunctionAttributes, host: *const c_void)
+        = |driver| device::function_attributes(driver, to, host);
+    cudaFuncSetAttribute(host: *const c_void, which: c_int, value: c_int)
+        = |driver| driver.cuKernelSetAttribute(which, value, kernel_or_handle(driver, host)?, 0);
+    cudaFuncSetCacheConfig(host: *const c_void, config: c_int)
+        = |driver| driver.cuKernelSetCacheConfig(kernel_or_handle(driver, host)?, config, 0);
+    cudaFuncGetName(to: *mut *const c_char, host: *const c_void)
+        = |driver| driver.cuKernelGetName(to, kernel_or_handle(driver, host)?);
+    cudaFuncGetParamInfo(host: *const c_void, index: usize, offset: *mut usize, size: *mut usize)
+        = |driver| driver.cuKernelGetParamInfo(kernel_or_handle(driver, host)?, index, offset, size);
+    cudaGetFuncBySymbol(to: *mut Handle, host: *const c_void)
+        = |driver| put(to, device::function_of(driver, host)?);
+    cudaGetKernel(to: *mut Handle, host: *const c_void) = |driver| put(to, kernel_of(driver, host)?);
+    cudaKernelSetAttributeForDevice(kernel: Handle, which: c_int, value: c_int, device: c_int)
+        = |driver| driver.cuKernelSetAttribute(which, value, kernel, device);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        to: *mut c_int, host: *const c_void, threads: c_int, shared: usize) = |driver| {
+        let function = device::function_of(driver, host)?;
+        driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(to, function, threads, shared, 0)
+    };
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        to: *mut c_int, host: *const c_void, threads: c_int, shared: usize, flags: u32) = |driver| {
+        let function = device::function_of(driver, host)?;
+        driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(to, function, threads, shared, flags)
+    };
+    cudaOccupancyAvailableDynamicSMemPerBlock(to: *mut usize, host: *const c_void, blocks: c_int, threads: c_int)
+        = |driver| {
+        driver.cuOccupancyAvailableDynamicSMemPerBlock(to, device::function_of(driver, host)?, blocks, threads)
+    };
+    cudaOccupancyMaxPotentialClusterSize(to: *mut c_int, host: *const c_void, config: *const LaunchConfig)
+        = |driver| driver.cuOccupancyMaxPotentialClusterSize(to, device::function_of(driver, host)?, config);
+    cudaOccupancyMaxActiveClusters(to: *mut c_int, host: *const c_void, config: *const LaunchConfig)
+        = |driver| driver.cuOccupancyMaxActiveClusters(to, device::function_of(driver, host)?, config);
+    cudaLibraryLoadData(
+        to: *mut Handle, image: *const c_void, options: *const c_int, values: *mut *mut c_void, count: u32,
+        library_options: *const c_int, library_values: *mut *mut c_void, library_count: u32) = |driver|
+        driver.cuLibraryLoadData(to, image, options, values, count, library_options, library_values, library_count);
+    cudaLibraryLoadFromFile(
+        to: *mut Handle, path: *const c_char, options: *const c_int, values: *mut *mut c_void, count: u32,
+        library_options: *const c_int, library_values: *mut *mut c_void, library_count: u32) = |driver|
+        driver.cuLibraryLoadFromFile(to, path, options, values, count, library_options, library_values, library_count);
+    cudaLibraryUnload(library: Handle) = |driver| driver.cuLibraryUnload(library);
+    cudaLibraryGetKernel(to: *mut Handle, library: Handle, name: *const c_char)
+        = |driver| driver.cuLibraryGetKernel(to, library, name);
+    cudaLibraryGetKernelCount(to: *mut u32, library: Handle) = |driver| driver.cuLibraryGetKernelCount(to, library);
+    cudaLibraryEnumerateKernels(to: *mut Handle, room: u32, library: Handle)
+        = |driver| driver.cuLibraryEnumerateKernels(to, room, library);
+    cudaLibraryGetGlobal(to: *mut *mut c_void, bytes: *mut usize, library: Handle, name: *const c_char)
+        = |driver| driver.cuLibraryGetGlobal(address(to), bytes, library, name);
+    cudaLibraryGetManaged(to: *mut *mut c_void, bytes: *mut usize, library: Handle, name: *const c_char)
+        = |driver| driver.cuLibraryGetManaged(address(to), bytes, library, name);
+    cudaLibraryGetUnifiedFunction(to: *mut *mut c_void, library: Handle, name: *const c_char)
+        = |driver| driver.cuLibraryGetUnifiedFunction(to, library, name);
+
+    cudaMalloc(to: *mut *mut c_void, bytes: usize) = |driver| memory::malloc(driver, to, bytes);
+    cudaFree(pointer: *mut c_void) = |driver| driver.cuMemFree_v2(pointer as u64);
+    cudaMallocPitch(to: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize)
+        = |driver| memory::malloc_pitch(driver, to, pitch, width, height);
+    cudaMalloc3D(to: *mut PitchedPointer, extent: Extent) = |driver| memory::malloc_3d(driver, to, extent);
+    cudaMallocAsync / cudaMallocAsync_ptsz(to: *mut *mut c_void, bytes: usize, stream: Handle)
+        = |driver| driver.cuMemAllocAsync(address(to), bytes, stream);
+    cudaMallocFromPoolAsync / cudaMallocFromPoolAsync_ptsz(
+        to: *mut *mut c_void, bytes: usize, pool: Handle, stream: Handle)
+        = |driver| driver.cuMemAllocFromPoolAsync(address(to), bytes, pool, stream);
+    cudaFreeAsync / cudaFreeAsync_ptsz(pointer: *mut c_void, stream: Handle)
+        = |driver| driver.cuMemFreeAsync(pointer as u64, stream);
+    cudaMallocManaged(to: *mut *mut c_void, bytes: usize, flags: u32)
+        = |driver| driver.cuMemAllocManaged(address(to), bytes, flags);
+    cudaMallocHost(to: *mut *mut c_void, bytes: usize) = |driver| driver.cuMemHostAlloc(to, bytes, 0);
+    cudaHostAlloc(to: *mut *mut c_void, bytes: usize, flags: u32) = |driver| driver.cuMemHostAlloc(to, bytes, flags);
+    cudaFreeHost(pointer: *mut c_void) = |driver| {
+        if pointer.is_null() { Ok(()) } else { driver.cuMemFreeHost(pointer) }
+    };
+    cudaHostRegister(pointer: *mut c_void, bytes: usize, flags: u32)
+        = |driver| driver.cuMemHostRegister_v2(pointer, bytes, flags);
+    cudaHostUnregister(pointer: *mut c_void) = |driver| driver.cuMemHostUnregister(pointer);
+    cudaHostGetDevicePointer(to: *mut *mut c_void, pointer: *mut c_void, flags: u32)
+        = |driver| driver.cuMemHostGetDevicePointer_v2(address(to), pointer, flags);
+    cudaHostGetFlags(to: *mut u32, pointer: *mut c_void) = |driver| driver.cuMemHostGetFlags(to, pointer);
+    cudaMemGetInfo(free: *mut usize, total: *mut usize) = |driver| driver.cuMemGetInfo_v2(free, total);
+    cudaPointerGetAttributes(to: *mut PointerAttributes, pointer: *const c_void)
+        = |driver| memory::pointer_attributes(driver, to, pointer);
+    cudaMemPrefetchAsync / cudaMemPrefetchAsync_ptsz(
+        pointer: *const c_void, bytes: usize, location: Location, flags: u32, stream: Handle)
+        = |driver| driver.cuMemPrefetchAsync_v2(pointer as u64, bytes, location, flags, stream);
+    cudaMemAdvise(pointer: *const c_void, bytes: usize, advice: c_int, location: Location)
+        = |driver| driver.cuMemAdvise_v2(pointer as u64, bytes, advice, location);
+
+    cudaMemcpy / cudaMemcpy_ptds(to: *mut c_void, from: *const c_void, bytes: usize, kind: u32)
+        = |driver| memory::copy(driver, to, from, bytes, kind, None);
+    cudaMemcpyAsync / cudaMemcpyAsync_ptsz(
+        to: *mut c_void, from: *const c_void, bytes: usize, kind: u32, stream: Handle)
+        = |driver| memory::copy(driver, to, from, bytes, kind, Some(stream));
+    cudaMemcpyPeer(to: *mut c_void, _to_device: c_int, from: *const c_void, _from_device: c_int, bytes: usize)
+        = |driver| driver.cuMemcpyDtoD_v2(to as u64, from as u64, bytes);
+    cudaMemcpyPeerAsync(
+        to: *mut c_void, _to_device: c_int, from: *const c_void, _from_device: c_int, bytes: usize, stream: Handle)
+        = |driver| driver.cuMemcpyDtoDAsync_v2(to as u64, from as u64, bytes, stream);
+    cudaMemcpy2D / cudaMemcpy2D_ptds(
+        to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
+        kind: u32)
+        = |driver| memory::copy_rows(driver, &Rows { to, to_pitch, from, from_pitch, width, height }, kind, None);
+    cudaMemcpy2DAsync / cudaMemcpy2DAsync_ptsz(
+        to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
+        kind: u32, stream: Handle) = |driver| {
+        memory::copy_rows(driver, &Rows { to, to_pitch, from, from_pitch, width, height }, kind, Some(stream))
+    };
+    cudaMemcpy3D / cudaMemcpy3D_ptds(copy: *const Box3d) = |driver| memory::copy_box(driver, copy, None);
+    cudaMemcpy3DAsync / cudaMemcpy3DAsync_ptsz(copy: *const Box3d, stream: Handle)
+        = |driver| memory::copy_box(driver, copy, Some(stream));
+    cudaMemcpyToSymbol / cudaMemcpyToSymbol_ptds(
+        symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: u32)
+        = |driver| memory::copy_to_symbol(driver, symbol, from, bytes, offset, kind, None);
+    cudaMemcpyFromSymbol / cudaMemcpyFromSymbol_ptds(
+        to: *mut c_void, symbol: *const c_void, bytes: usize, offset: usize, kind: u32)
+        = |driver| memory::copy_from_symbol(driver, to, symbol, bytes, offset, kind, None);
+    cudaMemcpyToSymbolAsync / cudaMemcpyToSymbolAsync_ptsz(
+        symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: u32, stream: Handle)
+        = |driver| memory::copy_to_symbol(driver, symbol, from, bytes, offset, kind, Some(stream));
+    cudaMemcpyFromSymbolAsync / cudaMemcpyFromSymbolAsync_ptsz(
+        to: *mut c_void, symbol: *const c_void, bytes: usize, offset: usize, kind: u32, stream: Handle)
+        = |driver| memory::copy_from_symbol(driver, to, symbol, bytes, offset, kind, Some(stream));
+    cudaGetSymbolAddress(to: *mut *mut c_void, host: *const c_void)
+        = |driver| put(to, symbol(driver, host)?.0 as *mut c_void);
+    cudaGetSymbolSize(to: *mut usize, host: *const c_void) = |driver| put(to, symbol(driver, host)?.1);
+    cudaMemset / cudaMemset_ptds(pointer: *mut c_void, value: c_int, bytes: usize)
+        = |driver| driver.cuMemsetD8_v2(pointer as u64, value as u8, bytes);
+    cudaMemsetAsync / cudaMemsetAsync_ptsz(pointer: *mut c_void, value: c_int, bytes: usize, stream: Handle)
+        = |driver| driver.cuMemsetD8Async(pointer as u64, value as u8, bytes, stream);
+    cudaMemset2D / cudaMemset2D_ptds(pointer: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize)
+        = |driver| driver.cuMemsetD2D8_v2(pointer as u64, pitch, value as u8, width, height);
+    cudaMemset2DAsync / cudaMemset2DAsync_ptsz(
+        pointer: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: Handle)
+        = |driver| driver.cuMemsetD2D8Async(pointer as u64, pitch, value as u8, width, height, stream);
+    cudaMemset3D / cudaMemset3D_ptds(pointer: PitchedPointer, value: c_int, extent: Extent)
+        = |driver| memory::set_box(driver, pointer, value, extent, None);
+    cudaMemset3DAsync / cudaMemset3DAsync_ptsz(
+        pointer: PitchedPointer, value: c_int, extent: Extent, stream: Handle)
+        = |driver| memory::set_box(driver, pointer, value, extent, Some(stream));
+
+    cudaStreamCreate(to: *mut Handle) = |driver| driver.cuStreamCreate(to, 0);
+    cudaStreamCreateWithFlags(to: *mut Handle, flags: u32) = |driver| driver.cuStreamCreate(to, flags);
+    cudaStreamCreateWithPriority(to: *mut Handle, flags: u32, priority: c_int)
+        = |driver| stream(driver, to, flags, priority);
+    cudaStreamDestroy(stream: Handle) = |driver| driver.cuStreamDestroy_v2(stream);
+    cudaStreamSynchronize / cudaStreamSynchronize_ptsz(stream: Handle) = |driver| driver.cuStreamSynchronize(stream);
+    cudaStreamQuery / cudaStreamQuery_ptsz(stream: Handle) = |driver| driver.cuStreamQuery(stream);
+    cudaStreamGetPriority / cudaStreamGetPriority_ptsz(stream: Handle, to: *mut c_int)
+        = |driver| driver.cuStreamGetPriority(stream, to);
+    cudaStreamGetFlags / cudaStreamGetFlags_ptsz(stream: Handle, to: *mut u32)
+        = |driver| driver.cuStreamGetFlags(stream, to);
+    cudaStreamGetId / cudaStreamGetId_ptsz(stream: Handle, to: *mut u64) = |driver| driver.cuStreamGetId(stream, to);
+    cudaStreamGetDevice / cudaStreamGetDevice_ptsz(stream: Handle, to: *mut c_int)
+        = |driver| driver.cuStreamGetDevice(stream, to);
+    cudaStreamWaitEvent / cudaStreamWaitEvent_ptsz(stream: Handle, event: Handle, flags: u32)
+        = |driver| driver.cuStreamWaitEvent(stream, event, flags);
+    cudaStreamAddCallback / cudaStreamAddCallback_ptsz(
+        stream: Handle, callback: StreamCallback, data: *mut c_void, flags: u32)
+        = |driver| driver.cuStreamAddCallback(stream, callback, data, flags);
+    cudaStreamAttachMemAsync / cudaStreamAttachMemAsync_ptsz(
+        stream: Handle, pointer: *mut c_void, bytes: usize, flags: u32)
+        = |driver| driver.cuStreamAttachMemAsync(stream, pointer as u64, bytes, flags);
+    cudaStreamCopyAttributes / cudaStreamCopyAttributes_ptsz(to: Handle, from: Handle)
+        = |driver| driver.cuStreamCopyAttributes(to, from);
+    cudaStreamBeginCapture / cudaStreamBeginCapture_ptsz(stream: Handle, mode: c_int)
+        = |driver| driver.cuStreamBeginCapture_v2(stream, mode);
+    cudaStreamEndCapture / cudaStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle)
+        = |driver| driver.cuStreamEndCapture(stream, graph);
+    cudaStreamIsCapturing / cudaStreamIsCapturing_ptsz(stream: Handle, to: *mut c_int)
+        = |driver| driver.cuStreamIsCapturing(stream, to);
+    cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_ptsz(
+        stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, dependencies: *mut *const c_void,
+        edges: *mut *const c_void, n_dependencies: *mut usize)
+        = |driver| driver.cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, n_dependencies);
+
+    cudaEventCreate(to: *mut Handle) = |driver| driver.cuEventCreate(to, 0);
+    cudaEventCreateWithFlags(to: *mut Handle, flags: u32) = |driver| driver.cuEventCreate(to, flags);
+    cudaEventDestroy(event: Handle) = |driver| driver.cuEventDestroy_v2(event);
+    cudaEventRecord / cudaEventRecord_ptsz(event: Handle, stream: Handle) = |driver| driver.cuEventRecord(event, stream);
+    cudaEventRecordWithFlags / cudaEventRecordWithFlags_ptsz(event: Handle, stream: Handle, flags: u32)
+        = |driver| driver.cuEventRecordWithFlags(event, stream, flags);
+    cudaEventQuery(event: Handle) = |driver| driver.cuEventQuery(event);
+    cudaEventSynchronize(event: Handle) = |driver| driver.cuEventSynchronize(event);
+    cudaEventElapsedTime(to: *mut f32, start: Handle, end: Handle)
+        = |driver| driver.cuEventElapsedTime_v2(to, start, end);
+}

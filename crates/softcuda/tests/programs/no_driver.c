@@ -1,0 +1,2 @@
+/* A library by the driver's name that has nothing in it. */
+int nothing;

@@ -1,0 +1,14 @@
+; A value per thread; threads beyond the map are counted.
+; map per_thread value=8 entries=1 threads=1048576
+    *(u32 *)(r10 - 4) = 0
+    r2 = r10
+    r2 += -4
+    r1 = map[0]
+    call 1
+    if r0 == 0 goto out
+    r1 = *(u64 *)(r0 + 0)
+    r1 += 1
+    *(u64 *)(r0 + 0) = r1
+out:
+    r0 = 0
+    exit

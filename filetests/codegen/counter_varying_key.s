@@ -1,0 +1,15 @@
+; The key differs from lane to lane: a bounds check, and each lane adds for itself.
+; map array value=8 entries=100
+    r1 = *(u32 *)(r1 + 24)
+    *(u32 *)(r10 - 4) = r1
+    r2 = r10
+    r2 += -4
+    r1 = map[0]
+    call 1
+    if r0 == 0 goto out
+    r1 = *(u64 *)(r0 + 0)
+    r1 += 1
+    *(u64 *)(r0 + 0) = r1
+out:
+    r0 = 0
+    exit

@@ -1,0 +1,3 @@
+; Nothing.
+    r0 = 0
+    exit

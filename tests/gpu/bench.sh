@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Times vec_add with each probe against no probe and against hand-written CUDA for the same, in one run each, and checks
+# that the probes fired. Prints Markdown rows for docs/measurements.md.
+set -uo pipefail
+bundle=$1
+out=$2
+app=$bundle/apps/vecadd-bench
+
+run() { # name object hand-written-kernel
+    local name=$1 object=$2 hand=$3
+    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/bench-$name.json" "$bundle/objects/$object.bpf.o" -- \
+        "$app" vadd_base vadd $hand >"$out/bench-$name.txt" 2>"$out/bench-$name.err"
+    [[ -s $out/bench-$name.err ]] && head -5 "$out/bench-$name.err"
+    python3 - "$name" "$hand" "$out/bench-$name.txt" "$out/bench-$name.json" <<'PY'
+import json, sys
+name, hand, text, report = sys.argv[1:5]
+times, threads, wrong = {}, 0, 0
+for line in open(text):
+    words = line.split()
+    if words[0] == "vadd_threads":
+        threads = int(words[1])
+    else:
+        times[words[0], int(words[1])] = float(words[2])
+        wrong += words[3] != "right"
+process = json.load(open(report))["processes"][0]
+kernels = [k for k in process["kernels"] if k["name"] == "vadd"]
+hits = "none counted"
+for m in process["maps"]:
+    if m["name"] == "hits":
+        hits = f'{m["sum"]} of {threads} counted'
+    elif m["name"] == "events":
+        e = m["events"]
+        hits = f'{e["received"]} received + {e["lost"]} lost = {e["received"] + e["lost"]} of {threads}'
+registers = kernels[0]["registers"] if kernels else None
+for n in (1000, 1000000, 1 << 26):
+    base, ours = times["vadd_base", n], times["vadd", n]
+    by_hand = times.get((hand, n))
+    against = f"{by_hand / base:.2f}× | {ours / by_hand:.2f}×" if by_hand else "– | –"
+    print(f"| {name} | {n} | {base:.2f} µs | {ours:.2f} µs | {ours / base:.2f}× | {against} |")
+print(f"  {name}: registers {registers}, {hits}, launches {kernels[0]['launches'] if kernels else 0}, results {'WRONG' if wrong else 'right'}")
+PY
+}
+
+echo "| probe | elements | no probe | ours | ours / none | by hand / none | ours / by hand |"
+echo "|---|---|---|---|---|---|---|"
+run "empty entry+exit" bench-empty ""
+run "counter" bench-counter hand_counter
+BENCH_REPLAYS=5 BENCH_PAUSE_MS=1500 run "ring event" bench-ring hand_ring
