@@ -57,7 +57,7 @@ pub(crate) enum LiveState {
     #[default]
     NotYet,
     /// Maps live in this context.
-    Here(Live),
+    Here(Box<Live>),
     /// Its context was destroyed, or it could not be made.
     Gone,
 }
@@ -295,8 +295,8 @@ impl Agent {
     pub(crate) fn refuse_at_once(&self, message: String) {
         if let Ok(mut connection) = self.connect() {
             // Nobody to tell it to if this fails.
-            let _ = hello(&mut connection, None)
-                .and_then(|()| self.refuse(&mut connection, message));
+            let _ =
+                hello(&mut connection, None).and_then(|()| self.refuse(&mut connection, message));
         }
         self.turn_off();
     }
@@ -340,7 +340,7 @@ impl Agent {
             Ok((live, pump, fd)) => {
                 self.send(ToTool::Ready(ready(session, &live)), Some(fd));
                 *lock(&self.pump) = Some(pump);
-                *state = LiveState::Here(live);
+                *state = LiveState::Here(Box::new(live));
             }
             Err(message) => {
                 *state = LiveState::Gone;
@@ -387,10 +387,9 @@ impl Agent {
     /// All launches of kernels that programs want.
     pub(crate) fn launched(&self) -> u64 {
         let entries = lock(&self.entries);
-        let count = |e: &&Entry| {
-            e.launches.load(Ordering::Relaxed) + e.missed.load(Ordering::Relaxed)
-        };
-        entries.iter().map(|e| count(&e)).sum()
+        let count =
+            |e: &&Entry| e.launches.load(Ordering::Relaxed) + e.missed.load(Ordering::Relaxed);
+        entries.iter().map(|e| count(e)).sum()
     }
 
     /// The control thread will sleep for a while: the next launch of a variant shall wake it, because rings fill fast.

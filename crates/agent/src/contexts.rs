@@ -51,11 +51,7 @@ pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, context: CUcontex
 
 /// # Safety
 /// As the driver's function.
-pub(crate) unsafe fn primary_reset(
-    agent: &Agent,
-    outcome: &Outcome,
-    device: CUdevice,
-) -> CUresult {
+pub(crate) unsafe fn primary_reset(agent: &Agent, outcome: &Outcome, device: CUdevice) -> CUresult {
     // SAFETY: the application's own argument.
     let end = || outcome.keep(unsafe { original::primary_reset(device) });
     match ours_on(agent, device) {

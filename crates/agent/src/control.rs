@@ -268,17 +268,13 @@ impl Control {
     /// Hands over what hooks wanted to be sent.
     fn post(&mut self) -> Result<(), WireError> {
         for outgoing in self.agent.take_outbox() {
-            self.connection
-                .queue(&outgoing.message, &[], outgoing.fd)?;
+            self.connection.queue(&outgoing.message, &[], outgoing.fd)?;
         }
         Ok(())
     }
 
     /// Runs `work` with the device side, its context current on this thread. The device side cannot go away meanwhile.
-    fn with_device(
-        &mut self,
-        work: impl FnOnce(&Agent, &mut pump::Pump, &warpbpf_session::Live),
-    ) {
+    fn with_device(&mut self, work: impl FnOnce(&Agent, &mut pump::Pump, &warpbpf_session::Live)) {
         let live = self.agent.live.read();
         let live = live.unwrap_or_else(PoisonError::into_inner);
         let LiveState::Here(live) = &*live else {

@@ -3,6 +3,7 @@
 //! A row names the driver's symbol, its signature, when the hook has work at all (anything else goes straight to the
 //! original, without the guard), and the handler. The handler gets the agent and an [`Outcome`], and must tell the
 //! outcome what the driver answered to the application's own call.
+#![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -74,9 +75,9 @@ macro_rules! hooks {
                         // An optional function that this driver does not have.
                         return NOT_SUPPORTED;
                     }
+                    type Function = unsafe extern "C" fn($($ty),*) -> CUresult;
                     // SAFETY: the installer stored the trampoline of exactly this function.
-                    let function: unsafe extern "C" fn($($ty),*) -> CUresult =
-                        unsafe { std::mem::transmute(address) };
+                    let function = unsafe { std::mem::transmute::<usize, Function>(address) };
                     // SAFETY: the caller's promise.
                     unsafe { function($($arg),*) }
                 }
@@ -87,7 +88,6 @@ macro_rules! hooks {
         mod replacement {
             use super::*;
             $(
-                #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
                 pub(super) unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                     // SAFETY: the application called this function with these arguments.
                     let original = || unsafe { super::original::$name($($arg),*) };

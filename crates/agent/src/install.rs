@@ -117,7 +117,10 @@ fn install_for(library: &Symbols, tool: Tool) {
     if !failed.is_empty() {
         agent.note(
             warpbpf_wire::NoteLevel::Warning,
-            format!("these driver functions are not hooked: {}", failed.join("; ")),
+            format!(
+                "these driver functions are not hooked: {}",
+                failed.join("; ")
+            ),
         );
     }
     watch_the_end();

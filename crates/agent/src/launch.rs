@@ -53,7 +53,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(mangled: String, variant: Option<Arc<LoadedVariant>>, context: usize) -> Entry {
+    pub(crate) fn new(
+        mangled: String,
+        variant: Option<Arc<LoadedVariant>>,
+        context: usize,
+    ) -> Entry {
         Entry {
             mangled,
             variant,
@@ -433,7 +437,11 @@ mod tests {
                 assert_eq!(unsafe { *got[count].cast::<u64>() }, RECORD);
                 0
             };
-            let given = if count == 0 { ptr::null_mut() } else { params.as_mut_ptr() };
+            let given = if count == 0 {
+                ptr::null_mut()
+            } else {
+                params.as_mut_ptr()
+            };
             // SAFETY: `count` parameters.
             let code = unsafe { with_record(count, 0, RECORD, given, ptr::null_mut(), &run) };
             assert_eq!(code, Some(0), "{count}");
@@ -481,7 +489,8 @@ mod tests {
         let run = |_: *mut *mut c_void, _: *mut *mut c_void| panic!("must not run");
         let null = ptr::null_mut();
         // SAFETY: nothing is dereferenced: parameters are missing.
-        assert_eq!(unsafe { with_record(2, 16, RECORD, null, null, &run) }, None);
+        let code = unsafe { with_record(2, 16, RECORD, null, null, &run) };
+        assert_eq!(code, None);
         let mut strange = [9 as *mut c_void, ptr::null_mut(), EXTRA_END as *mut c_void];
         // SAFETY: a list with an unknown key.
         let code = unsafe { with_record(2, 16, RECORD, null, strange.as_mut_ptr(), &run) };

@@ -7,9 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpbpf_driver::sys::{
-    self, CUdevice, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult,
-};
+use warpbpf_driver::sys::{self, CUdevice, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
 use warpbpf_driver::{Library, Module};
 use warpbpf_session::{ImageInfo, LoadedVariant, Prepared, Session, inspect};
 use warpbpf_wire::{Kernel, NoteLevel, ToTool};
@@ -457,7 +455,14 @@ pub(crate) unsafe fn library_load_data(
         // SAFETY: the application's own arguments, or our text in place of its image.
         let code = unsafe {
             original::library_load_data(
-                library, image, jit_options, jit_values, jit_count, options, values, count,
+                library,
+                image,
+                jit_options,
+                jit_values,
+                jit_count,
+                options,
+                values,
+                count,
             )
         };
         // SAFETY: on success the driver has written the library.
@@ -487,11 +492,25 @@ pub(crate) unsafe fn library_load_file(
         let code = unsafe {
             if text.is_null() {
                 original::library_load_file(
-                    library, path, jit_options, jit_values, jit_count, options, values, count,
+                    library,
+                    path,
+                    jit_options,
+                    jit_values,
+                    jit_count,
+                    options,
+                    values,
+                    count,
                 )
             } else {
                 original::library_load_data(
-                    library, text, jit_options, jit_values, jit_count, options, values, count,
+                    library,
+                    text,
+                    jit_options,
+                    jit_values,
+                    jit_count,
+                    options,
+                    values,
+                    count,
                 )
             }
         };
@@ -537,11 +556,7 @@ unsafe fn library_handle(code: CUresult, library: *mut CUlibrary) -> Handle {
 
 /// # Safety
 /// As the driver's function.
-pub(crate) unsafe fn module_unload(
-    agent: &Agent,
-    outcome: &Outcome,
-    module: CUmodule,
-) -> CUresult {
+pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUmodule) -> CUresult {
     // Before the driver forgets it: another thread may get the same handles at once.
     let image = forget(agent, Handle::Module(module as usize));
     // SAFETY: the application's own argument.
@@ -728,8 +743,8 @@ pub(crate) unsafe fn kernel_set_attribute(
     device: CUdevice,
 ) -> CUresult {
     // SAFETY: the application's own arguments.
-    let code = outcome
-        .keep(unsafe { original::kernel_set_attribute(attribute, value, kernel, device) });
+    let code =
+        outcome.keep(unsafe { original::kernel_set_attribute(attribute, value, kernel, device) });
     // SAFETY: our kernel is a function of a module.
     mirror(agent, code, kernel, |f| unsafe {
         (agent.driver.api.func_set_attribute)(f, attribute, value)

@@ -10,7 +10,9 @@ const UNKNOWN_SIZE: usize = 32;
 
 /// Where the driver's functions are.
 #[derive(Clone)]
-pub(crate) struct Symbols(Arc<dyn Fn(&str) -> Option<usize> + Send + Sync>);
+pub(crate) struct Symbols(Arc<Find>);
+
+type Find = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 impl std::fmt::Debug for Symbols {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,10 +132,21 @@ mod tests {
 
     #[test]
     fn driver_names() {
-        for name in [c"libcuda.so.1", c"libcuda.so", c"/usr/lib/x/libcuda.so.1", c"libcuda.so.580.95"] {
+        for name in [
+            c"libcuda.so.1",
+            c"libcuda.so",
+            c"/usr/lib/x/libcuda.so.1",
+            c"libcuda.so.580.95",
+        ] {
             assert!(is_driver_name(name), "{name:?}");
         }
-        for name in [c"libcudart.so.13", c"libcuda", c"/libcuda.so.1/x", c"", c"mylibcuda.so.1"] {
+        for name in [
+            c"libcudart.so.13",
+            c"libcuda",
+            c"/libcuda.so.1/x",
+            c"",
+            c"mylibcuda.so.1",
+        ] {
             assert!(!is_driver_name(name), "{name:?}");
         }
     }
@@ -146,7 +159,11 @@ mod tests {
         // SAFETY: a function of libc.
         let code = unsafe { code_of(address) };
         assert!(!code.is_empty() && code.len() < 4096);
-        assert!(loaded_paths().iter().any(|p| p.to_bytes().ends_with(b"libc.so.6")));
+        assert!(
+            loaded_paths()
+                .iter()
+                .any(|p| p.to_bytes().ends_with(b"libc.so.6"))
+        );
         assert!(open_loaded(c"libcuda-is-not-here.so.1").is_none());
     }
 }

@@ -257,8 +257,8 @@ mod tests {
                 });
             }
             for round in 0..3 {
-                for key in 1..4000 {
-                    table.insert(key, values[key]);
+                for (key, value) in values.iter().enumerate().skip(1) {
+                    table.insert(key, value);
                     if key % 3 == round {
                         table.remove(key);
                     }

@@ -105,11 +105,8 @@ impl Driver {
     pub fn device_count(&self) -> Result<u32, DriverError> {
         let mut count = 0;
         // SAFETY: `count` is writable.
-        self.check(
-            "cuDeviceGetCount",
-            unsafe { (self.api.device_count)(&mut count) },
-            String::new,
-        )?;
+        let code = unsafe { (self.api.device_count)(&mut count) };
+        self.check("cuDeviceGetCount", code, String::new)?;
         Ok(count as u32)
     }
 
@@ -117,11 +114,8 @@ impl Driver {
     pub fn version(&self) -> Result<i32, DriverError> {
         let mut version = 0;
         // SAFETY: `version` is writable.
-        self.check(
-            "cuDriverGetVersion",
-            unsafe { (self.api.driver_version)(&mut version) },
-            String::new,
-        )?;
+        let code = unsafe { (self.api.driver_version)(&mut version) };
+        self.check("cuDriverGetVersion", code, String::new)?;
         Ok(version)
     }
 
@@ -210,11 +204,8 @@ impl Driver {
     pub fn current_device(&self) -> Result<i32, DriverError> {
         let mut device = 0;
         // SAFETY: `device` is writable.
-        self.check(
-            "cuCtxGetDevice",
-            unsafe { (self.api.ctx_get_device)(&mut device) },
-            String::new,
-        )?;
+        let code = unsafe { (self.api.ctx_get_device)(&mut device) };
+        self.check("cuCtxGetDevice", code, String::new)?;
         Ok(device)
     }
 
@@ -327,11 +318,8 @@ impl Driver {
     pub fn library_module(&self, library: Library) -> Result<Module, DriverError> {
         let mut module = ptr::null_mut();
         // SAFETY: a live library, a writable local.
-        self.check(
-            "cuLibraryGetModule",
-            unsafe { (self.api.library_module)(&mut module, library.0) },
-            String::new,
-        )?;
+        let code = unsafe { (self.api.library_module)(&mut module, library.0) };
+        self.check("cuLibraryGetModule", code, String::new)?;
         Ok(Module(module))
     }
 

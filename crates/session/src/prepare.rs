@@ -1,7 +1,7 @@
 //! The text work for one image: which kernels are wanted, which way each can be instrumented, and the PTX for it.
 
 use warpbpf_codegen::{Env, Fragment, SlotSpace, Target, compile};
-use warpbpf_patch::{self as patch, Attachment, Variant, Way};
+use warpbpf_patch::{self as patch, Attachment, PatchError, Variant, Way};
 use warpbpf_ptx::ast::Module;
 
 use crate::image::ImageInfo;
@@ -140,13 +140,13 @@ impl Session {
             Way::Clone { reasons } => Some(reasons),
             Way::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
         };
-        let fragments = self.fragments(module, &done.programs, kernel_id)?;
+        let fragments = self.fragments(module, &done.programs, kernel_id, SlotSpace::Const)?;
         done.wanted = true;
         match reasons {
             None => {
                 let attachments = self.attachments(&done.programs, &fragments);
                 let (ptx, variant) =
-                    patch::slice(module, mangled, &attachments, &self.patch_options()).map_err(|e| e.to_string())?;
+                    patch::slice(module, mangled, &attachments, &self.patch_options(SlotSpace::Const)).map_err(|e| e.to_string())?;
                 done.way = "slice".into();
                 done.code = Some(Code::Slice { ptx, variant });
                 Ok((done, None))
@@ -158,7 +158,57 @@ impl Session {
         }
     }
 
-    fn make_clones(&self, module: &Module<'_>, clones: Vec<(usize, Vec<Fragment>)>, prepared: &mut Prepared) {
+    /// Clones of one image are made together. Where that fails, each is tried alone and those that fail are dropped.
+    fn make_clones(&self, module: &Module<'_>, mut clones: Vec<(usize, Vec<Fragment>)>, prepared: &mut Prepared) {
+        let mut space = SlotSpace::Const;
+        loop {
+            match self.try_clones(module, &clones, space, prepared) {
+                Ok((text, variants)) => {
+                    prepared.rewritten = Some(text);
+                    for ((at, _), variant) in clones.iter().zip(variants) {
+                        prepared.kernels[*at].code = Some(Code::Clone { variant });
+                    }
+                    return;
+                }
+                Err(PatchError::ConstantBank { .. }) if space == SlotSpace::Const => {
+                    space = SlotSpace::Global;
+                    for (at, fragments) in &mut clones {
+                        let kernel = &prepared.kernels[*at];
+                        if let Ok(again) = self.fragments(module, &kernel.programs, kernel.kernel_id.unwrap_or(0), space) {
+                            *fragments = again;
+                        }
+                    }
+                }
+                Err(together) => {
+                    let whole = clones.len();
+                    clones.retain(|clone| {
+                        let alone = self.try_clones(module, std::slice::from_ref(clone), space, prepared);
+                        if let Err(error) = &alone {
+                            refuse(&mut prepared.kernels[clone.0], &error.to_string());
+                        }
+                        alone.is_ok()
+                    });
+                    if clones.is_empty() {
+                        return;
+                    }
+                    if clones.len() == whole {
+                        for (at, _) in &clones {
+                            refuse(&mut prepared.kernels[*at], &together.to_string());
+                        }
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_clones(
+        &self,
+        module: &Module<'_>,
+        clones: &[(usize, Vec<Fragment>)],
+        space: SlotSpace,
+        prepared: &Prepared,
+    ) -> Result<(String, Vec<Variant>), PatchError> {
         let requests: Vec<(&str, Vec<Attachment<'_>>)> = clones
             .iter()
             .map(|(at, fragments)| {
@@ -166,27 +216,16 @@ impl Session {
                 (kernel.mangled.as_str(), self.attachments(&kernel.programs, fragments))
             })
             .collect();
-        match patch::clone_in_module(module, &requests, &self.patch_options()) {
-            Ok((text, variants)) => {
-                drop(requests);
-                prepared.rewritten = Some(text);
-                for ((at, _), variant) in clones.iter().zip(variants) {
-                    prepared.kernels[*at].code = Some(Code::Clone { variant });
-                }
-            }
-            Err(error) => {
-                let reason = error.to_string();
-                drop(requests);
-                for (at, _) in &clones {
-                    let kernel = &mut prepared.kernels[*at];
-                    kernel.way = format!("refused: {reason}");
-                    kernel.wanted = false;
-                }
-            }
-        }
+        patch::clone_in_module(module, &requests, &self.patch_options(space))
     }
 
-    fn fragments(&self, module: &Module<'_>, programs: &[usize], kernel_id: u64) -> Result<Vec<Fragment>, String> {
+    fn fragments(
+        &self,
+        module: &Module<'_>,
+        programs: &[usize],
+        kernel_id: u64,
+        slots: SlotSpace,
+    ) -> Result<Vec<Fragment>, String> {
         let sm = module.targets.first().and_then(|t| sm_number(t)).ok_or("its `.target` is not an `sm_NN`")?;
         let target = Target { ptx: module.version, sm };
         let compile_one = |index: &usize| {
@@ -198,7 +237,7 @@ impl Session {
                 kernel_id,
                 maps: self.bindings(),
                 printk: self.printk_binding(),
-                slots: SlotSpace::Const,
+                slots,
             };
             compile(&program.verified, &env).map_err(|e| format!("program `{}`: {e}", program.name()))
         };
@@ -213,9 +252,14 @@ impl Session {
         programs.iter().zip(fragments).map(attach).collect()
     }
 
-    fn patch_options(&self) -> patch::Options {
-        patch::Options { first_global_slot: self.first_free_slot(), slot_space: SlotSpace::Const }
+    fn patch_options(&self, slot_space: SlotSpace) -> patch::Options {
+        patch::Options { first_global_slot: self.first_free_slot(), slot_space }
     }
+}
+
+fn refuse(kernel: &mut PreparedKernel, reason: &str) {
+    kernel.way = format!("refused: {reason}");
+    kernel.wanted = false;
 }
 
 /// `sm_90a` → 90.

@@ -9,8 +9,8 @@
 //! - a reserved record is submitted or discarded exactly once on every path;
 //! - the program ends within its budget of instructions, 8 call frames and 512 bytes of stack.
 //!
-//! How: every path is followed ([`explore`](self)), with sets of values in place of values (`domain`). What must hold
-//! (`assert`), whether it holds (`check`, `call`) and what an instruction does (`transfer`) are three things in three
+//! How: every path is followed (`explore`), with sets of values in place of values (`domain`); a path is dropped where
+//! an earlier one covers it, and states are joined where too many meet. What must hold (`assert`), whether it holds (`check`, `call`) and what an instruction does (`transfer`) are three things in three
 //! files. Not proved yet: anything about the lanes of a warp together (uniformity, convergence), so no helper that
 //! needs it is offered.
 //!

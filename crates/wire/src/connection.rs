@@ -116,12 +116,11 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
 
     /// Takes a connected unix stream socket. Fails if the peer runs as another user.
     pub fn new(socket: OwnedFd) -> Result<Connection<S, R>, WireError> {
-        let credentials = rustix::net::sockopt::socket_peercred(&socket).map_err(|errno| {
-            WireError::Os {
+        let credentials =
+            rustix::net::sockopt::socket_peercred(&socket).map_err(|errno| WireError::Os {
                 call: "getsockopt(SO_PEERCRED)",
                 errno,
-            }
-        })?;
+            })?;
         check_user(
             credentials.uid.as_raw(),
             rustix::process::geteuid().as_raw(),
@@ -141,7 +140,12 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
     }
 
     /// Keeps a message for [`Connection::flush`].
-    pub fn queue(&mut self, message: &S, blob: &[u8], fd: Option<OwnedFd>) -> Result<(), WireError> {
+    pub fn queue(
+        &mut self,
+        message: &S,
+        blob: &[u8],
+        fd: Option<OwnedFd>,
+    ) -> Result<(), WireError> {
         let json = serde_json::to_vec(message).map_err(|error| WireError::Frame {
             what: error.to_string(),
         })?;
@@ -441,7 +445,8 @@ mod tests {
         agent.queue(&note, &blob, None).unwrap();
         assert!(!agent.flush().unwrap());
         assert!(!agent.flush().unwrap());
-        let reader = std::thread::spawn(move || tool.recv(Duration::from_secs(10)).unwrap().unwrap());
+        let reader =
+            std::thread::spawn(move || tool.recv(Duration::from_secs(10)).unwrap().unwrap());
         while !agent.flush().unwrap() {
             std::thread::yield_now();
         }

@@ -150,12 +150,7 @@ mod tests {
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(&directory), 0o700);
         assert!(listener.accept(Duration::ZERO).unwrap().is_none());
-        assert!(
-            listener
-                .accept(Duration::from_millis(5))
-                .unwrap()
-                .is_none()
-        );
+        assert!(listener.accept(Duration::from_millis(5)).unwrap().is_none());
         let mut agent = AgentConnection::connect(&path).unwrap();
         let mut tool = listener
             .accept(Duration::from_secs(1))
@@ -181,7 +176,10 @@ mod tests {
     #[test]
     fn two_listeners_of_a_process_do_not_meet() {
         let base = std::env::temp_dir();
-        let (a, b) = (Listener::bind(&base).unwrap(), Listener::bind(&base).unwrap());
+        let (a, b) = (
+            Listener::bind(&base).unwrap(),
+            Listener::bind(&base).unwrap(),
+        );
         assert_ne!(a.path(), b.path());
     }
 
@@ -199,10 +197,15 @@ mod tests {
 
     #[test]
     fn a_path_too_long_for_a_socket_is_named_and_cleaned_up() {
-        let base = std::env::temp_dir().join(format!("w{}-{}", std::process::id(), "x".repeat(120)));
+        let base =
+            std::env::temp_dir().join(format!("w{}-{}", std::process::id(), "x".repeat(120)));
         std::fs::create_dir(&base).unwrap();
         let error = Listener::bind(&base).unwrap_err();
-        assert!(error.to_string().starts_with("cannot name the control socket"));
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot name the control socket")
+        );
         assert_eq!(std::fs::read_dir(&base).unwrap().count(), 0);
         std::fs::remove_dir(&base).unwrap();
     }

@@ -61,11 +61,7 @@ pub enum SharedError {
     #[error("map {map} does not exist: the shared area has {maps}")]
     Map { map: usize, maps: usize },
     #[error("a snapshot of map {map} has {expected} bytes, not {got}")]
-    Size {
-        map: usize,
-        expected: u64,
-        got: u64,
-    },
+    Size { map: usize, expected: u64, got: u64 },
     #[error("map {map} was published faster than it could be copied, {tries} times in a row")]
     Busy { map: usize, tries: u32 },
     #[error("the event ring is damaged at {position}: {what}")]
@@ -144,18 +140,17 @@ impl SharedWriter {
             .collect();
         let (ring, total) = (ring as u64, total as u64);
 
-        let fd = memfd_create(
-            c"warpbpf",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )
-        .map_err(os("memfd_create"))?;
+        let fd = memfd_create(c"warpbpf", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(os("memfd_create"))?;
         ftruncate(&fd, total).map_err(os("ftruncate"))?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(os("fcntl(F_ADD_SEALS)"))?;
         let words = Words::map(&fd, total as usize).map_err(os("mmap"))?;
         let header = [VERSION, areas.len() as u64, ring, ring_bytes, total];
         for (i, value) in header.iter().enumerate() {
-            words.word(8 + i as u64 * 8).store(*value, Ordering::Relaxed);
+            words
+                .word(8 + i as u64 * 8)
+                .store(*value, Ordering::Relaxed);
         }
         for (i, area) in areas.iter().enumerate() {
             for (field, value) in [area.offset, area.bytes, area.stride].iter().enumerate() {
@@ -619,7 +614,10 @@ mod tests {
     #[test]
     fn a_mad_tail_costs_events_and_nothing_else() {
         let (mut writer, reader) = both(&[8], PAGE);
-        reader.words.word(TAIL).store(u64::MAX / 2, Ordering::Release);
+        reader
+            .words
+            .word(TAIL)
+            .store(u64::MAX / 2, Ordering::Release);
         assert!(!writer.push(0, 0, b"x"));
         assert!(!writer.push(5, 0, b"x"));
         assert_eq!(reader.lost(0), 1);
@@ -629,7 +627,10 @@ mod tests {
     fn a_damaged_ring_is_an_error() {
         let (mut writer, mut reader) = both(&[8], PAGE);
         assert!(writer.push(0, 0, b"x"));
-        writer.words.word(writer.ring + 8).store(5000, Ordering::Relaxed);
+        writer
+            .words
+            .word(writer.ring + 8)
+            .store(5000, Ordering::Relaxed);
         assert_eq!(
             reader.events(|_| {}).unwrap_err().to_string(),
             "the event ring is damaged at 0: a record of 5000 bytes where 24 are there"
@@ -654,7 +655,10 @@ mod tests {
         };
         let not = "the shared area is not one of this warpbpf: ";
         assert_eq!(damaged(set(0, 1)), format!("{not}its magic is wrong"));
-        assert_eq!(damaged(set(8, 9)), format!("{not}its version is 9, this is 1"));
+        assert_eq!(
+            damaged(set(8, 9)),
+            format!("{not}its version is 9, this is 1")
+        );
         for maps in [1000, u64::MAX] {
             assert_eq!(
                 damaged(set(16, maps)),

@@ -199,7 +199,11 @@ mod tests {
                 0x7f0000100000,
                 0x7f0000000000 + REACH - 0x1000
             ]
-            .map(|a: usize| if a == 0x7effffffff000 { 0x7f0000000000 - 0x1000 } else { a })
+            .map(|a: usize| if a == 0x7effffffff000 {
+                0x7f0000000000 - 0x1000
+            } else {
+                a
+            })
         );
         assert!(gaps("100000-7fffffffffff r-xp 0", 0x500000, 0x500000, PAGE).is_empty());
     }
@@ -207,7 +211,12 @@ mod tests {
     #[test]
     fn both_ways_of_writing_change_code_and_leave_it_executable() {
         for way in [true, false] {
-            let region = Region::near(gaps_are_free_and_within_reach as *const () as usize, gaps_are_free_and_within_reach as *const () as usize, PAGE).unwrap();
+            let region = Region::near(
+                gaps_are_free_and_within_reach as *const () as usize,
+                gaps_are_free_and_within_reach as *const () as usize,
+                PAGE,
+            )
+            .unwrap();
             let base = region.base();
             // mov eax, 1; ret
             region.finish(&[0xb8, 1, 0, 0, 0, 0xc3]).unwrap();
@@ -236,6 +245,9 @@ mod tests {
         let bytes = [1u8, 2, 3, 4, 5, 6, 7, 8];
         // SAFETY: it is refused before anything is written.
         let result = unsafe { patch(bytes.as_ptr() as usize, &[9, 9], &[0, 0]) };
-        assert_eq!(result.unwrap_err(), "somebody else changed it in the meantime");
+        assert_eq!(
+            result.unwrap_err(),
+            "somebody else changed it in the meantime"
+        );
     }
 }

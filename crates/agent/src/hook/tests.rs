@@ -24,7 +24,9 @@ fn driver_like(displacement: i32) -> Vec<u8> {
     code.extend([0x83, 0x3d]);
     code.extend(displacement.to_le_bytes());
     code.push(0);
-    code.extend([0x8d, 0x04, 0x37, 0x48, 0x83, 0xc4, 0x08, 0x41, 0x5c, 0x5d, 0xc3]);
+    code.extend([
+        0x8d, 0x04, 0x37, 0x48, 0x83, 0xc4, 0x08, 0x41, 0x5c, 0x5d, 0xc3,
+    ]);
     code
 }
 
@@ -69,17 +71,24 @@ fn hooked_functions_run_the_replacement_and_the_original_still_works() {
         (
             // endbr64; push rbp; mov rbp,rsp; lea eax,[rdi+rsi]; pop rbp; ret
             "endbr64",
-            vec![0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x8d, 0x04, 0x37, 0x5d, 0xc3],
+            vec![
+                0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x8d, 0x04, 0x37, 0x5d, 0xc3,
+            ],
         ),
         (
             // sub rsp,24; mov [rsp+8],edi; lea eax,[rdi+rsi]; add rsp,24; ret
             "sub rsp",
-            vec![0x48, 0x83, 0xec, 0x18, 0x89, 0x7c, 0x24, 0x08, 0x8d, 0x04, 0x37, 0x48, 0x83, 0xc4, 0x18, 0xc3],
+            vec![
+                0x48, 0x83, 0xec, 0x18, 0x89, 0x7c, 0x24, 0x08, 0x8d, 0x04, 0x37, 0x48, 0x83, 0xc4,
+                0x18, 0xc3,
+            ],
         ),
         (
             // push r15; push r14; push rbx; lea eax,[rdi+rsi]; pop rbx; pop r14; pop r15; ret
             "push r15",
-            vec![0x41, 0x57, 0x41, 0x56, 0x53, 0x8d, 0x04, 0x37, 0x5b, 0x41, 0x5e, 0x41, 0x5f, 0xc3],
+            vec![
+                0x41, 0x57, 0x41, 0x56, 0x53, 0x8d, 0x04, 0x37, 0x5b, 0x41, 0x5e, 0x41, 0x5f, 0xc3,
+            ],
         ),
         (
             // xor eax,eax; lea eax,[rdi+rsi+0]; nop; ret
@@ -90,17 +99,23 @@ fn hooked_functions_run_the_replacement_and_the_original_still_works() {
             // push rbx; test edi,edi; je +2; jmp over nothing: a conditional branch is moved
             // 0: push rbx; 1: test edi,edi; 3: je 9; 5: lea eax,[rdi+rsi]; 8: nop; 9: nop; 10: pop rbx; 11: ret
             "conditional branch",
-            vec![0x53, 0x85, 0xff, 0x74, 0x04, 0x8d, 0x04, 0x37, 0x90, 0x90, 0x5b, 0xc3],
+            vec![
+                0x53, 0x85, 0xff, 0x74, 0x04, 0x8d, 0x04, 0x37, 0x90, 0x90, 0x5b, 0xc3,
+            ],
         ),
         (
             // push rax; call +2 (to 8); pop rcx; ret; 8: lea eax,[rdi+rsi]; ret
             "call",
-            vec![0x50, 0xe8, 0x02, 0, 0, 0, 0x59, 0xc3, 0x8d, 0x04, 0x37, 0xc3],
+            vec![
+                0x50, 0xe8, 0x02, 0, 0, 0, 0x59, 0xc3, 0x8d, 0x04, 0x37, 0xc3,
+            ],
         ),
         (
             // push rbx; mov eax,[rip+7]; lea eax,[rdi+rsi]; pop rbx; ret: the displaced load reads relative to rip
             "rip-relative under the jump",
-            vec![0x53, 0x8b, 0x05, 0x05, 0, 0, 0, 0x8d, 0x04, 0x37, 0x5b, 0xc3, 0, 0, 0, 0],
+            vec![
+                0x53, 0x8b, 0x05, 0x05, 0, 0, 0, 0x8d, 0x04, 0x37, 0x5b, 0xc3, 0, 0, 0, 0,
+            ],
         ),
         (
             // push rbx; lea eax,[rdi+rsi]; pop rbx; ret: exactly five bytes, the last one leaves
@@ -111,7 +126,9 @@ fn hooked_functions_run_the_replacement_and_the_original_still_works() {
             // push rbx; lea eax,[rdi+rsi]; nop; nop; cmp eax,100; jl to 0 would recurse: `call 0`-like branches to the
             // entry itself are fine. 0: push rbx 1: lea 4: nop 5: nop 6: pop rbx 7: cmp eax,-1 10: je 0 12: ret
             "branch to the entry",
-            vec![0x53, 0x8d, 0x04, 0x37, 0x90, 0x90, 0x5b, 0x83, 0xf8, 0xff, 0x74, 0xf4, 0xc3],
+            vec![
+                0x53, 0x8d, 0x04, 0x37, 0x90, 0x90, 0x5b, 0x83, 0xf8, 0xff, 0x74, 0xf4, 0xc3,
+            ],
         ),
     ];
     for (name, code) in shapes {
@@ -134,16 +151,34 @@ fn refused(code: &[u8]) -> String {
 
 #[test]
 fn what_does_not_fit_is_refused_with_a_reason() {
-    assert_eq!(refused(&[0xcc, 0x90]), "its first byte is a breakpoint: a debugger or a uprobe sits there");
-    assert_eq!(refused(&[0x06, 0x90]), "its code at 0x1000 cannot be decoded");
+    assert_eq!(
+        refused(&[0xcc, 0x90]),
+        "its first byte is a breakpoint: a debugger or a uprobe sits there"
+    );
+    assert_eq!(
+        refused(&[0x06, 0x90]),
+        "its code at 0x1000 cannot be decoded"
+    );
     // mov rdi,[rdi]
-    assert_eq!(refused(&[0x48, 0x8b, 0x3f, 0x90]), "its first instruction `mov rdi,[rdi]` cannot be undone");
+    assert_eq!(
+        refused(&[0x48, 0x8b, 0x3f, 0x90]),
+        "its first instruction `mov rdi,[rdi]` cannot be undone"
+    );
     // mov [rdi],eax: a store cannot be taken back
-    assert_eq!(refused(&[0x89, 0x07, 0x90]), "its first instruction `mov [rdi],eax` cannot be undone");
+    assert_eq!(
+        refused(&[0x89, 0x07, 0x90]),
+        "its first instruction `mov [rdi],eax` cannot be undone"
+    );
     // pop rax
-    assert_eq!(refused(&[0x58, 0x90]), "its first instruction `pop rax` cannot be undone");
+    assert_eq!(
+        refused(&[0x58, 0x90]),
+        "its first instruction `pop rax` cannot be undone"
+    );
     // jmp +0
-    assert_eq!(refused(&[0xe9, 0, 0, 0, 0, 0x90]), "it is hooked already by somebody else (`jmp 0000000000001005h`)");
+    assert_eq!(
+        refused(&[0xe9, 0, 0, 0, 0, 0x90]),
+        "it is hooked already by somebody else (`jmp 0000000000001005h`)"
+    );
     // push rbp; jmp +0
     assert_eq!(
         refused(&[0x55, 0xe9, 0, 0, 0, 0, 0x90]),
@@ -155,11 +190,20 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         "it is hooked already by somebody else (`jmp qword ptr [1006h]`)"
     );
     // push rbx; pop rbx; ret
-    assert_eq!(refused(&[0x53, 0x5b, 0xc3]), "it ends 2 bytes behind its first instruction, a jump needs 5");
+    assert_eq!(
+        refused(&[0x53, 0x5b, 0xc3]),
+        "it ends 2 bytes behind its first instruction, a jump needs 5"
+    );
     // push rbx; nop; nop, and no more code
-    assert_eq!(refused(&[0x53, 0x90, 0x90]), "it ends 2 bytes behind its first instruction, a jump needs 5");
+    assert_eq!(
+        refused(&[0x53, 0x90, 0x90]),
+        "it ends 2 bytes behind its first instruction, a jump needs 5"
+    );
     // ret
-    assert_eq!(refused(&[0xc3, 0x90]), "its first instruction `ret` cannot be undone");
+    assert_eq!(
+        refused(&[0xc3, 0x90]),
+        "its first instruction `ret` cannot be undone"
+    );
     // push rbx; nop ×6; jmp back to the second nop
     assert_eq!(
         refused(&[0x53, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xeb, 0xf9, 0x90]),

@@ -104,7 +104,10 @@ fn address(symbol: &str) -> usize {
 pub(super) fn agent() -> (&'static Agent, ToolConnection) {
     for (slot, function) in [
         (&trampolines::module_load_data, load as *const () as usize),
-        (&trampolines::module_load_data_ex, load_ex as *const () as usize),
+        (
+            &trampolines::module_load_data_ex,
+            load_ex as *const () as usize,
+        ),
         (&trampolines::module_unload, fine as *const () as usize),
     ] {
         slot.store(function, Ordering::Relaxed);

@@ -36,7 +36,13 @@ fn hello_says_who_and_on_what_device() {
     assert_eq!(hello.argv, std::env::args().collect::<Vec<_>>());
     let device = hello.device.unwrap();
     assert_eq!(
-        (device.name.as_str(), device.capability, device.sms, device.driver_version, device.soft),
+        (
+            device.name.as_str(),
+            device.capability,
+            device.sms,
+            device.driver_version,
+            device.soft
+        ),
         ("Fake GPU", (9, 0), 4, 13000, false)
     );
     agent.finish("exit", SECOND);
@@ -65,7 +71,10 @@ fn a_bad_object_is_refused_with_its_reason_and_the_application_goes_on() {
     let ToTool::Refused { message } = next(&mut tool) else {
         panic!("not refused");
     };
-    assert!(message.starts_with("the object cannot be loaded: "), "{message}");
+    assert!(
+        message.starts_with("the object cannot be loaded: "),
+        "{message}"
+    );
     assert_eq!(
         next(&mut tool),
         ToTool::Bye {

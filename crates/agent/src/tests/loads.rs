@@ -62,7 +62,10 @@ fn kernels_are_reported_once() {
         })
     };
     let messages = said(agent, &mut tool);
-    assert_eq!(messages, [kernel("_Z3addPf", "add"), kernel("plain", "plain")]);
+    assert_eq!(
+        messages,
+        [kernel("_Z3addPf", "add"), kernel("plain", "plain")]
+    );
     let loaded = LOADED.lock().unwrap();
     let ours = loaded.iter().filter(|t| *t == TWO_KERNELS).count();
     assert_eq!(ours, 2, "the driver got the application's own text");

@@ -759,4 +759,4 @@ fn accepted_programs_never_trap_and_see_no_garbage_or_address() {
 }
 
 /// Enough to find an unsound rule in a few seconds; more by hand after a change of the domains.
-const CASES: u32 = 3000;
+const CASES: u32 = 10_000;
