@@ -43,6 +43,6 @@ PY
 
 echo "| probe | elements | no probe | ours | ours / none | by hand / none | ours / by hand |"
 echo "|---|---|---|---|---|---|---|"
-run "empty entry+exit" bench-empty ""
+run "empty" bench-empty ""
 run "counter" bench-counter hand_counter
-BENCH_REPLAYS=5 BENCH_PAUSE_MS=1500 run "ring event" bench-ring hand_ring
+BENCH_REPLAYS=5 BENCH_PAUSE_MS=1500 run "ring" bench-ring hand_ring

@@ -250,9 +250,11 @@ impl HashLayout {
 
 /// Rings, one per SM, each divided into [`RingLayout::SUBS`] sub-buffers with a commit count.
 ///
-/// Positions are bytes since the ring was made and only grow. A writer checks `reserved + need - consumed <= shard_bytes`,
-/// moves `reserved` by CAS, writes, fences, and adds what it wrote to the commit count of its sub-buffer. A record never
-/// crosses the end of a sub-buffer: the writer that finds too little room turns the rest into padding and commits that too.
+/// Positions are bytes since the ring was made and only grow. A writer checks that `reserved + need - consumed` is within
+/// [`RingLayout::limit`], moves `reserved`, writes, fences, and adds what it wrote to the commit count of its sub-buffer.
+/// `reserved` is moved by an add where the free eighth of a large ring allows it ([`RingLayout::adds`]), else by a bounded
+/// CAS. A record never crosses the end of a sub-buffer: a writer that finds too little room there, or whose add crosses,
+/// turns what it has into padding, commits that too, and tries again.
 /// The host copies all commit counts, then all `reserved`, then only bytes that are covered: those of sub-buffers whose
 /// count equals what had been reserved in them. As counts are read before positions, equality means that nothing was open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -274,8 +276,14 @@ impl RingLayout {
     pub const LOST_FULL: u64 = 8;
     /// In a control line: records lost because the bounded CAS kept losing (u64).
     pub const LOST_BUSY: u64 = 16;
-    /// Bound of the reserving CAS.
+    /// Bound of the reserving loop.
     pub const RETRIES: u32 = 64;
+    /// From this size on a ring keeps an eighth free, so that reservations may overtake each other: see
+    /// [`RingLayout::limit`].
+    pub const LARGE: u64 = 1 << 20;
+    /// Most lanes that can stand between looking at `reserved` and adding to it: twice what an SM holds, because two
+    /// SMs share the last ring where %smid exceeds the number of SMs.
+    pub const IN_FLIGHT: u64 = 4096;
     /// Record header: u32 length of the payload with flags, u32 zero. Payload follows, padded to 8.
     pub const HEADER: u64 = 8;
     /// Header flag: the record was discarded.
@@ -323,6 +331,15 @@ impl RingLayout {
     /// Bytes in all.
     pub const fn size(&self) -> u64 {
         self.data_at() + self.shards as u64 * self.shard_bytes
+    }
+    /// Most bytes that may be reserved and not yet consumed when a writer looks. A large ring keeps the rest for those
+    /// who have looked already: however long each of them takes, it adds only once to what it saw.
+    pub const fn limit(&self) -> u64 {
+        if self.shard_bytes >= Self::LARGE { self.shard_bytes / 8 * 7 } else { self.shard_bytes }
+    }
+    /// A record of `bytes`, header included, may be reserved by looking and adding, without a CAS.
+    pub const fn adds(&self, bytes: u64) -> bool {
+        self.shard_bytes >= Self::LARGE && Self::IN_FLIGHT * bytes <= self.shard_bytes / 8
     }
     /// Bytes that a record of `payload` takes.
     pub const fn record_bytes(payload: u64) -> u64 {

@@ -107,7 +107,7 @@ pub(crate) struct Agent {
     /// The control socket, for a forked child to close; -1 without one.
     socket: AtomicI32,
     ring_bytes: AtomicUsize,
-    /// Threads of ours that were started; tests look at it.
+    /// Threads of ours that were started: nobody waits for one that was not.
     threads: AtomicU32,
 }
 
@@ -279,6 +279,7 @@ impl Agent {
                 return Ok(Mode::PassThrough);
             }
             self.threads.fetch_add(1, Ordering::Relaxed);
+            crate::install::bring_home_at_exit();
             return Ok(mode);
         }
     }
@@ -389,7 +390,7 @@ impl Agent {
         let entries = lock(&self.entries);
         let count =
             |e: &&Entry| e.launches.load(Ordering::Relaxed) + e.missed.load(Ordering::Relaxed);
-        entries.iter().map(|e| count(e)).sum()
+        entries.iter().map(count).sum()
     }
 
     /// The control thread will sleep for a while: the next launch of a variant shall wake it, because rings fill fast.

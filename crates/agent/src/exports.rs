@@ -15,7 +15,7 @@ use warpbpf_driver::sys::{
 
 use crate::agent::Agent;
 use crate::guard::protect;
-use crate::{contexts, launch, modules};
+use crate::{attributes, contexts, launch, loads};
 
 /// The agent of this process, null before it is installed.
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
@@ -110,36 +110,36 @@ const NOT_SUPPORTED: CUresult = 801;
 
 hooks! {
     module_load = "cuModuleLoad"(module: *mut CUmodule, path: *const c_char)
-        when (agent => agent.is_on()) => modules::module_load;
+        when (agent => agent.is_on()) => loads::module_load;
     #[essential]
     module_load_data = "cuModuleLoadData"(module: *mut CUmodule, image: *const c_void)
-        when (agent => agent.is_on()) => modules::module_load_data;
+        when (agent => agent.is_on()) => loads::module_load_data;
     #[essential]
     module_load_data_ex = "cuModuleLoadDataEx"(module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_int, values: *mut *mut c_void)
-        when (agent => agent.is_on()) => modules::module_load_data_ex;
+        when (agent => agent.is_on()) => loads::module_load_data_ex;
     module_load_fatbin = "cuModuleLoadFatBinary"(module: *mut CUmodule, image: *const c_void)
-        when (agent => agent.is_on()) => modules::module_load_fatbin;
+        when (agent => agent.is_on()) => loads::module_load_fatbin;
     #[essential]
     module_unload = "cuModuleUnload"(module: CUmodule)
-        when (agent => agent.is_on()) => modules::module_unload;
+        when (agent => agent.is_on()) => loads::module_unload;
     #[essential]
     module_get_function = "cuModuleGetFunction"(function: *mut CUfunction, module: CUmodule, name: *const c_char)
-        when (agent => agent.is_on()) => modules::module_get_function;
+        when (agent => agent.is_on()) => loads::module_get_function;
     #[essential]
     library_load_data = "cuLibraryLoadData"(library: *mut CUlibrary, image: *const c_void, jit_options: *mut c_int, jit_values: *mut *mut c_void, jit_count: c_uint, options: *mut c_int, values: *mut *mut c_void, count: c_uint)
-        when (agent => agent.is_on()) => modules::library_load_data;
+        when (agent => agent.is_on()) => loads::library_load_data;
     library_load_file = "cuLibraryLoadFromFile"(library: *mut CUlibrary, path: *const c_char, jit_options: *mut c_int, jit_values: *mut *mut c_void, jit_count: c_uint, options: *mut c_int, values: *mut *mut c_void, count: c_uint)
-        when (agent => agent.is_on()) => modules::library_load_file;
+        when (agent => agent.is_on()) => loads::library_load_file;
     #[essential]
     library_unload = "cuLibraryUnload"(library: CUlibrary)
-        when (agent => agent.is_on()) => modules::library_unload;
+        when (agent => agent.is_on()) => loads::library_unload;
     #[essential]
     library_get_kernel = "cuLibraryGetKernel"(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char)
-        when (agent => agent.is_on()) => modules::library_get_kernel;
+        when (agent => agent.is_on()) => loads::library_get_kernel;
     library_get_module = "cuLibraryGetModule"(module: *mut CUmodule, library: CUlibrary)
-        when (agent => agent.is_on()) => modules::library_get_module;
+        when (agent => agent.is_on()) => loads::library_get_module;
     kernel_get_function = "cuKernelGetFunction"(function: *mut CUfunction, kernel: CUkernel)
-        when (agent => agent.is_on()) => modules::kernel_get_function;
+        when (agent => agent.is_on()) => loads::kernel_get_function;
     ctx_set_current = "cuCtxSetCurrent"(context: CUcontext)
         when (agent => agent.has_pending()) => contexts::set_current;
     ctx_push_current = "cuCtxPushCurrent_v2"(context: CUcontext)
@@ -151,13 +151,13 @@ hooks! {
     primary_reset = "cuDevicePrimaryCtxReset_v2"(device: CUdevice)
         when (agent => agent.is_on()) => contexts::primary_reset;
     func_set_attribute = "cuFuncSetAttribute"(function: CUfunction, attribute: c_int, value: c_int)
-        when (agent => agent.table.get(function as usize).is_some()) => modules::func_set_attribute;
+        when (agent => agent.table.get(function as usize).is_some()) => attributes::func_set_attribute;
     kernel_set_attribute = "cuKernelSetAttribute"(attribute: c_int, value: c_int, kernel: CUkernel, device: CUdevice)
-        when (agent => agent.table.get(kernel as usize).is_some()) => modules::kernel_set_attribute;
+        when (agent => agent.table.get(kernel as usize).is_some()) => attributes::kernel_set_attribute;
     func_set_cache = "cuFuncSetCacheConfig"(function: CUfunction, config: c_int)
-        when (agent => agent.table.get(function as usize).is_some()) => modules::func_set_cache;
+        when (agent => agent.table.get(function as usize).is_some()) => attributes::func_set_cache;
     kernel_set_cache = "cuKernelSetCacheConfig"(kernel: CUkernel, config: c_int, device: CUdevice)
-        when (agent => agent.table.get(kernel as usize).is_some()) => modules::kernel_set_cache;
+        when (agent => agent.table.get(kernel as usize).is_some()) => attributes::kernel_set_cache;
     #[essential]
     launch_kernel = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void)
         when (agent => agent.table.get(function as usize).is_some()) => launch::kernel;

@@ -9,7 +9,7 @@ use warpbpf_driver::Driver;
 use warpbpf_driver::sys::Api;
 
 use crate::agent::{Agent, Tool, at_exit};
-use crate::exports::{ROWS, agent, publish};
+use crate::exports::{ROWS, Row, agent, publish};
 use crate::hook::{HookError, Target, stage};
 use crate::symbols::{Library, Symbols, code_of};
 
@@ -94,12 +94,8 @@ fn install_for(library: &Symbols, tool: Tool) {
     }) else {
         return;
     };
-    let missing = missing(&rows, &addresses, &staged.originals);
-    if !missing.is_empty() {
-        agent.refuse_at_once(format!(
-            "the CUDA driver cannot be hooked: {}",
-            missing.join("; ")
-        ));
+    if let Some(reason) = obstacle(&rows, &addresses, &staged.originals) {
+        agent.refuse_at_once(reason);
         return;
     }
     publish(agent);
@@ -127,43 +123,59 @@ fn install_for(library: &Symbols, tool: Tool) {
 }
 
 /// What stands in the way of essential hooks.
-fn missing(
-    rows: &[(&crate::exports::Row, usize)],
+fn obstacle(
+    rows: &[(&Row, usize)],
     addresses: &[usize],
     originals: &[Result<usize, HookError>],
-) -> Vec<String> {
-    let mut missing = Vec::new();
+) -> Option<String> {
+    let mut reasons = Vec::new();
+    let mut taken = Vec::new();
     for row in ROWS.iter().filter(|row| row.essential) {
-        let Some((_, address)) = rows.iter().find(|(r, _)| r.symbol == row.symbol) else {
-            missing.push(format!("it has no `{}`", row.symbol));
+        let symbol = row.symbol;
+        let Some((_, address)) = rows.iter().find(|(r, _)| r.symbol == symbol) else {
+            reasons.push(format!("it has no `{symbol}`"));
             continue;
         };
         let at = addresses.iter().position(|a| a == address);
-        if let Some(Err(error)) = at.and_then(|at| originals.get(at)) {
-            missing.push(format!("`{}`: {error}", row.symbol));
+        match at.and_then(|at| originals.get(at)) {
+            Some(Err(HookError::Taken { .. })) => taken.push(format!("`{symbol}`")),
+            Some(Err(error)) => reasons.push(format!("`{symbol}`: {error}")),
+            Some(Ok(_)) | None => {}
         }
     }
-    missing
+    if !taken.is_empty() {
+        reasons.push(format!(
+            "{} are hooked already; only one warpbpf, and no other tool that hooks the driver, can be in a process",
+            taken.join(", ")
+        ));
+    }
+    (!reasons.is_empty())
+        .then(|| format!("the CUDA driver cannot be hooked: {}", reasons.join("; ")))
 }
 
 /// Brings data home at exit, and keeps out of forked children.
 fn watch_the_end() {
-    extern "C" fn exit() {
-        if let Some(agent) = agent() {
-            at_exit(agent);
-        }
-    }
     unsafe extern "C" fn child() {
         if let Some(agent) = agent() {
             agent.turn_off_in_child();
         }
     }
-    // SAFETY: both functions live as long as the process: this library is never unloaded.
-    unsafe {
-        libc::atexit(exit);
-        libc::pthread_atfork(None, None, Some(child));
-    }
+    bring_home_at_exit();
+    // SAFETY: the function lives as long as the process: this library is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
     stay_loaded();
+}
+
+/// Registers the last drain. Handlers run last come, first served, and the driver's own one ends the driver: so this is
+/// done again once the driver is initialised, which under `LD_PRELOAD` it is not when the hooks are set.
+pub(crate) fn bring_home_at_exit() {
+    extern "C" fn exit() {
+        if let Some(agent) = agent() {
+            at_exit(agent);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { libc::atexit(exit) };
 }
 
 /// Takes a reference to ourselves that nobody gives back: hooks, thread and handlers point into this library.
@@ -176,5 +188,43 @@ fn stay_loaded() {
             let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY | libc::RTLD_NODELETE;
             libc::dlopen(info.dli_fname, flags);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn obstacles_are_named() {
+        let all: Vec<(&Row, usize)> = ROWS.iter().zip(1..).collect();
+        let addresses: Vec<usize> = (1..=ROWS.len()).collect();
+        let mut originals: Vec<Result<usize, HookError>> =
+            addresses.iter().map(|a| Ok(*a)).collect();
+        assert_eq!(obstacle(&all, &addresses, &originals), None);
+        let at = |symbol: &str| ROWS.iter().position(|r| r.symbol == symbol).unwrap();
+        // One that is not essential may fail.
+        originals[at("cuModuleLoad")] = Err(HookError::Breakpoint);
+        assert_eq!(obstacle(&all, &addresses, &originals), None);
+        for symbol in ["cuLaunchKernel", "cuLaunchKernelEx"] {
+            originals[at(symbol)] = Err(HookError::Taken { text: "jmp".into() });
+        }
+        originals[at("cuModuleUnload")] = Err(HookError::Short { bytes: 2 });
+        assert_eq!(
+            obstacle(&all, &addresses, &originals).unwrap(),
+            "the CUDA driver cannot be hooked: `cuModuleUnload`: it ends 2 bytes behind its first instruction, a jump \
+             needs 5; `cuLaunchKernel`, `cuLaunchKernelEx` are hooked already; only one warpbpf, and no other tool that \
+             hooks the driver, can be in a process"
+        );
+        let fewer: Vec<_> = all
+            .iter()
+            .filter(|(r, _)| r.symbol != "cuLibraryUnload")
+            .copied()
+            .collect();
+        let message = obstacle(&fewer, &addresses, &[]).unwrap();
+        assert_eq!(
+            message,
+            "the CUDA driver cannot be hooked: it has no `cuLibraryUnload`"
+        );
     }
 }

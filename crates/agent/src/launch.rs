@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use warpbpf_driver::sys::{self, CUfunction, CUlaunchConfig, CUresult, CUstream};
@@ -25,10 +25,13 @@ const EXTRA_SIZE: usize = 2;
 const EXTRA_PAIRS: usize = 8;
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`
+const ATTRIBUTE_OVERLAP: u32 = 6;
 /// `sizeof(CUlaunchAttribute)`
 const ATTRIBUTE_BYTES: usize = 72;
-/// `CU_STREAM_PER_THREAD`
-const PER_THREAD_STREAM: CUstream = 2 as CUstream;
+/// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
+const LEGACY_STREAM: usize = 1;
+const PER_THREAD_STREAM: usize = 2;
 /// Parameters that fit on the stack.
 const INLINE_PARAMS: usize = 48;
 
@@ -50,6 +53,7 @@ pub(crate) struct Entry {
     told_failed: AtomicBool,
     told_residency: AtomicBool,
     told_context: AtomicBool,
+    told_overlap: AtomicBool,
 }
 
 impl Entry {
@@ -68,6 +72,7 @@ impl Entry {
             told_failed: AtomicBool::new(false),
             told_residency: AtomicBool::new(false),
             told_context: AtomicBool::new(false),
+            told_overlap: AtomicBool::new(false),
         }
     }
 }
@@ -78,8 +83,11 @@ struct Shape {
     grid: [c_uint; 3],
     block: [c_uint; 3],
     shared: c_uint,
+    /// Names the stream: launches with the same one run one after the other. Not for the driver, see [`stream_key`].
     stream: Stream,
     cooperative: bool,
+    /// It may begin before the launch before it in its stream has ended.
+    overlaps: bool,
 }
 
 /// Why the original runs.
@@ -90,6 +98,8 @@ enum Miss {
     Context,
     /// The grid must be resident as a whole and the variant's would not be.
     Residency,
+    /// Launches of one stream overlap, so they cannot share a launch record.
+    Overlap,
     /// No launch record was free, or the parameters cannot be extended.
     Params,
     /// The driver refused the variant and took the original.
@@ -150,6 +160,7 @@ unsafe fn try_variant(
     }
     let code = match variant.hidden {
         None => run(variant.function.0, params, extra),
+        Some(_) if shape.overlaps => return Err(Miss::Overlap),
         Some(hidden) => {
             let record = variant
                 .launch_record(shape.stream, shape.grid, shape.block)
@@ -274,6 +285,10 @@ fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
             NoteLevel::Warning,
             format!("kernel `{name}` was launched cooperatively with a grid that only fits on the device without probes; those launches run without them"),
         ),
+        Miss::Overlap if once(&entry.told_overlap) => agent.note(
+            NoteLevel::Warning,
+            format!("kernel `{name}` was launched to overlap with the kernel before it; block and warp probes cannot follow that, those launches run without probes"),
+        ),
         Miss::Params if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}`: there is no launch record for a grid of this size; those launches run without probes"),
@@ -285,21 +300,30 @@ fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
                 agent.driver.error_name(code)
             ),
         ),
-        Miss::Context | Miss::Residency | Miss::Params | Miss::Refused(_) => {}
+        Miss::Context | Miss::Residency | Miss::Overlap | Miss::Params | Miss::Refused(_) => {}
     }
 }
 
-/// In functions whose null stream is the thread's own.
-fn per_thread(stream: CUstream) -> Stream {
-    Stream(if stream.is_null() {
-        PER_THREAD_STREAM
-    } else {
-        stream
-    })
+/// A value that is the same for launches that run one after the other. The driver's own names are not: the stream of
+/// each thread has the same handle on all of them, and the legacy stream has two.
+fn stream_key(stream: CUstream, null_is_per_thread: bool) -> Stream {
+    thread_local! {
+        static OWN: usize = {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            // Odd, so that it is never a handle's address.
+            (NEXT.fetch_add(1, Ordering::Relaxed) << 1) | 0x8000_0000_0000_0001
+        };
+    }
+    match stream as usize {
+        0 if !null_is_per_thread => Stream(ptr::null_mut()),
+        LEGACY_STREAM => Stream(ptr::null_mut()),
+        0 | PER_THREAD_STREAM => Stream(OWN.with(|own| *own) as CUstream),
+        _ => Stream(stream),
+    }
 }
 
 macro_rules! launches {
-    ($($name:ident = $original:ident, $stream:path;)*) => { $(
+    ($($name:ident = $original:ident, $per_thread:literal;)*) => { $(
         /// # Safety
         /// As the driver's function.
         #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
@@ -308,7 +332,7 @@ macro_rules! launches {
             bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
             extra: *mut *mut c_void,
         ) -> CUresult {
-            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, stream: $stream(stream), cooperative: false };
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, stream: stream_key(stream, $per_thread), cooperative: false, overlaps: false };
             // SAFETY: the application's own arguments, with another function of the same parameters.
             let run = |f, params, extra| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra) };
             // SAFETY: as above.
@@ -318,7 +342,7 @@ macro_rules! launches {
 }
 
 macro_rules! launches_ex {
-    ($($name:ident = $original:ident, $stream:path;)*) => { $(
+    ($($name:ident = $original:ident, $per_thread:literal;)*) => { $(
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $name(
@@ -335,9 +359,11 @@ macro_rules! launches_ex {
                 grid: [given.grid_dim_x, given.grid_dim_y, given.grid_dim_z],
                 block: [given.block_dim_x, given.block_dim_y, given.block_dim_z],
                 shared: given.shared_mem_bytes,
-                stream: $stream(given.stream),
+                stream: stream_key(given.stream, $per_thread),
                 // SAFETY: a configuration has as many attributes as it says.
-                cooperative: unsafe { is_cooperative(given) },
+                cooperative: unsafe { has_attribute(given, ATTRIBUTE_COOPERATIVE) },
+                // SAFETY: as above.
+                overlaps: unsafe { has_attribute(given, ATTRIBUTE_OVERLAP) },
             };
             // SAFETY: as above.
             unsafe { dispatch(agent, outcome, function, &shape, params, extra, &run) }
@@ -346,7 +372,7 @@ macro_rules! launches_ex {
 }
 
 macro_rules! launches_cooperative {
-    ($($name:ident = $original:ident, $stream:path;)*) => { $(
+    ($($name:ident = $original:ident, $per_thread:literal;)*) => { $(
         /// # Safety
         /// As the driver's function.
         #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
@@ -354,7 +380,7 @@ macro_rules! launches_cooperative {
             agent: &Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
             bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
         ) -> CUresult {
-            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, stream: $stream(stream), cooperative: true };
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, stream: stream_key(stream, $per_thread), cooperative: true, overlaps: false };
             // SAFETY: the application's own arguments, with another function of the same parameters.
             let run = |f, params, _extra: *mut *mut c_void| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params) };
             // SAFETY: as above.
@@ -364,23 +390,23 @@ macro_rules! launches_cooperative {
 }
 
 launches! {
-    kernel = launch_kernel, Stream;
-    kernel_ptsz = launch_kernel_ptsz, per_thread;
+    kernel = launch_kernel, false;
+    kernel_ptsz = launch_kernel_ptsz, true;
 }
 launches_ex! {
-    kernel_ex = launch_kernel_ex, Stream;
-    kernel_ex_ptsz = launch_kernel_ex_ptsz, per_thread;
+    kernel_ex = launch_kernel_ex, false;
+    kernel_ex_ptsz = launch_kernel_ex_ptsz, true;
 }
 launches_cooperative! {
-    cooperative = launch_cooperative, Stream;
-    cooperative_ptsz = launch_cooperative_ptsz, per_thread;
+    cooperative = launch_cooperative, false;
+    cooperative_ptsz = launch_cooperative_ptsz, true;
 }
 
-/// The configuration asks for a cooperative launch.
+/// The configuration sets the attribute `id`, whose value begins with an int, to something other than 0.
 ///
 /// # Safety
 /// `config.attrs` points to `config.num_attrs` attributes.
-unsafe fn is_cooperative(config: &CUlaunchConfig) -> bool {
+unsafe fn has_attribute(config: &CUlaunchConfig, id: u32) -> bool {
     if config.attrs.is_null() {
         return false;
     }
@@ -388,7 +414,7 @@ unsafe fn is_cooperative(config: &CUlaunchConfig) -> bool {
         // SAFETY: the caller's promise: an attribute is a u32 id, padding to 8, and a union of 64 bytes.
         unsafe {
             let attribute = config.attrs.cast::<u8>().add(i * ATTRIBUTE_BYTES);
-            attribute.cast::<u32>().read_unaligned() == ATTRIBUTE_COOPERATIVE
+            attribute.cast::<u32>().read_unaligned() == id
                 && attribute.add(8).cast::<c_int>().read_unaligned() != 0
         }
     })
@@ -502,13 +528,21 @@ mod tests {
     }
 
     #[test]
-    fn the_null_stream_of_a_ptsz_function_is_the_threads_own() {
-        assert_eq!(per_thread(ptr::null_mut()), Stream(PER_THREAD_STREAM));
-        assert_eq!(per_thread(0x40 as CUstream), Stream(0x40 as CUstream));
+    fn streams_that_run_in_order_have_one_key() {
+        let legacy = stream_key(ptr::null_mut(), false);
+        assert_eq!(legacy, stream_key(LEGACY_STREAM as CUstream, true));
+        let own = stream_key(ptr::null_mut(), true);
+        assert_ne!(own, legacy);
+        assert_eq!(own, stream_key(PER_THREAD_STREAM as CUstream, false));
+        let other = std::thread::spawn(|| stream_key(ptr::null_mut(), true));
+        assert_ne!(own, other.join().unwrap());
+        let made = 0x40 as CUstream;
+        assert_eq!(stream_key(made, true), Stream(made));
+        assert_eq!(stream_key(made, false), Stream(made));
     }
 
     #[test]
-    fn a_configuration_says_whether_it_is_cooperative() {
+    fn attributes_of_a_configuration_are_found() {
         let mut attributes = [0u8; ATTRIBUTE_BYTES * 2];
         let mut config = CUlaunchConfig {
             grid_dim_x: 1,
@@ -523,16 +557,18 @@ mod tests {
             num_attrs: 2,
         };
         // SAFETY: two attributes.
-        assert!(!unsafe { is_cooperative(&config) });
+        assert!(!unsafe { has_attribute(&config, ATTRIBUTE_COOPERATIVE) });
         attributes[ATTRIBUTE_BYTES] = 2;
         // SAFETY: as above.
-        assert!(!unsafe { is_cooperative(&config) });
+        assert!(!unsafe { has_attribute(&config, ATTRIBUTE_COOPERATIVE) });
         attributes[ATTRIBUTE_BYTES + 8] = 1;
         config.attrs = attributes.as_mut_ptr().cast();
         // SAFETY: as above.
-        assert!(unsafe { is_cooperative(&config) });
+        assert!(unsafe { has_attribute(&config, ATTRIBUTE_COOPERATIVE) });
+        // SAFETY: as above.
+        assert!(!unsafe { has_attribute(&config, ATTRIBUTE_OVERLAP) });
         config.attrs = ptr::null_mut();
         // SAFETY: no attributes are read.
-        assert!(!unsafe { is_cooperative(&config) });
+        assert!(!unsafe { has_attribute(&config, ATTRIBUTE_COOPERATIVE) });
     }
 }

@@ -1,13 +1,13 @@
 //! warpbpf inside the target process: hooks the CUDA driver, puts programs into kernels as they are loaded, chooses the
 //! kernel at each launch, and carries maps and events out.
 //!
-//! Rules, and where they are kept: a hook that fails inside calls the original and returns its result ([`guard`]); no
+//! Rules, and where they are kept: a hook that fails inside calls the original and returns its result (`guard`); no
 //! panic leaves, nothing is printed, no process is started; the application never waits for the tool, except for one
-//! bounded handshake and the last data at its end ([`agent`], [`control`]); a launch never loads or compiles anything
-//! ([`launch`]); without `WARPBPF_SOCKET` in the environment nothing happens at all ([`install`]).
+//! bounded handshake and the last data at its end (`agent`, `control`); a launch never loads or compiles anything
+//! (`launch`); without `WARPBPF_SOCKET` in the environment nothing happens at all (`install`).
 //!
-//! Reading order: the ways in ([`preload`], [`install`]), the hooks ([`hook`], [`exports`], [`guard`]), what they do
-//! ([`modules`], [`launch`], [`contexts`]), and how it gets out ([`agent`], [`control`], [`pump`]).
+//! Reading order: the ways in (`preload`, `install`), the hooks (`hook`, `exports`, `guard`), what they do
+//! (`loads`, `modules`, `launch`, `contexts`), and how it gets out (`agent`, `control`, `pump`).
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the agent hooks x86-64 code; other architectures need their own `hook`");
@@ -21,9 +21,11 @@ mod exports;
 mod guard;
 mod hook;
 
+mod attributes;
 mod contexts;
 mod image;
 mod launch;
+mod loads;
 mod modules;
 mod observe;
 mod table;

@@ -1,33 +1,31 @@
 //! Images: read when the application loads them, instrumented when they have a context, forgotten when they go.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, CString, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpbpf_driver::sys::{self, CUdevice, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
+use warpbpf_driver::sys::{self, CUfunction, CUlibrary, CUmodule, CUresult};
 use warpbpf_driver::{Library, Module};
 use warpbpf_session::{ImageInfo, LoadedVariant, Prepared, Session, inspect};
 use warpbpf_wire::{Kernel, NoteLevel, ToTool};
 
 use crate::agent::{Agent, Mode};
-use crate::exports::original;
 use crate::guard::Outcome;
 use crate::launch::Entry;
-use crate::{image, observe};
+use crate::observe;
 
 /// A module or a library, by its driver handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Handle {
+pub(crate) enum Handle {
     Module(usize),
     Library(usize),
 }
 
 /// A loaded image with kernels that programs want.
 #[derive(Debug)]
-struct Image {
+pub(crate) struct Image {
     handle: Handle,
     session: Arc<Session>,
     info: ImageInfo,
@@ -55,8 +53,6 @@ impl Images {
         lock(&self.by_handle).get(&handle).cloned()
     }
 }
-
-// What an image is before it is loaded.
 
 /// An image about to be loaded.
 struct Incoming {
@@ -116,7 +112,7 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
 }
 
 /// Loads an image by `load`, which is given our text or null for the application's own image.
-fn load(
+pub(crate) fn load(
     agent: &'static Agent,
     outcome: &Outcome,
     bytes: Option<&[u8]>,
@@ -251,7 +247,7 @@ fn enter_known_handles(agent: &Agent, image: &Image, entry: &'static Entry) {
     }
 }
 
-fn enter(agent: &Agent, entry: &'static Entry, handle: CUfunction) {
+pub(crate) fn enter(agent: &Agent, entry: &'static Entry, handle: CUfunction) {
     let mut handles = lock(&entry.handles);
     if !handles.contains(&(handle as usize)) {
         handles.push(handle as usize);
@@ -325,7 +321,7 @@ pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
     }
 }
 
-fn forget(agent: &Agent, handle: Handle) -> Option<Arc<Image>> {
+pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Arc<Image>> {
     let mut images = lock(&agent.images.by_handle);
     let image = images.remove(&handle)?;
     // A library's modules are aliases of it.
@@ -342,445 +338,23 @@ fn forget(agent: &Agent, handle: Handle) -> Option<Arc<Image>> {
     Some(image)
 }
 
-// The hooks.
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn module_load(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    module: *mut CUmodule,
-    path: *const c_char,
-) -> CUresult {
-    // SAFETY: the application's own path.
-    let file = unsafe { read_file(path) };
-    load(agent, outcome, file.as_deref(), |text| {
-        // SAFETY: the application's own arguments, or our text in place of its file.
-        let code = unsafe {
-            if text.is_null() {
-                original::module_load(module, path)
-            } else {
-                original::module_load_data(module, text)
-            }
-        };
-        // SAFETY: on success the driver has written the module.
-        (code, unsafe { module_handle(code, module) })
-    })
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn module_load_data(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    module: *mut CUmodule,
-    image: *const c_void,
-) -> CUresult {
-    // SAFETY: the application's own image.
-    let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, |text| {
-        let image = if text.is_null() { image } else { text };
-        // SAFETY: the application's own arguments, or our text in place of its image.
-        let code = unsafe { original::module_load_data(module, image) };
-        // SAFETY: on success the driver has written the module.
-        (code, unsafe { module_handle(code, module) })
-    })
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn module_load_data_ex(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    module: *mut CUmodule,
-    image: *const c_void,
-    count: c_uint,
-    options: *mut c_int,
-    values: *mut *mut c_void,
-) -> CUresult {
-    // SAFETY: the application's own image.
-    let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, |text| {
-        let image = if text.is_null() { image } else { text };
-        // SAFETY: the application's own arguments, or our text in place of its image.
-        let code = unsafe { original::module_load_data_ex(module, image, count, options, values) };
-        // SAFETY: on success the driver has written the module.
-        (code, unsafe { module_handle(code, module) })
-    })
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn module_load_fatbin(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    module: *mut CUmodule,
-    image: *const c_void,
-) -> CUresult {
-    // SAFETY: the application's own image.
-    let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, |text| {
-        // SAFETY: the application's own arguments, or our text, which is no fatbin and so goes to the general function.
-        let code = unsafe {
-            if text.is_null() {
-                original::module_load_fatbin(module, image)
-            } else {
-                original::module_load_data(module, text)
-            }
-        };
-        // SAFETY: on success the driver has written the module.
-        (code, unsafe { module_handle(code, module) })
-    })
-}
-
-/// # Safety
-/// As the driver's function.
-#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
-pub(crate) unsafe fn library_load_data(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    library: *mut CUlibrary,
-    image: *const c_void,
-    jit_options: *mut c_int,
-    jit_values: *mut *mut c_void,
-    jit_count: c_uint,
-    options: *mut c_int,
-    values: *mut *mut c_void,
-    count: c_uint,
-) -> CUresult {
-    // SAFETY: the application's own image.
-    let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, |text| {
-        let image = if text.is_null() { image } else { text };
-        // SAFETY: the application's own arguments, or our text in place of its image.
-        let code = unsafe {
-            original::library_load_data(
-                library,
-                image,
-                jit_options,
-                jit_values,
-                jit_count,
-                options,
-                values,
-                count,
-            )
-        };
-        // SAFETY: on success the driver has written the library.
-        (code, unsafe { library_handle(code, library) })
-    })
-}
-
-/// # Safety
-/// As the driver's function.
-#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
-pub(crate) unsafe fn library_load_file(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    library: *mut CUlibrary,
-    path: *const c_char,
-    jit_options: *mut c_int,
-    jit_values: *mut *mut c_void,
-    jit_count: c_uint,
-    options: *mut c_int,
-    values: *mut *mut c_void,
-    count: c_uint,
-) -> CUresult {
-    // SAFETY: the application's own path.
-    let file = unsafe { read_file(path) };
-    load(agent, outcome, file.as_deref(), |text| {
-        // SAFETY: the application's own arguments, or our text in place of its file.
-        let code = unsafe {
-            if text.is_null() {
-                original::library_load_file(
-                    library,
-                    path,
-                    jit_options,
-                    jit_values,
-                    jit_count,
-                    options,
-                    values,
-                    count,
-                )
-            } else {
-                original::library_load_data(
-                    library,
-                    text,
-                    jit_options,
-                    jit_values,
-                    jit_count,
-                    options,
-                    values,
-                    count,
-                )
-            }
-        };
-        // SAFETY: on success the driver has written the library.
-        (code, unsafe { library_handle(code, library) })
-    })
-}
-
-/// The file's bytes, with a NUL behind them as text needs it.
-///
-/// # Safety
-/// `path` is null or NUL-terminated.
-unsafe fn read_file(path: *const c_char) -> Option<Vec<u8>> {
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
-    std::fs::read(path).ok()
-}
-
-/// # Safety
-/// If `code` is success, `module` is readable.
-unsafe fn module_handle(code: CUresult, module: *mut CUmodule) -> Handle {
-    if code != sys::SUCCESS || module.is_null() {
-        return Handle::Module(0);
-    }
-    // SAFETY: the caller's promise.
-    let handle = unsafe { *module };
-    Handle::Module(handle as usize)
-}
-
-/// # Safety
-/// If `code` is success, `library` is readable.
-unsafe fn library_handle(code: CUresult, library: *mut CUlibrary) -> Handle {
-    if code != sys::SUCCESS || library.is_null() {
-        return Handle::Library(0);
-    }
-    // SAFETY: the caller's promise.
-    let handle = unsafe { *library };
-    Handle::Library(handle as usize)
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUmodule) -> CUresult {
-    // Before the driver forgets it: another thread may get the same handles at once.
-    let image = forget(agent, Handle::Module(module as usize));
-    // SAFETY: the application's own argument.
-    let code = outcome.keep(unsafe { original::module_unload(module) });
-    drop(image);
-    code
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn library_unload(
-    agent: &Agent,
-    outcome: &Outcome,
-    library: CUlibrary,
-) -> CUresult {
-    let image = forget(agent, Handle::Library(library as usize));
-    // SAFETY: the application's own argument.
-    let code = outcome.keep(unsafe { original::library_unload(library) });
-    // Our text, if the driver was told that it would be kept, is freed only now.
-    drop(image);
-    code
-}
-
-/// A handle that the driver gave out for a kernel of an image by name.
-///
-/// # Safety
-/// If `code` is success, `function` is readable and `name` NUL-terminated.
-unsafe fn named(
-    agent: &'static Agent,
-    code: CUresult,
-    handle: Handle,
-    function: *mut CUfunction,
-    name: *const c_char,
-) {
-    if code != sys::SUCCESS || function.is_null() || name.is_null() {
-        return;
-    }
+/// The driver gave out `function` for the kernel `name` of an image.
+pub(crate) fn named(agent: &'static Agent, handle: Handle, function: CUfunction, name: &CStr) {
     let Some(image) = agent.images.get(handle) else {
         return;
     };
     settle(agent, &image);
-    // SAFETY: the caller's promise.
-    let (function, name) = unsafe { (*function, CStr::from_ptr(name)) };
-    let entry = name
-        .to_str()
-        .ok()
-        .and_then(|name| lock(&image.entries).get(name).copied());
+    let name = name.to_str().ok();
+    let entry = name.and_then(|name| lock(&image.entries).get(name).copied());
     if let Some(entry) = entry {
         enter(agent, entry, function);
     }
 }
 
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn module_get_function(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    function: *mut CUfunction,
-    module: CUmodule,
-    name: *const c_char,
-) -> CUresult {
-    // SAFETY: the application's own arguments.
-    let code = outcome.keep(unsafe { original::module_get_function(function, module, name) });
-    // SAFETY: as above.
-    unsafe { named(agent, code, Handle::Module(module as usize), function, name) };
-    code
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn library_get_kernel(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    kernel: *mut CUkernel,
-    library: CUlibrary,
-    name: *const c_char,
-) -> CUresult {
-    // SAFETY: the application's own arguments.
-    let code = outcome.keep(unsafe { original::library_get_kernel(kernel, library, name) });
-    // SAFETY: as above.
-    unsafe { named(agent, code, Handle::Library(library as usize), kernel, name) };
-    code
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn library_get_module(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    module: *mut CUmodule,
-    library: CUlibrary,
-) -> CUresult {
-    // SAFETY: the application's own arguments.
-    let code = outcome.keep(unsafe { original::library_get_module(module, library) });
-    if code == sys::SUCCESS
-        && !module.is_null()
-        && let Some(image) = agent.images.get(Handle::Library(library as usize))
-    {
+/// The driver gave out the module that a library is in the current context.
+pub(crate) fn alias(agent: &'static Agent, library: Handle, module: Handle) {
+    if let Some(image) = agent.images.get(library) {
         settle(agent, &image);
-        // SAFETY: the driver has written the module.
-        let alias = Handle::Module(unsafe { *module } as usize);
-        lock(&agent.images.by_handle).insert(alias, image);
+        lock(&agent.images.by_handle).insert(module, image);
     }
-    code
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn kernel_get_function(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    function: *mut CUfunction,
-    kernel: CUkernel,
-) -> CUresult {
-    // SAFETY: the application's own arguments.
-    let code = outcome.keep(unsafe { original::kernel_get_function(function, kernel) });
-    if agent.has_pending() {
-        settle_pending(agent);
-    }
-    if code == sys::SUCCESS
-        && !function.is_null()
-        && let Some(entry) = agent.table.get(kernel as usize)
-    {
-        // SAFETY: the driver has written the function.
-        enter(agent, entry, unsafe { *function });
-    }
-    code
-}
-
-// Attributes follow to the variant.
-
-/// Calls `set` for the variant of a kernel and tells the user if the driver refuses what it took for the original.
-fn mirror(
-    agent: &Agent,
-    code: CUresult,
-    handle: CUfunction,
-    set: impl FnOnce(CUfunction) -> CUresult,
-) {
-    if code != sys::SUCCESS {
-        return;
-    }
-    let Some(entry) = agent.table.get(handle as usize) else {
-        return;
-    };
-    if let Some(variant) = &entry.variant {
-        let code = set(variant.function.0);
-        if code != sys::SUCCESS {
-            agent.note(
-                NoteLevel::Warning,
-                format!(
-                    "kernel `{}`: the driver refuses an attribute of the original for the instrumented kernel ({})",
-                    entry.mangled,
-                    agent.driver.error_name(code)
-                ),
-            );
-        }
-    }
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn func_set_attribute(
-    agent: &Agent,
-    outcome: &Outcome,
-    function: CUfunction,
-    attribute: c_int,
-    value: c_int,
-) -> CUresult {
-    // SAFETY: the application's own arguments, and then those for our kernel.
-    let set = |f| unsafe { original::func_set_attribute(f, attribute, value) };
-    let code = outcome.keep(set(function));
-    mirror(agent, code, function, set);
-    code
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn kernel_set_attribute(
-    agent: &Agent,
-    outcome: &Outcome,
-    attribute: c_int,
-    value: c_int,
-    kernel: CUkernel,
-    device: CUdevice,
-) -> CUresult {
-    // SAFETY: the application's own arguments.
-    let code =
-        outcome.keep(unsafe { original::kernel_set_attribute(attribute, value, kernel, device) });
-    // SAFETY: our kernel is a function of a module.
-    mirror(agent, code, kernel, |f| unsafe {
-        (agent.driver.api.func_set_attribute)(f, attribute, value)
-    });
-    code
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn func_set_cache(
-    agent: &Agent,
-    outcome: &Outcome,
-    function: CUfunction,
-    config: c_int,
-) -> CUresult {
-    // SAFETY: the application's own arguments, and then those for our kernel.
-    let set = |f| unsafe { original::func_set_cache(f, config) };
-    let code = outcome.keep(set(function));
-    mirror(agent, code, function, set);
-    code
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn kernel_set_cache(
-    agent: &Agent,
-    outcome: &Outcome,
-    kernel: CUkernel,
-    config: c_int,
-    device: CUdevice,
-) -> CUresult {
-    // SAFETY: the application's own arguments.
-    let code = outcome.keep(unsafe { original::kernel_set_cache(kernel, config, device) });
-    // SAFETY: our kernel is a function of a module.
-    mirror(agent, code, kernel, |f| unsafe {
-        original::func_set_cache(f, config)
-    });
-    code
 }

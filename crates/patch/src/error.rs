@@ -140,4 +140,10 @@ pub enum PatchError {
         #[source]
         source: SpliceError,
     },
+    /// A slot without an address where the text is to be made final: a bug of ours.
+    #[error("`{line}` reads a slot that has no address; this is a bug in warpbpf")]
+    Slots {
+        /// The statement.
+        line: String,
+    },
 }

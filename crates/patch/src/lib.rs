@@ -11,6 +11,7 @@
 pub mod error;
 pub mod variant;
 
+mod bake;
 mod body;
 mod clone;
 mod closure;
@@ -23,6 +24,7 @@ mod slice;
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
 
+pub use bake::bake;
 pub use clone::clone_in_module;
 pub use closure::{Way, way};
 pub use error::PatchError;

@@ -120,33 +120,36 @@ pub(crate) fn load(
 ) -> Result<LoadedVariant, String> {
     let text = |e: DriverError| e.to_string();
     let before = driver.function(original, &kernel.mangled).map_err(text)?;
-    let (module, variant) = match &kernel.code {
-        Some(Code::Slice { ptx, variant }) => (driver.load_ptx(ptx).map_err(text)?, variant),
-        Some(Code::Clone { variant }) => (original, variant),
-        None => return Err("no code was made for it".into()),
-    };
-    let loaded = bind(driver, kernel, before, original, module, variant, addresses, records, stream);
-    if loaded.is_err() && module != original {
-        // The error that matters is already on its way; a module that cannot be unloaded only costs memory.
-        let _ = driver.unload(module);
+    match &kernel.code {
+        Some(Code::Slice { ptx, variant }) => {
+            let slots = slots(driver, original, variant, addresses).map_err(text)?;
+            let ptx = warpbpf_patch::bake(ptx, &slots).map_err(|e| e.to_string())?;
+            let module = driver.load_ptx(&ptx).map_err(text)?;
+            let loaded = bind(driver, kernel, before, module, variant, records);
+            if loaded.is_err() {
+                // The error that matters is already on its way; a module that cannot be unloaded only costs memory.
+                let _ = driver.unload(module);
+            }
+            loaded.map_err(text)
+        }
+        Some(Code::Clone { variant }) => {
+            let slots = slots(driver, original, variant, addresses).map_err(text)?;
+            fill_slots(driver, original, &slots, stream).map_err(text)?;
+            bind(driver, kernel, before, original, variant, records).map_err(text)
+        }
+        None => Err("no code was made for it".into()),
     }
-    loaded.map_err(text)
 }
 
-#[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
 fn bind(
     driver: &Driver,
     kernel: &PreparedKernel,
     before: Function,
-    original: Module,
     module: Module,
     variant: &Variant,
-    addresses: &Addresses<'_>,
     records: Option<Arc<LaunchRecords>>,
-    stream: Stream,
 ) -> Result<LoadedVariant, DriverError> {
     let function = driver.function(module, &variant.entry)?;
-    fill_slots(driver, original, module, variant, addresses, stream)?;
     let resources = (resources(driver, before)?, resources(driver, function)?);
     mirror_attributes(driver, before, function);
     Ok(LoadedVariant {
@@ -164,25 +167,25 @@ fn bind(
     })
 }
 
-fn fill_slots(
+/// The addresses that the variant's slots stand for.
+fn slots(
     driver: &Driver,
     original: Module,
-    module: Module,
     variant: &Variant,
     addresses: &Addresses<'_>,
-    stream: Stream,
-) -> Result<(), DriverError> {
-    if variant.slot_count == 0 {
-        return Ok(());
-    }
+) -> Result<Vec<u64>, DriverError> {
     let mut slots = vec![0u64; variant.slot_count as usize];
     for (slot, address) in slots.iter_mut().zip(addresses.fixed) {
         *slot = *address;
     }
     for (slot, name) in &variant.globals {
-        let (address, _) = driver.global(original, name)?;
-        slots[*slot as usize] = address;
+        slots[*slot as usize] = driver.global(original, name)?.0;
     }
+    Ok(slots)
+}
+
+/// Writes the slot table of a module.
+fn fill_slots(driver: &Driver, module: Module, slots: &[u64], stream: Stream) -> Result<(), DriverError> {
     let (table, _) = driver.global(module, SLOTS)?;
     let bytes: Vec<u8> = slots.iter().flat_map(|s| s.to_le_bytes()).collect();
     driver.write(table, &bytes, stream)

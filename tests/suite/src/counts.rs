@@ -202,7 +202,7 @@ fn helpers(bench: &Bench) -> Told {
     Ok(format!("{} threads, {} messages", app.total(), texts.len()))
 }
 
-/// Device times, taken together with host times, must lie on one straight line of slope 1, and between our own readings.
+/// Device times, taken together with host times, must differ by a constant, and host times lie between our own readings.
 fn clock(bench: &Bench) -> Told {
     let before = monotonic()?;
     let run = bench.probed(&["--events", "100000"], &bench.object("clock"), &bench.app("vectoradd"), VECTORADD.arguments)?;
@@ -219,11 +219,13 @@ fn clock(bench: &Bench) -> Told {
         }
         offsets.push(host.wrapping_sub(device) as i64);
     }
-    let (low, high) = (offsets.iter().min().copied().unwrap_or(0), offsets.iter().max().copied().unwrap_or(0));
-    if high - low > 4_000 {
-        return Err(format!("the clocks drift apart by {} ns within one run", high - low));
+    // A thread may be held up between its two readings, never the other way round: so the smallest differences count.
+    offsets.sort_unstable();
+    let (low, middle) = (offsets[0], offsets[offsets.len() / 2]);
+    if middle - low > 2_000 {
+        return Err(format!("half of the pairs are more than {} ns off the best one", middle - low));
     }
-    Ok(format!("{} pairs, host − device constant within {} ns", offsets.len(), high - low))
+    Ok(format!("{} pairs, half of them within {} ns of the best", offsets.len(), middle - low))
 }
 
 /// CLOCK_MONOTONIC, from the kernel's own account of it.

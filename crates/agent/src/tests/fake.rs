@@ -128,7 +128,7 @@ pub(super) fn load_module(agent: &'static Agent, text: &str) -> (CUresult, usize
     let outcome = crate::guard::Outcome::default();
     // SAFETY: a local and NUL-terminated text.
     let code = unsafe {
-        crate::modules::module_load_data(agent, &outcome, &mut module, text.as_ptr().cast())
+        crate::loads::module_load_data(agent, &outcome, &mut module, text.as_ptr().cast())
     };
     (code, module as usize)
 }

@@ -89,20 +89,21 @@ impl Emit<'_> {
             self.line(format!("@!{} bra {done};", group.is_leader));
         }
         let check = matches!(size, Size::Value(_));
-        self.claim(
-            ring,
-            &Claim {
-                base: &base,
-                shard: &shard,
-                control: &control,
-                data: &data,
-            },
-            &start,
-            &total,
-            &lanes,
-            check,
-            &done,
-        );
+        let at = Claim {
+            base: &base,
+            shard: &shard,
+            control: &control,
+            data: &data,
+        };
+        let adds = match size {
+            Size::Const(size) => ring.adds(RingLayout::record_bytes(u64::from(size))),
+            Size::Value(_) => false,
+        };
+        if adds {
+            self.claim_by_add(ring, &at, &start, &total, &lanes, &done);
+        } else {
+            self.claim(ring, &at, &start, &total, &lanes, check, &done);
+        }
         self.label(&done);
         let mut position = start.clone();
         let failed = self.temp(Ty::Pred);
@@ -185,7 +186,7 @@ impl Emit<'_> {
             base,
             shard,
             control,
-            data,
+            ..
         } = at;
         let consumed_at = self.temp(Ty::B64);
         let [reserved, consumed, rest, pad, from, end, old] = [(); 7].map(|()| self.temp(Ty::B64));
@@ -219,7 +220,7 @@ impl Emit<'_> {
         self.line(format!("add.s64 {end}, {from}, {total};"));
         self.line(format!("sub.s64 {old}, {end}, {consumed};"));
         // Signed: a stale `reserved` may lie behind `consumed`, and then the CAS tells.
-        self.line(format!("setp.gt.s64 {p}, {old}, {};", ring.shard_bytes));
+        self.line(format!("setp.gt.s64 {p}, {old}, {};", ring.limit()));
         self.line(format!("@{p} bra {full};"));
         self.line(format!(
             "atom.relaxed.gpu.global.cas.b64 {old}, [{control}+{}], {reserved}, {end};",
@@ -244,33 +245,90 @@ impl Emit<'_> {
         self.label(&won);
         self.line(format!("mov.b64 {start}, {from};"));
         self.line(format!("@!{small} bra {done};"));
-        // The rest of the sub-buffer becomes a record of padding, committed at once.
-        let [place, header, count] = [(); 3].map(|()| self.temp(Ty::B64));
+        self.pad(ring, at, &reserved, &pad);
+    }
+
+    /// The same by an add, where the ring's free eighth makes it safe: [`RingLayout::limit`]. Writers do not disturb each
+    /// other, so the loop turns only for those whose piece crosses the end of a sub-buffer.
+    fn claim_by_add(
+        &mut self,
+        ring: RingLayout,
+        at: &Claim<'_>,
+        start: &str,
+        total: &str,
+        lanes: &str,
+        done: &str,
+    ) {
+        let sub = ring.sub_bytes();
+        let [consumed_at, consumed, reserved, used, rest] = [(); 5].map(|()| self.temp(Ty::B64));
+        let (tries, p) = (self.temp(Ty::B32), self.temp(Ty::Pred));
+        let (turn, full, crosses) = (
+            self.fresh_label("try"),
+            self.fresh_label("full"),
+            self.fresh_label("crosses"),
+        );
+        let (control, word) = (at.control, RingLayout::RESERVED);
+        self.line(format!("mad.lo.s64 {consumed_at}, {}, 8, {};", at.shard, at.base));
+        self.line(format!("mov.b32 {tries}, {};", RingLayout::RETRIES));
+        self.label(&turn);
+        // The host moves `consumed` by DMA: system scope.
         self.line(format!(
-            "and.b64 {place}, {reserved}, {};",
-            ring.shard_bytes - 1
+            "ld.relaxed.sys.global.u64 {consumed}, [{consumed_at}+{}];",
+            ring.consumed_at()
         ));
+        self.line(format!("ld.relaxed.gpu.global.u64 {reserved}, [{control}+{word}];"));
+        self.line(format!("sub.s64 {used}, {reserved}, {consumed};"));
+        self.line(format!("add.s64 {used}, {used}, {total};"));
+        self.line(format!("setp.gt.s64 {p}, {used}, {};", ring.limit()));
+        self.line(format!("@{p} bra {full};"));
         self.line(format!(
-            "add.s64 {header}, {pad}, {};",
+            "atom.relaxed.gpu.global.add.u64 {reserved}, [{control}+{word}], {total};"
+        ));
+        self.line(format!("and.b64 {rest}, {reserved}, {};", sub - 1));
+        self.line(format!("sub.s64 {rest}, {sub}, {rest};"));
+        self.line(format!("setp.lt.u64 {p}, {rest}, {total};"));
+        self.line(format!("@{p} bra {crosses};"));
+        self.line(format!("mov.b64 {start}, {reserved};"));
+        self.line(format!("bra {done};"));
+        self.label(&crosses);
+        self.pad(ring, at, &reserved, &rest);
+        self.line(format!("add.s64 {reserved}, {reserved}, {rest};"));
+        self.line(format!("sub.s64 {rest}, {total}, {rest};"));
+        self.pad(ring, at, &reserved, &rest);
+        self.line(format!("add.s32 {tries}, {tries}, -1;"));
+        self.line(format!("setp.ne.s32 {p}, {tries}, 0;"));
+        self.line(format!("@{p} bra {turn};"));
+        self.line(format!(
+            "red.relaxed.gpu.global.add.u64 [{control}+{}], {lanes};",
+            RingLayout::LOST_BUSY
+        ));
+        self.line(format!("bra {done};"));
+        self.label(&full);
+        self.line(format!(
+            "red.relaxed.gpu.global.add.u64 [{control}+{}], {lanes};",
+            RingLayout::LOST_FULL
+        ));
+    }
+
+    /// Turns `bytes` at `position`, which lie in one sub-buffer, into a record of padding and commits it.
+    fn pad(&mut self, ring: RingLayout, at: &Claim<'_>, position: &str, bytes: &str) {
+        let [place, header, count] = [(); 3].map(|()| self.temp(Ty::B64));
+        self.line(format!("and.b64 {place}, {position}, {};", ring.shard_bytes - 1));
+        self.line(format!(
+            "add.s64 {header}, {bytes}, {};",
             i64::from(RingLayout::PADDING) - RingLayout::HEADER as i64
         ));
         self.line(format!(
             "shr.u64 {count}, {place}, {};",
-            sub.trailing_zeros()
+            ring.sub_bytes().trailing_zeros()
         ));
-        self.line(format!(
-            "mad.lo.s64 {count}, {shard}, {}, {count};",
-            RingLayout::SUBS
-        ));
-        self.line(format!("mad.lo.s64 {count}, {count}, 8, {base};"));
-        self.line(format!("add.s64 {place}, {place}, {data};"));
-        self.line(format!(
-            "st.global.u64 [{place}+{}], {header};",
-            ring.data_at()
-        ));
+        self.line(format!("mad.lo.s64 {count}, {}, {}, {count};", at.shard, RingLayout::SUBS));
+        self.line(format!("mad.lo.s64 {count}, {count}, 8, {};", at.base));
+        self.line(format!("add.s64 {place}, {place}, {};", at.data));
+        self.line(format!("st.global.u64 [{place}+{}], {header};", ring.data_at()));
         self.line("fence.acq_rel.gpu;");
         self.line(format!(
-            "red.relaxed.gpu.global.add.u64 [{count}+{}], {pad};",
+            "red.relaxed.gpu.global.add.u64 [{count}+{}], {bytes};",
             ring.commits_at()
         ));
     }

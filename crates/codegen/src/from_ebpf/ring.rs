@@ -195,10 +195,6 @@ impl Translator<'_> {
             (0, printk::VERBATIM)
         };
         let values: Vec<Value> = (0..args).map(|i| self.arg(i + 2)).collect();
-        let told = match call.helper {
-            HelperId::TracePrintk => args as u32,
-            _ => printk::VERBATIM,
-        };
 
         let base = self.push(Ty::B64, Op::Slot(binding.slot));
         let size = printk::SIZE as u32;
@@ -207,7 +203,7 @@ impl Translator<'_> {
             (printk::FORMAT_MAP, format_map),
             (printk::FORMAT_OFFSET, offset as u32),
             (printk::FORMAT_SIZE, format_size),
-            (printk::ARGS, told),
+            (printk::ARGS, arg_word),
         ];
         for (at, value) in fixed {
             let value = self.constant32(value);

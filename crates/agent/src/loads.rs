@@ -1,0 +1,340 @@
+//! The hooks by which images and their kernels' handles pass: what the driver answers goes to [`crate::modules`].
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+
+use warpbpf_driver::sys::{self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
+
+use crate::agent::Agent;
+use crate::exports::original;
+use crate::guard::Outcome;
+use crate::image;
+use crate::modules::{self, Handle, enter, forget, load, settle_pending};
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn module_load(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    module: *mut CUmodule,
+    path: *const c_char,
+) -> CUresult {
+    // SAFETY: the application's own path.
+    let file = unsafe { read_file(path) };
+    load(agent, outcome, file.as_deref(), |text| {
+        // SAFETY: the application's own arguments, or our text in place of its file.
+        let code = unsafe {
+            if text.is_null() {
+                original::module_load(module, path)
+            } else {
+                original::module_load_data(module, text)
+            }
+        };
+        // SAFETY: on success the driver has written the module.
+        (code, unsafe { module_handle(code, module) })
+    })
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn module_load_data(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    module: *mut CUmodule,
+    image: *const c_void,
+) -> CUresult {
+    // SAFETY: the application's own image.
+    let bytes = unsafe { image::bytes(image) };
+    load(agent, outcome, bytes, |text| {
+        let image = if text.is_null() { image } else { text };
+        // SAFETY: the application's own arguments, or our text in place of its image.
+        let code = unsafe { original::module_load_data(module, image) };
+        // SAFETY: on success the driver has written the module.
+        (code, unsafe { module_handle(code, module) })
+    })
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn module_load_data_ex(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    module: *mut CUmodule,
+    image: *const c_void,
+    count: c_uint,
+    options: *mut c_int,
+    values: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: the application's own image.
+    let bytes = unsafe { image::bytes(image) };
+    load(agent, outcome, bytes, |text| {
+        let image = if text.is_null() { image } else { text };
+        // SAFETY: the application's own arguments, or our text in place of its image.
+        let code = unsafe { original::module_load_data_ex(module, image, count, options, values) };
+        // SAFETY: on success the driver has written the module.
+        (code, unsafe { module_handle(code, module) })
+    })
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn module_load_fatbin(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    module: *mut CUmodule,
+    image: *const c_void,
+) -> CUresult {
+    // SAFETY: the application's own image.
+    let bytes = unsafe { image::bytes(image) };
+    load(agent, outcome, bytes, |text| {
+        // SAFETY: the application's own arguments, or our text, which is no fatbin and so goes to the general function.
+        let code = unsafe {
+            if text.is_null() {
+                original::module_load_fatbin(module, image)
+            } else {
+                original::module_load_data(module, text)
+            }
+        };
+        // SAFETY: on success the driver has written the module.
+        (code, unsafe { module_handle(code, module) })
+    })
+}
+
+/// # Safety
+/// As the driver's function.
+#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+pub(crate) unsafe fn library_load_data(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    library: *mut CUlibrary,
+    image: *const c_void,
+    jit_options: *mut c_int,
+    jit_values: *mut *mut c_void,
+    jit_count: c_uint,
+    options: *mut c_int,
+    values: *mut *mut c_void,
+    count: c_uint,
+) -> CUresult {
+    // SAFETY: the application's own image.
+    let bytes = unsafe { image::bytes(image) };
+    load(agent, outcome, bytes, |text| {
+        let image = if text.is_null() { image } else { text };
+        // SAFETY: the application's own arguments, or our text in place of its image.
+        let code = unsafe {
+            original::library_load_data(
+                library,
+                image,
+                jit_options,
+                jit_values,
+                jit_count,
+                options,
+                values,
+                count,
+            )
+        };
+        // SAFETY: on success the driver has written the library.
+        (code, unsafe { library_handle(code, library) })
+    })
+}
+
+/// # Safety
+/// As the driver's function.
+#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+pub(crate) unsafe fn library_load_file(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    library: *mut CUlibrary,
+    path: *const c_char,
+    jit_options: *mut c_int,
+    jit_values: *mut *mut c_void,
+    jit_count: c_uint,
+    options: *mut c_int,
+    values: *mut *mut c_void,
+    count: c_uint,
+) -> CUresult {
+    // SAFETY: the application's own path.
+    let file = unsafe { read_file(path) };
+    load(agent, outcome, file.as_deref(), |text| {
+        // SAFETY: the application's own arguments, or our text in place of its file.
+        let code = unsafe {
+            if text.is_null() {
+                original::library_load_file(
+                    library,
+                    path,
+                    jit_options,
+                    jit_values,
+                    jit_count,
+                    options,
+                    values,
+                    count,
+                )
+            } else {
+                original::library_load_data(
+                    library,
+                    text,
+                    jit_options,
+                    jit_values,
+                    jit_count,
+                    options,
+                    values,
+                    count,
+                )
+            }
+        };
+        // SAFETY: on success the driver has written the library.
+        (code, unsafe { library_handle(code, library) })
+    })
+}
+
+/// The file's bytes, with a NUL behind them as text needs it.
+///
+/// # Safety
+/// `path` is null or NUL-terminated.
+unsafe fn read_file(path: *const c_char) -> Option<Vec<u8>> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+    std::fs::read(path).ok()
+}
+
+/// # Safety
+/// If `code` is success, `module` is readable.
+unsafe fn module_handle(code: CUresult, module: *mut CUmodule) -> Handle {
+    if code != sys::SUCCESS || module.is_null() {
+        return Handle::Module(0);
+    }
+    // SAFETY: the caller's promise.
+    let handle = unsafe { *module };
+    Handle::Module(handle as usize)
+}
+
+/// # Safety
+/// If `code` is success, `library` is readable.
+unsafe fn library_handle(code: CUresult, library: *mut CUlibrary) -> Handle {
+    if code != sys::SUCCESS || library.is_null() {
+        return Handle::Library(0);
+    }
+    // SAFETY: the caller's promise.
+    let handle = unsafe { *library };
+    Handle::Library(handle as usize)
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUmodule) -> CUresult {
+    // Before the driver forgets it: another thread may get the same handles at once.
+    let image = forget(agent, Handle::Module(module as usize));
+    // SAFETY: the application's own argument.
+    let code = outcome.keep(unsafe { original::module_unload(module) });
+    drop(image);
+    code
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn library_unload(
+    agent: &Agent,
+    outcome: &Outcome,
+    library: CUlibrary,
+) -> CUresult {
+    let image = forget(agent, Handle::Library(library as usize));
+    // SAFETY: the application's own argument.
+    let code = outcome.keep(unsafe { original::library_unload(library) });
+    // Our text, if the driver was told that it would be kept, is freed only now.
+    drop(image);
+    code
+}
+
+/// A handle that the driver gave out for a kernel of an image by name.
+///
+/// # Safety
+/// If `code` is success, `function` is readable and `name` NUL-terminated.
+unsafe fn named(
+    agent: &'static Agent,
+    code: CUresult,
+    handle: Handle,
+    function: *mut CUfunction,
+    name: *const c_char,
+) {
+    if code != sys::SUCCESS || function.is_null() || name.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let (function, name) = unsafe { (*function, CStr::from_ptr(name)) };
+    modules::named(agent, handle, function, name);
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn module_get_function(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    function: *mut CUfunction,
+    module: CUmodule,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: the application's own arguments.
+    let code = outcome.keep(unsafe { original::module_get_function(function, module, name) });
+    // SAFETY: as above.
+    unsafe { named(agent, code, Handle::Module(module as usize), function, name) };
+    code
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn library_get_kernel(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    kernel: *mut CUkernel,
+    library: CUlibrary,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: the application's own arguments.
+    let code = outcome.keep(unsafe { original::library_get_kernel(kernel, library, name) });
+    // SAFETY: as above.
+    unsafe { named(agent, code, Handle::Library(library as usize), kernel, name) };
+    code
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn library_get_module(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    module: *mut CUmodule,
+    library: CUlibrary,
+) -> CUresult {
+    // SAFETY: the application's own arguments.
+    let code = outcome.keep(unsafe { original::library_get_module(module, library) });
+    if code == sys::SUCCESS && !module.is_null() {
+        // SAFETY: the driver has written the module.
+        let module = Handle::Module(unsafe { *module } as usize);
+        modules::alias(agent, Handle::Library(library as usize), module);
+    }
+    code
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn kernel_get_function(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    function: *mut CUfunction,
+    kernel: CUkernel,
+) -> CUresult {
+    // SAFETY: the application's own arguments.
+    let code = outcome.keep(unsafe { original::kernel_get_function(function, kernel) });
+    if agent.has_pending() {
+        settle_pending(agent);
+    }
+    if code == sys::SUCCESS
+        && !function.is_null()
+        && let Some(entry) = agent.table.get(kernel as usize)
+    {
+        // SAFETY: the driver has written the function.
+        enter(agent, entry, unsafe { *function });
+    }
+    code
+}
