@@ -40,7 +40,10 @@ pub struct Artifacts {
 /// BPF programs: name and source.
 const PROGRAMS: &[(&str, &str)] = &[
     ("threadhist", "examples/threadhist/threadhist.bpf.c"),
-    ("kernelretsnoop", "examples/kernelretsnoop/kernelretsnoop.bpf.c"),
+    (
+        "kernelretsnoop",
+        "examples/kernelretsnoop/kernelretsnoop.bpf.c",
+    ),
     ("launchcount", "examples/launchcount/launchcount.bpf.c"),
     ("scopes", "tests/programs/scopes.bpf.c"),
     ("hashstress", "tests/programs/hashstress.bpf.c"),
@@ -67,7 +70,12 @@ const APPS: &[(&str, &str)] = &[
 pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
     let mut command = cargo();
     command.args(["build", "--quiet"]);
-    for package in ["warpbpf-cli", "warpbpf-agent", "warpbpf-softcuda", "warpbpf-suite"] {
+    for package in [
+        "warpbpf-cli",
+        "warpbpf-agent",
+        "warpbpf-softcuda",
+        "warpbpf-suite",
+    ] {
         command.args(["-p", package]);
     }
     if profile == Profile::Release {
@@ -102,8 +110,13 @@ pub fn objects(tools: &Tools, into: &Path) -> Result<(), Failure> {
             continue;
         }
         let mut clang = Command::new(&tools.clang);
-        clang.args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"]);
-        clang.arg("-I").arg(root().join("include")).arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
+        clang.args([
+            "-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror",
+        ]);
+        clang.arg("-I").arg(root().join("include")).arg(format!(
+            "-I/usr/include/{}-linux-gnu",
+            std::env::consts::ARCH
+        ));
         run(clang.arg("-c").arg(&source).arg("-o").arg(&object))?;
     }
     Ok(())
@@ -123,7 +136,10 @@ pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
             nvcc.args(["-O2", "-std=c++17", "-cudart", runtime]);
             nvcc.args(["-gencode", "arch=compute_75,code=compute_75"]);
             nvcc.args(["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
-            nvcc.arg("-L").arg(tools.cuda.join("lib")).arg("-o").arg(&program);
+            nvcc.arg("-L")
+                .arg(tools.cuda.join("lib"))
+                .arg("-o")
+                .arg(&program);
             run(nvcc.arg(&source))?;
         }
     }
@@ -137,7 +153,10 @@ fn other_tool(into: &Path) -> Result<(), Failure> {
     if is_newer(&library, &[&source]) {
         return Ok(());
     }
-    run(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source))
+    run(Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source))
 }
 
 /// `made` exists and is not older than any of `sources`.
@@ -146,9 +165,12 @@ pub fn is_newer(made: &Path, sources: &[&Path]) -> bool {
     let Some(made) = time(made) else {
         return false;
     };
-    sources.iter().all(|source| time(source).is_some_and(|t| t <= made))
+    sources
+        .iter()
+        .all(|source| time(source).is_some_and(|t| t <= made))
 }
 
 fn make_dir(path: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(path).map_err(|e| Failure(format!("cannot make `{}`: {e}", path.display())))
+    std::fs::create_dir_all(path)
+        .map_err(|e| Failure(format!("cannot make `{}`: {e}", path.display())))
 }

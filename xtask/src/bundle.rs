@@ -16,9 +16,11 @@ pub fn run() -> Result<(), Failure> {
     let artifacts = artifacts::build(&tools, Profile::Release)?;
     let bundle = root().join("target/gpu-bundle");
     if bundle.exists() {
-        std::fs::remove_dir_all(&bundle).map_err(|e| Failure(format!("cannot clear the bundle: {e}")))?;
+        std::fs::remove_dir_all(&bundle)
+            .map_err(|e| Failure(format!("cannot clear the bundle: {e}")))?;
     }
-    std::fs::create_dir_all(bundle.join("soft")).map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
+    std::fs::create_dir_all(bundle.join("soft"))
+        .map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
     let binaries = artifacts.warpbpf.with_file_name("");
     for name in ["warpbpf", "warpbpf-suite", "libwarpbpf_agent.so"] {
         copy_stripped(&binaries.join(name), &bundle.join(name))?;
@@ -29,8 +31,16 @@ pub fn run() -> Result<(), Failure> {
     copy_folder(&artifacts.objects, &bundle.join("objects"))?;
     copy_folder(&artifacts.apps, &bundle.join("apps"))?;
     let bytes = size(&bundle);
-    println!("gpu-bundle: {} in {:.1} MiB", bundle.display(), bytes as f64 / f64::from(1 << 20));
-    if bytes > MAX_BYTES { failure("the bundle is larger than 64 MiB") } else { Ok(()) }
+    println!(
+        "gpu-bundle: {} in {:.1} MiB",
+        bundle.display(),
+        bytes as f64 / f64::from(1 << 20)
+    );
+    if bytes > MAX_BYTES {
+        failure("the bundle is larger than 64 MiB")
+    } else {
+        Ok(())
+    }
 }
 
 fn copy_stripped(from: &Path, to: &Path) -> Result<(), Failure> {
@@ -41,9 +51,13 @@ fn copy_stripped(from: &Path, to: &Path) -> Result<(), Failure> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    std::fs::copy(from, to)
-        .map(|_| ())
-        .map_err(|e| Failure(format!("cannot copy `{}` to `{}`: {e}", from.display(), to.display())))
+    std::fs::copy(from, to).map(|_| ()).map_err(|e| {
+        Failure(format!(
+            "cannot copy `{}` to `{}`: {e}",
+            from.display(),
+            to.display()
+        ))
+    })
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {

@@ -17,7 +17,11 @@ pub fn run() -> Result<(), Failure> {
     let tools = setup::run()?;
     let artifacts = artifacts::build(&tools, Profile::Release)?;
     let has_gpu = has_gpu(&artifacts)?;
-    let app = artifacts.apps.join(if has_gpu { "vectoradd" } else { "vectoradd-shared" });
+    let app = artifacts.apps.join(if has_gpu {
+        "vectoradd"
+    } else {
+        "vectoradd-shared"
+    });
 
     let mut plain = Command::new(&app);
     plain.args(ARGUMENTS);
@@ -29,18 +33,34 @@ pub fn run() -> Result<(), Failure> {
     let report_path: PathBuf = root().join("target/demo-report.json");
     let mut probed = Command::new(&artifacts.warpbpf);
     probed.arg("run").arg("--json").arg("-o").arg(&report_path);
-    probed.arg(artifacts.objects.join("threadhist.bpf.o")).arg("--").arg(&app).args(ARGUMENTS);
+    probed
+        .arg(artifacts.objects.join("threadhist.bpf.o"))
+        .arg("--")
+        .arg(&app)
+        .args(ARGUMENTS);
     let probed_output = output(&mut probed)?;
 
-    run_command(Command::new(&artifacts.warpbpf).args(["report", "--rows", "5"]).arg(&report_path))?;
-    let text = std::fs::read_to_string(&report_path).map_err(|e| Failure(format!("no report: {e}")))?;
-    let report: Value = serde_json::from_str(&text).map_err(|e| Failure(format!("the report is not JSON: {e}")))?;
+    run_command(
+        Command::new(&artifacts.warpbpf)
+            .args(["report", "--rows", "5"])
+            .arg(&report_path),
+    )?;
+    let text =
+        std::fs::read_to_string(&report_path).map_err(|e| Failure(format!("no report: {e}")))?;
+    let report: Value =
+        serde_json::from_str(&text).map_err(|e| Failure(format!("the report is not JSON: {e}")))?;
     let process = &report["processes"][0];
-    let device = process["device"].as_str().unwrap_or("no device").to_string();
+    let device = process["device"]
+        .as_str()
+        .unwrap_or("no device")
+        .to_string();
     let events = sum_of(process, "threads")?;
     let expected = threads_of(&String::from_utf8_lossy(&expected_output))?;
     let identical = probed_output == expected_output;
-    println!("\nran on {device}{}", if has_gpu { "" } else { " (no GPU was found)" });
+    println!(
+        "\nran on {device}{}",
+        if has_gpu { "" } else { " (no GPU was found)" }
+    );
     let same = if identical { "identical" } else { "DIFFERENT" };
     println!("demo: {events} events, {expected} expected, application output {same}");
     if events == expected && sum_of(process, "blocks")? == expected && identical {
@@ -52,23 +72,40 @@ pub fn run() -> Result<(), Failure> {
 
 fn has_gpu(artifacts: &Artifacts) -> Result<bool, Failure> {
     let text = output(Command::new(&artifacts.warpbpf).args(["doctor", "--json"]))?;
-    let report: Value = serde_json::from_slice(&text).map_err(|e| Failure(format!("`warpbpf doctor --json`: {e}")))?;
+    let report: Value = serde_json::from_slice(&text)
+        .map_err(|e| Failure(format!("`warpbpf doctor --json`: {e}")))?;
     Ok(report["checks"][0]["ok"] == Value::Bool(true))
 }
 
 fn sum_of(process: &Value, map: &str) -> Result<u64, Failure> {
-    let maps = process["maps"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let found = maps.iter().find(|m| m["name"] == map).and_then(|m| m["sum"].as_u64());
-    found.map_or_else(|| failure(format!("the report has no sum of map `{map}`")), Ok)
+    let maps = process["maps"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let found = maps
+        .iter()
+        .find(|m| m["name"] == map)
+        .and_then(|m| m["sum"].as_u64());
+    found.map_or_else(
+        || failure(format!("the report has no sum of map `{map}`")),
+        Ok,
+    )
 }
 
 /// `… 4096 blocks of 256 threads, 5 launches, …` → threads in all, from what the application itself says it launched.
 fn threads_of(line: &str) -> Result<u64, Failure> {
     let words: Vec<&str> = line.split([' ', ',']).collect();
-    let before = |name: &str| words.iter().position(|w| *w == name).and_then(|at| words[at - 1].parse::<u64>().ok());
+    let before = |name: &str| {
+        words
+            .iter()
+            .position(|w| *w == name)
+            .and_then(|at| words[at - 1].parse::<u64>().ok())
+    };
     match (before("blocks"), before("threads"), before("launches")) {
         (Some(blocks), Some(threads), Some(launches)) => Ok(blocks * threads * launches),
-        _ => failure(format!("the application's output has no launch geometry: {line}")),
+        _ => failure(format!(
+            "the application's output has no launch geometry: {line}"
+        )),
     }
 }
 

@@ -19,7 +19,9 @@ pub fn check() -> Result<(), Failure> {
     if shell::read(&root().join(PATH))? == text() {
         Ok(())
     } else {
-        failure(format!("`{PATH}` is out of date: run `cargo xtask codegen`"))
+        failure(format!(
+            "`{PATH}` is out of date: run `cargo xtask codegen`"
+        ))
     }
 }
 
@@ -40,14 +42,22 @@ fn text() -> String {
     context(&mut out, &KERNEL, "`gpu/entry` and `gpu/exit`");
     out.push_str("/* Helpers on the device beyond Linux's own (bpftime's numbers). */\n");
     for helper in HELPERS.iter().filter(|h| h.id >= 500) {
-        let _ = writeln!(out, "/* {} */\n{} __attribute__((unused)) = (void *){};", helper.doc, helper.prototype, helper.id);
+        let _ = writeln!(
+            out,
+            "/* {} */\n{} __attribute__((unused)) = (void *){};",
+            helper.doc, helper.prototype, helper.id
+        );
     }
     out.push_str("\n#endif /* WARPBPF_H */\n");
     out
 }
 
 fn context(out: &mut String, context: &Context, sites: &str) {
-    let _ = writeln!(out, "/* Context of {sites}: read-only, each field read as a whole. */\nstruct {} {{", context.c_name);
+    let _ = writeln!(
+        out,
+        "/* Context of {sites}: read-only, each field read as a whole. */\nstruct {} {{",
+        context.c_name
+    );
     let mut fields = context.fields.iter().peekable();
     while let Some(field) = fields.next() {
         let ty = match (field.name, field.size) {
@@ -60,7 +70,14 @@ fn context(out: &mut String, context: &Context, sites: &str) {
             continue;
         };
         let mut len = 1;
-        while fields.next_if(|f| f.name.split_once('[').is_some_and(|(name, _)| name == array)).is_some() {
+        while fields
+            .next_if(|f| {
+                f.name
+                    .split_once('[')
+                    .is_some_and(|(name, _)| name == array)
+            })
+            .is_some()
+        {
             len += 1;
         }
         let doc = field.doc.split('.').next().unwrap_or(field.doc);

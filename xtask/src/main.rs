@@ -1,7 +1,11 @@
 //! Project chores: one place that sets a machine up, builds, tests, runs the demo and packs the GPU bundle.
 //!
 //! It depends on the `abi` tables only, so that it builds in seconds on a fresh machine.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool talks to its user"
+)]
 
 mod artifacts;
 mod bundle;
@@ -32,7 +36,9 @@ fn main() -> std::process::ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["setup"] => setup::run().map(|_| ()),
-        ["build"] => setup::run().and_then(|tools| artifacts::build(&tools, artifacts::Profile::Release)).map(|_| ()),
+        ["build"] => setup::run()
+            .and_then(|tools| artifacts::build(&tools, artifacts::Profile::Release))
+            .map(|_| ()),
         ["demo"] => demo::run(),
         ["test"] => test::run(),
         ["codegen"] => header::write(),

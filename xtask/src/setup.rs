@@ -26,25 +26,48 @@ pub struct Tools {
 
 /// Finds or installs everything and says where it is.
 pub fn run() -> Result<Tools, Failure> {
-    let tools = Tools { clang: system_packages()?, cuda: cuda()? };
-    println!("setup: {} for BPF, CUDA 13.0 in {}", tools.clang, tools.cuda.display());
+    let tools = Tools {
+        clang: system_packages()?,
+        cuda: cuda()?,
+    };
+    println!(
+        "setup: {} for BPF, CUDA 13.0 in {}",
+        tools.clang,
+        tools.cuda.display()
+    );
     Ok(tools)
 }
 
-const CLANGS: &[&str] = &["clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang"];
+const CLANGS: &[&str] = &[
+    "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
+];
 
 fn find_clang() -> Option<String> {
     let knows_bpf = |name: &str| {
-        succeeds(Command::new(name).args(["-target", "bpf", "-mcpu=v3", "-x", "c", "-c", "/dev/null", "-o", "/dev/null"]))
+        succeeds(Command::new(name).args([
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-x",
+            "c",
+            "-c",
+            "/dev/null",
+            "-o",
+            "/dev/null",
+        ]))
     };
     if let Ok(named) = std::env::var("WARPBPF_CLANG") {
         return knows_bpf(&named).then_some(named);
     }
-    CLANGS.iter().find(|name| knows_bpf(name)).map(|name| (*name).to_string())
+    CLANGS
+        .iter()
+        .find(|name| knows_bpf(name))
+        .map(|name| (*name).to_string())
 }
 
 fn system_packages() -> Result<String, Failure> {
-    let has_headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists() && Path::new("/usr/include/linux/bpf.h").exists();
+    let has_headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists()
+        && Path::new("/usr/include/linux/bpf.h").exists();
     let has_cxx = succeeds(Command::new("g++").arg("--version"));
     let has_pip = succeeds(Command::new("python3").args(["-m", "pip", "--version"]));
     let needs_pip = !has_pip && find_cuda().is_none();
@@ -56,19 +79,33 @@ fn system_packages() -> Result<String, Failure> {
         return Ok(clang);
     }
     if !succeeds(Command::new("apt-get").arg("--version")) {
-        return failure("this machine has no apt-get; install clang (with the bpf target), the libbpf headers, g++ and python3 with pip");
+        return failure(
+            "this machine has no apt-get; install clang (with the bpf target), the libbpf headers, g++ and python3 with pip",
+        );
     }
-    let is_root = std::env::var("USER").is_ok_and(|u| u == "root") || succeeds(Command::new("test").args(["-w", "/usr/bin"]));
+    let is_root = std::env::var("USER").is_ok_and(|u| u == "root")
+        || succeeds(Command::new("test").args(["-w", "/usr/bin"]));
     if !is_root {
         return failure(
             "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 libbpf-dev linux-libc-dev g++ python3-pip\n(or `clang` where there is no clang-19), then this again",
         );
     }
     run_command(Command::new("apt-get").args(["update", "-qq"]))?;
-    let clang = if succeeds(Command::new("apt-cache").args(["show", "clang-19"])) { "clang-19" } else { "clang" };
+    let clang = if succeeds(Command::new("apt-cache").args(["show", "clang-19"])) {
+        "clang-19"
+    } else {
+        "clang"
+    };
     let mut install = Command::new("apt-get");
     install.env("DEBIAN_FRONTEND", "noninteractive");
-    install.args(["install", "-y", "-qq", "--no-install-recommends", "libbpf-dev", "linux-libc-dev"]);
+    install.args([
+        "install",
+        "-y",
+        "-qq",
+        "--no-install-recommends",
+        "libbpf-dev",
+        "linux-libc-dev",
+    ]);
     if find_clang().is_none() {
         install.arg(clang);
     }
@@ -79,7 +116,10 @@ fn system_packages() -> Result<String, Failure> {
         install.arg("python3-pip");
     }
     run_command(&mut install)?;
-    find_clang().map_or_else(|| failure("clang was installed but does not compile for the bpf target"), Ok)
+    find_clang().map_or_else(
+        || failure("clang was installed but does not compile for the bpf target"),
+        Ok,
+    )
 }
 
 fn find_cuda() -> Option<PathBuf> {
@@ -87,7 +127,8 @@ fn find_cuda() -> Option<PathBuf> {
         return Some(PathBuf::from(named));
     }
     let home = root().join(".toolchain/cuda/nvidia/cu13");
-    let stamp = std::fs::read_to_string(root().join(".toolchain/cuda/installed")).unwrap_or_default();
+    let stamp =
+        std::fs::read_to_string(root().join(".toolchain/cuda/installed")).unwrap_or_default();
     (stamp == CUDA_WHEELS.join("\n") && home.join("bin/nvcc").exists()).then_some(home)
 }
 
@@ -99,7 +140,16 @@ fn cuda() -> Result<PathBuf, Failure> {
     // Installed beside and put in place when it is whole: whoever uses the old one meanwhile finds all of it.
     let fresh = root().join(format!(".toolchain/cuda-{}", std::process::id()));
     let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"]).arg(&fresh);
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--target",
+    ])
+    .arg(&fresh);
     pip.args(CUDA_WHEELS);
     run_command(&mut pip)?;
     let home = fresh.join("nvidia/cu13");
@@ -110,7 +160,8 @@ fn cuda() -> Result<PathBuf, Failure> {
             .map_err(|e| Failure(format!("cannot link `{}`: {e}", link.display())))?;
     }
     write(&fresh.join("installed"), CUDA_WHEELS.join("\n"))?;
-    let moved = |e: std::io::Error| Failure(format!("cannot put `{}` in place: {e}", target.display()));
+    let moved =
+        |e: std::io::Error| Failure(format!("cannot put `{}` in place: {e}", target.display()));
     if target.exists() {
         std::fs::remove_dir_all(&target).map_err(moved)?;
     }

@@ -35,14 +35,22 @@ pub fn cargo() -> Command {
 /// Runs a command, its output going to the terminal; fails if it does.
 pub fn run(command: &mut Command) -> Result<(), Failure> {
     println!("$ {}", line(command));
-    let status = command.status().map_err(|e| Failure(format!("cannot run `{}`: {e}", line(command))))?;
-    if status.success() { Ok(()) } else { failure(format!("`{}` ended with {status}", line(command))) }
+    let status = command
+        .status()
+        .map_err(|e| Failure(format!("cannot run `{}`: {e}", line(command))))?;
+    if status.success() {
+        Ok(())
+    } else {
+        failure(format!("`{}` ended with {status}", line(command)))
+    }
 }
 
 /// What a command wrote to its standard output; fails if it does.
 pub fn output(command: &mut Command) -> Result<Vec<u8>, Failure> {
     command.stderr(Stdio::inherit());
-    let done = command.output().map_err(|e| Failure(format!("cannot run `{}`: {e}", line(command))))?;
+    let done = command
+        .output()
+        .map_err(|e| Failure(format!("cannot run `{}`: {e}", line(command))))?;
     if done.status.success() {
         Ok(done.stdout)
     } else {
@@ -52,7 +60,12 @@ pub fn output(command: &mut Command) -> Result<Vec<u8>, Failure> {
 
 /// The command succeeds; nothing is printed.
 pub fn succeeds(command: &mut Command) -> bool {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
 }
 
 fn line(command: &Command) -> String {
@@ -63,11 +76,13 @@ fn line(command: &Command) -> String {
 
 /// Reads a file.
 pub fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|e| Failure(format!("cannot read `{}`: {e}", path.display())))
+    std::fs::read_to_string(path)
+        .map_err(|e| Failure(format!("cannot read `{}`: {e}", path.display())))
 }
 
 /// Writes a file and the folders above it.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    made.and_then(|()| std::fs::write(path, bytes)).map_err(|e| Failure(format!("cannot write `{}`: {e}", path.display())))
+    made.and_then(|()| std::fs::write(path, bytes))
+        .map_err(|e| Failure(format!("cannot write `{}`: {e}", path.display())))
 }

@@ -7,11 +7,15 @@ use std::process::Command;
 use crate::shell::{Failure, root, run};
 
 /// Library and version script.
-const LIBRARIES: &[(&str, &str)] = &[("libcuda.so.1", "libcuda.map"), ("libcudart.so.13", "libcudart.map")];
+const LIBRARIES: &[(&str, &str)] = &[
+    ("libcuda.so.1", "libcuda.map"),
+    ("libcudart.so.13", "libcudart.map"),
+];
 
 /// Links both libraries from cargo's static library into `folder`, if it is newer.
 pub fn assemble(binaries: &Path, folder: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder).map_err(|e| Failure(format!("cannot make `{}`: {e}", folder.display())))?;
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Failure(format!("cannot make `{}`: {e}", folder.display())))?;
     let archive = binaries.join("libwarpbpf_softcuda.a");
     for (library, script) in LIBRARIES {
         let made = folder.join(library);
@@ -20,10 +24,23 @@ pub fn assemble(binaries: &Path, folder: &Path) -> Result<(), Failure> {
             continue;
         }
         let mut cc = Command::new("cc");
-        cc.arg("-shared").arg("-o").arg(&made).arg(format!("-Wl,-soname,{library}"));
+        cc.arg("-shared")
+            .arg("-o")
+            .arg(&made)
+            .arg(format!("-Wl,-soname,{library}"));
         cc.arg(format!("-Wl,--version-script={}", script.display()));
-        cc.args(["-Wl,--gc-sections", "-Wl,--whole-archive"]).arg(&archive).arg("-Wl,--no-whole-archive");
-        cc.args(["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"]);
+        cc.args(["-Wl,--gc-sections", "-Wl,--whole-archive"])
+            .arg(&archive)
+            .arg("-Wl,--no-whole-archive");
+        cc.args([
+            "-lgcc_s",
+            "-lutil",
+            "-lrt",
+            "-lpthread",
+            "-lm",
+            "-ldl",
+            "-lc",
+        ]);
         run(&mut cc)?;
     }
     Ok(())

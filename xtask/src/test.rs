@@ -14,16 +14,35 @@ pub fn run() -> Result<(), Failure> {
     tidy::run()?;
     header::check()?;
     run_command(cargo().args(["fmt", "--all", "--check"]))?;
-    run_command(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
+    run_command(cargo().args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
     let artifacts = artifacts::build(&tools, Profile::Dev)?;
     let mut tests = cargo();
     tests.args(["test", "--workspace", "--quiet"]);
-    tests.env("WARPBPF_CLANG", &tools.clang).env("WARPBPF_CUDA_HOME", &tools.cuda);
+    tests
+        .env("WARPBPF_CLANG", &tools.clang)
+        .env("WARPBPF_CUDA_HOME", &tools.cuda);
     run_command(&mut tests)?;
     let folder = artifacts.warpbpf.with_file_name("");
-    run_command(Command::new(folder.join("warpbpf-suite")).arg("soft").arg(&folder))?;
-    if Command::new("nvidia-smi").output().is_ok_and(|o| o.status.success()) {
-        println!("a GPU is here: tests/gpu/run.sh runs the GPU suite from `cargo xtask gpu-bundle`");
+    run_command(
+        Command::new(folder.join("warpbpf-suite"))
+            .arg("soft")
+            .arg(&folder),
+    )?;
+    if Command::new("nvidia-smi")
+        .output()
+        .is_ok_and(|o| o.status.success())
+    {
+        println!(
+            "a GPU is here: tests/gpu/run.sh runs the GPU suite from `cargo xtask gpu-bundle`"
+        );
     } else {
         println!("skipped: no GPU (tests/gpu)");
     }

@@ -19,34 +19,55 @@ pub fn run() -> Result<(), Failure> {
     let mut findings = Vec::new();
     for file in &files {
         let text = read(file)?;
-        let shown = file.strip_prefix(root()).unwrap_or(file).display().to_string();
+        let shown = file
+            .strip_prefix(root())
+            .unwrap_or(file)
+            .display()
+            .to_string();
         check(&shown, &text, &mut findings);
     }
     for finding in &findings {
         eprintln!("tidy: {finding}");
     }
-    if findings.is_empty() { Ok(()) } else { failure(format!("tidy has {} findings", findings.len())) }
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        failure(format!("tidy has {} findings", findings.len()))
+    }
 }
 
 fn check(name: &str, text: &str, findings: &mut Vec<String>) {
     let is_test = name.contains("/tests/");
     if !text.starts_with("//!") {
-        findings.push(format!("{name}: a module opens with `//!` and says why it exists"));
+        findings.push(format!(
+            "{name}: a module opens with `//!` and says why it exists"
+        ));
     }
     let lines = text.lines().count();
     if lines > MAX_LINES && !is_test && !TABLES.iter().any(|t| name.ends_with(t)) {
-        findings.push(format!("{name}: {lines} lines; split it by job (at most {MAX_LINES})"));
+        findings.push(format!(
+            "{name}: {lines} lines; split it by job (at most {MAX_LINES})"
+        ));
     }
     // The words are put together here, so that this file does not find itself.
-    for word in [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("#[", "ignore"), concat!("#[", "allow(")] {
+    for word in [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("#[", "ignore"),
+        concat!("#[", "allow("),
+    ] {
         if let Some(at) = text.lines().position(|l| l.contains(word)) {
-            findings.push(format!("{name}:{}: `{word}`: finish it, or write it down as a limit in docs/", at + 1));
+            findings.push(format!(
+                "{name}:{}: `{word}`: finish it, or write it down as a limit in docs/",
+                at + 1
+            ));
         }
     }
 }
 
 fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), Failure> {
-    let entries = std::fs::read_dir(folder).map_err(|e| Failure(format!("cannot list `{}`: {e}", folder.display())))?;
+    let entries = std::fs::read_dir(folder)
+        .map_err(|e| Failure(format!("cannot list `{}`: {e}", folder.display())))?;
     for entry in entries.flatten() {
         let path = entry.path();
         if path.is_dir() {
@@ -66,8 +87,16 @@ mod tests {
     fn findings_name_the_file_and_what_to_do() {
         let mut findings = Vec::new();
         check("crates/a/src/b.rs", "fn f() {}\n", &mut findings);
-        check("crates/a/src/c.rs", &format!("//! Why.\n{}", "x\n".repeat(800)), &mut findings);
-        check("crates/a/src/table.rs", &format!("//! Why.\n{}", "x\n".repeat(800)), &mut findings);
+        check(
+            "crates/a/src/c.rs",
+            &format!("//! Why.\n{}", "x\n".repeat(800)),
+            &mut findings,
+        );
+        check(
+            "crates/a/src/table.rs",
+            &format!("//! Why.\n{}", "x\n".repeat(800)),
+            &mut findings,
+        );
         assert_eq!(
             findings,
             [

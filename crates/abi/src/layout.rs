@@ -335,7 +335,11 @@ impl RingLayout {
     /// Most bytes that may be reserved and not yet consumed when a writer looks. A large ring keeps the rest for those
     /// who have looked already: however long each of them takes, it adds only once to what it saw.
     pub const fn limit(&self) -> u64 {
-        if self.shard_bytes >= Self::LARGE { self.shard_bytes / 8 * 7 } else { self.shard_bytes }
+        if self.shard_bytes >= Self::LARGE {
+            self.shard_bytes / 8 * 7
+        } else {
+            self.shard_bytes
+        }
     }
     /// A record of `bytes`, header included, may be reserved by looking and adding, without a CAS.
     pub const fn adds(&self, bytes: u64) -> bool {

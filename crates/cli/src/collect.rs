@@ -8,7 +8,10 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_maps::printk::Message;
 use warpbpf_maps::{MapPlan, MapView};
 use warpbpf_object::{MapDef, MapKind, Object};
-use warpbpf_wire::{Listener, MapInfo, NoteLevel, Options, PRINTK, SharedReader, ToAgent, ToTool, ToolConnection, WireError};
+use warpbpf_wire::{
+    Listener, MapInfo, NoteLevel, Options, PRINTK, SharedReader, ToAgent, ToTool, ToolConnection,
+    WireError,
+};
 
 use crate::model;
 use crate::pretty::Printer;
@@ -48,7 +51,11 @@ struct Agent {
 impl<'a> Collector<'a> {
     /// Ready to accept agents.
     pub fn new(listener: &'a Listener, request: Request<'a>) -> Collector<'a> {
-        Collector { listener, request, agents: Vec::new() }
+        Collector {
+            listener,
+            request,
+            agents: Vec::new(),
+        }
     }
 
     /// Takes in what is there; waits up to `patience` if nothing is.
@@ -58,11 +65,17 @@ impl<'a> Collector<'a> {
     pub fn poll(&mut self, patience: Duration) -> Result<(), WireError> {
         if let Some(mut connection) = self.listener.accept(patience)? {
             let (message, blob) = match self.request.object {
-                Some((bytes, _)) => (ToAgent::Attach { options: self.request.options.clone() }, bytes),
+                Some((bytes, _)) => (
+                    ToAgent::Attach {
+                        options: self.request.options.clone(),
+                    },
+                    bytes,
+                ),
                 None => (ToAgent::Observe, &[][..]),
             };
             let sent = connection.send(&message, blob, None, Duration::from_secs(10));
-            self.agents.push(Agent::new(sent.is_ok().then_some(connection)));
+            self.agents
+                .push(Agent::new(sent.is_ok().then_some(connection)));
         }
         for agent in &mut self.agents {
             agent.take_messages();
@@ -89,12 +102,20 @@ impl<'a> Collector<'a> {
     /// Warnings and errors of all agents.
     pub fn notes(&self) -> Vec<String> {
         let told = |level: &NoteLevel| matches!(level, NoteLevel::Warning | NoteLevel::Error);
-        self.agents.iter().flat_map(|a| &a.notes).filter(|(level, _)| told(level)).map(|(_, text)| text.clone()).collect()
+        self.agents
+            .iter()
+            .flat_map(|a| &a.notes)
+            .filter(|(level, _)| told(level))
+            .map(|(_, text)| text.clone())
+            .collect()
     }
 
     /// The state of each process now.
     pub fn processes(&self) -> Vec<model::Process> {
-        self.agents.iter().map(|a| a.process_now(&self.request)).collect()
+        self.agents
+            .iter()
+            .map(|a| a.process_now(&self.request))
+            .collect()
     }
 }
 
@@ -142,12 +163,18 @@ impl Agent {
             }
             ToTool::Refused { message } => self.refused = Some(message),
             ToTool::Ready(ready) => {
-                self.rings = ready.maps.iter().map(|_| model::Events::default()).collect();
+                self.rings = ready
+                    .maps
+                    .iter()
+                    .map(|_| model::Events::default())
+                    .collect();
                 self.maps = ready.maps;
                 match fd.map(SharedReader::open) {
                     Some(Ok(reader)) => self.shared = Some(reader),
                     Some(Err(error)) => self.notes.push((NoteLevel::Error, error.to_string())),
-                    None => self.notes.push((NoteLevel::Error, "the agent sent no shared memory".into())),
+                    None => self
+                        .notes
+                        .push((NoteLevel::Error, "the agent sent no shared memory".into())),
                 }
             }
             ToTool::Kernel(kernel) => {
@@ -165,7 +192,9 @@ impl Agent {
                     source: kernel.source,
                     way: kernel.way,
                     instrumented: kernel.instrumented,
-                    registers: kernel.registers_before.map(|before| (before, kernel.registers_after.unwrap_or(before))),
+                    registers: kernel
+                        .registers_before
+                        .map(|before| (before, kernel.registers_after.unwrap_or(before))),
                     launches: 0,
                     missed: 0,
                 });
@@ -173,7 +202,12 @@ impl Agent {
             ToTool::Note { level, text } => self.notes.push((level, text)),
             ToTool::Counts(counts) => {
                 for count in counts.kernels {
-                    for kernel in self.process.kernels.iter_mut().filter(|k| k.mangled == count.mangled && k.way != "not matched") {
+                    for kernel in self
+                        .process
+                        .kernels
+                        .iter_mut()
+                        .filter(|k| k.mangled == count.mangled && k.way != "not matched")
+                    {
                         kernel.launches = count.launches;
                         kernel.missed = count.missed;
                     }
@@ -188,7 +222,10 @@ impl Agent {
         let (Some(shared), Some((_, object))) = (&mut self.shared, request.object) else {
             return;
         };
-        let printer = Printer { btf: object.btf.as_ref(), kernels: &self.kernel_names };
+        let printer = Printer {
+            btf: object.btf.as_ref(),
+            kernels: &self.kernel_names,
+        };
         let (rings, messages) = (&mut self.rings, &mut self.process.messages);
         let taken = shared.events(|event| {
             if event.map == PRINTK {
@@ -198,7 +235,10 @@ impl Agent {
             } else if let Some(ring) = rings.get_mut(event.map as usize) {
                 ring.received += 1;
                 if ring.first.len() < request.events as usize {
-                    let ty = object.maps.get(event.map as usize).and_then(|m| m.value_type);
+                    let ty = object
+                        .maps
+                        .get(event.map as usize)
+                        .and_then(|m| m.value_type);
                     ring.first.push(printer.json(ty, event.payload));
                 }
             }
@@ -214,7 +254,10 @@ impl Agent {
         let (Some(shared), Some((_, object))) = (&self.shared, request.object) else {
             return process;
         };
-        let printer = Printer { btf: object.btf.as_ref(), kernels: &self.kernel_names };
+        let printer = Printer {
+            btf: object.btf.as_ref(),
+            kernels: &self.kernel_names,
+        };
         let mut bytes = Vec::new();
         for (index, info) in self.maps.iter().enumerate() {
             let Some(def) = object.maps.get(index) else {
@@ -222,15 +265,25 @@ impl Agent {
             };
             let mut map = model::Map {
                 name: info.name.clone(),
-                kind: MapType::from_number(info.map_type).map_or("unknown", MapType::name).into(),
+                kind: MapType::from_number(info.map_type)
+                    .map_or("unknown", MapType::name)
+                    .into(),
                 max_entries: info.max_entries,
                 ..model::Map::default()
             };
             if info.bytes == 0 {
                 let mut events = self.rings[index].clone();
-                events.lost = shared.lost(index as u32) + shared.device_losses().full + shared.device_losses().busy;
+                events.lost = shared.lost(index as u32)
+                    + shared.device_losses().full
+                    + shared.device_losses().busy;
                 map.events = Some(events);
-            } else if matches!(def.kind, MapKind::Data { read_only: true, .. }) {
+            } else if matches!(
+                def.kind,
+                MapKind::Data {
+                    read_only: true,
+                    ..
+                }
+            ) {
                 continue;
             } else if let Ok(Some(_)) = shared.snapshot(index, &mut bytes) {
                 fill(&mut map, &plan_of(info), def, &bytes, &printer);
@@ -268,7 +321,9 @@ fn fill(map: &mut model::Map, plan: &MapPlan, def: &MapDef, bytes: &[u8], printe
     };
     let mut sum = Some(0u128);
     let mut add = |value: &[u8]| {
-        sum = sum.zip(number(value)).map(|(total, n)| total + u128::from(n));
+        sum = sum
+            .zip(number(value))
+            .map(|(total, n)| total + u128::from(n));
     };
     for entry in view.entries() {
         let value = match entry.value {
@@ -284,7 +339,12 @@ fn fill(map: &mut model::Map, plan: &MapPlan, def: &MapDef, bytes: &[u8], printe
                     continue;
                 }
                 values.iter().for_each(|v| add(v));
-                Value::Array(values.iter().map(|v| printer.json(def.value_type, v)).collect())
+                Value::Array(
+                    values
+                        .iter()
+                        .map(|v| printer.json(def.value_type, v))
+                        .collect(),
+                )
             }
             warpbpf_maps::Value::PerThread(values) => {
                 values.iter().for_each(|(_, v)| add(v));
@@ -292,14 +352,26 @@ fn fill(map: &mut model::Map, plan: &MapPlan, def: &MapDef, bytes: &[u8], printe
                 continue;
             }
         };
-        map.entries.push(model::Entry { key: printer.json(def.key_type, &entry.key), value });
+        map.entries.push(model::Entry {
+            key: printer.json(def.key_type, &entry.key),
+            value,
+        });
     }
     map.sum = sum;
     let counters = view.counters();
     for (count, what) in [
-        (counters.full, "updates found the map full; raise `max_entries`"),
-        (counters.busy, "operations were given up after the bound on retries"),
-        (counters.refused, "lookups came from threads beyond the array's; raise `map_extra` or pass `--threads`"),
+        (
+            counters.full,
+            "updates found the map full; raise `max_entries`",
+        ),
+        (
+            counters.busy,
+            "operations were given up after the bound on retries",
+        ),
+        (
+            counters.refused,
+            "lookups came from threads beyond the array's; raise `map_extra` or pass `--threads`",
+        ),
     ] {
         if count > 0 {
             map.warnings.push(format!("{count} {what}"));
@@ -308,7 +380,10 @@ fn fill(map: &mut model::Map, plan: &MapPlan, def: &MapDef, bytes: &[u8], printe
 }
 
 fn threads(values: &[(u64, Vec<u8>)]) -> Option<model::Threads> {
-    let mut numbers = values.iter().map(|(_, v)| number(v)).collect::<Option<Vec<u64>>>()?;
+    let mut numbers = values
+        .iter()
+        .map(|(_, v)| number(v))
+        .collect::<Option<Vec<u64>>>()?;
     numbers.sort_unstable();
     let mut histogram: Vec<(u64, u64)> = Vec::new();
     for value in &numbers {
@@ -328,7 +403,10 @@ fn threads(values: &[(u64, Vec<u8>)]) -> Option<model::Threads> {
 fn number(bytes: &[u8]) -> Option<u64> {
     match bytes.len() {
         8 => bytes.try_into().ok().map(u64::from_le_bytes),
-        4 => bytes.try_into().ok().map(|b| u64::from(u32::from_le_bytes(b))),
+        4 => bytes
+            .try_into()
+            .ok()
+            .map(|b| u64::from(u32::from_le_bytes(b))),
         _ => None,
     }
 }
@@ -342,5 +420,8 @@ fn printk(object: &Object, payload: &[u8]) -> Option<String> {
     let format = image.get(message.format_offset as usize..)?;
     let [bx, by, bz] = message.block;
     let [tx, ty, tz] = message.thread;
-    Some(format!("block ({bx},{by},{bz}) thread ({tx},{ty},{tz}): {}", message.text(format).trim_end()))
+    Some(format!(
+        "block ({bx},{by},{bz}) thread ({tx},{ty},{tz}): {}",
+        message.text(format).trim_end()
+    ))
 }

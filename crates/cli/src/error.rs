@@ -4,17 +4,29 @@
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error("cannot read `{path}`: {source}")]
-    Read { path: String, source: std::io::Error },
+    Read {
+        path: String,
+        source: std::io::Error,
+    },
     #[error("cannot write `{path}`: {source}")]
-    Write { path: String, source: std::io::Error },
+    Write {
+        path: String,
+        source: std::io::Error,
+    },
     #[error("{path}: {message}")]
     Refused { path: String, message: String },
     #[error("`{program}` was not found; give a path or put it on PATH")]
     NoProgram { program: String },
     #[error("`{program}` cannot be run: {reason}")]
     BadProgram { program: String, reason: String },
-    #[error("{what} is missing: looked for `{path}`; build it with `cargo xtask build`, or name it with {variable}")]
-    Missing { what: &'static str, path: String, variable: &'static str },
+    #[error(
+        "{what} is missing: looked for `{path}`; build it with `cargo xtask build`, or name it with {variable}"
+    )]
+    Missing {
+        what: &'static str,
+        path: String,
+        variable: &'static str,
+    },
     #[error("no GPU: {reason}; use `--device soft` for the built-in soft GPU")]
     NoGpu { reason: String },
     #[error("{0}")]
@@ -45,5 +57,8 @@ impl CliError {
 
 /// Reads a file or says which.
 pub fn read(path: &std::path::Path) -> Result<Vec<u8>, CliError> {
-    std::fs::read(path).map_err(|source| CliError::Read { path: path.display().to_string(), source })
+    std::fs::read(path).map_err(|source| CliError::Read {
+        path: path.display().to_string(),
+        source,
+    })
 }

@@ -70,7 +70,11 @@ pub struct ProgramFlags {
 impl ProgramFlags {
     /// As the session takes them.
     pub fn options(&self) -> warpbpf_session::Options {
-        warpbpf_session::Options { allow_modify: self.allow_modify, budget: self.budget, threads: self.threads }
+        warpbpf_session::Options {
+            allow_modify: self.allow_modify,
+            budget: self.budget,
+            threads: self.threads,
+        }
     }
 }
 

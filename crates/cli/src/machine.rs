@@ -42,13 +42,20 @@ pub fn gpu() -> Result<DeviceInfo, String> {
 pub fn choose(choice: DeviceChoice) -> Result<Device, CliError> {
     let why = match choice {
         DeviceChoice::Soft => "asked for".to_string(),
-        DeviceChoice::Gpu => return gpu().map(Device::Gpu).map_err(|reason| CliError::NoGpu { reason }),
+        DeviceChoice::Gpu => {
+            return gpu()
+                .map(Device::Gpu)
+                .map_err(|reason| CliError::NoGpu { reason });
+        }
         DeviceChoice::Auto => match gpu() {
             Ok(info) => return Ok(Device::Gpu(info)),
             Err(reason) => format!("no GPU: {reason}"),
         },
     };
-    Ok(Device::Soft { folder: soft_folder()?, why })
+    Ok(Device::Soft {
+        folder: soft_folder()?,
+        why,
+    })
 }
 
 /// Folder of the soft GPU's libraries: `WARPBPF_SOFT_DIR`, or `soft/` beside this command.
@@ -58,7 +65,11 @@ pub fn soft_folder() -> Result<PathBuf, CliError> {
     if library.exists() {
         return Ok(folder);
     }
-    Err(CliError::Missing { what: "the soft GPU", path: library.display().to_string(), variable: "WARPBPF_SOFT_DIR" })
+    Err(CliError::Missing {
+        what: "the soft GPU",
+        path: library.display().to_string(),
+        variable: "WARPBPF_SOFT_DIR",
+    })
 }
 
 /// The agent: `WARPBPF_AGENT`, or `libwarpbpf_agent.so` beside this command.
@@ -67,7 +78,11 @@ pub fn agent() -> Result<PathBuf, CliError> {
     if path.exists() {
         return Ok(path);
     }
-    Err(CliError::Missing { what: "the agent", path: path.display().to_string(), variable: "WARPBPF_AGENT" })
+    Err(CliError::Missing {
+        what: "the agent",
+        path: path.display().to_string(),
+        variable: "WARPBPF_AGENT",
+    })
 }
 
 fn beside_us(variable: &str, name: &str) -> PathBuf {
@@ -75,5 +90,6 @@ fn beside_us(variable: &str, name: &str) -> PathBuf {
         return PathBuf::from(named);
     }
     let exe = std::env::current_exe().unwrap_or_default();
-    exe.parent().map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
+    exe.parent()
+        .map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }

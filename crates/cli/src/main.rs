@@ -1,7 +1,11 @@
 //! The `warpbpf` command: flags, one file per verb, and everything that a person reads.
 //!
 //! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to the libraries.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool talks to its user"
+)]
 
 mod flags;
 

@@ -33,23 +33,31 @@ impl Printer<'_> {
                 if name == KERNEL_ID
                     && let Some(number) = number(bytes)
                 {
-                    let name = usize::try_from(number).ok().and_then(|n| self.kernels.get(n));
+                    let name = usize::try_from(number)
+                        .ok()
+                        .and_then(|n| self.kernels.get(n));
                     return name.map_or_else(|| json!(number), |n| json!(n));
                 }
                 self.typed(btf, *target, bytes, depth + 1)
             }
-            Some(Type::Const { target } | Type::Volatile { target } | Type::TypeTag { target, .. }) => {
-                self.typed(btf, *target, bytes, depth + 1)
-            }
+            Some(
+                Type::Const { target } | Type::Volatile { target } | Type::TypeTag { target, .. },
+            ) => self.typed(btf, *target, bytes, depth + 1),
             Some(Type::Struct { members, .. }) => {
                 let mut object = Map::new();
                 for member in members {
                     let at = (member.bit_offset / 8) as usize;
                     let size = btf.resolve_size(member.ty).unwrap_or(0) as usize;
-                    let Some(part) = bytes.get(at..at.saturating_add(size)).filter(|_| member.bit_size == 0) else {
+                    let Some(part) = bytes
+                        .get(at..at.saturating_add(size))
+                        .filter(|_| member.bit_size == 0)
+                    else {
                         continue;
                     };
-                    object.insert(member.name.clone(), self.typed(btf, member.ty, part, depth + 1));
+                    object.insert(
+                        member.name.clone(),
+                        self.typed(btf, member.ty, part, depth + 1),
+                    );
                 }
                 Value::Object(object)
             }
@@ -58,9 +66,15 @@ impl Printer<'_> {
                 if size == 0 || is_char(btf, *element) {
                     return text(bytes);
                 }
-                bytes.chunks_exact(size).take(*count as usize).map(|b| self.typed(btf, *element, b, depth + 1)).collect()
+                bytes
+                    .chunks_exact(size)
+                    .take(*count as usize)
+                    .map(|b| self.typed(btf, *element, b, depth + 1))
+                    .collect()
             }
-            Some(Type::Int { signed: true, .. }) => signed(bytes).map_or_else(|| untyped(bytes), |n| json!(n)),
+            Some(Type::Int { signed: true, .. }) => {
+                signed(bytes).map_or_else(|| untyped(bytes), |n| json!(n))
+            }
             Some(_) | None => untyped(bytes),
         }
     }
@@ -92,7 +106,10 @@ fn signed(bytes: &[u8]) -> Option<i64> {
 }
 
 fn untyped(bytes: &[u8]) -> Value {
-    number(bytes).map_or_else(|| json!(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()), |n| json!(n))
+    number(bytes).map_or_else(
+        || json!(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        |n| json!(n),
+    )
 }
 
 #[cfg(test)]
@@ -101,7 +118,10 @@ mod tests {
 
     #[test]
     fn without_types_numbers_and_hex() {
-        let printer = Printer { btf: None, kernels: &[] };
+        let printer = Printer {
+            btf: None,
+            kernels: &[],
+        };
         assert_eq!(printer.json(None, &[1, 0, 0, 0]), json!(1));
         assert_eq!(printer.json(None, &[0xff; 8]), json!(u64::MAX));
         assert_eq!(printer.json(None, &[1, 2, 3]), json!("010203"));

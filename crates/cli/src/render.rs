@@ -28,14 +28,37 @@ pub fn summary(processes: &[Process]) -> String {
     let mut out = String::new();
     for process in processes {
         let launches: u64 = process.kernels.iter().map(|k| k.launches).sum();
-        let _ = write!(out, "warpbpf: pid {}: {} launches", process.pid, group(u128::from(launches)));
+        let _ = write!(
+            out,
+            "warpbpf: pid {}: {} launches",
+            process.pid,
+            group(u128::from(launches))
+        );
         for map in &process.maps {
             let _ = match (&map.events, &map.threads, map.sum) {
-                (Some(events), _, _) => write!(out, ", {} {} events ({} lost)", map.name, group(events.received.into()), events.lost),
+                (Some(events), _, _) => write!(
+                    out,
+                    ", {} {} events ({} lost)",
+                    map.name,
+                    group(events.received.into()),
+                    events.lost
+                ),
                 (_, Some(threads), sum) => {
-                    write!(out, ", {} {} threads (sum {})", map.name, group(threads.count.into()), group(sum.unwrap_or(0)))
+                    write!(
+                        out,
+                        ", {} {} threads (sum {})",
+                        map.name,
+                        group(threads.count.into()),
+                        group(sum.unwrap_or(0))
+                    )
                 }
-                (_, _, Some(sum)) => write!(out, ", {} {} entries (sum {})", map.name, map.entries.len(), group(sum)),
+                (_, _, Some(sum)) => write!(
+                    out,
+                    ", {} {} entries (sum {})",
+                    map.name,
+                    map.entries.len(),
+                    group(sum)
+                ),
                 _ => write!(out, ", {} {} entries", map.name, map.entries.len()),
             };
         }
@@ -55,9 +78,16 @@ pub fn kernels(process: &Process) -> String {
 fn process_text(out: &mut String, process: &Process, rows: usize) {
     heading(out, process);
     if !process.complete {
-        out.push_str("  the application ended without a good-bye: these are the data read until then\n");
+        out.push_str(
+            "  the application ended without a good-bye: these are the data read until then\n",
+        );
     }
-    let wanted: Vec<Kernel> = process.kernels.iter().filter(|k| k.way != "not matched").cloned().collect();
+    let wanted: Vec<Kernel> = process
+        .kernels
+        .iter()
+        .filter(|k| k.way != "not matched")
+        .cloned()
+        .collect();
     if !wanted.is_empty() {
         kernel_table(out, &wanted, true);
     }
@@ -78,7 +108,11 @@ fn process_text(out: &mut String, process: &Process, rows: usize) {
 
 fn heading(out: &mut String, process: &Process) {
     let soft = if process.soft { " (soft GPU)" } else { "" };
-    let _ = writeln!(out, "\n{} [pid {}] on {}{soft}", process.exe, process.pid, process.device);
+    let _ = writeln!(
+        out,
+        "\n{} [pid {}] on {}{soft}",
+        process.exe, process.pid, process.device
+    );
 }
 
 fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
@@ -102,7 +136,12 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
                 kernel.way.clone(),
             ]
         } else {
-            vec![kernel.name.clone(), registers, kernel.source.clone(), kernel.way.clone()]
+            vec![
+                kernel.name.clone(),
+                registers,
+                kernel.source.clone(),
+                kernel.way.clone(),
+            ]
         });
     }
     table.write(out);
@@ -111,7 +150,12 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
 fn map_text(out: &mut String, map: &Map, rows: usize) {
     let _ = write!(out, "\n{} ({})", map.name, map.kind);
     if let Some(events) = &map.events {
-        let _ = writeln!(out, ": {} events, {} lost", group(events.received.into()), group(events.lost.into()));
+        let _ = writeln!(
+            out,
+            ": {} events, {} lost",
+            group(events.received.into()),
+            group(events.lost.into())
+        );
         let mut table = Table::for_values(&[], &events.first);
         for value in events.first.iter().take(rows) {
             table.row(columns(value));
@@ -130,7 +174,9 @@ fn map_text(out: &mut String, map: &Map, rows: usize) {
         );
         histogram(out, &threads.histogram, "value", "threads");
     } else {
-        let sum = map.sum.map_or(String::new(), |s| format!(", sum {}", group(s)));
+        let sum = map
+            .sum
+            .map_or(String::new(), |s| format!(", sum {}", group(s)));
         let _ = writeln!(out, ": {} entries{sum}", group(map.entries.len() as u128));
         let values: Vec<Value> = map.entries.iter().map(|e| e.value.clone()).collect();
         let mut table = Table::for_values(&["key"], &values);
@@ -160,12 +206,21 @@ fn histogram(out: &mut String, pairs: &[(u64, u64)], value: &str, count: &str) {
         .chunks(per_bucket)
         .map(|chunk| {
             let (first, last) = (chunk[0].0, chunk[chunk.len() - 1].0);
-            let label = if first == last { first.to_string() } else { format!("{first}–{last}") };
+            let label = if first == last {
+                first.to_string()
+            } else {
+                format!("{first}–{last}")
+            };
             (label, chunk.iter().map(|(_, n)| n).sum())
         })
         .collect();
     let most = buckets.iter().map(|(_, n)| *n).max().unwrap_or(1).max(1);
-    let width = buckets.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0).max(value.len());
+    let width = buckets
+        .iter()
+        .map(|(label, _)| label.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(value.len());
     let _ = writeln!(out, "  {value:>width$}  {count}");
     for (label, n) in &buckets {
         let bar = "█".repeat((*n as u128 * BAR as u128).div_ceil(u128::from(most)) as usize);
@@ -198,11 +253,18 @@ fn cell(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => {
             let shown: Vec<String> = items.iter().take(8).map(cell).collect();
-            let rest = if items.len() > 8 { format!(", … {} more", items.len() - 8) } else { String::new() };
+            let rest = if items.len() > 8 {
+                format!(", … {} more", items.len() - 8)
+            } else {
+                String::new()
+            };
             format!("[{}{rest}]", shown.join(", "))
         }
         Value::Object(fields) => {
-            let shown: Vec<String> = fields.iter().map(|(name, v)| format!("{name}={}", cell(v))).collect();
+            let shown: Vec<String> = fields
+                .iter()
+                .map(|(name, v)| format!("{name}={}", cell(v)))
+                .collect();
             format!("{{{}}}", shown.join(" "))
         }
         other => other.to_string(),
@@ -215,7 +277,9 @@ struct Table {
 
 impl Table {
     fn new(heads: &[&str]) -> Table {
-        Table { rows: vec![heads.iter().map(|h| (*h).to_string()).collect()] }
+        Table {
+            rows: vec![heads.iter().map(|h| (*h).to_string()).collect()],
+        }
     }
 
     /// Heads from the fields of the first value.
@@ -237,18 +301,32 @@ impl Table {
             return;
         }
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
+        let width = |c: usize| {
+            self.rows
+                .iter()
+                .filter_map(|r| r.get(c))
+                .map(|t| t.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let numeric = |c: usize| {
             let mut cells = self.rows.iter().skip(1).filter_map(|r| r.get(c));
-            cells.all(|t| t.starts_with(|d: char| d.is_ascii_digit()) && t.chars().all(|d| d.is_ascii_digit() || d == ','))
+            cells.all(|t| {
+                t.starts_with(|d: char| d.is_ascii_digit())
+                    && t.chars().all(|d| d.is_ascii_digit() || d == ',')
+            })
         };
         let right: Vec<bool> = (0..columns).map(numeric).collect();
         for row in &self.rows {
             let mut line = String::from(" ");
             for (c, text) in row.iter().enumerate() {
                 let fill = " ".repeat(widths[c] - text.chars().count());
-                let _ = if right[c] { write!(line, " {fill}{text}") } else { write!(line, " {text}{fill}") };
+                let _ = if right[c] {
+                    write!(line, " {fill}{text}")
+                } else {
+                    write!(line, " {text}{fill}")
+                };
                 line.push(' ');
             }
             let _ = writeln!(out, "{}", line.trim_end());
@@ -272,7 +350,10 @@ mod tests {
     #[test]
     fn a_map_of_structs_is_a_table() {
         let value = |n: u64| serde_json::json!({ "launches": n, "threads": n * 256 });
-        let entry = |key: &str, n| Entry { key: serde_json::json!(key), value: value(n) };
+        let entry = |key: &str, n| Entry {
+            key: serde_json::json!(key),
+            value: value(n),
+        };
         let map = Map {
             name: "kernels".into(),
             kind: "hash".into(),
@@ -290,8 +371,19 @@ mod tests {
 
     #[test]
     fn threads_are_a_histogram() {
-        let threads = Threads { count: 30, min: 1, max: 2, histogram: vec![(1, 10), (2, 20)] };
-        let map = Map { name: "t".into(), kind: "per_thread_array".into(), threads: Some(threads), sum: Some(50), ..Map::default() };
+        let threads = Threads {
+            count: 30,
+            min: 1,
+            max: 2,
+            histogram: vec![(1, 10), (2, 20)],
+        };
+        let map = Map {
+            name: "t".into(),
+            kind: "per_thread_array".into(),
+            threads: Some(threads),
+            sum: Some(50),
+            ..Map::default()
+        };
         let mut out = String::new();
         map_text(&mut out, &map, 20);
         let expect = format!(
@@ -304,10 +396,22 @@ mod tests {
 
     #[test]
     fn events_say_how_many_more() {
-        let events = Events { received: 5, lost: 1, first: vec![serde_json::json!({ "sm": 3 })] };
-        let map = Map { name: "e".into(), kind: "ringbuf".into(), events: Some(events), ..Map::default() };
+        let events = Events {
+            received: 5,
+            lost: 1,
+            first: vec![serde_json::json!({ "sm": 3 })],
+        };
+        let map = Map {
+            name: "e".into(),
+            kind: "ringbuf".into(),
+            events: Some(events),
+            ..Map::default()
+        };
         let mut out = String::new();
         map_text(&mut out, &map, 20);
-        assert_eq!(out, "\ne (ringbuf): 5 events, 1 lost\n  sm\n   3\n  … 4 more\n");
+        assert_eq!(
+            out,
+            "\ne (ringbuf): 5 events, 1 lost\n  sm\n   3\n  … 4 more\n"
+        );
     }
 }

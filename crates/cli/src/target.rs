@@ -35,7 +35,10 @@ impl Surroundings {
             }
         }
         let slot_taken = std::env::var_os(INJECTION).is_some_and(|v| !v.is_empty());
-        Surroundings { slot_taken, another_warpbpf }
+        Surroundings {
+            slot_taken,
+            another_warpbpf,
+        }
     }
 }
 
@@ -76,9 +79,15 @@ pub fn start(
         Entry::Preload(_) => command.env("LD_PRELOAD", prepend(agent.as_os_str(), "LD_PRELOAD")),
     };
     if let Device::Soft { folder, .. } = device {
-        command.env("LD_LIBRARY_PATH", prepend(folder.as_os_str(), "LD_LIBRARY_PATH"));
+        command.env(
+            "LD_LIBRARY_PATH",
+            prepend(folder.as_os_str(), "LD_LIBRARY_PATH"),
+        );
     }
-    let child = command.spawn().map_err(|e| CliError::BadProgram { program: display(program), reason: e.to_string() })?;
+    let child = command.spawn().map_err(|e| CliError::BadProgram {
+        program: display(program),
+        reason: e.to_string(),
+    })?;
     Ok((child, entry))
 }
 
@@ -107,11 +116,19 @@ fn find(program: &OsStr) -> Result<PathBuf, CliError> {
     let runnable = |path: &Path| path.is_file();
     if program.as_bytes().contains(&b'/') {
         let path = PathBuf::from(program);
-        return if runnable(&path) { Ok(path) } else { Err(CliError::NoProgram { program: display(program) }) };
+        return if runnable(&path) {
+            Ok(path)
+        } else {
+            Err(CliError::NoProgram {
+                program: display(program),
+            })
+        };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .map(|folder| folder.join(program))
         .find(|candidate| runnable(candidate))
-        .ok_or_else(|| CliError::NoProgram { program: display(program) })
+        .ok_or_else(|| CliError::NoProgram {
+            program: display(program),
+        })
 }

@@ -16,19 +16,28 @@ use crate::PatchError;
 pub fn bake(slice: &str, slots: &[u64]) -> Result<String, PatchError> {
     let unreadable = |at: usize| {
         let line = slice[at..].lines().next().unwrap_or_default();
-        PatchError::Slots { line: line.trim().to_owned() }
+        PatchError::Slots {
+            line: line.trim().to_owned(),
+        }
     };
     let mut out = String::with_capacity(slice.len());
     let mut done = 0;
     while let Some(found) = slice[done..].find(SLOTS) {
         let name = done + found;
-        let start = slice[..name].rfind([';', '{', '}', '\n']).map_or(0, |at| at + 1);
-        let end = slice[name..].find(';').map_or(slice.len(), |at| name + at + 1);
+        let start = slice[..name]
+            .rfind([';', '{', '}', '\n'])
+            .map_or(0, |at| at + 1);
+        let end = slice[name..]
+            .find(';')
+            .map_or(slice.len(), |at| name + at + 1);
         let statement = slice[start..end].trim_start();
         out.push_str(&slice[done..end - statement.len()]);
         if !statement.starts_with(".visible") {
             let (guard, register, offset) = read_of(statement).ok_or_else(|| unreadable(start))?;
-            let value = offset.is_multiple_of(8).then(|| slots.get(offset / 8)).flatten();
+            let value = offset
+                .is_multiple_of(8)
+                .then(|| slots.get(offset / 8))
+                .flatten();
             let value = value.ok_or_else(|| unreadable(start))?;
             out.push_str(&format!("{guard}mov.b64 {register}, {value:#x};"));
         }
@@ -42,10 +51,16 @@ pub fn bake(slice: &str, slots: &[u64]) -> Result<String, PatchError> {
 fn read_of(statement: &str) -> Option<(&str, &str, usize)> {
     let at = statement.find("ld.")?;
     let (guard, read) = statement.split_at(at);
-    let read = read.strip_prefix("ld.const.u64 ").or_else(|| read.strip_prefix("ld.global.u64 "))?;
+    let read = read
+        .strip_prefix("ld.const.u64 ")
+        .or_else(|| read.strip_prefix("ld.global.u64 "))?;
     let (register, address) = read.split_once(", [")?;
     let address = address.strip_prefix(SLOTS)?.strip_suffix("];")?;
-    let offset = if address.is_empty() { 0 } else { address.strip_prefix('+')?.parse().ok()? };
+    let offset = if address.is_empty() {
+        0
+    } else {
+        address.strip_prefix('+')?.parse().ok()?
+    };
     Some((guard, register, offset))
 }
 
@@ -74,6 +89,9 @@ mod tests {
 
     #[test]
     fn text_without_a_table_stays() {
-        assert_eq!(bake(".entry k() { ret; }", &[]).unwrap(), ".entry k() { ret; }");
+        assert_eq!(
+            bake(".entry k() { ret; }", &[]).unwrap(),
+            ".entry k() { ret; }"
+        );
     }
 }

@@ -163,7 +163,8 @@ impl<'a> Maker<'_, '_, 'a> {
     fn head(&self, function: &Function<'a>, name: &str) -> String {
         let hidden = self.job.hidden.is_some();
         let head = params::function_head(self.symbols.module, function, name, hidden);
-        head.find(".func").map_or(head.clone(), |at| head[at..].to_owned())
+        head.find(".func")
+            .map_or(head.clone(), |at| head[at..].to_owned())
     }
 
     fn prototype(&self, function: &Function<'a>, name: &str) -> String {

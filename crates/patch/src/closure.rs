@@ -135,7 +135,9 @@ impl<'a> Closure<'_, 'a> {
         loop {
             let known = leaving.len();
             for (name, body) in &self.bodies {
-                let calls = body.calls().any(|f| leaving.contains(symbols.resolve(f.name)));
+                let calls = body
+                    .calls()
+                    .any(|f| leaving.contains(symbols.resolve(f.name)));
                 if *name != kernel && (calls || !function_exits(body).is_empty()) {
                     leaving.insert(name);
                 }

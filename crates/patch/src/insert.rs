@@ -232,7 +232,9 @@ impl<'a> Job<'a> {
         if let Some(span) = body.function.body.as_ref().filter(|_| any) {
             edits.insert(
                 span.start,
-                format!("\n\t.reg .b64 %wbpf_launch;\n\tld.param.u64 %wbpf_launch, [{LAUNCH_PARAM}];"),
+                format!(
+                    "\n\t.reg .b64 %wbpf_launch;\n\tld.param.u64 %wbpf_launch, [{LAUNCH_PARAM}];"
+                ),
             );
         }
     }

@@ -99,7 +99,10 @@ pub(crate) fn function_head(
         Some(body) => body.start.saturating_sub(1),
         None => function.span.end.saturating_sub(1),
     };
-    let mut out = format!("{}{name}", &text[function.span.start..function.name_span.start]);
+    let mut out = format!(
+        "{}{name}",
+        &text[function.span.start..function.name_span.start]
+    );
     let mut rest = function.name_span.end;
     if hidden {
         let param = format!(".param .b64 {LAUNCH_PARAM}");

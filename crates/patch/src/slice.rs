@@ -224,7 +224,12 @@ impl<'a> Rewrite<'_, '_, 'a> {
             let body = apply(function.body.clone().unwrap_or_default())?;
             Ok(format!("{signature}{{{body}}}"))
         } else {
-            let head = params::function_head(self.module, function, function.name, job.carries(function.name));
+            let head = params::function_head(
+                self.module,
+                function,
+                function.name,
+                job.carries(function.name),
+            );
             let body = apply(function.body.clone().unwrap_or_default())?;
             Ok(format!("{head}{{{body}}}"))
         }

@@ -322,9 +322,10 @@ impl Inner {
                     match self.symbols.get(name) {
                         Some(Symbol::Memory { address, .. }) => Some(*address),
                         Some(Symbol::Shared { .. } | Symbol::Opaque) => None,
-                        None => self.functions.get(name).map(|&index| {
-                            windows::function(self.id, index)
-                        }),
+                        None => self
+                            .functions
+                            .get(name)
+                            .map(|&index| windows::function(self.id, index)),
                     }
                 };
                 initialiser::evaluate(variable, text, &mut resolve, &mut bytes).map_err(

@@ -44,38 +44,66 @@ fn truncated(bench: &Bench) -> Told {
 
 fn random(bench: &Bench) -> Told {
     let file = bench.scratch("random.bpf.o");
-    let bytes: Vec<u8> = (0u32..4096).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let bytes: Vec<u8> = (0u32..4096)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
     std::fs::write(&file, bytes).map_err(|e| e.to_string())?;
     fails(bench, &file, &["random.bpf.o", "ELF"])
 }
 
 fn refused(bench: &Bench) -> Told {
-    fails(bench, &bench.object("refused"), &["forgets", "refused.bpf.c:", "*n += 1", "null"])
+    fails(
+        bench,
+        &bench.object("refused"),
+        &["forgets", "refused.bpf.c:", "*n += 1", "null"],
+    )
 }
 
 fn no_match(bench: &Bench) -> Told {
     let run = bench.both("nomatch", "vectoradd", ARGUMENTS)?;
-    says(&run.notes(), "`noSuchKernel` matched no kernel; kernels seen: vectorAdd")?;
+    says(
+        &run.notes(),
+        "`noSuchKernel` matched no kernel; kernels seen: vectorAdd",
+    )?;
     Ok(run.notes())
 }
 
 fn not_cuda(bench: &Bench) -> Told {
-    let run = bench.probed(&[], &bench.object("threadhist"), Path::new("/bin/echo"), &["hello"])?;
-    same("output", String::from_utf8_lossy(&run.output.stdout).as_ref(), "hello\n")?;
+    let run = bench.probed(
+        &[],
+        &bench.object("threadhist"),
+        Path::new("/bin/echo"),
+        &["hello"],
+    )?;
+    same(
+        "output",
+        String::from_utf8_lossy(&run.output.stdout).as_ref(),
+        "hello\n",
+    )?;
     same("exit status", run.output.status.code(), Some(0))?;
     says(&run.notes(), "never initialised CUDA")?;
     Ok(run.notes())
 }
 
 fn absent(bench: &Bench) -> Told {
-    let run = bench.probed(&[], &bench.object("threadhist"), Path::new("/no/such/program"), &[])?;
+    let run = bench.probed(
+        &[],
+        &bench.object("threadhist"),
+        Path::new("/no/such/program"),
+        &[],
+    )?;
     same("exit status", run.output.status.code(), Some(127))?;
     says(&run.errors(), "`/no/such/program` was not found")?;
     Ok(run.errors().trim_end().to_string())
 }
 
 fn status(bench: &Bench) -> Told {
-    let run = bench.probed(&[], &bench.object("threadhist"), Path::new("/bin/sh"), &["-c", "exit 7"])?;
+    let run = bench.probed(
+        &[],
+        &bench.object("threadhist"),
+        Path::new("/bin/sh"),
+        &["-c", "exit 7"],
+    )?;
     same("exit status", run.output.status.code(), Some(7))?;
     Ok("7".into())
 }
@@ -84,20 +112,37 @@ fn killed(bench: &Bench) -> Told {
     let script = "\"$0\" 100000 2 & pid=$!; wait $pid; kill -KILL $$";
     let app = bench.app("vectoradd");
     let app = app.to_str().ok_or("a strange path")?;
-    let run = bench.probed(&[], &bench.object("threadhist"), Path::new("/bin/sh"), &["-c", script, app])?;
+    let run = bench.probed(
+        &[],
+        &bench.object("threadhist"),
+        Path::new("/bin/sh"),
+        &["-c", script, app],
+    )?;
     same("exit status", run.output.status.code(), Some(137))?;
     says(&run.notes(), "killed by signal 9")?;
-    same("threads counted before", run.map("threads")?["sum"].as_u64(), Some(391 * 256 * 2))?;
+    same(
+        "threads counted before",
+        run.map("threads")?["sum"].as_u64(),
+        Some(391 * 256 * 2),
+    )?;
     Ok(run.notes())
 }
 
 fn crashed(bench: &Bench) -> Told {
     let run = bench.probed(&[], &bench.object("threadhist"), &bench.app("crash"), &[])?;
     same("exit status", run.output.status.code(), Some(134))?;
-    same("application's output", String::from_utf8_lossy(&run.output.stdout).as_ref(), "crash: 40 blocks of 128 threads done\n")?;
+    same(
+        "application's output",
+        String::from_utf8_lossy(&run.output.stdout).as_ref(),
+        "crash: 40 blocks of 128 threads done\n",
+    )?;
     says(&run.notes(), "killed by signal 6")?;
     same("complete", run.process()["complete"].as_bool(), Some(false))?;
-    same("threads counted before", run.map("threads")?["sum"].as_u64(), Some(40 * 128))?;
+    same(
+        "threads counted before",
+        run.map("threads")?["sum"].as_u64(),
+        Some(40 * 128),
+    )?;
     Ok(run.notes())
 }
 
@@ -105,15 +150,35 @@ fn slot_taken(bench: &Bench) -> Told {
     let expected = bench.plain("vectoradd", ARGUMENTS)?;
     let saved = bench.scratch("slot.json");
     let mut command = bench.warpbpf("run");
-    command.env("CUDA_INJECTION64_PATH", bench.folder.join("apps/libothertool.so")).arg("--json").arg("-o").arg(&saved);
-    command.arg(bench.object("threadhist")).arg("--").arg(bench.app("vectoradd")).args(ARGUMENTS);
+    command
+        .env(
+            "CUDA_INJECTION64_PATH",
+            bench.folder.join("apps/libothertool.so"),
+        )
+        .arg("--json")
+        .arg("-o")
+        .arg(&saved);
+    command
+        .arg(bench.object("threadhist"))
+        .arg("--")
+        .arg(bench.app("vectoradd"))
+        .args(ARGUMENTS);
     let output = command.output().map_err(|e| e.to_string())?;
     same("application's output", output.stdout == expected, true)?;
     let text = std::fs::read_to_string(&saved).map_err(|e| e.to_string())?;
     let report: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-    says(&text, "the agent came in by LD_PRELOAD: CUDA_INJECTION64_PATH is already taken by another tool")?;
-    let maps = report["processes"][0]["maps"].as_array().cloned().unwrap_or_default();
-    let sum = maps.iter().find(|m| m["name"] == "threads").and_then(|m| m["sum"].as_u64());
+    says(
+        &text,
+        "the agent came in by LD_PRELOAD: CUDA_INJECTION64_PATH is already taken by another tool",
+    )?;
+    let maps = report["processes"][0]["maps"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let sum = maps
+        .iter()
+        .find(|m| m["name"] == "threads")
+        .and_then(|m| m["sum"].as_u64());
     same("threads", sum, Some(4 * 256 * 2))?;
     Ok("came in by LD_PRELOAD".into())
 }
@@ -135,9 +200,17 @@ fn two_at_once(bench: &Bench) -> Told {
         "--".as_ref(),
         app.as_os_str(),
     ];
-    let mut arguments: Vec<&str> = words.iter().filter_map(|w: &&std::ffi::OsStr| w.to_str()).collect();
+    let mut arguments: Vec<&str> = words
+        .iter()
+        .filter_map(|w: &&std::ffi::OsStr| w.to_str())
+        .collect();
     arguments.extend(ARGUMENTS);
-    let run = bench.probed(&[], &bench.object("threadhist"), &bench.folder.join("warpbpf"), &arguments)?;
+    let run = bench.probed(
+        &[],
+        &bench.object("threadhist"),
+        &bench.folder.join("warpbpf"),
+        &arguments,
+    )?;
     same("application's output", run.output.stdout == expected, true)?;
     let text = std::fs::read_to_string(&inner).map_err(|e| format!("no inner report: {e}"))?;
     let report: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
@@ -148,11 +221,19 @@ fn two_at_once(bench: &Bench) -> Told {
 
 fn no_driver(bench: &Bench) -> Told {
     let mut command = bench.warpbpf("doctor");
-    if bench.soft && command.output().is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("✓ GPU")) {
+    if bench.soft
+        && command
+            .output()
+            .is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("✓ GPU"))
+    {
         return Ok("this machine has a driver".into());
     }
     let mut command = std::process::Command::new(bench.folder.join("warpbpf"));
-    command.args(["run", "--device", "gpu"]).arg(bench.object("threadhist")).arg("--").arg("/bin/true");
+    command
+        .args(["run", "--device", "gpu"])
+        .arg(bench.object("threadhist"))
+        .arg("--")
+        .arg("/bin/true");
     if !bench.soft {
         // A machine with a GPU has a driver: the soft GPU's must not count as one.
         command.env("LD_LIBRARY_PATH", bench.folder.join("soft"));

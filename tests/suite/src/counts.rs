@@ -14,12 +14,30 @@ struct App {
     launches: u64,
 }
 
-const VECTORADD: App =
-    App { name: "vectoradd", arguments: &["100000", "3"], kernel: "vectorAdd", blocks: 391, threads: 256, launches: 3 };
-const MATMUL: App =
-    App { name: "matmul", arguments: &["100", "2"], kernel: "matmulTiled", blocks: 49, threads: 256, launches: 2 };
-const REDUCTION: App =
-    App { name: "reduction", arguments: &["200000", "3"], kernel: "reduceSum", blocks: 64, threads: 256, launches: 3 };
+const VECTORADD: App = App {
+    name: "vectoradd",
+    arguments: &["100000", "3"],
+    kernel: "vectorAdd",
+    blocks: 391,
+    threads: 256,
+    launches: 3,
+};
+const MATMUL: App = App {
+    name: "matmul",
+    arguments: &["100", "2"],
+    kernel: "matmulTiled",
+    blocks: 49,
+    threads: 256,
+    launches: 2,
+};
+const REDUCTION: App = App {
+    name: "reduction",
+    arguments: &["200000", "3"],
+    kernel: "reduceSum",
+    blocks: 64,
+    threads: 256,
+    launches: 3,
+};
 
 impl App {
     fn total(&self) -> u64 {
@@ -34,9 +52,13 @@ pub fn cases() -> Vec<Case> {
         case("threadhist on vectoradd", |b| threadhist(b, &VECTORADD)),
         case("threadhist on matmul", |b| threadhist(b, &MATMUL)),
         case("threadhist on reduction", |b| threadhist(b, &REDUCTION)),
-        case("kernelretsnoop on vectoradd", |b| kernelretsnoop(b, &VECTORADD)),
+        case("kernelretsnoop on vectoradd", |b| {
+            kernelretsnoop(b, &VECTORADD)
+        }),
         case("kernelretsnoop on matmul", |b| kernelretsnoop(b, &MATMUL)),
-        case("kernelretsnoop on reduction", |b| kernelretsnoop(b, &REDUCTION)),
+        case("kernelretsnoop on reduction", |b| {
+            kernelretsnoop(b, &REDUCTION)
+        }),
         case("launchcount on vectoradd", |b| launchcount(b, &VECTORADD)),
         case("launchcount on matmul", |b| launchcount(b, &MATMUL)),
         case("launchcount on reduction", |b| launchcount(b, &REDUCTION)),
@@ -50,15 +72,27 @@ pub fn cases() -> Vec<Case> {
 
 fn threadhist(bench: &Bench, app: &App) -> Told {
     let run = bench.both("threadhist", app.name, app.arguments)?;
-    same("sum of threads", run.map("threads")?["sum"].as_u64(), Some(app.total()))?;
+    same(
+        "sum of threads",
+        run.map("threads")?["sum"].as_u64(),
+        Some(app.total()),
+    )?;
     let threads = &run.map("threads")?["threads"];
-    same("threads", threads["count"].as_u64(), Some(app.blocks * app.threads))?;
+    same(
+        "threads",
+        threads["count"].as_u64(),
+        Some(app.blocks * app.threads),
+    )?;
     same("smallest", threads["min"].as_u64(), Some(app.launches))?;
     same("largest", threads["max"].as_u64(), Some(app.launches))?;
     let blocks = run.entries("blocks")?;
     same("blocks", blocks.len() as u64, app.blocks)?;
     for (key, value) in &blocks {
-        same(&format!("block {key}"), value.as_u64(), Some(app.threads * app.launches))?;
+        same(
+            &format!("block {key}"),
+            value.as_u64(),
+            Some(app.threads * app.launches),
+        )?;
     }
     complete(&run, app)?;
     Ok(format!("{} threads", app.total()))
@@ -71,7 +105,10 @@ fn kernelretsnoop(bench: &Bench, app: &App) -> Told {
     same("lost", events["lost"].as_u64(), Some(0))?;
     for event in events["first"].as_array().into_iter().flatten() {
         let in_range = |field: &str, limit: u64| event[field].as_u64().is_some_and(|v| v < limit);
-        if !in_range("block", app.blocks) || !in_range("thread", app.threads) || !in_range("lane", 32) {
+        if !in_range("block", app.blocks)
+            || !in_range("thread", app.threads)
+            || !in_range("lane", 32)
+        {
             return Err(format!("an impossible event: {event}"));
         }
     }
@@ -86,7 +123,11 @@ fn launchcount(bench: &Bench, app: &App) -> Told {
     let (key, value) = &entries[0];
     same("name", key.as_str(), Some(app.kernel))?;
     same("launches", value["launches"].as_u64(), Some(app.launches))?;
-    same("blocks", value["blocks"].as_u64(), Some(app.blocks * app.launches))?;
+    same(
+        "blocks",
+        value["blocks"].as_u64(),
+        Some(app.blocks * app.launches),
+    )?;
     same("threads", value["threads"].as_u64(), Some(app.total()))?;
     complete(&run, app)?;
     Ok(format!("{} launches", app.launches))
@@ -94,11 +135,21 @@ fn launchcount(bench: &Bench, app: &App) -> Told {
 
 /// The launches were all counted with probes, and the agent said good-bye.
 fn complete(run: &Run, app: &App) -> Result<(), String> {
-    let kernels = run.process()["kernels"].as_array().cloned().unwrap_or_default();
+    let kernels = run.process()["kernels"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let Some(kernel) = kernels.iter().find(|k| k["name"] == app.kernel) else {
-        return Err(format!("`{}` is not among the kernels: {kernels:?}", app.kernel));
+        return Err(format!(
+            "`{}` is not among the kernels: {kernels:?}",
+            app.kernel
+        ));
     };
-    same("launches with probes", kernel["launches"].as_u64(), Some(app.launches))?;
+    same(
+        "launches with probes",
+        kernel["launches"].as_u64(),
+        Some(app.launches),
+    )?;
     same("missed launches", kernel["missed"].as_u64(), Some(0))?;
     same("complete", run.process()["complete"].as_bool(), Some(true))?;
     same("notes", run.notes().as_str(), "")
@@ -121,7 +172,10 @@ const VARIANTS: &[(&str, u64, u64, u64, &str)] = &[
 
 fn scopes(bench: &Bench) -> Told {
     let run = bench.both("scopes", "variants", &[])?;
-    let kernels = run.process()["kernels"].as_array().cloned().unwrap_or_default();
+    let kernels = run.process()["kernels"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     for (name, threads, warps, blocks, way) in VARIANTS {
         let Some(kernel) = kernels.iter().find(|k| k["name"] == *name) else {
             return Err(format!("`{name}` is not among the kernels: {kernels:?}"));
@@ -138,15 +192,29 @@ fn scopes(bench: &Bench) -> Told {
             (5, warps, "exit.warp"),
             (6, blocks, "exit.block"),
         ] {
-            same(&format!("{name}: {what}"), run.value("counts", base + offset)?, *expected)?;
+            same(
+                &format!("{name}: {what}"),
+                run.value("counts", base + offset)?,
+                *expected,
+            )?;
         }
         let groups = run.value("counts", base + 1)?;
         if groups < *warps || groups > *threads {
-            return Err(format!("{name}: entry.warp fired {groups} times for {warps} warps"));
+            return Err(format!(
+                "{name}: entry.warp fired {groups} times for {warps} warps"
+            ));
         }
         let lanes = run.entries("lanes")?;
-        let per_sm = lanes.iter().find(|(k, _)| k.as_u64() == Some(base + 1)).map(|(_, v)| v.clone());
-        let sum: u64 = per_sm.and_then(|v| v.as_array().cloned()).into_iter().flatten().filter_map(|v| v.as_u64()).sum();
+        let per_sm = lanes
+            .iter()
+            .find(|(k, _)| k.as_u64() == Some(base + 1))
+            .map(|(_, v)| v.clone());
+        let sum: u64 = per_sm
+            .and_then(|v| v.as_array().cloned())
+            .into_iter()
+            .flatten()
+            .filter_map(|v| v.as_u64())
+            .sum();
         same(&format!("{name}: lanes of entry.warp"), sum, *threads)?;
     }
     Ok(format!("{} kernels × 6 scopes", VARIANTS.len()))
@@ -156,7 +224,11 @@ fn hash(bench: &Bench) -> Told {
     let app = &VECTORADD;
     let run = bench.both("hashstress", app.name, app.arguments)?;
     same("threads without room", run.value("results", 1)?, 0)?;
-    same("threads that counted", run.value("results", 0)?, app.total())?;
+    same(
+        "threads that counted",
+        run.value("results", 0)?,
+        app.total(),
+    )?;
     let (deleted, absent) = (run.value("results", 2)?, run.value("results", 3)?);
     same("deletes", deleted + absent, app.blocks * app.launches)?;
     // Thread t of block b counts key (7b + t) mod 997.
@@ -169,7 +241,11 @@ fn hash(bench: &Bench) -> Told {
     let entries = run.entries("table")?;
     let mut found = vec![0u64; 997];
     for (key, value) in &entries {
-        match (key["group"].as_u64(), key["number"].as_u64(), value.as_u64()) {
+        match (
+            key["group"].as_u64(),
+            key["number"].as_u64(),
+            value.as_u64(),
+        ) {
             (Some(1), Some(number), Some(count)) => found[number as usize] += count,
             (Some(2), ..) => return Err(format!("a deleted key is still there: {key}")),
             _ => return Err(format!("an impossible entry: {key} {value}")),
@@ -185,16 +261,25 @@ fn helpers(bench: &Bench) -> Told {
     let run = bench.both("helpers", app.name, app.arguments)?;
     same("threads that disagree", run.value("results", 1)?, 0)?;
     same("threads that agree", run.value("results", 0)?, app.total())?;
-    let messages = run.process()["messages"].as_array().cloned().unwrap_or_default();
+    let messages = run.process()["messages"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let mut texts: Vec<&str> = messages.iter().filter_map(Value::as_str).collect();
     texts.sort_unstable();
     let mut expected = Vec::new();
     for thread in 0..2 {
         for _ in 0..app.launches {
-            expected.push(format!("block (0,0,0) thread ({thread},0,0): thread {thread} of 256: ff"));
+            expected.push(format!(
+                "block (0,0,0) thread ({thread},0,0): thread {thread} of 256: ff"
+            ));
         }
     }
-    same("messages", texts.clone(), expected.iter().map(String::as_str).collect())?;
+    same(
+        "messages",
+        texts.clone(),
+        expected.iter().map(String::as_str).collect(),
+    )?;
     let pid = run.process()["pid"].as_u64().unwrap_or(0);
     let bss = run.entries(".bss")?;
     let shown = bss.first().map(|(_, v)| v.to_string()).unwrap_or_default();
@@ -205,17 +290,28 @@ fn helpers(bench: &Bench) -> Told {
 /// Device times, taken together with host times, must differ by a constant, and host times lie between our own readings.
 fn clock(bench: &Bench) -> Told {
     let before = monotonic()?;
-    let run = bench.probed(&["--events", "100000"], &bench.object("clock"), &bench.app("vectoradd"), VECTORADD.arguments)?;
+    let run = bench.probed(
+        &["--events", "100000"],
+        &bench.object("clock"),
+        &bench.app("vectoradd"),
+        VECTORADD.arguments,
+    )?;
     let after = monotonic()?;
     let events = &run.map("events")?["events"];
-    same("events", events["received"].as_u64(), Some(VECTORADD.blocks * VECTORADD.launches))?;
+    same(
+        "events",
+        events["received"].as_u64(),
+        Some(VECTORADD.blocks * VECTORADD.launches),
+    )?;
     let mut offsets = Vec::new();
     for event in events["first"].as_array().into_iter().flatten() {
         let (Some(host), Some(device)) = (event["host"].as_u64(), event["device"].as_u64()) else {
             return Err(format!("an impossible event: {event}"));
         };
         if host < before || host > after {
-            return Err(format!("host time {host} is not between {before} and {after}"));
+            return Err(format!(
+                "host time {host} is not between {before} and {after}"
+            ));
         }
         offsets.push(host.wrapping_sub(device) as i64);
     }
@@ -223,25 +319,48 @@ fn clock(bench: &Bench) -> Told {
     offsets.sort_unstable();
     let (low, middle) = (offsets[0], offsets[offsets.len() / 2]);
     if middle - low > 2_000 {
-        return Err(format!("half of the pairs are more than {} ns off the best one", middle - low));
+        return Err(format!(
+            "half of the pairs are more than {} ns off the best one",
+            middle - low
+        ));
     }
-    Ok(format!("{} pairs, half of them within {} ns of the best", offsets.len(), middle - low))
+    Ok(format!(
+        "{} pairs, half of them within {} ns of the best",
+        offsets.len(),
+        middle - low
+    ))
 }
 
 /// CLOCK_MONOTONIC, from the kernel's own account of it.
 fn monotonic() -> Result<u64, String> {
     let text = std::fs::read_to_string("/proc/uptime").map_err(|e| e.to_string())?;
-    let seconds: f64 = text.split(' ').next().and_then(|w| w.parse().ok()).ok_or("no uptime")?;
+    let seconds: f64 = text
+        .split(' ')
+        .next()
+        .and_then(|w| w.parse().ok())
+        .ok_or("no uptime")?;
     // Hundredths of a second; suspended time counts there, and machines that run tests do not sleep.
     Ok((seconds * 1e9) as u64 / 10_000_000 * 10_000_000)
 }
 
 fn kernels(bench: &Bench) -> Told {
-    let output = bench.warpbpf("kernels").arg("--json").arg("--").arg(bench.app("variants")).output().map_err(|e| e.to_string())?;
+    let output = bench
+        .warpbpf("kernels")
+        .arg("--json")
+        .arg("--")
+        .arg(bench.app("variants"))
+        .output()
+        .map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find(|l| l.starts_with('{')).ok_or(format!("no JSON in `{text}`"))?;
+    let line = text
+        .lines()
+        .find(|l| l.starts_with('{'))
+        .ok_or(format!("no JSON in `{text}`"))?;
     let report: Value = serde_json::from_str(line).map_err(|e| e.to_string())?;
-    let kernels = report["processes"][0]["kernels"].as_array().cloned().unwrap_or_default();
+    let kernels = report["processes"][0]["kernels"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     for (name, _, _, _, way) in VARIANTS {
         let Some(kernel) = kernels.iter().find(|k| k["name"] == *name) else {
             return Err(format!("`{name}` is not listed: {line}"));

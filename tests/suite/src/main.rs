@@ -1,7 +1,11 @@
 //! The end-to-end suite: real programs, the real command, exact numbers; the same cases on the soft GPU and on a GPU.
 //!
 //! It is a program and not a `#[test]`, because a machine with a GPU has no Rust: it travels in the bundle.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool talks to its user"
+)]
 
 mod bad_input;
 mod counts;
@@ -12,8 +16,12 @@ use run::{Bench, Case};
 fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (device, folder, only) = match arguments.as_slice() {
-        [device, folder] if device == "soft" || device == "gpu" => (device.clone(), folder.clone(), String::new()),
-        [device, folder, only] if device == "soft" || device == "gpu" => (device.clone(), folder.clone(), only.clone()),
+        [device, folder] if device == "soft" || device == "gpu" => {
+            (device.clone(), folder.clone(), String::new())
+        }
+        [device, folder, only] if device == "soft" || device == "gpu" => {
+            (device.clone(), folder.clone(), only.clone())
+        }
         _ => {
             eprintln!("usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME]");
             return std::process::ExitCode::from(2);

@@ -38,7 +38,11 @@ impl Bench {
     pub fn new(folder: &str, soft: bool) -> Bench {
         let scratch = std::env::temp_dir().join(format!("warpbpf-suite-{}", std::process::id()));
         let _ = std::fs::create_dir_all(&scratch);
-        Bench { folder: Path::new(folder).to_path_buf(), soft, scratch }
+        Bench {
+            folder: Path::new(folder).to_path_buf(),
+            soft,
+            scratch,
+        }
     }
 
     /// Path of an object.
@@ -48,7 +52,11 @@ impl Bench {
 
     /// Path of an application. On the soft GPU the one with the shared runtime, on a GPU the one with the static.
     pub fn app(&self, name: &str) -> PathBuf {
-        self.folder.join("apps").join(if self.soft { format!("{name}-shared") } else { name.to_string() })
+        self.folder.join("apps").join(if self.soft {
+            format!("{name}-shared")
+        } else {
+            name.to_string()
+        })
     }
 
     /// A scratch file.
@@ -75,17 +83,35 @@ impl Bench {
         }
         let output = command.output().map_err(|e| format!("{app}: {e}"))?;
         if !output.status.success() {
-            return Err(format!("{app} alone ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+            return Err(format!(
+                "{app} alone ended with {}: {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            ));
         }
         Ok(output.stdout)
     }
 
     /// An application with a program in it; more flags for `warpbpf run` may be given.
-    pub fn probed(&self, flags: &[&str], object: &Path, app: &Path, arguments: &[&str]) -> Result<Run, String> {
+    pub fn probed(
+        &self,
+        flags: &[&str],
+        object: &Path,
+        app: &Path,
+        arguments: &[&str],
+    ) -> Result<Run, String> {
         let saved = self.scratch("report.json");
         let _ = std::fs::remove_file(&saved);
         let mut command = self.warpbpf("run");
-        command.args(flags).arg("--json").arg("-o").arg(&saved).arg(object).arg("--").arg(app).args(arguments);
+        command
+            .args(flags)
+            .arg("--json")
+            .arg("-o")
+            .arg(&saved)
+            .arg(object)
+            .arg("--")
+            .arg(app)
+            .args(arguments);
         let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
         let text = std::fs::read(&saved).unwrap_or_default();
         let report = serde_json::from_slice(&text).unwrap_or(Value::Null);
@@ -105,7 +131,11 @@ impl Bench {
             ));
         }
         if run.process().is_null() {
-            return Err(format!("no process in the report: {} {}", run.report, String::from_utf8_lossy(&run.output.stderr)));
+            return Err(format!(
+                "no process in the report: {} {}",
+                run.report,
+                String::from_utf8_lossy(&run.output.stderr)
+            ));
         }
         Ok(run)
     }
@@ -125,20 +155,35 @@ impl Run {
 
     /// A map by name.
     pub fn map(&self, name: &str) -> Result<&Value, String> {
-        let maps = self.process()["maps"].as_array().map(Vec::as_slice).unwrap_or_default();
-        maps.iter().find(|m| m["name"] == name).ok_or_else(|| format!("the report has no map `{name}`: {}", self.report))
+        let maps = self.process()["maps"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        maps.iter()
+            .find(|m| m["name"] == name)
+            .ok_or_else(|| format!("the report has no map `{name}`: {}", self.report))
     }
 
     /// Entries of a map as `(key, value)`.
     pub fn entries(&self, name: &str) -> Result<Vec<(Value, Value)>, String> {
-        let entries = self.map(name)?["entries"].as_array().cloned().unwrap_or_default();
-        Ok(entries.into_iter().map(|e| (e["key"].clone(), e["value"].clone())).collect())
+        let entries = self.map(name)?["entries"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        Ok(entries
+            .into_iter()
+            .map(|e| (e["key"].clone(), e["value"].clone()))
+            .collect())
     }
 
     /// The value of a number key in a map of numbers, 0 where it is absent.
     pub fn value(&self, name: &str, key: u64) -> Result<u64, String> {
         let entries = self.entries(name)?;
-        Ok(entries.iter().find(|(k, _)| k.as_u64() == Some(key)).and_then(|(_, v)| v.as_u64()).unwrap_or(0))
+        Ok(entries
+            .iter()
+            .find(|(k, _)| k.as_u64() == Some(key))
+            .and_then(|(_, v)| v.as_u64())
+            .unwrap_or(0))
     }
 
     /// Standard error as text.
@@ -149,16 +194,32 @@ impl Run {
     /// All notes in one text.
     pub fn notes(&self) -> String {
         let notes = self.report["notes"].as_array().cloned().unwrap_or_default();
-        notes.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
+        notes
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 
 /// `found` must be `expected`.
-pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
-    if found == expected { Ok(()) } else { Err(format!("{what}: {found:?}, expected {expected:?}")) }
+pub fn same<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    found: T,
+    expected: T,
+) -> Result<(), String> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}: {found:?}, expected {expected:?}"))
+    }
 }
 
 /// `text` must contain `part`.
 pub fn says(text: &str, part: &str) -> Result<(), String> {
-    if text.contains(part) { Ok(()) } else { Err(format!("`{part}` is not in `{}`", text.trim_end())) }
+    if text.contains(part) {
+        Ok(())
+    } else {
+        Err(format!("`{part}` is not in `{}`", text.trim_end()))
+    }
 }

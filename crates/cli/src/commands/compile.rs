@@ -16,20 +16,36 @@ const SMS: u32 = 132;
 /// Prints one stage of each program.
 pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
     let path = flags.object.display().to_string();
-    let refused = |message: String| CliError::Refused { path: path.clone(), message };
+    let refused = |message: String| CliError::Refused {
+        path: path.clone(),
+        message,
+    };
     let sm: u32 = flags
         .target
         .strip_prefix("sm_")
         .and_then(|n| n.trim_end_matches(char::is_alphabetic).parse().ok())
-        .ok_or_else(|| CliError::Other(format!("`{}` is not a target; write `sm_90` or the like", flags.target)))?;
-    let info =
-        DeviceInfo { name: String::new(), capability: (sm / 10, sm % 10), sms: SMS, driver_version: 13000 };
-    let session = Session::new(&read(&flags.object)?, &flags.program.options(), &info).map_err(|e| refused(e.to_string()))?;
+        .ok_or_else(|| {
+            CliError::Other(format!(
+                "`{}` is not a target; write `sm_90` or the like",
+                flags.target
+            ))
+        })?;
+    let info = DeviceInfo {
+        name: String::new(),
+        capability: (sm / 10, sm % 10),
+        sms: SMS,
+        driver_version: 13000,
+    };
+    let session = Session::new(&read(&flags.object)?, &flags.program.options(), &info)
+        .map_err(|e| refused(e.to_string()))?;
     let wanted = |name: &str| flags.program_name.as_deref().is_none_or(|n| n == name);
     let mut shown = Vec::new();
     for program in session.programs().iter().filter(|p| wanted(p.name())) {
         let env = Env {
-            target: Target { ptx: PTX_VERSION, sm },
+            target: Target {
+                ptx: PTX_VERSION,
+                sm,
+            },
             site: program.spec.site,
             scope: program.spec.scope,
             kernel_id: 0,
@@ -43,20 +59,34 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
                 Some("all") => dump_ir(&program.verified, &env, None),
                 Some(pass) if !pass_names(&env).contains(&pass) => {
                     let names = pass_names(&env).join(", ");
-                    return Err(CliError::Other(format!("there is no pass `{pass}`; there are {names}, and `all`")));
+                    return Err(CliError::Other(format!(
+                        "there is no pass `{pass}`; there are {names}, and `all`"
+                    )));
                 }
-                pass => dump_ir(&program.verified, &env, pass.or(pass_names(&env).last().copied())),
+                pass => dump_ir(
+                    &program.verified,
+                    &env,
+                    pass.or(pass_names(&env).last().copied()),
+                ),
             },
             Emit::Ptx => {
-                let fragment = compile(&program.verified, &env).map_err(|e| refused(e.to_string()))?;
+                let fragment =
+                    compile(&program.verified, &env).map_err(|e| refused(e.to_string()))?;
                 fragment.functions.values().cloned().collect::<String>() + &fragment.body
             }
         };
         shown.push((program.name(), program.section(), code));
     }
     if shown.is_empty() {
-        let names: Vec<&str> = session.programs().iter().map(warpbpf_session::PlannedProgram::name).collect();
-        return Err(CliError::Other(format!("no such program; the object has {}", names.join(", "))));
+        let names: Vec<&str> = session
+            .programs()
+            .iter()
+            .map(warpbpf_session::PlannedProgram::name)
+            .collect();
+        return Err(CliError::Other(format!(
+            "no such program; the object has {}",
+            names.join(", ")
+        )));
     }
     if flags.json {
         let rows: Vec<_> =

@@ -27,7 +27,12 @@ pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
         println!("{}", json!({ "usable": usable, "checks": rows }));
     } else {
         for check in &checks {
-            println!("{} {:<10} {}", if check.ok { "✓" } else { "✗" }, check.name, check.found);
+            println!(
+                "{} {:<10} {}",
+                if check.ok { "✓" } else { "✗" },
+                check.name,
+                check.found
+            );
             if !check.ok && !check.advice.is_empty() {
                 println!("  {:<10} {}", "", check.advice);
             }
@@ -48,37 +53,79 @@ fn gpu() -> Check {
                 info.driver_version / 1000,
                 info.driver_version % 1000 / 10
             );
-            Check { name: "GPU", ok: true, found, advice }
+            Check {
+                name: "GPU",
+                ok: true,
+                found,
+                advice,
+            }
         }
-        Err(reason) => Check { name: "GPU", ok: false, found: reason, advice },
+        Err(reason) => Check {
+            name: "GPU",
+            ok: false,
+            found: reason,
+            advice,
+        },
     }
 }
 
 fn soft() -> Check {
-    found("soft GPU", machine::soft_folder().map(|p| p.display().to_string()), "build it: `cargo xtask build`")
+    found(
+        "soft GPU",
+        machine::soft_folder().map(|p| p.display().to_string()),
+        "build it: `cargo xtask build`",
+    )
 }
 
 fn agent() -> Check {
-    found("agent", machine::agent().map(|p| p.display().to_string()), "build it: `cargo xtask build`")
+    found(
+        "agent",
+        machine::agent().map(|p| p.display().to_string()),
+        "build it: `cargo xtask build`",
+    )
 }
 
 fn found(name: &'static str, result: Result<String, CliError>, advice: &'static str) -> Check {
     match result {
-        Ok(found) => Check { name, ok: true, found, advice },
-        Err(error) => Check { name, ok: false, found: error.to_string(), advice },
+        Ok(found) => Check {
+            name,
+            ok: true,
+            found,
+            advice,
+        },
+        Err(error) => Check {
+            name,
+            ok: false,
+            found: error.to_string(),
+            advice,
+        },
     }
 }
 
 fn injection() -> Check {
     let advice = "another tool holds the slot; warpbpf comes in by LD_PRELOAD instead";
-    match std::env::var("CUDA_INJECTION64_PATH").ok().filter(|v| !v.is_empty()) {
-        None => Check { name: "injection", ok: true, found: "CUDA_INJECTION64_PATH is free".into(), advice },
-        Some(path) => Check { name: "injection", ok: false, found: format!("CUDA_INJECTION64_PATH={path}"), advice },
+    match std::env::var("CUDA_INJECTION64_PATH")
+        .ok()
+        .filter(|v| !v.is_empty())
+    {
+        None => Check {
+            name: "injection",
+            ok: true,
+            found: "CUDA_INJECTION64_PATH is free".into(),
+            advice,
+        },
+        Some(path) => Check {
+            name: "injection",
+            ok: false,
+            found: format!("CUDA_INJECTION64_PATH={path}"),
+            advice,
+        },
     }
 }
 
 fn kernel_bpf() -> Check {
-    let disabled = std::fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled").unwrap_or_default();
+    let disabled =
+        std::fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled").unwrap_or_default();
     let root = rustix::process::geteuid().is_root();
     let found = match (root, disabled.trim()) {
         (true, _) => "bpf() as root".to_string(),
@@ -87,19 +134,35 @@ fn kernel_bpf() -> Check {
         (false, _) => "bpf() for root only".to_string(),
     };
     let ok = root || disabled.trim() == "0";
-    Check { name: "kernel BPF", ok, found, advice: "GPU programs do not need it; host-side kernel probes will" }
+    Check {
+        name: "kernel BPF",
+        ok,
+        found,
+        advice: "GPU programs do not need it; host-side kernel probes will",
+    }
 }
 
 fn clang() -> Check {
-    let advice = "needed to compile .bpf.c files: `cargo xtask setup` or `apt-get install clang libbpf-dev`";
+    let advice =
+        "needed to compile .bpf.c files: `cargo xtask setup` or `apt-get install clang libbpf-dev`";
     for name in ["clang-19", "clang-22", "clang"] {
         if let Ok(output) = Command::new(name).arg("--version").output()
             && output.status.success()
         {
             let text = String::from_utf8_lossy(&output.stdout);
             let first = text.lines().next().unwrap_or(name).to_string();
-            return Check { name: "clang", ok: true, found: first, advice };
+            return Check {
+                name: "clang",
+                ok: true,
+                found: first,
+                advice,
+            };
         }
     }
-    Check { name: "clang", ok: false, found: "not found".into(), advice }
+    Check {
+        name: "clang",
+        ok: false,
+        found: "not found".into(),
+        advice,
+    }
 }

@@ -10,7 +10,11 @@ use crate::target::Surroundings;
 
 /// Runs the application without any program and lists its kernels.
 pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
-    let request = Request { object: None, options: warpbpf_wire::Options::default(), events: 0 };
+    let request = Request {
+        object: None,
+        options: warpbpf_wire::Options::default(),
+        events: 0,
+    };
     let (report, _) = observe(&flags.target, surroundings, request, None)?;
     write(&flags.output, &report, usize::MAX, &|report: &Report, _| {
         let mut text: String = report.processes.iter().map(render::kernels).collect();

@@ -8,10 +8,16 @@ use crate::render;
 /// Prints the tables of a saved report to standard output.
 pub fn run(flags: &ReportFlags) -> Result<u8, CliError> {
     let path = flags.file.display().to_string();
-    let report: Report = serde_json::from_slice(&read(&flags.file)?)
-        .map_err(|e| CliError::NotAReport { path: path.clone(), reason: e.to_string() })?;
+    let report: Report =
+        serde_json::from_slice(&read(&flags.file)?).map_err(|e| CliError::NotAReport {
+            path: path.clone(),
+            reason: e.to_string(),
+        })?;
     if report.version != VERSION {
-        let reason = format!("it has version {}, this command reads {VERSION}", report.version);
+        let reason = format!(
+            "it has version {}, this command reads {VERSION}",
+            report.version
+        );
         return Err(CliError::NotAReport { path, reason });
     }
     print!("{}", render::report(&report, flags.rows));

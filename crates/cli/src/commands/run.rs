@@ -25,11 +25,15 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let path = flags.object.display().to_string();
     let bytes = read(&flags.object)?;
-    let refused = |message: String| CliError::Refused { path: path.clone(), message };
+    let refused = |message: String| CliError::Refused {
+        path: path.clone(),
+        message,
+    };
     let object = warpbpf_object::load(&bytes).map_err(|e| refused(e.to_string()))?;
     // The agent proves everything again; here the user learns of a refusal before the application starts.
     let parsed = warpbpf_object::load(&bytes).map_err(|e| refused(e.to_string()))?;
-    let (programs, _) = warpbpf_session::plan::prove(parsed, &flags.program.options()).map_err(|e| refused(e.to_string()))?;
+    let (programs, _) = warpbpf_session::plan::prove(parsed, &flags.program.options())
+        .map_err(|e| refused(e.to_string()))?;
     let globs: Vec<String> = programs.iter().map(|p| p.spec.kernels.clone()).collect();
     let options = Options {
         allow_modify: flags.program.allow_modify,
@@ -37,12 +41,19 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
         threads: flags.program.threads,
         ring_bytes: None,
     };
-    let request = Request { object: Some((&bytes, &object)), options, events: flags.events };
+    let request = Request {
+        object: Some((&bytes, &object)),
+        options,
+        events: flags.events,
+    };
     let interval = (flags.interval > 0.0 && !flags.output.json && std::io::stderr().is_terminal())
         .then(|| Duration::from_secs_f64(flags.interval));
     let (mut report, refusal) = observe(&flags.target, surroundings, request, interval)?;
     if let Some(message) = refusal {
-        report.notes.insert(0, format!("the program was refused, nothing was instrumented: {message}"));
+        report.notes.insert(
+            0,
+            format!("the program was refused, nothing was instrumented: {message}"),
+        );
     }
     note_unmatched(&mut report, &globs);
     write(&flags.output, &report, flags.rows, &render::report)?;
@@ -63,7 +74,9 @@ pub fn observe(
     if let Device::Soft { why, .. } = &device {
         eprintln!("warpbpf: running on the soft GPU ({why})");
     }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(std::path::PathBuf::from).filter(|p| p.is_dir());
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(std::path::PathBuf::from)
+        .filter(|p| p.is_dir());
     let listener = Listener::bind(&runtime.unwrap_or_else(std::env::temp_dir))?;
     let (mut child, entry) = target::start(flags, &device, listener.path(), surroundings)?;
     let mut collector = Collector::new(&listener, request);
@@ -78,7 +91,11 @@ pub fn observe(
     }
     let mut report = Report {
         version: model::VERSION,
-        command: flags.command.iter().map(|w| w.to_string_lossy().into_owned()).collect(),
+        command: flags
+            .command
+            .iter()
+            .map(|w| w.to_string_lossy().into_owned())
+            .collect(),
         status: status.map(shell_status),
         processes: collector.processes(),
         notes: collector.notes(),
@@ -86,30 +103,46 @@ pub fn observe(
     if let Some(status) = status
         && let Some(signal) = status.signal()
     {
-        report.notes.push(format!("the application was killed by signal {signal}"));
+        report
+            .notes
+            .push(format!("the application was killed by signal {signal}"));
     }
     if surroundings.another_warpbpf {
-        report.notes.push("another warpbpf surrounds this one: it sees nothing of this application".into());
+        report
+            .notes
+            .push("another warpbpf surrounds this one: it sees nothing of this application".into());
     }
     if !collector.any() {
         report.notes.push(nobody_came(flags, &entry));
     } else if let Entry::Preload(why) = entry {
-        report.notes.push(format!("the agent came in by LD_PRELOAD: {why}"));
+        report
+            .notes
+            .push(format!("the agent came in by LD_PRELOAD: {why}"));
     }
     Ok((report, collector.refused().map(str::to_owned)))
 }
 
 fn nobody_came(flags: &TargetFlags, entry: &Entry) -> String {
-    let program = flags.command.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
+    let program = flags
+        .command
+        .first()
+        .map(|w| w.to_string_lossy().into_owned())
+        .unwrap_or_default();
     match entry {
         Entry::Env => format!(
             "nothing was instrumented: `{program}` never initialised CUDA, or something in it took the injection slot (try `--inject preload`)"
         ),
-        Entry::Preload(_) => format!("nothing was instrumented: `{program}` never initialised CUDA"),
+        Entry::Preload(_) => {
+            format!("nothing was instrumented: `{program}` never initialised CUDA")
+        }
     }
 }
 
-fn follow(child: &mut Child, collector: &mut Collector<'_>, interval: Option<Duration>) -> Option<ExitStatus> {
+fn follow(
+    child: &mut Child,
+    collector: &mut Collector<'_>,
+    interval: Option<Duration>,
+) -> Option<ExitStatus> {
     let mut next = interval.map(|i| Instant::now() + i);
     let ignore = InterruptsIgnored::new();
     let status = loop {
@@ -156,7 +189,10 @@ impl Drop for InterruptsIgnored {
 }
 
 fn shell_status(status: ExitStatus) -> i32 {
-    status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(125)
+    status
+        .code()
+        .or_else(|| status.signal().map(|s| 128 + s))
+        .unwrap_or(125)
 }
 
 /// Globs that matched nothing are said, with the kernels that were there.
@@ -164,13 +200,21 @@ fn note_unmatched(report: &mut Report, globs: &[String]) {
     let seen: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
     let mut notes = Vec::new();
     for glob in globs {
-        if report.processes.is_empty() || seen.iter().any(|k| warpbpf_session::names::matches(glob, &k.mangled)) {
+        if report.processes.is_empty()
+            || seen
+                .iter()
+                .any(|k| warpbpf_session::names::matches(glob, &k.mangled))
+        {
             continue;
         }
         let mut names: Vec<&str> = seen.iter().map(|k| k.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        let list = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+        let list = if names.is_empty() {
+            "none".to_string()
+        } else {
+            names.join(", ")
+        };
         notes.push(format!("`{glob}` matched no kernel; kernels seen: {list}"));
     }
     notes.dedup();
@@ -201,7 +245,10 @@ pub fn write<T: serde::Serialize>(
         }
         Some(path) => {
             out = out.trim_start_matches('\n').to_string();
-            std::fs::write(path, out).map_err(|source| CliError::Write { path: path.display().to_string(), source })
+            std::fs::write(path, out).map_err(|source| CliError::Write {
+                path: path.display().to_string(),
+                source,
+            })
         }
     }
 }
@@ -209,5 +256,8 @@ pub fn write<T: serde::Serialize>(
 /// The object's parsed form, for callers that only look.
 pub fn load(path: &std::path::Path) -> Result<Object, CliError> {
     let shown = path.display().to_string();
-    warpbpf_object::load(&read(path)?).map_err(|e| CliError::Refused { path: shown, message: e.to_string() })
+    warpbpf_object::load(&read(path)?).map_err(|e| CliError::Refused {
+        path: shown,
+        message: e.to_string(),
+    })
 }

@@ -22,7 +22,10 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
                             "stack_bytes": facts.stack_bytes, "modifies": facts.modifies })
                 })
                 .collect();
-            println!("{}", json!({ "ok": true, "programs": rows, "maps": maps.len() }));
+            println!(
+                "{}",
+                json!({ "ok": true, "programs": rows, "maps": maps.len() })
+            );
             Ok(0)
         }
         Ok((programs, _)) => {
@@ -35,7 +38,11 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
                     p.verified.program().code.insns().len(),
                     group(facts.cost.into()),
                     facts.stack_bytes,
-                    if facts.modifies { ", can change the application" } else { "" }
+                    if facts.modifies {
+                        ", can change the application"
+                    } else {
+                        ""
+                    }
                 );
             }
             Ok(0)
@@ -44,8 +51,9 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
             println!("{}", json!({ "ok": false, "error": error.to_string() }));
             Ok(1)
         }
-        Err(error) => {
-            Err(CliError::Refused { path: flags.object.display().to_string(), message: error.to_string() })
-        }
+        Err(error) => Err(CliError::Refused {
+            path: flags.object.display().to_string(),
+            message: error.to_string(),
+        }),
     }
 }
