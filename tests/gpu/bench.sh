@@ -46,3 +46,9 @@ echo "|---|---|---|---|---|---|---|"
 run "empty" bench-empty ""
 run "counter" bench-counter hand_counter
 BENCH_REPLAYS=5 BENCH_PAUSE_MS=1500 run "ring" bench-ring hand_ring
+
+echo
+echo "host cost of a launch (benches/launch.cu), ns: two empty kernels, alone and with the agent; \`probed\` has a program"
+"$bundle/apps/launch-bench" | sed 's/^/  no agent:   /'
+"$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/launch.json" "$bundle/objects/bench-launch.bpf.o" -- \
+    "$bundle/apps/launch-bench" 2>/dev/null | sed 's/^/  with agent: /'

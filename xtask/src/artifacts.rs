@@ -51,9 +51,11 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("clock", "tests/programs/clock.bpf.c"),
     ("refused", "tests/programs/refused.bpf.c"),
     ("nomatch", "tests/programs/nomatch.bpf.c"),
+    ("atomizer", "tests/programs/atomizer.bpf.c"),
     ("bench-empty", "benches/probes/empty.bpf.c"),
     ("bench-counter", "benches/probes/counter.bpf.c"),
     ("bench-ring", "benches/probes/ring.bpf.c"),
+    ("bench-launch", "benches/probes/launch.bpf.c"),
 ];
 
 /// CUDA applications: name and source.
@@ -64,6 +66,7 @@ const APPS: &[(&str, &str)] = &[
     ("variants", "tests/apps/variants.cu"),
     ("crash", "tests/apps/crash.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
+    ("launch-bench", "benches/launch.cu"),
 ];
 
 /// Builds everything.

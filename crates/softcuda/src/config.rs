@@ -10,6 +10,17 @@ pub(crate) struct Config {
     pub threads: usize,
 }
 
+/// The newest PTX text that this driver compiles, `WARPBPF_SOFT_PTX=8.0`: to try what happens where a driver is older than
+/// an application's compiler. PTX in a fatbin is not held to it, since there it stands for machine code.
+pub(crate) fn newest_ptx_text() -> Option<(u32, u32)> {
+    static NEWEST: std::sync::OnceLock<Option<(u32, u32)>> = std::sync::OnceLock::new();
+    *NEWEST.get_or_init(|| {
+        let text = std::env::var("WARPBPF_SOFT_PTX").ok()?;
+        let (major, minor) = text.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    })
+}
+
 const DEFAULT_SMS: u32 = 4;
 const DEFAULT_MEMORY: u64 = 2 << 30;
 

@@ -27,6 +27,7 @@
 //! | `WARPBPF_SOFT_SEED` | a number: schedules that split warps and mix blocks at random, by that seed | off |
 //! | `WARPBPF_SOFT_THREADS` | host threads that run kernels; 1 makes guest races reproducible | cores |
 //! | `WARPBPF_SOFT_ASYNC` | 1: work runs on a thread per stream | 0 |
+//! | `WARPBPF_SOFT_PTX` | newest PTX text that is compiled, as `8.0`: an old driver, tried out | 9.0 |
 //! | `CUDA_INJECTION64_PATH` | a library whose `InitializeInjection` is called inside the first `cuInit` | none |
 //!
 //! # What differs from a GPU

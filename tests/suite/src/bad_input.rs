@@ -20,6 +20,8 @@ pub fn cases() -> Vec<Case> {
         case("an injection slot that is taken", slot_taken),
         case("two at once on one process", two_at_once),
         case("no driver", no_driver),
+        case("a driver too old for the PTX", old_driver),
+        case("a program that ends threads", ends_threads),
     ]
 }
 
@@ -244,4 +246,35 @@ fn no_driver(bench: &Bench) -> Told {
     says(&errors, "no GPU: ")?;
     says(&errors, "--device soft")?;
     Ok(errors.trim_end().to_string())
+}
+
+/// Only the soft GPU can play an old driver.
+fn old_driver(bench: &Bench) -> Told {
+    if !bench.soft {
+        return Ok("skipped: the driver here is what it is".into());
+    }
+    let expected = bench.plain("vectoradd", ARGUMENTS)?;
+    let saved = bench.scratch("old.json");
+    let mut command = bench.warpbpf("run");
+    command.env("WARPBPF_SOFT_PTX", "6.0").arg("--json").arg("-o").arg(&saved);
+    command.arg(bench.object("threadhist")).arg("--").arg(bench.app("vectoradd")).args(ARGUMENTS);
+    let output = command.output().map_err(|e| e.to_string())?;
+    same("application's output", output.stdout == expected, true)?;
+    let text = std::fs::read_to_string(&saved).map_err(|e| e.to_string())?;
+    says(&text, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION")?;
+    let report: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let kernel = &report["processes"][0]["kernels"][0];
+    same("launches with probes", kernel["launches"].as_u64(), Some(0))?;
+    Ok(kernel["way"].as_str().unwrap_or_default().to_string())
+}
+
+/// Helper 507 changes what the application computes: only with a flag, and then it does.
+fn ends_threads(bench: &Bench) -> Told {
+    fails(bench, &bench.object("atomizer"), &["atomizer", "--allow-modify"])?;
+    let expected = bench.plain("vectoradd", ARGUMENTS)?;
+    let run = bench.probed(&["--allow-modify"], &bench.object("atomizer"), &bench.app("vectoradd"), ARGUMENTS)?;
+    same("exit status", run.output.status.code(), Some(0))?;
+    same("application's output is its own", run.output.stdout == expected, false)?;
+    same("threads ended", run.value("ended", 0)?, 256 * 2)?;
+    Ok("block 1 ended, in both launches".into())
 }

@@ -7,6 +7,7 @@ use warpbpf_fatbin::{
     ImageKind, choose, entries, fatbin_len, sniff,
 };
 
+use crate::config::newest_ptx_text;
 use crate::driver::device::CAPABILITY;
 use crate::error::{CuError, CuResult};
 
@@ -99,7 +100,20 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
     match sniff(bytes) {
         ImageKind::Fatbin => from_fatbin(bytes),
         ImageKind::PtxText => match str::from_utf8(bytes) {
-            Ok(text) => checked(text.trim_end_matches('\0')),
+            Ok(text) => {
+                if let Some(newest) = newest_ptx_text()
+                    && version(text).is_some_and(|v| v > newest)
+                {
+                    return refuse(
+                        CuError::UNSUPPORTED_PTX_VERSION,
+                        format!(
+                            "the PTX text is newer than version {}.{} (WARPBPF_SOFT_PTX)",
+                            newest.0, newest.1
+                        ),
+                    );
+                }
+                checked(text.trim_end_matches('\0'))
+            }
             Err(error) => refuse(
                 CuError::INVALID_PTX,
                 format!("the PTX is not UTF-8: {error}"),
