@@ -284,8 +284,11 @@ impl RingLayout {
     /// Most lanes that can stand between looking at `reserved` and adding to it: twice what an SM holds, because two
     /// SMs share the last ring where %smid exceeds the number of SMs.
     pub const IN_FLIGHT: u64 = 4096;
-    /// Record header: u32 length of the payload with flags, u32 zero. Payload follows, padded to 8.
+    /// Record header: u32 length of the payload with flags, u32 zero. Payload follows.
     pub const HEADER: u64 = 8;
+    /// Records begin at multiples of this, so the header and the payload's first word lie in one 16-byte word, as do
+    /// each two words that follow: a record is written by few wide stores. A payload is 8 bytes beyond such a multiple.
+    pub const ALIGN: u64 = 16;
     /// Header flag: the record was discarded.
     pub const DISCARDED: u32 = 1 << 30;
     /// Header flag: filler up to the end of the sub-buffer; the length field holds its bytes after the header.
@@ -345,9 +348,9 @@ impl RingLayout {
     pub const fn adds(&self, bytes: u64) -> bool {
         self.shard_bytes >= Self::LARGE && Self::IN_FLIGHT * bytes <= self.shard_bytes / 8
     }
-    /// Bytes that a record of `payload` takes.
+    /// Bytes that a record of `payload` takes. What follows the payload in them is undefined.
     pub const fn record_bytes(payload: u64) -> u64 {
-        Self::HEADER + align_up(payload, 8)
+        align_up(Self::HEADER + payload, Self::ALIGN)
     }
     /// Largest payload.
     pub const fn max_payload(&self) -> u64 {

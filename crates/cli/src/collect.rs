@@ -94,9 +94,19 @@ impl<'a> Collector<'a> {
         !self.agents.is_empty()
     }
 
-    /// The message of an agent that refused the program.
-    pub fn refused(&self) -> Option<&str> {
-        self.agents.iter().find_map(|a| a.refused.as_deref())
+    /// Processes in which the agent refused to do anything, and why. Beside another agent in the same process that is no
+    /// news: the other one serves it.
+    pub fn refusals(&self) -> Vec<(u32, &str)> {
+        let served = |pid: u32| {
+            self.agents
+                .iter()
+                .any(|a| a.process.pid == pid && a.refused.is_none())
+        };
+        let refusing = self
+            .agents
+            .iter()
+            .filter_map(|a| Some((a.process.pid, a.refused.as_deref()?)));
+        refusing.filter(|(pid, _)| !served(*pid)).collect()
     }
 
     /// Warnings and errors of all agents.

@@ -201,3 +201,47 @@ pub struct ReportFlags {
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    /// The reference in `docs/cli.md` is what `--help` prints; `WARPBPF_BLESS=1` rewrites it.
+    #[test]
+    fn the_reference_is_the_help() {
+        let mut cli = Cli::command();
+        cli.build();
+        let mut text = String::from(
+            "# Command line\n\nWhat `warpbpf VERB --help` prints. Written by the tests of `warpbpf-cli`.\n",
+        );
+        for verb in cli.get_subcommands_mut() {
+            if verb.get_name() != "help" {
+                let help = verb
+                    .clone()
+                    .bin_name(format!("warpbpf {}", verb.get_name()))
+                    .render_long_help()
+                    .to_string();
+                text += &format!(
+                    "\n## warpbpf {}\n\n```\n{}\n```\n",
+                    verb.get_name(),
+                    help.lines()
+                        .map(str::trim_end)
+                        .collect::<Vec<_>>()
+                        .join("\n")
+                        .trim_end()
+                );
+            }
+        }
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+        if std::env::var_os("WARPBPF_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            found, text,
+            "docs/cli.md is out of date: run the tests of warpbpf-cli with WARPBPF_BLESS=1"
+        );
+    }
+}

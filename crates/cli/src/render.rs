@@ -365,7 +365,7 @@ mod tests {
         map_text(&mut out, &map, 1);
         assert_eq!(
             out,
-            "\nkernels (hash): 2 entries\n  key         launches   threads\n  vectorAdd         10      2560\n  … 1 more\n  warning: 1 update failed\n"
+            "\nkernels (hash): 2 entries\n  key        launches  threads\n  vectorAdd        10     2560\n  … 1 more\n  warning: 1 update failed\n"
         );
     }
 

@@ -1,7 +1,7 @@
 //! Turns a verified program into PTX statements.
 //!
 //! ```text
-//! from_ebpf → opt_copy → opt_fold → opt_blocks → opt_gvn → … → opt_atomics → … → opt_aggregate → lower → emit
+//! from_ebpf → opt_copy → opt_fold → opt_blocks → opt_gvn → … → opt_atomics → opt_stores → … → opt_aggregate → lower → emit
 //! ```
 //!
 //! The list of passes is `passes` below; each is a file of its own. Only a [`Verified`] program is compiled: the proof's
@@ -31,6 +31,7 @@ mod opt_copy;
 mod opt_dce;
 mod opt_fold;
 mod opt_gvn;
+mod opt_stores;
 mod opt_uniform;
 mod prelude;
 
@@ -88,6 +89,7 @@ fn passes(env: &Env) -> Vec<Pass> {
         ("opt_gvn.2", opt_gvn::run),
         ("opt_dce.2", opt_dce::run),
         ("opt_atomics", opt_atomics::run),
+        ("opt_stores", opt_stores::run),
         ("opt_fold.3", opt_fold::run),
         ("opt_dce.3", opt_dce::run),
     ];

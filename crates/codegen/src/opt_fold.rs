@@ -215,6 +215,11 @@ impl Fold<'_> {
                     shared,
                 })
             }
+            Op::Pack(low, high) => match (self.constant(low), self.constant(high)) {
+                (Some(low), Some(high)) => Outcome::Keep(Op::Const(high << 32 | low)),
+                (None, Some(0)) => Outcome::Keep(Op::Un(UnOp::Zext, low)),
+                _ => Outcome::Keep(op),
+            },
             Op::Const(_)
             | Op::Special(_)
             | Op::GroupMask
@@ -222,6 +227,7 @@ impl Fold<'_> {
             | Op::StackAddr(_)
             | Op::Timer
             | Op::Membar
+            | Op::StorePair { .. }
             | Op::RingReserve { .. }
             | Op::RingCommit { .. }
             | Op::CopyBytes { .. }

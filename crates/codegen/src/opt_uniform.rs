@@ -71,6 +71,7 @@ impl Uniform {
             | Op::Un(..)
             | Op::Cmp(..)
             | Op::Select(..)
+            | Op::Pack(..)
             | Op::Load { mem: Mem::Env, .. } => {
                 let mut varies = false;
                 op.for_each_operand(|v| varies |= self.varying[v.index()]);
@@ -80,6 +81,7 @@ impl Uniform {
             Op::Timer
             | Op::Load { .. }
             | Op::Store { .. }
+            | Op::StorePair { .. }
             | Op::Atomic { .. }
             | Op::Membar
             | Op::RingReserve { .. }

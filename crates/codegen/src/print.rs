@@ -88,6 +88,11 @@ impl fmt::Display for Op {
             Op::GroupMask => write!(f, "group_mask"),
             Op::Slot(slot) => write!(f, "slot {slot}"),
             Op::StackAddr(at) => write!(f, "stack {at}"),
+            Op::Pack(low, high) => write!(f, "pack {low}, {high}"),
+            Op::StorePair { addr, off, values } => {
+                let [a, b] = values;
+                write!(f, "store.record.pair {}, {a}, {b}", address(addr, *off))
+            }
             Op::Timer => write!(f, "timer"),
             Op::Membar => write!(f, "membar"),
             Op::Load {
@@ -157,7 +162,11 @@ impl fmt::Display for Op {
                 }
             }
             Op::RingReserve {
-                base, size, shared, ..
+                base,
+                size,
+                header,
+                shared,
+                ..
             } => {
                 let mut size_text = String::new();
                 match size {
@@ -166,7 +175,8 @@ impl fmt::Display for Op {
                 }
                 write!(
                     f,
-                    "ring_reserve{} {base}, {size_text}",
+                    "ring_reserve{}{} {base}, {size_text}",
+                    if *header { "" } else { ".bare" },
                     if *shared { ".shared" } else { "" }
                 )
             }

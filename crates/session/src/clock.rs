@@ -94,12 +94,21 @@ impl Clock {
     /// Calibrates and writes the first time record.
     pub(crate) fn new(driver: &Driver, env: u64, stream: Stream) -> Result<Clock, DriverError> {
         let info = driver.device_info(driver.current_device()?)?;
-        let mut clock = Clock { kernel: None, first: Reading::default(), last: Reading::default(), index: 0 };
+        let mut clock = Clock {
+            kernel: None,
+            first: Reading::default(),
+            last: Reading::default(),
+            index: 0,
+        };
         if info.name != SOFT_DEVICE {
             let module = driver.load_ptx(KERNEL)?;
             let function = driver.function(module, "wbpf_clock")?;
             let (mailbox, device_mailbox) = driver.host_alloc(MAILBOX_BYTES)?;
-            clock.kernel = Some(Measuring { function, mailbox, device_mailbox });
+            clock.kernel = Some(Measuring {
+                function,
+                mailbox,
+                device_mailbox,
+            });
         }
         // On the soft GPU both clocks are the same one: the zero reading maps each instant to itself.
         clock.renew(driver, env, stream)?;
@@ -111,7 +120,12 @@ impl Clock {
     }
 
     /// Measures again and publishes. A measurement that got no answer leaves the old one in force.
-    pub(crate) fn renew(&mut self, driver: &Driver, env: u64, stream: Stream) -> Result<(), DriverError> {
+    pub(crate) fn renew(
+        &mut self,
+        driver: &Driver,
+        env: u64,
+        stream: Stream,
+    ) -> Result<(), DriverError> {
         if let Some(kernel) = &self.kernel {
             let Some(mut reading) = kernel.measure(driver, stream)? else {
                 return Ok(());
@@ -164,7 +178,15 @@ impl Measuring {
         // SAFETY: the kernel of the previous measurement has ended (it was waited for), so only we touch the mailbox.
         unsafe { ptr::write_bytes(self.mailbox, 0, MAILBOX_BYTES) };
         // SAFETY: the kernel takes these two arguments and touches only the mailbox.
-        unsafe { driver.launch(self.function, [1; 3], [1; 3], stream, &mut [self.device_mailbox, ROUNDS])? };
+        unsafe {
+            driver.launch(
+                self.function,
+                [1; 3],
+                [1; 3],
+                stream,
+                &mut [self.device_mailbox, ROUNDS],
+            )?
+        };
         let mut best: Option<Reading> = None;
         for round in 1..=ROUNDS {
             let Some(reading) = self.ask(round) else {
@@ -186,7 +208,12 @@ impl Measuring {
                 let after = monotonic_ns();
                 let device = self.word(ANSWER_TIME).load(Ordering::Relaxed);
                 let error = (after - before).div_ceil(2);
-                return Some(Reading { device, host: before + error, error, drift: 0 });
+                return Some(Reading {
+                    device,
+                    host: before + error,
+                    error,
+                    drift: 0,
+                });
             }
             if monotonic_ns() - before > PATIENCE_NS {
                 return None;
@@ -208,11 +235,26 @@ mod tests {
 
     #[test]
     fn drift_is_host_gain_per_device_time() {
-        let first = Reading { device: 1_000, host: 5_000, error: 0, drift: 0 };
-        let now = Reading { device: 1_000_001_000, host: 1_000_055_000, error: 0, drift: 0 };
+        let first = Reading {
+            device: 1_000,
+            host: 5_000,
+            error: 0,
+            drift: 0,
+        };
+        let now = Reading {
+            device: 1_000_001_000,
+            host: 1_000_055_000,
+            error: 0,
+            drift: 0,
+        };
         // 50,000 ns gained in 10^9: 50 ppm.
         assert_eq!(drift(&first, &now), Some(214_748));
-        let back = Reading { device: 1_000_001_000, host: 999_955_000, error: 0, drift: 0 };
+        let back = Reading {
+            device: 1_000_001_000,
+            host: 999_955_000,
+            error: 0,
+            drift: 0,
+        };
         assert_eq!(drift(&first, &back), Some(-214_748));
         assert_eq!(drift(&first, &first), None);
     }

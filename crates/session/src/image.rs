@@ -52,7 +52,12 @@ pub fn inspect(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
         fatbin::ImageKind::Cubin => Ok(from_cubin(bytes)),
         fatbin::ImageKind::Fatbin => from_fatbin(bytes, capability),
         fatbin::ImageKind::FatbinWrapper | fatbin::ImageKind::Unknown => {
-            let start = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
+            let start = bytes
+                .iter()
+                .take(8)
+                .map(|b| format!("{b:02x}"))
+                .collect::<Vec<_>>()
+                .join(" ");
             Err(ImageError::Unknown { start })
         }
     }
@@ -60,7 +65,11 @@ pub fn inspect(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
 
 fn text(bytes: &[u8]) -> Result<String, ImageError> {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    std::str::from_utf8(&bytes[..end]).map(str::to_owned).map_err(|e| ImageError::NotUtf8 { offset: e.valid_up_to() })
+    std::str::from_utf8(&bytes[..end])
+        .map(str::to_owned)
+        .map_err(|e| ImageError::NotUtf8 {
+            offset: e.valid_up_to(),
+        })
 }
 
 fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
@@ -68,8 +77,15 @@ fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
     match warpbpf_ptx::index(&ptx) {
         Ok(module) => {
             let target = module.targets.first().copied().unwrap_or("unknown");
-            let source = format!("{source} {}.{} {target}", module.version.0, module.version.1);
-            for function in module.functions.iter().filter(|f| f.is_entry && f.body.is_some()) {
+            let source = format!(
+                "{source} {}.{} {target}",
+                module.version.0, module.version.1
+            );
+            for function in module
+                .functions
+                .iter()
+                .filter(|f| f.is_entry && f.body.is_some())
+            {
                 info.kernels.push(KernelSummary {
                     mangled: function.name.to_string(),
                     demangled: demangle(function.name),
@@ -85,7 +101,10 @@ fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
 }
 
 fn from_cubin(bytes: &[u8]) -> ImageInfo {
-    let mut info = ImageInfo { why_no_ptx: Some("the image is a cubin: machine code without PTX".into()), ..Default::default() };
+    let mut info = ImageInfo {
+        why_no_ptx: Some("the image is a cubin: machine code without PTX".into()),
+        ..Default::default()
+    };
     add_machine_code(&mut info, bytes, "cubin");
     info
 }
@@ -95,7 +114,9 @@ fn from_fatbin(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
     let choice = fatbin::choose(&entries, capability);
     let mut info = ImageInfo::default();
     if let Some(index) = choice.ptx {
-        let payload = entries[index].payload().map_err(|source| ImageError::Fatbin { source })?;
+        let payload = entries[index]
+            .payload()
+            .map_err(|source| ImageError::Fatbin { source })?;
         info = from_ptx(text(&payload)?, "fatbin, PTX")?;
     }
     if info.ptx.is_none() && info.why_no_ptx.is_none() {
@@ -143,12 +164,18 @@ mod tests {
         assert_eq!(info.kernels.len(), 1);
         assert_eq!(info.kernels[0].demangled, "vectorAdd");
         assert_eq!(info.kernels[0].source, "PTX text 8.0 sm_90");
-        assert_eq!(info.ptx.as_deref(), Some(ptx.trim_end_matches("tail").trim_end_matches('\0')));
+        assert_eq!(
+            info.ptx.as_deref(),
+            Some(ptx.trim_end_matches("tail").trim_end_matches('\0'))
+        );
     }
 
     #[test]
     fn unknown_bytes_are_named() {
         let error = inspect(&[1, 2, 3, 4], (9, 0)).unwrap_err();
-        assert_eq!(error.to_string(), "the image is neither a fatbin, a cubin nor PTX text (it starts with `01 02 03 04`)");
+        assert_eq!(
+            error.to_string(),
+            "the image is neither a fatbin, a cubin nor PTX text (it starts with `01 02 03 04`)"
+        );
     }
 }

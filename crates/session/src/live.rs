@@ -104,7 +104,9 @@ impl Live {
     /// # Errors
     /// [`SessionError::Driver`]: no context, or no memory; what was allocated is freed with the context.
     pub fn new(driver: &Driver, session: Arc<Session>) -> Result<Live, SessionError> {
-        driver.relaxed(|| Live::allocate(driver, session)).map_err(SessionError::Driver)
+        driver
+            .relaxed(|| Live::allocate(driver, session))
+            .map_err(SessionError::Driver)
     }
 
     fn allocate(driver: &Driver, session: Arc<Session>) -> Result<Live, DriverError> {
@@ -119,7 +121,11 @@ impl Live {
         let stream = driver.stream()?;
         let env = driver.alloc_zeroed(env::SIZE, stream)?;
         let pid = u64::from(std::process::id());
-        driver.write(env + env::PID_TGID, &(pid << 32 | pid).to_le_bytes(), stream)?;
+        driver.write(
+            env + env::PID_TGID,
+            &(pid << 32 | pid).to_le_bytes(),
+            stream,
+        )?;
         let mut maps = Vec::new();
         let mut rings = Vec::new();
         let mut staging_bytes = 0;
@@ -129,15 +135,26 @@ impl Live {
                 driver.write(base + write.offset, &write.bytes, stream)?;
             }
             if let MapLayout::Ring(layout) = plan.layout {
-                let map = if index < session.map_count() { index as u32 } else { RingEvent::PRINTK };
-                rings.push(Ring { map, base, reader: Reader::new(layout) });
+                let map = if index < session.map_count() {
+                    index as u32
+                } else {
+                    RingEvent::PRINTK
+                };
+                rings.push(Ring {
+                    map,
+                    base,
+                    reader: Reader::new(layout),
+                });
                 staging_bytes = STAGING.max(staging_bytes).max(layout.shard_bytes);
             }
             maps.push(base);
         }
         let staging = match staging_bytes {
             0 => None,
-            bytes => Some(Staging { pointer: driver.host_alloc(bytes as usize)?.0, bytes }),
+            bytes => Some(Staging {
+                pointer: driver.host_alloc(bytes as usize)?.0,
+                bytes,
+            }),
         };
         let clock = Clock::new(driver, env, stream)?;
         Ok(Live {
@@ -165,7 +182,11 @@ impl Live {
 
     /// Loads every wanted kernel of a prepared image; `original` is the image as the application (or its rewritten text)
     /// is loaded in this context. The context must be current.
-    pub fn instrument(&self, prepared: &Prepared, original: Module) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
+    pub fn instrument(
+        &self,
+        prepared: &Prepared,
+        original: Module,
+    ) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
         let mut fixed = vec![self.env];
         fixed.extend(&self.maps);
         let addresses = Addresses { fixed: &fixed };
@@ -173,9 +194,21 @@ impl Live {
         self.driver.relaxed(|| {
             wanted
                 .map(|kernel| {
-                    let records = if kernel.needs_launch_record() { self.launch_records().map(Some) } else { Ok(None) };
-                    let variant = records
-                        .and_then(|records| load(&self.driver, kernel, original, &addresses, records, self.stream));
+                    let records = if kernel.needs_launch_record() {
+                        self.launch_records().map(Some)
+                    } else {
+                        Ok(None)
+                    };
+                    let variant = records.and_then(|records| {
+                        load(
+                            &self.driver,
+                            kernel,
+                            original,
+                            &addresses,
+                            records,
+                            self.stream,
+                        )
+                    });
                     (kernel.mangled.clone(), variant.map(Arc::new))
                 })
                 .collect()
@@ -183,7 +216,9 @@ impl Live {
     }
 
     fn launch_records(&self) -> Result<Arc<LaunchRecords>, String> {
-        let made = self.records.get_or_init(|| LaunchRecords::new(&self.driver, self.stream).map(Arc::new));
+        let made = self
+            .records
+            .get_or_init(|| LaunchRecords::new(&self.driver, self.stream).map(Arc::new));
         made.clone().map_err(|e| e.to_string())
     }
 
@@ -195,7 +230,11 @@ impl Live {
             key_size: plan.key_size,
             value_size: plan.value_size,
             max_entries: plan.max_entries,
-            snapshot_bytes: if matches!(plan.layout, MapLayout::Ring(_)) { 0 } else { plan.bytes() },
+            snapshot_bytes: if matches!(plan.layout, MapLayout::Ring(_)) {
+                0
+            } else {
+                plan.bytes()
+            },
             layout: plan.layout,
             sum_fields: plan.sum_fields.clone(),
         };
@@ -248,7 +287,12 @@ impl Live {
                 // SAFETY: `used + len` is within the staging memory, which nobody else touches under the lock we hold.
                 unsafe {
                     let into = staging.pointer.add(used as usize);
-                    self.driver.start_read(ring.base + chunk.range.start, into, chunk.len(), self.stream)?;
+                    self.driver.start_read(
+                        ring.base + chunk.range.start,
+                        into,
+                        chunk.len(),
+                        self.stream,
+                    )?;
                 }
                 used += chunk.len();
                 count += 1;
@@ -258,20 +302,27 @@ impl Live {
             let mut at = 0;
             for chunk in now {
                 // SAFETY: the copies into `at..at + len` are complete.
-                let bytes = unsafe { std::slice::from_raw_parts(staging.pointer.add(at), chunk.len() as usize) };
+                let bytes = unsafe {
+                    std::slice::from_raw_parts(staging.pointer.add(at), chunk.len() as usize)
+                };
                 at += chunk.len() as usize;
                 let map = ring.map;
                 // A damaged chunk is counted by the reader, which goes on behind it.
                 let _ = ring.reader.take(chunk, bytes, |record| {
                     stats.records += 1;
-                    sink(RingEvent { map, shard: record.shard, payload: record.payload });
+                    sink(RingEvent {
+                        map,
+                        shard: record.shard,
+                        payload: record.payload,
+                    });
                 });
             }
             rest = later;
         }
         if !chunks.is_empty() {
             let consumed = ring.reader.consumed();
-            self.driver.write(ring.base + consumed.offset, &consumed.bytes, self.stream)?;
+            self.driver
+                .write(ring.base + consumed.offset, &consumed.bytes, self.stream)?;
         }
         let lost = ring.reader.lost();
         stats.lost_full += lost.full;
@@ -282,7 +333,8 @@ impl Live {
 
     fn copy(&self, base: u64, range: std::ops::Range<u64>) -> Result<Vec<u8>, DriverError> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        self.driver.read(base + range.start, &mut bytes, self.stream)?;
+        self.driver
+            .read(base + range.start, &mut bytes, self.stream)?;
         Ok(bytes)
     }
 
@@ -297,6 +349,9 @@ impl Live {
 
     /// The last clock measurement; its error is half the shortest round trip.
     pub fn clock(&self) -> Reading {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner).last()
+        self.clock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .last()
     }
 }

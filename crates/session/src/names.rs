@@ -6,7 +6,11 @@ use wildmatch::WildMatch;
 
 /// The readable name of a kernel: demangled without its parameter list and return type; names that are not C++ stay.
 pub fn demangle(mangled: &str) -> String {
-    demangled(mangled, &DemangleOptions::new().no_params().no_return_type()).unwrap_or_else(|| mangled.to_string())
+    demangled(
+        mangled,
+        &DemangleOptions::new().no_params().no_return_type(),
+    )
+    .unwrap_or_else(|| mangled.to_string())
 }
 
 /// Does `glob` name this kernel? `*` stands for any text, `?` for one character.
@@ -26,7 +30,10 @@ fn demangled(mangled: &str, options: &DemangleOptions) -> Option<String> {
     if !mangled.starts_with("_Z") {
         return None;
     }
-    Symbol::new(mangled).ok()?.demangle_with_options(options).ok()
+    Symbol::new(mangled)
+        .ok()?
+        .demangle_with_options(options)
+        .ok()
 }
 
 fn without_template_arguments(name: &str) -> &str {
@@ -65,10 +72,23 @@ mod tests {
 
     #[test]
     fn globs_over_every_form() {
-        for glob in ["_Z9vectorAddPKfS0_Pfi", "_Z9vector*", "vectorAdd", "vector*", "vectorAdd(float const*, *", "*"] {
+        for glob in [
+            "_Z9vectorAddPKfS0_Pfi",
+            "_Z9vector*",
+            "vectorAdd",
+            "vector*",
+            "vectorAdd(float const*, *",
+            "*",
+        ] {
             assert!(matches(glob, VECTOR_ADD), "{glob}");
         }
-        for glob in ["ns::gemm", "ns::gemm<float, 4>", "ns::*", "*gemm*", "ns::gemm<float, ?>"] {
+        for glob in [
+            "ns::gemm",
+            "ns::gemm<float, 4>",
+            "ns::*",
+            "*gemm*",
+            "ns::gemm<float, ?>",
+        ] {
             assert!(matches(glob, TEMPLATE), "{glob}");
         }
         for glob in ["vector", "add", "vectorAdd?", "ns::vectorAdd", ""] {

@@ -33,7 +33,9 @@ pub struct Options {
 pub enum SessionError {
     #[error("the object cannot be loaded: {source}")]
     Object { source: ObjectError },
-    #[error("the object has no programs; a program is a function with `SEC(\"gpu/entry/KERNEL\")` or the like")]
+    #[error(
+        "the object has no programs; a program is a function with `SEC(\"gpu/entry/KERNEL\")` or the like"
+    )]
     Empty,
     #[error("{0}")]
     Section(SectionError),
@@ -79,10 +81,16 @@ pub struct Session {
 ///
 /// # Errors
 /// The first program or section that is refused.
-pub fn prove(object: Object, options: &Options) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
+pub fn prove(
+    object: Object,
+    options: &Options,
+) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
     let mut maps = object.maps;
     if let Some(threads) = options.threads {
-        for map in maps.iter_mut().filter(|m| m.map_type == warpbpf_abi::maps::MapType::PerThreadArray as u32) {
+        for map in maps
+            .iter_mut()
+            .filter(|m| m.map_type == warpbpf_abi::maps::MapType::PerThreadArray as u32)
+        {
             let extra = map.extra.entry("map_extra".into()).or_insert(0);
             if *extra == 0 {
                 *extra = threads;
@@ -94,13 +102,15 @@ pub fn prove(object: Object, options: &Options) -> Result<(Vec<PlannedProgram>, 
     }
     let mut programs = Vec::with_capacity(object.programs.len());
     for program in object.programs {
-        let spec = section::parse(&program.name, &program.section).map_err(SessionError::Section)?;
+        let spec =
+            section::parse(&program.name, &program.section).map_err(SessionError::Section)?;
         let platform = Platform::new(spec.site).with_allow_modify(options.allow_modify);
         let platform = match options.budget {
             Some(budget) => platform.with_budget(budget),
             None => platform,
         };
-        let verified = verify(program, &maps, &platform).map_err(|rejection| SessionError::Rejected { rejection })?;
+        let verified = verify(program, &maps, &platform)
+            .map_err(|rejection| SessionError::Rejected { rejection })?;
         programs.push(PlannedProgram { spec, verified });
     }
     Ok((programs, maps))
@@ -111,21 +121,41 @@ impl Session {
     ///
     /// # Errors
     /// [`SessionError`]: the object, a section name, a map or a program is refused; nothing was done to anything.
-    pub fn new(object: &[u8], options: &Options, info: &DeviceInfo) -> Result<Session, SessionError> {
-        let object = warpbpf_object::load(object).map_err(|source| SessionError::Object { source })?;
+    pub fn new(
+        object: &[u8],
+        options: &Options,
+        info: &DeviceInfo,
+    ) -> Result<Session, SessionError> {
+        let object =
+            warpbpf_object::load(object).map_err(|source| SessionError::Object { source })?;
         let (programs, defs) = prove(object, options)?;
-        let uses: Vec<_> = programs.iter().map(|p| map_uses(&p.verified, defs.len())).collect();
+        let uses: Vec<_> = programs
+            .iter()
+            .map(|p| map_uses(&p.verified, defs.len()))
+            .collect();
         let mut maps = Vec::with_capacity(defs.len());
         for (index, def) in defs.iter().enumerate() {
             let uses: Vec<SumUse> = uses
                 .iter()
                 .filter_map(|of_program| of_program.get(index))
-                .map(|u| SumUse { adds: u.adds.clone(), not_summable: u.not_summable.clone() })
+                .map(|u| SumUse {
+                    adds: u.adds.clone(),
+                    not_summable: u.not_summable.clone(),
+                })
                 .collect();
             maps.push(warpbpf_maps::plan(def, info.sms, &uses).map_err(SessionError::Map)?);
         }
-        let printk = programs.iter().any(|p| p.verified.facts().uses_printk()).then(|| printk_plan(info.sms));
-        Ok(Session { programs, maps, defs, printk, kernels: Mutex::new(Vec::new()) })
+        let printk = programs
+            .iter()
+            .any(|p| p.verified.facts().uses_printk())
+            .then(|| printk_plan(info.sms));
+        Ok(Session {
+            programs,
+            maps,
+            defs,
+            printk,
+            kernels: Mutex::new(Vec::new()),
+        })
     }
 
     /// The programs, in the object's order.
@@ -150,13 +180,21 @@ impl Session {
     }
     /// Readable names by kernel id.
     pub fn kernel_names(&self) -> Vec<String> {
-        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kernels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Programs that want to be in this kernel, in order.
     pub fn matching(&self, mangled: &str) -> Vec<usize> {
         let wanted = |p: &PlannedProgram| names::matches(&p.spec.kernels, mangled);
-        self.programs.iter().enumerate().filter(|(_, p)| wanted(p)).map(|(i, _)| i).collect()
+        self.programs
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| wanted(p))
+            .map(|(i, _)| i)
+            .collect()
     }
 
     /// The number of a kernel, the same for the same name.
@@ -183,7 +221,11 @@ impl Session {
     pub fn printk_binding(&self) -> Option<MapBinding> {
         let ring = self.printk.as_ref()?;
         let index = self.maps.len() as u32;
-        Some(MapBinding { slot: slot::FIRST_MAP + index, session_index: index, layout: ring.layout })
+        Some(MapBinding {
+            slot: slot::FIRST_MAP + index,
+            session_index: index,
+            layout: ring.layout,
+        })
     }
 
     /// First slot that is free for a module's own variables.

@@ -71,8 +71,14 @@ impl Session {
             let why = image.why_no_ptx.as_deref().unwrap_or("it has no PTX");
             for kernel in &image.kernels {
                 let programs = self.matching(&kernel.mangled);
-                let way = if programs.is_empty() { "not matched".into() } else { format!("refused: {why}") };
-                prepared.kernels.push(self.undone(&kernel.mangled, programs, way));
+                let way = if programs.is_empty() {
+                    "not matched".into()
+                } else {
+                    format!("refused: {why}")
+                };
+                prepared
+                    .kernels
+                    .push(self.undone(&kernel.mangled, programs, way));
             }
             return prepared;
         };
@@ -81,7 +87,11 @@ impl Session {
             Err(error) => {
                 for kernel in &image.kernels {
                     let way = format!("refused: its PTX cannot be read: {error}");
-                    prepared.kernels.push(self.undone(&kernel.mangled, self.matching(&kernel.mangled), way));
+                    prepared.kernels.push(self.undone(
+                        &kernel.mangled,
+                        self.matching(&kernel.mangled),
+                        way,
+                    ));
                 }
                 return prepared;
             }
@@ -90,11 +100,14 @@ impl Session {
         for kernel in &image.kernels {
             let programs = self.matching(&kernel.mangled);
             if programs.is_empty() {
-                prepared.kernels.push(self.undone(&kernel.mangled, programs, "not matched".into()));
+                prepared
+                    .kernels
+                    .push(self.undone(&kernel.mangled, programs, "not matched".into()));
                 continue;
             }
             let decided = patch::way(&module, &kernel.mangled).map_err(|e| e.to_string());
-            let made = decided.and_then(|way| self.make(&module, &kernel.mangled, programs.clone(), way));
+            let made =
+                decided.and_then(|way| self.make(&module, &kernel.mangled, programs.clone(), way));
             match made {
                 Ok((done, None)) => prepared.kernels.push(done),
                 Ok((done, Some(fragments))) => {
@@ -102,7 +115,11 @@ impl Session {
                     prepared.kernels.push(done);
                 }
                 Err(reason) => {
-                    prepared.kernels.push(self.undone(&kernel.mangled, programs, format!("refused: {reason}")));
+                    prepared.kernels.push(self.undone(
+                        &kernel.mangled,
+                        programs,
+                        format!("refused: {reason}"),
+                    ));
                 }
             }
         }
@@ -145,8 +162,13 @@ impl Session {
         match reasons {
             None => {
                 let attachments = self.attachments(&done.programs, &fragments);
-                let (ptx, variant) =
-                    patch::slice(module, mangled, &attachments, &self.patch_options(SlotSpace::Const)).map_err(|e| e.to_string())?;
+                let (ptx, variant) = patch::slice(
+                    module,
+                    mangled,
+                    &attachments,
+                    &self.patch_options(SlotSpace::Const),
+                )
+                .map_err(|e| e.to_string())?;
                 done.way = "slice".into();
                 done.code = Some(Code::Slice { ptx, variant });
                 Ok((done, None))
@@ -159,7 +181,12 @@ impl Session {
     }
 
     /// Clones of one image are made together. Where that fails, each is tried alone and those that fail are dropped.
-    fn make_clones(&self, module: &Module<'_>, mut clones: Vec<(usize, Vec<Fragment>)>, prepared: &mut Prepared) {
+    fn make_clones(
+        &self,
+        module: &Module<'_>,
+        mut clones: Vec<(usize, Vec<Fragment>)>,
+        prepared: &mut Prepared,
+    ) {
         let mut space = SlotSpace::Const;
         loop {
             match self.try_clones(module, &clones, space, prepared) {
@@ -174,7 +201,12 @@ impl Session {
                     space = SlotSpace::Global;
                     for (at, fragments) in &mut clones {
                         let kernel = &prepared.kernels[*at];
-                        if let Ok(again) = self.fragments(module, &kernel.programs, kernel.kernel_id.unwrap_or(0), space) {
+                        if let Ok(again) = self.fragments(
+                            module,
+                            &kernel.programs,
+                            kernel.kernel_id.unwrap_or(0),
+                            space,
+                        ) {
                             *fragments = again;
                         }
                     }
@@ -182,7 +214,8 @@ impl Session {
                 Err(together) => {
                     let whole = clones.len();
                     clones.retain(|clone| {
-                        let alone = self.try_clones(module, std::slice::from_ref(clone), space, prepared);
+                        let alone =
+                            self.try_clones(module, std::slice::from_ref(clone), space, prepared);
                         if let Err(error) = &alone {
                             refuse(&mut prepared.kernels[clone.0], &error.to_string());
                         }
@@ -213,7 +246,10 @@ impl Session {
             .iter()
             .map(|(at, fragments)| {
                 let kernel = &prepared.kernels[*at];
-                (kernel.mangled.as_str(), self.attachments(&kernel.programs, fragments))
+                (
+                    kernel.mangled.as_str(),
+                    self.attachments(&kernel.programs, fragments),
+                )
             })
             .collect();
         patch::clone_in_module(module, &requests, &self.patch_options(space))
@@ -226,8 +262,15 @@ impl Session {
         kernel_id: u64,
         slots: SlotSpace,
     ) -> Result<Vec<Fragment>, String> {
-        let sm = module.targets.first().and_then(|t| sm_number(t)).ok_or("its `.target` is not an `sm_NN`")?;
-        let target = Target { ptx: module.version, sm };
+        let sm = module
+            .targets
+            .first()
+            .and_then(|t| sm_number(t))
+            .ok_or("its `.target` is not an `sm_NN`")?;
+        let target = Target {
+            ptx: module.version,
+            sm,
+        };
         let compile_one = |index: &usize| {
             let program = &self.programs()[*index];
             let env = Env {
@@ -239,21 +282,33 @@ impl Session {
                 printk: self.printk_binding(),
                 slots,
             };
-            compile(&program.verified, &env).map_err(|e| format!("program `{}`: {e}", program.name()))
+            compile(&program.verified, &env)
+                .map_err(|e| format!("program `{}`: {e}", program.name()))
         };
         programs.iter().map(compile_one).collect()
     }
 
-    fn attachments<'f>(&self, programs: &[usize], fragments: &'f [Fragment]) -> Vec<Attachment<'f>> {
+    fn attachments<'f>(
+        &self,
+        programs: &[usize],
+        fragments: &'f [Fragment],
+    ) -> Vec<Attachment<'f>> {
         let attach = |(index, fragment): (&usize, &'f Fragment)| {
             let spec = &self.programs()[*index].spec;
-            Attachment { site: spec.site, scope: spec.scope, fragment }
+            Attachment {
+                site: spec.site,
+                scope: spec.scope,
+                fragment,
+            }
         };
         programs.iter().zip(fragments).map(attach).collect()
     }
 
     fn patch_options(&self, slot_space: SlotSpace) -> patch::Options {
-        patch::Options { first_global_slot: self.first_free_slot(), slot_space }
+        patch::Options {
+            first_global_slot: self.first_free_slot(),
+            slot_space,
+        }
     }
 }
 
@@ -265,5 +320,8 @@ fn refuse(kernel: &mut PreparedKernel, reason: &str) {
 /// `sm_90a` → 90.
 fn sm_number(target: &str) -> Option<u32> {
     let digits = target.strip_prefix("sm_")?;
-    digits.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse().ok()
+    digits
+        .trim_end_matches(|c: char| c.is_ascii_alphabetic())
+        .parse()
+        .ok()
 }

@@ -21,14 +21,34 @@ pub enum SectionError {
         "`{program}`: section `{section}` is not an attach point; write `gpu/entry/KERNEL` or `gpu/exit/KERNEL`, with `.warp` or `.block` after the place for another scope"
     )]
     Unknown { program: String, section: String },
-    #[error("`{program}`: `{place}` in section `{section}` is not served by this version; it has `entry` and `exit`")]
-    Place { program: String, section: String, place: String },
-    #[error("`{program}`: scope `{scope}` in section `{section}` is unknown; scopes are `thread`, `warp` and `block`")]
-    Scope { program: String, section: String, scope: String },
-    #[error("`{program}`: section `{section}` names no kernel; write a name or a glob, for example `gpu/entry/*`")]
+    #[error(
+        "`{program}`: `{place}` in section `{section}` is not served by this version; it has `entry` and `exit`"
+    )]
+    Place {
+        program: String,
+        section: String,
+        place: String,
+    },
+    #[error(
+        "`{program}`: scope `{scope}` in section `{section}` is unknown; scopes are `thread`, `warp` and `block`"
+    )]
+    Scope {
+        program: String,
+        section: String,
+        scope: String,
+    },
+    #[error(
+        "`{program}`: section `{section}` names no kernel; write a name or a glob, for example `gpu/entry/*`"
+    )]
     NoKernel { program: String, section: String },
-    #[error("`{program}`: selector `|{selector}` in section `{section}` is not served by this version")]
-    Selector { program: String, section: String, selector: String },
+    #[error(
+        "`{program}`: selector `|{selector}` in section `{section}` is not served by this version"
+    )]
+    Selector {
+        program: String,
+        section: String,
+        selector: String,
+    },
     #[error(
         "`{program}`: section `{section}` is a host-side program; this version runs GPU programs only (`gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`)"
     )]
@@ -38,8 +58,22 @@ pub enum SectionError {
 const PLACES: &[Site] = &[Site::Entry, Site::Exit];
 const SCOPES: &[Scope] = &[Scope::Thread, Scope::Warp, Scope::Block];
 const HOST_SIDE: &[&str] = &[
-    "kprobe", "kretprobe", "uprobe", "uretprobe", "fentry", "fexit", "tracepoint", "tp", "raw_tp", "raw_tracepoint", "tp_btf",
-    "perf_event", "usdt", "cuda", "cudaret", "policy",
+    "kprobe",
+    "kretprobe",
+    "uprobe",
+    "uretprobe",
+    "fentry",
+    "fexit",
+    "tracepoint",
+    "tp",
+    "raw_tp",
+    "raw_tracepoint",
+    "tp_btf",
+    "perf_event",
+    "usdt",
+    "cuda",
+    "cudaret",
+    "policy",
 ];
 
 /// Reads a section name. `program` is the C function's name: bpftime tells GPU programs by its `cuda__` prefix.
@@ -51,7 +85,11 @@ pub fn parse(program: &str, section: &str) -> Result<AttachSpec, SectionError> {
             let (program, section) = whose();
             return Err(SectionError::NoKernel { program, section });
         }
-        return Ok(AttachSpec { site, scope: Scope::Thread, kernels: rest.to_string() });
+        return Ok(AttachSpec {
+            site,
+            scope: Scope::Thread,
+            kernels: rest.to_string(),
+        });
     }
     if head != "gpu" {
         let (program, section) = whose();
@@ -62,24 +100,42 @@ pub fn parse(program: &str, section: &str) -> Result<AttachSpec, SectionError> {
         });
     }
     let (place, kernels) = rest.split_once('/').unwrap_or((rest, ""));
-    let (place, scope) = place.split_once('.').unwrap_or((place, Scope::Thread.word()));
+    let (place, scope) = place
+        .split_once('.')
+        .unwrap_or((place, Scope::Thread.word()));
     let Some(site) = PLACES.iter().copied().find(|s| s.word() == place) else {
         let (program, section) = whose();
-        return Err(SectionError::Place { program, section, place: place.to_string() });
+        return Err(SectionError::Place {
+            program,
+            section,
+            place: place.to_string(),
+        });
     };
     let Some(scope) = SCOPES.iter().copied().find(|s| s.word() == scope) else {
         let (program, section) = whose();
-        return Err(SectionError::Scope { program, section, scope: scope.to_string() });
+        return Err(SectionError::Scope {
+            program,
+            section,
+            scope: scope.to_string(),
+        });
     };
     if let Some((_, selector)) = kernels.split_once('|') {
         let (program, section) = whose();
-        return Err(SectionError::Selector { program, section, selector: selector.to_string() });
+        return Err(SectionError::Selector {
+            program,
+            section,
+            selector: selector.to_string(),
+        });
     }
     if kernels.is_empty() {
         let (program, section) = whose();
         return Err(SectionError::NoKernel { program, section });
     }
-    Ok(AttachSpec { site, scope, kernels: kernels.to_string() })
+    Ok(AttachSpec {
+        site,
+        scope,
+        kernels: kernels.to_string(),
+    })
 }
 
 fn bpftime_site(program: &str, head: &str) -> Option<Site> {
@@ -110,13 +166,25 @@ mod tests {
         check("p", "gpu/entry/vectorAdd", "entry thread vectorAdd");
         check("p", "gpu/exit.warp/*", "exit warp *");
         check("p", "gpu/exit.block/ns::gemm<*>", "exit block ns::gemm<*>");
-        check("cuda__probe", "kprobe/_Z9vectorAddPKfS0_Pf", "entry thread _Z9vectorAddPKfS0_Pf");
-        check("cuda__probe", "kretprobe/_Z9vectorAddPKfS0_Pf", "exit thread _Z9vectorAddPKfS0_Pf");
+        check(
+            "cuda__probe",
+            "kprobe/_Z9vectorAddPKfS0_Pf",
+            "entry thread _Z9vectorAddPKfS0_Pf",
+        );
+        check(
+            "cuda__probe",
+            "kretprobe/_Z9vectorAddPKfS0_Pf",
+            "exit thread _Z9vectorAddPKfS0_Pf",
+        );
     }
 
     #[test]
     fn refusals_say_what_to_do() {
-        check("p", "gpu/entry", "`p`: section `gpu/entry` names no kernel; write a name or a glob, for example `gpu/entry/*`");
+        check(
+            "p",
+            "gpu/entry",
+            "`p`: section `gpu/entry` names no kernel; write a name or a glob, for example `gpu/entry/*`",
+        );
         check(
             "p",
             "gpu/mem/k|kind=load",
@@ -127,7 +195,11 @@ mod tests {
             "gpu/entry.grid/k",
             "`p`: scope `grid` in section `gpu/entry.grid/k` is unknown; scopes are `thread`, `warp` and `block`",
         );
-        check("p", "gpu/entry/k|sm=90", "`p`: selector `|sm=90` in section `gpu/entry/k|sm=90` is not served by this version");
+        check(
+            "p",
+            "gpu/entry/k|sm=90",
+            "`p`: selector `|sm=90` in section `gpu/entry/k|sm=90` is not served by this version",
+        );
         check(
             "p",
             "kprobe/do_exit",

@@ -60,8 +60,16 @@ impl LoadedVariant {
         let hidden = self.hidden?;
         let records = self.records.as_ref()?;
         let blocks = grid.iter().map(|n| u64::from(*n)).product();
-        let warps = block.iter().map(|n| u64::from(*n)).product::<u64>().div_ceil(32);
-        records.get(self.kernel_id, stream, launch::size(blocks, warps, hidden.block_counters, hidden.warp_counters))
+        let warps = block
+            .iter()
+            .map(|n| u64::from(*n))
+            .product::<u64>()
+            .div_ceil(32);
+        records.get(
+            self.kernel_id,
+            stream,
+            launch::size(blocks, warps, hidden.block_counters, hidden.warp_counters),
+        )
     }
 }
 
@@ -80,7 +88,10 @@ struct RecordState {
 
 impl LaunchRecords {
     pub(crate) fn new(driver: &Driver, stream: Stream) -> Result<LaunchRecords, DriverError> {
-        Ok(LaunchRecords { base: driver.alloc_zeroed(LAUNCH_POOL, stream)?, state: Mutex::default() })
+        Ok(LaunchRecords {
+            base: driver.alloc_zeroed(LAUNCH_POOL, stream)?,
+            state: Mutex::default(),
+        })
     }
 
     fn get(&self, kernel: u64, stream: Stream, bytes: u64) -> Option<u64> {
@@ -185,7 +196,12 @@ fn slots(
 }
 
 /// Writes the slot table of a module.
-fn fill_slots(driver: &Driver, module: Module, slots: &[u64], stream: Stream) -> Result<(), DriverError> {
+fn fill_slots(
+    driver: &Driver,
+    module: Module,
+    slots: &[u64],
+    stream: Stream,
+) -> Result<(), DriverError> {
     let (table, _) = driver.global(module, SLOTS)?;
     let bytes: Vec<u8> = slots.iter().flat_map(|s| s.to_le_bytes()).collect();
     driver.write(table, &bytes, stream)
@@ -205,6 +221,7 @@ fn resources(driver: &Driver, function: Function) -> Result<Resources, DriverErr
 fn mirror_attributes(driver: &Driver, from: Function, to: Function) {
     if let Ok(bytes) = driver.attribute(from, sys::FUNC_MAX_DYNAMIC_SHARED) {
         // SAFETY: a live function and a plain integer attribute.
-        let _ = unsafe { (driver.api.func_set_attribute)(to.0, sys::FUNC_MAX_DYNAMIC_SHARED, bytes) };
+        let _ =
+            unsafe { (driver.api.func_set_attribute)(to.0, sys::FUNC_MAX_DYNAMIC_SHARED, bytes) };
     }
 }

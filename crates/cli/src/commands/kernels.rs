@@ -15,7 +15,7 @@ pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliE
         options: warpbpf_wire::Options::default(),
         events: 0,
     };
-    let (report, _) = observe(&flags.target, surroundings, request, None)?;
+    let report = observe(&flags.target, surroundings, request, None)?;
     write(&flags.output, &report, usize::MAX, &|report: &Report, _| {
         let mut text: String = report.processes.iter().map(render::kernels).collect();
         for note in &report.notes {

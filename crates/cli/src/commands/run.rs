@@ -48,12 +48,12 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
     };
     let interval = (flags.interval > 0.0 && !flags.output.json && std::io::stderr().is_terminal())
         .then(|| Duration::from_secs_f64(flags.interval));
-    let (mut report, refusal) = observe(&flags.target, surroundings, request, interval)?;
-    if let Some(message) = refusal {
-        report.notes.insert(
-            0,
-            format!("the program was refused, nothing was instrumented: {message}"),
-        );
+    let mut report = observe(&flags.target, surroundings, request, interval)?;
+    for program in &programs {
+        let warnings = program.verified.warnings().iter();
+        report
+            .notes
+            .extend(warnings.map(|w| format!("program `{}`, {w}", program.name())));
     }
     note_unmatched(&mut report, &globs);
     write(&flags.output, &report, flags.rows, &render::report)?;
@@ -69,7 +69,7 @@ pub fn observe(
     surroundings: &Surroundings,
     request: Request<'_>,
     interval: Option<Duration>,
-) -> Result<(Report, Option<String>), CliError> {
+) -> Result<Report, CliError> {
     let device = machine::choose(flags.device)?;
     if let Device::Soft { why, .. } = &device {
         eprintln!("warpbpf: running on the soft GPU ({why})");
@@ -119,7 +119,13 @@ pub fn observe(
             .notes
             .push(format!("the agent came in by LD_PRELOAD: {why}"));
     }
-    Ok((report, collector.refused().map(str::to_owned)))
+    for (pid, message) in collector.refusals() {
+        report.notes.insert(
+            0,
+            format!("nothing was instrumented in process {pid}: {message}"),
+        );
+    }
+    Ok(report)
 }
 
 fn nobody_came(flags: &TargetFlags, entry: &Entry) -> String {

@@ -1,6 +1,7 @@
 //! `warpbpf verify`: proved, or why not.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use warpbpf_session::SessionError;
 
 use crate::commands::run::load;
 use crate::error::CliError;
@@ -19,7 +20,8 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
                     json!({ "program": p.name(), "section": p.section(), "site": p.spec.site.word(),
                             "scope": p.spec.scope.word(), "kernels": p.spec.kernels,
                             "instructions": p.verified.program().code.insns().len(), "cost": facts.cost,
-                            "stack_bytes": facts.stack_bytes, "modifies": facts.modifies })
+                            "stack_bytes": facts.stack_bytes, "modifies": facts.modifies,
+                            "warnings": p.verified.warnings().iter().map(ToString::to_string).collect::<Vec<_>>() })
                 })
                 .collect();
             println!(
@@ -44,11 +46,14 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
                         ""
                     }
                 );
+                for warning in p.verified.warnings() {
+                    println!("  warning: {warning}");
+                }
             }
             Ok(0)
         }
         Err(error) if flags.json => {
-            println!("{}", json!({ "ok": false, "error": error.to_string() }));
+            println!("{}", as_json(&error));
             Ok(1)
         }
         Err(error) => Err(CliError::Refused {
@@ -56,4 +61,26 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
             message: error.to_string(),
         }),
     }
+}
+
+/// A refusal for programs: the rule by its stable name, the place, the values, and the message for people.
+fn as_json(error: &SessionError) -> Value {
+    let mut out = json!({ "ok": false, "error": error.to_string() });
+    if let SessionError::Rejected { rejection } = error {
+        out["program"] = json!(rejection.program);
+        out["rule"] = json!(rejection.rule.name());
+        out["instruction"] = json!(rejection.slot);
+        out["text"] = json!(rejection.insn);
+        out["message"] = json!(rejection.rule.to_string());
+        out["help"] = json!(rejection.help());
+        out["values"] = rejection
+            .values
+            .iter()
+            .map(|(register, value)| json!({ register: value }))
+            .collect();
+        if let Some(line) = &rejection.line {
+            out["line"] = json!({ "file": line.file, "line": line.line, "column": line.column, "text": line.text });
+        }
+    }
+    out
 }

@@ -7,6 +7,7 @@
 mod memory;
 mod ring;
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use warpbpf_abi::names;
@@ -32,6 +33,7 @@ pub fn run(func: &Func, env: &Env) -> Fragment {
         constants: vec![None; func.types.len()],
         counts: [0; 3],
         labels: 0,
+        reservations: HashMap::new(),
         text: String::new(),
         fragment: Fragment::default(),
     };
@@ -57,6 +59,8 @@ struct Emit<'a> {
     counts: [u32; 3],
     /// Labels of loops inside one operation.
     labels: u32,
+    /// Groups that reserved together, by the reservation's value.
+    reservations: HashMap<Value, ring::Group>,
     text: String,
     fragment: Fragment,
 }
@@ -137,6 +141,18 @@ impl Emit<'_> {
             }
             Some(c) => immediate(ty, c),
             None => self.reg(v),
+        }
+    }
+    /// A value in a register: elements of a vector have no immediates.
+    fn in_register(&mut self, v: Value) -> String {
+        let ty = self.func.ty(v);
+        match self.constants[v.index()] {
+            Some(c) if ty != Ty::Pred => {
+                let d = self.temp(ty);
+                self.line(format!("mov.{} {d}, {};", b(ty), immediate(ty, c)));
+                d
+            }
+            Some(_) | None => self.operand(v),
         }
     }
     fn address(&mut self, addr: Value, off: i64) -> String {
@@ -241,6 +257,11 @@ impl Emit<'_> {
                     width.bits()
                 ));
             }
+            (Op::StorePair { addr, off, values }, _) => {
+                let at = self.address(*addr, (*off).into());
+                let [a, b] = values.map(|v| self.in_register(v));
+                self.line(format!("st.global.v2.b64 {at}, {{{a}, {b}}};"));
+            }
             (Op::Atomic { .. }, _) => self.atomic(result, op),
             (Op::Membar, _) => self.line("membar.sys;"),
             (
@@ -281,13 +302,11 @@ impl Emit<'_> {
                     ring,
                     base,
                     size,
+                    header,
                     shared,
                 },
                 Some(v),
-            ) => {
-                let v = self.reg(v);
-                self.ring_reserve(*ring, *base, *size, *shared, &v);
-            }
+            ) => self.ring_reserve(*ring, *base, *size, *header, *shared, v),
             (_, Some(v)) => self.simple(v, op),
         }
     }
@@ -345,6 +364,11 @@ impl Emit<'_> {
                 let (p, a, c) = (self.operand(*p), self.operand(*a), self.operand(*c));
                 let d = self.reg(result);
                 self.line(format!("selp.{} {d}, {a}, {c}, {p};", b(ty)));
+            }
+            Op::Pack(low, high) => {
+                let (low, high) = (self.in_register(*low), self.in_register(*high));
+                let d = self.reg(result);
+                self.line(format!("mov.b64 {d}, {{{low}, {high}}};"));
             }
             Op::Special(special) => {
                 let d = self.reg(result);
@@ -405,6 +429,7 @@ impl Emit<'_> {
             }
             Op::Const(_)
             | Op::Store { .. }
+            | Op::StorePair { .. }
             | Op::Atomic { .. }
             | Op::Membar
             | Op::RingReserve { .. }

@@ -42,6 +42,7 @@ impl Translator<'_> {
                 ring,
                 base,
                 size,
+                header: true,
                 shared,
             },
         )

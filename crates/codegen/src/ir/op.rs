@@ -245,6 +245,8 @@ pub enum Op {
     GroupMask,
     /// Address in the slot table.
     Slot(u32),
+    /// A `b64` of two `b32`: the low half, the high half.
+    Pack(Value, Value),
     /// Address of a byte of the fragment's local array.
     StackAddr(u32),
     /// `%globaltimer`: different at each read.
@@ -265,6 +267,12 @@ pub enum Op {
         off: i32,
         value: Value,
     },
+    /// Stores two `b64` to a record, in one access: the address is a multiple of 16. Only from `opt_stores`.
+    StorePair {
+        addr: Value,
+        off: i32,
+        values: [Value; 2],
+    },
     /// An atomic on global memory. Without a result it becomes `red`. `guard` skips it where it is false.
     /// `shared`: address and addend are the same in all lanes that run together, so one lane adds for all.
     Atomic {
@@ -282,15 +290,17 @@ pub enum Op {
     },
     /// `membar.sys`
     Membar,
-    /// Room for a record in this SM's ring: its payload's address or 0. The header is written. `shared`: lanes that
-    /// run together share one reservation.
+    /// Room for a record in this SM's ring: its payload's address or 0. `shared`: lanes that run together share one
+    /// reservation. `header`: writes the record's header; else stores before each commit do.
     RingReserve {
         ring: RingLayout,
         base: Value,
         size: Size,
+        header: bool,
         shared: bool,
     },
-    /// Publishes (or discards) the record at `record`. `size` if it is known; else the header tells.
+    /// Publishes the record at `record`. `size` if it is known; else the header tells. `discard`: first marks the
+    /// header, which is written, as that of a discarded record. `shared`: lanes may commit together.
     RingCommit {
         ring: RingLayout,
         base: Value,
@@ -338,6 +348,7 @@ impl Op {
             | Op::Special(_)
             | Op::GroupMask
             | Op::Slot(_)
+            | Op::Pack(..)
             | Op::StackAddr(_)
             | Op::Load { mem: Mem::Env, .. } => Effect::Pure,
             Op::Timer
@@ -350,6 +361,7 @@ impl Op {
                 ..
             }
             | Op::Store { .. }
+            | Op::StorePair { .. }
             | Op::Atomic { .. }
             | Op::Membar
             | Op::RingReserve { .. }
@@ -372,7 +384,7 @@ impl Op {
             | Op::StackAddr(_)
             | Op::Timer
             | Op::Membar => {}
-            Op::Bin(_, a, b) | Op::Cmp(_, a, b) => {
+            Op::Bin(_, a, b) | Op::Cmp(_, a, b) | Op::Pack(a, b) => {
                 f(a);
                 f(b);
             }
@@ -386,6 +398,10 @@ impl Op {
             Op::Store { addr, value, .. } => {
                 f(addr);
                 f(value);
+            }
+            Op::StorePair { addr, values, .. } => {
+                f(addr);
+                values.iter_mut().for_each(f);
             }
             Op::Atomic {
                 addr,
