@@ -25,7 +25,7 @@ pub fn run() -> Result<(), Failure> {
     ]))?;
     let artifacts = artifacts::build(&tools, Profile::Dev)?;
     let mut tests = cargo();
-    tests.args(["test", "--workspace", "--quiet"]);
+    tests.args(["test", "--workspace", "--quiet", "--no-fail-fast"]);
     tests
         .env("WARPBPF_CLANG", &tools.clang)
         .env("WARPBPF_CUDA_HOME", &tools.cuda);

@@ -309,6 +309,8 @@ impl Stores<'_> {
         }
         for ((half, stores), value) in halves.into_iter().zip(values) {
             let parts = match value {
+                // Only the end of the record.
+                Some(_) if stores.is_empty() => continue,
                 Some(value) => vec![store(record, Width::W32, half, value)],
                 None => stores
                     .iter()

@@ -4,12 +4,14 @@
 //! put its own trampolines in place of entry points that it hooks. The soft GPU stands behind the same table, because
 //! it is a `libcuda.so.1` too.
 
+pub mod jit;
 pub mod sys;
 
 mod load;
 mod result;
 mod safe;
 
+pub use jit::JitOptions;
 pub use load::{LoadError, open};
 pub use result::DriverError;
 pub use safe::{Context, DeviceInfo, Driver, Function, Library, Module, Stream};

@@ -5,6 +5,7 @@
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 
+use crate::jit::JitOptions;
 use crate::result::DriverError;
 use crate::sys::{self, Api, CUdeviceptr, CUresult};
 
@@ -233,8 +234,27 @@ impl Driver {
         )
     }
 
+    /// Runs `work` with a context current on this thread and leaves the one that was. `None` if the driver does not make
+    /// it current: then `work` did not run.
+    pub fn within<T>(&self, context: Context, work: impl FnOnce() -> T) -> Option<T> {
+        // SAFETY: a context handle from this driver.
+        if unsafe { (self.api.ctx_push)(context.0) } != sys::SUCCESS {
+            return None;
+        }
+        let result = work();
+        let mut popped = ptr::null_mut();
+        // SAFETY: a writable local; it pops what was pushed above.
+        unsafe { (self.api.ctx_pop)(&mut popped) };
+        Some(result)
+    }
+
     /// Loads PTX text. On failure the error carries the JIT's log.
     pub fn load_ptx(&self, ptx: &str) -> Result<Module, DriverError> {
+        self.load_ptx_with(ptx, &JitOptions::default())
+    }
+
+    /// As [`Driver::load_ptx`], with options of the compiler.
+    pub fn load_ptx_with(&self, ptx: &str, jit: &JitOptions) -> Result<Module, DriverError> {
         let image = CString::new(ptx).map_err(|_| DriverError {
             call: "cuModuleLoadDataEx",
             code: sys::INVALID_VALUE,
@@ -242,18 +262,23 @@ impl Driver {
             detail: "the PTX text holds a NUL byte".into(),
         })?;
         let mut log = vec![0u8; 8192];
-        let mut options = [
+        let mut options = vec![
             sys::JIT_ERROR_LOG_BUFFER,
             sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
-        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), log.len() as *mut c_void];
+        let mut values: Vec<*mut c_void> =
+            vec![log.as_mut_ptr().cast(), log.len() as *mut c_void];
+        for (option, value) in jit.pairs() {
+            options.push(*option);
+            values.push(*value as usize as *mut c_void);
+        }
         let mut module = ptr::null_mut();
-        // SAFETY: the image is NUL-terminated; both option arrays have two elements; the log buffer has the size given.
+        // SAFETY: the image is NUL-terminated; both option arrays have the length given, and the log its own.
         let code = unsafe {
             (self.api.module_load)(
                 &mut module,
                 image.as_ptr().cast(),
-                2,
+                options.len() as c_uint,
                 options.as_mut_ptr(),
                 values.as_mut_ptr(),
             )

@@ -63,6 +63,12 @@ pub const FUNC_LOCAL: c_int = 3;
 pub const FUNC_REGISTERS: c_int = 4;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`
 pub const FUNC_MAX_DYNAMIC_SHARED: c_int = 8;
+/// `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`
+pub const FUNC_CARVEOUT: c_int = 9;
+/// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`
+pub const FUNC_NON_PORTABLE_CLUSTER: c_int = 14;
+/// `CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE`
+pub const FUNC_CLUSTER_POLICY: c_int = 15;
 
 /// `CUlaunchConfig` (the attributes are passed through, not read).
 #[repr(C)]

@@ -2,7 +2,8 @@
 //! that a person can read.
 //!
 //! Reading order: what is asked for ([`section`], [`plan`]), what is there ([`image`], [`names`]), what is made of both
-//! ([`prepare`]), and its life on a device ([`live`], [`variant`], [`clock`]). Only the last three touch a driver.
+//! ([`prepare`]), and its life on a device ([`live`], [`variant`], [`resources`],
+//! [`clock`]). Only the last four touch a driver.
 
 pub mod names;
 pub mod section;
@@ -15,10 +16,12 @@ pub mod prepare;
 
 pub mod clock;
 pub mod live;
+pub mod resources;
 pub mod variant;
 
 pub use image::{ImageError, ImageInfo, KernelSummary, inspect};
 pub use live::{DrainStats, Live, MapLayoutInfo, RingEvent};
 pub use plan::{Options, PlannedProgram, Session, SessionError};
 pub use prepare::{Prepared, PreparedKernel};
+pub use resources::{Change, Resources, Room};
 pub use variant::LoadedVariant;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpbpf_abi::layout::{MapLayout, SumField, env};
-use warpbpf_driver::{Context, Driver, DriverError, Module, Stream};
+use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
 use warpbpf_maps::MapPlan;
 use warpbpf_maps::ring::Reader;
 
@@ -181,11 +181,12 @@ impl Live {
     }
 
     /// Loads every wanted kernel of a prepared image; `original` is the image as the application (or its rewritten text)
-    /// is loaded in this context. The context must be current.
+    /// is loaded in this context. The context must be current. `jit` is what the application chose for the image's PTX.
     pub fn instrument(
         &self,
         prepared: &Prepared,
         original: Module,
+        jit: &JitOptions,
     ) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
         let mut fixed = vec![self.env];
         fixed.extend(&self.maps);
@@ -206,6 +207,7 @@ impl Live {
                             original,
                             &addresses,
                             records,
+                            jit,
                             self.stream,
                         )
                     });
@@ -241,13 +243,14 @@ impl Live {
         self.session.maps().iter().map(describe).collect()
     }
 
-    /// Copies the device bytes of map `map` into `into`, which has the size that [`Live::layouts`] says. While kernels
-    /// run, each aligned 8-byte word is one that a program wrote; words may be of different moments.
+    /// Copies the device bytes of map `map` from `offset` on into `into`. While kernels run, each aligned 8-byte word is
+    /// one that a program wrote; words may be of different moments.
     ///
     /// # Errors
     /// [`DriverError`] of the copy.
-    pub fn snapshot(&self, map: usize, into: &mut [u8]) -> Result<(), DriverError> {
-        self.driver.read(self.maps[map], into, self.stream)
+    pub fn snapshot(&self, map: usize, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
+        self.driver
+            .read(self.maps[map] + offset, into, self.stream)
     }
 
     /// Hands out every record that is complete.

@@ -32,6 +32,8 @@ pub struct PreparedKernel {
     pub way: String,
     /// It will be instrumented.
     pub wanted: bool,
+    /// The image holds machine code of it, which the driver would run.
+    pub machine_code: bool,
     /// The instrumented code.
     pub(crate) code: Option<Code>,
 }
@@ -98,6 +100,7 @@ impl Session {
         };
         let mut clones = Vec::new();
         for kernel in &image.kernels {
+            let machine_code = kernel.registers.is_some();
             let programs = self.matching(&kernel.mangled);
             if programs.is_empty() {
                 prepared
@@ -109,7 +112,10 @@ impl Session {
             let made =
                 decided.and_then(|way| self.make(&module, &kernel.mangled, programs.clone(), way));
             match made {
-                Ok((done, None)) => prepared.kernels.push(done),
+                Ok((mut done, None)) => {
+                    done.machine_code = machine_code;
+                    prepared.kernels.push(done);
+                }
                 Ok((done, Some(fragments))) => {
                     clones.push((prepared.kernels.len(), fragments));
                     prepared.kernels.push(done);
@@ -137,6 +143,7 @@ impl Session {
             programs,
             way,
             wanted: false,
+            machine_code: false,
             code: None,
         }
     }

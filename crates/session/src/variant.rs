@@ -1,31 +1,18 @@
 //! An instrumented kernel on a device: loaded, its slots filled, ready to be launched in the original's place.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::SLOTS;
-use warpbpf_driver::{Driver, DriverError, Function, Module, Stream, sys};
+use warpbpf_driver::{Driver, DriverError, Function, JitOptions, Module, Stream, sys};
 use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 
 use crate::prepare::{Code, PreparedKernel};
+use crate::resources::{Change, Room, Rooms};
 
 /// Bytes of launch records of one context. They are allocated with the first variant that needs them, never by a launch.
 const LAUNCH_POOL: u64 = 64 << 20;
-
-/// What a kernel needs of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Resources {
-    /// Registers per thread.
-    pub registers: u32,
-    /// Static shared memory of a block, bytes.
-    pub shared: u32,
-    /// Local memory of a thread, bytes: stack frame and spills.
-    pub local: u32,
-    /// Blocks of 256 threads that one SM runs at once.
-    pub blocks_per_sm: u32,
-}
 
 /// A variant that can be launched.
 #[derive(Debug)]
@@ -42,29 +29,64 @@ pub struct LoadedVariant {
     pub params: Vec<ParamLayout>,
     /// The parameter that a launch appends.
     pub hidden: Option<HiddenParam>,
-    /// Registers before and after.
-    pub registers: (u32, u32),
-    /// All resources before and after.
-    pub resources: (Resources, Resources),
-    /// Launches that ran the variant.
-    pub launches: AtomicU64,
-    /// Launches that ran the original although the variant was wanted.
-    pub missed: AtomicU64,
+    /// Resources before and after.
+    pub resources: Change,
+    rooms: Rooms,
+    /// The module that was loaded for it alone; `None` for a clone, which goes with the original's.
+    module: Mutex<Option<Module>>,
     records: Option<Arc<LaunchRecords>>,
 }
 
 impl LoadedVariant {
+    /// Blocks of `threads` threads and `shared` dynamic bytes that one SM runs at once, of the original and of this.
+    /// The driver is asked once per shape.
+    ///
+    /// # Errors
+    /// [`DriverError`] of an occupancy query.
+    pub fn room(&self, driver: &Driver, threads: u32, shared: u32) -> Result<Room, DriverError> {
+        self.rooms.get((threads, shared), || {
+            let ask = |function| driver.occupancy(function, threads, u64::from(shared));
+            Ok(Room {
+                before: ask(self.original)?,
+                after: ask(self.function)?,
+            })
+        })
+    }
+
+    /// An attribute of the original or of this changed: [`LoadedVariant::room`] asks anew.
+    pub fn attributes_changed(&self) {
+        self.rooms.clear();
+    }
+
+    /// Unloads what was loaded for this variant alone; a second call does nothing. The driver waits for its launches, as
+    /// it does for the original's. Its context must be current, and nobody may launch it any more.
+    ///
+    /// # Errors
+    /// [`DriverError`]; the memory is then lost until the context ends.
+    pub fn unload(&self, driver: &Driver) -> Result<(), DriverError> {
+        let module = self
+            .module
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match module {
+            Some(module) => driver.relaxed(|| driver.unload(module)),
+            None => Ok(()),
+        }
+    }
+
     /// The launch record for a launch on `stream`, if the variant takes one: `Some(None)` when the pool has no room, and
     /// the original must run. Launches of one stream run one after the other and leave the record zeroed, so they share it.
     pub fn launch_record(&self, stream: Stream, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
         let hidden = self.hidden?;
         let records = self.records.as_ref()?;
-        let blocks = grid.iter().map(|n| u64::from(*n)).product();
-        let warps = block
-            .iter()
-            .map(|n| u64::from(*n))
-            .product::<u64>()
-            .div_ceil(32);
+        // Numbers that no driver accepts must not wrap around to ones that fit.
+        let count = |all: [u32; 3]| all.iter().fold(1u64, |n, m| n.saturating_mul(u64::from(*m)));
+        let (blocks, threads) = (count(grid), count(block));
+        if blocks > LAUNCH_POOL || threads > LAUNCH_POOL {
+            return None;
+        }
+        let warps = threads.div_ceil(32);
         records.get(
             self.kernel_id,
             stream,
@@ -127,6 +149,7 @@ pub(crate) fn load(
     original: Module,
     addresses: &Addresses<'_>,
     records: Option<Arc<LaunchRecords>>,
+    jit: &JitOptions,
     stream: Stream,
 ) -> Result<LoadedVariant, String> {
     let text = |e: DriverError| e.to_string();
@@ -135,13 +158,21 @@ pub(crate) fn load(
         Some(Code::Slice { ptx, variant }) => {
             let slots = slots(driver, original, variant, addresses).map_err(text)?;
             let ptx = warpbpf_patch::bake(ptx, &slots).map_err(|e| e.to_string())?;
-            let module = driver.load_ptx(&ptx).map_err(text)?;
-            let loaded = bind(driver, kernel, before, module, variant, records);
-            if loaded.is_err() {
-                // The error that matters is already on its way; a module that cannot be unloaded only costs memory.
-                let _ = driver.unload(module);
+            // Machine code that was shipped was not made with these options.
+            let none = JitOptions::default();
+            let jit = if kernel.machine_code { &none } else { jit };
+            let module = driver.load_ptx_with(&ptx, jit).map_err(text)?;
+            match bind(driver, kernel, before, module, variant, records) {
+                Ok(mut loaded) => {
+                    loaded.module = Mutex::new(Some(module));
+                    Ok(loaded)
+                }
+                Err(error) => {
+                    // The error that matters is this one; a module that cannot be unloaded only costs memory.
+                    let _ = driver.unload(module);
+                    Err(text(error))
+                }
             }
-            loaded.map_err(text)
         }
         Some(Code::Clone { variant }) => {
             let slots = slots(driver, original, variant, addresses).map_err(text)?;
@@ -161,8 +192,8 @@ fn bind(
     records: Option<Arc<LaunchRecords>>,
 ) -> Result<LoadedVariant, DriverError> {
     let function = driver.function(module, &variant.entry)?;
-    let resources = (resources(driver, before)?, resources(driver, function)?);
     mirror_attributes(driver, before, function);
+    let resources = Change::measure(driver, before, function)?;
     Ok(LoadedVariant {
         function,
         original: before,
@@ -170,10 +201,9 @@ fn bind(
         kernel_id: kernel.kernel_id.unwrap_or(0),
         params: variant.params.clone(),
         hidden: variant.hidden,
-        registers: (resources.0.registers, resources.1.registers),
         resources,
-        launches: AtomicU64::new(0),
-        missed: AtomicU64::new(0),
+        rooms: Rooms::default(),
+        module: Mutex::new(None),
         records: variant.hidden.and(records),
     })
 }
@@ -207,21 +237,21 @@ fn fill_slots(
     driver.write(table, &bytes, stream)
 }
 
-fn resources(driver: &Driver, function: Function) -> Result<Resources, DriverError> {
-    let attribute = |which| driver.attribute(function, which).map(|v| v as u32);
-    Ok(Resources {
-        registers: attribute(sys::FUNC_REGISTERS)?,
-        shared: attribute(sys::FUNC_SHARED)?,
-        local: attribute(sys::FUNC_LOCAL)?,
-        blocks_per_sm: driver.occupancy(function, 256, 0)?,
-    })
-}
-
 /// Attributes that the application set before the variant existed. Not fatal: a launch that needs them falls back.
 fn mirror_attributes(driver: &Driver, from: Function, to: Function) {
-    if let Ok(bytes) = driver.attribute(from, sys::FUNC_MAX_DYNAMIC_SHARED) {
-        // SAFETY: a live function and a plain integer attribute.
-        let _ =
-            unsafe { (driver.api.func_set_attribute)(to.0, sys::FUNC_MAX_DYNAMIC_SHARED, bytes) };
+    for which in [
+        sys::FUNC_MAX_DYNAMIC_SHARED,
+        sys::FUNC_CARVEOUT,
+        sys::FUNC_NON_PORTABLE_CLUSTER,
+        sys::FUNC_CLUSTER_POLICY,
+    ] {
+        let (Ok(wanted), Ok(there)) = (driver.attribute(from, which), driver.attribute(to, which))
+        else {
+            continue;
+        };
+        if wanted != there {
+            // SAFETY: a live function and a plain integer attribute.
+            let _ = unsafe { (driver.api.func_set_attribute)(to.0, which, wanted) };
+        }
     }
 }
