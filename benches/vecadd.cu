@@ -23,6 +23,7 @@ typedef unsigned long long u64;
 
 struct Probe {
     u64 *counters;   // one per SM, 128 bytes apart
+    u64 *slots;      // one per thread
     u64 *reserved;   // one per SM, 128 bytes apart
     u64 *commits;    // eight per SM
     char *rings;     // one per SM
@@ -93,6 +94,11 @@ __global__ void hand_counter(const float *a, const float *b, float *c, int n, Pr
     count(p);
     BODY
 }
+__global__ void hand_slot(const float *a, const float *b, float *c, int n, Probe p)
+{
+    p.slots[(u64)blockIdx.x * blockDim.x + threadIdx.x] += 1;
+    BODY
+}
 __global__ void hand_ring(const float *a, const float *b, float *c, int n, Probe p)
 {
     event(p);
@@ -156,6 +162,8 @@ int main(int argc, char **argv)
     Probe probe;
     probe.ring_bytes = 16 << 20;
     CHECK(cudaMalloc(&probe.counters, sms * 128));
+    CHECK(cudaMalloc(&probe.slots, (most + 1024) * 8ull));
+    CHECK(cudaMemset(probe.slots, 0, (most + 1024) * 8ull));
     CHECK(cudaMalloc(&probe.reserved, sms * 128));
     CHECK(cudaMalloc(&probe.commits, sms * 64));
     CHECK(cudaMalloc(&probe.rings, sms * probe.ring_bytes));
@@ -167,10 +175,14 @@ int main(int argc, char **argv)
         {"vadd_base", (void *)vadd_base, false},
         {"vadd", (void *)vadd, false},
         {"hand_counter", (void *)hand_counter, true},
+        {"hand_slot", (void *)hand_slot, true},
         {"hand_ring", (void *)hand_ring, true},
     };
     u64 threads_run = 0;
+    int largest = getenv("BENCH_LARGEST") ? atoi(getenv("BENCH_LARGEST")) : most;
     for (int n : {1000, 1000000, most}) {
+        if (n > largest)
+            break;
         int threads = n == 1000 ? 256 : 512;
         int launches = n == most ? 1 : n == 1000 ? 50 : 10;
         int replays = getenv("BENCH_REPLAYS") ? atoi(getenv("BENCH_REPLAYS")) : 25;

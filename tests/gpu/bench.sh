@@ -8,10 +8,10 @@ app=$bundle/apps/vecadd-bench
 
 run() { # name object hand-written-kernel
     local name=$1 object=$2 hand=$3
-    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/bench-$name.json" "$bundle/objects/$object.bpf.o" -- \
-        "$app" vadd_base vadd $hand >"$out/bench-$name.txt" 2>"$out/bench-$name.err"
-    [[ -s $out/bench-$name.err ]] && head -5 "$out/bench-$name.err"
-    python3 - "$name" "$hand" "$out/bench-$name.txt" "$out/bench-$name.json" <<'PY'
+    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/bench-$object.json" "$bundle/objects/$object.bpf.o" -- \
+        "$app" vadd_base vadd $hand >"$out/bench-$object.txt" 2>"$out/bench-$object.err"
+    [[ -s $out/bench-$object.err ]] && head -5 "$out/bench-$object.err"
+    python3 - "$name" "$hand" "$out/bench-$object.txt" "$out/bench-$object.json" <<'PY'
 import json, sys
 name, hand, text, report = sys.argv[1:5]
 times, threads, wrong = {}, 0, 0
@@ -28,11 +28,15 @@ hits = "none counted"
 for m in process["maps"]:
     if m["name"] == "hits":
         hits = f'{m["sum"]} of {threads} counted'
+    elif m["name"] == "slots":
+        hits = f'{m["sum"]} of {threads} counted in {m["threads"]["count"]} slots'
     elif m["name"] == "events":
         e = m["events"]
         hits = f'{e["received"]} received + {e["lost"]} lost = {e["received"] + e["lost"]} of {threads}'
 registers = kernels[0]["registers"] if kernels else None
 for n in (1000, 1000000, 1 << 26):
+    if ("vadd", n) not in times:
+        continue
     base, ours = times["vadd_base", n], times["vadd", n]
     by_hand = times.get((hand, n))
     against = f"{by_hand / base:.2f}× | {ours / by_hand:.2f}×" if by_hand else "– | –"
@@ -45,6 +49,7 @@ echo "| probe | elements | no probe | ours | ours / none | by hand / none | ours
 echo "|---|---|---|---|---|---|---|"
 run "empty" bench-empty ""
 run "counter" bench-counter hand_counter
+BENCH_LARGEST=1000000 run "slot per thread" bench-slot hand_slot
 BENCH_REPLAYS=5 BENCH_PAUSE_MS=1500 run "ring" bench-ring hand_ring
 
 echo

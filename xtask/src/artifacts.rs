@@ -54,6 +54,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("atomizer", "tests/programs/atomizer.bpf.c"),
     ("bench-empty", "benches/probes/empty.bpf.c"),
     ("bench-counter", "benches/probes/counter.bpf.c"),
+    ("bench-slot", "benches/probes/slot.bpf.c"),
     ("bench-ring", "benches/probes/ring.bpf.c"),
     ("bench-launch", "benches/probes/launch.bpf.c"),
 ];

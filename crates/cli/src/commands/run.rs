@@ -113,7 +113,7 @@ pub fn observe(
             .push("another warpbpf surrounds this one: it sees nothing of this application".into());
     }
     if !collector.any() {
-        report.notes.push(nobody_came(flags, &entry));
+        report.notes.push(nobody_came(flags, &entry, &device));
     } else if let Entry::Preload(why) = entry {
         report
             .notes
@@ -128,20 +128,20 @@ pub fn observe(
     Ok(report)
 }
 
-fn nobody_came(flags: &TargetFlags, entry: &Entry) -> String {
+fn nobody_came(flags: &TargetFlags, entry: &Entry, device: &Device) -> String {
     let program = flags
         .command
         .first()
         .map(|w| w.to_string_lossy().into_owned())
         .unwrap_or_default();
-    match entry {
-        Entry::Env => format!(
-            "nothing was instrumented: `{program}` never initialised CUDA, or something in it took the injection slot (try `--inject preload`)"
-        ),
-        Entry::Preload(_) => {
-            format!("nothing was instrumented: `{program}` never initialised CUDA")
-        }
+    let mut note = format!("nothing was instrumented: `{program}` loaded no CUDA code");
+    if *entry == Entry::Env {
+        note += ", or something in it took the injection slot (try `--inject preload`)";
     }
+    if matches!(device, Device::Soft { .. }) {
+        note += "; on the soft GPU a program needs the shared CUDA runtime (`nvcc -cudart shared`) or the driver API";
+    }
+    note
 }
 
 fn follow(
