@@ -51,6 +51,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("clock", "tests/programs/clock.bpf.c"),
     ("refused", "tests/programs/refused.bpf.c"),
     ("nomatch", "tests/programs/nomatch.bpf.c"),
+    ("bpftime", "tests/programs/bpftime.bpf.c"),
     ("atomizer", "tests/programs/atomizer.bpf.c"),
     ("bench-empty", "benches/probes/empty.bpf.c"),
     ("bench-counter", "benches/probes/counter.bpf.c"),

@@ -162,6 +162,9 @@ fn map_text(out: &mut String, map: &Map, rows: usize) {
         }
         table.write(out);
         more(out, events.received as usize, rows.min(events.first.len()));
+        if events.lost > 0 {
+            out.push_str("  warning: records were lost because a ring was full; raise `max_entries` or send fewer\n");
+        }
     } else if let Some(threads) = &map.threads {
         let sum = map.sum.unwrap_or(0);
         let _ = writeln!(
@@ -411,7 +414,7 @@ mod tests {
         map_text(&mut out, &map, 20);
         assert_eq!(
             out,
-            "\ne (ringbuf): 5 events, 1 lost\n  sm\n   3\n  … 4 more\n"
+            "\ne (ringbuf): 5 events, 1 lost\n  sm\n   3\n  … 4 more\n  warning: records were lost because a ring was full; raise `max_entries` or send fewer\n"
         );
     }
 }
