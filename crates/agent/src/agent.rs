@@ -7,22 +7,22 @@ use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver};
-use warpbpf_session::{Live, Session};
-use warpbpf_wire::{
-    AgentConnection, Counts, Device, Hello, KernelCount, NoteLevel, PROTOCOL, Ready, ToAgent,
-    ToTool, WireError,
-};
+use warpbpf_session::{Live, Session, SessionError};
+use warpbpf_wire::{AgentConnection, NoteLevel, SharedError, ToAgent, ToTool, WireError};
 
+use crate::contexts::Retains;
+use crate::greeting::{hello, ready};
 use crate::launch::Entry;
 use crate::modules::Images;
 use crate::pump::{self, Pump};
+use crate::roster::Roster;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
-use crate::{control, guard};
+use crate::{control, guard, modules};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -58,8 +58,34 @@ pub(crate) enum LiveState {
     NotYet,
     /// Maps live in this context.
     Here(Box<Live>),
-    /// Its context was destroyed, or it could not be made.
-    Gone,
+    /// It will not come (again), for this reason.
+    Gone(&'static str),
+}
+
+/// Why nothing can be done on the device side now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// No context is current.
+    NoContext,
+    /// The current context is not the one that the maps live in.
+    Elsewhere,
+    /// There is no device side any more, for this reason.
+    Gone(&'static str),
+}
+
+/// Why the device side could not be made.
+struct Unmade(String);
+
+impl From<SessionError> for Unmade {
+    fn from(error: SessionError) -> Unmade {
+        Unmade(error.to_string())
+    }
+}
+
+impl From<SharedError> for Unmade {
+    fn from(error: SharedError) -> Unmade {
+        Unmade(error.to_string())
+    }
 }
 
 /// Something to send.
@@ -94,9 +120,10 @@ pub(crate) struct Agent {
     pub(crate) live: RwLock<LiveState>,
     pub(crate) pump: Mutex<Option<Pump>>,
     pub(crate) images: Images,
+    pub(crate) retains: Retains,
     /// Images that wait for a context.
     pending: AtomicUsize,
-    entries: Mutex<Vec<&'static Entry>>,
+    pub(crate) roster: Roster,
     outbox: Mutex<Vec<Outgoing>>,
     said: Mutex<HashSet<String>>,
     pub(crate) finish: Mutex<Finish>,
@@ -136,8 +163,9 @@ impl Agent {
             live: RwLock::default(),
             pump: Mutex::default(),
             images: Images::default(),
+            retains: Retains::default(),
             pending: AtomicUsize::new(0),
-            entries: Mutex::default(),
+            roster: Roster::default(),
             outbox: Mutex::default(),
             said: Mutex::default(),
             finish: Mutex::default(),
@@ -302,27 +330,34 @@ impl Agent {
         self.turn_off();
     }
 
-    /// Runs `work` with the device side, made now if it does not exist yet. `None` without a current context, or when the
-    /// current one is not the one that the maps live in.
+    /// Runs `work` with the device side, made now if it does not exist yet.
+    ///
+    /// # Errors
+    /// [`Absent`]: then `work` did not run.
     pub(crate) fn with_live<T>(
         &self,
         session: &Arc<Session>,
         work: impl FnOnce(&Live) -> T,
-    ) -> Option<T> {
-        let context = self.driver.current()?;
-        {
-            let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
-            match &*live {
-                LiveState::Here(live) if live.context() == context => return Some(work(live)),
-                LiveState::Here(_) | LiveState::Gone => return None,
-                LiveState::NotYet => {}
-            }
+    ) -> Result<T, Absent> {
+        let not_yet = matches!(
+            &*self.live.read().unwrap_or_else(PoisonError::into_inner),
+            LiveState::NotYet
+        );
+        if not_yet && self.driver.current().is_some() {
+            self.make_live(session);
         }
-        self.make_live(session);
+        self.with_existing(work)
+    }
+
+    /// As [`Agent::with_live`], but makes nothing.
+    pub(crate) fn with_existing<T>(&self, work: impl FnOnce(&Live) -> T) -> Result<T, Absent> {
+        let context = self.driver.current();
         let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
-        match &*live {
-            LiveState::Here(live) if live.context() == context => Some(work(live)),
-            LiveState::Here(_) | LiveState::Gone | LiveState::NotYet => None,
+        match (&*live, context) {
+            (LiveState::Gone(why), _) => Err(Absent::Gone(why)),
+            (LiveState::NotYet, _) | (_, None) => Err(Absent::NoContext),
+            (LiveState::Here(live), Some(context)) if live.context() == context => Ok(work(live)),
+            (LiveState::Here(_), Some(_)) => Err(Absent::Elsewhere),
         }
     }
 
@@ -331,20 +366,18 @@ impl Agent {
         if !matches!(*state, LiveState::NotYet) {
             return;
         }
-        let made = Live::new(&self.driver, Arc::clone(session)).map_err(|e| e.to_string());
-        let made = made.and_then(|live| {
-            let ring = self.ring_bytes.load(Ordering::Relaxed) as u64;
-            let (pump, fd) = Pump::new(&live, ring).map_err(|e| e.to_string())?;
-            Ok((live, pump, fd))
+        let ring = self.ring_bytes.load(Ordering::Relaxed) as u64;
+        let made = Live::new_with(&self.driver, Arc::clone(session), |live| {
+            Pump::new(live, ring).map_err(Unmade::from)
         });
         match made {
-            Ok((live, pump, fd)) => {
+            Ok((live, (pump, fd))) => {
                 self.send(ToTool::Ready(ready(session, &live)), Some(fd));
                 *lock(&self.pump) = Some(pump);
                 *state = LiveState::Here(Box::new(live));
             }
-            Err(message) => {
-                *state = LiveState::Gone;
+            Err(Unmade(message)) => {
+                *state = LiveState::Gone("its maps could not be made");
                 self.send(ToTool::Refused { message }, None);
                 self.table.close();
             }
@@ -355,42 +388,8 @@ impl Agent {
     pub(crate) fn live_context(&self) -> Option<Context> {
         match &*self.live.read().unwrap_or_else(PoisonError::into_inner) {
             LiveState::Here(live) => Some(live.context()),
-            LiveState::NotYet | LiveState::Gone => None,
+            LiveState::NotYet | LiveState::Gone(_) => None,
         }
-    }
-
-    /// Remembers an entry for the counts.
-    pub(crate) fn add_entry(&self, entry: &'static Entry) {
-        lock(&self.entries).push(entry);
-    }
-
-    /// Launches so far, per kernel name.
-    pub(crate) fn counts(&self) -> Counts {
-        let mut kernels: Vec<KernelCount> = Vec::new();
-        for entry in lock(&self.entries).iter() {
-            let launches = entry.launches.load(Ordering::Relaxed);
-            let missed = entry.missed.load(Ordering::Relaxed);
-            match kernels.iter_mut().find(|k| k.mangled == entry.mangled) {
-                Some(known) => {
-                    known.launches += launches;
-                    known.missed += missed;
-                }
-                None => kernels.push(KernelCount {
-                    mangled: entry.mangled.clone(),
-                    launches,
-                    missed,
-                }),
-            }
-        }
-        Counts { kernels }
-    }
-
-    /// All launches of kernels that programs want.
-    pub(crate) fn launched(&self) -> u64 {
-        let entries = lock(&self.entries);
-        let count =
-            |e: &&Entry| e.launches.load(Ordering::Relaxed) + e.missed.load(Ordering::Relaxed);
-        entries.iter().map(count).sum()
     }
 
     /// The control thread will sleep for a while: the next launch of a variant shall wake it, because rings fill fast.
@@ -461,85 +460,47 @@ impl Agent {
         end: impl FnOnce() -> T,
         ended: impl FnOnce(&T) -> bool,
     ) -> T {
-        let mut state = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        let state = self.live.write().unwrap_or_else(PoisonError::into_inner);
         let LiveState::Here(live) = &*state else {
             return end();
         };
         if live.context() != context {
             return end();
         }
-        // SAFETY: a live context; it is popped again below.
-        let pushed = unsafe { (self.driver.api.ctx_push)(context.0) } == 0;
-        if pushed {
+        self.driver.within(context, || {
             // A context that is broken already has nothing to bring home.
             let _ = self.driver.relaxed(|| self.driver.synchronize());
             if let Some(pump) = &mut *lock(&self.pump) {
                 pump::empty(&self.driver, live, pump);
             }
-            let mut popped = std::ptr::null_mut();
-            // SAFETY: `popped` is writable.
-            unsafe { (self.driver.api.ctx_pop)(&mut popped) };
-        }
+        });
         let result = end();
         if ended(&result) {
-            self.table.clear();
-            // Its handles died with the context: nothing in it may be called any more.
-            std::mem::forget(std::mem::replace(&mut *state, LiveState::Gone));
-            drop(state);
-            self.note(
-                NoteLevel::Info,
-                "the context of the maps was destroyed; kernels in later contexts run without probes"
-                    .into(),
-            );
+            self.bury(state);
         }
         result
     }
-}
 
-fn hello(connection: &mut AgentConnection, device: Option<&DeviceInfo>) -> Result<(), WireError> {
-    let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let mut argv: Vec<String> = arguments
-        .split(|b| *b == 0)
-        .map(|a| String::from_utf8_lossy(a).into_owned())
-        .collect();
-    // The list ends with a NUL.
-    argv.pop();
-    let hello = Hello {
-        protocol: PROTOCOL,
-        pid: std::process::id(),
-        exe: exe.display().to_string(),
-        argv,
-        device: device.map(|d| Device {
-            name: d.name.clone(),
-            capability: d.capability,
-            sms: d.sms,
-            driver_version: d.driver_version,
-            soft: d.name == warpbpf_abi::names::SOFT_DEVICE,
-        }),
-    };
-    connection.send(&ToTool::Hello(hello), &[], None, Duration::from_secs(1))
-}
+    /// The context of the maps ended without our seeing it in time: nothing in it may be called any more.
+    pub(crate) fn context_is_gone(&self, context: Context) {
+        let state = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*state, LiveState::Here(live) if live.context() == context) {
+            self.bury(state);
+        }
+    }
 
-fn ready(session: &Session, live: &Live) -> Ready {
-    let maps = live.layouts().into_iter().map(|map| warpbpf_wire::MapInfo {
-        name: map.name,
-        map_type: map.map_type,
-        key_size: map.key_size,
-        value_size: map.value_size,
-        max_entries: map.max_entries,
-        layout: map.layout.into(),
-        summed: map.sum_fields.into_iter().map(Into::into).collect(),
-        bytes: map.snapshot_bytes,
-    });
-    let programs = session.programs().iter().map(|p| warpbpf_wire::Program {
-        name: p.name().into(),
-        section: p.section().into(),
-        glob: p.spec.kernels.clone(),
-    });
-    Ready {
-        maps: maps.collect(),
-        programs: programs.collect(),
+    fn bury(&self, mut state: RwLockWriteGuard<'_, LiveState>) {
+        self.table.clear();
+        let gone = LiveState::Gone("the context of the maps was destroyed");
+        // Its handles died with the context: not even its destructors may use them.
+        std::mem::forget(std::mem::replace(&mut *state, gone));
+        drop(state);
+        modules::context_gone(self);
+        self.note(
+            NoteLevel::Info,
+            "the context of the maps was destroyed; kernels in later contexts run without probes"
+                .into(),
+        );
     }
 }
 

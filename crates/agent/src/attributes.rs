@@ -22,7 +22,8 @@ fn mirror(
     let Some(entry) = agent.table.get(handle as usize) else {
         return;
     };
-    if let Some(variant) = &entry.variant {
+    if let Some(variant) = entry.usable() {
+        variant.attributes_changed();
         let code = set(variant.function.0);
         if code != sys::SUCCESS {
             agent.note(

@@ -1,7 +1,7 @@
 //! Contexts come and go: images that waited for one are instrumented, and nothing of ours outlives one.
 
 use std::ffi::{c_int, c_uint};
-use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUresult};
@@ -51,6 +51,22 @@ pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, context: CUcontex
 
 /// # Safety
 /// As the driver's function.
+pub(crate) unsafe fn primary_retain(
+    agent: &Agent,
+    outcome: &Outcome,
+    context: *mut CUcontext,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the application's own arguments.
+    let code = outcome.keep(unsafe { original::primary_retain(context, device) });
+    if code == sys::SUCCESS {
+        agent.retains.add(device, 1);
+    }
+    code
+}
+
+/// # Safety
+/// As the driver's function.
 pub(crate) unsafe fn primary_reset(agent: &Agent, outcome: &Outcome, device: CUdevice) -> CUresult {
     // SAFETY: the application's own argument.
     let end = || outcome.keep(unsafe { original::primary_reset(device) });
@@ -67,16 +83,58 @@ pub(crate) unsafe fn primary_release(
     outcome: &Outcome,
     device: CUdevice,
 ) -> CUresult {
-    // SAFETY: the application's own argument.
-    let end = || outcome.keep(unsafe { original::primary_release(device) });
-    match ours_on(agent, device) {
-        Some(context) => {
-            // Only the last release ends the context, and only the driver knows which one is the last.
-            agent.context_ends(context, end, |code| {
-                *code == sys::SUCCESS && !is_active(agent, device)
-            })
+    let end = || {
+        // SAFETY: the application's own argument.
+        let code = outcome.keep(unsafe { original::primary_release(device) });
+        if code == sys::SUCCESS {
+            agent.retains.add(device, -1);
         }
-        None => end(),
+        code
+    };
+    let Some(context) = ours_on(agent, device) else {
+        return end();
+    };
+    // The last release ends the context. One that is not the last must not wait for kernels: the application may be
+    // about to give them what they wait for.
+    if agent.retains.of(device) > 1 {
+        let code = end();
+        // Somebody may have released it in a way that we do not see.
+        if code == sys::SUCCESS && !is_active(agent, device) {
+            agent.context_is_gone(context);
+        }
+        return code;
+    }
+    agent.context_ends(context, end, |code| {
+        *code == sys::SUCCESS && !is_active(agent, device)
+    })
+}
+
+/// How often the application holds the primary context of each device, as far as we saw.
+#[derive(Debug)]
+pub(crate) struct Retains([AtomicI32; MOST_DEVICES]);
+
+/// More devices than a machine has; those beyond are treated as if each release were the last.
+const MOST_DEVICES: usize = 64;
+
+impl Default for Retains {
+    fn default() -> Retains {
+        Retains([const { AtomicI32::new(0) }; MOST_DEVICES])
+    }
+}
+
+impl Retains {
+    fn slot(&self, device: CUdevice) -> Option<&AtomicI32> {
+        self.0.get(usize::try_from(device).ok()?)
+    }
+
+    fn add(&self, device: CUdevice, more: i32) {
+        if let Some(slot) = self.slot(device) {
+            slot.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    fn of(&self, device: CUdevice) -> i32 {
+        self.slot(device).map_or(0, |s| s.load(Ordering::Relaxed))
     }
 }
 
@@ -84,16 +142,10 @@ pub(crate) unsafe fn primary_release(
 fn ours_on(agent: &Agent, device: CUdevice) -> Option<Context> {
     let context = agent.live_context()?;
     let mut there = -1;
-    let mut popped = ptr::null_mut();
-    let api = &agent.driver.api;
-    // SAFETY: a live context, pushed and popped again, and writable locals.
-    unsafe {
-        if (api.ctx_push)(context.0) != sys::SUCCESS {
-            return None;
-        }
-        (api.ctx_get_device)(&mut there);
-        (api.ctx_pop)(&mut popped);
-    }
+    agent.driver.within(context, || {
+        // SAFETY: a writable local.
+        unsafe { (agent.driver.api.ctx_get_device)(&mut there) }
+    })?;
     (there == device).then_some(context)
 }
 

@@ -164,7 +164,7 @@ impl Control {
 
     fn work(&mut self) -> Result<(), WireError> {
         let now = Instant::now();
-        let launches = self.agent.launched();
+        let launches = self.agent.roster.launched();
         if launches != self.launches {
             self.launches = launches;
             let was_quiet = self.launched.is_none_or(|at| now - at > BUSY);
@@ -180,7 +180,7 @@ impl Control {
             self.calibrate();
             if self.told != launches {
                 self.told = launches;
-                let counts = ToTool::Counts(self.agent.counts());
+                let counts = ToTool::Counts(self.agent.roster.counts());
                 self.connection.queue(&counts, &[], None)?;
             }
         }
@@ -258,7 +258,7 @@ impl Control {
 
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
         self.post()?;
-        let counts = ToTool::Counts(self.agent.counts());
+        let counts = ToTool::Counts(self.agent.roster.counts());
         self.connection.queue(&counts, &[], None)?;
         let reason = reason.into();
         self.connection

@@ -146,6 +146,8 @@ hooks! {
         when (agent => agent.has_pending()) => contexts::push_current;
     ctx_destroy = "cuCtxDestroy_v2"(context: CUcontext)
         when (agent => agent.is_on()) => contexts::destroy;
+    primary_retain = "cuDevicePrimaryCtxRetain"(context: *mut CUcontext, device: CUdevice)
+        when (agent => agent.is_on()) => contexts::primary_retain;
     primary_release = "cuDevicePrimaryCtxRelease_v2"(device: CUdevice)
         when (agent => agent.is_on()) => contexts::primary_release;
     primary_reset = "cuDevicePrimaryCtxReset_v2"(device: CUdevice)

@@ -28,16 +28,27 @@ impl Drop for Guard {
     }
 }
 
-/// The result of the application's own call, once it was made. If we fail later, this is what the application gets.
+/// The result of the application's own call, once it was made, and `errno` behind it. If we fail later, this is what the
+/// application gets; whatever we do later, `errno` is as its own call left it.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome(Cell<Option<CUresult>>);
+pub(crate) struct Outcome(Cell<Option<(CUresult, i32)>>);
 
 impl Outcome {
     /// Notes and hands on what the driver answered.
     pub(crate) fn keep(&self, code: CUresult) -> CUresult {
-        self.0.set(Some(code));
+        self.0.set(Some((code, errno())));
         code
     }
+}
+
+fn errno() -> i32 {
+    // SAFETY: this thread's own variable.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(value: i32) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value };
 }
 
 /// Runs `body` in place of `original`. Inside ourselves it is `original`; if `body` panics, the application gets what the
@@ -50,14 +61,17 @@ pub(crate) fn protect(
         return original();
     };
     let outcome = Outcome::default();
+    let before = errno();
     let result = catch_unwind(AssertUnwindSafe(|| body(&outcome)));
     drop(guard);
-    match result {
-        Ok(code) => code,
-        Err(payload) => {
+    let kept = outcome.0.get();
+    set_errno(kept.map_or(before, |(_, errno)| errno));
+    match (result, kept) {
+        (Ok(code), _) => code,
+        (Err(payload), kept) => {
             // Dropping a panic's payload may panic again.
             std::mem::forget(payload);
-            outcome.0.get().unwrap_or_else(original)
+            kept.map_or_else(original, |(code, _)| code)
         }
     }
 }
@@ -65,8 +79,10 @@ pub(crate) fn protect(
 /// Runs `body` where there is no original to fall back to; `None` if it panicked or we are inside already.
 pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     let guard = Guard::enter()?;
+    let before = errno();
     let result = catch_unwind(AssertUnwindSafe(body));
     drop(guard);
+    set_errno(before);
     result.map_err(std::mem::forget).ok()
 }
 
@@ -91,6 +107,27 @@ mod tests {
         let other = std::thread::spawn(|| protect(|| 1, |_| 6)).join().unwrap();
         assert_eq!(other, 6, "another thread is not inside");
         drop(guard);
+    }
+
+    #[test]
+    fn errno_is_what_the_applications_own_call_left() {
+        let driver = || {
+            set_errno(libc::EAGAIN);
+            0
+        };
+        set_errno(libc::ENOENT);
+        protect(driver, |outcome| {
+            set_errno(libc::EBADF);
+            let code = outcome.keep(driver());
+            set_errno(libc::EINVAL);
+            code
+        });
+        assert_eq!(errno(), libc::EAGAIN);
+        set_errno(libc::ENOENT);
+        quietly(|| set_errno(libc::EINVAL));
+        assert_eq!(errno(), libc::ENOENT);
+        protect(driver, |_| panic!("before the driver was asked"));
+        assert_eq!(errno(), libc::EAGAIN);
     }
 
     #[test]

@@ -1,28 +1,22 @@
 //! One launch: the variant if it can run here and now, else the original, and each is counted.
 //!
-//! Nothing is loaded, compiled or waited for here. A variant that takes a launch record gets it as one more parameter at
-//! the end, by whichever of the two ways the application passes parameters.
+//! Nothing is loaded, compiled or waited for here.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use warpbpf_driver::Stream;
 use warpbpf_driver::sys::{self, CUfunction, CUlaunchConfig, CUresult, CUstream};
-use warpbpf_driver::{Function, Stream};
-use warpbpf_session::LoadedVariant;
+use warpbpf_session::{LoadedVariant, Room};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
+use crate::params::with_record;
 
-/// `CU_LAUNCH_PARAM_END`, `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`
-const EXTRA_END: usize = 0;
-const EXTRA_POINTER: usize = 1;
-const EXTRA_SIZE: usize = 2;
-/// Pairs of `extra` that are read before we give up finding its end.
-const EXTRA_PAIRS: usize = 8;
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`
@@ -32,8 +26,9 @@ const ATTRIBUTE_BYTES: usize = 72;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
 const LEGACY_STREAM: usize = 1;
 const PER_THREAD_STREAM: usize = 2;
-/// Parameters that fit on the stack.
-const INLINE_PARAMS: usize = 48;
+
+/// No context's handle.
+pub(crate) const NO_CONTEXT: usize = usize::MAX;
 
 /// A kernel that programs want, in one image.
 #[derive(Debug)]
@@ -42,8 +37,8 @@ pub(crate) struct Entry {
     pub(crate) mangled: String,
     /// What runs in its place; `None` if that could not be made.
     pub(crate) variant: Option<Arc<LoadedVariant>>,
-    /// Context that the variant lives in.
-    pub(crate) context: usize,
+    /// Context that the variant lives in; [`NO_CONTEXT`] when it cannot be launched (any more).
+    pub(crate) context: AtomicUsize,
     /// Launches of the original.
     pub(crate) missed: AtomicU64,
     /// Launches of the variant.
@@ -65,7 +60,7 @@ impl Entry {
         Entry {
             mangled,
             variant,
-            context,
+            context: AtomicUsize::new(context),
             missed: AtomicU64::new(0),
             launches: AtomicU64::new(0),
             handles: Mutex::default(),
@@ -74,6 +69,12 @@ impl Entry {
             told_context: AtomicBool::new(false),
             told_overlap: AtomicBool::new(false),
         }
+    }
+
+    /// The variant, unless it went with its context.
+    pub(crate) fn usable(&self) -> Option<&LoadedVariant> {
+        let here = self.context.load(Ordering::Relaxed) != NO_CONTEXT;
+        self.variant.as_deref().filter(|_| here)
     }
 }
 
@@ -96,8 +97,10 @@ enum Miss {
     None,
     /// The variant is in another context.
     Context,
-    /// The grid must be resident as a whole and the variant's would not be.
-    Residency,
+    /// The grid is resident as a whole and the variant's would not be: blocks that wait for each other would hang.
+    Residency(Residency),
+    /// The variant cannot have so many threads in a block.
+    Threads,
     /// Launches of one stream overlap, so they cannot share a launch record.
     Overlap,
     /// No launch record was free, or the parameters cannot be extended.
@@ -124,7 +127,7 @@ unsafe fn dispatch(
         return plain();
     };
     // SAFETY: the caller's promise.
-    let miss = match unsafe { try_variant(agent, entry, function, shape, params, extra, run) } {
+    let miss = match unsafe { try_variant(agent, entry, shape, params, extra, run) } {
         Ok(()) => {
             entry.launches.fetch_add(1, Ordering::Relaxed);
             agent.launch_happened();
@@ -145,18 +148,27 @@ unsafe fn dispatch(
 unsafe fn try_variant(
     agent: &Agent,
     entry: &Entry,
-    function: CUfunction,
     shape: &Shape,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
 ) -> Result<(), Miss> {
     let variant = entry.variant.as_deref().ok_or(Miss::None)?;
-    if agent.driver.current().map(|c| c.0 as usize) != Some(entry.context) {
-        return Err(Miss::Context);
+    let context = entry.context.load(Ordering::Relaxed);
+    if agent.driver.current().map(|c| c.0 as usize) != Some(context) {
+        return Err(match context {
+            NO_CONTEXT => Miss::None,
+            _ => Miss::Context,
+        });
     }
-    if shape.cooperative && !stays_resident(agent, function, variant, shape) {
-        return Err(Miss::Residency);
+    let change = &variant.resources;
+    if count(shape.block) > u64::from(change.after.max_threads) {
+        return Err(Miss::Threads);
+    }
+    if (shape.cooperative || change.needs_more())
+        && let Some(short) = residency_lost(agent, variant, shape)
+    {
+        return Err(Miss::Residency(short));
     }
     let code = match variant.hidden {
         None => run(variant.function.0, params, extra),
@@ -165,10 +177,10 @@ unsafe fn try_variant(
             let record = variant
                 .launch_record(shape.stream, shape.grid, shape.block)
                 .ok_or(Miss::Params)?;
-            let count = variant.params.len();
+            let given = variant.params.len();
             let call = |params, extra| run(variant.function.0, params, extra);
             // SAFETY: the caller's promise.
-            unsafe { with_record(count, hidden.offset, record, params, extra, &call) }
+            unsafe { with_record(given, hidden.offset, record, params, extra, &call) }
                 .ok_or(Miss::Params)?
         }
     };
@@ -179,97 +191,61 @@ unsafe fn try_variant(
     }
 }
 
-/// Calls `run` with the launch record's address behind the application's `count` parameters, at byte `offset` of the
-/// parameter buffer. `None` if the parameters are not passed as documented.
-///
-/// # Safety
-/// As [`dispatch`].
-unsafe fn with_record(
-    count: usize,
-    offset: u64,
-    mut record: u64,
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
-    run: &dyn Fn(*mut *mut c_void, *mut *mut c_void) -> CUresult,
-) -> Option<CUresult> {
-    if !extra.is_null() && (params.is_null() || count == 0) {
-        // SAFETY: the caller's promise.
-        let (given, size) = unsafe { parse_extra(extra)? };
-        let offset = offset as usize;
-        let mut buffer = vec![0u8; offset + 8];
-        let keep = size.min(offset);
-        // SAFETY: `extra` says that `size` bytes are there.
-        unsafe { ptr::copy_nonoverlapping(given, buffer.as_mut_ptr(), keep) };
-        buffer[offset..].copy_from_slice(&record.to_le_bytes());
-        let mut bytes = buffer.len();
-        let mut extended = [
-            EXTRA_POINTER as *mut c_void,
-            buffer.as_mut_ptr().cast(),
-            EXTRA_SIZE as *mut c_void,
-            ptr::from_mut(&mut bytes).cast(),
-            EXTRA_END as *mut c_void,
-        ];
-        return Some(run(ptr::null_mut(), extended.as_mut_ptr()));
-    }
-    if params.is_null() && count != 0 {
-        return None;
-    }
-    let mut inline = [ptr::null_mut::<c_void>(); INLINE_PARAMS + 1];
-    let mut heap;
-    let all: &mut [*mut c_void] = if count <= INLINE_PARAMS {
-        &mut inline[..count + 1]
-    } else {
-        heap = vec![ptr::null_mut(); count + 1];
-        &mut heap
-    };
-    if count != 0 {
-        // SAFETY: `params` has a pointer for each of the kernel's parameters.
-        unsafe { ptr::copy_nonoverlapping(params, all.as_mut_ptr(), count) };
-    }
-    all[count] = ptr::from_mut(&mut record).cast();
-    Some(run(all.as_mut_ptr(), ptr::null_mut()))
+/// Elements of a grid or block.
+fn count(dimensions: [c_uint; 3]) -> u64 {
+    let multiply = |n: u64, m: &c_uint| n.saturating_mul(u64::from(*m));
+    dimensions.iter().fold(1, multiply)
 }
 
-/// Buffer and size out of `extra`.
-///
-/// # Safety
-/// `extra` is a list of pairs that ends with `CU_LAUNCH_PARAM_END`.
-unsafe fn parse_extra(extra: *mut *mut c_void) -> Option<(*const u8, usize)> {
-    let (mut buffer, mut size) = (None, None);
-    for pair in 0..EXTRA_PAIRS {
-        // SAFETY: the caller's promise; we stop at the end.
-        let (key, value) = unsafe {
-            let key = *extra.add(pair * 2) as usize;
-            if key == EXTRA_END {
-                break;
-            }
-            (key, *extra.add(pair * 2 + 1))
-        };
-        match key {
-            EXTRA_POINTER => buffer = Some(value.cast::<u8>().cast_const()),
-            // SAFETY: the value of this key is a pointer to a size.
-            EXTRA_SIZE if !value.is_null() => size = Some(unsafe { *value.cast::<usize>() }),
-            _ => return None,
+/// A grid that is on the device as a whole without probes, but would not be with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Residency {
+    blocks: u64,
+    threads: u32,
+    sms: u32,
+    room: Room,
+}
+
+/// The residency that this launch would lose; `None` if it loses none.
+fn residency_lost(agent: &Agent, variant: &LoadedVariant, shape: &Shape) -> Option<Residency> {
+    let (blocks, threads) = (count(shape.grid), count(shape.block));
+    let sms = agent.sms();
+    // No block has so many threads: the driver's refusal is the application's affair.
+    let threads = u32::try_from(threads).ok()?;
+    // Where the driver cannot say, the original is what is known to work.
+    let room = variant.room(&agent.driver, threads, shape.shared);
+    let room = room.unwrap_or(Room {
+        before: u32::MAX,
+        after: 0,
+    });
+    let all = |per_sm: u32| u64::from(per_sm) * u64::from(sms);
+    (blocks <= all(room.before) && blocks > all(room.after)).then_some(Residency {
+        blocks,
+        threads,
+        sms,
+        room,
+    })
+}
+
+impl Residency {
+    fn message(&self, kernel: &str, variant: &LoadedVariant) -> String {
+        let Residency {
+            blocks,
+            threads,
+            sms,
+            room,
+        } = self;
+        if room.before == u32::MAX {
+            return format!(
+                "kernel `{kernel}`: the driver does not say how many of its blocks run at once; blocks that wait for each other could hang with probes, so those launches run without them"
+            );
         }
+        let (before, after) = (variant.resources.before, variant.resources.after);
+        format!(
+            "kernel `{kernel}` was launched with {blocks} blocks of {threads} threads: all of them run at once without probes ({} per SM on {sms} SMs), but not with them ({} per SM; registers {} → {}, shared memory {} → {} bytes). Blocks that wait for each other would hang, so such launches run without probes. Programs with fewer live values or of `.warp` or `.block` scope need fewer registers; larger grids and smaller ones are instrumented",
+            room.before, room.after, before.registers, after.registers, before.shared, after.shared
+        )
     }
-    buffer.zip(size).filter(|(buffer, _)| !buffer.is_null())
-}
-
-/// A cooperative grid that fits on the device with the original also fits with the variant.
-fn stays_resident(
-    agent: &Agent,
-    function: CUfunction,
-    variant: &LoadedVariant,
-    shape: &Shape,
-) -> bool {
-    let threads = shape.block.iter().product();
-    let blocks: u64 = shape.grid.iter().map(|n| u64::from(*n)).product();
-    let room = |f| {
-        let per_sm = agent.driver.occupancy(f, threads, u64::from(shape.shared));
-        per_sm.map_or(0, |n| u64::from(n) * u64::from(agent.sms()))
-    };
-    // Where the original does not fit either, the driver's refusal is the application's affair.
-    room(variant.function) >= blocks || room(Function(function)) < blocks
 }
 
 fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
@@ -281,9 +257,17 @@ fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
             NoteLevel::Warning,
             format!("kernel `{name}` was launched in another context than its maps live in; those launches run without probes"),
         ),
-        Miss::Residency if once(&entry.told_residency) => agent.note(
+        Miss::Residency(short) if once(&entry.told_residency) => {
+            if let Some(variant) = &entry.variant {
+                agent.note(NoteLevel::Warning, short.message(name, variant));
+            }
+        }
+        Miss::Threads if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
-            format!("kernel `{name}` was launched cooperatively with a grid that only fits on the device without probes; those launches run without them"),
+            format!(
+                "kernel `{name}` was launched with larger blocks than its probes allow ({} threads): it needs too many registers with them; those launches run without probes",
+                entry.variant.as_ref().map_or(0, |v| v.resources.after.max_threads)
+            ),
         ),
         Miss::Overlap if once(&entry.told_overlap) => agent.note(
             NoteLevel::Warning,
@@ -300,7 +284,12 @@ fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
                 agent.driver.error_name(code)
             ),
         ),
-        Miss::Context | Miss::Residency | Miss::Overlap | Miss::Params | Miss::Refused(_) => {}
+        Miss::Context
+        | Miss::Residency(_)
+        | Miss::Threads
+        | Miss::Overlap
+        | Miss::Params
+        | Miss::Refused(_) => {}
     }
 }
 
@@ -423,109 +412,6 @@ unsafe fn has_attribute(config: &CUlaunchConfig, id: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const RECORD: u64 = 0x1122_3344_5566_7788;
-
-    #[test]
-    fn the_record_goes_behind_the_applications_parameters() {
-        let (mut a, mut b) = (1u64, 2u32);
-        let mut params = [ptr::from_mut(&mut a).cast(), ptr::from_mut(&mut b).cast()];
-        let expected = params;
-        let run = |got: *mut *mut c_void, extra: *mut *mut c_void| {
-            assert!(extra.is_null());
-            // SAFETY: three parameters were promised.
-            let got = unsafe { std::slice::from_raw_parts(got, 3) };
-            assert_eq!(got[..2], expected);
-            // SAFETY: the third is the record.
-            assert_eq!(unsafe { *got[2].cast::<u64>() }, RECORD);
-            5
-        };
-        // SAFETY: two parameters.
-        let code =
-            unsafe { with_record(2, 16, RECORD, params.as_mut_ptr(), ptr::null_mut(), &run) };
-        assert_eq!(code, Some(5));
-    }
-
-    #[test]
-    fn kernels_without_and_with_very_many_parameters() {
-        for count in [0, 1, INLINE_PARAMS, INLINE_PARAMS + 1, 500] {
-            let mut values: Vec<u64> = (0..count as u64).collect();
-            let mut params: Vec<*mut c_void> =
-                values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
-            let run = |got: *mut *mut c_void, _: *mut *mut c_void| {
-                // SAFETY: one more than the application gave.
-                let got = unsafe { std::slice::from_raw_parts(got, count + 1) };
-                for (i, value) in got[..count].iter().enumerate() {
-                    // SAFETY: the application's values.
-                    assert_eq!(unsafe { *value.cast::<u64>() }, i as u64);
-                }
-                // SAFETY: the record.
-                assert_eq!(unsafe { *got[count].cast::<u64>() }, RECORD);
-                0
-            };
-            let given = if count == 0 {
-                ptr::null_mut()
-            } else {
-                params.as_mut_ptr()
-            };
-            // SAFETY: `count` parameters.
-            let code = unsafe { with_record(count, 0, RECORD, given, ptr::null_mut(), &run) };
-            assert_eq!(code, Some(0), "{count}");
-        }
-    }
-
-    fn with_buffer(buffer: &mut [u8], offset: u64) -> Option<Vec<u8>> {
-        let mut size = buffer.len();
-        let mut extra = [
-            EXTRA_SIZE as *mut c_void,
-            ptr::from_mut(&mut size).cast(),
-            EXTRA_POINTER as *mut c_void,
-            buffer.as_mut_ptr().cast(),
-            EXTRA_END as *mut c_void,
-        ];
-        let got = Mutex::new(Vec::new());
-        let run = |params: *mut *mut c_void, extra: *mut *mut c_void| {
-            assert!(params.is_null());
-            // SAFETY: a list as we made it.
-            let (start, bytes) = unsafe { parse_extra(extra) }.unwrap();
-            // SAFETY: the list says that they are there.
-            *got.lock().unwrap() = unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec();
-            0
-        };
-        // SAFETY: a buffer of the size given.
-        unsafe { with_record(2, offset, RECORD, ptr::null_mut(), extra.as_mut_ptr(), &run)? };
-        Some(got.into_inner().unwrap())
-    }
-
-    #[test]
-    fn a_parameter_buffer_is_extended() {
-        let record = RECORD.to_le_bytes();
-        // 12 bytes of parameters, padded to the record's offset.
-        let got = with_buffer(&mut [7; 12], 16).unwrap();
-        assert_eq!(got[..16], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
-        assert_eq!(got[16..], record);
-        // A buffer with slack behind the parameters.
-        let got = with_buffer(&mut [9; 64], 16).unwrap();
-        assert_eq!(got[..16], [9; 16]);
-        assert_eq!(got[16..], record);
-    }
-
-    #[test]
-    fn parameters_that_are_not_as_documented_are_left_to_the_driver() {
-        let run = |_: *mut *mut c_void, _: *mut *mut c_void| panic!("must not run");
-        let null = ptr::null_mut();
-        // SAFETY: nothing is dereferenced: parameters are missing.
-        let code = unsafe { with_record(2, 16, RECORD, null, null, &run) };
-        assert_eq!(code, None);
-        let mut strange = [9 as *mut c_void, ptr::null_mut(), EXTRA_END as *mut c_void];
-        // SAFETY: a list with an unknown key.
-        let code = unsafe { with_record(2, 16, RECORD, null, strange.as_mut_ptr(), &run) };
-        assert_eq!(code, None);
-        let mut empty = [EXTRA_END as *mut c_void];
-        // SAFETY: an empty list.
-        let code = unsafe { with_record(2, 16, RECORD, null, empty.as_mut_ptr(), &run) };
-        assert_eq!(code, None);
-    }
 
     #[test]
     fn streams_that_run_in_order_have_one_key() {

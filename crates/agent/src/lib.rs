@@ -28,10 +28,13 @@ mod launch;
 mod loads;
 mod modules;
 mod observe;
+mod params;
+mod roster;
 mod table;
 
 mod agent;
 mod control;
+mod greeting;
 mod pump;
 
 pub use install::install_into;

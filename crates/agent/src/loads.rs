@@ -3,13 +3,14 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 
+use warpbpf_driver::JitOptions;
 use warpbpf_driver::sys::{self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
 
 use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::image;
-use crate::modules::{self, Handle, enter, forget, load, settle_pending};
+use crate::modules::{self, Handle, Leaving, enter, forget, load, settle_pending};
 
 /// # Safety
 /// As the driver's function.
@@ -21,18 +22,24 @@ pub(crate) unsafe fn module_load(
 ) -> CUresult {
     // SAFETY: the application's own path.
     let file = unsafe { read_file(path) };
-    load(agent, outcome, file.as_deref(), |text| {
-        // SAFETY: the application's own arguments, or our text in place of its file.
-        let code = unsafe {
-            if text.is_null() {
-                original::module_load(module, path)
-            } else {
-                original::module_load_data(module, text)
-            }
-        };
-        // SAFETY: on success the driver has written the module.
-        (code, unsafe { module_handle(code, module) })
-    })
+    load(
+        agent,
+        outcome,
+        file.as_deref(),
+        JitOptions::default(),
+        |text| {
+            // SAFETY: the application's own arguments, or our text in place of its file.
+            let code = unsafe {
+                if text.is_null() {
+                    original::module_load(module, path)
+                } else {
+                    original::module_load_data(module, text)
+                }
+            };
+            // SAFETY: on success the driver has written the module.
+            (code, unsafe { module_handle(code, module) })
+        },
+    )
 }
 
 /// # Safety
@@ -45,7 +52,7 @@ pub(crate) unsafe fn module_load_data(
 ) -> CUresult {
     // SAFETY: the application's own image.
     let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, |text| {
+    load(agent, outcome, bytes, JitOptions::default(), |text| {
         let image = if text.is_null() { image } else { text };
         // SAFETY: the application's own arguments, or our text in place of its image.
         let code = unsafe { original::module_load_data(module, image) };
@@ -67,10 +74,19 @@ pub(crate) unsafe fn module_load_data_ex(
 ) -> CUresult {
     // SAFETY: the application's own image.
     let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, |text| {
-        let image = if text.is_null() { image } else { text };
+    // SAFETY: the application's own options.
+    let jit = unsafe { JitOptions::read(count, options, values) };
+    load(agent, outcome, bytes, jit, |text| {
         // SAFETY: the application's own arguments, or our text in place of its image.
-        let code = unsafe { original::module_load_data_ex(module, image, count, options, values) };
+        let code = unsafe {
+            if text.is_null() {
+                original::module_load_data_ex(module, image, count, options, values)
+            } else {
+                on_copy(values, count, |values| {
+                    original::module_load_data_ex(module, text, count, options, values)
+                })
+            }
+        };
         // SAFETY: on success the driver has written the module.
         (code, unsafe { module_handle(code, module) })
     })
@@ -86,7 +102,7 @@ pub(crate) unsafe fn module_load_fatbin(
 ) -> CUresult {
     // SAFETY: the application's own image.
     let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, |text| {
+    load(agent, outcome, bytes, JitOptions::default(), |text| {
         // SAFETY: the application's own arguments, or our text, which is no fatbin and so goes to the general function.
         let code = unsafe {
             if text.is_null() {
@@ -117,20 +133,29 @@ pub(crate) unsafe fn library_load_data(
 ) -> CUresult {
     // SAFETY: the application's own image.
     let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, |text| {
-        let image = if text.is_null() { image } else { text };
-        // SAFETY: the application's own arguments, or our text in place of its image.
-        let code = unsafe {
-            original::library_load_data(
-                library,
-                image,
-                jit_options,
-                jit_values,
-                jit_count,
-                options,
-                values,
-                count,
-            )
+    // SAFETY: the application's own options.
+    let jit = unsafe { JitOptions::read(jit_count, jit_options, jit_values) };
+    load(agent, outcome, bytes, jit, |text| {
+        let run = |image, jit_values| {
+            // SAFETY: the application's own arguments, or our text in place of its image.
+            unsafe {
+                original::library_load_data(
+                    library,
+                    image,
+                    jit_options,
+                    jit_values,
+                    jit_count,
+                    options,
+                    values,
+                    count,
+                )
+            }
+        };
+        let code = if text.is_null() {
+            run(image, jit_values)
+        } else {
+            // SAFETY: the application's own values.
+            unsafe { on_copy(jit_values, jit_count, |values| run(text, values)) }
         };
         // SAFETY: on success the driver has written the library.
         (code, unsafe { library_handle(code, library) })
@@ -154,7 +179,9 @@ pub(crate) unsafe fn library_load_file(
 ) -> CUresult {
     // SAFETY: the application's own path.
     let file = unsafe { read_file(path) };
-    load(agent, outcome, file.as_deref(), |text| {
+    // SAFETY: the application's own options.
+    let jit = unsafe { JitOptions::read(jit_count, jit_options, jit_values) };
+    load(agent, outcome, file.as_deref(), jit, |text| {
         // SAFETY: the application's own arguments, or our text in place of its file.
         let code = unsafe {
             if text.is_null() {
@@ -169,21 +196,46 @@ pub(crate) unsafe fn library_load_file(
                     count,
                 )
             } else {
-                original::library_load_data(
-                    library,
-                    text,
-                    jit_options,
-                    jit_values,
-                    jit_count,
-                    options,
-                    values,
-                    count,
-                )
+                on_copy(jit_values, jit_count, |jit_values| {
+                    original::library_load_data(
+                        library,
+                        text,
+                        jit_options,
+                        jit_values,
+                        jit_count,
+                        options,
+                        values,
+                        count,
+                    )
+                })
             }
         };
         // SAFETY: on success the driver has written the library.
         (code, unsafe { library_handle(code, library) })
     })
+}
+
+/// Calls the driver with a copy of the options' values, and hands back what it wrote into them if it succeeded. If not,
+/// the application's own load comes next, and needs them as they were: sizes of logs, for one, are replaced by lengths.
+///
+/// # Safety
+/// `values` is null or has `count` elements.
+unsafe fn on_copy(
+    values: *mut *mut c_void,
+    count: c_uint,
+    call: impl FnOnce(*mut *mut c_void) -> CUresult,
+) -> CUresult {
+    if values.is_null() {
+        return call(values);
+    }
+    // SAFETY: the caller's promise.
+    let mut copy = unsafe { std::slice::from_raw_parts(values, count as usize) }.to_vec();
+    let code = call(copy.as_mut_ptr());
+    if code == sys::SUCCESS {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(copy.as_ptr(), values, copy.len()) };
+    }
+    code
 }
 
 /// The file's bytes, with a NUL behind them as text needs it.
@@ -224,12 +276,20 @@ unsafe fn library_handle(code: CUresult, library: *mut CUlibrary) -> Handle {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUmodule) -> CUresult {
-    // Before the driver forgets it: another thread may get the same handles at once.
-    let image = forget(agent, Handle::Module(module as usize));
+    let leaving = forget(agent, Handle::Module(module as usize));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::module_unload(module) });
-    drop(image);
+    after_unload(agent, leaving, code);
     code
+}
+
+fn after_unload(agent: &Agent, leaving: Option<Leaving>, code: CUresult) {
+    match leaving {
+        // Our text, if the driver was told that it would be kept, is freed only now.
+        Some(leaving) if code == sys::SUCCESS => leaving.gone(agent),
+        Some(leaving) => leaving.stays(agent),
+        None => {}
+    }
 }
 
 /// # Safety
@@ -239,11 +299,10 @@ pub(crate) unsafe fn library_unload(
     outcome: &Outcome,
     library: CUlibrary,
 ) -> CUresult {
-    let image = forget(agent, Handle::Library(library as usize));
+    let leaving = forget(agent, Handle::Library(library as usize));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::library_unload(library) });
-    // Our text, if the driver was told that it would be kept, is freed only now.
-    drop(image);
+    after_unload(agent, leaving, code);
     code
 }
 

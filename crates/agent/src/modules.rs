@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_driver::sys::{self, CUfunction, CUlibrary, CUmodule, CUresult};
-use warpbpf_driver::{Library, Module};
-use warpbpf_session::{ImageInfo, LoadedVariant, Prepared, Session, inspect};
-use warpbpf_wire::{Kernel, NoteLevel, ToTool};
+use warpbpf_driver::{JitOptions, Library, Module};
+use warpbpf_session::{
+    ImageInfo, KernelSummary, LoadedVariant, Prepared, PreparedKernel, Session, inspect,
+};
+use warpbpf_wire::{Kernel, NoteLevel, Occupancy, ToTool};
 
-use crate::agent::{Agent, Mode};
+use crate::agent::{Absent, Agent, LiveState, Mode};
 use crate::guard::Outcome;
-use crate::launch::Entry;
+use crate::launch::{Entry, NO_CONTEXT};
 use crate::observe;
 
 /// A module or a library, by its driver handle.
@@ -30,11 +32,22 @@ pub(crate) struct Image {
     session: Arc<Session>,
     info: ImageInfo,
     prepared: Prepared,
+    /// What the application asked the compiler for.
+    jit: JitOptions,
     /// Set by the thread that instruments it.
     settled: AtomicBool,
     entries: Mutex<HashMap<String, &'static Entry>>,
     /// The text that the driver was given, where the application promised to keep its own.
     _text: Option<CString>,
+}
+
+impl Image {
+    /// It was loaded in another context than the maps live in.
+    fn is_elsewhere(&self, entries: &HashMap<String, &'static Entry>) -> bool {
+        entries
+            .values()
+            .any(|e| e.context.load(Ordering::Relaxed) == NO_CONTEXT)
+    }
 }
 
 /// The images that are loaded now.
@@ -116,6 +129,7 @@ pub(crate) fn load(
     agent: &'static Agent,
     outcome: &Outcome,
     bytes: Option<&[u8]>,
+    jit: JitOptions,
     mut load: impl FnMut(*const c_void) -> (CUresult, Handle),
 ) -> CUresult {
     let Some(mut incoming) = read(agent, bytes) else {
@@ -125,7 +139,7 @@ pub(crate) fn load(
         let (code, handle) = load(text.as_ptr().cast());
         if code == sys::SUCCESS {
             outcome.keep(code);
-            loaded(agent, incoming, handle);
+            loaded(agent, incoming, jit, handle);
             return code;
         }
         agent.note(
@@ -140,22 +154,23 @@ pub(crate) fn load(
     let (code, handle) = load(ptr::null());
     outcome.keep(code);
     if code == sys::SUCCESS {
-        loaded(agent, incoming, handle);
+        loaded(agent, incoming, jit, handle);
     }
     code
 }
 
 /// An image is loaded: its kernels are reported, and instrumented if they are wanted.
-fn loaded(agent: &'static Agent, incoming: Incoming, handle: Handle) {
+fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Handle) {
     let Incoming {
         session,
         info,
         prepared,
         text,
     } = incoming;
+    let summaries = Summaries::of(&info);
     for kernel in prepared.kernels.iter().filter(|k| !k.wanted) {
         // A kernel that programs want and that was refused is missed at every launch.
-        report(agent, &info, kernel, None);
+        report(agent, &summaries, kernel, None);
     }
     if !prepared.kernels.iter().any(|k| !k.programs.is_empty()) && text.is_none() {
         return;
@@ -165,6 +180,7 @@ fn loaded(agent: &'static Agent, incoming: Incoming, handle: Handle) {
         session,
         info,
         prepared,
+        jit,
         settled: AtomicBool::new(false),
         entries: Mutex::default(),
         _text: text,
@@ -179,53 +195,75 @@ fn settle(agent: &'static Agent, image: &Image) {
     if image.settled.load(Ordering::Acquire) {
         return;
     }
-    agent.with_live(&image.session, |live| {
+    let instrumented = agent.with_live(&image.session, |live| {
         if image.settled.swap(true, Ordering::AcqRel) {
             return;
         }
         agent.count_pending(-1);
-        let context = live.context().0 as usize;
         let module = match image.handle {
             Handle::Module(module) => Ok(Module(module as CUmodule)),
             Handle::Library(library) => agent.driver.library_module(Library(library as CUlibrary)),
         };
-        let results: HashMap<String, Result<Arc<LoadedVariant>, String>> = match module {
+        let results = match module {
             Ok(module) => live
-                .instrument(&image.prepared, module)
+                .instrument(&image.prepared, module, &image.jit)
                 .into_iter()
                 .collect(),
-            Err(error) => {
-                let wanted = image.prepared.kernels.iter().filter(|k| k.wanted);
-                wanted
-                    .map(|k| (k.mangled.clone(), Err(error.to_string())))
-                    .collect()
-            }
+            Err(error) => failures(image, &error.to_string()),
         };
-        for kernel in &image.prepared.kernels {
-            if kernel.programs.is_empty() {
-                continue;
-            }
-            let result = results.get(&kernel.mangled);
-            if kernel.wanted {
-                report(agent, &image.info, kernel, result);
-            }
-            let variant = result.and_then(|r| r.as_ref().ok()).cloned();
-            let entry: &'static Entry = Box::leak(Box::new(Entry::new(
-                kernel.mangled.clone(),
-                variant,
-                context,
-            )));
-            agent.add_entry(entry);
-            lock(&image.entries).insert(kernel.mangled.clone(), entry);
-            enter_known_handles(agent, image, entry);
-        }
+        register(agent, image, live.context().0 as usize, &results);
     });
+    let why = match (instrumented, image.handle) {
+        (Ok(()) | Err(Absent::NoContext), _) => return,
+        // A library may still be used in the context of the maps; a module belongs to one context.
+        (Err(Absent::Elsewhere), Handle::Library(_)) => return,
+        (Err(Absent::Elsewhere), Handle::Module(_)) => {
+            "it was loaded in another context than its maps live in"
+        }
+        (Err(Absent::Gone(why)), _) => why,
+    };
+    if !image.settled.swap(true, Ordering::AcqRel) {
+        agent.count_pending(-1);
+        register(agent, image, NO_CONTEXT, &failures(image, why));
+    }
+}
+
+type Results = HashMap<String, Result<Arc<LoadedVariant>, String>>;
+
+fn failures(image: &Image, why: &str) -> Results {
+    let wanted = image.prepared.kernels.iter().filter(|k| k.wanted);
+    wanted
+        .map(|k| (k.mangled.clone(), Err(why.to_string())))
+        .collect()
+}
+
+/// From now on the launches of an image's kernels are seen.
+fn register(agent: &'static Agent, image: &Image, context: usize, results: &Results) {
+    let summaries = Summaries::of(&image.info);
+    for kernel in &image.prepared.kernels {
+        if kernel.programs.is_empty() {
+            continue;
+        }
+        let result = results.get(&kernel.mangled);
+        if kernel.wanted {
+            report(agent, &summaries, kernel, result);
+        }
+        let variant = result.and_then(|r| r.as_ref().ok()).cloned();
+        let entry: &'static Entry = Box::leak(Box::new(Entry::new(
+            kernel.mangled.clone(),
+            variant,
+            context,
+        )));
+        agent.roster.add(entry);
+        lock(&image.entries).insert(kernel.mangled.clone(), entry);
+        enter_known_handles(agent, image, entry);
+    }
 }
 
 /// Enters the handles that the application will launch by, before it asks for them: it may get them in ways that are not
 /// hooked.
 fn enter_known_handles(agent: &Agent, image: &Image, entry: &'static Entry) {
-    if let Some(variant) = &entry.variant {
+    if let Some(variant) = entry.usable() {
         enter(agent, entry, variant.original.0);
     }
     let Ok(name) = CString::new(entry.mangled.as_str()) else {
@@ -257,6 +295,10 @@ pub(crate) fn enter(agent: &Agent, entry: &'static Entry, handle: CUfunction) {
 
 /// Instruments what waits for the context that is current now.
 pub(crate) fn settle_pending(agent: &'static Agent) {
+    if let Err(Absent::Elsewhere) = agent.with_existing(|_| ()) {
+        // Only libraries wait, and not for this context.
+        return;
+    }
     let waiting: Vec<Arc<Image>> = lock(&agent.images.by_handle)
         .values()
         .filter(|image| !image.settled.load(Ordering::Relaxed))
@@ -271,27 +313,47 @@ pub(crate) fn settle_pending(agent: &'static Agent) {
 pub(crate) fn report_unsettled(agent: &Agent) {
     let images: Vec<Arc<Image>> = lock(&agent.images.by_handle).values().cloned().collect();
     for image in images.iter().filter(|i| !i.settled.load(Ordering::Relaxed)) {
+        let summaries = Summaries::of(&image.info);
         for kernel in image.prepared.kernels.iter().filter(|k| k.wanted) {
-            let why = Err("no context was current when it could have been made".to_string());
-            report(agent, &image.info, kernel, Some(&why));
+            let why =
+                Err("its image was never used in the context that its maps live in".to_string());
+            report(agent, &summaries, kernel, Some(&why));
         }
+    }
+}
+
+/// What an image says of its kernels, by name: an image may have thousands.
+struct Summaries<'i>(HashMap<&'i str, &'i KernelSummary>);
+
+impl Summaries<'_> {
+    fn of(info: &ImageInfo) -> Summaries<'_> {
+        Summaries(
+            info.kernels
+                .iter()
+                .map(|k| (k.mangled.as_str(), k))
+                .collect(),
+        )
     }
 }
 
 fn report(
     agent: &Agent,
-    info: &ImageInfo,
-    kernel: &warpbpf_session::PreparedKernel,
+    summaries: &Summaries<'_>,
+    kernel: &PreparedKernel,
     result: Option<&Result<Arc<LoadedVariant>, String>>,
 ) {
-    let summary = info.kernels.iter().find(|k| k.mangled == kernel.mangled);
+    let summary = summaries.0.get(kernel.mangled.as_str());
     let (way, variant) = match result {
         None => (kernel.way.clone(), None),
         Some(Ok(variant)) => (kernel.way.clone(), Some(variant)),
         Some(Err(reason)) => (format!("failed: {reason}"), None),
     };
-    let registers_before = variant
-        .map(|v| v.registers.0)
+    let change = variant.map(|v| v.resources);
+    if let Some(warning) = change.and_then(|c| c.warning(&kernel.demangled)) {
+        agent.note(NoteLevel::Warning, warning);
+    }
+    let registers_before = change
+        .map(|c| c.before.registers)
         .or_else(|| summary.and_then(|s| s.registers));
     send_kernel(
         agent,
@@ -301,7 +363,13 @@ fn report(
             demangled: kernel.demangled.clone(),
             source: summary.map(|s| s.source.clone()).unwrap_or_default(),
             registers_before,
-            registers_after: variant.map(|v| v.registers.1),
+            registers_after: change.map(|c| c.after.registers),
+            occupancy: change.map(|c| Occupancy {
+                block_threads: c.block_threads,
+                before: c.before.blocks_per_sm,
+                after: c.after.blocks_per_sm,
+            }),
+            local_bytes: change.map(|c| (c.before.local, c.after.local)),
             way,
             instrumented: variant.is_some(),
             programs: kernel.programs.clone(),
@@ -321,21 +389,131 @@ pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
     }
 }
 
-pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Arc<Image>> {
+/// An image that is about to be unloaded: nothing of it is launched by us any more.
+pub(crate) struct Leaving {
+    image: Arc<Image>,
+    /// Handles of the image itself.
+    names: Vec<Handle>,
+    was_settled: bool,
+    /// Handles of its kernels.
+    kernels: Vec<(usize, &'static Entry)>,
+}
+
+/// Takes an image out, before the driver forgets it: another thread may get the same handles at once.
+pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Leaving> {
     let mut images = lock(&agent.images.by_handle);
     let image = images.remove(&handle)?;
+    let mut names = vec![handle];
     // A library's modules are aliases of it.
-    images.retain(|_, other| !Arc::ptr_eq(other, &image));
+    images.retain(|name, other| {
+        let alias = Arc::ptr_eq(other, &image);
+        if alias {
+            names.push(*name);
+        }
+        !alias
+    });
     drop(images);
-    if !image.settled.swap(true, Ordering::AcqRel) {
+    let was_settled = image.settled.swap(true, Ordering::AcqRel);
+    if !was_settled {
         agent.count_pending(-1);
     }
+    let mut kernels = Vec::new();
     for entry in lock(&image.entries).values() {
-        for handle in std::mem::take(&mut *lock(&entry.handles)) {
+        let handles = std::mem::take(&mut *lock(&entry.handles));
+        for handle in handles {
             agent.table.remove(handle);
+            kernels.push((handle, *entry));
         }
     }
-    Some(image)
+    Some(Leaving {
+        image,
+        names,
+        was_settled,
+        kernels,
+    })
+}
+
+impl Leaving {
+    /// The driver has unloaded it. Our code for it goes too: the application promised that none of it runs or will.
+    pub(crate) fn gone(self, agent: &Agent) {
+        let entries: Vec<&'static Entry> = lock(&self.image.entries).values().copied().collect();
+        agent.roster.retire(&entries);
+        let live = agent.live.read().unwrap_or_else(PoisonError::into_inner);
+        let LiveState::Here(live) = &*live else {
+            // It went with its context.
+            return;
+        };
+        agent.driver.within(live.context(), || {
+            for variant in entries.iter().filter_map(|e| e.usable()) {
+                // What cannot be unloaded costs memory until the context ends.
+                let _ = variant.unload(&agent.driver);
+            }
+        });
+    }
+
+    /// The driver kept it: everything is as it was.
+    pub(crate) fn stays(self, agent: &Agent) {
+        let mut images = lock(&agent.images.by_handle);
+        for name in self.names {
+            images.insert(name, Arc::clone(&self.image));
+        }
+        drop(images);
+        if !self.was_settled {
+            self.image.settled.store(false, Ordering::Release);
+            agent.count_pending(1);
+        }
+        for (handle, entry) in self.kernels {
+            enter(agent, entry, handle as CUfunction);
+        }
+    }
+}
+
+/// The context of the maps is gone, and all modules and functions in it. Libraries and their kernels are of no context:
+/// their launches go on, and are counted as missed.
+pub(crate) fn context_gone(agent: &Agent) {
+    let mut images = lock(&agent.images.by_handle);
+    let mut dead: Vec<&'static Entry> = Vec::new();
+    let mut libraries: Vec<Arc<Image>> = Vec::new();
+    let mut elsewhere: Vec<(usize, &'static Entry)> = Vec::new();
+    images.retain(|handle, image| {
+        let entries = lock(&image.entries);
+        match (handle, image.handle) {
+            (Handle::Library(_), _) => {
+                for entry in entries.values() {
+                    entry.context.store(NO_CONTEXT, Ordering::Relaxed);
+                    lock(&entry.handles).clear();
+                }
+                libraries.push(Arc::clone(image));
+                true
+            }
+            // A library's module in the dead context.
+            (Handle::Module(_), Handle::Library(_)) => false,
+            (Handle::Module(_), Handle::Module(_)) if image.is_elsewhere(&entries) => {
+                for entry in entries.values() {
+                    elsewhere.extend(lock(&entry.handles).iter().map(|h| (*h, *entry)));
+                }
+                true
+            }
+            (Handle::Module(_), Handle::Module(_)) => {
+                for entry in entries.values() {
+                    entry.context.store(NO_CONTEXT, Ordering::Relaxed);
+                }
+                dead.extend(entries.values().copied());
+                false
+            }
+        }
+    });
+    drop(images);
+    agent.roster.retire(&dead);
+    for (handle, entry) in elsewhere {
+        enter(agent, entry, handle as CUfunction);
+    }
+    for image in libraries {
+        let entries: Vec<&'static Entry> = lock(&image.entries).values().copied().collect();
+        for entry in entries {
+            enter_known_handles(agent, &image, entry);
+        }
+    }
 }
 
 /// The driver gave out `function` for the kernel `name` of an image.

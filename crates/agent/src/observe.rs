@@ -30,6 +30,8 @@ pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
                 source: kernel.source.clone(),
                 registers_before: kernel.registers,
                 registers_after: None,
+                occupancy: None,
+                local_bytes: None,
                 way,
                 instrumented: false,
                 programs: Vec::new(),

@@ -26,6 +26,10 @@ pub(crate) struct Pump {
 impl Pump {
     /// Shared memory for the maps of a session; the descriptor is for the tool.
     pub(crate) fn new(live: &Live, ring_bytes: u64) -> Result<(Pump, OwnedFd), SharedError> {
+        #[cfg(test)]
+        if crate::tests::faults::shared_memory_fails() {
+            return Err(SharedError::TooLarge { bytes: 0 });
+        }
         let sizes: Vec<u64> = live.layouts().iter().map(|m| m.snapshot_bytes).collect();
         let (writer, fd) = SharedWriter::create(&sizes, ring_bytes)?;
         let pump = Pump {
@@ -41,11 +45,14 @@ impl Pump {
     pub(crate) fn snapshot(&mut self, live: &Live) {
         for map in 0..self.sizes.len() {
             if self.sizes[map] != 0 {
-                self.scratch.resize(self.sizes[map] as usize, 0);
-                if live.snapshot(map, &mut self.scratch).is_ok() {
-                    // The size is the one the area was made with.
-                    let _ = self.writer.publish(map, &self.scratch);
-                }
+                let mut offset = 0;
+                let published = self.writer.publish_parts(map, &mut self.scratch, |part| {
+                    let copied = live.snapshot(map, offset, part);
+                    offset += part.len() as u64;
+                    copied
+                });
+                // The areas were made for these maps: there is one for each.
+                debug_assert!(published.is_ok());
             }
         }
     }

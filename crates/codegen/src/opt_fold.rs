@@ -195,6 +195,7 @@ impl Fold<'_> {
                 size: None,
                 discard,
                 shared,
+                chunks,
             } => {
                 // The header tells the size too, but a load that need not be made is better.
                 let size = match self.def(record) {
@@ -213,6 +214,7 @@ impl Fold<'_> {
                     size,
                     discard,
                     shared,
+                    chunks,
                 })
             }
             Op::Pack(low, high) => match (self.constant(low), self.constant(high)) {

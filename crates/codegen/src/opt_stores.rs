@@ -3,7 +3,8 @@
 //!
 //! Two steps. The header goes from the reservation to the commits, where the payload is being written too, if every
 //! commit knows the size. Then, within a block, stores to a record wait until something could read it or publish it;
-//! those that wait together are packed into words of 8 bytes and the words into pairs of 16 ([`RingLayout::ALIGN`]).
+//! those that wait together are packed into words of 8 bytes and the words into pairs of 16 ([`RingLayout::ALIGN`]). Pairs
+//! that are neighbours at the commit are left to it: there lanes write whole sectors for each other.
 //!
 //! A record belongs to one lane between its reservation and its commit, so nobody sees in which order it is written.
 
@@ -13,7 +14,10 @@ use warpbpf_abi::layout::RingLayout;
 use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
 
-use crate::ir::{BinOp, Effect, Func, Inst, Mem, Op, Size, Ty, Value};
+use crate::ir::{BinOp, Chunk, Effect, Func, Inst, Mem, Op, Size, Ty, Value};
+
+/// Bytes that memory writes at once.
+const SECTOR: u64 = 32;
 
 /// Runs the pass.
 pub fn run(func: &mut Func) {
@@ -213,6 +217,14 @@ impl Stores<'_> {
             }
             | Op::Timer => {}
             ref op if op.effect() == Effect::Pure => {}
+            Op::RingCommit { .. } => {
+                let from = self.out.len();
+                self.flush();
+                let mut inst = inst;
+                self.give_chunks(from, &mut inst.op);
+                self.out.push(inst);
+                return;
+            }
             _ => self.flush(),
         }
         self.out.push(inst);
@@ -222,11 +234,7 @@ impl Stores<'_> {
         let overlaps =
             |old: &Waiting| old.record == new.record && old.off < new.end() && new.off < old.end();
         let covers = |old: &Waiting| new.off <= old.off && old.end() <= new.end();
-        if self
-            .waiting
-            .iter()
-            .any(|old| overlaps(old) && !covers(old))
-        {
+        if self.waiting.iter().any(|old| overlaps(old) && !covers(old)) {
             self.flush();
         }
         // What is overwritten before anybody can see it need not be written.
@@ -246,6 +254,53 @@ impl Stores<'_> {
         }
     }
 
+    /// Leaves the stores behind `from` that fill sectors of memory to the commit, whose lanes write them together. Where
+    /// the size of records is no multiple of a sector, records do not fill any.
+    fn give_chunks(&mut self, from: usize, commit: &mut Op) {
+        let Op::RingCommit {
+            record,
+            size: Some(size),
+            shared: true,
+            chunks,
+            ..
+        } = commit
+        else {
+            return;
+        };
+        if !RingLayout::record_bytes(u64::from(*size)).is_multiple_of(SECTOR) {
+            return;
+        }
+        let mut i = from;
+        while i + 1 < self.out.len() {
+            match (&self.out[i].op, &self.out[i + 1].op) {
+                (
+                    &Op::StorePair {
+                        addr,
+                        off,
+                        values: [a, b],
+                    },
+                    &Op::StorePair {
+                        addr: other,
+                        off: next,
+                        values: [c, d],
+                    },
+                ) if addr == *record
+                    && other == addr
+                    && next == off + 16
+                    && (i64::from(off) + RingLayout::HEADER as i64).rem_euclid(SECTOR as i64)
+                        == 0 =>
+                {
+                    chunks.push(Chunk {
+                        off,
+                        words: [a, b, c, d],
+                    });
+                    self.out.drain(i..i + 2);
+                }
+                _ => i += 1,
+            }
+        }
+    }
+
     /// Writes a record's stores, sorted and disjoint.
     fn write(&mut self, record: Value, stores: &[Waiting]) {
         // Bytes from here on belong to the record, but not to its payload.
@@ -261,6 +316,7 @@ impl Stores<'_> {
                 words.push((word, value));
             }
         }
+        let mut ops = Vec::with_capacity(words.len());
         let mut i = 0;
         while let Some(&(off, value)) = words.get(i) {
             i += 1;
@@ -276,16 +332,17 @@ impl Stores<'_> {
                 }
                 _ => None,
             };
-            let op = match partner {
+            ops.push(match partner {
                 Some(partner) => Op::StorePair {
                     addr: record,
                     off,
                     values: [value, partner],
                 },
                 None => store(record, Width::W64, off, value),
-            };
-            self.out.push(Inst { result: None, op });
+            });
         }
+        self.out
+            .extend(ops.into_iter().map(|op| Inst { result: None, op }));
     }
 
     /// The value of the 8 bytes at `word`, if the stores there make one; else writes them in up to two parts or more.

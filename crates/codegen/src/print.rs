@@ -6,7 +6,8 @@ use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
 
 use crate::ir::{
-    Block, Cond, Edge, Func, HashOp, Mem, Op, Order, Origin, Rmw, Size, Special, Term, Ty, UnOp,
+    Block, Chunk, Cond, Edge, Func, HashOp, Mem, Op, Order, Origin, Rmw, Size, Special, Term, Ty,
+    UnOp,
 };
 
 impl fmt::Display for Func {
@@ -186,6 +187,7 @@ impl fmt::Display for Op {
                 size,
                 discard,
                 shared,
+                chunks,
                 ..
             } => {
                 let what = if *discard {
@@ -198,10 +200,14 @@ impl fmt::Display for Op {
                     "{what}{} {base}, {record}",
                     if *shared { ".shared" } else { "" }
                 )?;
-                match size {
-                    Some(size) => write!(f, ", {size}"),
-                    None => Ok(()),
+                if let Some(size) = size {
+                    write!(f, ", {size}")?;
                 }
+                for Chunk { off, words } in chunks {
+                    let [a, b, c, d] = words;
+                    write!(f, ", {off}: {a} {b} {c} {d}")?;
+                }
+                Ok(())
             }
             Op::CopyBytes {
                 mem,

@@ -528,6 +528,215 @@ fn ring_output_copies_constant_and_varying_sizes() {
     });
 }
 
+/// Stores of every width in an order that a generator chooses, into records of every size: what arrives is what they
+/// wrote, whatever became of them.
+#[test]
+fn ring_records_are_byte_exact() {
+    for size in 1..=40u32 {
+        let mut seed = u64::from(size);
+        let mut random = |below: u64| {
+            seed = seed
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
+            (seed >> 33) % below
+        };
+        let mut body = String::new();
+        let mut expected = vec![vec![0u8; size as usize]; 64];
+        let value = |thread: u64| thread.wrapping_mul(0x0123_4567_89ab_cdef) ^ 0x55aa;
+        for step in 0..size / 2 + 4 {
+            let width = 1 << random(4);
+            if width > u64::from(size) {
+                continue;
+            }
+            let off = random(u64::from(size) / width) * width;
+            let constant = (random(2) == 0).then(|| random(1 << 31));
+            match constant {
+                Some(c) => body += &format!("*(u{} *)(r7 + {off}) = {c}\n", width * 8),
+                None => body += &format!("*(u{} *)(r7 + {off}) = r8\n", width * 8),
+            }
+            for (thread, bytes) in expected.iter_mut().enumerate() {
+                let value = constant.unwrap_or(value(thread as u64)).to_le_bytes();
+                let (off, width) = (off as usize, width as usize);
+                bytes[off..off + width].copy_from_slice(&value[..width]);
+            }
+            // A read in between: what was stored before has to be there.
+            if step % 5 == 4 {
+                body += &format!("r1 = *(u8 *)(r7 + {off})\n*(u8 *)(r7 + 0) = r1\n");
+                for bytes in &mut expected {
+                    bytes[0] = bytes[off as usize];
+                }
+            }
+            if step % 7 == 6 {
+                body += &format!(
+                    "if r6 > {} goto next{step}\n*(u8 *)(r7 + 0) = r6\nnext{step}:\n",
+                    size
+                );
+                for (thread, bytes) in expected.iter_mut().enumerate() {
+                    if thread <= size as usize {
+                        bytes[0] = thread as u8;
+                    }
+                }
+            }
+        }
+        // Whole warps submit, or every other lane discards.
+        let discards = [1, 0][size as usize / 8 % 2];
+        let asm = format!(
+            "r6 = *(u32 *)(r1 + 24)
+            r8 = 0x0123456789abcdef ll
+            r8 *= r6
+            r8 ^= 0x55aa
+            r1 = map[0]
+            r2 = {size}
+            r3 = 0
+            call 131
+            if r0 == 0 goto out
+            r7 = r0
+            {body}
+            r1 = r7
+            r2 = 0
+            r6 &= {discards}
+            if r6 != 0 goto discard
+            call 132
+            goto out
+            discard:
+            call 133
+            out:
+            r0 = 0
+            exit"
+        );
+        // A small ring and one in which reservations are adds.
+        for bytes in [1 << 16, 1 << 21] {
+            let case = Case::new(&asm, vec![ring(bytes, 1)]);
+            let layout = RingLayout::new(bytes, 1);
+            let ran = case.run(config(Some(u64::from(size))), [1, 1, 1], [64, 1, 1]);
+            assert_eq!(lost(&layout, &ran, 0), (0, 0));
+            let mut found: Vec<_> = records(&layout, &ran, 0);
+            let mut wanted: Vec<(u32, Vec<u8>)> = expected
+                .iter()
+                .enumerate()
+                .map(|(thread, payload)| {
+                    let flags = [0, RingLayout::DISCARDED][thread & discards];
+                    (flags, payload.clone())
+                })
+                .collect();
+            found.retain(|(flags, _)| *flags != RingLayout::PADDING);
+            found.sort();
+            wanted.sort();
+            assert_eq!(found, wanted, "{size} bytes\n{asm}");
+        }
+    }
+}
+
+/// Whole warps write each other's records at the commit; lanes of a warp that has split write their own.
+#[test]
+fn ring_records_written_by_two_lanes_are_whole() {
+    for (words, limit) in [(3, 96), (3, 41), (7, 96), (7, 70)] {
+        let stores: String = (0..words)
+            .map(|i| format!("*(u64 *)(r0 + {}) = r8\nr8 += r9\n", i * 8))
+            .collect();
+        let asm = format!(
+            "r6 = *(u32 *)(r1 + 24)
+            if r6 >= {limit} goto out
+            r8 = r6
+            r9 = 0x100000000 ll
+            r9 += 1000
+            r1 = map[0]
+            r2 = {}
+            r3 = 0
+            call 131
+            if r0 == 0 goto out
+            {stores}
+            r1 = r0
+            r2 = 0
+            call 132
+            out:
+            r0 = 0
+            exit",
+            words * 8
+        );
+        for bytes in [1 << 16, 1 << 21] {
+            let case = Case::new(&asm, vec![ring(bytes, 1)]);
+            assert!(case.compile().body.contains("shfl.sync.bfly.b32"));
+            let layout = RingLayout::new(bytes, 1);
+            schedules(&case, 3, 96, |ran| {
+                assert_eq!(lost(&layout, ran, 0), (0, 0));
+                let mut found: Vec<Vec<u64>> = records(&layout, ran, 0)
+                    .iter()
+                    .filter(|(flags, _)| *flags == 0)
+                    .map(|(_, payload)| (0..words).map(|i| u64_of(payload, i * 8)).collect())
+                    .collect();
+                found.sort();
+                let wanted: Vec<Vec<u64>> = (0..limit * 3)
+                    .map(|n| {
+                        (0..words as u64)
+                            .map(|i| n / 3 + i * 0x1_0000_03e8)
+                            .collect()
+                    })
+                    .collect();
+                assert_eq!(found, wanted);
+            });
+        }
+    }
+}
+
+/// A lane that reserves in a loop has the commit of an earlier turn's record behind it, others are still before it.
+#[test]
+fn ring_commits_in_loops_are_exact() {
+    let asm = "
+        r6 = *(u32 *)(r1 + 24)
+        r9 = r6
+        r9 &= 3
+        r8 = 0
+        again:
+        r1 = map[0]
+        r2 = 12
+        r3 = 0
+        call 131
+        if r0 == 0 goto out
+        *(u32 *)(r0 + 0) = r6
+        *(u32 *)(r0 + 4) = r8
+        r2 = r6
+        r2 += r8
+        *(u32 *)(r0 + 8) = r2
+        r2 &= 7
+        if r2 > 4 goto even
+        *(u32 *)(r0 + 8) = 77
+        even:
+        r1 = r0
+        r2 = 0
+        call 132
+        r8 += 1
+        if r8 > r9 goto out
+        if r8 < 8 goto again
+        out:
+        r0 = 0
+        exit";
+    for bytes in [1 << 16, 1 << 21] {
+        let case = Case::new(asm, vec![ring(bytes, 1)]);
+        let layout = RingLayout::new(bytes, 1);
+        schedules(&case, 2, 64, |ran| {
+            assert_eq!(lost(&layout, ran, 0), (0, 0));
+            let mut found: Vec<Vec<u8>> = records(&layout, ran, 0)
+                .into_iter()
+                .filter(|(flags, _)| *flags == 0)
+                .map(|(_, payload)| payload)
+                .collect();
+            let mut wanted = Vec::new();
+            for thread in 0..64u32 {
+                for turn in 0..=thread % 4 {
+                    let sum = thread + turn;
+                    let sum = if sum & 7 > 4 { sum } else { 77 };
+                    let payload = [thread, turn, sum].map(u32::to_le_bytes).concat();
+                    wanted.extend([payload.clone(), payload]);
+                }
+            }
+            found.sort();
+            wanted.sort();
+            assert_eq!(found, wanted);
+        });
+    }
+}
+
 #[test]
 fn printk_records() {
     let asm = "

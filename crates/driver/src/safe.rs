@@ -266,8 +266,7 @@ impl Driver {
             sys::JIT_ERROR_LOG_BUFFER,
             sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
-        let mut values: Vec<*mut c_void> =
-            vec![log.as_mut_ptr().cast(), log.len() as *mut c_void];
+        let mut values: Vec<*mut c_void> = vec![log.as_mut_ptr().cast(), log.len() as *mut c_void];
         for (option, value) in jit.pairs() {
             options.push(*option);
             values.push(*value as usize as *mut c_void);
@@ -388,6 +387,13 @@ impl Driver {
         Ok(Stream(stream))
     }
 
+    /// Destroys a stream of ours.
+    pub fn destroy(&self, stream: Stream) -> Result<(), DriverError> {
+        // SAFETY: a handle from `stream`; the driver finishes what is in it.
+        let code = unsafe { (self.api.stream_destroy)(stream.0) };
+        self.check("cuStreamDestroy", code, String::new)
+    }
+
     /// Waits for a stream.
     pub fn wait(&self, stream: Stream) -> Result<(), DriverError> {
         // SAFETY: a live stream.
@@ -401,15 +407,20 @@ impl Driver {
     /// Device memory, zeroed. `bytes` must not be 0.
     pub fn alloc_zeroed(&self, bytes: u64, stream: Stream) -> Result<CUdeviceptr, DriverError> {
         let mut address = 0;
-        // SAFETY: a writable local; the fill covers exactly the new allocation.
-        unsafe {
-            let code = (self.api.mem_alloc)(&mut address, bytes as usize);
-            self.check("cuMemAlloc", code, || format!("{bytes} bytes"))?;
-            let code = (self.api.memset_d8)(address, 0, bytes as usize, stream.0);
-            self.check("cuMemsetD8Async", code, || format!("{bytes} bytes"))?;
+        // SAFETY: a writable local.
+        let code = unsafe { (self.api.mem_alloc)(&mut address, bytes as usize) };
+        self.check("cuMemAlloc", code, || format!("{bytes} bytes"))?;
+        // SAFETY: the fill covers exactly the new allocation.
+        let code = unsafe { (self.api.memset_d8)(address, 0, bytes as usize, stream.0) };
+        let filled = self.check("cuMemsetD8Async", code, || format!("{bytes} bytes"));
+        match filled.and_then(|()| self.wait(stream)) {
+            Ok(()) => Ok(address),
+            Err(error) => {
+                // The application's memory must not shrink by what we cannot use.
+                let _ = self.free(address);
+                Err(error)
+            }
         }
-        self.wait(stream)?;
-        Ok(address)
     }
 
     /// Frees device memory of ours.
@@ -470,12 +481,15 @@ impl Driver {
     pub fn host_alloc(&self, bytes: usize) -> Result<(*mut u8, CUdeviceptr), DriverError> {
         let mut pointer = ptr::null_mut();
         let mut address = 0;
-        // SAFETY: writable locals; the pointer is the allocation just made.
-        unsafe {
-            let code = (self.api.host_alloc)(&mut pointer, bytes, sys::HOSTALLOC_DEVICEMAP);
-            self.check("cuMemHostAlloc", code, || format!("{bytes} bytes"))?;
-            let code = (self.api.host_device_pointer)(&mut address, pointer, 0);
-            self.check("cuMemHostGetDevicePointer", code, String::new)?;
+        // SAFETY: a writable local.
+        let code = unsafe { (self.api.host_alloc)(&mut pointer, bytes, sys::HOSTALLOC_DEVICEMAP) };
+        self.check("cuMemHostAlloc", code, || format!("{bytes} bytes"))?;
+        // SAFETY: a writable local; the pointer is the allocation just made.
+        let code = unsafe { (self.api.host_device_pointer)(&mut address, pointer, 0) };
+        if let Err(error) = self.check("cuMemHostGetDevicePointer", code, String::new) {
+            // SAFETY: nobody has seen it yet.
+            let _ = unsafe { self.host_free(pointer.cast()) };
+            return Err(error);
         }
         Ok((pointer.cast(), address))
     }

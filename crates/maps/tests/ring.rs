@@ -195,6 +195,20 @@ proptest! {
 }
 
 #[test]
+fn records_begin_at_multiples_of_16() {
+    let sizes = [0, 8, 9, 24, 25, 40].map(RingLayout::record_bytes);
+    assert_eq!(sizes, [16, 16, 32, 32, 48, 48]);
+    let layout = RingLayout::new(1 << 20, 3);
+    assert_eq!(
+        RingLayout::record_bytes(layout.max_payload()),
+        layout.sub_bytes()
+    );
+    for at in [layout.sub_bytes(), layout.shard_bytes, layout.data_at()] {
+        assert_eq!(at % RingLayout::ALIGN, 0);
+    }
+}
+
+#[test]
 fn a_partly_read_sub_buffer_is_not_taken_for_full() {
     // The trap of commit counts: the host has taken half of a sub-buffer, the writer of its second half is slow, and the
     // ring has come round so that the next turn's commits fill up the count.

@@ -11,6 +11,8 @@ use warpbpf_abi::layout::env;
 use warpbpf_abi::names::SOFT_DEVICE;
 use warpbpf_driver::{Driver, DriverError, Function, Stream};
 
+use crate::held::Held;
+
 /// Requests per measurement; the shortest round trip of them counts.
 const ROUNDS: u64 = 24;
 /// How long the host waits for one answer before it gives the measurement up: the device may be full of other work.
@@ -92,7 +94,12 @@ unsafe impl Send for Measuring {}
 
 impl Clock {
     /// Calibrates and writes the first time record.
-    pub(crate) fn new(driver: &Driver, env: u64, stream: Stream) -> Result<Clock, DriverError> {
+    pub(crate) fn new(
+        driver: &Driver,
+        held: &mut Held<'_>,
+        env: u64,
+        stream: Stream,
+    ) -> Result<Clock, DriverError> {
         let info = driver.device_info(driver.current_device()?)?;
         let mut clock = Clock {
             kernel: None,
@@ -101,9 +108,9 @@ impl Clock {
             index: 0,
         };
         if info.name != SOFT_DEVICE {
-            let module = driver.load_ptx(KERNEL)?;
+            let module = held.load_ptx(KERNEL)?;
             let function = driver.function(module, "wbpf_clock")?;
-            let (mailbox, device_mailbox) = driver.host_alloc(MAILBOX_BYTES)?;
+            let (mailbox, device_mailbox) = held.host_alloc(MAILBOX_BYTES)?;
             clock.kernel = Some(Measuring {
                 function,
                 mailbox,

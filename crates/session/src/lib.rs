@@ -2,8 +2,8 @@
 //! that a person can read.
 //!
 //! Reading order: what is asked for ([`section`], [`plan`]), what is there ([`image`], [`names`]), what is made of both
-//! ([`prepare`]), and its life on a device ([`live`], [`variant`], [`resources`],
-//! [`clock`]). Only the last four touch a driver.
+//! ([`prepare`]), and its life on a device ([`live`], [`variant`], [`resources`], [`clock`]). Only the last four touch a
+//! driver.
 
 pub mod names;
 pub mod section;
@@ -13,6 +13,8 @@ pub mod plan;
 pub mod image;
 
 pub mod prepare;
+
+mod held;
 
 pub mod clock;
 pub mod live;

@@ -8,6 +8,7 @@ use warpbpf_maps::MapPlan;
 use warpbpf_maps::ring::Reader;
 
 use crate::clock::{Clock, Reading};
+use crate::held::Held;
 use crate::plan::{Session, SessionError};
 use crate::prepare::Prepared;
 use crate::variant::{Addresses, LaunchRecords, LoadedVariant, load};
@@ -102,14 +103,36 @@ impl Live {
     /// Allocates and initialises everything in the current context.
     ///
     /// # Errors
-    /// [`SessionError::Driver`]: no context, or no memory; what was allocated is freed with the context.
+    /// [`SessionError::Driver`]: no context, or no memory; what was allocated is given back.
     pub fn new(driver: &Driver, session: Arc<Session>) -> Result<Live, SessionError> {
-        driver
-            .relaxed(|| Live::allocate(driver, session))
-            .map_err(SessionError::Driver)
+        let (live, ()) = Live::new_with(driver, session, |_| Ok::<_, SessionError>(()))?;
+        Ok(live)
     }
 
-    fn allocate(driver: &Driver, session: Arc<Session>) -> Result<Live, DriverError> {
+    /// As [`Live::new`], with something that must be made together with it: if `more` fails, nothing of both stays.
+    ///
+    /// # Errors
+    /// As [`Live::new`], and what `more` says.
+    pub fn new_with<T, E: From<SessionError>>(
+        driver: &Driver,
+        session: Arc<Session>,
+        more: impl FnOnce(&Live) -> Result<T, E>,
+    ) -> Result<(Live, T), E> {
+        driver.relaxed(|| {
+            let mut held = Held::new(driver);
+            let live = Live::allocate(driver, session, &mut held);
+            let live = live.map_err(|e| E::from(SessionError::Driver(e)))?;
+            let made = more(&live)?;
+            held.keep();
+            Ok((live, made))
+        })
+    }
+
+    fn allocate(
+        driver: &Driver,
+        session: Arc<Session>,
+        held: &mut Held<'_>,
+    ) -> Result<Live, DriverError> {
         let Some(context) = driver.current() else {
             return Err(DriverError {
                 call: "cuCtxGetCurrent",
@@ -118,8 +141,8 @@ impl Live {
                 detail: "no context is current on this thread".into(),
             });
         };
-        let stream = driver.stream()?;
-        let env = driver.alloc_zeroed(env::SIZE, stream)?;
+        let stream = held.stream()?;
+        let env = held.alloc_zeroed(env::SIZE, stream)?;
         let pid = u64::from(std::process::id());
         driver.write(
             env + env::PID_TGID,
@@ -130,7 +153,7 @@ impl Live {
         let mut rings = Vec::new();
         let mut staging_bytes = 0;
         for (index, plan) in session.maps().iter().chain(session.printk()).enumerate() {
-            let base = driver.alloc_zeroed(plan.bytes(), stream)?;
+            let base = held.alloc_zeroed(plan.bytes(), stream)?;
             for write in &plan.image {
                 driver.write(base + write.offset, &write.bytes, stream)?;
             }
@@ -152,11 +175,11 @@ impl Live {
         let staging = match staging_bytes {
             0 => None,
             bytes => Some(Staging {
-                pointer: driver.host_alloc(bytes as usize)?.0,
+                pointer: held.host_alloc(bytes as usize)?.0,
                 bytes,
             }),
         };
-        let clock = Clock::new(driver, env, stream)?;
+        let clock = Clock::new(driver, held, env, stream)?;
         Ok(Live {
             driver: *driver,
             session,
@@ -249,8 +272,7 @@ impl Live {
     /// # Errors
     /// [`DriverError`] of the copy.
     pub fn snapshot(&self, map: usize, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
-        self.driver
-            .read(self.maps[map] + offset, into, self.stream)
+        self.driver.read(self.maps[map] + offset, into, self.stream)
     }
 
     /// Hands out every record that is complete.

@@ -81,7 +81,10 @@ impl LoadedVariant {
         let hidden = self.hidden?;
         let records = self.records.as_ref()?;
         // Numbers that no driver accepts must not wrap around to ones that fit.
-        let count = |all: [u32; 3]| all.iter().fold(1u64, |n, m| n.saturating_mul(u64::from(*m)));
+        let count = |all: [u32; 3]| {
+            all.iter()
+                .fold(1u64, |n, m| n.saturating_mul(u64::from(*m)))
+        };
         let (blocks, threads) = (count(grid), count(block));
         if blocks > LAUNCH_POOL || threads > LAUNCH_POOL {
             return None;

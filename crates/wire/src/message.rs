@@ -32,7 +32,7 @@ pub enum ToAgent {
 pub enum ToTool {
     /// First message of a connection.
     Hello(Hello),
-    /// The answer to `Attach` when nothing will be injected. Nothing but `Bye` follows.
+    /// The answer to `Attach` when nothing will be injected: no `Ready` follows.
     Refused {
         /// Why, complete: the verifier's text where it was the verifier.
         message: String,
@@ -286,12 +286,29 @@ pub struct Kernel {
     pub registers_before: Option<u32>,
     /// Registers per thread with probes.
     pub registers_after: Option<u32>,
+    /// Blocks that one SM runs at once, before and after; absent unless it runs with probes.
+    #[serde(default)]
+    pub occupancy: Option<Occupancy>,
+    /// Bytes of local memory per thread (stack frame and spills), before and after.
+    #[serde(default)]
+    pub local_bytes: Option<(u32, u32)>,
     /// `slice`, `clone`, `not matched`, `refused: …`, `failed: …`.
     pub way: String,
     /// It runs with probes.
     pub instrumented: bool,
     /// Indices of the programs that match it.
     pub programs: Vec<usize>,
+}
+
+/// Blocks that one SM runs at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Occupancy {
+    /// Threads of a block that this is about.
+    pub block_threads: u32,
+    /// Blocks of the original.
+    pub before: u32,
+    /// Blocks with probes.
+    pub after: u32,
 }
 
 /// How bad a note is.
@@ -368,6 +385,30 @@ mod tests {
                 }
             }
         );
+    }
+
+    #[test]
+    fn a_kernel_of_an_older_agent_says_nothing_of_occupancy() {
+        let text = r#"{"kernel_id":3,"mangled":"k","demangled":"k","source":"s","registers_before":12,"registers_after":40,"way":"slice","instrumented":true,"programs":[0]}"#;
+        let kernel: Kernel = serde_json::from_str(text).unwrap();
+        assert_eq!((kernel.occupancy, kernel.local_bytes), (None, None));
+        let kernel = Kernel {
+            occupancy: Some(Occupancy {
+                block_threads: 256,
+                before: 8,
+                after: 6,
+            }),
+            local_bytes: Some((0, 16)),
+            ..kernel
+        };
+        let text = serde_json::to_string(&kernel).unwrap();
+        assert!(
+            text.contains(
+                r#""occupancy":{"block_threads":256,"before":8,"after":6},"local_bytes":[0,16]"#
+            ),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Kernel>(&text).unwrap(), kernel);
     }
 
     #[test]

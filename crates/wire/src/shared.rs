@@ -45,6 +45,8 @@ const LOSSES_BUSY: u64 = 56;
 const TABLE: u64 = PAGE;
 const TABLE_STRIDE: u64 = 64;
 const RECORD_HEADER: u64 = 16;
+/// Bytes of a snapshot that are copied at once; a multiple of 8.
+const PART: u64 = 4 << 20;
 /// How often a reader tries again when the agent publishes faster than it copies.
 const SNAPSHOT_TRIES: u32 = 1000;
 
@@ -183,17 +185,47 @@ impl SharedWriter {
                 got: bytes.len() as u64,
             });
         }
+        let mut from = 0;
+        self.publish_parts(map, &mut Vec::new(), |into| {
+            into.copy_from_slice(&bytes[from..from + into.len()]);
+            from += into.len();
+            Ok::<(), std::convert::Infallible>(())
+        })
+        .map(|_| ())
+    }
+
+    /// Publishes a snapshot that `fill` brings part by part, in order, so that a large map needs little memory on its
+    /// way. `scratch` is reused between calls. `Ok(false)` when `fill` failed: then the last snapshot stays.
+    pub fn publish_parts<E>(
+        &mut self,
+        map: usize,
+        scratch: &mut Vec<u8>,
+        mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<bool, SharedError> {
+        let area = self.areas.get(map).ok_or(SharedError::Map {
+            map,
+            maps: self.areas.len(),
+        })?;
         let sequence = self.words.word(sequence_at(map));
         let next = sequence.load(Ordering::Relaxed).wrapping_add(1);
         // A reader that sees any word stored below must also see the sequence that was published before.
         fence(Ordering::Release);
         let copy = area.offset + area.stride * (next & 1);
-        store(
-            self.words.slice(copy, area.bytes.next_multiple_of(8)),
-            bytes,
-        );
+        let mut done = 0;
+        while done < area.bytes {
+            let part = PART.min(area.bytes - done);
+            scratch.resize(part as usize, 0);
+            if fill(scratch).is_err() {
+                return Ok(false);
+            }
+            store(
+                self.words.slice(copy + done, part.next_multiple_of(8)),
+                scratch,
+            );
+            done += part;
+        }
         sequence.store(next, Ordering::Release);
-        Ok(())
+        Ok(true)
     }
 
     /// Appends an event; false (and counted for its map) when the tool has not made room.
@@ -502,6 +534,37 @@ mod tests {
         assert!(copy.is_empty());
         assert_eq!(reader.sequence(2), 0);
         assert_eq!(reader.sequence(3), 0);
+    }
+
+    #[test]
+    fn a_large_map_is_published_in_parts_and_not_at_all_if_one_fails() {
+        let bytes = PART * 2 + 12;
+        let (mut writer, fd) = SharedWriter::create(&[bytes], PAGE).unwrap();
+        let reader = SharedReader::open(fd).unwrap();
+        let mut scratch = Vec::new();
+        let mut parts = Vec::new();
+        let published = writer.publish_parts(0, &mut scratch, |into| {
+            parts.push(into.len() as u64);
+            into.fill(parts.len() as u8);
+            Ok::<(), ()>(())
+        });
+        assert!(published.unwrap());
+        assert_eq!(parts, [PART, PART, 12]);
+        let mut failing = 0;
+        let published = writer.publish_parts(0, &mut scratch, |into| {
+            into.fill(9);
+            failing += 1;
+            if failing == 2 { Err(()) } else { Ok(()) }
+        });
+        assert!(!published.unwrap());
+        let mut got = Vec::new();
+        assert_eq!(reader.snapshot(0, &mut got).unwrap(), Some(1));
+        assert_eq!(got.len() as u64, bytes);
+        let (first, rest) = got.split_at(PART as usize);
+        let (second, third) = rest.split_at(PART as usize);
+        assert!(first.iter().all(|b| *b == 1));
+        assert!(second.iter().all(|b| *b == 2));
+        assert_eq!(third, [3; 12]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use warpbpf_driver::Driver;
 use warpbpf_driver::sys::{Api, CUresult};
 use warpbpf_wire::ToolConnection;
 
+use super::world::{self, application};
 use crate::agent::{Agent, Tool};
 use crate::exports::trampolines;
 use crate::symbols::Symbols;
@@ -20,9 +21,6 @@ pub(super) static LOADED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 extern "C" fn unsupported() -> CUresult {
     801
-}
-extern "C" fn fine() -> CUresult {
-    0
 }
 unsafe extern "C" fn one_int(value: *mut c_int) -> CUresult {
     // SAFETY: the callers pass a local.
@@ -56,13 +54,12 @@ unsafe extern "C" fn error_name(_code: CUresult, text: *mut *const c_char) -> CU
     unsafe { *text = c"CUDA_ERROR_FAKE".as_ptr() };
     0
 }
-unsafe extern "C" fn no_context(context: *mut *mut c_void) -> CUresult {
-    // SAFETY: as above.
-    unsafe { *context = std::ptr::null_mut() };
-    0
-}
 /// Loads everything but text that says `refuse`.
 unsafe extern "C" fn load(handle: *mut *mut c_void, image: *const c_void) -> CUresult {
+    if world::is_entered() {
+        // SAFETY: the caller's promise.
+        return unsafe { application::load(handle.cast(), image.cast()) };
+    }
     // SAFETY: the tests load text.
     let text = unsafe { CStr::from_ptr(image.cast()) }
         .to_string_lossy()
@@ -87,15 +84,26 @@ unsafe extern "C" fn load_ex(
     unsafe { load(handle, image) }
 }
 
+unsafe extern "C" fn unload(module: usize) -> CUresult {
+    if world::is_entered() {
+        // SAFETY: the caller's promise.
+        return unsafe { application::unload(module) };
+    }
+    0
+}
+
 fn address(symbol: &str) -> usize {
+    if let Some(address) = world::address(symbol) {
+        return address;
+    }
     match symbol {
-        "cuDeviceGet" | "cuCtxGetDevice" => one_int as *const () as usize,
+        "cuDeviceGet" => one_int as *const () as usize,
         "cuDriverGetVersion" => version as *const () as usize,
         "cuDeviceGetName" => name as *const () as usize,
         "cuDeviceGetAttribute" => attribute as *const () as usize,
         "cuGetErrorName" => error_name as *const () as usize,
-        "cuCtxGetCurrent" => no_context as *const () as usize,
-        "cuModuleUnload" => fine as *const () as usize,
+        "cuCtxSetCurrent" => world::ctx_set_current as *const () as usize,
+        "cuCtxPushCurrent_v2" => world::ctx_push as *const () as usize,
         _ => unsupported as *const () as usize,
     }
 }
@@ -108,7 +116,39 @@ pub(super) fn agent() -> (&'static Agent, ToolConnection) {
             &trampolines::module_load_data_ex,
             load_ex as *const () as usize,
         ),
-        (&trampolines::module_unload, fine as *const () as usize),
+        (&trampolines::module_unload, unload as *const () as usize),
+        (
+            &trampolines::module_get_function,
+            application::get_function as *const () as usize,
+        ),
+        (
+            &trampolines::launch_kernel,
+            application::launch as *const () as usize,
+        ),
+        (
+            &trampolines::library_load_data,
+            application::load as *const () as usize,
+        ),
+        (
+            &trampolines::library_get_kernel,
+            application::get_function as *const () as usize,
+        ),
+        (
+            &trampolines::library_unload,
+            application::library_unload as *const () as usize,
+        ),
+        (
+            &trampolines::primary_retain,
+            application::retain as *const () as usize,
+        ),
+        (
+            &trampolines::primary_release,
+            application::release as *const () as usize,
+        ),
+        (
+            &trampolines::ctx_destroy,
+            application::destroy as *const () as usize,
+        ),
     ] {
         slot.store(function, Ordering::Relaxed);
     }

@@ -56,6 +56,8 @@ fn kernels_are_reported_once() {
             source: "PTX text 8.0 sm_90".into(),
             registers_before: None,
             registers_after: None,
+            occupancy: None,
+            local_bytes: None,
             way: "slice".into(),
             instrumented: false,
             programs: vec![],

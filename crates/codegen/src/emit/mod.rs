@@ -20,6 +20,8 @@ use crate::ir::{BinOp, Block, Cond, Edge, Func, Mem, Op, Term, Ty, UnOp, Value};
 use crate::prelude::{hash_function, hash_name};
 use crate::print::special_name;
 
+use ring::Reserved;
+
 /// Name of the fragment's local array.
 const STACK: &str = "wbpf_stack";
 
@@ -59,8 +61,8 @@ struct Emit<'a> {
     counts: [u32; 3],
     /// Labels of loops inside one operation.
     labels: u32,
-    /// Groups that reserved together, by the reservation's value.
-    reservations: HashMap<Value, ring::Group>,
+    /// Masks of the lanes that reserved together, by the reservation's value.
+    reservations: HashMap<Value, String>,
     text: String,
     fragment: Fragment,
 }
@@ -154,6 +156,12 @@ impl Emit<'_> {
             }
             Some(_) | None => self.operand(v),
         }
+    }
+    /// Stores 16 bytes where `guard` holds.
+    fn store_pair(&mut self, guard: &str, addr: Value, off: i32, values: [Value; 2]) {
+        let at = self.address(addr, off.into());
+        let [a, b] = values.map(|v| self.in_register(v));
+        self.line(format!("{guard}st.global.v2.b64 {at}, {{{a}, {b}}};"));
     }
     fn address(&mut self, addr: Value, off: i64) -> String {
         let base = self.operand(addr);
@@ -258,9 +266,7 @@ impl Emit<'_> {
                 ));
             }
             (Op::StorePair { addr, off, values }, _) => {
-                let at = self.address(*addr, (*off).into());
-                let [a, b] = values.map(|v| self.in_register(v));
-                self.line(format!("st.global.v2.b64 {at}, {{{a}, {b}}};"));
+                self.store_pair("", *addr, *off, *values);
             }
             (Op::Atomic { .. }, _) => self.atomic(result, op),
             (Op::Membar, _) => self.line("membar.sys;"),
@@ -272,10 +278,22 @@ impl Emit<'_> {
                     size,
                     discard,
                     shared,
+                    chunks,
                 },
                 _,
             ) => {
-                self.ring_commit(*ring, *base, *record, *size, *discard, *shared);
+                // Chunks come with a known size only, and a record of lanes that reserved together.
+                let reserved = self.reservations.get(record).filter(|_| *shared).cloned();
+                match (reserved, size) {
+                    (Some(reserved), Some(size)) => {
+                        let group = Reserved {
+                            mask: reserved,
+                            size: *size,
+                        };
+                        self.ring_commit_shared(*ring, *base, *record, &group, *discard, chunks);
+                    }
+                    _ => self.ring_commit(*ring, *base, *record, *size, *discard, chunks),
+                }
             }
             (
                 Op::CopyBytes {

@@ -9,11 +9,10 @@
 use warpbpf_abi::layout::RingLayout;
 
 use super::{Emit, immediate};
-use crate::ir::{Size, Ty, Value};
+use crate::ir::{Chunk, Size, Ty, Value};
 
-/// Registers of the lanes that reserved together.
-#[derive(Clone)]
-pub(super) struct Group {
+/// Registers of the lanes that reserve together.
+struct Group {
     mask: String,
     /// Lanes of the mask below this one, counted: 0 in the leader.
     rank: String,
@@ -21,6 +20,14 @@ pub(super) struct Group {
     /// Number of the leader's lane.
     leader_lane: String,
     is_leader: String,
+}
+
+/// What a commit knows of the reservation.
+pub(super) struct Reserved {
+    /// Register of the mask of the lanes that reserved together.
+    pub(super) mask: String,
+    /// Bytes of the payload.
+    pub(super) size: u32,
 }
 
 /// Registers of a reservation.
@@ -120,7 +127,9 @@ impl Emit<'_> {
         let mut place = start.clone();
         if let Some(group) = &group {
             let (lane, mask) = (&group.leader_lane, &group.mask);
-            self.line(format!("shfl.sync.idx.b32 {start}, {start}, {lane}, 31, {mask};"));
+            self.line(format!(
+                "shfl.sync.idx.b32 {start}, {start}, {lane}, 31, {mask};"
+            ));
             place = self.temp(Ty::B32);
             // Records that were reserved together lie in one sub-buffer, so this does not wrap.
             self.line(format!(
@@ -144,7 +153,7 @@ impl Emit<'_> {
         ));
         self.line(format!("selp.b64 {record}, 0, {at}, {failed};"));
         if let Some(group) = group {
-            self.reservations.insert(result, group);
+            self.reservations.insert(result, group.mask);
         }
     }
 
@@ -356,7 +365,10 @@ impl Emit<'_> {
             "add.s64 {header}, {bytes}, {};",
             i64::from(RingLayout::PADDING) - RingLayout::HEADER as i64
         ));
-        self.line(format!("st.global.u64 [{at}+{}], {header};", ring.data_at()));
+        self.line(format!(
+            "st.global.u64 [{at}+{}], {header};",
+            ring.data_at()
+        ));
         self.line(format!(
             "shr.u32 {index}, {place}, {};",
             ring.sub_bytes().trailing_zeros()
@@ -386,61 +398,161 @@ impl Emit<'_> {
         record: Value,
         size: Option<u32>,
         discard: bool,
-        shared: bool,
+        chunks: &[Chunk],
     ) {
-        let group = match size {
-            Some(size) if shared => self.reservations.get(&record).cloned().zip(Some(size)),
-            Some(_) | None => None,
-        };
+        self.write_alone("", record, chunks);
         let (base, record) = (self.operand(base), self.operand(record));
-        let header = RingLayout::HEADER;
         let (length, bytes) = match size {
             Some(size) => self.sizes(Size::Const(size)),
             None => {
                 let length = self.temp(Ty::B64);
                 // The header was written by the reservation: length and zero.
-                self.line(format!("ld.global.u64 {length}, [{record}+-{header}];"));
+                self.line(format!(
+                    "ld.global.u64 {length}, [{record}+-{}];",
+                    RingLayout::HEADER
+                ));
                 let bytes = self.record_bytes(&length);
                 (length, bytes)
             }
         };
         if discard {
-            let marked = self.temp(Ty::B64);
-            self.line(format!("mov.b64 {marked}, {length};"));
-            self.line(format!(
-                "or.b64 {marked}, {marked}, {};",
-                RingLayout::DISCARDED
-            ));
-            self.line(format!("st.global.u64 [{record}+-{header}], {marked};"));
+            self.mark_discarded(&record, &length);
         }
-        let Some((group, size)) = group else {
-            let count = self.count_of(ring, &base, &record);
-            self.publish(&count, ring, &bytes);
-            return;
-        };
-        // Lanes that reserved together have their records in one sub-buffer. If it is them who are here, all of them and
-        // nobody else, their leader commits for all; each of them knows that only if all say so, for one may have
-        // reserved again meanwhile. Else everyone commits alone. `bar.warp.sync` makes the lanes' writes visible to the
-        // leader, whose release passes them on (PTX ISA, memory consistency model: causality order).
-        let [here, lanes] = [(); 2].map(|()| self.temp(Ty::B32));
-        let [same, alone] = [(); 2].map(|()| self.temp(Ty::Pred));
+        let count = self.count_of(ring, &base, &record);
+        self.publish(&count, ring, &bytes);
+    }
+
+    /// The same where lanes may commit together.
+    ///
+    /// Lanes that reserved together have their records in one sub-buffer, side by side. If all who are here did, the
+    /// lowest of them commits for all; a lane knows that only if every lane says so, for one may have reserved again
+    /// meanwhile. Else everyone commits alone. `bar.warp.sync` makes the lanes' writes visible to the lane that commits,
+    /// whose release passes them on (PTX ISA, memory consistency model: causality order).
+    pub(super) fn ring_commit_shared(
+        &mut self,
+        ring: RingLayout,
+        base: Value,
+        record: Value,
+        reserved: &Reserved,
+        discard: bool,
+        chunks: &[Chunk],
+    ) {
+        let need = RingLayout::record_bytes(u64::from(reserved.size));
+        let [here, others, lanes] = [(); 3].map(|()| self.temp(Ty::B32));
+        let [together, acts] = [(); 2].map(|()| self.temp(Ty::Pred));
         let amount = self.temp(Ty::B64);
         let skip = self.fresh_label("committed");
+        if discard {
+            let at = self.operand(record);
+            self.mark_discarded(&at, &reserved.size.to_string());
+        }
         self.line(format!("activemask.b32 {here};"));
-        self.line(format!("setp.eq.s32 {same}, {here}, {};", group.mask));
-        self.line(format!("vote.sync.all.pred {same}, {same}, {here};"));
-        self.line(format!("bar.warp.sync {here};"));
-        self.line(format!("not.pred {alone}, {same};"));
-        self.line(format!("or.pred {alone}, {alone}, {};", group.is_leader));
-        self.line(format!("@!{alone} bra {skip};"));
-        self.line(format!("selp.b32 {lanes}, {}, 1, {same};", group.lanes));
+        self.line(format!("and.b32 {others}, {here}, {};", reserved.mask));
+        self.line(format!("setp.eq.s32 {together}, {others}, {here};"));
         self.line(format!(
-            "mul.wide.u32 {amount}, {lanes}, {};",
-            RingLayout::record_bytes(u64::from(size))
+            "vote.sync.all.pred {together}, {together}, {here};"
         ));
+        if !chunks.is_empty() {
+            self.write_chunks(record, need, &here, &together, chunks);
+        }
+        self.line(format!("bar.warp.sync {here};"));
+        self.line(format!("mov.u32 {others}, %lanemask_lt;"));
+        self.line(format!("and.b32 {others}, {others}, {here};"));
+        self.line(format!("selp.b32 {others}, {others}, 0, {together};"));
+        self.line(format!("setp.eq.s32 {acts}, {others}, 0;"));
+        self.line(format!("@!{acts} bra {skip};"));
+        self.line(format!("popc.b32 {lanes}, {here};"));
+        self.line(format!("selp.b32 {lanes}, {lanes}, 1, {together};"));
+        self.line(format!("mul.wide.u32 {amount}, {lanes}, {need};"));
+        let (base, record) = (self.operand(base), self.operand(record));
         let count = self.count_of(ring, &base, &record);
         self.publish(&count, ring, &amount);
         self.label(&skip);
+    }
+
+    /// Writes a record's chunks, by two lanes together where the warp is whole: of each pair of neighbours the even one
+    /// writes the first halves of both records, the odd one the second halves. A store then fills whole sectors of memory
+    /// instead of halves, and there are half as many to write. All in `here` agree about `together`.
+    fn write_chunks(
+        &mut self,
+        record: Value,
+        need: u64,
+        here: &str,
+        together: &str,
+        chunks: &[Chunk],
+    ) {
+        let [whole, odd] = [(); 2].map(|()| self.temp(Ty::Pred));
+        let (lane, written) = (self.temp(Ty::B32), self.fresh_label("written"));
+        self.line(format!("setp.eq.and.s32 {whole}, {here}, -1, {together};"));
+        self.write_alone(&format!("@!{whole} "), record, chunks);
+        self.line(format!("@!{whole} bra {written};"));
+        let (at, step) = (self.temp(Ty::B64), self.temp(Ty::B64));
+        let start = self.operand(record);
+        self.line(format!("mov.u32 {lane}, %laneid;"));
+        self.line(format!("and.b32 {lane}, {lane}, 1;"));
+        self.line(format!("setp.ne.s32 {odd}, {lane}, 0;"));
+        // Of the even lane's record the first half here, the second half in the odd lane.
+        self.line(format!("selp.b64 {step}, {}, 0, {odd};", 16 - need as i64));
+        self.line(format!("add.s64 {at}, {start}, {step};"));
+        for chunk in chunks {
+            let [a, b, c, d] = chunk.words.map(|v| self.in_register(v));
+            let given = [(&a, &c), (&b, &d)].map(|(first, second)| {
+                let [give, got] = [(); 2].map(|()| self.temp(Ty::B64));
+                let [low, high] = [(); 2].map(|()| self.temp(Ty::B32));
+                self.line(format!("selp.b64 {give}, {first}, {second}, {odd};"));
+                self.line(format!("mov.b64 {{{low}, {high}}}, {give};"));
+                for half in [&low, &high] {
+                    self.line(format!("shfl.sync.bfly.b32 {half}, {half}, 1, 31, -1;"));
+                }
+                self.line(format!("mov.b64 {got}, {{{low}, {high}}};"));
+                got
+            });
+            for (place, even, odd_words) in [
+                (i64::from(chunk.off), [&a, &b], given.each_ref()),
+                (
+                    i64::from(chunk.off) + need as i64,
+                    given.each_ref(),
+                    [&c, &d],
+                ),
+            ] {
+                let words = [0, 1].map(|i| {
+                    let word = self.temp(Ty::B64);
+                    self.line(format!(
+                        "selp.b64 {word}, {}, {}, {odd};",
+                        odd_words[i], even[i]
+                    ));
+                    word
+                });
+                self.line(format!(
+                    "st.global.v2.b64 [{at}+{place}], {{{}, {}}};",
+                    words[0], words[1]
+                ));
+            }
+        }
+        self.label(&written);
+    }
+
+    /// Writes the lane's own chunks where `guard` holds.
+    fn write_alone(&mut self, guard: &str, record: Value, chunks: &[Chunk]) {
+        for chunk in chunks {
+            let [a, b, c, d] = chunk.words;
+            self.store_pair(guard, record, chunk.off, [a, b]);
+            self.store_pair(guard, record, chunk.off + 16, [c, d]);
+        }
+    }
+
+    /// Marks the header of a record of `length` bytes, which is written.
+    fn mark_discarded(&mut self, record: &str, length: &str) {
+        let marked = self.temp(Ty::B64);
+        self.line(format!("mov.b64 {marked}, {length};"));
+        self.line(format!(
+            "or.b64 {marked}, {marked}, {};",
+            RingLayout::DISCARDED
+        ));
+        self.line(format!(
+            "st.global.u64 [{record}+-{}], {marked};",
+            RingLayout::HEADER
+        ));
     }
 
     /// Address of the commit count of a record's sub-buffer, less [`RingLayout::commits_at`].

@@ -64,6 +64,7 @@ impl Translator<'_> {
             size,
             discard,
             shared,
+            chunks: Vec::new(),
         });
     }
 

@@ -226,6 +226,15 @@ pub enum Size {
     Value(Value),
 }
 
+/// 32 bytes of a record that its commit writes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Chunk {
+    /// Where, from the payload's address on; that is a multiple of 16.
+    pub off: i32,
+    /// Its `b64` words.
+    pub words: [Value; 4],
+}
+
 /// An operation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
@@ -300,7 +309,8 @@ pub enum Op {
         shared: bool,
     },
     /// Publishes the record at `record`. `size` if it is known; else the header tells. `discard`: first marks the
-    /// header, which is written, as that of a discarded record. `shared`: lanes may commit together.
+    /// header, which is written, as that of a discarded record. `shared`: lanes may commit together. `chunks` are
+    /// written before: lanes that are together write them for each other (from `opt_stores`).
     RingCommit {
         ring: RingLayout,
         base: Value,
@@ -308,6 +318,7 @@ pub enum Op {
         size: Option<u32>,
         discard: bool,
         shared: bool,
+        chunks: Vec<Chunk>,
     },
     /// Copies `size` bytes (a `b64`) from `from` to a record, byte by byte: for sizes known only at run time.
     CopyBytes {
@@ -421,9 +432,15 @@ impl Op {
                     f(v);
                 }
             }
-            Op::RingCommit { base, record, .. } => {
+            Op::RingCommit {
+                base,
+                record,
+                chunks,
+                ..
+            } => {
                 f(base);
                 f(record);
+                chunks.iter_mut().flat_map(|c| &mut c.words).for_each(f);
             }
             Op::CopyBytes { from, to, size, .. } => {
                 f(from);

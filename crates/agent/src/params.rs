@@ -1,0 +1,203 @@
+//! A launch's parameters, and one more behind them: the launch record of a variant that takes one.
+//!
+//! The driver takes parameters in two ways, as a list of pointers or as one buffer; the application chooses.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use warpbpf_driver::sys::CUresult;
+
+/// `CU_LAUNCH_PARAM_END`, `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`
+const EXTRA_END: usize = 0;
+const EXTRA_POINTER: usize = 1;
+const EXTRA_SIZE: usize = 2;
+/// Pairs of `extra` that are read before we give up finding its end.
+const EXTRA_PAIRS: usize = 8;
+/// Parameters that fit on the stack.
+const INLINE_PARAMS: usize = 48;
+
+/// Calls `run` with the launch record's address behind the application's `count` parameters, at byte `offset` of the
+/// parameter buffer. `None` if the parameters are not passed as documented.
+///
+/// # Safety
+/// `params` and `extra` are what CUDA asks for, for a kernel with `count` parameters.
+pub(crate) unsafe fn with_record(
+    count: usize,
+    offset: u64,
+    mut record: u64,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    run: &dyn Fn(*mut *mut c_void, *mut *mut c_void) -> CUresult,
+) -> Option<CUresult> {
+    if !extra.is_null() && (params.is_null() || count == 0) {
+        // SAFETY: the caller's promise.
+        let (given, size) = unsafe { parse_extra(extra)? };
+        let offset = offset as usize;
+        let mut buffer = vec![0u8; offset + 8];
+        let keep = size.min(offset);
+        // SAFETY: `extra` says that `size` bytes are there.
+        unsafe { ptr::copy_nonoverlapping(given, buffer.as_mut_ptr(), keep) };
+        buffer[offset..].copy_from_slice(&record.to_le_bytes());
+        let mut bytes = buffer.len();
+        let mut extended = [
+            EXTRA_POINTER as *mut c_void,
+            buffer.as_mut_ptr().cast(),
+            EXTRA_SIZE as *mut c_void,
+            ptr::from_mut(&mut bytes).cast(),
+            EXTRA_END as *mut c_void,
+        ];
+        return Some(run(ptr::null_mut(), extended.as_mut_ptr()));
+    }
+    if params.is_null() && count != 0 {
+        return None;
+    }
+    let mut inline = [ptr::null_mut::<c_void>(); INLINE_PARAMS + 1];
+    let mut heap;
+    let all: &mut [*mut c_void] = if count <= INLINE_PARAMS {
+        &mut inline[..count + 1]
+    } else {
+        heap = vec![ptr::null_mut(); count + 1];
+        &mut heap
+    };
+    if count != 0 {
+        // SAFETY: `params` has a pointer for each of the kernel's parameters.
+        unsafe { ptr::copy_nonoverlapping(params, all.as_mut_ptr(), count) };
+    }
+    all[count] = ptr::from_mut(&mut record).cast();
+    Some(run(all.as_mut_ptr(), ptr::null_mut()))
+}
+
+/// Buffer and size out of `extra`.
+///
+/// # Safety
+/// `extra` is a list of pairs that ends with `CU_LAUNCH_PARAM_END`.
+unsafe fn parse_extra(extra: *mut *mut c_void) -> Option<(*const u8, usize)> {
+    let (mut buffer, mut size) = (None, None);
+    for pair in 0..EXTRA_PAIRS {
+        // SAFETY: the caller's promise; we stop at the end.
+        let (key, value) = unsafe {
+            let key = *extra.add(pair * 2) as usize;
+            if key == EXTRA_END {
+                break;
+            }
+            (key, *extra.add(pair * 2 + 1))
+        };
+        match key {
+            EXTRA_POINTER => buffer = Some(value.cast::<u8>().cast_const()),
+            // SAFETY: the value of this key is a pointer to a size.
+            EXTRA_SIZE if !value.is_null() => size = Some(unsafe { *value.cast::<usize>() }),
+            _ => return None,
+        }
+    }
+    buffer.zip(size).filter(|(buffer, _)| !buffer.is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    const RECORD: u64 = 0x1122_3344_5566_7788;
+
+    #[test]
+    fn the_record_goes_behind_the_applications_parameters() {
+        let (mut a, mut b) = (1u64, 2u32);
+        let mut params = [ptr::from_mut(&mut a).cast(), ptr::from_mut(&mut b).cast()];
+        let expected = params;
+        let run = |got: *mut *mut c_void, extra: *mut *mut c_void| {
+            assert!(extra.is_null());
+            // SAFETY: three parameters were promised.
+            let got = unsafe { std::slice::from_raw_parts(got, 3) };
+            assert_eq!(got[..2], expected);
+            // SAFETY: the third is the record.
+            assert_eq!(unsafe { *got[2].cast::<u64>() }, RECORD);
+            5
+        };
+        // SAFETY: two parameters.
+        let code =
+            unsafe { with_record(2, 16, RECORD, params.as_mut_ptr(), ptr::null_mut(), &run) };
+        assert_eq!(code, Some(5));
+    }
+
+    #[test]
+    fn kernels_without_and_with_very_many_parameters() {
+        for count in [0, 1, INLINE_PARAMS, INLINE_PARAMS + 1, 500] {
+            let mut values: Vec<u64> = (0..count as u64).collect();
+            let mut params: Vec<*mut c_void> =
+                values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
+            let run = |got: *mut *mut c_void, _: *mut *mut c_void| {
+                // SAFETY: one more than the application gave.
+                let got = unsafe { std::slice::from_raw_parts(got, count + 1) };
+                for (i, value) in got[..count].iter().enumerate() {
+                    // SAFETY: the application's values.
+                    assert_eq!(unsafe { *value.cast::<u64>() }, i as u64);
+                }
+                // SAFETY: the record.
+                assert_eq!(unsafe { *got[count].cast::<u64>() }, RECORD);
+                0
+            };
+            let given = if count == 0 {
+                ptr::null_mut()
+            } else {
+                params.as_mut_ptr()
+            };
+            // SAFETY: `count` parameters.
+            let code = unsafe { with_record(count, 0, RECORD, given, ptr::null_mut(), &run) };
+            assert_eq!(code, Some(0), "{count}");
+        }
+    }
+
+    fn with_buffer(buffer: &mut [u8], offset: u64) -> Option<Vec<u8>> {
+        let mut size = buffer.len();
+        let mut extra = [
+            EXTRA_SIZE as *mut c_void,
+            ptr::from_mut(&mut size).cast(),
+            EXTRA_POINTER as *mut c_void,
+            buffer.as_mut_ptr().cast(),
+            EXTRA_END as *mut c_void,
+        ];
+        let got = Mutex::new(Vec::new());
+        let run = |params: *mut *mut c_void, extra: *mut *mut c_void| {
+            assert!(params.is_null());
+            // SAFETY: a list as we made it.
+            let (start, bytes) = unsafe { parse_extra(extra) }.unwrap();
+            // SAFETY: the list says that they are there.
+            *got.lock().unwrap() = unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec();
+            0
+        };
+        // SAFETY: a buffer of the size given.
+        unsafe { with_record(2, offset, RECORD, ptr::null_mut(), extra.as_mut_ptr(), &run)? };
+        Some(got.into_inner().unwrap())
+    }
+
+    #[test]
+    fn a_parameter_buffer_is_extended() {
+        let record = RECORD.to_le_bytes();
+        // 12 bytes of parameters, padded to the record's offset.
+        let got = with_buffer(&mut [7; 12], 16).unwrap();
+        assert_eq!(got[..16], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
+        assert_eq!(got[16..], record);
+        // A buffer with slack behind the parameters.
+        let got = with_buffer(&mut [9; 64], 16).unwrap();
+        assert_eq!(got[..16], [9; 16]);
+        assert_eq!(got[16..], record);
+    }
+
+    #[test]
+    fn parameters_that_are_not_as_documented_are_left_to_the_driver() {
+        let run = |_: *mut *mut c_void, _: *mut *mut c_void| panic!("must not run");
+        let null = ptr::null_mut();
+        // SAFETY: nothing is dereferenced: parameters are missing.
+        let code = unsafe { with_record(2, 16, RECORD, null, null, &run) };
+        assert_eq!(code, None);
+        let mut strange = [9 as *mut c_void, ptr::null_mut(), EXTRA_END as *mut c_void];
+        // SAFETY: a list with an unknown key.
+        let code = unsafe { with_record(2, 16, RECORD, null, strange.as_mut_ptr(), &run) };
+        assert_eq!(code, None);
+        let mut empty = [EXTRA_END as *mut c_void];
+        // SAFETY: an empty list.
+        let code = unsafe { with_record(2, 16, RECORD, null, empty.as_mut_ptr(), &run) };
+        assert_eq!(code, None);
+    }
+}

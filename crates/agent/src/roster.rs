@@ -1,0 +1,134 @@
+//! Launches per kernel, over all images that were ever loaded.
+//!
+//! An entry is never freed, because a launch may be looking at it. But an image that is loaded and unloaded again and
+//! again must not make the sums slower: what its kernels counted is kept by name, and the entries are let go.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use warpbpf_wire::{Counts, KernelCount};
+
+use crate::launch::Entry;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Roster(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: Vec<&'static Entry>,
+    /// Launches and misses of kernels whose images are gone.
+    retired: HashMap<String, (u64, u64)>,
+    /// Sum of the above.
+    retired_launches: u64,
+}
+
+fn of(entry: &Entry) -> (u64, u64) {
+    (
+        entry.launches.load(Ordering::Relaxed),
+        entry.missed.load(Ordering::Relaxed),
+    )
+}
+
+impl Roster {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers an entry.
+    pub(crate) fn add(&self, entry: &'static Entry) {
+        self.lock().entries.push(entry);
+    }
+
+    /// These are launched no more.
+    pub(crate) fn retire(&self, gone: &[&'static Entry]) {
+        let mut inner = self.lock();
+        let leaving: HashSet<*const Entry> = gone.iter().map(|e| std::ptr::from_ref(*e)).collect();
+        inner
+            .entries
+            .retain(|e| !leaving.contains(&std::ptr::from_ref(*e)));
+        for entry in gone {
+            let (launches, missed) = of(entry);
+            inner.retired_launches += launches + missed;
+            let sums = inner.retired.entry(entry.mangled.clone()).or_default();
+            sums.0 += launches;
+            sums.1 += missed;
+        }
+    }
+
+    /// Launches so far, per kernel name, by name.
+    pub(crate) fn counts(&self) -> Counts {
+        let inner = self.lock();
+        let mut sums: HashMap<&str, (u64, u64)> = inner
+            .retired
+            .iter()
+            .map(|(name, sums)| (name.as_str(), *sums))
+            .collect();
+        for entry in &inner.entries {
+            let (launches, missed) = of(entry);
+            let sums = sums.entry(&entry.mangled).or_default();
+            sums.0 += launches;
+            sums.1 += missed;
+        }
+        let mut kernels: Vec<KernelCount> = sums
+            .into_iter()
+            .map(|(mangled, (launches, missed))| KernelCount {
+                mangled: mangled.into(),
+                launches,
+                missed,
+            })
+            .collect();
+        kernels.sort_unstable_by(|a, b| a.mangled.cmp(&b.mangled));
+        Counts { kernels }
+    }
+
+    /// Sum of all launches so far.
+    pub(crate) fn launched(&self) -> u64 {
+        let inner = self.lock();
+        let live: u64 = inner
+            .entries
+            .iter()
+            .copied()
+            .map(of)
+            .map(|(launches, missed)| launches + missed)
+            .sum();
+        inner.retired_launches + live
+    }
+
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> usize {
+        self.lock().entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_retired_still_counts() {
+        let roster = Roster::default();
+        let leak = |name: &str| -> &'static Entry {
+            Box::leak(Box::new(Entry::new(name.into(), None, 0)))
+        };
+        let (a, again, b) = (leak("a"), leak("a"), leak("b"));
+        for entry in [a, again, b] {
+            roster.add(entry);
+        }
+        a.launches.store(5, Ordering::Relaxed);
+        again.missed.store(2, Ordering::Relaxed);
+        b.launches.store(1, Ordering::Relaxed);
+        let expected = |roster: &Roster| {
+            let counts = roster.counts().kernels.into_iter();
+            counts
+                .map(|k| (k.mangled, k.launches, k.missed))
+                .collect::<Vec<_>>()
+        };
+        let all = [("a".to_string(), 5, 2), ("b".to_string(), 1, 0)];
+        assert_eq!((expected(&roster), roster.launched()), (all.to_vec(), 8));
+        roster.retire(&[a, b]);
+        assert_eq!((expected(&roster), roster.launched()), (all.to_vec(), 8));
+        assert_eq!(roster.entries(), 1);
+    }
+}

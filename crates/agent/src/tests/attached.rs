@@ -1,0 +1,496 @@
+//! An application's life with a program in its kernel, in a world where nothing runs: what it launches, loads and unloads.
+
+use std::ffi::{CString, c_int, c_uint, c_void};
+use std::path::Path;
+use std::process::Command;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use warpbpf_driver::jit;
+use warpbpf_wire::{KernelCount, Occupancy, Options, ToAgent, ToTool, ToolConnection};
+
+use super::fake::agent;
+use super::world::World;
+use crate::agent::{Agent, LiveState};
+use crate::guard::Outcome;
+use crate::{contexts, launch, loads};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const PTX: &str = "\
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry inc(.param .u64 p)
+{
+.reg .b64 %rd<2>;
+ld.param.u64 %rd1, [p];
+cvta.to.global.u64 %rd1, %rd1;
+red.global.add.u32 [%rd1], 1;
+ret;
+}
+";
+
+/// A map, a ring, and a program that needs a launch record.
+const PROGRAM: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "warpbpf.h"
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 2);
+    __type(key, __u32);
+    __type(value, __u64);
+} counts SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);
+} events SEC(".maps");
+SEC("gpu/exit.block/inc")
+int leave(struct wbpf_kernel_ctx *ctx)
+{
+    __u32 key = 1;
+    __u64 *value = bpf_map_lookup_elem(&counts, &key);
+    if (value)
+        *value += 1;
+    __u64 *event = bpf_ringbuf_reserve(&events, 8, 0);
+    if (event)
+        bpf_ringbuf_submit(event, 0);
+    return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+fn object() -> &'static [u8] {
+    static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
+    OBJECT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let name = format!("warpbpf-agent-{}", std::process::id());
+        let source = std::env::temp_dir().join(name).with_extension("bpf.c");
+        let object = source.with_extension("o");
+        std::fs::write(&source, PROGRAM).unwrap();
+        let clang = ["clang", "clang-19", "clang-18", "clang-16", "clang-14"];
+        let clang = clang
+            .iter()
+            .find(|c| Command::new(c).arg("--version").output().is_ok())
+            .expect("no clang: run `cargo xtask setup`");
+        let status = Command::new(clang)
+            .args(["-O2", "-g", "-target", "bpf", "-c"])
+            .arg(format!("-I{}", root.join("include").display()))
+            .arg("-I/usr/include/x86_64-linux-gnu")
+            .args([&source, Path::new("-o"), &object])
+            .status()
+            .unwrap();
+        assert!(status.success(), "clang failed: run `cargo xtask setup`");
+        let bytes = std::fs::read(&object).unwrap();
+        for file in [source, object] {
+            std::fs::remove_file(file).unwrap();
+        }
+        bytes
+    })
+}
+
+/// An application whose first load will attach the program.
+pub(super) struct Application {
+    pub(super) agent: &'static Agent,
+    pub(super) world: Arc<World>,
+    context: usize,
+    pub(super) tool: Option<ToolConnection>,
+    /// Everything that the driver answered it.
+    pub(super) answers: Vec<c_int>,
+}
+
+impl Application {
+    pub(super) fn new() -> Application {
+        let (world, context) = World::enter();
+        let (agent, mut tool) = agent();
+        let options = Options {
+            ring_bytes: Some(4096),
+            ..Options::default()
+        };
+        let wish = ToAgent::Attach { options };
+        tool.send(&wish, object(), None, SECOND).unwrap();
+        Application {
+            agent,
+            world,
+            context,
+            tool: Some(tool),
+            answers: Vec::new(),
+        }
+    }
+
+    pub(super) fn load(&mut self) -> usize {
+        let (mut module, text) = (ptr::null_mut(), CString::new(PTX).unwrap());
+        let outcome = Outcome::default();
+        // SAFETY: a local and NUL-terminated text.
+        let code = unsafe {
+            loads::module_load_data(self.agent, &outcome, &mut module, text.as_ptr().cast())
+        };
+        self.answers.push(code);
+        module as usize
+    }
+
+    pub(super) fn function(&mut self, module: usize) -> usize {
+        let mut function = ptr::null_mut();
+        let (outcome, name) = (Outcome::default(), c"inc".as_ptr());
+        // SAFETY: a local and NUL-terminated text.
+        let code = unsafe {
+            let module = module as *mut c_void;
+            loads::module_get_function(self.agent, &outcome, &mut function, module, name)
+        };
+        self.answers.push(code);
+        function as usize
+    }
+
+    pub(super) fn launch(&mut self, function: usize, blocks: c_uint, threads: c_uint) {
+        let mut value = 0u64;
+        let mut params = [ptr::from_mut(&mut value).cast::<c_void>()];
+        let (outcome, none) = (Outcome::default(), ptr::null_mut());
+        let function = function as *mut c_void;
+        // SAFETY: the one parameter that the kernel has.
+        let code = unsafe {
+            launch::kernel(
+                self.agent,
+                &outcome,
+                function,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                none,
+                params.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        self.answers.push(code);
+    }
+
+    fn library(&mut self) -> usize {
+        let (mut library, text) = (ptr::null_mut(), CString::new(PTX).unwrap());
+        let (outcome, image) = (Outcome::default(), text.as_ptr().cast());
+        // SAFETY: a local, NUL-terminated text, and no options.
+        let code = unsafe {
+            loads::library_load_data(
+                self.agent,
+                &outcome,
+                &mut library,
+                image,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                0,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                0,
+            )
+        };
+        self.answers.push(code);
+        library as usize
+    }
+
+    fn kernel(&mut self, library: usize) -> usize {
+        let mut kernel = ptr::null_mut();
+        let (outcome, name) = (Outcome::default(), c"inc".as_ptr());
+        // SAFETY: a local and NUL-terminated text.
+        let code = unsafe {
+            let library = library as *mut c_void;
+            loads::library_get_kernel(self.agent, &outcome, &mut kernel, library, name)
+        };
+        self.answers.push(code);
+        kernel as usize
+    }
+
+    pub(super) fn unload(&mut self, module: usize) {
+        let outcome = Outcome::default();
+        // SAFETY: a module of this world, or none.
+        let code = unsafe { loads::module_unload(self.agent, &outcome, module as *mut c_void) };
+        self.answers.push(code);
+    }
+
+    pub(super) fn destroy(&mut self) {
+        let outcome = Outcome::default();
+        // SAFETY: this world's context.
+        let code = unsafe { contexts::destroy(self.agent, &outcome, self.context as *mut c_void) };
+        self.answers.push(code);
+    }
+
+    /// Everything but hello that was said until good-bye.
+    pub(super) fn said(&mut self) -> Vec<ToTool> {
+        self.agent.finish("exit", 5 * SECOND);
+        let mut said = Vec::new();
+        let tool = self.tool.as_mut().unwrap();
+        while let Ok(Some(frame)) = tool.recv(5 * SECOND) {
+            match frame.message {
+                ToTool::Hello(_) => {}
+                ToTool::Bye { .. } => break,
+                message => said.push(message),
+            }
+        }
+        said
+    }
+}
+
+fn notes(said: &[ToTool]) -> Vec<&str> {
+    said.iter()
+        .filter_map(|m| match m {
+            ToTool::Note { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn counts(said: &[ToTool]) -> Vec<KernelCount> {
+    said.iter()
+        .rev()
+        .find_map(|m| match m {
+            ToTool::Counts(counts) => Some(counts.kernels.clone()),
+            _ => None,
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_grid_that_is_resident_only_without_probes_runs_without_them() {
+    let mut app = Application::new();
+    let module = app.load();
+    let original = app.function(module);
+    // 4 SMs; 8 blocks each without probes, 6 with them.
+    for blocks in [24, 25, 32, 33, 1000] {
+        app.launch(original, blocks, 256);
+    }
+    let asked = app.world.calls()["cuOccupancyMaxActiveBlocksPerMultiprocessor"];
+    app.launch(original, 32, 256);
+    assert_eq!(
+        app.world.calls()["cuOccupancyMaxActiveBlocksPerMultiprocessor"],
+        asked,
+        "a shape is asked once"
+    );
+    app.launch(original, 32, 2048);
+    let variants: Vec<bool> = app
+        .world
+        .launched()
+        .iter()
+        .map(|f| *f != original)
+        .collect();
+    assert_eq!(variants, [true, false, false, true, true, false, false]);
+    assert_eq!(app.answers, [0; 9]);
+    let said = app.said();
+    assert_eq!(
+        notes(&said),
+        [
+            "kernel `inc`: registers 12 → 40, blocks of 256 threads per SM 8 → 6; it runs slower than its probes alone explain",
+            "kernel `inc` was launched with 25 blocks of 256 threads: all of them run at once without probes (8 per SM on 4 SMs), but not with them (6 per SM; registers 12 → 40, shared memory 0 → 0 bytes). Blocks that wait for each other would hang, so such launches run without probes. Programs with fewer live values or of `.warp` or `.block` scope need fewer registers; larger grids and smaller ones are instrumented",
+            "kernel `inc` was launched with larger blocks than its probes allow (1024 threads): it needs too many registers with them; those launches run without probes",
+        ]
+    );
+    let mangled = "inc".to_string();
+    let (launches, missed) = (3, 4);
+    assert_eq!(
+        counts(&said),
+        [KernelCount {
+            mangled,
+            launches,
+            missed
+        }]
+    );
+    let kernel = said.iter().find_map(|m| match m {
+        ToTool::Kernel(kernel) => Some(kernel),
+        _ => None,
+    });
+    let kernel = kernel.unwrap();
+    let occupancy = Occupancy {
+        block_threads: 256,
+        before: 8,
+        after: 6,
+    };
+    assert_eq!(kernel.occupancy, Some(occupancy));
+    assert_eq!(kernel.local_bytes, Some((0, 0)));
+    assert_eq!(
+        (kernel.registers_before, kernel.registers_after),
+        (Some(12), Some(40))
+    );
+}
+
+#[test]
+fn a_module_that_is_unloaded_takes_its_slices_with_it() {
+    let mut app = Application::new();
+    let mut modules = Vec::new();
+    for _ in 0..100 {
+        let module = app.load();
+        let function = app.function(module);
+        app.launch(function, 1, 32);
+        app.unload(module);
+        modules.push(app.world.modules().len());
+    }
+    // What stays is the clock's module.
+    assert_eq!(modules, [1; 100]);
+    assert_eq!(app.answers, [0; 400]);
+    assert_eq!(app.agent.roster.entries(), 0);
+    let said = app.said();
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (100, 0));
+}
+
+#[test]
+fn an_unload_that_fails_changes_nothing() {
+    let mut app = Application::new();
+    let module = app.load();
+    let function = app.function(module);
+    app.unload(module + 1);
+    app.launch(function, 1, 32);
+    app.world.forget_module(module);
+    app.unload(module);
+    app.launch(function, 1, 32);
+    assert_eq!(app.answers, [0, 0, 400, 0, 400, 0]);
+    assert!(app.world.launched().iter().all(|f| *f != function));
+}
+
+#[test]
+fn after_the_context_of_the_maps_nothing_of_it_is_used() {
+    let mut app = Application::new();
+    let module = app.load();
+    let function = app.function(module);
+    app.launch(function, 1, 32);
+    app.destroy();
+    let old = Arc::clone(&app.world);
+    (app.world, app.context) = World::enter();
+    for _ in 0..3 {
+        let module = app.load();
+        let function = app.function(module);
+        app.launch(function, 1, 32);
+        assert_eq!(app.world.launched().last(), Some(&function));
+        assert_eq!(app.world.modules(), [PTX]);
+        app.unload(module);
+    }
+    assert_eq!(old.launched().len(), 1);
+    assert_eq!(app.answers, [0; 16]);
+    let said = app.said();
+    assert_eq!(
+        notes(&said)
+            .iter()
+            .filter(|n| n.starts_with("the context of the maps was destroyed"))
+            .count(),
+        1
+    );
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (1, 3));
+}
+
+#[test]
+fn options_of_the_applications_compiler_are_repeated() {
+    let mut app = Application::new();
+    let text = CString::new(PTX).unwrap();
+    let mut module = ptr::null_mut();
+    let outcome = Outcome::default();
+    let mut options = [jit::MAX_REGISTERS, 12, jit::GENERATE_LINE_INFO];
+    let mut values = [32 as *mut c_void, 1 as *mut c_void, 1 as *mut c_void];
+    // SAFETY: arrays of three elements, a local and NUL-terminated text.
+    let code = unsafe {
+        loads::module_load_data_ex(
+            app.agent,
+            &outcome,
+            &mut module,
+            text.as_ptr().cast(),
+            3,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        )
+    };
+    assert_eq!(code, 0);
+    let expected = vec![(jit::MAX_REGISTERS, 32), (jit::GENERATE_LINE_INFO, 1)];
+    // The first load of ours is the clock.
+    assert_eq!(app.world.jit(), [vec![], expected]);
+    drop(app.tool.take());
+}
+
+#[test]
+fn a_librarys_kernels_outlive_the_context_of_the_maps_but_not_their_variants() {
+    let mut app = Application::new();
+    let library = app.library();
+    let kernel = app.kernel(library);
+    app.launch(kernel, 1, 32);
+    assert_eq!(app.world.with_probes(), 1);
+    app.destroy();
+    app.context = app.world.another_context();
+    // By the handle that it has, and by the one that it asks for again.
+    app.launch(kernel, 1, 32);
+    let again = app.kernel(library);
+    app.launch(again, 1, 32);
+    assert_eq!(app.world.with_probes(), 1);
+    assert!(!app.agent.has_pending());
+    assert_eq!(app.answers, [0; 7]);
+    let [inc] = counts(&app.said()).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (1, 2));
+}
+
+#[test]
+fn a_module_of_another_context_is_missed_and_a_library_waits_for_its_own() {
+    let mut app = Application::new();
+    let module = app.load();
+    let first = app.context;
+    app.world.another_context();
+    let other = app.load();
+    assert!(!app.agent.has_pending(), "a module belongs to one context");
+    let function = app.function(other);
+    app.launch(function, 1, 32);
+    let library = app.library();
+    assert!(app.agent.has_pending());
+    app.world.switch_to(first);
+    crate::modules::settle_pending(app.agent);
+    assert!(!app.agent.has_pending());
+    let kernel = app.kernel(library);
+    app.launch(kernel, 1, 32);
+    let function = app.function(module);
+    app.launch(function, 1, 32);
+    assert_eq!(
+        (app.world.launched().len(), app.world.with_probes()),
+        (3, 2)
+    );
+    assert!(app.answers.iter().all(|code| *code == 0));
+    let said = app.said();
+    let ways: Vec<&str> = said
+        .iter()
+        .filter_map(|m| match m {
+            ToTool::Kernel(kernel) => Some(kernel.way.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        ways,
+        [
+            "slice",
+            "failed: it was loaded in another context than its maps live in"
+        ]
+    );
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (2, 1));
+}
+
+#[test]
+fn only_the_last_release_of_the_primary_context_waits_for_kernels() {
+    let mut app = Application::new();
+    let outcome = Outcome::default();
+    let mut context = ptr::null_mut();
+    for _ in 0..2 {
+        // SAFETY: a local.
+        let code = unsafe { contexts::primary_retain(app.agent, &outcome, &mut context, 0) };
+        app.answers.push(code);
+    }
+    let module = app.load();
+    let function = app.function(module);
+    app.launch(function, 1, 32);
+    let waits = |app: &Application| app.world.calls().get("cuCtxSynchronize").copied();
+    let here = |app: &Application| matches!(&*app.agent.live.read().unwrap(), LiveState::Here(_));
+    // SAFETY: no pointers.
+    let code = unsafe { contexts::primary_release(app.agent, &outcome, 0) };
+    assert_eq!((code, waits(&app), here(&app)), (0, None, true));
+    app.launch(function, 1, 32);
+    assert_eq!(app.world.with_probes(), 2);
+    // SAFETY: as above.
+    let code = unsafe { contexts::primary_release(app.agent, &outcome, 0) };
+    assert_eq!((code, waits(&app), here(&app)), (0, Some(1), false));
+    assert!(app.answers.iter().all(|code| *code == 0));
+}

@@ -1,0 +1,419 @@
+//! A driver with contexts, memory and modules in which nothing runs. Each test has a world of its own, which is the
+//! context that is current on its threads; any call of ours in it can be made to fail.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use warpbpf_driver::sys::CUresult;
+
+/// What calls of ours answer that were made to fail: `CUDA_ERROR_UNKNOWN`.
+pub(super) const FAULT: CUresult = 999;
+
+#[derive(Debug, Default)]
+pub(super) struct World {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Calls of ours so far, by symbol.
+    calls: BTreeMap<&'static str, u32>,
+    /// The call that fails: symbol and number from 1.
+    fault: Option<(&'static str, u32)>,
+    /// Text of each loaded module.
+    modules: HashMap<usize, String>,
+    /// Functions that were handed out.
+    functions: HashMap<(usize, String), usize>,
+    /// Live allocations and streams.
+    held: HashMap<usize, Vec<u64>>,
+    /// Functions that were launched by the application, or in their place; and were those ours?
+    launched: Vec<(usize, bool)>,
+    /// How often the primary context is held; the first context is it.
+    retains: i32,
+    /// Options of each load of ours: pairs of number and value, logs left out.
+    jit: Vec<Vec<(c_int, usize)>>,
+}
+
+static WORLDS: Mutex<BTreeMap<usize, Arc<World>>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicUsize = AtomicUsize::new(0x10_0000);
+
+thread_local! {
+    /// Stack of contexts; the last one is current.
+    static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+fn handle() -> usize {
+    NEXT.fetch_add(16, Ordering::Relaxed)
+}
+
+impl World {
+    /// A world whose context is current on this thread. Returns its context too.
+    pub(super) fn enter() -> (Arc<World>, usize) {
+        let (world, context) = (Arc::new(World::default()), handle());
+        WORLDS.lock().unwrap().insert(context, Arc::clone(&world));
+        CURRENT.with_borrow_mut(|stack| *stack = vec![context]);
+        (world, context)
+    }
+
+    /// Another context of this world, current on this thread from now on.
+    pub(super) fn another_context(self: &Arc<World>) -> usize {
+        let context = handle();
+        WORLDS.lock().unwrap().insert(context, Arc::clone(self));
+        CURRENT.set(vec![context]);
+        context
+    }
+
+    /// Makes a context of this world current on this thread.
+    pub(super) fn switch_to(&self, context: usize) {
+        CURRENT.set(vec![context]);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    pub(super) fn fail(&self, symbol: &'static str, call: u32) {
+        self.lock().fault = Some((symbol, call));
+    }
+
+    pub(super) fn calls(&self) -> BTreeMap<&'static str, u32> {
+        self.lock().calls.clone()
+    }
+
+    pub(super) fn modules(&self) -> Vec<String> {
+        self.lock().modules.values().cloned().collect()
+    }
+
+    /// The driver forgets a module by itself.
+    pub(super) fn forget_module(&self, module: usize) {
+        self.lock().modules.remove(&module);
+    }
+
+    /// Live allocations and streams.
+    pub(super) fn held(&self) -> usize {
+        self.lock().held.len()
+    }
+
+    pub(super) fn launched(&self) -> Vec<usize> {
+        self.lock().launched.iter().map(|(f, _)| *f).collect()
+    }
+
+    /// Launches that ran a slice.
+    pub(super) fn with_probes(&self) -> usize {
+        self.lock()
+            .launched
+            .iter()
+            .filter(|(_, ours)| *ours)
+            .count()
+    }
+
+    pub(super) fn jit(&self) -> Vec<Vec<(c_int, usize)>> {
+        self.lock().jit.clone()
+    }
+
+    fn load(&self, text: String) -> usize {
+        let module = handle();
+        self.lock().modules.insert(module, text);
+        module
+    }
+
+    fn function(&self, module: usize, name: &str) -> Option<usize> {
+        let mut inner = self.lock();
+        if !inner.modules.get(&module)?.contains(name) {
+            return None;
+        }
+        let key = (module, name.to_string());
+        Some(*inner.functions.entry(key).or_insert_with(handle))
+    }
+
+    /// The function's module is one of ours.
+    fn is_slice(&self, function: usize) -> bool {
+        let inner = self.lock();
+        let found = inner.functions.iter().find(|(_, f)| **f == function);
+        found.is_some_and(|((module, _), _)| {
+            let text = inner.modules.get(module);
+            text.is_some_and(|t| t.contains("wbpf"))
+        })
+    }
+
+    fn allocate(&self, bytes: usize) -> usize {
+        let memory = vec![0u64; bytes.div_ceil(8)];
+        let address = memory.as_ptr() as usize;
+        self.lock().held.insert(address, memory);
+        address
+    }
+}
+
+fn current() -> Option<usize> {
+    CURRENT.with_borrow(|stack| stack.last().copied().filter(|c| *c != 0))
+}
+
+/// A world is current on this thread.
+pub(super) fn is_entered() -> bool {
+    current().is_some()
+}
+
+fn world() -> Option<Arc<World>> {
+    WORLDS.lock().unwrap().get(&current()?).cloned()
+}
+
+/// A call of ours: it fails if it was told to.
+fn ours(symbol: &'static str) -> Result<Arc<World>, CUresult> {
+    let world = world().ok_or(201)?;
+    let mut inner = world.lock();
+    let calls = inner.calls.entry(symbol).or_default();
+    *calls += 1;
+    let now = (symbol, *calls);
+    if inner.fault == Some(now) {
+        return Err(FAULT);
+    }
+    drop(inner);
+    Ok(world)
+}
+
+fn code(result: Result<(), CUresult>) -> CUresult {
+    result.err().unwrap_or(0)
+}
+
+/// # Safety
+/// NUL-terminated.
+unsafe fn text(pointer: *const c_char) -> String {
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(pointer) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// # Safety
+/// The arguments of the driver function that calls this are what CUDA asks for.
+unsafe fn as_cuda_asks() {}
+
+macro_rules! driver {
+    ($($name:ident = $symbol:literal ( $($arg:ident : $ty:ty),* ) |$world:ident| $body:block)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+                code(ours($symbol).and_then(|$world| {
+                    // SAFETY: callers pass what CUDA asks for.
+                    unsafe {
+                        as_cuda_asks();
+                        $body
+                    }
+                }))
+            }
+        )*
+        /// The function behind our own calls of `symbol`.
+        pub(super) fn address(symbol: &str) -> Option<usize> {
+            match symbol {
+                $($symbol => Some($name as *const () as usize),)*
+                "cuCtxGetCurrent" => Some(ctx_get_current as *const () as usize),
+                "cuCtxPopCurrent_v2" => Some(ctx_pop as *const () as usize),
+                _ => None,
+            }
+        }
+    };
+}
+
+unsafe extern "C" fn ctx_get_current(context: *mut *mut c_void) -> CUresult {
+    // SAFETY: callers pass a local.
+    unsafe { *context = current().unwrap_or(0) as *mut c_void };
+    0
+}
+
+unsafe extern "C" fn ctx_pop(context: *mut *mut c_void) -> CUresult {
+    let popped = CURRENT.with_borrow_mut(Vec::pop).unwrap_or(0);
+    // SAFETY: callers pass a local.
+    unsafe { *context = popped as *mut c_void };
+    0
+}
+
+pub(super) unsafe extern "C" fn ctx_set_current(context: *mut c_void) -> CUresult {
+    let before = CURRENT.with_borrow_mut(|stack| std::mem::replace(stack, vec![context as usize]));
+    if let Err(code) = ours("cuCtxSetCurrent") {
+        CURRENT.set(before);
+        return code;
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn ctx_push(context: *mut c_void) -> CUresult {
+    CURRENT.with_borrow_mut(|stack| stack.push(context as usize));
+    if let Err(code) = ours("cuCtxPushCurrent_v2") {
+        CURRENT.with_borrow_mut(Vec::pop);
+        return code;
+    }
+    0
+}
+
+driver! {
+    ctx_get_device = "cuCtxGetDevice"(device: *mut c_int) |_world| { *device = 0; Ok(()) }
+    ctx_synchronize = "cuCtxSynchronize"() |_world| { Ok(()) }
+    capture_mode = "cuThreadExchangeStreamCaptureMode"(_mode: *mut c_int) |_world| { Ok(()) }
+    stream_create = "cuStreamCreate"(stream: *mut usize, _flags: c_uint) |world| {
+        *stream = world.allocate(8);
+        Ok(())
+    }
+    stream_destroy = "cuStreamDestroy_v2"(stream: usize) |world| {
+        world.lock().held.remove(&stream).map(|_| ()).ok_or(400)
+    }
+    stream_synchronize = "cuStreamSynchronize"(_stream: usize) |_world| { Ok(()) }
+    mem_alloc = "cuMemAlloc_v2"(address: *mut u64, bytes: usize) |world| {
+        *address = world.allocate(bytes) as u64;
+        Ok(())
+    }
+    mem_free = "cuMemFree_v2"(address: u64) |world| {
+        world.lock().held.remove(&(address as usize)).map(|_| ()).ok_or(1)
+    }
+    host_alloc = "cuMemHostAlloc"(pointer: *mut usize, bytes: usize, _flags: c_uint) |world| {
+        *pointer = world.allocate(bytes);
+        Ok(())
+    }
+    host_free = "cuMemFreeHost"(pointer: usize) |world| {
+        world.lock().held.remove(&pointer).map(|_| ()).ok_or(1)
+    }
+    host_device_pointer = "cuMemHostGetDevicePointer_v2"(address: *mut u64, pointer: usize, _flags: c_uint) |_world| {
+        *address = pointer as u64;
+        Ok(())
+    }
+    memset_d8 = "cuMemsetD8Async"(address: u64, value: u8, bytes: usize, _stream: usize) |_world| {
+        std::ptr::write_bytes(address as *mut u8, value, bytes);
+        Ok(())
+    }
+    copy_to_device = "cuMemcpyHtoDAsync_v2"(to: u64, from: *const u8, bytes: usize, _stream: usize) |_world| {
+        std::ptr::copy(from, to as *mut u8, bytes);
+        Ok(())
+    }
+    copy_to_host = "cuMemcpyDtoHAsync_v2"(to: *mut u8, from: u64, bytes: usize, _stream: usize) |_world| {
+        std::ptr::copy(from as *const u8, to, bytes);
+        Ok(())
+    }
+    module_load = "cuModuleLoadDataEx"(module: *mut usize, image: *const c_char, count: c_uint, options: *mut c_int, values: *mut usize) |world| {
+        let pairs = (0..count as usize).map(|i| (*options.add(i), *values.add(i)));
+        let jit = pairs.filter(|(o, _)| !(5..=6).contains(o)).collect();
+        world.lock().jit.push(jit);
+        *module = world.load(text(image));
+        Ok(())
+    }
+    module_unload = "cuModuleUnload"(module: usize) |world| {
+        world.lock().modules.remove(&module).map(|_| ()).ok_or(400)
+    }
+    module_function = "cuModuleGetFunction"(function: *mut usize, module: usize, name: *const c_char) |world| {
+        *function = world.function(module, &text(name)).ok_or(500)?;
+        Ok(())
+    }
+    module_global = "cuModuleGetGlobal_v2"(address: *mut u64, bytes: *mut usize, _module: usize, _name: *const c_char) |_world| {
+        *address = 0x7000;
+        *bytes = 8;
+        Ok(())
+    }
+    func_attribute = "cuFuncGetAttribute"(value: *mut c_int, attribute: c_int, function: usize) |world| {
+        *value = match (attribute, world.is_slice(function)) {
+            (0, _) => 1024,
+            (4, false) => 12,
+            (4, true) => 40,
+            (9, false) => 50,
+            _ => 0,
+        };
+        Ok(())
+    }
+    func_set_attribute = "cuFuncSetAttribute"(_function: usize, _attribute: c_int, _value: c_int) |_world| { Ok(()) }
+    occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor"(blocks: *mut c_int, function: usize, _block: c_int, _shared: usize) |world| {
+        *blocks = if world.is_slice(function) { 6 } else { 8 };
+        Ok(())
+    }
+    library_module = "cuLibraryGetModule"(module: *mut usize, library: usize) |_world| {
+        *module = library;
+        Ok(())
+    }
+    library_kernel = "cuLibraryGetKernel"(kernel: *mut usize, library: usize, name: *const c_char) |world| {
+        *kernel = world.function(library, &text(name)).ok_or(500)?;
+        Ok(())
+    }
+    kernel_function = "cuKernelGetFunction"(function: *mut usize, kernel: usize) |_world| {
+        *function = kernel;
+        Ok(())
+    }
+    primary_state = "cuDevicePrimaryCtxGetState"(_device: c_int, _flags: *mut c_uint, active: *mut c_int) |world| {
+        *active = c_int::from(world.lock().retains > 0);
+        Ok(())
+    }
+    launch = "cuLaunchKernel"() |_world| { Ok(()) }
+}
+
+/// The driver as the application calls it: nothing that was told to fail fails here.
+pub(super) mod application {
+    use super::*;
+
+    pub(in super::super) unsafe extern "C" fn load(
+        module: *mut usize,
+        image: *const c_char,
+    ) -> CUresult {
+        let Some(world) = world() else { return 201 };
+        // SAFETY: the tests pass a local and NUL-terminated text.
+        unsafe { *module = world.load(text(image)) };
+        0
+    }
+
+    pub(in super::super) unsafe extern "C" fn unload(module: usize) -> CUresult {
+        let Some(world) = world() else { return 201 };
+        match world.lock().modules.remove(&module) {
+            Some(_) => 0,
+            None => 400,
+        }
+    }
+
+    pub(in super::super) unsafe extern "C" fn get_function(
+        function: *mut usize,
+        module: usize,
+        name: *const c_char,
+    ) -> CUresult {
+        let Some(world) = world() else { return 201 };
+        // SAFETY: as above.
+        match world.function(module, &unsafe { text(name) }) {
+            Some(found) => {
+                // SAFETY: as above.
+                unsafe { *function = found };
+                0
+            }
+            None => 500,
+        }
+    }
+
+    pub(in super::super) unsafe extern "C" fn launch(function: usize) -> CUresult {
+        let Some(world) = world() else { return 201 };
+        let ours = world.is_slice(function);
+        world.lock().launched.push((function, ours));
+        0
+    }
+
+    pub(in super::super) unsafe extern "C" fn destroy(context: usize) -> CUresult {
+        match WORLDS.lock().unwrap().remove(&context) {
+            Some(_) => 0,
+            None => 201,
+        }
+    }
+
+    pub(in super::super) unsafe extern "C" fn retain(
+        context: *mut usize,
+        _device: c_int,
+    ) -> CUresult {
+        let Some(world) = world() else { return 201 };
+        world.lock().retains += 1;
+        // SAFETY: as above.
+        unsafe { *context = current().unwrap_or(0) };
+        0
+    }
+
+    pub(in super::super) unsafe extern "C" fn release(_device: c_int) -> CUresult {
+        let Some(world) = world() else { return 201 };
+        world.lock().retains -= 1;
+        0
+    }
+
+    pub(in super::super) unsafe extern "C" fn library_unload(library: usize) -> CUresult {
+        // SAFETY: a library is a module here.
+        unsafe { unload(library) }
+    }
+}

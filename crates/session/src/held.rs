@@ -1,0 +1,75 @@
+//! What a session takes from the application's context, so that all of it is given back when the session does not come
+//! to stand: the application must not run out of memory because of something that never worked.
+
+use warpbpf_driver::{Driver, DriverError, Module, Stream};
+
+/// Things of ours in one context.
+#[derive(Debug)]
+pub(crate) struct Held<'d> {
+    driver: &'d Driver,
+    things: Vec<Thing>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Thing {
+    Stream(Stream),
+    Device(u64),
+    Host(*mut u8),
+    Module(Module),
+}
+
+impl<'d> Held<'d> {
+    pub(crate) fn new(driver: &'d Driver) -> Held<'d> {
+        Held {
+            driver,
+            things: Vec::new(),
+        }
+    }
+
+    pub(crate) fn stream(&mut self) -> Result<Stream, DriverError> {
+        let stream = self.driver.stream()?;
+        self.things.push(Thing::Stream(stream));
+        Ok(stream)
+    }
+
+    /// See [`Driver::alloc_zeroed`].
+    pub(crate) fn alloc_zeroed(&mut self, bytes: u64, stream: Stream) -> Result<u64, DriverError> {
+        let address = self.driver.alloc_zeroed(bytes, stream)?;
+        self.things.push(Thing::Device(address));
+        Ok(address)
+    }
+
+    /// See [`Driver::host_alloc`].
+    pub(crate) fn host_alloc(&mut self, bytes: usize) -> Result<(*mut u8, u64), DriverError> {
+        let (pointer, address) = self.driver.host_alloc(bytes)?;
+        self.things.push(Thing::Host(pointer));
+        Ok((pointer, address))
+    }
+
+    /// See [`Driver::load_ptx`].
+    pub(crate) fn load_ptx(&mut self, ptx: &str) -> Result<Module, DriverError> {
+        let module = self.driver.load_ptx(ptx)?;
+        self.things.push(Thing::Module(module));
+        Ok(module)
+    }
+
+    /// Everything stays until the context ends.
+    pub(crate) fn keep(mut self) {
+        self.things.clear();
+    }
+}
+
+impl Drop for Held<'_> {
+    /// Gives everything back, the last thing first. Nothing can be done about a thing that the driver keeps.
+    fn drop(&mut self) {
+        for thing in self.things.drain(..).rev() {
+            let _ = match thing {
+                Thing::Stream(stream) => self.driver.destroy(stream),
+                Thing::Device(address) => self.driver.free(address),
+                // SAFETY: only a session that came to stand hands this memory out.
+                Thing::Host(pointer) => unsafe { self.driver.host_free(pointer) },
+                Thing::Module(module) => self.driver.unload(module),
+            };
+        }
+    }
+}
