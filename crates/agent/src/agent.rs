@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -122,7 +122,7 @@ pub(crate) struct Agent {
     pub(crate) images: Images,
     pub(crate) retains: Retains,
     /// Images that wait for a context.
-    pending: AtomicUsize,
+    pending: AtomicIsize,
     pub(crate) roster: Roster,
     outbox: Mutex<Vec<Outgoing>>,
     said: Mutex<HashSet<String>>,
@@ -164,7 +164,7 @@ impl Agent {
             pump: Mutex::default(),
             images: Images::default(),
             retains: Retains::default(),
-            pending: AtomicUsize::new(0),
+            pending: AtomicIsize::new(0),
             roster: Roster::default(),
             outbox: Mutex::default(),
             said: Mutex::default(),
@@ -187,16 +187,12 @@ impl Agent {
     /// Images wait for a context.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) != 0
+        self.pending.load(Ordering::Relaxed) > 0
     }
 
+    /// Counts images that wait. May fall below zero by those that waited when everything was turned off.
     pub(crate) fn count_pending(&self, more: isize) {
-        if more >= 0 {
-            self.pending.fetch_add(more as usize, Ordering::Relaxed);
-        } else {
-            self.pending
-                .fetch_sub(more.unsigned_abs(), Ordering::Relaxed);
-        }
+        self.pending.fetch_add(more, Ordering::Relaxed);
     }
 
     /// Every launch runs the original from now on, and every other hook passes through.

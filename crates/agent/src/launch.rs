@@ -45,6 +45,8 @@ pub(crate) struct Entry {
     pub(crate) launches: AtomicU64,
     /// Handles under which it is in the table.
     pub(crate) handles: Mutex<Vec<usize>>,
+    /// The one of them that is of no context: a library's kernel. 0 if there is none, or it is not known yet.
+    pub(crate) kernel: AtomicUsize,
     told_failed: AtomicBool,
     told_residency: AtomicBool,
     told_context: AtomicBool,
@@ -64,6 +66,7 @@ impl Entry {
             missed: AtomicU64::new(0),
             launches: AtomicU64::new(0),
             handles: Mutex::default(),
+            kernel: AtomicUsize::new(0),
             told_failed: AtomicBool::new(false),
             told_residency: AtomicBool::new(false),
             told_context: AtomicBool::new(false),

@@ -397,3 +397,29 @@ pub(crate) unsafe fn kernel_get_function(
     }
     code
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes the first value for a size that the driver replaces.
+    fn driver(values: *mut *mut c_void, code: CUresult) -> CUresult {
+        // SAFETY: the tests give two values.
+        unsafe { *values = 7 as *mut c_void };
+        code
+    }
+
+    #[test]
+    fn values_that_the_driver_writes_come_back_only_from_a_load_that_worked() {
+        let mut values = [64, 1].map(|n: usize| n as *mut c_void);
+        // SAFETY: two values.
+        let code = unsafe { on_copy(values.as_mut_ptr(), 2, |values| driver(values, 218)) };
+        assert_eq!((code, values[0] as usize, values[1] as usize), (218, 64, 1));
+        // SAFETY: as above.
+        let code = unsafe { on_copy(values.as_mut_ptr(), 2, |values| driver(values, 0)) };
+        assert_eq!((code, values[0] as usize, values[1] as usize), (0, 7, 1));
+        let none = |values: *mut *mut c_void| CUresult::from(!values.is_null());
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { on_copy(std::ptr::null_mut(), 2, none) }, 0);
+    }
+}

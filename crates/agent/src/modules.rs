@@ -192,7 +192,8 @@ fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Ha
 
 /// Instruments an image, if that was not done yet and its context is current. Never waits for another thread that does.
 fn settle(agent: &'static Agent, image: &Image) {
-    if image.settled.load(Ordering::Acquire) {
+    // Off, nobody would fetch data: then no device side is made either.
+    if image.settled.load(Ordering::Acquire) || !agent.is_on() {
         return;
     }
     let instrumented = agent.with_live(&image.session, |live| {
@@ -276,6 +277,7 @@ fn enter_known_handles(agent: &Agent, image: &Image, entry: &'static Entry) {
         unsafe {
             let library = library as CUlibrary;
             if (api.library_kernel)(&mut kernel, library, name.as_ptr()) == sys::SUCCESS {
+                entry.kernel.store(kernel as usize, Ordering::Relaxed);
                 enter(agent, entry, kernel);
                 if (api.kernel_function)(&mut function, kernel) == sys::SUCCESS {
                     enter(agent, entry, function);
@@ -473,8 +475,7 @@ impl Leaving {
 pub(crate) fn context_gone(agent: &Agent) {
     let mut images = lock(&agent.images.by_handle);
     let mut dead: Vec<&'static Entry> = Vec::new();
-    let mut libraries: Vec<Arc<Image>> = Vec::new();
-    let mut elsewhere: Vec<(usize, &'static Entry)> = Vec::new();
+    let mut remaining: Vec<(usize, &'static Entry)> = Vec::new();
     images.retain(|handle, image| {
         let entries = lock(&image.entries);
         match (handle, image.handle) {
@@ -482,15 +483,15 @@ pub(crate) fn context_gone(agent: &Agent) {
                 for entry in entries.values() {
                     entry.context.store(NO_CONTEXT, Ordering::Relaxed);
                     lock(&entry.handles).clear();
+                    remaining.push((entry.kernel.load(Ordering::Relaxed), *entry));
                 }
-                libraries.push(Arc::clone(image));
                 true
             }
             // A library's module in the dead context.
             (Handle::Module(_), Handle::Library(_)) => false,
             (Handle::Module(_), Handle::Module(_)) if image.is_elsewhere(&entries) => {
                 for entry in entries.values() {
-                    elsewhere.extend(lock(&entry.handles).iter().map(|h| (*h, *entry)));
+                    remaining.extend(lock(&entry.handles).iter().map(|h| (*h, *entry)));
                 }
                 true
             }
@@ -505,14 +506,9 @@ pub(crate) fn context_gone(agent: &Agent) {
     });
     drop(images);
     agent.roster.retire(&dead);
-    for (handle, entry) in elsewhere {
+    // Not asked from the driver: perhaps no context is current here any more.
+    for (handle, entry) in remaining.into_iter().filter(|(handle, _)| *handle != 0) {
         enter(agent, entry, handle as CUfunction);
-    }
-    for image in libraries {
-        let entries: Vec<&'static Entry> = lock(&image.entries).values().copied().collect();
-        for entry in entries {
-            enter_known_handles(agent, &image, entry);
-        }
     }
 }
 
@@ -525,6 +521,9 @@ pub(crate) fn named(agent: &'static Agent, handle: Handle, function: CUfunction,
     let name = name.to_str().ok();
     let entry = name.and_then(|name| lock(&image.entries).get(name).copied());
     if let Some(entry) = entry {
+        if let Handle::Library(_) = handle {
+            entry.kernel.store(function as usize, Ordering::Relaxed);
+        }
         enter(agent, entry, function);
     }
 }

@@ -64,14 +64,10 @@ mod tests {
             GENERATE_LINE_INFO,
             OPTIMIZATION_LEVEL,
         ];
-        let values = [
-            log.as_mut_ptr().cast(),
-            32 as *mut c_void,
-            4 as *mut c_void,
-            1 as *mut c_void,
-            // Applications pass a pointer-sized copy of an int: what is above its 32 bits does not count.
-            0xffff_ffff_0000_0002_u64 as *mut c_void,
-        ];
+        // Applications pass a pointer-sized copy of an int: what is above its 32 bits does not count.
+        let numbers = [0, 32, 4, 1, 0xffff_ffff_0000_0002_usize];
+        let mut values = numbers.map(|n| n as *mut c_void);
+        values[0] = log.as_mut_ptr().cast();
         // SAFETY: both arrays have five elements.
         let read = unsafe { JitOptions::read(5, options.as_ptr(), values.as_ptr()) };
         assert_eq!(

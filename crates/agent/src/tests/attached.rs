@@ -386,7 +386,7 @@ fn options_of_the_applications_compiler_are_repeated() {
     let mut module = ptr::null_mut();
     let outcome = Outcome::default();
     let mut options = [jit::MAX_REGISTERS, 12, jit::GENERATE_LINE_INFO];
-    let mut values = [32 as *mut c_void, 1 as *mut c_void, 1 as *mut c_void];
+    let mut values = [32, 1, 1].map(|n: usize| n as *mut c_void);
     // SAFETY: arrays of three elements, a local and NUL-terminated text.
     let code = unsafe {
         loads::module_load_data_ex(
@@ -493,4 +493,42 @@ fn only_the_last_release_of_the_primary_context_waits_for_kernels() {
     let code = unsafe { contexts::primary_release(app.agent, &outcome, 0) };
     assert_eq!((code, waits(&app), here(&app)), (0, Some(1), false));
     assert!(app.answers.iter().all(|code| *code == 0));
+}
+
+#[test]
+fn many_threads_load_launch_and_unload_at_once() {
+    let mut app = Application::new();
+    let (agent, context) = (app.agent, app.context);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            let world = Arc::clone(&app.world);
+            scope.spawn(move || {
+                world.switch_to(context);
+                let mut app = Application {
+                    agent,
+                    world,
+                    context,
+                    tool: None,
+                    answers: Vec::new(),
+                };
+                for _ in 0..20 {
+                    let module = app.load();
+                    let function = app.function(module);
+                    app.launch(function, 1, 32);
+                    app.unload(module);
+                }
+                assert_eq!(app.answers, [0; 80]);
+            });
+        }
+    });
+    assert_eq!(
+        (app.world.launched().len(), app.world.with_probes()),
+        (160, 160)
+    );
+    assert_eq!(app.world.modules().len(), 1);
+    let said = app.said();
+    let ready = said.iter().filter(|m| matches!(m, ToTool::Ready(_)));
+    assert_eq!(ready.count(), 1);
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (160, 0));
 }
