@@ -68,10 +68,14 @@ impl Pump {
         let Ok(stats) = drained else {
             return DrainStats::default();
         };
-        self.writer.device_losses(DeviceLosses {
-            full: stats.lost_full,
-            busy: stats.lost_busy,
-        });
+        self.writer.clock_error(live.clock().error);
+        for (map, lost) in live.losses() {
+            let losses = DeviceLosses {
+                full: lost.full,
+                busy: lost.busy,
+            };
+            self.writer.device_losses(map, losses);
+        }
         stats
     }
 }

@@ -283,9 +283,7 @@ impl Agent {
             };
             if info.bytes == 0 {
                 let mut events = self.rings[index].clone();
-                events.lost = shared.lost(index as u32)
-                    + shared.device_losses().full
-                    + shared.device_losses().busy;
+                events.lost = lost(shared, index as u32);
                 map.events = Some(events);
             } else if matches!(
                 def.kind,
@@ -300,9 +298,16 @@ impl Agent {
             }
             process.maps.push(map);
         }
-        process.messages_lost = shared.lost(PRINTK);
+        process.messages_lost = lost(shared, PRINTK);
+        process.clock_error_ns = shared.clock_error();
         process
     }
+}
+
+/// Records of a ring that did not reach us, wherever they were lost.
+fn lost(shared: &SharedReader, map: u32) -> u64 {
+    let device = shared.device_losses(map);
+    shared.lost(map) + device.full + device.busy
 }
 
 /// The plan that a view needs, from what the agent sent.

@@ -32,6 +32,9 @@ pub struct Process {
     pub device: String,
     /// It ran on the soft GPU.
     pub soft: bool,
+    /// Bound of the error of `bpf_ktime_get_ns` in its kernels, ns; absent where nothing was attached.
+    #[serde(default)]
+    pub clock_error_ns: Option<u64>,
     /// The data is complete: the agent said good-bye.
     pub complete: bool,
     /// Kernels in the order in which they were loaded.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use warpbpf_abi::layout::{MapLayout, SumField, env};
 use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
 use warpbpf_maps::MapPlan;
-use warpbpf_maps::ring::Reader;
+use warpbpf_maps::ring::{Lost, Reader};
 
 use crate::clock::{Clock, Reading};
 use crate::held::Held;
@@ -91,10 +91,6 @@ impl RingEvent<'_> {
 pub struct DrainStats {
     /// Records handed out in this round.
     pub records: u64,
-    /// Records lost since the start because a ring was full.
-    pub lost_full: u64,
-    /// Records lost since the start because a bounded reservation kept losing.
-    pub lost_busy: u64,
     /// Bytes reserved by writers that have not yet committed them.
     pub pending: u64,
 }
@@ -290,6 +286,16 @@ impl Live {
         Ok(stats)
     }
 
+    /// What each ring lost on the device since the start, as of the last drain: map ([`RingEvent::PRINTK`] for messages)
+    /// and losses.
+    pub fn losses(&self) -> Vec<(u32, Lost)> {
+        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        rings
+            .iter()
+            .map(|ring| (ring.map, ring.reader.lost()))
+            .collect()
+    }
+
     fn drain_ring(
         &self,
         ring: &mut Ring,
@@ -349,9 +355,6 @@ impl Live {
             self.driver
                 .write(ring.base + consumed.offset, &consumed.bytes, self.stream)?;
         }
-        let lost = ring.reader.lost();
-        stats.lost_full += lost.full;
-        stats.lost_busy += lost.busy;
         stats.pending += ring.reader.pending();
         Ok(())
     }

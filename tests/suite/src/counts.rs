@@ -342,8 +342,14 @@ fn clock(bench: &Bench) -> Told {
             middle - low
         ));
     }
+    let error = run.process()["clock_error_ns"]
+        .as_u64()
+        .ok_or("the report does not say how exact the clock is")?;
+    if error > 2_000 {
+        return Err(format!("the calibration is only within {error} ns"));
+    }
     Ok(format!(
-        "{} pairs, half of them within {} ns of the best",
+        "{} pairs, half of them within {} ns of the best; calibrated within {error} ns",
         offsets.len(),
         middle - low
     ))
