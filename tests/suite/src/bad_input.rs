@@ -228,7 +228,7 @@ fn no_driver(bench: &Bench) -> Told {
             .output()
             .is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("✓ GPU"))
     {
-        return Ok("this machine has a driver".into());
+        return Ok("skipped: this machine has a driver".into());
     }
     let mut command = std::process::Command::new(bench.folder.join("warpbpf"));
     command

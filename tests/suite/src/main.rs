@@ -31,9 +31,13 @@ fn main() -> std::process::ExitCode {
     let mut cases: Vec<Case> = Vec::new();
     cases.extend(counts::cases());
     cases.extend(bad_input::cases());
-    let (mut passed, mut failed) = (0, 0);
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for case in cases.iter().filter(|c| c.name.contains(&only)) {
         match (case.check)(&bench) {
+            Ok(told) if told.starts_with("skipped: ") => {
+                skipped += 1;
+                println!("{:<44} skip  {told}", case.name);
+            }
             Ok(told) => {
                 passed += 1;
                 println!("{:<44} ok    {told}", case.name);
@@ -44,6 +48,6 @@ fn main() -> std::process::ExitCode {
             }
         }
     }
-    println!("{passed} passed, {failed} failed");
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
     std::process::ExitCode::from(u8::from(failed > 0 || passed == 0))
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// What a case found out, or what is wrong.
+/// What a case found out, or what is wrong. What begins with `skipped: ` is neither passed nor failed.
 pub type Told = Result<String, String>;
 
 /// A case.
