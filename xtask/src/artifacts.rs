@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::setup::Tools;
 use crate::shell::{Failure, cargo, root, run};
+use crate::soft;
 
 /// Cargo profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +95,7 @@ pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
         objects: binaries.join("objects"),
         apps: binaries.join("apps"),
     };
-    crate::soft::assemble(&binaries, &artifacts.soft)?;
+    soft::assemble(&binaries, &artifacts.soft)?;
     objects(tools, &artifacts.objects)?;
     apps(tools, &artifacts.apps)?;
     Ok(artifacts)
