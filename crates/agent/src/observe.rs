@@ -1,6 +1,6 @@
 //! Kernels as a list, without a program: what could be done with each.
 
-use warpbpf_patch::Way;
+use warpbpf_patch::{Patcher, Way};
 use warpbpf_session::ImageInfo;
 use warpbpf_wire::Kernel;
 
@@ -10,11 +10,12 @@ use crate::modules::send_kernel;
 /// Reports every kernel of an image.
 pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
     let module = info.ptx.as_deref().map(warpbpf_ptx::index);
+    let patcher = module.as_ref().map(|m| m.as_ref().map(Patcher::new));
     for kernel in &info.kernels {
-        let way = match &module {
+        let way = match &patcher {
             None => refused(info.why_no_ptx.as_deref().unwrap_or("the image has no PTX")),
             Some(Err(error)) => refused(&format!("its PTX cannot be read: {error}")),
-            Some(Ok(module)) => match warpbpf_patch::way(module, &kernel.mangled) {
+            Some(Ok(patcher)) => match patcher.way(&kernel.mangled) {
                 Ok(Way::Slice) => "slice".into(),
                 Ok(Way::Clone { reasons }) => format!("clone: {}", reasons.join("; ")),
                 Ok(Way::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),

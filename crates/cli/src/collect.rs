@@ -46,6 +46,8 @@ struct Agent {
     rings: Vec<model::Events>,
     notes: Vec<(NoteLevel, String)>,
     refused: Option<String>,
+    /// Kept events per ring, and messages, that were told already.
+    told: (Vec<usize>, usize),
 }
 
 impl<'a> Collector<'a> {
@@ -120,6 +122,11 @@ impl<'a> Collector<'a> {
             .collect()
     }
 
+    /// Events and messages that came since the last call, a line each, of those that are kept.
+    pub fn news(&mut self) -> Vec<String> {
+        self.agents.iter_mut().flat_map(Agent::news).collect()
+    }
+
     /// The state of each process now.
     pub fn processes(&self) -> Vec<model::Process> {
         self.agents
@@ -140,7 +147,22 @@ impl Agent {
             rings: Vec::new(),
             notes: Vec::new(),
             refused: None,
+            told: (Vec::new(), 0),
         }
+    }
+
+    fn news(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let (events, messages) = &mut self.told;
+        events.resize(self.rings.len(), 0);
+        for ((ring, map), told) in self.rings.iter().zip(&self.maps).zip(events) {
+            let new = ring.first.iter().skip(*told);
+            lines.extend(new.map(|event| format!("{}: {}", map.name, crate::render::line(event))));
+            *told = ring.first.len();
+        }
+        lines.extend(self.process.messages.iter().skip(*messages).cloned());
+        *messages = self.process.messages.len();
+        lines
     }
 
     fn take_messages(&mut self) {
@@ -372,7 +394,7 @@ fn fill(map: &mut model::Map, plan: &MapPlan, def: &MapDef, bytes: &[u8], printe
             value,
         });
     }
-    map.sum = sum;
+    map.sum = sum.filter(|_| matches!(def.kind, MapKind::User));
     let counters = view.counters();
     for (count, what) in [
         (

@@ -119,7 +119,7 @@ pub struct RunFlags {
     /// Rows to print per map; all are in the JSON
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
-    /// Seconds between live summaries; 0 for none
+    /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for neither
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     pub interval: f64,
     #[command(flatten)]

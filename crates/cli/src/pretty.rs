@@ -61,6 +61,19 @@ impl Printer<'_> {
                 }
                 Value::Object(object)
             }
+            Some(Type::DataSec { vars, .. }) => {
+                let mut object = Map::new();
+                for var in vars {
+                    let (at, size) = (var.offset as usize, var.size as usize);
+                    let part = bytes.get(at..at.saturating_add(size));
+                    if let (Some(Type::Var { name, ty, .. }), Some(part)) =
+                        (btf.type_by_id(var.ty), part)
+                    {
+                        object.insert(name.clone(), self.typed(btf, *ty, part, depth + 1));
+                    }
+                }
+                Value::Object(object)
+            }
             Some(Type::Array { element, count, .. }) => {
                 let size = btf.resolve_size(*element).unwrap_or(0) as usize;
                 if size == 0 || is_char(btf, *element) {

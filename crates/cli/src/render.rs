@@ -67,6 +67,20 @@ pub fn summary(processes: &[Process]) -> String {
     out
 }
 
+/// A record in one line: `time_ns=5 block=0`.
+pub fn line(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let shown: Vec<String> = fields
+                .iter()
+                .map(|(name, v)| format!("{name}={}", cell(v)))
+                .collect();
+            shown.join(" ")
+        }
+        other => cell(other),
+    }
+}
+
 /// The table of `warpbpf kernels`.
 pub fn kernels(process: &Process) -> String {
     let mut out = String::new();
@@ -370,6 +384,14 @@ mod tests {
             out,
             "\nkernels (hash): 2 entries\n  key        launches  threads\n  vectorAdd        10     2560\n  … 1 more\n  warning: 1 update failed\n"
         );
+    }
+
+    #[test]
+    fn a_record_in_one_line() {
+        let record =
+            serde_json::json!({ "time_ns": 5, "where": { "block": 1, "sm": 2 }, "list": [1, 2] });
+        assert_eq!(line(&record), "time_ns=5 where={block=1 sm=2} list=[1, 2]");
+        assert_eq!(line(&serde_json::json!(7)), "7");
     }
 
     #[test]

@@ -27,7 +27,16 @@ pub fn clone_in_module(
     requests: &[(&str, Vec<Attachment<'_>>)],
     options: &Options,
 ) -> Result<(String, Vec<Variant>), PatchError> {
-    let symbols = Symbols::new(module);
+    clone_of(&Symbols::new(module), requests, options)
+}
+
+/// [`clone_in_module`] of a module whose symbols are known.
+pub(crate) fn clone_of(
+    symbols: &Symbols<'_, '_>,
+    requests: &[(&str, Vec<Attachment<'_>>)],
+    options: &Options,
+) -> Result<(String, Vec<Variant>), PatchError> {
+    let module = symbols.module;
     check_constants(module, options)?;
     let mut tail = String::new();
     let mut variants = Vec::with_capacity(requests.len());
@@ -38,7 +47,7 @@ pub fn clone_in_module(
                 kernel: (*kernel).to_owned(),
             });
         }
-        let closure = Closure::of(&symbols, kernel)?;
+        let closure = Closure::of(symbols, kernel)?;
         if let Way::Refused { reason, advice } = &closure.way {
             return Err(PatchError::Refused {
                 kernel: (*kernel).to_owned(),
@@ -46,9 +55,9 @@ pub fn clone_in_module(
                 advice: advice.clone(),
             });
         }
-        let job = Job::new(&symbols, &closure, kernel, attachments, options)?;
+        let job = Job::new(symbols, &closure, kernel, attachments, options)?;
         let maker = Maker {
-            symbols: &symbols,
+            symbols,
             closure: &closure,
             job: &job,
             kernel,

@@ -17,6 +17,7 @@ mod clone;
 mod closure;
 mod insert;
 mod params;
+mod patcher;
 mod scope;
 mod site;
 mod slice;
@@ -28,6 +29,7 @@ pub use bake::bake;
 pub use clone::clone_in_module;
 pub use closure::{Way, way};
 pub use error::PatchError;
+pub use patcher::Patcher;
 pub use slice::slice;
 pub use variant::*;
 

@@ -26,11 +26,21 @@ pub fn slice(
     attachments: &[Attachment<'_>],
     options: &Options,
 ) -> Result<(String, Variant), PatchError> {
-    let symbols = Symbols::new(module);
-    let closure = Closure::of(&symbols, kernel)?;
+    slice_of(&Symbols::new(module), kernel, attachments, options)
+}
+
+/// [`slice()`] of a module whose symbols are known.
+pub(crate) fn slice_of(
+    symbols: &Symbols<'_, '_>,
+    kernel: &str,
+    attachments: &[Attachment<'_>],
+    options: &Options,
+) -> Result<(String, Variant), PatchError> {
+    let module = symbols.module;
+    let closure = Closure::of(symbols, kernel)?;
     closure.allow_slice(kernel)?;
-    let job = Job::new(&symbols, &closure, kernel, attachments, options)?;
-    let globals = globals(&symbols, &closure, options.first_global_slot);
+    let job = Job::new(symbols, &closure, kernel, attachments, options)?;
+    let globals = globals(symbols, &closure, options.first_global_slot);
     let slot_count = options.first_global_slot + globals.len() as u32;
 
     let mut out = header(module);
@@ -58,7 +68,7 @@ pub fn slice(
     for body in closure.bodies.values() {
         let text = Rewrite {
             module,
-            symbols: &symbols,
+            symbols,
             body,
             globals: &globals,
             space: options.slot_space,

@@ -1,7 +1,7 @@
 //! The text work for one image: which kernels are wanted, which way each can be instrumented, and the PTX for it.
 
 use warpbpf_codegen::{Env, Fragment, SlotSpace, Target, compile};
-use warpbpf_patch::{self as patch, Attachment, PatchError, Variant, Way};
+use warpbpf_patch::{self as patch, Attachment, PatchError, Patcher, Variant, Way};
 use warpbpf_ptx::ast::Module;
 
 use crate::image::ImageInfo;
@@ -98,6 +98,7 @@ impl Session {
                 return prepared;
             }
         };
+        let patcher = Patcher::new(&module);
         let mut clones = Vec::new();
         for kernel in &image.kernels {
             let machine_code = kernel.registers.is_some();
@@ -108,9 +109,10 @@ impl Session {
                     .push(self.undone(&kernel.mangled, programs, "not matched".into()));
                 continue;
             }
-            let decided = patch::way(&module, &kernel.mangled).map_err(|e| e.to_string());
-            let made =
-                decided.and_then(|way| self.make(&module, &kernel.mangled, programs.clone(), way));
+            let decided = patcher.way(&kernel.mangled).map_err(|e| e.to_string());
+            let made = decided.and_then(|way| {
+                self.make(&module, &patcher, &kernel.mangled, programs.clone(), way)
+            });
             match made {
                 Ok((mut done, None)) => {
                     done.machine_code = machine_code;
@@ -130,7 +132,7 @@ impl Session {
             }
         }
         if !clones.is_empty() {
-            self.make_clones(&module, clones, &mut prepared);
+            self.make_clones(&module, &patcher, clones, &mut prepared);
         }
         prepared
     }
@@ -152,6 +154,7 @@ impl Session {
     fn make(
         &self,
         module: &Module<'_>,
+        patcher: &Patcher<'_, '_>,
         mangled: &str,
         programs: Vec<usize>,
         way: Way,
@@ -169,13 +172,9 @@ impl Session {
         match reasons {
             None => {
                 let attachments = self.attachments(&done.programs, &fragments);
-                let (ptx, variant) = patch::slice(
-                    module,
-                    mangled,
-                    &attachments,
-                    &self.patch_options(SlotSpace::Const),
-                )
-                .map_err(|e| e.to_string())?;
+                let (ptx, variant) = patcher
+                    .slice(mangled, &attachments, &self.patch_options(SlotSpace::Const))
+                    .map_err(|e| e.to_string())?;
                 done.way = "slice".into();
                 done.code = Some(Code::Slice { ptx, variant });
                 Ok((done, None))
@@ -191,12 +190,13 @@ impl Session {
     fn make_clones(
         &self,
         module: &Module<'_>,
+        patcher: &Patcher<'_, '_>,
         mut clones: Vec<(usize, Vec<Fragment>)>,
         prepared: &mut Prepared,
     ) {
         let mut space = SlotSpace::Const;
         loop {
-            match self.try_clones(module, &clones, space, prepared) {
+            match self.try_clones(patcher, &clones, space, prepared) {
                 Ok((text, variants)) => {
                     prepared.rewritten = Some(text);
                     for ((at, _), variant) in clones.iter().zip(variants) {
@@ -222,7 +222,7 @@ impl Session {
                     let whole = clones.len();
                     clones.retain(|clone| {
                         let alone =
-                            self.try_clones(module, std::slice::from_ref(clone), space, prepared);
+                            self.try_clones(patcher, std::slice::from_ref(clone), space, prepared);
                         if let Err(error) = &alone {
                             refuse(&mut prepared.kernels[clone.0], &error.to_string());
                         }
@@ -244,7 +244,7 @@ impl Session {
 
     fn try_clones(
         &self,
-        module: &Module<'_>,
+        patcher: &Patcher<'_, '_>,
         clones: &[(usize, Vec<Fragment>)],
         space: SlotSpace,
         prepared: &Prepared,
@@ -259,7 +259,7 @@ impl Session {
                 )
             })
             .collect();
-        patch::clone_in_module(module, &requests, &self.patch_options(space))
+        patcher.clone_in_module(&requests, &self.patch_options(space))
     }
 
     fn fragments(

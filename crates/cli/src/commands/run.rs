@@ -156,6 +156,11 @@ fn follow(
         if collector.poll(TICK).is_err() {
             break child.wait().ok();
         }
+        if interval.is_some() {
+            for line in collector.news() {
+                eprintln!("{line}");
+            }
+        }
         match child.try_wait() {
             Ok(Some(status)) => break Some(status),
             Ok(None) => {}

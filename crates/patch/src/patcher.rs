@@ -1,0 +1,57 @@
+//! A module to be patched many times: its symbols are collected once, so that instrumenting every kernel of a large module
+//! takes time in proportion to the module and not to its square.
+
+use warpbpf_ptx::ast::Module;
+
+use crate::body::Symbols;
+use crate::clone::clone_of;
+use crate::closure::{Closure, Way};
+use crate::slice::slice_of;
+use crate::{Attachment, Options, PatchError, Variant};
+
+/// A module and what is known of it.
+pub struct Patcher<'m, 'a> {
+    symbols: Symbols<'m, 'a>,
+}
+
+impl<'m, 'a> Patcher<'m, 'a> {
+    /// Collects the module's symbols.
+    pub fn new(module: &'m Module<'a>) -> Patcher<'m, 'a> {
+        Patcher {
+            symbols: Symbols::new(module),
+        }
+    }
+
+    /// As [`crate::way`].
+    ///
+    /// # Errors
+    /// No such kernel, or a text that cannot be read.
+    pub fn way(&self, kernel: &str) -> Result<Way, PatchError> {
+        Ok(Closure::of(&self.symbols, kernel)?.way)
+    }
+
+    /// As [`crate::slice()`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn slice(
+        &self,
+        kernel: &str,
+        attachments: &[Attachment<'_>],
+        options: &Options,
+    ) -> Result<(String, Variant), PatchError> {
+        slice_of(&self.symbols, kernel, attachments, options)
+    }
+
+    /// As [`crate::clone_in_module`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn clone_in_module(
+        &self,
+        requests: &[(&str, Vec<Attachment<'_>>)],
+        options: &Options,
+    ) -> Result<(String, Vec<Variant>), PatchError> {
+        clone_of(&self.symbols, requests, options)
+    }
+}
