@@ -5,13 +5,14 @@ set -uo pipefail
 bundle=$1
 out=$2
 app=$bundle/apps/vecadd-bench
+failed=0
 
 run() { # name object hand-written-kernel
     local name=$1 object=$2 hand=$3
-    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/bench-$object.json" "$bundle/objects/$object.bpf.o" -- \
-        "$app" vadd_base vadd $hand >"$out/bench-$object.txt" 2>"$out/bench-$object.err"
-    [[ -s $out/bench-$object.err ]] && head -5 "$out/bench-$object.err"
-    python3 - "$name" "$hand" "$out/bench-$object.txt" "$out/bench-$object.json" <<'PY'
+    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/$object.json" "$bundle/objects/$object.bpf.o" -- \
+        "$app" vadd_base vadd $hand >"$out/$object.txt" 2>"$out/$object.err"
+    [[ -s $out/$object.err ]] && head -5 "$out/$object.err"
+    python3 - "$name" "$hand" "$out/$object.txt" "$out/$object.json" <<'PY' || failed=1
 import json, sys
 name, hand, text, report = sys.argv[1:5]
 times, threads, wrong = {}, 0, 0
@@ -24,15 +25,16 @@ for line in open(text):
         wrong += words[3] != "right"
 process = json.load(open(report))["processes"][0]
 kernels = [k for k in process["kernels"] if k["name"] == "vadd"]
-hits = "none counted"
+hits, counted = "no map", True
 for m in process["maps"]:
     if m["name"] == "hits":
-        hits = f'{m["sum"]} of {threads} counted'
+        hits, counted = f'{m["sum"]} of {threads} counted', m["sum"] == threads
     elif m["name"] == "slots":
-        hits = f'{m["sum"]} of {threads} counted in {m["threads"]["count"]} slots'
+        hits, counted = f'{m["sum"]} of {threads} counted in {m["threads"]["count"]} slots', m["sum"] == threads
     elif m["name"] == "events":
         e = m["events"]
-        hits = f'{e["received"]} received + {e["lost"]} lost = {e["received"] + e["lost"]} of {threads}'
+        all_of_them = e["received"] + e["lost"]
+        hits, counted = f'{e["received"]} received + {e["lost"]} lost = {all_of_them} of {threads}', all_of_them == threads
 registers = kernels[0]["registers"] if kernels else None
 for n in (1000, 1000000, 1 << 26):
     if ("vadd", n) not in times:
@@ -42,6 +44,10 @@ for n in (1000, 1000000, 1 << 26):
     against = f"{by_hand / base:.2f}× | {ours / by_hand:.2f}×" if by_hand else "– | –"
     print(f"| {name} | {n} | {base:.2f} µs | {ours:.2f} µs | {ours / base:.2f}× | {against} |")
 print(f"  {name}: registers {registers}, {hits}, launches {kernels[0]['launches'] if kernels else 0}, results {'WRONG' if wrong else 'right'}")
+# A time without hits, or of launches that ran the original, or with a wrong result, is no measurement.
+instrumented = kernels and kernels[0]["instrumented"] and kernels[0]["launches"] > 0 and kernels[0]["missed"] == 0
+if wrong or not counted or not threads or not instrumented:
+    sys.exit(f"  {name}: INVALID: {kernels}")
 PY
 }
 
@@ -57,3 +63,12 @@ echo "host cost of a launch (benches/launch.cu), ns: two empty kernels, alone an
 "$bundle/apps/launch-bench" | sed 's/^/  no agent:   /'
 "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/launch.json" "$bundle/objects/bench-launch.bpf.o" -- \
     "$bundle/apps/launch-bench" 2>/dev/null | sed 's/^/  with agent: /'
+python3 - "$out/launch.json" <<'PY' || failed=1
+import json, sys
+kernels = {k["name"]: k for k in json.load(open(sys.argv[1]))["processes"][0]["kernels"]}
+probed = kernels["probed"]
+print(f"  redirected: {probed['launches']} launches of `probed`, {probed['missed']} missed")
+if probed["launches"] != 100000 or probed["missed"] != 0 or kernels["plain"]["launches"] != 0:
+    sys.exit("  launches: INVALID")
+PY
+exit $failed

@@ -28,23 +28,6 @@ pub enum FieldSource {
     GridId,
 }
 
-impl FieldSource {
-    /// The same in all lanes of a warp that run together.
-    pub const fn is_warp_uniform(self) -> bool {
-        match self {
-            FieldSource::BlockIdx(_)
-            | FieldSource::BlockDim(_)
-            | FieldSource::GridDim(_)
-            | FieldSource::Warp
-            | FieldSource::Sm
-            | FieldSource::ActiveMask
-            | FieldSource::KernelId
-            | FieldSource::GridId => true,
-            FieldSource::ThreadIdx(_) | FieldSource::Lane => false,
-        }
-    }
-}
-
 /// A scalar field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {

@@ -3,8 +3,6 @@
 //!
 //! All sizes are bytes, all positions offsets from the block's base address, which is 256-byte aligned.
 
-use crate::maps::MapType;
-
 const fn align_up(n: u64, to: u64) -> u64 {
     n.div_ceil(to) * to
 }
@@ -380,40 +378,4 @@ pub mod printk {
     pub const THREAD: u64 = 60;
     /// Bytes of a record's payload.
     pub const SIZE: u64 = 72;
-}
-
-/// Default layout of a map of this type, before sharding is decided. `shards` is the number of SMs.
-pub fn layout_of(
-    map_type: MapType,
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    threads: u64,
-    shards: u32,
-) -> MapLayout {
-    match map_type {
-        MapType::Array => MapLayout::Array(ArrayLayout {
-            max_entries,
-            value_size,
-            shards: 1,
-            summed: false,
-        }),
-        MapType::PercpuArray => MapLayout::Array(ArrayLayout {
-            max_entries,
-            value_size,
-            shards,
-            summed: false,
-        }),
-        MapType::Hash => MapLayout::Hash(HashLayout {
-            max_entries,
-            key_size,
-            value_size,
-        }),
-        MapType::Ringbuf => MapLayout::Ring(RingLayout::new(max_entries, shards)),
-        MapType::PerThreadArray => MapLayout::PerThread(PerThreadLayout {
-            max_entries,
-            value_size,
-            threads,
-        }),
-    }
 }

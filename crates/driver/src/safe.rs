@@ -162,27 +162,6 @@ impl Driver {
         })
     }
 
-    /// Retains the primary context of a device and makes it current.
-    pub fn use_primary(&self, ordinal: i32) -> Result<Context, DriverError> {
-        let mut device = 0;
-        let mut context = ptr::null_mut();
-        // SAFETY: every pointer is to a local.
-        unsafe {
-            self.check(
-                "cuDeviceGet",
-                (self.api.device_get)(&mut device, ordinal),
-                || format!("device {ordinal}"),
-            )?;
-            self.check(
-                "cuDevicePrimaryCtxRetain",
-                (self.api.primary_retain)(&mut context, device),
-                String::new,
-            )?;
-        }
-        self.set_current(Context(context))?;
-        Ok(Context(context))
-    }
-
     /// The current context of this thread, if there is one.
     pub fn current(&self) -> Option<Context> {
         let mut context = ptr::null_mut();

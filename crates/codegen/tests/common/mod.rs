@@ -10,7 +10,7 @@ use std::process::Command;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::{
-    ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, env, layout_of, slot,
+    ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, env, slot,
 };
 use warpbpf_abi::maps::MapType;
 use warpbpf_codegen::{Env, Fragment, MapBinding, SlotSpace, Target, compile};
@@ -434,4 +434,40 @@ pub fn golden(name: &str, text: &str) {
         expected == text,
         "`filetests/codegen/{name}` differs; look at the difference and run with WARPBPF_BLESS=1\n{text}"
     );
+}
+
+/// The layout of a map of this type that nobody sums.
+fn layout_of(
+    map_type: MapType,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    threads: u64,
+    shards: u32,
+) -> MapLayout {
+    match map_type {
+        MapType::Array => MapLayout::Array(ArrayLayout {
+            max_entries,
+            value_size,
+            shards: 1,
+            summed: false,
+        }),
+        MapType::PercpuArray => MapLayout::Array(ArrayLayout {
+            max_entries,
+            value_size,
+            shards,
+            summed: false,
+        }),
+        MapType::Hash => MapLayout::Hash(HashLayout {
+            max_entries,
+            key_size,
+            value_size,
+        }),
+        MapType::Ringbuf => MapLayout::Ring(RingLayout::new(max_entries, shards)),
+        MapType::PerThreadArray => MapLayout::PerThread(PerThreadLayout {
+            max_entries,
+            value_size,
+            threads,
+        }),
+    }
 }
