@@ -339,10 +339,27 @@ impl Agent {
             &*self.live.read().unwrap_or_else(PoisonError::into_inner),
             LiveState::NotYet
         );
-        if not_yet && self.driver.current().is_some() {
+        if not_yet && self.context_is_usable() {
             self.make_live(session);
         }
         self.with_existing(work)
+    }
+
+    /// A context is current and alive. The runtime makes a primary context current before it is retained, and until then
+    /// everything in it fails as if it were destroyed: the next occasion comes.
+    fn context_is_usable(&self) -> bool {
+        const CONTEXT_IS_DESTROYED: i32 = 709;
+        if self.driver.current().is_none() {
+            return false;
+        }
+        match self.driver.relaxed(|| self.driver.stream()) {
+            Ok(stream) => {
+                // A stream too many costs nothing but its memory.
+                let _ = self.driver.destroy(stream);
+                true
+            }
+            Err(error) => error.code != CONTEXT_IS_DESTROYED,
+        }
     }
 
     /// As [`Agent::with_live`], but makes nothing.
