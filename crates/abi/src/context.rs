@@ -61,6 +61,14 @@ impl Context {
             .iter()
             .find(|f| f.offset == offset && f.size == size)
     }
+
+    /// The field that holds all of the `size` bytes from `offset` on.
+    pub fn containing(&self, offset: u32, size: u32) -> Option<&'static Field> {
+        let end = offset.checked_add(size)?;
+        self.fields
+            .iter()
+            .find(|f| f.offset <= offset && end <= f.offset + f.size)
+    }
 }
 
 macro_rules! fields {

@@ -28,6 +28,10 @@ pub enum Arg {
     Format,
     /// A NUL-terminated constant string of `.rodata` without a size argument.
     ConstString,
+    /// A local function that the helper calls.
+    Callback,
+    /// What the callback gets as its last argument: a pointer into the stack, or 0.
+    CallbackContext,
 }
 
 /// What is in `r0` after the call.
@@ -140,6 +144,12 @@ helpers! {
     RingbufDiscard = 133, "ringbuf_discard", (Record, Scalar) -> Scalar, Map, false, 60,
         "static void (*bpf_ringbuf_discard)(void *data, __u64 flags)",
         "Gives a reserved record back unseen.";
+    ForEachMapElem = 164, "for_each_map_elem", (Map, Callback, CallbackContext, Scalar) -> Scalar, Map, false, 20,
+        "static long (*bpf_for_each_map_elem)(void *map, void *callback_fn, void *callback_ctx, __u64 flags)",
+        "Calls `long callback(map, const void *key, void *value, void *ctx)` for each element until it returns 1. The number of calls, or -EINVAL if `flags` is not 0.";
+    Loop = 181, "loop", (Scalar, Callback, CallbackContext, Scalar) -> Scalar, Map, false, 10,
+        "static long (*bpf_loop)(__u32 nr_loops, void *callback_fn, void *callback_ctx, __u64 flags)",
+        "Calls `long callback(__u64 index, void *ctx)` up to `nr_loops` times until it returns 1. The number of calls; -EINVAL if `flags` is not 0, -E2BIG above 8,388,608 loops.";
     GpuPuts = 501, "gpu_puts", (ConstString) -> Scalar, Map, false, 260,
         "static long (*bpf_gpu_puts)(const char *text)",
         "Queues a constant string, as trace_printk does.";

@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod attach;
 pub mod context;
 pub mod helpers;
+pub mod kfuncs;
 pub mod layout;
 pub mod maps;
 pub mod names;

@@ -52,6 +52,27 @@ pub struct Env {
     pub printk: Option<MapBinding>,
     /// Where the slot table lies.
     pub slots: SlotSpace,
+    /// What the program gets.
+    pub input: Input,
+}
+
+/// What a program gets in its argument registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Input {
+    /// The context of its site in `r1`; what it returns is not kept.
+    #[default]
+    Context,
+    /// For programs that run by themselves: each thread has `stride` bytes of memory of its own, from
+    /// `slots[slot] + linear global thread index * stride` on. `r1` points to its first byte, `r2` holds `size`, and `r0` is
+    /// written as 8 bytes at `size` rounded up to 8 when the program ends.
+    Memory {
+        /// Index in the slot table of the base address, which is a multiple of 16.
+        slot: u32,
+        /// Bytes that the program was verified for.
+        size: u32,
+        /// A multiple of 16, at least `size` rounded up to 8, and 8 more.
+        stride: u32,
+    },
 }
 
 /// Code for one site: PTX statements in a `{ … }` scope of their own, which declare all registers and labels they use,

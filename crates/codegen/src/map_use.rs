@@ -13,7 +13,7 @@ use warpbpf_abi::layout::{ArrayLayout, MapLayout, RingLayout, SumField};
 use warpbpf_ebpf::Code;
 use warpbpf_verify::{ArgFact, CallFact, Facts, InsnFact, Region, Subject, Verified};
 
-use crate::fragment::{Env, MapBinding, MapUse, SlotSpace, Target};
+use crate::fragment::{Env, Input, MapBinding, MapUse, SlotSpace, Target};
 use crate::ir::{Mem, Op, Origin, Rmw};
 use crate::{from_ebpf, passes};
 
@@ -205,5 +205,6 @@ fn plain_env(map_count: usize, is_ring: impl Fn(u32) -> bool) -> Env {
             .collect(),
         printk: Some(binding(count + 1, ring)),
         slots: SlotSpace::Const,
+        input: Input::Context,
     }
 }

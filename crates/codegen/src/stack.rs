@@ -195,7 +195,9 @@ impl Touches {
                         | Arg::ConstSize
                         | Arg::Record
                         | Arg::Format
-                        | Arg::ConstString => continue,
+                        | Arg::ConstString
+                        | Arg::Callback
+                        | Arg::CallbackContext => continue,
                     };
                     self.place(*place, size);
                 }

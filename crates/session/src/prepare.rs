@@ -1,6 +1,6 @@
 //! The text work for one image: which kernels are wanted, which way each can be instrumented, and the PTX for it.
 
-use warpbpf_codegen::{Env, Fragment, SlotSpace, Target, compile};
+use warpbpf_codegen::{Env, Fragment, Input, SlotSpace, Target, compile};
 use warpbpf_patch::{self as patch, Attachment, PatchError, Patcher, Variant, Way};
 use warpbpf_ptx::ast::Module;
 
@@ -288,6 +288,7 @@ impl Session {
                 maps: self.bindings(),
                 printk: self.printk_binding(),
                 slots,
+                input: Input::Context,
             };
             compile(&program.verified, &env)
                 .map_err(|e| format!("program `{}`: {e}", program.name()))

@@ -153,6 +153,10 @@ impl Call<'_, '_> {
                 self.constant_string(i, reg, None)?;
                 self.constant_fact(i, reg)
             }
+            Arg::Callback | Arg::CallbackContext => Err(Rule::Unsupported {
+                what: format!("`bpf_{}`", self.helper.name),
+                advice: "write the loop out",
+            }),
         }
     }
 
@@ -361,9 +365,10 @@ const ALL_TYPES: [MapType; 5] = [
 /// The helper works on maps of this type.
 fn takes(helper: HelperId, map_type: MapType) -> bool {
     match helper {
-        HelperId::MapLookupElem | HelperId::MapUpdateElem | HelperId::MapDeleteElem => {
-            map_type.has_lookup()
-        }
+        HelperId::MapLookupElem
+        | HelperId::MapUpdateElem
+        | HelperId::MapDeleteElem
+        | HelperId::ForEachMapElem => map_type.has_lookup(),
         HelperId::RingbufOutput
         | HelperId::RingbufReserve
         | HelperId::RingbufSubmit
@@ -372,6 +377,7 @@ fn takes(helper: HelperId, map_type: MapType) -> bool {
         | HelperId::TracePrintk
         | HelperId::GetSmpProcessorId
         | HelperId::GetCurrentPidTgid
+        | HelperId::Loop
         | HelperId::GpuPuts
         | HelperId::GpuGlobaltimer
         | HelperId::GpuBlockIdx
@@ -439,7 +445,9 @@ pub fn apply_call(state: &mut State, pc: Pc, helper: &Helper, fact: &CallFact) -
             | Arg::Size
             | Arg::ConstSize
             | Arg::Format
-            | Arg::ConstString => {}
+            | Arg::ConstString
+            | Arg::Callback
+            | Arg::CallbackContext => {}
         }
     }
     clobber(state, pc);

@@ -205,6 +205,7 @@ pub fn place_of(pointer: &Pointer) -> Option<Place> {
     Some(Place {
         region,
         offset: pointer.fixed(),
+        align: pointer.align(),
     })
 }
 

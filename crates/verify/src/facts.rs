@@ -19,6 +19,9 @@ pub struct Facts {
     pub cost: u64,
     /// The program can change what the application computes.
     pub modifies: bool,
+    /// How often the `may_goto`s of one call of one function together fall through before they jump: each call frame
+    /// starts a counter with this value, a `may_goto` jumps if it is 0, else takes 1 away and falls through.
+    pub may_goto_rounds: u32,
 }
 
 impl Facts {
@@ -40,7 +43,8 @@ pub struct Instance {
     pub frame: u32,
     /// One fact per instruction of `start..end`.
     pub insns: Vec<InsnFact>,
-    /// For each call instruction of this instance that calls a local function: the index of the callee's instance.
+    /// For each call instruction of this instance that calls a local function, or a helper that calls one back: the
+    /// index of the callee's instance. A callback's frame is one deeper than the caller's.
     /// A call that no path reaches has one of which everything is dead (and which has no callees of its own).
     pub calls: BTreeMap<Pc, usize>,
     /// Bytes of stack that this function uses, below its frame pointer: a multiple of 8, at most 512.
@@ -84,6 +88,8 @@ pub struct Place {
     /// Byte offset from the region's start, when it is the same on every path; for the stack it is negative, from the
     /// frame's end (what `r10` holds). `None` when it varies.
     pub offset: Option<i64>,
+    /// The address is a multiple of this on every path: 1, 2, 4 or 8.
+    pub align: u32,
 }
 
 /// The kinds of memory a pointer can point to.
@@ -106,6 +112,13 @@ pub enum Region {
         /// Index of the map.
         map: u32,
     },
+    /// The key that `bpf_for_each_map_elem` gives its callback; read only.
+    MapKey {
+        /// Index of the map.
+        map: u32,
+    },
+    /// The memory in `r1` of a program that runs by itself: [`Platform::memory`](crate::Platform::memory) bytes.
+    Memory,
 }
 
 /// A checked helper call.
@@ -137,4 +150,6 @@ pub enum ArgFact {
     /// [`Arg::U64Out`](warpbpf_abi::helpers::Arg::U64Out) and records is it proved to be a multiple of 8; keys, values
     /// and buffers may be anywhere that `Place::offset` does not rule out.
     Pointer(Place),
+    /// A local function that the helper calls back: [`Instance::calls`] has its instance.
+    Callback,
 }

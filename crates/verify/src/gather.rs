@@ -246,6 +246,7 @@ impl Gather {
             stack_bytes: deepest,
             cost,
             modifies: self.modifies,
+            may_goto_rounds: 0,
         })
     }
 
@@ -317,6 +318,8 @@ fn region_text(env: &Env<'_>, region: Region) -> String {
         Region::Context => "the context".to_owned(),
         Region::MapValue { map } => format!("a value of map `{}`", env.map_name(map)),
         Region::Record { map } => format!("a record of map `{}`", env.map_name(map)),
+        Region::MapKey { map } => format!("a key of map `{}`", env.map_name(map)),
+        Region::Memory => "the program's memory".to_owned(),
     }
 }
 
@@ -326,6 +329,7 @@ fn arg_text(env: &Env<'_>, arg: ArgFact) -> String {
         ArgFact::Map(map) => format!("map `{}`", env.map_name(map)),
         ArgFact::Scalar { .. } => "a number".to_owned(),
         ArgFact::Pointer(place) => region_text(env, place.region),
+        ArgFact::Callback => "a function".to_owned(),
     }
 }
 
@@ -339,6 +343,7 @@ fn join_place(env: &Env<'_>, a: Place, b: Place) -> Result<Place, Rule> {
     Ok(Place {
         region: a.region,
         offset: if a.offset == b.offset { a.offset } else { None },
+        align: a.align.min(b.align),
     })
 }
 
@@ -354,7 +359,7 @@ fn join_map(env: &Env<'_>, a: Option<u32>, b: Option<u32>) -> Result<Option<u32>
 
 fn join_arg(env: &Env<'_>, a: ArgFact, b: ArgFact) -> Result<ArgFact, Rule> {
     match (a, b) {
-        (ArgFact::Unused, ArgFact::Unused) => Ok(a),
+        (ArgFact::Unused, ArgFact::Unused) | (ArgFact::Callback, ArgFact::Callback) => Ok(a),
         (ArgFact::Map(x), ArgFact::Map(y)) if x == y => Ok(a),
         (
             ArgFact::Scalar { value, max },
@@ -367,11 +372,16 @@ fn join_arg(env: &Env<'_>, a: ArgFact, b: ArgFact) -> Result<ArgFact, Rule> {
             max: max.max(other_max),
         }),
         (ArgFact::Pointer(a), ArgFact::Pointer(b)) => join_place(env, a, b).map(ArgFact::Pointer),
-        (ArgFact::Unused | ArgFact::Map(_) | ArgFact::Scalar { .. } | ArgFact::Pointer(_), _) => {
-            Err(Rule::Mixed {
-                first: arg_text(env, a),
-                second: arg_text(env, b),
-            })
-        }
+        (
+            ArgFact::Unused
+            | ArgFact::Map(_)
+            | ArgFact::Scalar { .. }
+            | ArgFact::Pointer(_)
+            | ArgFact::Callback,
+            _,
+        ) => Err(Rule::Mixed {
+            first: arg_text(env, a),
+            second: arg_text(env, b),
+        }),
     }
 }

@@ -13,6 +13,9 @@ pub struct Platform {
     pub site: Site,
     /// The struct in `r1`.
     pub context: &'static Context,
+    /// In place of the context: `r1` points to so many readable and writable bytes and `r2` holds their number. For
+    /// programs that run by themselves.
+    pub memory: Option<u32>,
     /// Helpers that exist.
     pub helpers: &'static [Helper],
     /// The user allowed programs that change what the application computes (`--allow-modify`).
@@ -32,6 +35,7 @@ impl Platform {
         Platform {
             site,
             context: context::of(site),
+            memory: None,
             helpers: helpers::HELPERS,
             allow_modify: false,
             budget: site.default_budget(),
@@ -50,6 +54,14 @@ impl Platform {
     /// Another budget.
     pub fn with_budget(self, budget: u64) -> Platform {
         Platform { budget, ..self }
+    }
+
+    /// `r1` points to `bytes` of memory, `r2` holds their number.
+    pub fn with_memory(self, bytes: u32) -> Platform {
+        Platform {
+            memory: Some(bytes),
+            ..self
+        }
     }
 
     /// The helper with this number, if it is offered.
@@ -106,6 +118,8 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::GpuBlockIdx
         | HelperId::GpuBlockDim
         | HelperId::GpuThreadIdx
+        | HelperId::ForEachMapElem
+        | HelperId::Loop
         | HelperId::GpuMembar
         | HelperId::GpuExit
         | HelperId::GpuGridDim => Scalar::UNKNOWN,

@@ -1,7 +1,7 @@
 //! `warpbpf compile`: what a program becomes, stage by stage.
 
 use serde_json::json;
-use warpbpf_codegen::{Env, SlotSpace, Target, compile, dump_ir, pass_names};
+use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile, dump_ir, pass_names};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::Session;
 
@@ -52,6 +52,7 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
             maps: session.bindings(),
             printk: session.printk_binding(),
             slots: SlotSpace::Const,
+            input: Input::Context,
         };
         let code = match flags.emit {
             Emit::Ebpf => warpbpf_ebpf::listing(&program.verified.program().code),

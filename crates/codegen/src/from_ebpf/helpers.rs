@@ -43,6 +43,7 @@ impl Translator<'_> {
             }
             HelperId::GpuWarpId => self.special64(Special::WarpSlot),
             HelperId::GpuLaneId => self.special64(Special::Lane),
+            HelperId::ForEachMapElem | HelperId::Loop => return self.unsupported("a callback"),
         };
         self.set_reg(Reg::R0, result);
         Ok(false)
@@ -106,7 +107,7 @@ impl Translator<'_> {
                 pointer: self.arg(i),
                 off: 0,
             }),
-            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Scalar { .. } => {
+            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Scalar { .. } | ArgFact::Callback => {
                 self.missing("a pointer argument")
             }
         }

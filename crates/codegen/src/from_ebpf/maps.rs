@@ -221,6 +221,7 @@ impl Translator<'_> {
         let place = Place {
             region: Region::MapValue { map },
             offset: Some(0),
+            align: 8,
         };
         for (i, word) in words.iter().enumerate() {
             let skip = i as i64 * 8;

@@ -39,6 +39,7 @@ impl Spot {
             place: Place {
                 region: self.place.region,
                 offset: self.place.offset.map(|o| o + bytes),
+                align: self.place.align.min(1 << bytes.trailing_zeros().min(3)),
             },
             pointer: self.pointer,
             off: self.off + bytes as i32,
@@ -147,6 +148,7 @@ impl Translator<'_> {
             }
             Region::MapValue { map } => spot.map_memory(map, sync),
             Region::Record { .. } => Mem::Record,
+            Region::MapKey { .. } | Region::Memory => return self.unsupported("a region"),
         };
         let ty = if width == Width::W64 {
             Ty::B64
@@ -193,6 +195,7 @@ impl Translator<'_> {
             }
             Region::MapValue { map } => spot.map_memory(map, sync),
             Region::Record { .. } => Mem::Record,
+            Region::MapKey { .. } | Region::Memory => return self.unsupported("a region"),
         };
         let value = if width == Width::W64 {
             value
@@ -334,7 +337,11 @@ impl Translator<'_> {
                 map,
                 offset: spot.place.offset,
             }),
-            Region::Stack { .. } | Region::Context | Region::Record { .. } => None,
+            Region::Stack { .. }
+            | Region::Context
+            | Region::Record { .. }
+            | Region::MapKey { .. }
+            | Region::Memory => None,
         };
         let op = Op::Atomic {
             origin,

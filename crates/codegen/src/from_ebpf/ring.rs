@@ -119,7 +119,7 @@ impl Translator<'_> {
         let data = self.pointer_arg(call, 1)?;
         let known = match call.args[2] {
             ArgFact::Scalar { value, .. } => value.and_then(|v| u32::try_from(v).ok()),
-            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Pointer(_) => {
+            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Pointer(_) | ArgFact::Callback => {
                 return self.missing("a size");
             }
         };
@@ -142,7 +142,9 @@ impl Translator<'_> {
                     Region::Stack { .. } => Mem::Local,
                     Region::MapValue { map } => data.map_memory(map, false),
                     Region::Record { .. } => Mem::Record,
-                    Region::Context => return self.missing("readable memory"),
+                    Region::Context | Region::MapKey { .. } | Region::Memory => {
+                        return self.missing("readable memory");
+                    }
                 };
                 self.push_effect(Op::CopyBytes {
                     mem,

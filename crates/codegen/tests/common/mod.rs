@@ -13,7 +13,7 @@ use warpbpf_abi::layout::{
     ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, env, slot,
 };
 use warpbpf_abi::maps::MapType;
-use warpbpf_codegen::{Env, Fragment, MapBinding, SlotSpace, Target, compile};
+use warpbpf_codegen::{Env, Fragment, Input, MapBinding, SlotSpace, Target, compile};
 use warpbpf_ebpf::Code;
 use warpbpf_object::{MapDef, MapKind, Object, Program};
 use warpbpf_softgpu::{Config, Gpu, Launch, Module, Outcome};
@@ -169,6 +169,7 @@ impl<P: Subject + Clone> Case<P> {
             maps: bindings,
             printk: Some(printk),
             slots: SlotSpace::Const,
+            input: Input::Context,
         };
         Case { program, maps, env }
     }

@@ -106,4 +106,10 @@ impl Pointer {
     pub fn fixed(&self) -> Option<i64> {
         self.offset.known().map(|x| x as i64)
     }
+
+    /// The largest of 1, 2, 4 and 8 that divides the address on every path. All regions start at a multiple of 8.
+    pub fn align(&self) -> u32 {
+        let tnum = self.offset.bits;
+        1 << (tnum.value | tnum.mask).trailing_zeros().min(3)
+    }
 }

@@ -11,6 +11,7 @@ fn stack(offset: i64) -> Place {
     Place {
         region: Region::Stack { frame: 0 },
         offset: Some(offset),
+        align: 1 << offset.trailing_zeros().min(3),
     }
 }
 
@@ -25,6 +26,7 @@ fn a_counter() {
     let value = Place {
         region: Region::MapValue { map: 0 },
         offset: Some(0),
+        align: 8,
     };
     let main = &facts.instances[0];
     assert_eq!(
@@ -79,14 +81,16 @@ fn offsets_that_vary_are_not_told() {
         main.at(Pc(7)),
         &InsnFact::Access(Place {
             region: Region::Stack { frame: 0 },
-            offset: None
+            offset: None,
+            align: 8,
         })
     );
     assert_eq!(
         main.at(Pc(0)),
         &InsnFact::Access(Place {
             region: Region::Context,
-            offset: Some(48)
+            offset: Some(48),
+            align: 8,
         })
     );
     assert_eq!(main.stack_bytes, 16);
@@ -112,7 +116,8 @@ fn a_function_is_proved_for_each_caller() {
                 1,
                 InsnFact::Access(Place {
                     region: Region::MapValue { map: 0 },
-                    offset: Some(0)
+                    offset: Some(0),
+                    align: 8,
                 })
             ),
             (15, 1, InsnFact::Access(stack(-16))),
@@ -178,7 +183,8 @@ fn a_record_names_its_ring() {
         main.at(Pc(5)),
         &InsnFact::Access(Place {
             region: Region::Record { map: 1 },
-            offset: Some(8)
+            offset: Some(8),
+            align: 8,
         })
     );
     let InsnFact::Call(submit) = main.at(Pc(8)) else {
@@ -190,7 +196,8 @@ fn a_record_names_its_ring() {
             Some(1),
             ArgFact::Pointer(Place {
                 region: Region::Record { map: 1 },
-                offset: Some(0)
+                offset: Some(0),
+                align: 8,
             })
         )
     );
