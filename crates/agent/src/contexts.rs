@@ -52,7 +52,7 @@ pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, context: CUcontex
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn primary_retain(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     context: *mut CUcontext,
     device: CUdevice,
@@ -61,6 +61,11 @@ pub(crate) unsafe fn primary_retain(
     let code = outcome.keep(unsafe { original::primary_retain(context, device) });
     if code == sys::SUCCESS {
         agent.retains.add(device, 1);
+        // A program whose first call is a launch: the runtime loads its code while the primary context is current but
+        // not alive, and this is what brings it to life, before the launch.
+        if agent.has_pending() {
+            modules::settle_pending(agent);
+        }
     }
     code
 }

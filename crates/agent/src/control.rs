@@ -132,7 +132,9 @@ impl Control {
         let now = Instant::now();
         let next = self.next_snapshot.min(self.next_drain);
         let left = next.saturating_duration_since(now).min(BUSY);
-        if left > DRAIN_SHORT {
+        // While launches go on, the next look comes soon enough: to be woken by each of them would cost the application
+        // more than all else that a launch does here.
+        if left > DRAIN_SHORT && self.idle().is_none_or(|idle| idle > BUSY) {
             self.agent.set_drowsy();
         }
         let timeout = Timespec {

@@ -37,6 +37,8 @@ pub(crate) struct Image {
     /// Set by the thread that instruments it.
     settled: AtomicBool,
     entries: Mutex<HashMap<String, &'static Entry>>,
+    /// Those that counted launches until it was instrumented; a launch may still be looking at one.
+    waited: Mutex<Vec<&'static Entry>>,
     /// The text that the driver was given, where the application promised to keep its own.
     _text: Option<CString>,
 }
@@ -183,11 +185,36 @@ fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Ha
         jit,
         settled: AtomicBool::new(false),
         entries: Mutex::default(),
+        waited: Mutex::default(),
         _text: text,
     });
     lock(&agent.images.by_handle).insert(handle, Arc::clone(&image));
     agent.count_pending(1);
     settle(agent, &image);
+    if !image.settled.load(Ordering::Acquire) {
+        wait(agent, &image);
+    }
+}
+
+/// Launches of a library's kernels before it is instrumented run the original, and are counted as missed.
+fn wait(agent: &Agent, image: &Image) {
+    for kernel in image.prepared.kernels.iter().filter(|k| k.wanted) {
+        let entry = Entry::new(kernel.mangled.clone(), None, NO_CONTEXT);
+        add_entry(agent, image, Box::leak(Box::new(entry)));
+    }
+}
+
+/// Has the launches of a kernel counted by this entry from now on.
+fn add_entry(agent: &Agent, image: &Image, entry: &'static Entry) {
+    agent.roster.add(entry);
+    let waited = lock(&image.entries).insert(entry.mangled.clone(), entry);
+    enter_known_handles(agent, image, entry);
+    if let Some(waited) = waited {
+        for handle in std::mem::take(&mut *lock(&waited.handles)) {
+            enter(agent, entry, handle as CUfunction);
+        }
+        lock(&image.waited).push(waited);
+    }
 }
 
 /// Instruments an image, if that was not done yet and its context is current. Never waits for another thread that does.
@@ -255,9 +282,7 @@ fn register(agent: &'static Agent, image: &Image, context: usize, results: &Resu
             variant,
             context,
         )));
-        agent.roster.add(entry);
-        lock(&image.entries).insert(kernel.mangled.clone(), entry);
-        enter_known_handles(agent, image, entry);
+        add_entry(agent, image, entry);
     }
 }
 
@@ -440,6 +465,9 @@ impl Leaving {
     pub(crate) fn gone(self, agent: &Agent) {
         let entries: Vec<&'static Entry> = lock(&self.image.entries).values().copied().collect();
         agent.roster.retire(&entries);
+        agent
+            .roster
+            .retire(&std::mem::take(&mut *lock(&self.image.waited)));
         let live = agent.live.read().unwrap_or_else(PoisonError::into_inner);
         let LiveState::Here(live) = &*live else {
             // It went with its context.

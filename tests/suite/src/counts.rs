@@ -62,6 +62,7 @@ pub fn cases() -> Vec<Case> {
         case("launchcount on vectoradd", |b| launchcount(b, &VECTORADD)),
         case("launchcount on matmul", |b| launchcount(b, &MATMUL)),
         case("launchcount on reduction", |b| launchcount(b, &REDUCTION)),
+        case("a launch as the first CUDA call", launch_first),
         case("scopes and variants", scopes),
         case("hash under many warps", hash),
         case("helpers agree with the context", helpers),
@@ -132,6 +133,35 @@ fn launchcount(bench: &Bench, app: &App) -> Told {
     same("threads", value["threads"].as_u64(), Some(app.total()))?;
     complete(&run, app)?;
     Ok(format!("{} launches", app.launches))
+}
+
+/// A program that makes no call before its first launch: its code is loaded before its context is alive.
+fn launch_first(bench: &Bench) -> Told {
+    let run = bench.both("launchcount", "launch-bench", &["2"])?;
+    let entries = run.entries("kernels")?;
+    same("kernels", entries.len(), 2)?;
+    for (key, value) in &entries {
+        same(
+            &format!("launches of {key}"),
+            value["launches"].as_u64(),
+            Some(1000),
+        )?;
+    }
+    let kernels = run.process()["kernels"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    for name in ["plain", "probed"] {
+        let kernel = kernels.iter().find(|k| k["name"] == name);
+        let count = |field: &str| kernel.and_then(|k| k[field].as_u64());
+        same(
+            &format!("`{name}` with probes"),
+            count("launches"),
+            Some(1000),
+        )?;
+        same(&format!("`{name}` without"), count("missed"), Some(0))?;
+    }
+    Ok("2000 launches".into())
 }
 
 /// The launches were all counted with probes, and the agent said good-bye.

@@ -68,7 +68,8 @@ pub(crate) unsafe fn get_current(to: *mut Handle) -> CuResult {
 
 pub(crate) unsafe fn set_current(handle: Handle) -> CuResult {
     let soft = soft()?;
-    if handle != 0 {
+    // The primary context may be made current before it is retained, as with NVIDIA's driver.
+    if handle != 0 && handle != soft.primary.handle {
         context(soft, handle)?;
     }
     with_stack(|stack| {

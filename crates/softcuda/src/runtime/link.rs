@@ -75,6 +75,7 @@ imports! {
     cuMemPoolGetAttribute(pool: Handle, which: c_int, to: *mut u64);
     cuMemPoolSetAttribute(pool: Handle, which: c_int, value: *mut u64);
     cuDevicePrimaryCtxRetain(to: *mut Handle, device: c_int);
+    cuDevicePrimaryCtxRelease_v2(device: c_int);
     cuDevicePrimaryCtxReset_v2(device: c_int);
     cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: u32);
     cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
@@ -211,20 +212,33 @@ pub(crate) fn ready() -> Result<&'static Driver, CuError> {
     // SAFETY: a valid pointer.
     unsafe { driver.cuCtxGetCurrent(&raw mut context) }?;
     if context == 0 {
+        // NVIDIA's runtime loads the registered code while the primary context is current but not retained yet, so that
+        // it is not alive: tools that watch the loading must cope, and here they can learn to.
         // SAFETY: the handle is the driver's own.
-        unsafe { driver.cuCtxSetCurrent(primary(driver)?) }?;
+        unsafe { driver.cuCtxSetCurrent(unretained(driver)?) }?;
+        register::load_all(driver);
+        retain_primary(driver)?;
     }
     register::load_all(driver);
     Ok(driver)
 }
 
-/// The primary context, retained once for the process.
-fn primary(driver: &Driver) -> Result<Handle, CuError> {
-    static PRIMARY: OnceLock<Result<Handle, CuError>> = OnceLock::new();
-    *PRIMARY.get_or_init(|| {
+/// The primary context's handle, held by nobody unless the program does.
+fn unretained(driver: &Driver) -> Result<Handle, CuError> {
+    let mut context = 0;
+    // SAFETY: a valid pointer.
+    unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, 0) }?;
+    // SAFETY: no pointers.
+    unsafe { driver.cuDevicePrimaryCtxRelease_v2(0) }?;
+    Ok(context)
+}
+
+/// Holds the primary context, once for the process.
+fn retain_primary(driver: &Driver) -> CuResult {
+    static RETAINED: OnceLock<CuResult> = OnceLock::new();
+    *RETAINED.get_or_init(|| {
         let mut context = 0;
         // SAFETY: a valid pointer.
-        unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, 0) }?;
-        Ok(context)
+        unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, 0) }
     })
 }
