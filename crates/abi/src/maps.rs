@@ -46,6 +46,11 @@ impl MapType {
     }
 }
 
+/// `BPF_F_RDONLY_PROG`, a flag of a map: programs may only read it.
+pub const BPF_F_RDONLY_PROG: u32 = 1 << 7;
+/// `BPF_F_WRONLY_PROG`, a flag of a map: programs may only write it.
+pub const BPF_F_WRONLY_PROG: u32 = 1 << 8;
+
 /// `BPF_ANY`: create or overwrite.
 pub const BPF_ANY: u64 = 0;
 /// `BPF_NOEXIST`: only create.

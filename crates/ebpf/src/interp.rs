@@ -9,6 +9,7 @@
 
 use crate::alu;
 use crate::insn::{AtomicOp, Callee, Code, Imm64, Insn, Pc, Reg, Source, Width};
+use crate::loops::kfunc;
 use crate::memory::{FlatMemory, Memory, Region};
 
 /// Bytes of stack that a function has below `r10`.
@@ -82,10 +83,10 @@ pub enum TrapKind {
         /// Its number.
         id: u32,
     },
-    /// The machine has no kernel functions.
-    #[error("there is no kernel function with BTF id {id}")]
+    /// There is no such kernel function.
+    #[error("there is no kernel function {id}")]
     NoKfunc {
-        /// Its BTF id.
+        /// Its number ([`warpbpf_abi::kfuncs::KfuncId`]) or, before loading, its BTF id.
         id: u32,
     },
     /// The machine has no such map.
@@ -496,7 +497,7 @@ impl Cpu {
             }
             Insn::Call {
                 callee: Callee::Kfunc(id),
-            } => return Err(TrapKind::NoKfunc { id }),
+            } => self.regs[0] = kfunc(machine, id, self.args())?,
             Insn::CallReg { target } => {
                 self.regs[0] = machine.call_register(self.get(target), self.args(), state)?;
                 state.trapped_at = None;

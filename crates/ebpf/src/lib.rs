@@ -20,6 +20,7 @@ pub mod disasm;
 
 pub mod alu;
 pub mod interp;
+mod loops;
 pub mod memory;
 
 pub use asm::{AsmError, AsmErrorKind, assemble};
@@ -29,5 +30,6 @@ pub use disasm::{disassemble, listing};
 pub use encode::{EncodeError, encode};
 pub use insn::*;
 pub use interp::{Callback, Limits, Machine, Outcome, Trap, TrapKind, run};
+pub use loops::bpf_loop;
 pub use memory::{FlatMemory, Memory, Region};
 pub use raw::Slot;

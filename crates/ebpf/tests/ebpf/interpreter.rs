@@ -88,7 +88,7 @@ fn traps_are_values() {
     assert_eq!(trap("call 1\nexit"), "pc0: there is no helper 1");
     assert_eq!(
         trap("call kfunc[12]\nexit"),
-        "pc0: there is no kernel function with BTF id 12"
+        "pc0: there is no kernel function 12"
     );
     assert_eq!(trap("r1 = map[3]\nexit"), "pc0: there is no map 3");
     assert_eq!(trap("r1 = map[3][0] + 4\nexit"), "pc0: there is no map 3");
@@ -395,4 +395,69 @@ proptest! {
             prop_assert_eq!(alu::alu(true, op, x, y), alu::alu(false, op, x, y), "{:?}", op);
         }
     }
+}
+
+/// A machine with `bpf_loop` and nothing else.
+struct Loops(FlatMemory);
+
+impl Memory for Loops {
+    fn load(&mut self, address: u64, width: Width) -> Result<u64, TrapKind> {
+        self.0.load(address, width)
+    }
+    fn store(&mut self, address: u64, width: Width, value: u64) -> Result<(), TrapKind> {
+        self.0.store(address, width, value)
+    }
+}
+
+impl Machine for Loops {
+    fn call_helper(
+        &mut self,
+        id: u32,
+        args: [u64; 5],
+        callback: &mut Callback<'_>,
+    ) -> Result<u64, TrapKind> {
+        match id {
+            181 => bpf_loop(self, args, callback),
+            _ => Err(TrapKind::NoHelper { id }),
+        }
+    }
+}
+
+#[test]
+fn bpf_loop_calls_back_until_told_to_stop() {
+    let sum = |count: &str, stop: u32, flags: u32| {
+        let text = format!(
+            "*(u64 *)(r10 - 8) = 0\nr1 = {count} ll\nr2 = subprog[f]\nr3 = r10\nr3 += -8\nr4 = {flags}\ncall 181\nr1 = *(u64 *)(r10 - 8)\nr1 <<= 32\nr0 |= r1\nexit\nf:\nr3 = *(u64 *)(r2 + 0)\nr3 += r1\n*(u64 *)(r2 + 0) = r3\nr0 = 0\nif r1 != {stop} goto out\nr0 = 1\nout:\nexit"
+        );
+        let code = assemble(&text).expect("it assembles");
+        let mut machine = Loops(memory());
+        run(&code, Pc(0), &[], &mut machine, Limits::default()).expect("it starts")
+    };
+    assert_eq!(sum("5", 99, 0), Outcome::Return(10 << 32 | 5));
+    assert_eq!(sum("5", 2, 0), Outcome::Return(3 << 32 | 3));
+    assert_eq!(sum("0", 2, 0), Outcome::Return(0));
+    // 32 bits count.
+    assert_eq!(sum("0x700000003", 99, 0), Outcome::Return(3 << 32 | 3));
+    assert_eq!(sum("5", 99, 1), Outcome::Return(-22i64 as u64));
+    assert_eq!(sum("8388609", 99, 0), Outcome::Return(-7i64 as u64));
+}
+
+#[test]
+fn iterators_count_and_end() {
+    let sum = |start: i32, end: i32| {
+        value(&format!(
+            "r6 = 0\nr7 = 0\nr2 = {start}\nr3 = {end}\nr1 = r10\nr1 += -8\ncall kfunc[1]\nr8 = r0\nagain:\nr1 = r10\nr1 += -8\ncall kfunc[2]\nif r0 == 0 goto done\nr1 = *(s32 *)(r0 + 0)\nr6 += r1\nr7 += 1\ngoto again\ndone:\nr1 = r10\nr1 += -8\ncall kfunc[2]\nr7 += r0\nr1 = r10\nr1 += -8\ncall kfunc[3]\nr7 <<= 16\nr7 += r6\nr7 <<= 16\nr8 &= 0xffff\nr7 |= r8\nr0 = r7\nexit"
+        ))
+    };
+    assert_eq!(sum(0, 5), (5 << 16 | 10) << 16);
+    assert_eq!(sum(-2, 4), (6 << 16 | 3) << 16);
+    assert_eq!(sum(3, 3), 0);
+    assert_eq!(sum(4, 3), 0xffea);
+    assert_eq!(sum(0, 8_388_609), 0xfff9);
+    assert_eq!(sum(i32::MIN, i32::MIN), 0);
+    // Pointers that are none trap as any access does.
+    assert_eq!(
+        trap("r1 = 8\nr2 = 0\nr3 = 1\ncall kfunc[1]\nexit"),
+        "pc3: store of 4 bytes at 0x8, where no memory is"
+    );
 }
