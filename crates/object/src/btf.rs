@@ -5,7 +5,10 @@
 //! Format: the Linux documentation `bpf/btf.rst`.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
+use crate::elf;
+use crate::error::ObjectError;
 use crate::read::Reader;
 
 /// Number of a type in a [`Btf`]. Zero is `void`.
@@ -283,6 +286,23 @@ impl Btf {
         Ok(btf)
     }
 
+    /// Reads types from a file: raw ones as in `/sys/kernel/btf/vmlinux`, or the `.BTF` section of a BPF object.
+    ///
+    /// # Errors
+    /// [`ObjectError`]: neither of the two, damaged, or an object without types.
+    pub fn read(bytes: &[u8]) -> Result<Btf, ObjectError> {
+        let raw = |bytes: &[u8]| {
+            Btf::parse(bytes).map_err(|error| ObjectError::Btf {
+                section: ".BTF",
+                error,
+            })
+        };
+        if bytes.starts_with(&0xeb9fu16.to_le_bytes()) {
+            return raw(bytes);
+        }
+        raw(elf::section_of_any(bytes, ".BTF")?.ok_or(ObjectError::NoBtf)?)
+    }
+
     /// The string at `offset` of the string table; `.BTF.ext` refers to it too.
     ///
     /// # Errors
@@ -311,6 +331,21 @@ impl Btf {
     pub fn find(&self, name: &str) -> impl Iterator<Item = (TypeId, &Type)> {
         let ids = self.by_name.get(name).map_or(&[][..], Vec::as_slice);
         ids.iter().map(|id| (*id, &self.types[id.0 as usize]))
+    }
+
+    /// Types whose name starts with `prefix`.
+    pub(crate) fn find_with_prefix(
+        &self,
+        prefix: &str,
+    ) -> impl Iterator<Item = (&str, TypeId, &Type)> {
+        let names = self
+            .by_name
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let names = names.take_while(move |(name, _)| name.starts_with(prefix));
+        names.flat_map(move |(name, ids)| {
+            ids.iter()
+                .map(move |id| (name.as_str(), *id, &self.types[id.0 as usize]))
+        })
     }
 
     /// The variables of data section `name` (`.bss`, `.maps`, …).
@@ -402,6 +437,15 @@ impl Btf {
                 continue;
             };
             if name != section {
+                continue;
+            }
+            // A linker has filled them in already, and names of static variables are not unique any more then.
+            let inside = |var: &SectionVar| {
+                let end = var.offset.checked_add(var.size);
+                end.is_some_and(|end| end <= size)
+            };
+            if *old == size && vars.iter().all(inside) {
+                vars.sort_by_key(|var| var.offset);
                 continue;
             }
             *old = size;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use warpbpf_abi::maps::MapType;
 
 use crate::btf::Btf;
-use crate::elf::Elf;
+use crate::elf::{Elf, Section};
 use crate::error::ObjectError;
 use crate::{MapDef, MapKind};
 
 /// Largest data section in bytes. A limit, so that a damaged `.bss` size cannot ask for all memory.
-const MAX_SECTION: u64 = 64 << 20;
+pub(crate) const MAX_SECTION: u64 = 64 << 20;
 
 /// `BPF_F_RDONLY_PROG`.
 const RDONLY_PROG: u32 = 1 << 7;
@@ -23,20 +23,10 @@ pub(crate) fn append(
 ) -> Result<BTreeMap<usize, u32>, ObjectError> {
     let mut map_of = BTreeMap::new();
     for (index, section) in elf.sections.iter().enumerate() {
-        let is = |base: &str| {
-            section
-                .name
-                .strip_prefix(base)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let read_only = is(".rodata");
-        if !(read_only || is(".data") || is(".bss"))
-            || section.executable
-            || !section.allocated
-            || section.size == 0
-        {
+        if !is_data(section) {
             continue;
         }
+        let read_only = named(section, ".rodata");
         if section.size > MAX_SECTION {
             let (section, size) = (section.name.clone(), section.size);
             return Err(ObjectError::DataTooLarge {
@@ -80,4 +70,20 @@ pub(crate) fn append(
         });
     }
     Ok(map_of)
+}
+
+/// Whether a section is named after `base`: `.data`, `.data.mine`.
+fn named(section: &Section<'_>, base: &str) -> bool {
+    let rest = section.name.strip_prefix(base);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Whether a section holds global variables, or the constants and texts of the compiler.
+pub(crate) fn is_data(section: &Section<'_>) -> bool {
+    [".rodata", ".data", ".bss"]
+        .iter()
+        .any(|base| named(section, base))
+        && !section.executable
+        && section.allocated
+        && section.size > 0
 }

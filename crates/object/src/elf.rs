@@ -11,6 +11,9 @@ use crate::error::ObjectError;
 
 const LE: LittleEndian = LittleEndian;
 
+/// Size of a section header in bytes; the reader takes no other.
+const SECTION_HEADER: usize = 64;
+
 pub(crate) struct Elf<'a> {
     /// Indexed like the section header table.
     pub(crate) sections: Vec<Section<'a>>,
@@ -24,6 +27,16 @@ pub(crate) struct Section<'a> {
     pub(crate) data: &'a [u8],
     /// In bytes, also for `.bss`.
     pub(crate) size: u64,
+    /// `sh_type`.
+    pub(crate) kind: u32,
+    /// `sh_flags`.
+    pub(crate) flags: u64,
+    /// `sh_addralign`.
+    pub(crate) align: u64,
+    /// Where its header stands in the file, in bytes.
+    pub(crate) header: usize,
+    /// Where its contents stand in the file, in bytes.
+    pub(crate) offset: usize,
     pub(crate) executable: bool,
     pub(crate) allocated: bool,
     /// Sorted by offset.
@@ -52,6 +65,11 @@ pub(crate) struct Symbol {
     pub(crate) size: u64,
     pub(crate) function: bool,
     pub(crate) global: bool,
+    pub(crate) weak: bool,
+    /// `STT_*`.
+    pub(crate) kind: u8,
+    /// `STV_*`.
+    pub(crate) visibility: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,7 +97,8 @@ impl<'a> Elf<'a> {
         };
 
         let mut sections = Vec::with_capacity(table.len());
-        for section in table.iter() {
+        let headers = header.e_shoff(LE) as usize;
+        for (index, section) in table.iter().enumerate() {
             let nobits = section.sh_type(LE) == abi::SHT_NOBITS;
             let flags = section.sh_flags(LE);
             sections.push(Section {
@@ -90,6 +109,11 @@ impl<'a> Elf<'a> {
                     section.data(LE, bytes).map_err(damaged)?
                 },
                 size: section.sh_size(LE),
+                kind: section.sh_type(LE).0,
+                flags: flags.0,
+                align: section.sh_addralign(LE),
+                header: headers.saturating_add(index * SECTION_HEADER),
+                offset: section.sh_offset(LE) as usize,
                 executable: flags.0 & abi::SHF_EXECINSTR.0 != 0,
                 allocated: flags.0 & abi::SHF_ALLOC.0 != 0,
                 relocations: Vec::new(),
@@ -120,6 +144,9 @@ impl<'a> Elf<'a> {
                 size: symbol.st_size(LE),
                 function: symbol.st_type() == abi::STT_FUNC,
                 global: symbol.st_bind() != abi::STB_LOCAL,
+                weak: symbol.st_bind() == abi::STB_WEAK,
+                kind: symbol.st_type().0,
+                visibility: symbol.st_visibility().0,
             });
         }
 
@@ -178,8 +205,38 @@ impl<'a> Elf<'a> {
     }
 }
 
+/// The contents of section `name` of an ELF file for any processor: a kernel with types in it, say.
+pub(crate) fn section_of_any<'a>(
+    bytes: &'a [u8],
+    name: &str,
+) -> Result<Option<&'a [u8]>, ObjectError> {
+    check_class(bytes)?;
+    let header = FileHeader64::<LittleEndian>::parse(bytes).map_err(damaged)?;
+    let table = header.sections(LE, bytes).map_err(damaged)?;
+    let found = table.section_by_name(LE, name.as_bytes());
+    found
+        .map(|(_, section)| section.data(LE, bytes).map_err(damaged))
+        .transpose()
+}
+
 /// The `object` crate would say "unsupported" for all of these; people need to know which.
 fn check_header(bytes: &[u8]) -> Result<(), ObjectError> {
+    check_class(bytes)?;
+    let half = |at: usize| match bytes.get(at..at + 2) {
+        Some(&[low, high]) => Ok(u16::from_le_bytes([low, high])),
+        _ => Err(damaged("it ends inside the header")),
+    };
+    let (kind, machine) = (half(16)?, half(18)?);
+    if machine != abi::EM_BPF.0 {
+        return Err(ObjectError::Machine { machine });
+    }
+    if kind != abi::ET_REL.0 {
+        return Err(ObjectError::NotRelocatable { kind });
+    }
+    Ok(())
+}
+
+fn check_class(bytes: &[u8]) -> Result<(), ObjectError> {
     if bytes.get(..4) != Some(b"\x7fELF") {
         return Err(ObjectError::NotElf);
     }
@@ -192,17 +249,6 @@ fn check_header(bytes: &[u8]) -> Result<(), ObjectError> {
     }
     if order != 1 {
         return Err(ObjectError::BigEndian);
-    }
-    let half = |at: usize| match bytes.get(at..at + 2) {
-        Some(&[low, high]) => Ok(u16::from_le_bytes([low, high])),
-        _ => Err(damaged("it ends inside the header")),
-    };
-    let (kind, machine) = (half(16)?, half(18)?);
-    if machine != abi::EM_BPF.0 {
-        return Err(ObjectError::Machine { machine });
-    }
-    if kind != abi::ET_REL.0 {
-        return Err(ObjectError::NotRelocatable { kind });
     }
     Ok(())
 }

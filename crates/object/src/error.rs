@@ -79,6 +79,11 @@ pub enum ObjectError {
         "section `.maps` needs type information, but the object has no `.BTF`; compile with `-g`"
     )]
     MapsWithoutBtf,
+    /// A file that was to give types has none.
+    #[error(
+        "this file has no types (no `.BTF` section); compile with `-g`, or give `/sys/kernel/btf/vmlinux`"
+    )]
+    NoBtf,
     /// `.BTF.ext` without the strings it refers to.
     #[error(
         "the object has `.BTF.ext` but no `.BTF`; it was stripped halfway, compile it again with `-g`"
@@ -142,15 +147,12 @@ pub enum ObjectError {
         /// ` in .kconfig`, ` in .ksyms`, or empty.
         place: &'static str,
         /// Why not, and what to do.
-        advice: &'static str,
+        advice: String,
     },
-    /// A field access, size or enumerator that libbpf would adapt to the running kernel.
-    #[error(
-        "program `{program}`: `{function}` (slot {slot}) uses a CO-RE relocation ({kind}) of `{access}`; CO-RE is not supported yet, compile without `vmlinux.h`, `BPF_CORE_READ` and `preserve_access_index`"
-    )]
+    /// A CO-RE relocation that contradicts the types or the instruction that it belongs to, or fits several types of
+    /// the target in different ways.
+    #[error("`{function}` (slot {slot}): the CO-RE relocation ({kind}) of `{access}` {problem}")]
     CoRe {
-        /// The entry point.
-        program: String,
         /// The function with the access.
         function: String,
         /// Slot within the function.
@@ -159,6 +161,8 @@ pub enum ObjectError {
         kind: &'static str,
         /// The type and the path of members: `struct task_struct.pid`.
         access: String,
+        /// What is wrong.
+        problem: String,
     },
     /// A relocation of a kind or against a symbol that means nothing in code.
     #[error(

@@ -1,22 +1,32 @@
 //! BPF object files: from the ELF that clang writes to relocated programs, maps, types and source lines.
 //!
-//! [`load`] is the whole interface. It does no I/O; the caller brings the bytes. What it returns is complete: each
-//! program's code starts with its entry function, holds every local function that it reaches, and names maps by their
-//! index in [`Object::maps`]. What it cannot relocate it refuses by name, so nothing half-understood reaches the
-//! verifier: CO-RE relocations, `.kconfig` and `.ksyms` externs, `struct_ops`, the legacy `maps` section, arenas.
+//! [`load`] and [`load_with`] do no I/O; the caller brings the bytes. What they return is complete: each program's code
+//! starts with its entry function, holds every local function that it reaches, and names maps by their index in
+//! [`Object::maps`]. CO-RE relocations are resolved against the object's own types or a target's. What cannot be
+//! relocated is refused by name, so nothing half-understood reaches the verifier: `.kconfig` externs, kernel symbols
+//! that are not served, `struct_ops`, the legacy `maps` section, arenas.
+//!
+//! [`link`] makes one object of several, and [`set_variables`] gives global variables other values, both as bytes of an
+//! object file again, and [`relocate`] does CO-RE relocations in advance: what is loaded here and in the target process
+//! is then one and the same.
 //!
 //! Absent on purpose: any meaning of section names, map types or helpers. Those belong to other crates.
 
 pub mod btf;
 mod btf_ext;
 mod btf_print;
+mod btf_write;
+mod core;
 mod data;
 mod elf;
 mod error;
 mod functions;
 mod link;
 mod map_defs;
+mod program;
 mod read;
+mod references;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +34,10 @@ use std::sync::Arc;
 use warpbpf_ebpf::{Code, Pc};
 
 pub use btf::{Btf, BtfError, Linkage, Member, SectionVar, Type, TypeId};
+pub use core::{UNRESOLVED_CALL, relocate};
 pub use error::{FunctionDecodeError, ObjectError};
+pub use link::{Difference, LinkError, link};
+pub use settings::{SetError, set_variables};
 
 /// A loaded object.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -66,6 +79,10 @@ pub struct Program {
     pub functions: Vec<FunctionInfo>,
     /// Source lines, sorted by `pc`. Empty without `-g`.
     pub lines: Vec<LineInfo>,
+    /// Instructions that ask for what does not exist, and what that is, in words for the author: fields, types and
+    /// enumerators that the target does not have, weak kernel functions that are not served. Each of them is a call of
+    /// helper [`UNRESOLVED_CALL`], so that a program which asks first whether they exist can be accepted.
+    pub unresolved: BTreeMap<Pc, String>,
 }
 
 impl Program {
@@ -109,7 +126,7 @@ pub struct LineInfo {
     pub line: u32,
     /// Counted from 1; 0 if unknown.
     pub column: u32,
-    /// The source line without surrounding blanks.
+    /// The source line without blanks at its end: those at its start are counted by `column`.
     pub text: Arc<str>,
 }
 
@@ -181,5 +198,33 @@ pub enum MapKind {
 /// # Errors
 /// [`ObjectError`] says which section, program or symbol is at fault and what to change. No input makes it panic.
 pub fn load(bytes: &[u8]) -> Result<Object, ObjectError> {
-    link::load(bytes)
+    load_with(bytes, &LoadOptions::default())
+}
+
+/// How an object is loaded.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct LoadOptions<'a> {
+    /// The types that CO-RE relocations are resolved against, by name. Without one the object's own types count as
+    /// they are: nothing moves, and all that the object declares exists.
+    pub target_btf: Option<&'a Btf>,
+}
+
+/// Loads a BPF object for a given target.
+///
+/// # Errors
+/// Those of [`load`]. What the target does not have is no error but stands in [`Program::unresolved`].
+pub fn load_with(bytes: &[u8], options: &LoadOptions<'_>) -> Result<Object, ObjectError> {
+    program::load(bytes, options, &mut |_| true)
+}
+
+/// Loads an object with only the programs that `wanted` names, asked for each entry point's C function name. What is
+/// wrong with another program does not matter then (libbpf's `bpf_program__set_autoload`).
+///
+/// # Errors
+/// As [`load`], for what is shared by all programs and for those wanted.
+pub fn load_some(
+    bytes: &[u8],
+    wanted: &mut dyn FnMut(&str) -> bool,
+) -> Result<Object, ObjectError> {
+    program::load(bytes, &LoadOptions::default(), wanted)
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::btf::{Btf, Member, Type, TypeId};
+use crate::btf::{Btf, Linkage, Member, Type, TypeId};
 use crate::elf::{Elf, Place, R_BPF_64_ABS64};
 use crate::error::ObjectError;
 use crate::{InitialEntry, InitialValue, MapDef, MapKind};
@@ -41,11 +41,15 @@ pub(crate) fn read(elf: &Elf<'_>, btf: Option<&Btf>) -> Result<Declared, ObjectE
     };
     let mut values_at = Vec::new();
     for var in btf.data_section(".maps").unwrap_or_default() {
-        let Some(Type::Var { name, ty, .. }) = btf.type_by_id(var.ty) else {
+        let Some(Type::Var { name, ty, linkage }) = btf.type_by_id(var.ty) else {
             return Err(ObjectError::Damaged {
                 detail: format!("type {} in `.maps` is not a variable", var.ty),
             });
         };
+        // Defined in another object, which is at fault only if code refers to it.
+        if *linkage == Linkage::Extern {
+            continue;
+        }
         let offset = u64::from(var.offset);
         if declared.offsets.last().is_some_and(|last| *last >= offset) {
             return Err(ObjectError::Damaged {
@@ -54,12 +58,15 @@ pub(crate) fn read(elf: &Elf<'_>, btf: Option<&Btf>) -> Result<Declared, ObjectE
         }
         declared.offsets.push(offset);
         values_at.push(values_offset(btf, *ty));
-        declared
-            .maps
-            .push(Definition { btf, map: name }.parse(*ty)?);
+        declared.maps.push(define(btf, name, *ty)?);
     }
     read_initial(elf, section, &mut declared, &values_at)?;
     Ok(declared)
+}
+
+/// The definition of map `map`, whose variable has type `ty`.
+pub(crate) fn define(btf: &Btf, map: &str, ty: TypeId) -> Result<MapDef, ObjectError> {
+    Definition { btf, map }.parse(ty)
 }
 
 struct Definition<'a> {

@@ -1,7 +1,7 @@
 //! Objects as clang writes them: every map attribute, relocation and source line against exact values.
 
 use crate::common::{compile, compile_file, compile_with};
-use warpbpf_ebpf::{Pc, listing};
+use warpbpf_ebpf::{Imm64, Insn, Pc, listing};
 use warpbpf_object::btf::Type;
 use warpbpf_object::{InitialEntry, InitialValue, MapDef, MapKind, Object, Program, load};
 
@@ -251,7 +251,7 @@ fn lines_follow_the_functions() {
             "{}",
             line.file
         );
-        (line.line, &*line.text)
+        (line.line, line.text.trim_start())
     };
     assert_eq!(line(0), (84, "__u32 k = limit;"));
     assert_eq!(line(1), (84, "__u32 k = limit;"));
@@ -262,6 +262,80 @@ fn lines_follow_the_functions() {
     assert!(enter.lines.is_sorted_by_key(|line| line.pc));
     assert_eq!(object.license.as_deref(), Some("Dual MIT/GPL"));
     assert_eq!(object.version, Some(0x060102));
+}
+
+#[test]
+fn every_instruction_has_a_line() {
+    for mcpu in ["-mcpu=v1", "-mcpu=v3", "-mcpu=v4"] {
+        let bytes = compile_file("whole.bpf.c", &["-target", "bpf", mcpu, "-g"]);
+        let object = load(&bytes).expect("it loads");
+        for program in &object.programs {
+            for pc in (0..program.code.insns().len() as u32).map(Pc) {
+                let line = program.line_of(pc).expect("it has a line");
+                let function = program.function_of(pc).expect("it is in a function");
+                assert!(line.line > 0 && !line.text.is_empty(), "{}", function.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn callbacks_are_functions_of_the_program() {
+    let object = load(&compile(
+        "static long quiet(__u64 i, void *c) { return 0; }
+         long loud(__u64 i, void *c) { *(long *)c += i; return 0; }
+         static SEC(\"x\") __attribute__((used)) long beside(__u64 i, void *c) { *(long *)c -= i; return 1; }
+         SEC(\"x\") int f(void *ctx) {
+             long sum = 0;
+             bpf_loop(1, quiet, &sum, 0); bpf_loop(2, loud, &sum, 0); bpf_loop(3, beside, &sum, 0);
+             return sum;
+         }",
+    ))
+    .expect("it loads");
+    let program = object.program("f").expect("it is there");
+    let targets: Vec<_> = program
+        .code
+        .insns()
+        .iter()
+        .filter_map(|insn| match insn {
+            Insn::LoadImm64 {
+                value: Imm64::Func(pc),
+                ..
+            } => program.function_of(*pc).filter(|f| f.start == *pc),
+            _ => None,
+        })
+        .map(|function| function.name.as_str())
+        .collect();
+    assert_eq!(targets, ["quiet", "loud", "beside"]);
+    let functions: Vec<_> = program.functions.iter().map(|f| f.name.as_str()).collect();
+    assert_eq!(functions, ["f", "quiet", "loud", "beside"]);
+}
+
+#[test]
+fn constants_of_the_compiler_are_read_only() {
+    let object = load(&compile(
+        "struct big { long a[6]; }; void use(void *p);
+         const volatile char mode[4] = \"abc\";
+         SEC(\"x\") int f(int *c) {
+             static const int table[] = {3, 1, 4, 1, 5};
+             struct big b = {{1, 2, 3, 4, 5, 6}};
+             bpf_trace_printk(\"%d\", 3, mode[*c & 3]);
+             return table[*c & 3] + b.a[*c & 3];
+         }",
+    ))
+    .expect("it loads");
+    assert!(object.maps.len() >= 2);
+    for map in &object.maps {
+        assert!(map.name.starts_with(".rodata"), "{}", map.name);
+        assert_eq!(map.flags, 0x80);
+        assert!(matches!(
+            map.kind,
+            MapKind::Data {
+                read_only: true,
+                ..
+            }
+        ));
+    }
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Tests of the loader on what clang really writes.
 
 mod common;
+mod core;
+mod ksyms;
+mod linking;
 mod load;
 mod refuse;
+mod settings;
 mod types;

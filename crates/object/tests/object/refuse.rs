@@ -2,7 +2,7 @@
 
 use crate::common::{compile, compile_with};
 use proptest::prelude::*;
-use warpbpf_object::{ObjectError, load};
+use warpbpf_object::{ObjectError, link, load, set_variables};
 
 fn message(bytes: &[u8]) -> String {
     load(bytes).expect_err("it is refused").to_string()
@@ -229,6 +229,16 @@ fn data() {
 #[test]
 fn externs() {
     assert_eq!(
+        refused("extern const int jiffies __ksym; SEC(\"x\") int f(void *ctx) { return jiffies; }"),
+        "program `f`: `f` uses the extern `jiffies` in .ksyms, which is a kernel variable and does not exist on a GPU; use a helper, or declare it `__weak` and ask `bpf_ksym_exists`"
+    );
+    assert_eq!(
+        refused(
+            "extern struct { __uint(type, 1); } m SEC(\".maps\"); SEC(\"x\") int f(void *ctx) { return (long)bpf_map_lookup_elem(&m, ctx); }"
+        ),
+        "program `f`: `f` uses the extern `m`, which is defined in no section of this object; define it, or link the objects with `warpbpf link`"
+    );
+    assert_eq!(
         refused(
             "extern int CONFIG_HZ __kconfig; SEC(\"x\") int f(void *ctx) { return CONFIG_HZ; }"
         ),
@@ -238,37 +248,12 @@ fn externs() {
         refused(
             "extern int bpf_kfunc(void *) __ksym; SEC(\"x\") int f(void *ctx) { return bpf_kfunc(ctx); }"
         ),
-        "program `f`: `f` uses the extern `bpf_kfunc` in .ksyms, which is a kernel symbol and does not exist on a GPU; use a helper"
+        "program `f`: `f` uses the extern `bpf_kfunc` in .ksyms, which is a kernel function that is not served (these are: bpf_iter_num_new, bpf_iter_num_next, bpf_iter_num_destroy); use a helper, or declare it `__weak` and ask `bpf_ksym_exists`"
     );
     assert_eq!(
         refused("extern int other(void *); SEC(\"x\") int f(void *ctx) { return other(ctx); }"),
-        "program `f`: `f` uses the extern `other`, which is defined in no section of this object; define it, or link the objects with `bpftool gen object`"
+        "program `f`: `f` uses the extern `other`, which is defined in no section of this object; define it, or link the objects with `warpbpf link`"
     );
-}
-
-#[test]
-fn core_relocations() {
-    let task = "struct mm { int users; } __attribute__((preserve_access_index));
-        struct task_struct { int pid; struct mm mm; } __attribute__((preserve_access_index));";
-    let advice = "CO-RE is not supported yet, compile without `vmlinux.h`, `BPF_CORE_READ` and `preserve_access_index`";
-    assert_eq!(
-        refused(&format!(
-            "{task} SEC(\"x\") int f(struct task_struct *t) {{ return t->mm.users; }}"
-        )),
-        format!(
-            "program `f`: `f` (slot 0) uses a CO-RE relocation (field offset) of `struct task_struct.mm.users`; {advice}"
-        )
-    );
-    assert_eq!(
-        refused(&format!(
-            "{task} static __attribute__((noinline)) int size(void *p) {{ return __builtin_preserve_type_info(*(struct task_struct *)0, 1) + *(int *)p; }}
-             SEC(\"x\") int f(void *t) {{ return size(t); }}"
-        )),
-        format!("program `f`: `size` (slot 0) uses a CO-RE relocation (type size) of `struct task_struct`; {advice}")
-    );
-    // What no program reaches does not matter.
-    let unused = format!("{task} int unused(struct task_struct *t) {{ return t->pid; }} {PLAIN}");
-    assert!(load(&compile(&unused)).is_ok());
 }
 
 /// A program of which the bytes are given, beside a second function `g`.
@@ -348,6 +333,8 @@ proptest! {
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
         }
+        let _ = link(&[("mutated", &bytes), ("whole", &RICH)]);
+        let _ = set_variables(&bytes, &[("hits", "3"), ("limit", "1")]);
         if let Ok(object) = load(&bytes) {
             for program in &object.programs {
                 for pc in 0..program.code.insns().len() as u32 {

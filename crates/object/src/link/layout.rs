@@ -1,0 +1,218 @@
+//! Where the bytes of each object end up, and references between them.
+
+use std::collections::BTreeMap;
+
+use crate::data::MAX_SECTION;
+use crate::elf::{Place, R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS64, Relocation};
+use crate::error::ObjectError;
+use crate::link::symbols::{STT_SECTION, Symbols};
+use crate::link::{Input, LinkError};
+
+pub(super) const SHT_PROGBITS: u32 = 1;
+pub(super) const SHT_NOBITS: u32 = 8;
+/// Relocation of four bytes in data.
+const R_BPF_64_ABS32: u32 = 3;
+/// The same, to be left alone by a dynamic linker.
+const R_BPF_64_NODYLD32: u32 = 4;
+/// `SHF_WRITE`, `SHF_ALLOC`, `SHF_EXECINSTR`. Joined texts are not merged once more.
+const KEPT_FLAGS: u64 = 7;
+/// Largest alignment that is kept: what is loaded into maps has none beyond that.
+const MAX_ALIGN: u64 = 4096;
+
+/// A section of the result.
+pub(super) struct OutSection {
+    pub(super) name: String,
+    pub(super) kind: u32,
+    pub(super) flags: u64,
+    pub(super) align: u64,
+    /// Empty for `SHT_NOBITS`.
+    pub(super) data: Vec<u8>,
+    pub(super) size: u64,
+    pub(super) relocations: Vec<OutRelocation>,
+}
+
+pub(super) struct OutRelocation {
+    pub(super) offset: u64,
+    pub(super) kind: u32,
+    /// Index in [`Symbols::all`].
+    pub(super) symbol: usize,
+}
+
+pub(super) struct Layout {
+    pub(super) sections: Vec<OutSection>,
+    /// By object and by section there: the section of the result and the offset in it.
+    pub(super) placed: Vec<Vec<Option<(usize, u64)>>>,
+}
+
+impl Layout {
+    pub(super) fn section(&self, name: &str) -> Option<usize> {
+        self.sections
+            .iter()
+            .position(|section| section.name == name)
+    }
+}
+
+/// Puts sections of one name one after the other. Debug information is left out, types are merged elsewhere.
+pub(super) fn place(inputs: &[Input<'_>]) -> Result<Layout, LinkError> {
+    let mut layout = Layout {
+        sections: Vec::new(),
+        placed: Vec::new(),
+    };
+    let mut by_name: BTreeMap<String, usize> = BTreeMap::new();
+    for input in inputs {
+        let mut placed = vec![None; input.elf.sections.len()];
+        for (index, section) in input.elf.sections.iter().enumerate() {
+            let has_bytes = section.kind == SHT_PROGBITS;
+            if !section.allocated || !(has_bytes || section.kind == SHT_NOBITS) {
+                continue;
+            }
+            if section.size > MAX_SECTION {
+                return Err(input.fault(ObjectError::DataTooLarge {
+                    section: section.name.clone(),
+                    size: section.size,
+                    limit: MAX_SECTION,
+                }));
+            }
+            // One licence and one version, which are the same everywhere (`agree`).
+            let single = matches!(section.name.as_str(), "license" | "version");
+            if single && by_name.contains_key(&section.name) {
+                continue;
+            }
+            // An empty `.text` is in every object; only what symbols or relocations name is kept.
+            if section.size == 0 {
+                continue;
+            }
+            let least = if section.executable { 8 } else { 1 };
+            let align = section.align.clamp(least, MAX_ALIGN).next_power_of_two();
+            let out = *by_name.entry(section.name.clone()).or_insert_with(|| {
+                layout.sections.push(OutSection {
+                    name: section.name.clone(),
+                    kind: SHT_NOBITS,
+                    flags: 0,
+                    align: 1,
+                    data: Vec::new(),
+                    size: 0,
+                    relocations: Vec::new(),
+                });
+                layout.sections.len() - 1
+            });
+            let target = &mut layout.sections[out];
+            target.align = target.align.max(align);
+            target.flags |= section.flags & KEPT_FLAGS;
+            let start = target.size.next_multiple_of(align);
+            target.size = start + section.size;
+            if target.size > MAX_SECTION {
+                return Err(LinkError::TooLarge {
+                    what: "a section of more than 64 MiB",
+                });
+            }
+            if has_bytes {
+                target.kind = SHT_PROGBITS;
+                target.data.resize(start as usize, 0);
+                target.data.extend(section.data);
+            }
+            if target.kind == SHT_PROGBITS {
+                target.data.resize(target.size as usize, 0);
+            }
+            placed[index] = Some((out, start));
+        }
+        layout.placed.push(placed);
+    }
+    Ok(layout)
+}
+
+/// Moves every relocation, and the offsets that stand in the bytes where it refers to a section as a whole.
+pub(super) fn relocate(
+    inputs: &[Input<'_>],
+    layout: &mut Layout,
+    symbols: &Symbols,
+) -> Result<(), LinkError> {
+    for (object, input) in inputs.iter().enumerate() {
+        for (index, section) in input.elf.sections.iter().enumerate() {
+            let Some((out, shift)) = layout.placed[object][index] else {
+                continue;
+            };
+            let dropped = dropped_maps(input, object, index, symbols);
+            for relocation in &section.relocations {
+                if dropped
+                    .iter()
+                    .any(|(start, end)| (*start..*end).contains(&relocation.offset))
+                {
+                    continue;
+                }
+                let symbol = &input.elf.symbols[relocation.symbol];
+                let label = || input.elf.symbol_label(symbol);
+                let target = symbols.index[object][relocation.symbol].ok_or_else(|| {
+                    input.damaged(format!(
+                        "byte {} of `{}` refers to `{}`, which is not part of a program",
+                        relocation.offset,
+                        section.name,
+                        label()
+                    ))
+                })?;
+                let offset = relocation.offset.saturating_add(shift);
+                if symbol.kind == STT_SECTION
+                    && let Place::Section(at) = symbol.place
+                    && let Some((_, moved)) = layout.placed[object][at]
+                {
+                    let bytes = &mut layout.sections[out].data;
+                    move_addend(bytes, offset, relocation, moved).ok_or_else(|| {
+                        input.damaged(format!(
+                            "byte {} of `{}` has a relocation of type {} against `{}` that cannot be moved",
+                            relocation.offset,
+                            section.name,
+                            relocation.kind,
+                            label()
+                        ))
+                    })?;
+                }
+                layout.sections[out].relocations.push(OutRelocation {
+                    offset,
+                    kind: relocation.kind,
+                    symbol: target,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Byte ranges of definitions of maps that another object's definition stands for.
+fn dropped_maps(
+    input: &Input<'_>,
+    object: usize,
+    section: usize,
+    symbols: &Symbols,
+) -> Vec<(u64, u64)> {
+    if input.elf.sections[section].name != ".maps" {
+        return Vec::new();
+    }
+    let here = input.elf.symbols.iter().filter(|symbol| {
+        symbol.place == Place::Section(section)
+            && symbol.global
+            && !symbols.is_taken(object, &symbol.name)
+    });
+    here.map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size)))
+        .collect()
+}
+
+/// Adds `moved` bytes to the addend that the relocated bytes hold.
+fn move_addend(bytes: &mut [u8], offset: u64, relocation: &Relocation, moved: u64) -> Option<()> {
+    let at = usize::try_from(offset).ok()?;
+    let moved = i64::try_from(moved).ok()?;
+    let (at, amount) = match relocation.kind {
+        R_BPF_64_64 => (at.checked_add(4)?, moved),
+        R_BPF_64_32 => (at.checked_add(4)?, moved / 8),
+        R_BPF_64_ABS32 | R_BPF_64_NODYLD32 => (at, moved),
+        R_BPF_64_ABS64 => {
+            let field = bytes.get_mut(at..)?.first_chunk_mut::<8>()?;
+            *field = i64::from_le_bytes(*field).checked_add(moved)?.to_le_bytes();
+            return Some(());
+        }
+        _ => return None,
+    };
+    let field = bytes.get_mut(at..)?.first_chunk_mut::<4>()?;
+    let sum = i64::from(i32::from_le_bytes(*field)) + amount;
+    *field = i32::try_from(sum).ok()?.to_le_bytes();
+    Some(())
+}
