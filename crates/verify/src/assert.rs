@@ -1,6 +1,7 @@
 //! What must hold before each instruction. No state is looked at here: this is the list of rules, read from the
 //! instruction alone; [`crate::check`] asks whether they hold.
 
+use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Imm64, Insn, JumpOp, Reg, Source, Width};
 
 /// A condition on the state before an instruction.
@@ -65,6 +66,8 @@ pub struct Access {
     pub base: Reg,
     /// The address offset.
     pub off: i16,
+    /// It must happen at once, so it must be aligned: an atomic, a load-acquire or a store-release.
+    pub ordered: bool,
 }
 
 /// What an access does.
@@ -81,46 +84,36 @@ pub enum AccessKind {
 /// Instructions that are decoded but not served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unserved {
-    /// `may_goto`
-    MayGoto,
     /// Call through a register.
     CallReg,
     /// Legacy packet access.
     LegacyPacket,
-    /// A kernel function, by BTF id.
+    /// A kernel function that is not served, by number.
     Kfunc(u32),
     /// A kernel variable, by BTF id.
     BtfId(u32),
-    /// The address of a local function.
-    Callback,
 }
 
 impl Unserved {
     /// Its name in messages.
     pub fn what(self) -> String {
         match self {
-            Unserved::MayGoto => "`may_goto`".to_owned(),
             Unserved::CallReg => "a call through a register".to_owned(),
             Unserved::LegacyPacket => "legacy packet access".to_owned(),
             Unserved::Kfunc(id) => format!("kernel function {id} (a kfunc)"),
             Unserved::BtfId(id) => format!("kernel variable {id} (by BTF id)"),
-            Unserved::Callback => "the address of a function (a callback)".to_owned(),
         }
     }
 
     /// What to use instead.
     pub fn advice(self) -> &'static str {
         match self {
-            Unserved::MayGoto => "use a loop with a constant bound",
             Unserved::CallReg => {
                 "call the function directly; `static __noinline` keeps it a function"
             }
             Unserved::LegacyPacket => "there are no packets in a GPU kernel",
             Unserved::Kfunc(_) | Unserved::BtfId(_) => {
                 "there is no kernel on the GPU; use the helpers of `warpbpf.h`"
-            }
-            Unserved::Callback => {
-                "use a `for` loop with a constant bound instead of `bpf_loop` and its like"
             }
         }
     }
@@ -176,9 +169,7 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
                 Imm64::BtfId(id) => Some(Unsupported {
                     what: Unserved::BtfId(id),
                 }),
-                Imm64::Func(_) => Some(Unsupported {
-                    what: Unserved::Callback,
-                }),
+                Imm64::Func(_) => None,
             };
             [Some(Writable(dst)), target]
                 .into_iter()
@@ -209,7 +200,7 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
             vec![
                 Writable(dst),
                 Readable(base),
-                access(AccessKind::Read, width, base, off),
+                ordered(AccessKind::Read, width, base, off),
             ]
         }
         Insn::Store {
@@ -233,7 +224,7 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
         } => vec![
             Readable(base),
             Readable(src),
-            access(AccessKind::Write(Source::Reg(src)), width, base, off),
+            ordered(AccessKind::Write(Source::Reg(src)), width, base, off),
         ],
         Insn::Atomic {
             width,
@@ -278,12 +269,10 @@ pub fn assertions(insn: &Insn) -> Vec<Assertion> {
             all.push(Comparable { wide, op, dst, src });
             all
         }
-        Insn::Goto { .. } | Insn::Exit => vec![],
-        Insn::MayGoto { .. } => vec![Unsupported {
-            what: Unserved::MayGoto,
-        }],
+        Insn::Goto { .. } | Insn::MayGoto { .. } | Insn::Exit => vec![],
         Insn::Call { callee } => match callee {
             Callee::Helper(_) | Callee::Local(_) => vec![],
+            Callee::Kfunc(number) if KfuncId::from_number(number).is_some() => vec![],
             Callee::Kfunc(id) => vec![Unsupported {
                 what: Unserved::Kfunc(id),
             }],
@@ -303,6 +292,17 @@ fn access(kind: AccessKind, width: Width, base: Reg, off: i16) -> Assertion {
         width,
         base,
         off,
+        ordered: matches!(kind, AccessKind::Atomic(_)),
+    })
+}
+
+fn ordered(kind: AccessKind, width: Width, base: Reg, off: i16) -> Assertion {
+    Assertion::Access(Access {
+        kind,
+        width,
+        base,
+        off,
+        ordered: true,
     })
 }
 

@@ -1,17 +1,16 @@
-//! Helper calls: each argument against the helper's row of the table, then the effect.
+//! Helper calls: each argument against the helper's row of the table. What the call does is in [`crate::effect`].
 
-use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, Ret};
+use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId};
 use warpbpf_abi::maps::MapType;
-use warpbpf_ebpf::{Pc, Reg};
+use warpbpf_ebpf::Reg;
 use warpbpf_object::MapDef;
 
 use crate::check::{memory_readable, memory_writable, readable};
-use crate::domain::pointer::{Pointer, Target, Value, Why};
+use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
-use crate::domain::state::{Held, State};
+use crate::domain::state::State;
 use crate::env::{Env, place_of};
 use crate::facts::{ArgFact, CallFact};
-use crate::platform::result_range;
 use crate::rule::Rule;
 
 /// Values that `bpf_trace_printk` takes beside the format.
@@ -111,7 +110,13 @@ impl Call<'_, '_> {
                 });
                 self.memory(i, reg, u64::from(size), what)
             }
-            Arg::MemRead => {
+            Arg::MemReadOrNull
+                if self.state.reg(reg).scalar().and_then(Scalar::known) == Some(0)
+                    && self.size(i + 1)?.known() == Some(0) =>
+            {
+                Ok(ArgFact::Unused)
+            }
+            Arg::MemRead | Arg::MemReadOrNull => {
                 let size = self.size(i + 1)?;
                 if let Some((_, def)) = self.map {
                     self.record_fits(size.u64.max, def)?;
@@ -123,7 +128,17 @@ impl Call<'_, '_> {
                     format!("memory of {} bytes", size.u64.max),
                 )
             }
-            Arg::Size => self.size(i).map(|s| scalar_fact(&s)),
+            Arg::MemWrite => self.output(i, reg),
+            Arg::Size | Arg::SizeOrZero => self.size(i).map(|s| scalar_fact(&s)),
+            Arg::Context => match *self.state.reg(reg) {
+                Value::Pointer(
+                    p @ Pointer {
+                        target: Target::Context,
+                        ..
+                    },
+                ) if p.fixed() == Some(0) => self.pointer_fact(i, reg, p),
+                _ => self.refuse(i, reg, "the context".to_owned()),
+            },
             Arg::ConstSize => {
                 let size = self.number(i, reg, "a constant size")?;
                 let Some(bytes) = size.known().filter(|&n| n > 0) else {
@@ -135,7 +150,7 @@ impl Call<'_, '_> {
                 Ok(scalar_fact(&size))
             }
             Arg::U64Out => {
-                let pointer = memory_writable(self.env, self.state, reg, 8)
+                let pointer = memory_writable(self.env, self.state, reg, 8, 8)
                     .map_err(|rule| self.memory_problem(i, "8 writable bytes".to_owned(), rule))?;
                 self.pointer_fact(i, reg, pointer)
             }
@@ -153,10 +168,26 @@ impl Call<'_, '_> {
                 self.constant_string(i, reg, None)?;
                 self.constant_fact(i, reg)
             }
-            Arg::Callback | Arg::CallbackContext => Err(Rule::Unsupported {
-                what: format!("`bpf_{}`", self.helper.name),
-                advice: "write the loop out",
-            }),
+            Arg::Callback => match self.state.reg(reg) {
+                Value::Pointer(Pointer {
+                    target: Target::Function(_),
+                    nullable: false,
+                    ..
+                }) => Ok(ArgFact::Callback),
+                _ => self.refuse(i, reg, "a function of this program".to_owned()),
+            },
+            Arg::CallbackContext => match *self.state.reg(reg) {
+                Value::Number { scalar, .. } if scalar.known() == Some(0) => {
+                    Ok(scalar_fact(&scalar))
+                }
+                Value::Pointer(
+                    p @ Pointer {
+                        target: Target::Stack(_),
+                        ..
+                    },
+                ) => self.pointer_fact(i, reg, p),
+                _ => self.refuse(i, reg, "a pointer into the stack, or 0".to_owned()),
+            },
         }
     }
 
@@ -190,18 +221,41 @@ impl Call<'_, '_> {
         }
     }
 
-    /// The size in argument `i`: at least 1, and no larger than any region is, so that it can be an offset.
+    /// Memory that the helper fills.
+    fn output(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
+        let size = self.size(i + 1)?;
+        let bytes = size.u64.max;
+        let expected = format!("{bytes} writable bytes");
+        if !matches!(self.state.reg(reg), Value::Pointer(_)) {
+            return self.refuse(i, reg, expected);
+        }
+        // How much of it is filled is only known if the size is: what may stay as it was must hold something.
+        if size.known().is_none() {
+            memory_readable(self.env, self.state, reg, bytes)
+                .map_err(|rule| self.memory_problem(i, expected.clone(), rule))?;
+        }
+        let pointer = memory_writable(self.env, self.state, reg, bytes, 1)
+            .map_err(|rule| self.memory_problem(i, expected, rule))?;
+        self.pointer_fact(i, reg, pointer)
+    }
+
+    /// The size in argument `i`: at least 1 (or 0 where that is allowed), and no larger than any region is, so that it
+    /// can be an offset.
     fn size(&self, i: usize) -> Result<Scalar, Rule> {
         let Some(reg) = Reg::new(i as u8 + 1) else {
             return Ok(Scalar::UNKNOWN);
         };
         readable(self.env, self.state, reg)?;
         let size = self.number(i, reg, "a size")?;
-        if size.u64.min == 0 || size.u64.max > u64::from(u32::MAX) {
+        let least = match self.helper.args[i] {
+            Arg::SizeOrZero => 0,
+            _ => 1,
+        };
+        if size.u64.min < least || size.u64.max > u64::from(u32::MAX) {
             return self.refuse(
                 i,
                 reg,
-                "a size of at least 1 with a known upper bound".to_owned(),
+                format!("a size of at least {least} with a known upper bound"),
             );
         }
         Ok(size)
@@ -233,7 +287,7 @@ impl Call<'_, '_> {
             self.helper.kind,
             HelperId::MapUpdateElem | HelperId::MapDeleteElem
         );
-        if writes && self.env.constant_bytes(index).is_some() {
+        if writes && self.env.read_only(index) {
             return Err(Rule::ReadOnly {
                 access: format!("`bpf_{}`", self.helper.name),
                 place: "a value".to_owned(),
@@ -388,7 +442,9 @@ fn takes(helper: HelperId, map_type: MapType) -> bool {
         | HelperId::GpuGridDim
         | HelperId::GpuSmId
         | HelperId::GpuWarpId
-        | HelperId::GpuLaneId => false,
+        // They have no map argument in our table. A row of another environment that stands in for one says all there is
+        // to know of its map.
+        | HelperId::GpuLaneId => true,
     }
 }
 
@@ -421,93 +477,4 @@ fn conversions(format: &[u8]) -> Result<usize, Rule> {
         return Err(Rule::FormatArguments { conversions: count });
     }
     Ok(count)
-}
-
-/// What a checked call does to the state. False if the helper does not return.
-pub fn apply_call(state: &mut State, pc: Pc, helper: &Helper, fact: &CallFact) -> bool {
-    // What the helper writes or takes away, before the registers go.
-    for (i, kind) in helper.args.iter().enumerate() {
-        let Some(reg) = Reg::new(i as u8 + 1) else {
-            continue;
-        };
-        let Value::Pointer(p) = *state.reg(reg) else {
-            continue;
-        };
-        match kind {
-            Arg::U64Out => written(state, &p),
-            Arg::Record => state.release(p.id, pc),
-            Arg::None
-            | Arg::Scalar
-            | Arg::Map
-            | Arg::MapKey
-            | Arg::MapValue
-            | Arg::MemRead
-            | Arg::Size
-            | Arg::ConstSize
-            | Arg::Format
-            | Arg::ConstString
-            | Arg::Callback
-            | Arg::CallbackContext => {}
-        }
-    }
-    clobber(state, pc);
-    let map = fact.map.unwrap_or(0);
-    let result = match helper.ret {
-        Ret::Scalar => Value::number(result_range(helper.kind)),
-        Ret::MapValueOrNull => nullable(state, Target::MapValue(map)),
-        Ret::RecordOrNull => {
-            // The table gives the size in argument 2; the check has seen that it is a constant.
-            let size = match fact.args[1] {
-                ArgFact::Scalar {
-                    value: Some(size), ..
-                } => size as u32,
-                _ => 0,
-            };
-            let value = nullable(state, Target::Record { map, size });
-            if let Value::Pointer(p) = value {
-                state.held.push(Held {
-                    id: p.id,
-                    reserved_at: pc,
-                    map,
-                });
-            }
-            value
-        }
-        Ret::Never => return false,
-    };
-    state.set(Reg::R0, result);
-    true
-}
-
-/// A call leaves nothing in `r0` to `r5` but its result.
-pub fn clobber(state: &mut State, pc: Pc) {
-    for reg in Reg::all().take(6) {
-        state.set(reg, Value::Nothing(Why::Call(pc)));
-    }
-}
-
-fn nullable(state: &mut State, target: Target) -> Value {
-    let id = state.fresh_id();
-    Value::Pointer(Pointer {
-        target,
-        offset: Scalar::constant(0),
-        nullable: true,
-        id,
-    })
-}
-
-/// Eight unknown bytes are written through `p`.
-fn written(state: &mut State, p: &Pointer) {
-    let Target::Stack(frame) = p.target else {
-        return;
-    };
-    let Some(frame) = state.frames.get_mut(frame as usize) else {
-        return;
-    };
-    match p.fixed() {
-        Some(at) => frame.stack.write_unknown(at, 8),
-        None => frame
-            .stack
-            .write_somewhere(p.offset.s64.min, p.offset.s64.max + 8),
-    }
 }

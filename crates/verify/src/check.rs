@@ -9,6 +9,7 @@ use crate::domain::scalar::Scalar;
 use crate::domain::stack::Unreadable;
 use crate::domain::state::State;
 use crate::env::Env;
+use crate::platform::ContextField;
 use crate::rule::Rule;
 
 /// Checks one assertion. For an access, gives the pointer to what is accessed.
@@ -150,7 +151,8 @@ fn arithmetic(
             Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => Ok(()),
         };
     }
-    let adds = |p: &Pointer| !p.nullable && !matches!(p.target, Target::Map(_));
+    let adds =
+        |p: &Pointer| !p.nullable && !matches!(p.target, Target::Map(_) | Target::Function(_));
     match (state.reg(dst), right) {
         (Value::Pointer(p), Value::Number { .. }) => {
             if wide && matches!(op, AluOp::Add | AluOp::Sub) && adds(p) {
@@ -166,7 +168,13 @@ fn arithmetic(
                 refuse(src_reg, p)
             }
         }
-        (Value::Pointer(p), Value::Pointer(_)) => refuse(dst, p),
+        (Value::Pointer(p), Value::Pointer(q)) => {
+            if wide && op == AluOp::Sub && p.is_beside(q) {
+                Ok(())
+            } else {
+                refuse(dst, p)
+            }
+        }
         (Value::Number { .. }, Value::Number { .. }) => Ok(()),
         (Value::Nothing(_), _) | (_, Value::Nothing(_)) => Ok(()),
     }
@@ -193,6 +201,13 @@ fn comparable(
     };
     let with_null = other.scalar().and_then(Scalar::known) == Some(0);
     if wide && matches!(op, JumpOp::Eq | JumpOp::Ne) && with_null {
+        return Ok(());
+    }
+    if let (Value::Pointer(p), Value::Pointer(q)) = (state.reg(dst), right)
+        && wide
+        && op != JumpOp::Set
+        && p.is_beside(q)
+    {
         return Ok(());
     }
     Err(Rule::PointerCompared {
@@ -227,13 +242,31 @@ fn access(env: &Env<'_>, state: &State, a: &Access) -> Result<Pointer, Rule> {
     let size = a.width.bytes();
     let writes = !matches!(a.kind, AccessKind::Read);
     if pointer.target == Target::Context {
-        context_field(env, &text, &pointer, size, writes)?;
+        context_field(env, &text, &pointer, size, a.kind)?;
+        if let AccessKind::Write(Source::Reg(src)) = a.kind
+            && let Value::Pointer(stored) = state.reg(src)
+        {
+            return Err(Rule::PointerStored {
+                reg: src.to_string(),
+                pointer: env.pointer(stored),
+                place: env.place(&pointer),
+            });
+        }
         return Ok(pointer);
     }
-    in_bounds(env, &text, &pointer, u64::from(size))?;
-    aligned(env, &text, &pointer, size)?;
+    in_bounds(env, state, &text, &pointer, u64::from(size))?;
+    let pointer_stored = match a.kind {
+        AccessKind::Write(Source::Reg(src)) => matches!(state.reg(src), Value::Pointer(_)),
+        AccessKind::Read | AccessKind::Write(Source::Imm(_)) | AccessKind::Atomic(_) => false,
+    };
+    if a.ordered || pointer_stored {
+        aligned(env, &text, &pointer, size)?;
+    }
     if writes {
         writable(env, &text, &pointer)?;
+    }
+    if matches!(a.kind, AccessKind::Read | AccessKind::Atomic(_)) {
+        not_write_only(env, &text, &pointer)?;
     }
     match a.kind {
         AccessKind::Read => {
@@ -285,9 +318,29 @@ fn context_field(
     text: &str,
     pointer: &Pointer,
     size: u32,
-    writes: bool,
+    kind: AccessKind,
 ) -> Result<(), Rule> {
     let context = env.platform.context;
+    let writes = !matches!(kind, AccessKind::Read);
+    if let Some(rule) = env.platform.foreign_context {
+        let refused = || Rule::NoSuchField {
+            access: text.to_owned(),
+            place: env.place(pointer),
+            context: context.c_name,
+            fields: String::new(),
+        };
+        let at = pointer.fixed().and_then(|at| u32::try_from(at).ok());
+        return match rule(at.ok_or_else(refused)?, size, writes) {
+            // A context is not memory: the kernel rewrites loads and stores of it, and only those.
+            ContextField::Number if matches!(kind, AccessKind::Atomic(_)) => Err(refused()),
+            ContextField::Number => Ok(()),
+            ContextField::Absent => Err(refused()),
+            ContextField::Unserved(what) => Err(Rule::Unsupported {
+                what: what.to_owned(),
+                advice: "",
+            }),
+        };
+    }
     if writes {
         return Err(Rule::ContextWritten {
             access: text.to_owned(),
@@ -297,7 +350,8 @@ fn context_field(
     let offset = pointer.fixed();
     if offset
         .and_then(|at| u32::try_from(at).ok())
-        .and_then(|at| context.field(at, size))
+        .filter(|at| at.is_multiple_of(size))
+        .and_then(|at| context.containing(at, size))
         .is_some()
     {
         return Ok(());
@@ -323,7 +377,13 @@ fn context_field(
     })
 }
 
-fn in_bounds(env: &Env<'_>, text: &str, pointer: &Pointer, size: u64) -> Result<(), Rule> {
+fn in_bounds(
+    env: &Env<'_>,
+    state: &State,
+    text: &str,
+    pointer: &Pointer,
+    size: u64,
+) -> Result<(), Rule> {
     if matches!(pointer.target, Target::Map(_)) {
         return Err(Rule::MapAccess {
             access: text.to_owned(),
@@ -343,10 +403,22 @@ fn in_bounds(env: &Env<'_>, text: &str, pointer: &Pointer, size: u64) -> Result<
             size: region,
         });
     }
+    // Both ends are inside the region, so they are small.
+    let (first, end) = (min as i64, (max + i128::from(size)) as i64);
+    if let Target::Stack(frame) = pointer.target
+        && let Some(iter) = state.iter_in(frame, first, end)
+    {
+        return Err(Rule::IteratorBytes {
+            access: text.to_owned(),
+            place: env.place(pointer),
+            slot: env.code.slot(iter.made_at.1),
+        });
+    }
     Ok(())
 }
 
-/// Every region starts at a multiple of 8, so the offset decides.
+/// Every region starts at a multiple of 8, so the offset decides. Only what must happen at once needs it, the code
+/// generator splits the rest.
 fn aligned(env: &Env<'_>, text: &str, pointer: &Pointer, align: u32) -> Result<(), Rule> {
     if pointer.offset.bits.max() & u64::from(align - 1) != 0 {
         return Err(Rule::Misaligned {
@@ -359,9 +431,27 @@ fn aligned(env: &Env<'_>, text: &str, pointer: &Pointer, align: u32) -> Result<(
 }
 
 fn writable(env: &Env<'_>, text: &str, pointer: &Pointer) -> Result<(), Rule> {
-    if let Target::MapValue(map) = pointer.target
-        && env.constant_bytes(map).is_some()
-    {
+    let read_only = match pointer.target {
+        Target::MapValue(map) => env.read_only(map).then_some(map),
+        Target::MapKey(map) => {
+            return Err(Rule::KeyWritten {
+                access: text.to_owned(),
+                map: env.map_name(map).to_owned(),
+            });
+        }
+        Target::Number { .. } => {
+            return Err(Rule::NumberWritten {
+                access: text.to_owned(),
+            });
+        }
+        Target::Stack(_)
+        | Target::Context
+        | Target::Map(_)
+        | Target::Memory(_)
+        | Target::Function(_)
+        | Target::Record { .. } => None,
+    };
+    if let Some(map) = read_only {
         return Err(Rule::ReadOnly {
             access: text.to_owned(),
             place: env.place(pointer),
@@ -369,6 +459,18 @@ fn writable(env: &Env<'_>, text: &str, pointer: &Pointer) -> Result<(), Rule> {
         });
     }
     Ok(())
+}
+
+/// The map lets programs read.
+fn not_write_only(env: &Env<'_>, text: &str, pointer: &Pointer) -> Result<(), Rule> {
+    match pointer.target {
+        Target::MapValue(map) if env.write_only(map) => Err(Rule::WriteOnly {
+            access: text.to_owned(),
+            place: env.place(pointer),
+            map: env.map_name(map).to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Stack bytes that are read were written; a stored pointer may only be read whole.
@@ -423,14 +525,21 @@ pub fn memory_readable(env: &Env<'_>, state: &State, reg: Reg, size: u64) -> Res
             value: "the context, which is not in memory".to_owned(),
         });
     }
-    in_bounds(env, &text, &pointer, size)?;
+    in_bounds(env, state, &text, &pointer, size)?;
+    not_write_only(env, &text, &pointer)?;
     stack_readable(env, state, &text, &pointer, size, false)?;
     Ok(pointer)
 }
 
-/// `size` aligned bytes at the pointer in `reg` can be written by a helper.
-pub fn memory_writable(env: &Env<'_>, state: &State, reg: Reg, size: u32) -> Result<Pointer, Rule> {
-    let text = bytes_text("write", u64::from(size));
+/// `size` bytes at the pointer in `reg`, which is a multiple of `align`, can be written by a helper.
+pub fn memory_writable(
+    env: &Env<'_>,
+    state: &State,
+    reg: Reg,
+    size: u64,
+    align: u32,
+) -> Result<Pointer, Rule> {
+    let text = bytes_text("write", size);
     let pointer = address(env, state, reg)?;
     if pointer.target == Target::Context {
         return Err(Rule::ContextWritten {
@@ -438,8 +547,8 @@ pub fn memory_writable(env: &Env<'_>, state: &State, reg: Reg, size: u32) -> Res
             place: env.place(&pointer),
         });
     }
-    in_bounds(env, &text, &pointer, u64::from(size))?;
-    aligned(env, &text, &pointer, size)?;
+    in_bounds(env, state, &text, &pointer, size)?;
+    aligned(env, &text, &pointer, align)?;
     writable(env, &text, &pointer)?;
     Ok(pointer)
 }

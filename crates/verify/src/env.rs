@@ -1,7 +1,7 @@
 //! What is fixed while one program is verified: its code, its maps, the platform; and how to speak of them.
 
 use warpbpf_abi::layout::RingLayout;
-use warpbpf_abi::maps::{MAP_TYPES, MapType};
+use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MAP_TYPES, MapType};
 use warpbpf_ebpf::{Code, Width};
 use warpbpf_object::{MapDef, MapKind};
 
@@ -29,7 +29,7 @@ impl<'a> Env<'a> {
     /// A map that the program uses, with its type, if it can be served.
     ///
     /// # Errors
-    /// [`Rule::NoSuchMap`], [`Rule::UnknownMapType`] or [`Rule::MapShape`].
+    /// [`Rule::NoSuchMap`], [`Rule::UnknownMapType`], [`Rule::Lock`] or [`Rule::MapShape`].
     pub fn map(&self, index: u32) -> Result<(&'a MapDef, MapType), Rule> {
         let def = self.maps.get(index as usize).ok_or(Rule::NoSuchMap {
             index,
@@ -44,6 +44,9 @@ impl<'a> Env<'a> {
                 .collect::<Vec<_>>()
                 .join(", "),
         })?;
+        if let Some(rule) = crate::wait::lock_in(def) {
+            return Err(rule);
+        }
         match shape_problem(def, map_type) {
             Some(problem) => Err(Rule::MapShape {
                 map: def.name.clone(),
@@ -61,7 +64,22 @@ impl<'a> Env<'a> {
             .map_or("?", |m| m.name.as_str())
     }
 
-    /// The bytes of a map that programs may only read.
+    /// Programs may only read the map.
+    pub fn read_only(&self, index: u32) -> bool {
+        self.constant_bytes(index).is_some() || self.has_flag(index, BPF_F_RDONLY_PROG)
+    }
+
+    /// Programs may only write the map.
+    pub fn write_only(&self, index: u32) -> bool {
+        self.has_flag(index, BPF_F_WRONLY_PROG)
+    }
+
+    fn has_flag(&self, index: u32, flag: u32) -> bool {
+        let def = self.maps.get(index as usize);
+        def.is_some_and(|def| def.flags & flag != 0)
+    }
+
+    /// The bytes of a map whose contents never change: its data section is read-only.
     pub fn constant_bytes(&self, index: u32) -> Option<&'a [u8]> {
         match &self.maps.get(index as usize)?.kind {
             MapKind::Data {
@@ -81,7 +99,15 @@ impl<'a> Env<'a> {
                 crate::domain::stack::FRAME_BYTES as u64,
             ),
             Target::Context => (0, u64::from(self.platform.context.size)),
-            Target::Map(_) => (0, 0),
+            Target::Map(_) | Target::Function(_) => (0, 0),
+            Target::Number { .. } => (0, 4),
+            Target::Memory(bytes) => (0, u64::from(bytes)),
+            Target::MapKey(map) => (
+                0,
+                self.maps
+                    .get(map as usize)
+                    .map_or(0, |m| u64::from(m.key_size)),
+            ),
             Target::MapValue(map) => (
                 0,
                 self.maps
@@ -99,6 +125,13 @@ impl<'a> Env<'a> {
             Target::Context => "the context".to_owned(),
             Target::Map(map) => format!("map `{}`", self.map_name(map)),
             Target::MapValue(map) => format!("a value of map `{}`", self.map_name(map)),
+            Target::MapKey(map) => format!("a key of map `{}`", self.map_name(map)),
+            Target::Memory(_) => "the program's memory".to_owned(),
+            Target::Number { .. } => "the number that an iterator gave".to_owned(),
+            Target::Function(start) => match self.code.insns().get(start.index()) {
+                Some(_) => format!("the function at instruction {}", self.code.slot(start)),
+                None => "a function that does not exist".to_owned(),
+            },
             Target::Record { map, .. } => format!("a record of map `{}`", self.map_name(map)),
         }
     }
@@ -129,8 +162,17 @@ impl<'a> Env<'a> {
     pub fn pointer(&self, p: &Pointer) -> String {
         let null = if p.nullable { ", or null" } else { "" };
         match (p.target, p.fixed()) {
-            (Target::Map(_) | Target::Context, Some(0)) => self.target(p.target),
-            (Target::MapValue(_) | Target::Record { .. }, Some(0)) => {
+            (Target::Map(_) | Target::Context | Target::Function(_), Some(0)) => {
+                self.target(p.target)
+            }
+            (
+                Target::MapValue(_)
+                | Target::MapKey(_)
+                | Target::Memory(_)
+                | Target::Number { .. }
+                | Target::Record { .. },
+                Some(0),
+            ) => {
                 format!("a pointer to {}{null}", self.target(p.target))
             }
             _ => format!("a pointer to {}{null}", self.place(p)),
@@ -148,6 +190,9 @@ impl<'a> Env<'a> {
             Why::Released(pc) => format!("instruction {} gave its record back", self.code.slot(pc)),
             Why::FrameGone => {
                 "it pointed into the stack of a function that has returned".to_owned()
+            }
+            Why::Destroyed(pc) => {
+                format!("instruction {} destroyed its iterator", self.code.slot(pc))
             }
             Why::Unread => "it was dropped".to_owned(),
         }
@@ -200,7 +245,16 @@ pub fn place_of(pointer: &Pointer) -> Option<Place> {
         Target::Context => Region::Context,
         Target::MapValue(map) => Region::MapValue { map },
         Target::Record { map, .. } => Region::Record { map },
-        Target::Map(_) => return None,
+        Target::MapKey(map) => Region::MapKey { map },
+        Target::Memory(_) => Region::Memory,
+        Target::Number { frame, slot } => {
+            return Some(Place {
+                region: Region::Stack { frame },
+                offset: pointer.fixed().map(|at| at + i64::from(slot)),
+                align: pointer.align(),
+            });
+        }
+        Target::Map(_) | Target::Function(_) => return None,
     };
     Some(Place {
         region,

@@ -1,38 +1,50 @@
 //! Follows every path, depth first. Where paths meet, a state that an earlier, finished one covers is not followed
 //! again; loops are unrolled until they end or the budget does. So the bound on executed instructions is exact over
 //! the paths that exist in the abstract, and a loop is accepted exactly if it provably ends within the budget.
+//!
+//! Where something else counts the rounds of a loop (a helper that calls back, an iterator, `may_goto`), its states may
+//! repeat: they are widened until they do, and [`crate::bound`] multiplies.
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use warpbpf_abi::helpers::Effect;
-use warpbpf_ebpf::{Callee, Insn, Pc, Reg};
+use warpbpf_abi::kfuncs::MAX_LOOPS;
+use warpbpf_ebpf::{Insn, Pc, Reg};
 
-use crate::assert::{assertions, registers};
-use crate::call::{apply_call, check_call, clobber};
-use crate::check::check;
-use crate::domain::pointer::{Target, Value, Why};
+use crate::assert::registers;
+use crate::domain::pointer::{Value, Why};
 use crate::domain::scalar::Scalar;
+use crate::domain::stack::Stack;
 use crate::domain::state::{Frame, State};
-use crate::domain::widen::{Step, widen};
-use crate::env::{Env, place_of};
+use crate::domain::widen::{self, widen};
+use crate::env::Env;
+use crate::execute::Onward;
 use crate::facts::Facts;
 use crate::gather::Gather;
 use crate::liveness::{FunctionFlow, Needed, analyse};
-use crate::path::{Event, Node, Paths};
+use crate::log::{LogStep, Logger};
+use crate::path::{Again, Event, Node, Paths, Point, Token};
 use crate::rule::Rule;
-use crate::transfer::{branch, compared, transfer};
 
-/// Call frames, the entry function's included, as in Linux.
-const MAX_FRAMES: usize = 8;
 /// States that are kept to compare others with, in all: beyond it nothing is lost but time.
 const MAX_VISITS: usize = 1 << 14;
+/// Paths that may wait: beyond it their states are too large together.
+const MAX_PENDING: usize = 1 << 16;
 /// How many of the states kept at one point are looked at, the newest first.
 const MAX_COMPARED: usize = 64;
 /// With [`Method::Joining`], this many states of a round are followed before the next ones are joined,
 const JOINED_AFTER: usize = 3;
 /// and this many before joining goes in leaps.
 const LEAPS_AFTER: usize = 16;
+/// So many rounds of a loop that `may_goto` counts are followed as they are: often it ends by itself,
+const EXACT_ROUNDS: u32 = 2048;
+/// and so many of one that a helper or an iterator counts.
+const FEW_ROUNDS: u32 = 2;
+/// After these, up to so many rounds are joined exactly,
+const HULL_ROUNDS: u32 = 2;
+/// and up to so many in small leaps.
+const LEAP_ROUNDS: u32 = 16;
 
 /// A rule that was broken, and where.
 #[derive(Debug)]
@@ -54,26 +66,41 @@ pub struct Broken {
 ///
 /// # Errors
 /// The first rule that a path breaks.
-pub fn explore(env: &Env<'_>, functions: &[Range<u32>]) -> Result<Facts, Box<Broken>> {
+pub fn explore(
+    env: &Env<'_>,
+    functions: &[Range<u32>],
+    log: Option<Logger<'_>>,
+) -> Result<Facts, Box<Broken>> {
+    let log = &mut Log { pass: 0, to: log };
     let effort = env.platform.effort;
     let (short, long) = (effort / 16, effort / 2);
-    let first = explore_by(env, functions, Method::Exact, short);
-    if !gave_up(&first) {
+    let first = explore_by(env, functions, Method::Exact, short, log);
+    let Err(broken) = &first else {
         return first;
-    }
-    match explore_by(env, functions, Method::Joining, long - short) {
-        Ok(facts) => Ok(facts),
-        Err(_) => explore_by(env, functions, Method::Exact, effort - long),
+    };
+    let may_goto = |insn: &Insn| matches!(insn, Insn::MayGoto { .. });
+    match broken.rule {
+        Rule::TooComplex { .. } => {
+            let second = explore_by(env, functions, Method::Joining, long - short, log);
+            second.or_else(|_| explore_by(env, functions, Method::Exact, effort - long, log))
+        }
+        // Fewer rounds may fit.
+        Rule::Budget { .. } | Rule::LoopBudget { .. } if env.code.insns().iter().any(may_goto) => {
+            explore_by(env, functions, Method::Joining, long - short, log).or(first)
+        }
+        _ => first,
     }
 }
 
-fn gave_up(outcome: &Result<Facts, Box<Broken>>) -> bool {
-    matches!(outcome, Err(broken) if matches!(broken.rule, Rule::TooComplex { .. }))
+/// Where steps are told, if anybody listens.
+pub(crate) struct Log<'l> {
+    pass: u32,
+    to: Option<Logger<'l>>,
 }
 
 /// What happens where very many states meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Method {
+pub(crate) enum Method {
     /// Each is followed.
     Exact,
     /// They are joined.
@@ -85,12 +112,11 @@ fn explore_by(
     functions: &[Range<u32>],
     method: Method,
     effort: u64,
+    log: &mut Log<'_>,
 ) -> Result<Facts, Box<Broken>> {
-    let flows = functions
-        .iter()
-        .enumerate()
-        .map(|(i, range)| analyse(env.code, range, i == 0, env.platform))
-        .collect();
+    // Only functions that are reached are analysed.
+    let flows = vec![OnceCell::new(); functions.len()];
+    log.pass += 1;
     let (paths, root) = Paths::new();
     let mut explorer = Explorer {
         env,
@@ -101,12 +127,17 @@ fn explore_by(
         gather: Gather::default(),
         paths,
         visits: HashMap::new(),
+        met: HashMap::new(),
         kept: 0,
         pending: Vec::new(),
         steps: 0,
+        trips: BTreeMap::new(),
+        stops: widen::stops(env.code),
+        log,
+        logged: Stack::default(),
     };
     let start = Path {
-        state: State::entry(),
+        state: State::entry(env.platform.memory),
         pc: Pc(0),
         cost: 0,
         node: root,
@@ -119,10 +150,9 @@ fn explore_by(
         let (rule, path) = *broken;
         return Err(explorer.broken(rule, &path));
     }
-    let cost = explorer.paths.follows(root).unwrap_or(0);
     explorer
-        .gather
-        .finish(env.code, functions, cost)
+        .bound(root)
+        .and_then(|(cost, rounds)| explorer.gather.finish(env.code, functions, cost, rounds))
         .map_err(|(rule, pc)| {
             Box::new(Broken {
                 rule,
@@ -135,12 +165,12 @@ fn explore_by(
 
 /// A path being followed.
 #[derive(Debug)]
-struct Path {
-    state: State,
-    pc: Pc,
+pub(crate) struct Path {
+    pub state: State,
+    pub pc: Pc,
     /// Instructions executed.
-    cost: u64,
-    node: Node,
+    pub cost: u64,
+    pub node: Node,
 }
 
 /// A state from which everything was, or is being, followed.
@@ -148,32 +178,43 @@ struct Path {
 struct Visit {
     state: State,
     node: Node,
-    /// How often its path had been there before.
-    round: usize,
 }
 
-struct Explorer<'e, 'a> {
-    env: &'e Env<'a>,
-    functions: &'e [Range<u32>],
-    flows: Vec<FunctionFlow>,
-    method: Method,
+pub(crate) struct Explorer<'e, 'a, 'l> {
+    pub env: &'e Env<'a>,
+    pub functions: &'e [Range<u32>],
+    flows: Vec<OnceCell<FunctionFlow>>,
+    pub method: Method,
     /// Steps that may be taken.
     effort: u64,
-    gather: Gather,
-    paths: Paths,
-    visits: HashMap<(usize, Pc), Vec<Visit>>,
+    pub gather: Gather,
+    pub paths: Paths,
+    visits: HashMap<Point, Vec<Visit>>,
+    /// For each point and round, how many visits there were and the place of the last.
+    met: HashMap<(Point, u32), (usize, usize)>,
     kept: usize,
-    pending: Vec<Path>,
+    pub pending: Vec<Path>,
     steps: u64,
+    /// How often each token is taken at most; for `may_goto` that is chosen in the end.
+    pub trips: BTreeMap<Token, u64>,
+    /// Bounds to widen to.
+    stops: Vec<u64>,
+    log: &'e mut Log<'l>,
+    /// The stack that was told last.
+    logged: Stack,
 }
 
 /// What becomes of a path after one instruction.
-enum Next {
+pub(crate) enum Next {
+    /// It goes on.
     Goes(Path),
+    /// It ends.
     Ends(Path),
+    /// It was covered, which has ended it.
+    Covered,
 }
 
-impl Explorer<'_, '_> {
+impl Explorer<'_, '_, '_> {
     fn run(&mut self, start: Path) -> Result<(), Box<(Rule, Path)>> {
         self.pending.push(start);
         while let Some(mut path) = self.pending.pop() {
@@ -184,6 +225,7 @@ impl Explorer<'_, '_> {
                         self.paths.end(last.node, last.cost);
                         break;
                     }
+                    Next::Covered => break,
                 }
             }
         }
@@ -193,7 +235,7 @@ impl Explorer<'_, '_> {
     /// One instruction, or the end of the path where an earlier one covers it.
     fn step(&mut self, mut path: Path) -> Result<Next, Box<(Rule, Path)>> {
         self.steps += 1;
-        if self.steps > self.effort {
+        if self.steps > self.effort || self.pending.len() > MAX_PENDING {
             return Err(Box::new((
                 Rule::TooComplex {
                     limit: self.env.platform.effort,
@@ -207,118 +249,213 @@ impl Explorer<'_, '_> {
             path.pc = Pc(path.pc.0 - 1);
             return Err(Box::new((Rule::FallsOff, path)));
         }
-        match self.meet(&mut path, instance) {
-            Ok(false) => {}
-            Ok(true) => return Ok(Next::Ends(path)),
-            Err(rule) => return Err(Box::new((rule, path))),
+        self.tell(&path);
+        if self.is_join(instance, path.pc) {
+            let point = Point {
+                instance,
+                pc: path.pc,
+                inside: false,
+                head: self.is_head(instance, path.pc),
+            };
+            self.forget(&mut path, instance, point.pc);
+            match self.meet(&mut path, point) {
+                Ok(false) => {}
+                Ok(true) => return Ok(Next::Covered),
+                Err(rule) => return Err(Box::new((rule, path))),
+            }
         }
         match self.execute(&mut path, instance) {
-            Ok(true) => Ok(Next::Goes(path)),
-            Ok(false) => Ok(Next::Ends(path)),
+            Ok(Onward::Goes) => Ok(Next::Goes(path)),
+            Ok(Onward::Ends) => Ok(Next::Ends(path)),
+            Ok(Onward::Covered) => Ok(Next::Covered),
             Err(rule) => Err(Box::new((rule, path))),
         }
     }
 
+    /// Tells the state before an instruction, if anybody listens.
+    fn tell(&mut self, path: &Path) {
+        let Some(to) = &mut self.log.to else {
+            return;
+        };
+        let step = LogStep::new(
+            self.env,
+            &path.state,
+            path.pc,
+            path.cost,
+            self.log.pass,
+            &self.logged,
+        );
+        to(&step);
+        self.logged.clone_from(&path.state.top().stack);
+    }
+
+    /// Drops what is not needed from `pc` on, in the running frame.
+    pub fn forget(&self, path: &mut Path, instance: usize, pc: Pc) {
+        if self.gather.range(instance).contains(&pc.0) {
+            forget_unneeded(path.state.top_mut(), self.needed(instance, pc));
+        }
+    }
+
+    /// The flow of an instance's function, and the place of an instruction in it.
+    fn flow(&self, instance: usize, pc: Pc) -> (&FunctionFlow, usize) {
+        let start = self.gather.range(instance).start;
+        let function = self.functions.partition_point(|f| f.start < start);
+        let analysed = || {
+            let range = &self.functions[function];
+            analyse(self.env.code, range, function == 0, self.env.platform)
+        };
+        let flow = self.flows[function].get_or_init(analysed);
+        (flow, (pc.0 - start) as usize)
+    }
+
     fn needed(&self, instance: usize, pc: Pc) -> Needed {
-        let range = self.gather.range(instance);
-        let function = self.functions.partition_point(|f| f.start < range.start);
-        self.flows[function].needed[(pc.0 - range.start) as usize]
+        let (flow, at) = self.flow(instance, pc);
+        flow.needed[at]
+    }
+
+    fn is_head(&self, instance: usize, pc: Pc) -> bool {
+        let (flow, at) = self.flow(instance, pc);
+        flow.heads[at]
     }
 
     fn is_join(&self, instance: usize, pc: Pc) -> bool {
-        let range = self.gather.range(instance);
-        let function = self.functions.partition_point(|f| f.start < range.start);
-        self.flows[function].joins[(pc.0 - range.start) as usize]
+        let (flow, at) = self.flow(instance, pc);
+        flow.joins[at]
     }
 
-    /// Where paths meet: true if an earlier one covers this one, which then is as long as that one at most.
-    fn meet(&mut self, path: &mut Path, instance: usize) -> Result<bool, Rule> {
-        if !self.is_join(instance, path.pc) {
-            return Ok(false);
-        }
-        forget_unneeded(path.state.top_mut(), self.needed(instance, path.pc));
+    /// Where paths meet: true if an earlier one covers this one, which has ended then.
+    pub(crate) fn meet(&mut self, path: &mut Path, point: Point) -> Result<bool, Rule> {
         path.state.drop_lone_ids();
-        if self.is_covered(path, instance)? {
+        if self.is_covered(path, point)? {
             return Ok(true);
         }
-        let round = self.paths.rounds(path.node, instance, path.pc);
-        if self.join(path, instance, round) && self.is_covered(path, instance)? {
+        let again = if point.head {
+            self.paths.again(path.node, point)
+        } else {
+            None
+        };
+        if self.join(path, point, again) && self.is_covered(path, point)? {
             return Ok(true);
         }
-        path.node = self
-            .paths
-            .extend(path.node, Event::Meet(instance, path.pc), path.cost);
+        let round = self.round(path, point, again);
+        path.node = self.paths.meet(path.node, point, again, path.cost);
         if self.kept < MAX_VISITS {
             self.kept += 1;
             let visit = Visit {
                 state: path.state.clone(),
                 node: path.node,
-                round,
             };
-            self.visits
-                .entry((instance, path.pc))
-                .or_default()
-                .push(visit);
+            let visits = self.visits.entry(point).or_default();
+            let round = self.met.entry((point, round)).or_default();
+            *round = (round.0 + 1, visits.len());
+            visits.push(visit);
         }
         Ok(false)
     }
 
-    /// An earlier path, followed to its end, covers this one; its length is added.
-    fn is_covered(&self, path: &mut Path, instance: usize) -> Result<bool, Rule> {
-        let budget = self.env.platform.budget;
-        let visits = self
-            .visits
-            .get(&(instance, path.pc))
-            .map_or(&[][..], Vec::as_slice);
-        for visit in visits.iter().rev().take(MAX_COMPARED) {
+    /// Which round of its loops a path is in.
+    fn round(&self, path: &Path, point: Point, again: Option<Again>) -> u32 {
+        if point.head {
+            again.map_or(0, |again| again.round)
+        } else {
+            self.paths.heads(path.node)
+        }
+    }
+
+    fn visits(&self, point: Point) -> &[Visit] {
+        self.visits.get(&point).map_or(&[][..], Vec::as_slice)
+    }
+
+    /// An earlier path, followed to its end, covers this one: then it ends, and its length is added.
+    fn is_covered(&mut self, path: &mut Path, point: Point) -> Result<bool, Rule> {
+        let mut by = None;
+        for visit in self.visits(point).iter().rev().take(MAX_COMPARED) {
             if !visit.state.covers(&path.state) {
                 continue;
             }
-            match self.paths.follows(visit.node) {
-                Some(follows) => {
-                    path.cost += follows;
-                    if path.cost > budget {
-                        return Err(Rule::Budget {
-                            cost: path.cost,
-                            budget,
-                        });
-                    }
-                    return Ok(true);
-                }
-                // The earlier one is this path's own past.
-                None if path.state.covers(&visit.state) => return Err(Rule::MayNotEnd),
-                None => {}
+            let ended = self.paths.follows(visit.node).is_some();
+            // Else the earlier one is this path's own past.
+            if ended || self.paths.is_counted(path.node, visit.node) {
+                by = Some(visit.node);
+                break;
+            }
+            if path.state.covers(&visit.state) {
+                return Err(Rule::MayNotEnd);
             }
         }
-        Ok(false)
+        let Some(by) = by else {
+            return Ok(false);
+        };
+        path.cost = self.paths.covered(path.node, path.cost, by);
+        self.within_budget(path)?;
+        Ok(true)
     }
 
-    /// Joins the state with the last one that met here in the same round, if there were many; true if it did. Rounds
-    /// are kept apart because they tell loop counters apart, without which no loop would end.
-    fn join(&self, path: &mut Path, instance: usize, round: usize) -> bool {
+    /// Makes the state larger where too many meet; true if it did.
+    ///
+    /// In a loop that a token counts, toward the state of the round before: nothing else lets it repeat, unless the state
+    /// itself counts, when it ends by that. Else, joined
+    /// with the last state that met here in the same round. Rounds are kept apart because they tell loop counters
+    /// apart, without which no loop would end.
+    fn join(&self, path: &mut Path, point: Point, again: Option<Again>) -> bool {
+        if let Some(Again {
+            node,
+            counted,
+            token: Some(token),
+            ..
+        }) = again
+        {
+            if path.state.counts_exactly(token) {
+                return false;
+            }
+            let exact = match (self.method, token) {
+                (Method::Exact, Token::MayGoto(_)) => EXACT_ROUNDS,
+                (Method::Exact, Token::Callback(..) | Token::Iterator(..)) => FEW_ROUNDS,
+                (Method::Joining, _) => 0,
+            };
+            let before = self.visits(point).iter().rev().find(|v| v.node == node);
+            let Some(before) = before.filter(|_| counted > exact) else {
+                return false;
+            };
+            let rounds = counted - exact;
+            let step = if rounds <= HULL_ROUNDS {
+                widen::Step::Hull
+            } else if rounds <= LEAP_ROUNDS {
+                widen::Step::Leap
+            } else {
+                widen::Step::Far
+            };
+            widen(&mut path.state, &before.state, step, &self.stops);
+            path.state.drop_lone_ids();
+            return true;
+        }
         if self.method == Method::Exact {
             return false;
         }
-        let visits = self
-            .visits
-            .get(&(instance, path.pc))
-            .map_or(&[][..], Vec::as_slice);
-        let mut same = visits.iter().rev().filter(|visit| visit.round == round);
-        let Some(last) = same.next() else {
+        let round = self.round(path, point, again);
+        let Some((count, last)) = self.met.get(&(point, round)) else {
             return false;
         };
-        let step = match same.count() {
-            0..JOINED_AFTER => return false,
-            JOINED_AFTER..LEAPS_AFTER => Step::Hull,
-            _ => Step::Leap,
+        let last = &self.visits(point)[*last];
+        if *count <= JOINED_AFTER {
+            return false;
+        }
+        let step = if *count <= LEAPS_AFTER {
+            widen::Step::Hull
+        } else {
+            widen::Step::Leap
         };
-        widen(&mut path.state, &last.state, step);
+        widen(&mut path.state, &last.state, step, &self.stops);
         path.state.drop_lone_ids();
         true
     }
 
-    fn spend(&self, path: &mut Path, cost: u64) -> Result<(), Rule> {
-        path.cost += cost;
+    pub fn spend(&self, path: &mut Path, cost: u64) -> Result<(), Rule> {
+        path.cost = path.cost.saturating_add(cost);
+        self.within_budget(path)
+    }
+
+    fn within_budget(&self, path: &Path) -> Result<(), Rule> {
         let budget = self.env.platform.budget;
         if path.cost <= budget {
             return Ok(());
@@ -332,205 +469,55 @@ impl Explorer<'_, '_> {
         }
     }
 
-    /// Executes the instruction at `path.pc`; false if the path ends there.
-    fn execute(&mut self, path: &mut Path, instance: usize) -> Result<bool, Rule> {
-        let (env, pc) = (self.env, path.pc);
-        let insn = *env.code.at(pc);
-        self.gather.reached(instance, pc);
-        let mut accessed = None;
-        for assertion in assertions(&insn) {
-            if let Some(pointer) = check(env, &path.state, &assertion)? {
-                accessed = Some(pointer);
-            }
+    /// The most instructions that are executed, and the rounds of `may_goto` for which that holds: as many as the budget
+    /// allows.
+    fn bound(&self, root: Node) -> Result<(u64, u32), (Rule, Pc)> {
+        let may_goto = |insn: &Insn| matches!(insn, Insn::MayGoto { .. });
+        let counted = self.env.code.insns().iter().any(may_goto);
+        let most = if counted { MAX_LOOPS } else { 0 };
+        if !self.paths.is_cyclic() {
+            return Ok((self.paths.follows(root).unwrap_or(0), most));
         }
-        if let Some(pointer) = &accessed {
-            if let Some(place) = place_of(pointer) {
-                self.gather.access(env, instance, pc, place)?;
-            }
-            self.gather.touched(pointer, |frame| {
-                path.state.frames.get(frame).map(|f| f.instance)
-            });
-        }
-        match insn {
-            Insn::Call {
-                callee: Callee::Helper(id),
-            } => return self.call_helper(path, instance, id),
-            Insn::Call {
-                callee: Callee::Local(start),
-            } => return self.call_local(path, instance, start),
-            Insn::Exit => {
-                self.spend(path, 1)?;
-                return self.exit(path);
-            }
-            Insn::Goto { target, .. } => {
-                self.spend(path, 1)?;
-                path.pc = target;
-                return Ok(true);
-            }
-            Insn::Jump {
-                wide,
-                op,
-                dst,
-                src,
-                target,
-            } => {
-                self.spend(path, 1)?;
-                let sees = compared(&path.state, dst, src);
-                let taken = branch(&path.state, wide, op, dst, src, true);
-                let falls = branch(&path.state, wide, op, dst, src, false);
-                self.gather
-                    .branch(instance, pc, taken.is_some(), falls.is_some(), sees)?;
-                return Ok(self.follow(path, taken, falls, target));
-            }
-            Insn::Alu { .. }
-            | Insn::MovSx { .. }
-            | Insn::Neg { .. }
-            | Insn::End { .. }
-            | Insn::LoadImm64 { .. }
-            | Insn::Load { .. }
-            | Insn::Store { .. }
-            | Insn::Atomic { .. }
-            | Insn::LoadAcquire { .. }
-            | Insn::StoreRelease { .. } => {}
-            // Their assertions never hold.
-            Insn::MayGoto { .. }
-            | Insn::Call { .. }
-            | Insn::CallReg { .. }
-            | Insn::LegacyPacket { .. } => {}
-        }
-        self.spend(path, 1)?;
-        transfer(env, &mut path.state, &insn, accessed.as_ref());
-        path.pc = pc.next();
-        Ok(true)
-    }
-
-    /// Goes on with the sides of a branch that can be taken; false if none can, so that the path is impossible.
-    fn follow(
-        &mut self,
-        path: &mut Path,
-        taken: Option<State>,
-        falls: Option<State>,
-        target: Pc,
-    ) -> bool {
-        let next = path.pc.next();
-        match (taken, falls) {
-            (Some(taken), Some(falls)) => {
-                let (jump, fall) = self.paths.fork(path.node, path.pc, path.cost);
-                self.pending.push(Path {
-                    state: taken,
-                    pc: target,
-                    cost: path.cost,
-                    node: jump,
-                });
-                (path.state, path.pc, path.node) = (falls, next, fall);
-            }
-            (Some(taken), None) => (path.state, path.pc) = (taken, target),
-            (None, Some(falls)) => (path.state, path.pc) = (falls, next),
-            (None, None) => return false,
-        }
-        true
-    }
-
-    fn call_helper(&mut self, path: &mut Path, instance: usize, id: u32) -> Result<bool, Rule> {
-        let (helper, fact, touched) = check_call(self.env, &path.state, id)?;
-        self.gather.call(self.env, instance, path.pc, &fact)?;
-        for pointer in &touched {
-            self.gather.touched(pointer, |frame| {
-                path.state.frames.get(frame).map(|f| f.instance)
-            });
-        }
-        if helper.effect == Effect::Modify {
-            self.gather.modifies();
-        }
-        self.spend(path, u64::from(helper.cost.max(1)))?;
-        if !apply_call(&mut path.state, path.pc, helper, &fact) {
-            self.nothing_held(path, "before the thread ends")?;
-            return Ok(false);
-        }
-        path.pc = path.pc.next();
-        Ok(true)
-    }
-
-    fn call_local(&mut self, path: &mut Path, instance: usize, start: Pc) -> Result<bool, Rule> {
-        self.spend(path, 1)?;
-        let pc = path.pc;
-        let Some(range) = self.functions.iter().find(|f| f.start == start.0) else {
-            return Err(Rule::CallsNowhere { target: start.0 });
-        };
-        if path
-            .state
-            .frames
-            .iter()
-            .any(|f| self.gather.range(f.instance).start == start.0)
-        {
-            return Err(Rule::Recursion {
-                function: format!("the function at instruction {}", self.env.code.slot(start)),
-            });
-        }
-        let depth = path.state.frames.len();
-        if depth >= MAX_FRAMES {
-            return Err(Rule::TooManyFrames { depth: depth + 1 });
-        }
-        let callee = match self.gather.callee(instance, pc) {
-            Some(callee) => callee,
-            None => self
-                .gather
-                .instance(range, depth as u32, Some((instance, pc)))?,
-        };
-        let mut frame = Frame::new(callee, depth as u32, pc.next());
-        for reg in Reg::all().skip(1).take(5) {
-            frame.regs[reg.index()] = *path.state.reg(reg);
-        }
-        clobber(&mut path.state, pc);
-        if self.gather.range(instance).contains(&pc.next().0) {
-            let needed = self.needed(instance, pc.next());
-            forget_unneeded(path.state.top_mut(), needed);
-        }
-        path.state.frames.push(frame);
-        path.node = self.paths.extend(path.node, Event::Call(pc), path.cost);
-        path.pc = start;
-        Ok(true)
-    }
-
-    fn exit(&mut self, path: &mut Path) -> Result<bool, Rule> {
-        let result = *path.state.reg(Reg::R0);
-        if path.state.frames.len() == 1 {
-            match result {
-                Value::Number { .. } => {}
-                Value::Pointer(p) => {
-                    return Err(Rule::PointerReturned {
-                        pointer: self.env.pointer(&p),
-                    });
+        let graph = self.paths.graph();
+        let budget = self.env.platform.budget;
+        let cost = |rounds: u32| {
+            let trips = |token: Token| match token {
+                Token::MayGoto(_) => u64::from(rounds),
+                Token::Callback(..) | Token::Iterator(..) => {
+                    self.trips.get(&token).copied().unwrap_or(u64::MAX)
                 }
-                Value::Nothing(why) => {
-                    return Err(Rule::Uninitialised {
-                        reg: Reg::R0.to_string(),
-                        why: self.env.why(why),
-                    });
-                }
+            };
+            graph.longest(&trips).map_err(|node| {
+                let pc = self.paths.point_of(node.0).unwrap_or(Pc(0));
+                (Rule::MayNotEnd, pc)
+            })
+        };
+        let all = cost(most)?;
+        if all <= budget {
+            return Ok((all, most));
+        }
+        let least = cost(0)?;
+        if least > budget {
+            return Err((
+                Rule::Budget {
+                    cost: least,
+                    budget,
+                },
+                Pc(0),
+            ));
+        }
+        // `fits` does, `over` does not.
+        let (mut fits, mut over) = ((0, least), most);
+        while over - fits.0 > 1 {
+            let middle = fits.0 + (over - fits.0) / 2;
+            let cost = cost(middle)?;
+            if cost <= budget {
+                fits = (middle, cost);
+            } else {
+                over = middle;
             }
-            self.nothing_held(path, "on this path")?;
-            return Ok(false);
         }
-        if matches!(result, Value::Pointer(p) if p.target == Target::Stack(path.state.depth())) {
-            return Err(Rule::StackReturned);
-        }
-        if let Some(frame) = path.state.pop() {
-            path.state.set(Reg::R0, result);
-            path.pc = frame.return_to;
-        }
-        Ok(true)
-    }
-
-    fn nothing_held(&self, path: &Path, how: &'static str) -> Result<(), Rule> {
-        match path.state.held.first() {
-            None => Ok(()),
-            Some(held) => Err(Rule::RecordHeld {
-                slot: self.env.code.slot(held.reserved_at),
-                map: self.env.map_name(held.map).to_owned(),
-                how,
-            }),
-        }
+        Ok((fits.1, fits.0))
     }
 
     fn broken(&self, rule: Rule, path: &Path) -> Box<Broken> {

@@ -21,6 +21,10 @@ pub struct Facts {
     pub modifies: bool,
     /// How often the `may_goto`s of one call of one function together fall through before they jump: each call frame
     /// starts a counter with this value, a `may_goto` jumps if it is 0, else takes 1 away and falls through.
+    ///
+    /// The proof chooses it: as in Linux (8,388,608) where `cost` keeps within the budget all the same, for instance
+    /// because the loops end by themselves, else the largest number for which it does. 0 if there is no `may_goto`. Any
+    /// smaller number is as safe.
     pub may_goto_rounds: u32,
 }
 
@@ -45,7 +49,11 @@ pub struct Instance {
     pub insns: Vec<InsnFact>,
     /// For each call instruction of this instance that calls a local function, or a helper that calls one back: the
     /// index of the callee's instance. A callback's frame is one deeper than the caller's.
-    /// A call that no path reaches has one of which everything is dead (and which has no callees of its own).
+    /// A call that no path reaches has one of which everything is dead (and which has no callees of its own), except
+    /// that a helper call has none then: which function it would call is not known.
+    ///
+    /// `bpf_loop` calls back at most as often as its first argument says, and at most 8,388,608 times;
+    /// `bpf_for_each_map_elem` at most `max_entries` times: `cost` counts that.
     pub calls: BTreeMap<Pc, usize>,
     /// Bytes of stack that this function uses, below its frame pointer: a multiple of 8, at most 512.
     pub stack_bytes: u32,
@@ -65,11 +73,12 @@ pub enum InsnFact {
     Dead,
     /// Nothing to know: arithmetic, exit, local calls.
     Plain,
-    /// A load, store or atomic.
+    /// A load, store or atomic. For a call of an iterator's function, the 8 bytes of the iterator: on the stack, at a
+    /// known multiple of 8.
     Access(Place),
     /// A helper call.
     Call(CallFact),
-    /// A conditional jump and which of its sides can be taken.
+    /// A conditional jump and which of its sides can be taken. For `may_goto`, both can.
     Branch {
         /// The jump can be taken.
         taken: bool,

@@ -222,6 +222,7 @@ impl Gather {
         code: &Code,
         functions: &[Range<u32>],
         cost: u64,
+        may_goto_rounds: u32,
     ) -> Result<Facts, (Rule, Pc)> {
         const STACK_LIMIT: u32 = 512;
         let mut deepest = 0;
@@ -246,7 +247,7 @@ impl Gather {
             stack_bytes: deepest,
             cost,
             modifies: self.modifies,
-            may_goto_rounds: 0,
+            may_goto_rounds,
         })
     }
 

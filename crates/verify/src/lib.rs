@@ -1,4 +1,4 @@
-//! Proves a program safe: per lane first, and in a shape that takes the warp half later.
+//! Proves a program safe: each lane by itself first, then the lanes of a warp together.
 //!
 //! What is proved, for every input and every interleaving with other threads:
 //! - every register and stack byte that is read was written; `r10` is not;
@@ -7,39 +7,62 @@
 //! - pointers stay in registers and stack; they are not compared, returned, or stored where others could read them;
 //! - helpers exist, get what the table asks for, and change the application only if that was allowed;
 //! - a reserved record is submitted or discarded exactly once on every path;
-//! - the program ends within its budget of instructions, 8 call frames and 512 bytes of stack.
+//! - an iterator is made once, used with its own functions only, and destroyed on every path;
+//! - the program ends within its budget of instructions, 8 call frames and 512 bytes of stack. Loops end by their own
+//!   counters, or by what counts their rounds: an iterator, a helper that calls back, `may_goto`.
 //!
 //! How: every path is followed (`explore`), with sets of values in place of values (`domain`); a path is dropped where
-//! an earlier one covers it, and states are joined where too many meet. What must hold (`assert`), whether it holds (`check`, `call`) and what an instruction does (`transfer`) are three things in three
-//! files. Not proved yet: anything about the lanes of a warp together (uniformity, convergence), so no helper that
-//! needs it is offered.
+//! an earlier one covers it, and states are joined where too many meet.
+//! What must hold (`assert`), whether it holds (`check`, `call`) and what an instruction does (`transfer`) are three
+//! things in three files.
 //!
-//! [`verify`] is the only way to a [`Verified`], and the code generator takes nothing else.
+//! The warp half ([`warp`]) then says for every instruction whether all lanes that arrived together reach it and see
+//! the same value or go the same way, refuses helpers that need more of a warp than is there, and names loops that wait
+//! for another thread (`wait`). Varying branches are allowed: no generated code needs lanes to be together. Updates of
+//! shared values that can be lost are no fault but a [`Warning`].
+//!
+//! [`verify`] (or [`verify_logged`], which tells every step) is the only way to a [`Verified`], and the code generator takes nothing else.
 #![forbid(unsafe_code)]
 
 mod assert;
+mod atomic;
+mod bound;
+pub mod budget;
 mod call;
 mod check;
 mod domain;
+mod effect;
 mod env;
+mod execute;
 mod explore;
 pub mod facts;
+mod flows;
 mod gather;
+mod graph;
 mod liveness;
+pub mod log;
+mod loops;
 mod path;
 pub mod platform;
 pub mod report;
 pub mod rule;
+mod shared;
 pub mod subject;
 mod transfer;
+mod wait;
 pub mod warn;
+pub mod warp;
 
+pub use budget::{HelperUse, helpers_used};
 pub use facts::*;
-pub use platform::Platform;
+pub use log::LogStep;
+pub use platform::{ContextField, Platform};
 pub use report::{Rejection, Step};
 pub use rule::Rule;
 pub use subject::{SourceLine, Subject};
-pub use warn::Warning;
+pub use wait::note_locks;
+pub use warn::{Related, Warning};
+pub use warp::{WarpFact, WarpFacts};
 
 use warpbpf_ebpf::{Code, Insn, Pc};
 use warpbpf_object::{MapDef, Program};
@@ -52,6 +75,7 @@ use crate::explore::Broken;
 pub struct Verified<P = Program> {
     program: P,
     facts: Facts,
+    warp: WarpFacts,
     warnings: Vec<Warning>,
 }
 
@@ -63,6 +87,10 @@ impl<P> Verified<P> {
     /// What the proof learned.
     pub fn facts(&self) -> &Facts {
         &self.facts
+    }
+    /// What is the same in all lanes of a warp that arrived together.
+    pub fn warp(&self) -> &WarpFacts {
+        &self.warp
     }
     /// What is safe but probably wrong.
     pub fn warnings(&self) -> &[Warning] {
@@ -81,10 +109,34 @@ pub fn verify<S: Subject>(
     maps: &[MapDef],
     platform: &Platform,
 ) -> Result<Verified<S>, Box<Rejection>> {
-    match prove(&program, maps, platform) {
-        Ok((facts, warnings)) => Ok(Verified {
+    judge(program, maps, platform, None)
+}
+
+/// As [`verify`], and tells `log` the state before each instruction that the proof looks at, on every path that it
+/// follows: for `verify --log`.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_logged<S: Subject>(
+    program: S,
+    maps: &[MapDef],
+    platform: &Platform,
+    log: &mut dyn FnMut(&LogStep),
+) -> Result<Verified<S>, Box<Rejection>> {
+    judge(program, maps, platform, Some(log))
+}
+
+fn judge<S: Subject>(
+    program: S,
+    maps: &[MapDef],
+    platform: &Platform,
+    log: Option<log::Logger<'_>>,
+) -> Result<Verified<S>, Box<Rejection>> {
+    match prove(&program, maps, platform, log) {
+        Ok((facts, warp, warnings)) => Ok(Verified {
             program,
             facts,
+            warp,
             warnings,
         }),
         Err(broken) => Err(Box::new(Rejection::new(&program, *broken))),
@@ -95,7 +147,8 @@ fn prove<S: Subject>(
     program: &S,
     maps: &[MapDef],
     platform: &Platform,
-) -> Result<(Facts, Vec<Warning>), Box<Broken>> {
+    log: Option<log::Logger<'_>>,
+) -> Result<(Facts, WarpFacts, Vec<Warning>), Box<Broken>> {
     let code = program.code();
     if code.insns().is_empty() {
         return Err(broken(Rule::FallsOff, Pc(0)));
@@ -111,9 +164,12 @@ fn prove<S: Subject>(
         maps,
         platform,
     };
-    let facts = explore::explore(&env, &functions)?;
-    let warnings = warn::warnings(&env, program, &facts);
-    Ok((facts, warnings))
+    let facts = explore::explore(&env, &functions, log)
+        .map_err(|broken| wait::named(&env, &functions, broken))?;
+    let graph = graph::Graph::new(&env, &facts);
+    let warp = warp::analyse(&graph)?;
+    let warnings = warn::warnings(&graph, program);
+    Ok((facts, warp, warnings))
 }
 
 /// Jumps stay inside their function, dead ones too: analyses that look at all code rely on it.

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use warpbpf_abi::helpers::Arg;
+use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Code, Insn, Pc, Reg, Source};
 use warpbpf_flow::{Analysis, Cfg, Direction, solve};
 
@@ -56,6 +57,8 @@ pub struct FunctionFlow {
     pub needed: Vec<Needed>,
     /// More than one edge leads to the instruction.
     pub joins: Vec<bool>,
+    /// A loop may come back to the instruction: each loop has one such, at least.
+    pub heads: Vec<bool>,
 }
 
 /// Analyses the function in `range`. `is_entry`: nobody looks at its result.
@@ -90,8 +93,47 @@ pub fn analyse(
         .collect();
     FunctionFlow {
         needed: solution.before,
+        heads: heads(code, range),
         joins,
     }
+}
+
+/// Targets of edges that lead back to an instruction that a walk from the start is still in.
+fn heads(code: &Code, range: &Range<u32>) -> Vec<bool> {
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Walk {
+        NotYet,
+        Inside,
+        Done,
+    }
+    let mut heads = vec![false; range.len()];
+    let mut walk = vec![Walk::NotYet; range.len()];
+    let mut stack: Vec<(usize, Vec<Pc>)> = Vec::new();
+    let mut next = Some(0);
+    loop {
+        if let Some(at) = next.take() {
+            walk[at] = Walk::Inside;
+            stack.push((at, successors(code, Pc(range.start + at as u32))));
+        }
+        let Some((at, targets)) = stack.last_mut() else {
+            break;
+        };
+        let Some(target) = targets.pop() else {
+            walk[*at] = Walk::Done;
+            stack.pop();
+            continue;
+        };
+        if !range.contains(&target.0) {
+            continue;
+        }
+        let to = (target.0 - range.start) as usize;
+        match walk[to] {
+            Walk::NotYet => next = Some(to),
+            Walk::Inside => heads[to] = true,
+            Walk::Done => {}
+        }
+    }
+    heads
 }
 
 /// Where control can go inside the function.
@@ -206,7 +248,16 @@ impl Analysis<usize> for Liveness<'_> {
             Insn::Call { callee } => {
                 let args = match callee {
                     Callee::Helper(id) => self.platform.helper(*id).map(|h| h.args),
-                    Callee::Local(_) | Callee::Kfunc(_) => None,
+                    Callee::Local(_) => None,
+                    Callee::Kfunc(number) => {
+                        let used = match KfuncId::from_number(*number) {
+                            Some(KfuncId::IterNumNew) => 3,
+                            Some(KfuncId::IterNumNext | KfuncId::IterNumDestroy) => 1,
+                            None => 0,
+                        };
+                        let arg = |i| if i < used { Arg::Scalar } else { Arg::None };
+                        Some(std::array::from_fn(arg))
+                    }
                 };
                 for reg in Reg::all().take(6) {
                     fact.write(reg);

@@ -1,21 +1,42 @@
 //! What the environment offers, as a value: the verifier asks this table and knows nothing of GPUs otherwise.
 
-use warpbpf_abi::attach::Site;
+use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::context::{self, Context, FieldSource};
 use warpbpf_abi::helpers::{self, Helper, HelperId};
 
 use crate::domain::scalar::Scalar;
+
+/// What an access of `size` bytes at `offset` of the context, a write if the third argument says so, gives.
+pub type ForeignContext = fn(offset: u32, size: u32, writes: bool) -> ContextField;
+
+/// What is at a place of a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ContextField {
+    /// Any number can be read, or written.
+    Number,
+    /// The access is not allowed.
+    Absent,
+    /// It is allowed there, but this verifier has no notion of what it gives; the text names it.
+    Unserved(&'static str),
+}
 
 /// Where a program is to run and what it may do there.
 #[derive(Clone, Debug)]
 pub struct Platform {
     /// The kind of site, for messages.
     pub site: Site,
+    /// How often it fires: whether it runs in one lane or in all.
+    pub scope: Scope,
     /// The struct in `r1`.
     pub context: &'static Context,
     /// In place of the context: `r1` points to so many readable and writable bytes and `r2` holds their number. For
     /// programs that run by themselves.
     pub memory: Option<u32>,
+    /// Somebody looks at what the program returns, so it must be a number. At a site of a kernel nobody does.
+    pub result_kept: bool,
+    /// In place of the table of fields: what an access of the context gives. For environments that are no GPU, whose
+    /// rules do not fit a table; nothing is compiled for them.
+    pub foreign_context: Option<ForeignContext>,
     /// Helpers that exist.
     pub helpers: &'static [Helper],
     /// The user allowed programs that change what the application computes (`--allow-modify`).
@@ -34,8 +55,11 @@ impl Platform {
     pub fn new(site: Site) -> Platform {
         Platform {
             site,
+            scope: Scope::Thread,
             context: context::of(site),
             memory: None,
+            result_kept: false,
+            foreign_context: None,
             helpers: helpers::HELPERS,
             allow_modify: false,
             budget: site.default_budget(),
@@ -51,6 +75,11 @@ impl Platform {
         }
     }
 
+    /// Fires once per thread, warp or block.
+    pub fn with_scope(self, scope: Scope) -> Platform {
+        Platform { scope, ..self }
+    }
+
     /// Another budget.
     pub fn with_budget(self, budget: u64) -> Platform {
         Platform { budget, ..self }
@@ -60,6 +89,7 @@ impl Platform {
     pub fn with_memory(self, bytes: u32) -> Platform {
         Platform {
             memory: Some(bytes),
+            result_kept: true,
             ..self
         }
     }
@@ -103,13 +133,14 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         HelperId::GetSmpProcessorId | HelperId::GpuSmId | HelperId::GpuWarpId => {
             Scalar::loaded(32, false)
         }
+        // 0 or an error number.
+        HelperId::MapUpdateElem | HelperId::MapDeleteElem | HelperId::RingbufOutput => {
+            Scalar::signed_range(-4095, 0)
+        }
         HelperId::MapLookupElem
-        | HelperId::MapUpdateElem
-        | HelperId::MapDeleteElem
         | HelperId::KtimeGetNs
         | HelperId::TracePrintk
         | HelperId::GetCurrentPidTgid
-        | HelperId::RingbufOutput
         | HelperId::RingbufReserve
         | HelperId::RingbufSubmit
         | HelperId::RingbufDiscard

@@ -10,6 +10,7 @@ use crate::explore::Broken;
 use crate::path::Event;
 use crate::rule::Rule;
 use crate::subject::{SourceLine, Subject};
+use crate::warn::{Related, Warning};
 
 /// How many steps of the path are told: the last ones.
 const STEPS_TOLD: usize = 8;
@@ -58,6 +59,12 @@ impl Rejection {
             Rule::Recursion { function } => Rule::Recursion {
                 function: recursive_name(subject, broken.pc, function),
             },
+            Rule::UnknownHelper { id, known } => match subject.unresolved(broken.pc) {
+                Some(what) => Rule::Unresolved {
+                    what: what.to_owned(),
+                },
+                None => Rule::UnknownHelper { id, known },
+            },
             rule => rule,
         };
         Rejection {
@@ -81,26 +88,25 @@ impl Rejection {
         self.rule.help()
     }
 
-    /// The message with the C line and the instruction, without colour.
+    /// The message with the C line, the instruction, the values and the path, without colour.
     pub fn render(&self) -> String {
+        self.render_with(false)
+    }
+
+    /// The same, with colour for a terminal if `colour`.
+    pub fn render_with(&self, colour: bool) -> String {
         let title = self.rule.to_string();
         let insn = format!("instruction {}: {}", self.slot, self.insn);
-        let primary = AnnotationKind::Primary;
         let mut group = Level::ERROR
             .primary_title(title.as_str())
             .id(self.rule.name())
             .elements(Vec::<Element<'_>>::new());
         group = match &self.line {
-            Some(line) => group.element(
-                Snippet::source(line.text.as_str())
-                    .path(line.file.as_str())
-                    .line_start(line.line as usize)
-                    .annotation(primary.span(0..line.text.len()).label(insn.as_str())),
-            ),
+            Some(line) => group.element(snippet(line, AnnotationKind::Primary, &insn)),
             None => group.element(
                 Snippet::source(self.insn.as_str())
                     .line_start(self.slot as usize)
-                    .annotation(primary.span(0..self.insn.len())),
+                    .annotation(AnnotationKind::Primary.span(0..self.insn.len())),
             ),
         };
         let values: Vec<String> = self
@@ -119,7 +125,7 @@ impl Rejection {
         }
         let help = self.help();
         group = group.element(Level::HELP.message(help.as_str()));
-        Renderer::plain().render(&[group])
+        renderer(colour).render(&[group])
     }
 
     fn path_text(&self) -> String {
@@ -127,19 +133,101 @@ impl Rejection {
             return String::new();
         }
         let steps = self.path.iter().map(|step| {
-            let line = step
-                .line
-                .as_ref()
-                .map_or(String::new(), |l| format!(" ({}:{})", l.file, l.line));
             let times = if step.times > 1 {
                 format!(", {} times", step.times)
             } else {
                 String::new()
             };
-            format!("  {}: {}{line}: {}{times}", step.slot, step.insn, step.what)
+            let insn = format!(
+                "instruction {} (`{}`) {}{times}",
+                step.slot, step.insn, step.what
+            );
+            match &step.line {
+                Some(line) => {
+                    let text = line.text.trim();
+                    format!("  {}:{}: `{text}`: {insn}", line.file, line.line)
+                }
+                None => format!("  {insn}"),
+            }
         });
         format!("on this path:\n{}", steps.collect::<Vec<_>>().join("\n"))
     }
+}
+
+impl Warning {
+    /// The message with the C lines that it is about, with colour for a terminal if `colour`.
+    pub fn render_with(&self, colour: bool) -> String {
+        let insn = format!("instruction {}: {}", self.slot, self.insn);
+        let mut group = Level::WARNING
+            .primary_title(self.message.as_str())
+            .id(self.name)
+            .elements(Vec::<Element<'_>>::new());
+        group = match &self.line {
+            Some(line) => group.element(snippet(line, AnnotationKind::Primary, &insn)),
+            None => group.element(
+                Snippet::source(self.insn.as_str())
+                    .line_start(self.slot as usize)
+                    .annotation(AnnotationKind::Primary.span(0..self.insn.len())),
+            ),
+        };
+        let about = self
+            .related
+            .as_ref()
+            .map(|r| (r, format!("{} by instruction {}", r.what, r.slot)));
+        match &about {
+            Some((
+                Related {
+                    line: Some(line), ..
+                },
+                text,
+            )) => {
+                group = group.element(snippet(line, AnnotationKind::Context, text));
+            }
+            Some((_, text)) => group = group.element(Level::NOTE.message(text.as_str())),
+            None => {}
+        }
+        group = group.element(Level::HELP.message(self.help.as_str()));
+        renderer(colour).render(&[group])
+    }
+}
+
+fn renderer(colour: bool) -> Renderer {
+    if colour {
+        Renderer::styled()
+    } else {
+        Renderer::plain()
+    }
+}
+
+/// A source line with a mark under the token at its column.
+fn snippet<'a>(
+    line: &'a SourceLine,
+    kind: AnnotationKind,
+    label: &'a str,
+) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
+    Snippet::source(line.text.as_str())
+        .path(line.file.as_str())
+        .line_start(line.line as usize)
+        .annotation(kind.span(token(&line.text, line.column)).label(label))
+}
+
+/// The bytes of the token at a column, counted from 1; of the whole line if there is none.
+fn token(text: &str, column: u32) -> std::ops::Range<usize> {
+    let start = (column as usize).saturating_sub(1);
+    let whole = || text.len() - text.trim_start().len()..text.trim_end().len();
+    let Some(rest) = text.get(start..).filter(|_| column > 0) else {
+        return whole();
+    };
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let length = match rest.chars().next() {
+        Some(c) if word(c) => rest.find(|c| !word(c)).unwrap_or(rest.len()),
+        Some(c) if "+-*/%&|^<>=!".contains(c) => rest
+            .find(|c| !"+-*/%&|^<>=!".contains(c))
+            .unwrap_or(rest.len()),
+        Some(c) if !c.is_whitespace() => c.len_utf8(),
+        _ => return whole(),
+    };
+    start..start + length
 }
 
 /// The last steps of a path, of which `events` gives the last first.
@@ -151,7 +239,9 @@ fn steps(subject: &impl Subject, events: &[Event]) -> Vec<Step> {
         let (pc, what) = match *event {
             Event::Branch { pc, taken } => (pc, if taken { "taken" } else { "not taken" }),
             Event::Call(pc) => (pc, "called"),
-            Event::Root | Event::Meet(..) => continue,
+            Event::Root | Event::Meet(_) | Event::Took(_) | Event::Fresh(_) | Event::Way => {
+                continue;
+            }
         };
         match told.last_mut() {
             Some((last, same, times)) if (*last, *same) == (pc, what) => *times += 1,

@@ -65,6 +65,32 @@ pub enum Rule {
         place: String,
         map: String,
     },
+    #[error("{access} at {place}: map `{map}` is write-only for programs")]
+    WriteOnly {
+        access: String,
+        place: String,
+        map: String,
+    },
+    #[error("{access} at a key of map `{map}`: a callback may only read it")]
+    KeyWritten { access: String, map: String },
+    #[error("{access} at the number that an iterator gave: it may only be read")]
+    NumberWritten { access: String },
+    #[error("{access} at {place}: these bytes are part of the iterator made at instruction {slot}")]
+    IteratorBytes {
+        access: String,
+        place: String,
+        slot: u32,
+    },
+    #[error("the iterator made at instruction {slot} is not destroyed {how}")]
+    IteratorHeld { slot: u32, how: &'static str },
+    #[error("argument 1 of `{function}` must be {expected}; `r1` is {found}")]
+    IteratorArgument {
+        function: &'static str,
+        expected: &'static str,
+        found: String,
+    },
+    #[error("the callback returns {found}; it must return 0 to go on or 1 to stop")]
+    CallbackResult { found: String },
     #[error("the pointer in `{reg}` ({pointer}) would be stored to {place}")]
     PointerStored {
         reg: String,
@@ -79,6 +105,8 @@ pub enum Rule {
     StackReturned,
     #[error("helper {id} is not known")]
     UnknownHelper { id: u32, known: String },
+    #[error("{what}")]
+    Unresolved { what: String },
     #[error("`bpf_{helper}` can change what the application computes")]
     Modifies { helper: &'static str },
     #[error("argument {index} of `bpf_{helper}` must be {expected}; `{reg}` is {found}")]
@@ -157,6 +185,24 @@ pub enum Rule {
     TooComplex { limit: u64 },
     #[error("{what} is not served")]
     Unsupported { what: String, advice: &'static str },
+    #[error(
+        "`bpf_{helper}` needs all lanes that arrived together, but the branch at instruction {branch} sends some of them another way"
+    )]
+    NotTogether { helper: &'static str, branch: u32 },
+    #[error(
+        "argument {index} of `bpf_{helper}` must be the same in all lanes; `{reg}` can differ between them"
+    )]
+    NotAlike {
+        helper: &'static str,
+        index: usize,
+        reg: String,
+    },
+    #[error("this loop waits for {whom}: it ends only when {what} gives another answer")]
+    Spin { whom: &'static str, what: String },
+    #[error(
+        "{what}: a lane that holds a lock waits for the lanes of its warp that wait for the lock"
+    )]
+    Lock { what: String },
     #[error("this instruction works on {first} on one path and on {second} on another")]
     Mixed { first: String, second: String },
     #[error("the instruction is malformed: {problem}")]
@@ -180,11 +226,19 @@ impl Rule {
             Rule::ContextWritten { .. } => "context-written",
             Rule::MapAccess { .. } => "map-access",
             Rule::ReadOnly { .. } => "read-only",
+            Rule::WriteOnly { .. } => "write-only",
+            Rule::KeyWritten { .. } => "key-written",
+            Rule::NumberWritten { .. } => "number-written",
+            Rule::IteratorBytes { .. } => "iterator-bytes",
+            Rule::IteratorHeld { .. } => "iterator-held",
+            Rule::IteratorArgument { .. } => "iterator-argument",
+            Rule::CallbackResult { .. } => "callback-result",
             Rule::PointerStored { .. } => "pointer-stored",
             Rule::PointerCompared { .. } => "pointer-compared",
             Rule::PointerReturned { .. } => "pointer-returned",
             Rule::StackReturned => "stack-returned",
             Rule::UnknownHelper { .. } => "unknown-helper",
+            Rule::Unresolved { .. } => "unresolved",
             Rule::Modifies { .. } => "modifies",
             Rule::Argument { .. } => "argument",
             Rule::Memory { .. } => "argument-memory",
@@ -207,6 +261,10 @@ impl Rule {
             Rule::LoopBudget { .. } => "loop-budget",
             Rule::Budget { .. } => "budget",
             Rule::TooComplex { .. } => "too-complex",
+            Rule::NotTogether { .. } => "not-together",
+            Rule::NotAlike { .. } => "not-alike",
+            Rule::Spin { .. } => "spin",
+            Rule::Lock { .. } => "lock",
             Rule::Unsupported { .. } => "unsupported",
             Rule::Mixed { .. } => "mixed",
             Rule::Malformed { .. } => "malformed",
@@ -229,7 +287,7 @@ impl Rule {
                 "check the offset against the size before the access, on this path"
             }
             Rule::Misaligned { .. } => {
-                "a GPU faults on a misaligned access: align the field, or read it byte by byte"
+                "align the field: atomics, ordered accesses and stored pointers cannot be split"
             }
             Rule::StackUninitialised { .. } => "initialise the variable, padding included (`= {}`)",
             Rule::PointerBytes { .. } => "read a stored pointer whole, as 8 bytes",
@@ -239,6 +297,19 @@ impl Rule {
             Rule::ReadOnly { .. } => {
                 "make the variable non-const, so that it is in `.data` or `.bss`"
             }
+            Rule::NumberWritten { .. } => "copy the number to a variable and change that",
+            Rule::IteratorBytes { .. } => {
+                "use an iterator only with `bpf_iter_num_next` and `bpf_iter_num_destroy`"
+            }
+            Rule::IteratorHeld { .. } => {
+                "call `bpf_iter_num_destroy` on every path, or use `bpf_for`"
+            }
+            Rule::IteratorArgument { .. } => {
+                "an iterator is 8 bytes of the stack at a multiple of 8; make it once before its use"
+            }
+            Rule::CallbackResult { .. } => "return 0 or 1 on every path of the callback",
+            Rule::WriteOnly { .. } => "remove `BPF_F_WRONLY_PROG` from the map's flags",
+            Rule::KeyWritten { .. } => "copy the key to the stack and change that",
             Rule::PointerStored { .. } => {
                 "store a number: pointers mean nothing outside this invocation"
             }
@@ -246,6 +317,9 @@ impl Rule {
             Rule::PointerReturned { .. } => "return 0",
             Rule::StackReturned => "return a number, or let the caller pass the buffer",
             Rule::UnknownHelper { known, .. } => return format!("these are served: {known}"),
+            Rule::Unresolved { .. } => {
+                "ask first whether it exists: `bpf_core_field_exists`, `bpf_core_type_exists`, `bpf_core_enum_value_exists`, `bpf_ksym_exists`"
+            }
             Rule::Modifies { .. } => "pass --allow-modify if that is wanted",
             Rule::Argument { .. } => "see the helper's prototype in `warpbpf.h`",
             Rule::Memory { problem, .. } => return problem.help(),
@@ -273,9 +347,21 @@ impl Rule {
                 "give the loop a constant bound that the program counts up to"
             }
             Rule::Budget { .. } => {
-                "do less per invocation, attach with a wider scope, or raise the budget"
+                "do less per invocation, attach with a wider scope, or raise the budget (`--budget N`)"
             }
             Rule::TooComplex { .. } => "give loops smaller bounds, or fewer branches inside them",
+            Rule::NotTogether { .. } => {
+                "make the call before the branch, or branch on what all lanes share (`block_idx`, `warp`, a constant)"
+            }
+            Rule::NotAlike { .. } => {
+                "pass a constant, or what all lanes share (`block_idx`, `warp`, `kernel_id`)"
+            }
+            Rule::Spin { .. } => {
+                "look once and go on: count with atomics, hand data to the host through a ring, and let the host do what must wait"
+            }
+            Rule::Lock { .. } => {
+                "use `__sync_fetch_and_add` and its like, or a value per thread (map type 1502)"
+            }
             Rule::Unsupported { advice, .. } => advice,
             Rule::Mixed { .. } => "duplicate the instruction: do the access inside each branch",
             Rule::Malformed { .. } => "assemble it again with a known assembler",

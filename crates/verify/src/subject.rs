@@ -14,7 +14,7 @@ pub struct SourceLine {
     pub line: u32,
     /// Counted from 1; 0 if unknown.
     pub column: u32,
-    /// The line's text.
+    /// The line's text, with the blanks at its start, which `column` counts.
     pub text: String,
 }
 
@@ -28,6 +28,11 @@ pub trait Subject {
     fn function_name(&self, start: Pc) -> Option<&str>;
     /// Where `pc` comes from.
     fn line_of(&self, pc: Pc) -> Option<SourceLine>;
+    /// What the instruction at `pc` asks for that does not exist (a field that the target's types do not have, a weak
+    /// kernel function that is not served): it is a call of a helper that no platform has, and this says why.
+    fn unresolved(&self, _pc: Pc) -> Option<&str> {
+        None
+    }
 }
 
 impl Subject for Program {
@@ -51,6 +56,9 @@ impl Subject for Program {
             column: line.column,
             text: line.text.to_string(),
         })
+    }
+    fn unresolved(&self, pc: Pc) -> Option<&str> {
+        self.unresolved.get(&pc).map(String::as_str)
     }
 }
 
@@ -82,6 +90,9 @@ impl<S: Subject + ?Sized> Subject for &S {
     }
     fn line_of(&self, pc: Pc) -> Option<SourceLine> {
         S::line_of(self, pc)
+    }
+    fn unresolved(&self, pc: Pc) -> Option<&str> {
+        S::unresolved(self, pc)
     }
 }
 

@@ -7,9 +7,12 @@ use crate::domain::compare::refine;
 use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::FRAME_BYTES;
-use crate::domain::state::State;
+use crate::domain::state::{Iter, State};
 use crate::env::{Env, constant_at};
 use crate::platform::field_range;
+
+/// Numbers that are tied are not further apart.
+const TIED_WITHIN: u64 = 1 << 31;
 
 /// Executes an instruction that is no jump, call or exit. `accessed` is what it accesses, if it does.
 pub fn transfer(env: &Env<'_>, state: &mut State, insn: &Insn, accessed: Option<&Pointer>) {
@@ -55,8 +58,9 @@ pub fn transfer(env: &Env<'_>, state: &mut State, insn: &Insn, accessed: Option<
                 Imm64::Value(x) => Value::constant(x),
                 Imm64::Map(map) => Value::pointer(Target::Map(map)),
                 Imm64::MapValue { map, offset } => Value::Pointer(map_data(map, offset)),
+                Imm64::Func(start) => Value::pointer(Target::Function(start)),
                 // Refused before.
-                Imm64::BtfId(_) | Imm64::Func(_) => Value::number(Scalar::UNKNOWN),
+                Imm64::BtfId(_) => Value::number(Scalar::UNKNOWN),
             };
             state.set(dst, value);
         }
@@ -85,10 +89,14 @@ pub fn transfer(env: &Env<'_>, state: &mut State, insn: &Insn, accessed: Option<
             }
         }
         Insn::Atomic { width, op, src, .. } => {
+            // On the stack, which no other thread sees, what was there is known.
+            let old = match accessed {
+                Some(pointer) => load(env, state, pointer, width, false),
+                None => Value::number(Scalar::loaded(width.bits(), false)),
+            };
             if let Some(pointer) = accessed {
                 overwrite(state, pointer, width.bytes());
             }
-            let old = Value::number(Scalar::loaded(width.bits(), false));
             match op {
                 AtomicOp::CmpXchg => state.set(Reg::R0, old),
                 AtomicOp::Xchg => state.set(src, old),
@@ -146,8 +154,33 @@ fn alu(state: &mut State, wide: bool, op: AluOp, dst: Reg, src: Source) {
             offset: p.offset.plus(&scalar),
             ..p
         }),
-        (Value::Number { scalar: a, .. }, Value::Number { scalar: b, .. }) => {
-            Value::number(Scalar::alu(op, wide, &a, &b))
+        // Their distance, which is known where there is one of the object.
+        (Value::Pointer(p), Value::Pointer(q)) if op == AluOp::Sub => {
+            Value::number(match p.target {
+                Target::MapValue(_) => Scalar::UNKNOWN,
+                _ => Scalar::alu(op, true, &p.offset, &q.offset),
+            })
+        }
+        (
+            Value::Number {
+                scalar: a,
+                id,
+                plus,
+            },
+            Value::Number { scalar: b, .. },
+        ) => {
+            let scalar = Scalar::alu(op, wide, &a, &b);
+            let by = b.known().map(|by| by as i64).filter(|_| wide);
+            let sum = match (op, by) {
+                (AluOp::Add, Some(by)) => plus.checked_add(by),
+                (AluOp::Sub, Some(by)) => plus.checked_sub(by),
+                _ => None,
+            };
+            // It stays tied to its copies, so far apart.
+            match sum.filter(|sum| id != 0 && sum.unsigned_abs() < TIED_WITHIN) {
+                Some(plus) => Value::Number { scalar, id, plus },
+                None => Value::number(scalar),
+            }
         }
         // A move of a constant; the rest was refused.
         (_, right) => match right {
@@ -162,10 +195,15 @@ fn load(env: &Env<'_>, state: &State, pointer: &Pointer, width: Width, signed: b
     let loaded = Scalar::loaded(width.bits(), false);
     let value = match (pointer.target, pointer.fixed()) {
         (Target::Context, Some(at)) => {
-            let field = u32::try_from(at)
-                .ok()
-                .and_then(|at| env.platform.context.field(at, width.bytes()));
-            Value::number(field.map_or(loaded, |f| field_range(f.source, f.size)))
+            let field = u32::try_from(at).ok().and_then(|at| {
+                let field = env.platform.context.containing(at, width.bytes())?;
+                Some((field, at - field.offset))
+            });
+            Value::number(field.map_or(loaded, |(field, skipped)| {
+                let whole = field_range(field.source, field.size);
+                let shift = Scalar::constant(u64::from(skipped) * 8);
+                Scalar::alu(AluOp::Rsh, true, &whole, &shift).zero_extend(width.bits())
+            }))
         }
         (Target::Stack(frame), Some(at)) => match state.frames.get(frame as usize) {
             Some(frame) => frame
@@ -181,7 +219,23 @@ fn load(env: &Env<'_>, state: &State, pointer: &Pointer, width: Width, signed: b
             Value::number(constant.unwrap_or(loaded))
         }
         (Target::Stack(_) | Target::Context | Target::MapValue(_), None) => Value::number(loaded),
-        (Target::Map(_) | Target::Record { .. }, _) => Value::number(loaded),
+        (Target::Number { frame, slot }, at) => {
+            let given = state
+                .iter_in(frame, i64::from(slot), i64::from(slot) + 8)
+                .map(Iter::given);
+            match (given, at, width) {
+                (Some(given), Some(0), Width::W32) => Value::number(given),
+                _ => Value::number(loaded),
+            }
+        }
+        (
+            Target::Map(_)
+            | Target::Function(_)
+            | Target::MapKey(_)
+            | Target::Memory(_)
+            | Target::Record { .. },
+            _,
+        ) => Value::number(loaded),
     };
     match value {
         Value::Number { scalar, .. } if signed => Value::number(scalar.sign_extend(width.bits())),
@@ -195,18 +249,11 @@ fn store(state: &mut State, pointer: &Pointer, width: Width, src: Source) {
         Source::Imm(x) => Value::constant(i64::from(x) as u64),
     };
     let stored = match value {
-        Value::Number { scalar, id } => {
-            let low = scalar.zero_extend(width.bits());
-            // Truncated, it is another number.
-            Value::Number {
-                scalar: low,
-                id: if low == scalar && fits(&scalar, width) {
-                    id
-                } else {
-                    0
-                },
-            }
+        // Truncated, it is another number.
+        Value::Number { scalar, .. } if !fits(&scalar, width) => {
+            Value::number(scalar.zero_extend(width.bits()))
         }
+        Value::Number { .. } => value,
         Value::Pointer(_) | Value::Nothing(_) => value,
     };
     match (pointer.target, pointer.fixed()) {
@@ -216,7 +263,17 @@ fn store(state: &mut State, pointer: &Pointer, width: Width, src: Source) {
             }
         }
         (Target::Stack(_), None) => overwrite(state, pointer, width.bytes()),
-        (Target::Context | Target::Map(_) | Target::MapValue(_) | Target::Record { .. }, _) => {}
+        (
+            Target::Context
+            | Target::Map(_)
+            | Target::Function(_)
+            | Target::MapKey(_)
+            | Target::MapValue(_)
+            | Target::Memory(_)
+            | Target::Number { .. }
+            | Target::Record { .. },
+            _,
+        ) => {}
     }
 }
 
@@ -266,6 +323,15 @@ pub fn branch(
         Source::Imm(x) => Value::constant(i64::from(x) as u64),
     };
     match (*state.reg(dst), right) {
+        (Value::Pointer(p), Value::Pointer(q)) => {
+            // In one object of which there is one, they are ordered as their offsets are, unless one went astray.
+            let near = |p: &Pointer| {
+                p.offset.s64.min >= i64::from(i32::MIN) && p.offset.s64.max <= i64::from(i32::MAX)
+            };
+            let told = !matches!(p.target, Target::MapValue(_)) && near(&p) && near(&q);
+            let possible = !told || refine(signed(op), true, &p.offset, &q.offset, taken).is_some();
+            possible.then(|| state.clone())
+        }
         (Value::Pointer(p), _) | (_, Value::Pointer(p)) => {
             let null = (op == JumpOp::Eq) == taken;
             if p.nullable {
@@ -294,6 +360,23 @@ pub fn branch(
     }
 }
 
+/// The comparison of two offsets that tells how two addresses compare.
+fn signed(op: JumpOp) -> JumpOp {
+    match op {
+        JumpOp::Lt => JumpOp::SLt,
+        JumpOp::Le => JumpOp::SLe,
+        JumpOp::Gt => JumpOp::SGt,
+        JumpOp::Ge => JumpOp::SGe,
+        JumpOp::Eq
+        | JumpOp::Ne
+        | JumpOp::Set
+        | JumpOp::SLt
+        | JumpOp::SLe
+        | JumpOp::SGt
+        | JumpOp::SGe => op,
+    }
+}
+
 /// What a comparison sees.
 pub fn compared(state: &State, dst: Reg, src: Source) -> Compared {
     let right = match src {
@@ -302,6 +385,7 @@ pub fn compared(state: &State, dst: Reg, src: Source) -> Compared {
     };
     let zero = |v: &Value| v.scalar().and_then(Scalar::known) == Some(0);
     match (state.reg(dst), &right) {
+        (Value::Pointer(_), Value::Pointer(_)) => Compared::Numbers,
         (Value::Pointer(_), _) | (_, Value::Pointer(_)) => Compared::Pointer,
         (a, b) if zero(a) && zero(b) => Compared::Zeros,
         _ => Compared::Numbers,

@@ -1,27 +1,46 @@
-//! Warnings: what is safe but probably wrong. Today one: a read-modify-write of a map value that other threads share,
-//! in a form that the code generator does not turn into one atomic operation, loses updates.
+//! Warnings: what is safe but probably wrong. A read-modify-write of a map value that other threads share, in a form
+//! that the code generator does not turn into one atomic operation, loses updates; so does an insertion that two
+//! threads do at once; a lock that is tried a few times is not held by those who give up; a misaligned access is slow.
 
 use std::fmt;
 
-use warpbpf_abi::maps::MapType;
-use warpbpf_ebpf::{AluOp, Code, Insn, Pc, Reg, Source, Width};
+use warpbpf_ebpf::{Insn, Pc, Width};
 
-use crate::env::Env;
-use crate::facts::{Facts, InsnFact, Instance, Place, Region};
-use crate::liveness::successors;
+use crate::facts::{InsnFact, Instance, Region};
+use crate::graph::Graph;
+use crate::shared::{self, Finding};
 use crate::subject::{SourceLine, Subject};
 
 /// Something that is allowed but looks wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Warning {
+    /// A short name that does not change when the wording does: `lost-update`, `lost-insert`, `lock`, `split-access`.
+    pub name: &'static str,
     /// The instruction.
     pub pc: Pc,
     /// The same as a slot number.
     pub slot: u32,
+    /// Its text.
+    pub insn: String,
     /// The C line it comes from.
     pub line: Option<SourceLine>,
-    /// What is wrong and what to do.
+    /// What is wrong.
     pub message: String,
+    /// What to do.
+    pub help: String,
+    /// The other instruction that it is about.
+    pub related: Option<Related>,
+}
+
+/// Another instruction that a warning is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Related {
+    /// Slot number of the instruction.
+    pub slot: u32,
+    /// What happens there: `loaded here`.
+    pub what: &'static str,
+    /// The C line it comes from.
+    pub line: Option<SourceLine>,
 }
 
 impl fmt::Display for Warning {
@@ -30,198 +49,157 @@ impl fmt::Display for Warning {
         if let Some(line) = &self.line {
             write!(f, " ({}:{}:{})", line.file, line.line, line.column)?;
         }
-        write!(f, ": {}", self.message)
+        write!(f, ": {}; {}", self.message, self.help)
     }
 }
 
 /// All warnings about a proved program, by instruction.
-pub(crate) fn warnings(env: &Env<'_>, subject: &impl Subject, facts: &Facts) -> Vec<Warning> {
-    let mut found: Vec<(Pc, String)> = Vec::new();
-    for instance in &facts.instances {
-        scan(env, instance, &mut found);
+pub(crate) fn warnings(graph: &Graph<'_>, subject: &impl Subject) -> Vec<Warning> {
+    let mut found: Vec<(Pc, Text)> = shared::find(graph)
+        .into_iter()
+        .map(|(pc, finding, about)| (pc, text(graph, &finding, about)))
+        .collect();
+    for instance in &graph.facts.instances {
+        split_accesses(graph, instance, &mut found);
     }
     found.sort();
     found.dedup();
+    let code = graph.env.code;
     found
         .into_iter()
-        .map(|(pc, message)| Warning {
+        .map(|(pc, text)| Warning {
+            name: text.name,
             pc,
-            slot: env.code.slot(pc),
+            slot: code.slot(pc),
+            insn: warpbpf_ebpf::disasm::disassemble(code, pc),
             line: subject.line_of(pc),
-            message,
+            message: text.message,
+            help: text.help,
+            related: text.related.map(|(pc, what)| Related {
+                slot: code.slot(pc),
+                what,
+                line: subject.line_of(pc),
+            }),
         })
         .collect()
 }
 
-/// A register's value comes from a load of shared memory.
-#[derive(Clone, Copy)]
-struct Loaded {
-    place: Place,
-    width: Width,
-    base: Reg,
-    off: i16,
-    /// Nothing was done to it, or one number was added or subtracted.
-    changes: u32,
-    only_added: bool,
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Text {
+    name: &'static str,
+    message: String,
+    help: String,
+    related: Option<(Pc, &'static str)>,
 }
 
-/// Straight-line code only: where paths meet, everything is forgotten.
-fn scan(env: &Env<'_>, instance: &Instance, found: &mut Vec<(Pc, String)>) {
-    let mut loaded: [Option<Loaded>; Reg::COUNT] = [None; Reg::COUNT];
-    let leaders = leaders(env.code, instance);
-    for pc in (instance.start.0..instance.end.0).map(Pc) {
-        if leaders[(pc.0 - instance.start.0) as usize] {
-            loaded = [None; Reg::COUNT];
+fn text(graph: &Graph<'_>, finding: &Finding, about: Option<Pc>) -> Text {
+    let name = |map: u32| graph.env.map_name(map);
+    let (kind, message, help, what) = match *finding {
+        Finding::Update {
+            map,
+            width,
+            checked: false,
+        } => (
+            "lost-update",
+            format!(
+                "a value of map `{}`, which all threads share, is loaded, changed and stored in separate steps: what other threads store in between is lost",
+                name(map)
+            ),
+            advice(width),
+            "loaded here",
+        ),
+        Finding::Update {
+            map,
+            checked: true,
+            ..
+        } => (
+            "lost-update",
+            format!(
+                "a value of map `{}`, which all threads share, is tested and then stored: another thread can store in between",
+                name(map)
+            ),
+            "try `__sync_val_compare_and_swap` a few times, or use a map of type 1502 (one value per thread) and combine on the host".to_owned(),
+            "tested here",
+        ),
+        Finding::WriteBack { map } => (
+            "lost-update",
+            format!(
+                "`bpf_map_update_elem` writes what was computed from an old value of map `{}`: what other threads store in between is lost",
+                name(map)
+            ),
+            "change the value in place, through the pointer that `bpf_map_lookup_elem` returns, with `+=` or `__sync_fetch_and_add`".to_owned(),
+            "loaded here",
+        ),
+        Finding::Insert { map } => (
+            "lost-insert",
+            format!(
+                "two threads that both find nothing in map `{}` both insert, and the second one overwrites what the first one has counted",
+                name(map)
+            ),
+            "insert a zero with BPF_NOEXIST, then look up again and add".to_owned(),
+            "nothing found here",
+        ),
+        Finding::Lock { map } => (
+            "lock",
+            format!(
+                "this tries to take a lock in map `{}`: of the lanes of a warp one gets it at most, and those that run out of tries go on without",
+                name(map)
+            ),
+            "use `__sync_fetch_and_add` and its like on the data itself, or a map of type 1502 (one value per thread)".to_owned(),
+            "tried again from here",
+        ),
+    };
+    Text {
+        name: kind,
+        message,
+        help,
+        related: about.map(|pc| (pc, what)),
+    }
+}
+
+fn advice(width: Width) -> String {
+    match width {
+        Width::W8 | Width::W16 => {
+            "use a 4- or 8-byte field with `+=`, or a map of type 1502 (one value per thread)"
         }
-        let fact = instance.at(pc);
-        if matches!(fact, InsnFact::Dead) {
+        Width::W32 | Width::W64 => {
+            "use one `+=`, `-=`, `|=`, `&=` or `^=`, which become atomic, `__sync_fetch_and_add` and its like, or a map of type 1502 (one value per thread)"
+        }
+    }
+    .to_owned()
+}
+
+fn split_accesses(graph: &Graph<'_>, instance: &Instance, found: &mut Vec<(Pc, Text)>) {
+    for pc in (instance.start.0..instance.end.0).map(Pc) {
+        let (Some(width), InsnFact::Access(place)) =
+            (accessed_width(graph.env.code.at(pc)), instance.at(pc))
+        else {
+            continue;
+        };
+        if place.align >= width.bytes() || place.region == Region::Context {
             continue;
         }
-        match (*env.code.at(pc), fact) {
-            (
-                Insn::Load {
-                    width,
-                    dst,
-                    base,
-                    off,
-                    ..
-                },
-                InsnFact::Access(place),
-            ) => {
-                write(&mut loaded, dst);
-                if dst != base && shared_map(env, place).is_some() {
-                    loaded[dst.index()] = Some(Loaded {
-                        place: *place,
-                        width,
-                        base,
-                        off,
-                        changes: 0,
-                        only_added: true,
-                    });
-                }
-            }
-            (
-                Insn::Store {
-                    width,
-                    base,
-                    off,
-                    src: Source::Reg(src),
-                },
-                InsnFact::Access(place),
-            ) => {
-                if let (Some(from), Some(map)) = (loaded[src.index()], shared_map(env, place)) {
-                    let same_place = from.place.region == place.region
-                        && (from.base == base && from.off == off
-                            || from.place.offset.is_some() && from.place.offset == place.offset);
-                    let becomes_atomic = from.width == width
-                        && from.changes == 1
-                        && from.only_added
-                        && matches!(width, Width::W32 | Width::W64);
-                    if same_place && from.changes > 0 && !becomes_atomic {
-                        found.push((pc, lost_update(env.map_name(map), width)));
-                    }
-                }
-            }
-            (Insn::Alu { op, dst, src, .. }, _) => match (op, src) {
-                (AluOp::Mov, Source::Reg(src)) => {
-                    let copied = loaded[src.index()];
-                    write(&mut loaded, dst);
-                    loaded[dst.index()] = copied;
-                }
-                (AluOp::Mov, Source::Imm(_)) => write(&mut loaded, dst),
-                _ => {
-                    let right = match src {
-                        Source::Reg(src) if src != dst => loaded[src.index()],
-                        Source::Reg(_) | Source::Imm(_) => None,
-                    };
-                    let left = loaded[dst.index()];
-                    write(&mut loaded, dst);
-                    let adds = op == AluOp::Add || op == AluOp::Sub && right.is_none();
-                    loaded[dst.index()] = left.or(right).map(|l| Loaded {
-                        changes: l.changes + 1,
-                        only_added: l.only_added && adds && !(left.is_some() && right.is_some()),
-                        ..l
-                    });
-                }
+        let bytes = width.bytes();
+        found.push((
+            pc,
+            Text {
+                name: "split-access",
+                message: format!(
+                    "this access of {bytes} bytes is only known to be aligned to {}: it is split into {} accesses, which other threads can see one by one",
+                    place.align,
+                    bytes / place.align
+                ),
+                help: format!("align the field to {bytes}"),
+                related: None,
             },
-            (Insn::Neg { dst, .. } | Insn::End { dst, .. }, _) => {
-                if let Some(l) = &mut loaded[dst.index()] {
-                    (l.changes, l.only_added) = (l.changes + 1, false);
-                }
-            }
-            (
-                Insn::MovSx { dst, .. }
-                | Insn::LoadImm64 { dst, .. }
-                | Insn::LoadAcquire { dst, .. },
-                _,
-            ) => {
-                write(&mut loaded, dst);
-            }
-            (Insn::Call { .. } | Insn::CallReg { .. }, _) => {
-                Reg::all().take(6).for_each(|reg| write(&mut loaded, reg));
-            }
-            (Insn::Atomic { src, .. }, _) => {
-                write(&mut loaded, src);
-                write(&mut loaded, Reg::R0);
-            }
-            (
-                Insn::Load { .. }
-                | Insn::Store { .. }
-                | Insn::StoreRelease { .. }
-                | Insn::Jump { .. }
-                | Insn::Goto { .. }
-                | Insn::MayGoto { .. }
-                | Insn::Exit
-                | Insn::LegacyPacket { .. },
-                _,
-            ) => {}
-        }
+        ));
     }
 }
 
-/// `reg` gets a new value: it is no loaded one, and addresses made with it mean something else now.
-fn write(loaded: &mut [Option<Loaded>; Reg::COUNT], reg: Reg) {
-    loaded[reg.index()] = None;
-    for l in loaded.iter_mut() {
-        if matches!(l, Some(l) if l.base == reg && l.place.offset.is_none()) {
-            *l = None;
-        }
+/// The size of what a plain load or store accesses.
+fn accessed_width(insn: &Insn) -> Option<Width> {
+    match insn {
+        Insn::Load { width, .. } | Insn::Store { width, .. } => Some(*width),
+        _ => None,
     }
-}
-
-fn leaders(code: &Code, instance: &Instance) -> Vec<bool> {
-    let start = instance.start.0;
-    let mut leaders = vec![false; instance.insns.len()];
-    for pc in (start..instance.end.0).map(Pc) {
-        for target in successors(code, pc) {
-            if target != pc.next() && (start..instance.end.0).contains(&target.0) {
-                leaders[(target.0 - start) as usize] = true;
-            }
-        }
-    }
-    leaders
-}
-
-/// The map, if other threads see the same bytes. A per-SM copy is shared by the threads of its SM.
-fn shared_map(env: &Env<'_>, place: &Place) -> Option<u32> {
-    let Region::MapValue { map } = place.region else {
-        return None;
-    };
-    let (_, map_type) = env.map(map).ok()?;
-    match map_type {
-        MapType::PerThreadArray => None,
-        MapType::Hash | MapType::Array | MapType::PercpuArray | MapType::Ringbuf => Some(map),
-    }
-}
-
-fn lost_update(map: &str, width: Width) -> String {
-    let narrow = matches!(width, Width::W8 | Width::W16);
-    let advice = if narrow {
-        "use a 4- or 8-byte field with `+=`, or a map of type 1502 (one value per thread)"
-    } else {
-        "use `+=`, `__sync_fetch_and_or` and its like, or a map of type 1502 (one value per thread)"
-    };
-    format!(
-        "this changes a value of map `{map}`, which other threads change too, in separate steps: updates can be lost; {advice}"
-    )
 }

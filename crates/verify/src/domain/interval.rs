@@ -187,3 +187,37 @@ fn succ<T: Bound>(x: T) -> T {
 fn pred<T: Bound>(x: T) -> T {
     x.checked_sub(T::ONE).unwrap_or(T::MIN)
 }
+
+/// An unsigned and a signed interval that both go round their ends: where only one of the two halves that they could
+/// share is shared, it is all there is.
+pub fn overlap(u: Interval<u64>, s: Interval<i64>) -> Option<(Interval<u64>, Interval<i64>)> {
+    if s.min >= 0 || s.max < 0 || u.max <= i64::MAX as u64 || u.min > i64::MAX as u64 {
+        return Some((u, s));
+    }
+    // Here `s` has numbers of both signs, and so has `u`.
+    if u.max < s.min as u64 {
+        let both = Interval::new(u.min, s.max as u64)?;
+        return Some((both, Interval::new(both.min as i64, both.max as i64)?));
+    }
+    if (s.max as u64) < u.min {
+        let both = Interval::new(s.min as u64, u.max)?;
+        return Some((both, Interval::new(both.min as i64, both.max as i64)?));
+    }
+    Some((u, s))
+}
+
+/// The same of the low halves.
+pub fn overlap_low(u: Interval<u32>, s: Interval<i32>) -> Option<(Interval<u32>, Interval<i32>)> {
+    if s.min >= 0 || s.max < 0 || u.max <= i32::MAX as u32 || u.min > i32::MAX as u32 {
+        return Some((u, s));
+    }
+    if u.max < s.min as u32 {
+        let both = Interval::new(u.min, s.max as u32)?;
+        return Some((both, Interval::new(both.min as i32, both.max as i32)?));
+    }
+    if (s.max as u32) < u.min {
+        let both = Interval::new(s.min as u32, u.max)?;
+        return Some((both, Interval::new(both.min as i32, both.max as i32)?));
+    }
+    Some((u, s))
+}

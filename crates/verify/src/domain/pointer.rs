@@ -12,12 +12,14 @@ pub type Id = u32;
 pub enum Value {
     /// Nothing that may be read.
     Nothing(Why),
-    /// A number; two with the same `id` (not 0) are the same number.
+    /// A number; two with the same `id` (not 0) are the same number, each plus its `plus`.
     Number {
         /// What is known of it.
         scalar: Scalar,
         /// Ties copies.
         id: Id,
+        /// What was added since it was tied; 0 where `id` is 0.
+        plus: i64,
     },
     /// A pointer.
     Pointer(Pointer),
@@ -34,6 +36,8 @@ pub enum Why {
     Released(Pc),
     /// It pointed into the stack of a function that has returned.
     FrameGone,
+    /// The iterator that it pointed into was destroyed at this instruction.
+    Destroyed(Pc),
     /// No instruction from here on reads it.
     Unread,
 }
@@ -62,6 +66,19 @@ pub enum Target {
     Map(u32),
     /// A value of this map.
     MapValue(u32),
+    /// The key of this map that a callback is given; read only.
+    MapKey(u32),
+    /// The memory in `r1` of a program that runs by itself, with its bytes.
+    Memory(u32),
+    /// The number that an iterator gave, inside the iterator at this place of the stack; read only.
+    Number {
+        /// Call depth.
+        frame: u32,
+        /// From the frame pointer.
+        slot: i16,
+    },
+    /// A local function, by its first instruction; only helpers that call back take it.
+    Function(Pc),
     /// A reserved record.
     Record {
         /// Its ring buffer.
@@ -74,7 +91,11 @@ pub enum Target {
 impl Value {
     /// A number that nothing is tied to.
     pub const fn number(scalar: Scalar) -> Value {
-        Value::Number { scalar, id: 0 }
+        Value::Number {
+            scalar,
+            id: 0,
+            plus: 0,
+        }
     }
 
     /// One number.
@@ -105,6 +126,17 @@ impl Pointer {
     /// The offset, if it is the same on every path to here.
     pub fn fixed(&self) -> Option<i64> {
         self.offset.known().map(|x| x as i64)
+    }
+
+    /// Both point into memory of the same kind that lies in one piece, or into values of one map: their order and
+    /// distance mean something, and tell nothing of where that memory is.
+    pub fn is_beside(&self, other: &Pointer) -> bool {
+        let same = match (self.target, other.target) {
+            (Target::Record { .. }, Target::Record { .. }) => self.id == other.id,
+            (Target::Stack(_) | Target::Memory(_) | Target::MapValue(_), _) => true,
+            _ => false,
+        };
+        same && self.target == other.target && !self.nullable && !other.nullable
     }
 
     /// The largest of 1, 2, 4 and 8 that divides the address on every path. All regions start at a multiple of 8.

@@ -8,7 +8,7 @@ use std::fmt;
 
 use warpbpf_ebpf::AluOp;
 
-use super::interval::Interval;
+use super::interval::{Interval, overlap, overlap_low};
 use super::tnum::Tnum;
 
 /// A set of 64-bit numbers: those that are in all five parts. `u32` and `s32` are about the low 32 bits.
@@ -52,6 +52,18 @@ impl Scalar {
         match Interval::new(min, max) {
             Some(u64) => Scalar {
                 u64,
+                ..Scalar::UNKNOWN
+            }
+            .settled(),
+            None => Scalar::UNKNOWN,
+        }
+    }
+
+    /// The numbers `min..=max`, signed.
+    pub fn signed_range(min: i64, max: i64) -> Scalar {
+        match Interval::new(min, max) {
+            Some(s64) => Scalar {
+                s64,
                 ..Scalar::UNKNOWN
             }
             .settled(),
@@ -163,6 +175,7 @@ impl Scalar {
                 max: u64.max as i64,
             })?;
         }
+        let (u64, s64) = overlap(u64, s64)?;
         bits = bits.meet(Tnum::range(u64.min, u64.max))?;
         Some(Scalar {
             bits,
@@ -221,6 +234,7 @@ impl Scalar {
                 max: u32.max as i32,
             })?;
         }
+        let (u32, s32) = overlap_low(u32, s32)?;
         let low = Tnum::range(u64::from(u32.min), u64::from(u32.max));
         bits = bits.meet(Tnum {
             value: low.value,
@@ -589,7 +603,8 @@ impl fmt::Display for Scalar {
         let span_s = self.s64.max.wrapping_sub(self.s64.min) as u64;
         if span_u == u64::MAX && span_s == u64::MAX {
             f.write_str("any number")?;
-        } else if span_s < span_u {
+        } else if span_s < span_u || self.s64.max < 0 && self.s64.min > -65536 {
+            // Small negative numbers are offsets: nobody wants to see them as huge ones.
             write!(f, "{}..={}", self.s64.min, self.s64.max)?;
         } else {
             write!(f, "{}..={}", self.u64.min, self.u64.max)?;

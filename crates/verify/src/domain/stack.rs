@@ -54,6 +54,11 @@ impl Stack {
         self.written[word] & bit != 0
     }
 
+    /// The values stored, by offset.
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter()
+    }
+
     /// Offset and size of each cell, in the order of [`values_mut`](Self::values_mut).
     pub fn places(&self) -> impl Iterator<Item = (i16, u8)> + '_ {
         self.cells.iter().map(|c| (c.offset, c.size))
@@ -86,6 +91,15 @@ impl Stack {
                 let (word, bit) = Stack::bit(offset);
                 self.written[word] &= !bit;
             }
+        }
+    }
+
+    /// The bytes `start..end` hold nothing any more.
+    pub fn unwrite(&mut self, start: i64, end: i64) {
+        self.forget(start, end);
+        for at in start..end {
+            let (word, bit) = Stack::bit(at);
+            self.written[word] &= !bit;
         }
     }
 
@@ -130,6 +144,14 @@ impl Stack {
                 value if whole => return Ok(value),
                 Value::Pointer(_) | Value::Nothing(_) => {
                     return Err(Unreadable::Pointer(i64::from(cell.offset)));
+                }
+                // Its low bytes are all that there is.
+                Value::Number { scalar, .. }
+                    if i64::from(cell.offset) == offset
+                        && inside
+                        && scalar.u64.max <= u64::MAX >> (64 - size * 8) =>
+                {
+                    return Ok(cell.value);
                 }
                 Value::Number { scalar, .. } if inside => {
                     let shift = Scalar::constant((offset - i64::from(cell.offset)) as u64 * 8);

@@ -7,6 +7,7 @@ use warpbpf_ebpf::{Pc, Reg};
 use super::pointer::{Id, Pointer, Target, Value, Why};
 use super::scalar::Scalar;
 use super::stack::Stack;
+use crate::path::Token;
 
 /// One call frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,6 +20,8 @@ pub struct Frame {
     pub regs: [Value; Reg::COUNT],
     /// Its stack.
     pub stack: Stack,
+    /// The helper that it is calling, if that calls back.
+    pub looping: Option<Looping>,
 }
 
 impl Frame {
@@ -31,6 +34,7 @@ impl Frame {
             return_to,
             regs,
             stack: Stack::default(),
+            looping: None,
         }
     }
 }
@@ -46,6 +50,70 @@ pub struct Held {
     pub map: u32,
 }
 
+/// An iterator over numbers in 8 bytes of the stack, between `bpf_iter_num_new` and `bpf_iter_num_destroy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Iter {
+    /// Call depth of its stack.
+    pub frame: u32,
+    /// Where it is, from the frame pointer; a multiple of 8.
+    pub slot: i16,
+    /// The instance and instruction that made it.
+    pub made_at: (usize, Pc),
+    /// It gives numbers from here
+    pub low: i64,
+    /// to below this.
+    pub high: i64,
+    /// The end lies at this or above.
+    pub least_end: i64,
+    /// The number that it gives next, where it is counted exactly.
+    pub next: Option<i64>,
+    /// It gives no more.
+    pub drained: bool,
+}
+
+impl Iter {
+    /// What the number that it gave last can be.
+    pub fn given(&self) -> Scalar {
+        let (low, high) = match self.next {
+            // At the end the number is 0.
+            _ if self.drained => (self.low.min(0), (self.high - 1).max(0)),
+            Some(next) => (next - 1, next - 1),
+            None => (self.low, self.high - 1),
+        };
+        Scalar::signed_range(low, high).zero_extend(32)
+    }
+
+    fn covers(&self, other: &Iter) -> bool {
+        (self.frame, self.slot, self.made_at, self.drained)
+            == (other.frame, other.slot, other.made_at, other.drained)
+            && self.next == other.next
+            && self.low <= other.low
+            && self.high >= other.high
+            && self.least_end <= other.least_end
+    }
+}
+
+/// A helper that calls back, between two calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Looping {
+    /// The function.
+    pub function: Pc,
+    /// The map whose elements it is called for; else it is called with a number.
+    pub elements: Option<u32>,
+    /// Calls made, where they are counted exactly.
+    pub done: Option<u32>,
+    /// If no call ends it, there are so many calls at least
+    pub least: u32,
+    /// and at most.
+    pub most: u32,
+    /// It may refuse to call at all, and say so.
+    pub may_fail: bool,
+    /// What the callback gets last.
+    pub context: Value,
+    /// How many records are held.
+    pub held: usize,
+}
+
 /// The machine at a point of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
@@ -53,17 +121,26 @@ pub struct State {
     pub frames: Vec<Frame>,
     /// Records that must still be given back.
     pub held: Vec<Held>,
+    /// Iterators that must still be destroyed.
+    pub iters: Vec<Iter>,
     next_id: Id,
 }
 
 impl State {
-    /// At the start of the entry function: the context in `r1`.
-    pub fn entry() -> State {
+    /// At the start of the entry function: the context in `r1`, or memory in `r1` and its size in `r2`.
+    pub fn entry(memory: Option<u32>) -> State {
         let mut frame = Frame::new(0, 0, Pc(0));
-        frame.regs[Reg::R1.index()] = Value::pointer(Target::Context);
+        match memory {
+            None => frame.regs[Reg::R1.index()] = Value::pointer(Target::Context),
+            Some(bytes) => {
+                frame.regs[1] = Value::pointer(Target::Memory(bytes));
+                frame.regs[2] = Value::constant(u64::from(bytes));
+            }
+        }
         State {
             frames: vec![frame],
             held: Vec::new(),
+            iters: Vec::new(),
             next_id: 1,
         }
     }
@@ -103,28 +180,63 @@ impl State {
 
     /// The value of a register, given an id if it is a number that copies can be tied to.
     pub fn tie(&mut self, reg: Reg) -> Value {
-        if let Value::Number { scalar, id: 0 } = *self.reg(reg)
+        if let Value::Number { scalar, id: 0, .. } = *self.reg(reg)
             && scalar.known().is_none()
         {
             let id = self.fresh_id();
-            self.set(reg, Value::Number { scalar, id });
+            let plus = 0;
+            self.set(reg, Value::Number { scalar, id, plus });
         }
         *self.reg(reg)
     }
 
-    /// Every value there is: registers and spilled ones, of all frames.
+    /// Every value there is: registers and spilled ones of all frames, and what callbacks are to get.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
-        self.frames
-            .iter_mut()
-            .flat_map(|f| f.regs.iter_mut().chain(f.stack.values_mut()))
+        self.frames.iter_mut().flat_map(|f| {
+            let context = f.looping.as_mut().map(|l| &mut l.context);
+            f.regs.iter_mut().chain(f.stack.values_mut()).chain(context)
+        })
+    }
+
+    /// The iterator that has one of the bytes `start..end` of the stack at call depth `frame`.
+    pub fn iter_in(&self, frame: u32, start: i64, end: i64) -> Option<&Iter> {
+        self.iters.iter().find(|iter| {
+            iter.frame == frame && i64::from(iter.slot) < end && start < i64::from(iter.slot) + 8
+        })
+    }
+
+    /// The state itself says how often this token was taken.
+    pub fn counts_exactly(&self, token: Token) -> bool {
+        match token {
+            Token::MayGoto(_) => false,
+            Token::Callback(instance, _) => self.frames.iter().any(|frame| {
+                frame.instance == instance
+                    && frame.looping.is_some_and(|looping| looping.done.is_some())
+            }),
+            Token::Iterator(instance, pc, frame, slot) => self.iters.iter().any(|iter| {
+                (iter.made_at, iter.frame, iter.slot) == ((instance, pc), frame, slot)
+                    && iter.next.is_some()
+            }),
+        }
+    }
+
+    /// The iterator in this slot is destroyed at `pc`: pointers to its number are gone.
+    pub fn destroy(&mut self, frame: u32, slot: i16, pc: Pc) {
+        self.iters.retain(|i| (i.frame, i.slot) != (frame, slot));
+        let gone = Target::Number { frame, slot };
+        for value in self.values_mut() {
+            if matches!(value, Value::Pointer(p) if p.target == gone) {
+                *value = Value::Nothing(Why::Destroyed(pc));
+            }
+        }
     }
 
     /// A branch taught that `reg` is `scalar`: so are its copies.
     pub fn learn(&mut self, reg: Reg, scalar: Scalar) {
-        let Value::Number { id, .. } = *self.reg(reg) else {
+        let Value::Number { id, plus, .. } = *self.reg(reg) else {
             return;
         };
-        self.set(reg, Value::Number { scalar, id });
+        self.set(reg, Value::Number { scalar, id, plus });
         if id == 0 {
             return;
         }
@@ -132,10 +244,18 @@ impl State {
             if let Value::Number {
                 scalar: old,
                 id: other,
+                plus: more,
             } = value
                 && *other == id
             {
-                *old = scalar;
+                let apart = Scalar::constant(more.wrapping_sub(plus) as u64);
+                // They cannot contradict each other, and if they did then either is right.
+                let new = scalar.plus(&apart);
+                *old = if *more == plus {
+                    scalar
+                } else {
+                    old.meet(&new).unwrap_or(new)
+                };
             }
         }
     }
@@ -188,31 +308,55 @@ impl State {
 
     /// Drops ids of numbers that have no copy: they tie nothing, and would make equal states look different.
     pub fn drop_lone_ids(&mut self) {
-        let mut holders: BTreeMap<Id, u32> = BTreeMap::new();
+        // How many hold each, and what was added to each of them at least.
+        let mut holders: BTreeMap<Id, (u32, i64)> = BTreeMap::new();
         for value in self.values_mut() {
-            if let Value::Number { id, .. } = value
+            if let Value::Number { id, plus, .. } = value
                 && *id != 0
             {
-                *holders.entry(*id).or_default() += 1;
+                let (count, least) = holders.entry(*id).or_insert((0, *plus));
+                *count += 1;
+                *least = (*least).min(*plus);
             }
         }
         for value in self.values_mut() {
-            if let Value::Number { id, .. } = value
-                && holders.get(id) == Some(&1)
+            if let Value::Number { id, plus, .. } = value
+                && let Some((count, least)) = holders.get(id)
             {
-                *id = 0;
+                *plus -= least;
+                if *count == 1 {
+                    *id = 0;
+                }
             }
         }
     }
 
     /// Everything that can happen from `other` can happen from here, so `other` need not be followed.
     pub fn covers(&self, other: &State) -> bool {
-        if self.frames.len() != other.frames.len() || self.held.len() != other.held.len() {
+        if self.frames.len() != other.frames.len()
+            || self.held.len() != other.held.len()
+            || self.iters.len() != other.iters.len()
+        {
             return false;
         }
         let mut ids = Ids::default();
         for (a, b) in self.frames.iter().zip(&other.frames) {
             if a.instance != b.instance {
+                return false;
+            }
+            let helper = match (&a.looping, &b.looping) {
+                (None, None) => true,
+                (Some(a), Some(b)) => {
+                    (a.function, a.elements, a.done, a.held)
+                        == (b.function, b.elements, b.done, b.held)
+                        && (a.may_fail || !b.may_fail)
+                        && a.least <= b.least
+                        && a.most >= b.most
+                        && ids.value_covers(&a.context, &b.context)
+                }
+                (None, Some(_)) | (Some(_), None) => false,
+            };
+            if !helper {
                 return false;
             }
             if !a
@@ -227,12 +371,17 @@ impl State {
                 return false;
             }
         }
-        self.held.iter().all(|a| {
-            other
-                .held
-                .iter()
-                .any(|b| a.map == b.map && ids.agree(a.id, b.id))
-        })
+        let iters = self
+            .iters
+            .iter()
+            .all(|a| other.iters.iter().any(|b| a.covers(b)));
+        iters
+            && self.held.iter().all(|a| {
+                other
+                    .held
+                    .iter()
+                    .any(|b| a.map == b.map && ids.agree(a.id, b.id))
+            })
     }
 }
 
@@ -253,9 +402,20 @@ impl Ids {
     fn value_covers(&mut self, here: &Value, there: &Value) -> bool {
         match (here, there) {
             (Value::Nothing(_), _) => true,
-            (Value::Number { scalar: a, id: ia }, Value::Number { scalar: b, id: ib }) => {
+            (
+                Value::Number {
+                    scalar: a,
+                    id: ia,
+                    plus: pa,
+                },
+                Value::Number {
+                    scalar: b,
+                    id: ib,
+                    plus: pb,
+                },
+            ) => {
                 // Tied numbers here must be tied there: what follows may rely on them being equal.
-                b.is_subset(a) && (*ia == 0 || *ib != 0 && self.agree(*ia, *ib))
+                b.is_subset(a) && (*ia == 0 || *ib != 0 && pa == pb && self.agree(*ia, *ib))
             }
             (Value::Pointer(a), Value::Pointer(b)) => {
                 a.target == b.target

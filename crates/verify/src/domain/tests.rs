@@ -266,7 +266,7 @@ proptest! {
     #[test]
     fn joins_hold_both((a, sa) in member(), (b, sb) in member()) {
         for step in [Step::Hull, Step::Leap] {
-            let joined = join(&sa, &sb, step);
+            let joined = join(&sa, &sb, step, &[]);
             prop_assert!(joined.contains(a) && joined.contains(b));
             prop_assert!(sa.is_subset(&joined) && sb.is_subset(&joined), "{sa:?} {sb:?} {joined:?}");
         }

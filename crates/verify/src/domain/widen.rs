@@ -3,6 +3,8 @@
 //! Knowing less is always sound. Where very many states meet at one point, following each is hopeless, although often
 //! one that holds them all would do: an accumulator that took another path each round, a running maximum.
 
+use warpbpf_ebpf::{AluOp, Code, Insn, Source};
+
 use super::interval::{Bound, Interval};
 use super::pointer::{Target, Value};
 use super::scalar::Scalar;
@@ -14,47 +16,81 @@ use super::tnum::Tnum;
 pub enum Step {
     /// To the smallest set that holds both.
     Hull,
-    /// To a set with bounds from a short list, so that few steps lead to the largest.
+    /// To a set with bounds from a short list and the program's own, so that few steps lead to the largest.
     Leap,
+    /// The same with a very short list.
+    Far,
+}
+
+/// Bounds that the numbers of `code` may well have: what they are compared with or start from, in order.
+pub fn stops(code: &Code) -> Vec<u64> {
+    let constant = |insn: &Insn| match *insn {
+        Insn::Jump {
+            src: Source::Imm(x),
+            ..
+        }
+        | Insn::Alu {
+            op: AluOp::Mov,
+            src: Source::Imm(x),
+            ..
+        } => u64::try_from(x).ok(),
+        _ => None,
+    };
+    let near = |x: u64| [x.saturating_sub(1), x, x + 1];
+    let constants = code.insns().iter().filter_map(constant);
+    let mut stops: Vec<u64> = constants.flat_map(near).collect();
+    stops.sort_unstable();
+    stops.dedup();
+    stops
 }
 
 /// Makes `state` larger, toward holding `seen` too: numbers and offsets that differ are joined. The result holds all
 /// of `state`; of `seen` as much as has the same shape.
-pub fn widen(state: &mut State, seen: &State, step: Step) {
+pub fn widen(state: &mut State, seen: &State, step: Step, stops: &[u64]) {
     for (frame, seen) in state.frames.iter_mut().zip(&seen.frames) {
         for (value, seen) in frame.regs.iter_mut().zip(&seen.regs) {
-            widen_value(value, seen, step);
+            widen_value(value, seen, step, stops);
         }
         let places: Vec<_> = frame.stack.places().collect();
         for ((offset, size), value) in places.into_iter().zip(frame.stack.values_mut()) {
             if let Ok(seen) = seen.stack.read(i64::from(offset), u32::from(size)) {
-                widen_value(value, &seen, step);
+                widen_value(value, &seen, step, stops);
             }
         }
     }
 }
 
-fn widen_value(value: &mut Value, seen: &Value, step: Step) {
+fn widen_value(value: &mut Value, seen: &Value, step: Step, stops: &[u64]) {
     match (value, seen) {
-        (Value::Number { scalar, id }, Value::Number { scalar: seen, .. }) if scalar != seen => {
-            *scalar = join(scalar, seen, step);
+        (Value::Number { scalar, id, plus }, Value::Number { scalar: seen, .. })
+            if scalar != seen =>
+        {
+            *scalar = join(scalar, seen, step, stops);
             // The copies may be joined with something else.
-            *id = 0;
+            (*id, *plus) = (0, 0);
         }
         (Value::Pointer(p), Value::Pointer(q))
             if p.target == q.target
                 && p.offset != q.offset
-                && !matches!(p.target, Target::Context | Target::Map(_)) =>
+                && !matches!(
+                    p.target,
+                    Target::Context | Target::Map(_) | Target::Function(_)
+                ) =>
         {
-            p.offset = join(&p.offset, &q.offset, step);
+            p.offset = join(&p.offset, &q.offset, step, stops);
         }
         _ => {}
     }
 }
 
 /// A set that holds both.
-pub fn join(a: &Scalar, b: &Scalar, step: Step) -> Scalar {
-    let mask = a.bits.mask | b.bits.mask | (a.bits.value ^ b.bits.value);
+/// Where `a` stays inside the bounds of `b`, which came before, these stay; where it goes beyond, it may go on so.
+pub fn join(a: &Scalar, b: &Scalar, step: Step, stops: &[u64]) -> Scalar {
+    let mut mask = a.bits.mask | b.bits.mask | (a.bits.value ^ b.bits.value);
+    if step == Step::Far && mask != b.bits.mask {
+        // Else the bits would grow one by one. Zeros at the low end stay.
+        mask |= above(mask, step, stops) >> mask.trailing_zeros() << mask.trailing_zeros();
+    }
     let bits = Tnum {
         value: a.bits.value & !mask,
         mask,
@@ -68,25 +104,25 @@ pub fn join(a: &Scalar, b: &Scalar, step: Step) -> Scalar {
             u32: hull(a.u32, b.u32),
             s32: hull(a.s32, b.s32),
         },
-        Step::Leap => Scalar {
+        Step::Leap | Step::Far => Scalar {
             bits,
             u64: Interval {
-                min: if a.u64.min == b.u64.min { u64.min } else { 0 },
-                max: if a.u64.max == b.u64.max {
+                min: if u64.min == b.u64.min { u64.min } else { 0 },
+                max: if u64.max == b.u64.max {
                     u64.max
                 } else {
-                    ones(u64.max)
+                    above(u64.max, step, stops)
                 },
             },
             s64: Interval {
                 min: match u64::try_from(s64.min) {
-                    _ if a.s64.min == b.s64.min => s64.min,
+                    _ if s64.min == b.s64.min => s64.min,
                     Ok(_) => 0,
                     Err(_) => i64::MIN,
                 },
                 max: match u64::try_from(s64.max) {
-                    _ if a.s64.max == b.s64.max => s64.max,
-                    Ok(max) => ones(max) as i64,
+                    _ if s64.max == b.s64.max => s64.max,
+                    Ok(max) => above(max, step, stops) as i64,
                     Err(_) => -1,
                 },
             },
@@ -100,6 +136,26 @@ fn hull<T: Bound>(a: Interval<T>, b: Interval<T>) -> Interval<T> {
     Interval {
         min: a.min.min(b.min),
         max: a.max.max(b.max),
+    }
+}
+
+/// The next bound of the list.
+fn above(x: u64, step: Step, stops: &[u64]) -> u64 {
+    const FAR: [u64; 6] = [
+        u8::MAX as u64,
+        u16::MAX as u64,
+        i32::MAX as u64,
+        u32::MAX as u64,
+        i64::MAX as u64,
+        u64::MAX,
+    ];
+    match step {
+        Step::Hull => x,
+        Step::Leap => {
+            let next = stops.get(stops.partition_point(|stop| *stop < x));
+            next.copied().unwrap_or(u64::MAX).min(ones(x))
+        }
+        Step::Far => FAR.into_iter().find(|far| x <= *far).unwrap_or(u64::MAX),
     }
 }
 

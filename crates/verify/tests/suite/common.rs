@@ -62,7 +62,10 @@ pub fn code(text: &str) -> Code {
 }
 
 pub fn platform() -> Platform {
-    Platform::new(Site::Entry)
+    Platform {
+        result_kept: true,
+        ..Platform::new(Site::Entry)
+    }
 }
 
 pub fn attempt(text: &str, platform: &Platform) -> Result<Verified<Code>, Box<Rejection>> {
@@ -97,9 +100,9 @@ pub fn refuse_on(platform: &Platform, text: &str, slot: u32, message: &str) -> B
     }
 }
 
-/// `r0` = a value of map `index`, key 3 (of 4 bytes), not null; or exit.
+/// `r0` = a value of map `index`, of a key (of 4 bytes) that it may not have, not null; or exit.
 pub fn lookup(index: u32) -> String {
     format!(
-        "*(u32 *)(r10 - 4) = 3\nr2 = r10\nr2 += -4\nr1 = map[{index}]\ncall 1\nif r0 != 0 goto found\nr0 = 0\nexit\nfound:\n"
+        "*(u32 *)(r10 - 4) = 20\nr2 = r10\nr2 += -4\nr1 = map[{index}]\ncall 1\nif r0 != 0 goto found\nr0 = 0\nexit\nfound:\n"
     )
 }

@@ -1,8 +1,12 @@
 //! Tests of the verifier from outside: rules and their messages, facts, and soundness against the interpreter.
 
 mod common;
+mod compiled;
 
 mod facts;
+mod foreign;
+mod loops;
+mod memory;
 mod messages;
 mod robust;
 mod rules;

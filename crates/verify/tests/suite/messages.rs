@@ -9,13 +9,13 @@ use warpbpf_verify::{Rejection, verify};
 
 fn program() -> Program {
     let code = code(
-        "r6 = *(u32 *)(r1 + 48)\nif r6 > 3 goto out\n*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0]\ncall 1\nr1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nout:\nr0 = 0\nexit",
+        "r6 = *(u32 *)(r1 + 48)\nif r6 > 3 goto out\n*(u32 *)(r10 - 4) = 16\nr2 = r10\nr2 += -4\nr1 = map[0]\ncall 1\nr1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nout:\nr0 = 0\nexit",
     );
     let line = |pc: u32, line: u32, text: &str| LineInfo {
         pc: Pc(pc),
         file: Arc::from("count.bpf.c"),
         line,
-        column: 9,
+        column: 7,
         text: Arc::from(text),
     };
     let end = Pc(code.insns().len() as u32);
@@ -32,9 +32,10 @@ fn program() -> Program {
         lines: vec![
             line(0, 12, "if (ctx->lane <= 3) {"),
             line(2, 13, "u64 *v = bpf_map_lookup_elem(&counts, &key);"),
-            line(7, 14, "(*v)++;"),
+            line(7, 14, "\t\t(*v)++;"),
             line(10, 16, "return 0;"),
         ],
+        unresolved: std::collections::BTreeMap::new(),
     }
 }
 
@@ -48,7 +49,7 @@ fn rejection() -> Box<Rejection> {
 fn one_line_says_what_where_and_what_to_do() {
     assert_eq!(
         rejection().to_string(),
-        "`count` is refused: instruction 8 (count.bpf.c:14:9): `r0` may be null here: it is a pointer to a value of map `counts`, or null; compare it with NULL first and use it only where it is not"
+        "`count` is refused: instruction 8 (count.bpf.c:14:7): `r0` may be null here: it is a pointer to a value of map `counts`, or null; compare it with NULL first and use it only where it is not"
     );
 }
 
@@ -58,14 +59,14 @@ fn the_long_form_shows_source_instruction_values_and_path() {
         rejection().render(),
         "\
 error[maybe-null]: `r0` may be null here: it is a pointer to a value of map `counts`, or null
-  --> count.bpf.c:14:1
+  --> count.bpf.c:14:7
    |
-14 | (*v)++;
-   | ^^^^^^^ instruction 8: r1 = *(u64 *)(r0 + 0)
+14 |         (*v)++;
+   |             ^^ instruction 8: r1 = *(u64 *)(r0 + 0)
    |
    = note: r0 is a pointer to a value of map `counts`, or null
    = note: on this path:
-             1: if r6 > 3 goto +9 (count.bpf.c:12): not taken
+             count.bpf.c:12: `if (ctx->lane <= 3) {`: instruction 1 (`if r6 > 3 goto +9`) not taken
    = help: compare it with NULL first and use it only where it is not"
     );
 }

@@ -11,6 +11,9 @@ fn seeds() -> Vec<Vec<u8>> {
         format!("{}r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nr0 = 0\nexit", lookup(0)),
         "r1 = map[1]\nr2 = 16\nr3 = 0\ncall 131\nif r0 == 0 goto out\n*(u64 *)(r0 + 8) = 7\nr1 = r0\nr2 = 0\ncall 132\nout:\nr0 = 0\nexit".to_owned(),
         "r6 = r1\nr1 = 3\ncall f\nr0 = *(u32 *)(r6 + 48)\nexit\nf:\nr0 = r1\nagain:\nr0 += 1\nif r0 < 20 goto again\n*(u64 *)(r10 - 8) = r0\nlock *(u64 *)(r10 - 8) += r0\nexit".to_owned(),
+        "*(u64 *)(r10 - 16) = 0\nr1 = 9\nr2 = subprog[f]\nr3 = r10\nr3 += -16\nr4 = 0\ncall 181\nr1 = map[0]\nr2 = subprog[g]\nr3 = 0\nr4 = 0\ncall 164\nr0 = 0\nexit\nf:\nr3 = *(u64 *)(r2 + 0)\nr3 += r1\n*(u64 *)(r2 + 0) = r3\nr0 = 0\nif r3 < 20 goto out\nr0 = 1\nout:\nexit\ng:\nr0 = *(u32 *)(r2 + 0)\nr0 &= 1\n*(u64 *)(r3 + 0) = r0\nexit".to_owned(),
+        "r2 = 0\nr3 = 50\nr1 = r10\nr1 += -8\ncall kfunc[1]\nr7 = 0\nagain:\nr1 = r10\nr1 += -8\ncall kfunc[2]\nif r0 == 0 goto done\nr6 = *(u32 *)(r0 + 0)\nr7 += r6\ngoto again\ndone:\nr1 = r10\nr1 += -8\ncall kfunc[3]\nr0 = r7\nexit".to_owned(),
+        "r6 = 0\nagain:\nmay_goto out\nr6 += 1\ncall f\nif r6 < 40 goto again\nout:\nr0 = 0\nexit\nf:\nr0 = 0\nround:\nmay_goto end\nr0 += 1\ngoto round\nend:\nexit".to_owned(),
         "r1 = map[3][0] + 0\nr2 = 12\nr3 = 1\nr4 = 2\ncall 6\nr0 = 0\nexit".to_owned(),
     ];
     texts

@@ -1,5 +1,5 @@
 //! What is proved is true: random programs that are accepted run on the reference interpreter, over memory that has
-//! nothing around its regions and demands alignment. They may not trap, nor execute more than the proved cost; and
+//! nothing around its regions. They may not trap, nor execute more than the proved cost; and
 //! neither garbage in the stack nor the addresses of maps may change what they do, because a program that reads only
 //! what it wrote and leaks no pointer cannot see either.
 
@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::{
     AluOp, AtomicOp, Callback, Callee, Code, EndKind, FlatMemory, Imm64, Insn, JumpOp, Limits,
-    Machine, Memory, Outcome, Pc, Reg, Region, Source, TrapKind, Width, run,
+    Machine, Memory, Outcome, Pc, Reg, Region, Source, TrapKind, Width, bpf_loop, run,
 };
 use warpbpf_verify::{InsnFact, verify};
 
@@ -65,6 +65,19 @@ enum Piece {
         width: Width,
         store: bool,
     },
+    /// `bpf_loop` calls the third function so many times, which gets 16 bytes of the stack.
+    Loop(Source),
+    /// Back, as often as `may_goto` allows.
+    MayGoto {
+        back: usize,
+    },
+    /// An iterator, whose numbers index `base`, and are summed in r8.
+    Iterate {
+        start: Source,
+        end: Source,
+        base: Reg,
+        width: Width,
+    },
     /// `dst` = mask of `dst`, then a pointer plus that.
     Index {
         dst: Reg,
@@ -87,7 +100,8 @@ fn refill(insns: &mut Vec<Insn>) {
     }
 }
 
-/// Two functions: the program and, if it is called, the one that it passes 16 bytes of its stack to.
+/// The program and, if they are called, the function that it passes 16 bytes of its stack to, and one that `bpf_loop`
+/// calls back with them.
 fn code_of(main: &[Piece], callee: &[Piece]) -> Code {
     let mut insns = main_prologue();
     emit(&mut insns, main);
@@ -104,10 +118,42 @@ fn code_of(main: &[Piece], callee: &[Piece]) -> Code {
         insns.extend(callee_prologue());
         let plain: Vec<Piece> = callee
             .iter()
-            .filter(|piece| !matches!(piece, Piece::Call))
+            .filter(|piece| !matches!(piece, Piece::Call | Piece::Loop(_)))
             .cloned()
             .collect();
         emit(&mut insns, &plain);
+    }
+    if main.iter().any(|piece| matches!(piece, Piece::Loop(_))) {
+        let start = Pc(insns.len() as u32);
+        for insn in &mut insns {
+            if let Insn::LoadImm64 {
+                value: Imm64::Func(target),
+                ..
+            } = insn
+            {
+                *target = start;
+            }
+        }
+        insns.push(mov(reg(3), Source::Reg(reg(1))));
+        insns.push(mov(reg(1), Source::Reg(reg(2))));
+        insns.push(mov(reg(2), Source::Reg(reg(3))));
+        insns.extend(callee_prologue());
+        let plain: Vec<Piece> = callee
+            .iter()
+            .rev()
+            .filter(|piece| !matches!(piece, Piece::Call | Piece::Loop(_)))
+            .cloned()
+            .collect();
+        emit(&mut insns, &plain);
+        // 0 or 1.
+        insns.pop();
+        insns.push(Insn::Alu {
+            wide: true,
+            op: AluOp::And,
+            dst: Reg::R0,
+            src: Source::Imm(1),
+        });
+        insns.push(Insn::Exit);
     }
     Code::new(insns)
 }
@@ -119,6 +165,16 @@ fn mov(dst: Reg, src: Source) -> Insn {
         dst,
         src,
     }
+}
+
+fn stack_pointer(dst: u8, off: i32) -> [Insn; 2] {
+    let add = Insn::Alu {
+        wide: true,
+        op: AluOp::Add,
+        dst: reg(dst),
+        src: Source::Imm(off),
+    };
+    [mov(reg(dst), Source::Reg(Reg::FP)), add]
 }
 
 fn store(off: i16, src: Source) -> Insn {
@@ -310,6 +366,84 @@ fn emit(insns: &mut Vec<Insn>, pieces: &[Piece]) {
                 insns.push(mov(reg(6), Source::Reg(reg(0))));
                 refill(insns);
             }
+            Piece::Loop(times) => {
+                insns.push(mov(reg(1), times));
+                insns.push(Insn::LoadImm64 {
+                    dst: reg(2),
+                    value: Imm64::Func(Pc(0)),
+                });
+                insns.extend(stack_pointer(3, -16));
+                insns.push(mov(reg(4), Source::Imm(0)));
+                insns.push(Insn::Call {
+                    callee: Callee::Helper(181),
+                });
+                insns.push(mov(reg(6), Source::Reg(reg(0))));
+                refill(insns);
+            }
+            Piece::MayGoto { back } => {
+                let next = insns.len() as u32 + 2;
+                insns.push(Insn::MayGoto { target: Pc(next) });
+                fixes.push((insns.len(), i.saturating_sub(back)));
+                insns.push(Insn::Goto {
+                    target: Pc(0),
+                    long: false,
+                });
+            }
+            Piece::Iterate {
+                start,
+                end,
+                base,
+                width,
+            } => {
+                let kfunc = |id| Insn::Call {
+                    callee: Callee::Kfunc(id),
+                };
+                insns.push(mov(reg(2), start));
+                insns.push(mov(reg(3), end));
+                insns.extend(stack_pointer(1, -48));
+                insns.push(kfunc(1));
+                let head = Pc(insns.len() as u32);
+                insns.extend(stack_pointer(1, -48));
+                insns.push(kfunc(2));
+                let done = Pc(insns.len() as u32 + 7);
+                insns.push(Insn::Jump {
+                    wide: true,
+                    op: JumpOp::Eq,
+                    dst: reg(0),
+                    src: Source::Imm(0),
+                    target: done,
+                });
+                insns.push(Insn::Load {
+                    width: Width::W32,
+                    signed: true,
+                    dst: reg(4),
+                    base: reg(0),
+                    off: 0,
+                });
+                insns.push(mov(reg(1), Source::Reg(base)));
+                let add = |dst, src| Insn::Alu {
+                    wide: true,
+                    op: AluOp::Add,
+                    dst,
+                    src: Source::Reg(src),
+                };
+                insns.push(add(reg(1), reg(4)));
+                insns.push(Insn::Store {
+                    width,
+                    base: reg(1),
+                    off: 0,
+                    src: Source::Reg(reg(4)),
+                });
+                insns.push(add(reg(8), reg(4)));
+                insns.push(Insn::Goto {
+                    target: head,
+                    long: false,
+                });
+                insns.extend(stack_pointer(1, -48));
+                insns.push(kfunc(3));
+                insns.push(mov(reg(0), Source::Imm(0)));
+                refill(insns);
+            }
             Piece::Helper(id) => {
                 insns.push(Insn::Call {
                     callee: Callee::Helper(id),
@@ -390,7 +524,7 @@ fn emit(insns: &mut Vec<Insn>, pieces: &[Piece]) {
     starts.push(insns.len());
     for (at, piece) in fixes {
         let to = Pc(starts[piece.min(pieces.len())] as u32);
-        if let Insn::Jump { target, .. } = &mut insns[at] {
+        if let Insn::Jump { target, .. } | Insn::Goto { target, .. } = &mut insns[at] {
             *target = to;
         }
     }
@@ -480,6 +614,15 @@ fn usual() -> impl Strategy<Value = Piece> {
     ]
 }
 
+/// A bound of an iterator.
+fn iterated() -> impl Strategy<Value = Source> {
+    prop_oneof![
+        3 => (0i32..20).prop_map(Source::Imm),
+        1 => (-30i32..60).prop_map(Source::Imm),
+        1 => number_reg().prop_map(Source::Reg)
+    ]
+}
+
 /// What they may do.
 fn unusual() -> impl Strategy<Value = Piece> {
     let bases = prop::sample::select(vec![10u8, 10, 9, 9, 0, 2, 4, 5]).prop_map(reg);
@@ -509,6 +652,10 @@ fn unusual() -> impl Strategy<Value = Piece> {
         1 => (prop::sample::select(vec![8i32, 16, 24]), any_reg()).prop_map(|(size, value)| Piece::Record { size, value }),
         1 => prop::sample::select(vec![5u32, 8, 511]).prop_map(Piece::Helper),
         3 => Just(Piece::Call),
+        3 => prop_oneof![(0i32..60).prop_map(Source::Imm), number_reg().prop_map(Source::Reg)].prop_map(Piece::Loop),
+        2 => (0usize..4).prop_map(|back| Piece::MayGoto { back }),
+        3 => (iterated(), iterated(), bases.clone(), width())
+            .prop_map(|(start, end, base, width)| Piece::Iterate { start, end, base, width }),
         1 => (number_reg(), prop::sample::select(vec![0i32, 1, 4, 7, 8, 12, 15, 24, 56]), bases)
             .prop_map(|(dst, mask, base)| Piece::Index { dst, mask, base }),
     ]
@@ -621,21 +768,11 @@ impl World {
     }
 }
 
-fn aligned(address: u64, width: Width) -> Result<(), TrapKind> {
-    if address.is_multiple_of(u64::from(width.bytes())) {
-        Ok(())
-    } else {
-        Err(TrapKind::Misaligned { address, width })
-    }
-}
-
 impl Memory for World {
     fn load(&mut self, address: u64, width: Width) -> Result<u64, TrapKind> {
-        aligned(address, width)?;
         self.memory.load(address, width)
     }
     fn store(&mut self, address: u64, width: Width, value: u64) -> Result<(), TrapKind> {
-        aligned(address, width)?;
         self.memory.store(address, width, value)
     }
 }
@@ -645,9 +782,10 @@ impl Machine for World {
         &mut self,
         id: u32,
         args: [u64; 5],
-        _: &mut Callback<'_>,
+        callback: &mut Callback<'_>,
     ) -> Result<u64, TrapKind> {
         match id {
+            181 => bpf_loop(self, args, callback),
             1 => {
                 let map = (args[0] - self.base) / STRIDE - 1;
                 let key = self
@@ -726,7 +864,7 @@ fn accepted_programs_never_trap_and_see_no_garbage_or_address() {
                 let ctx = world.address(CTX, 0);
                 let limits = Limits {
                     fuel: verified.facts().cost,
-                    ..Limits::default()
+                    may_goto: u64::from(verified.facts().may_goto_rounds),
                 };
                 match run(verified.program(), Pc(0), &[ctx], &mut world, limits) {
                     Ok(Outcome::Return(r0)) => results.push((r0, world.result())),

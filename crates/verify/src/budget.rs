@@ -1,0 +1,121 @@
+//! What calls count for in the budget, and what a proved program can cost: for the user, who sees it before it runs.
+//!
+//! The budget counts executed instructions: one for each eBPF instruction, the `abi` table's number for each call. That
+//! number covers a call that finds what it looks for; hash tables and rings go round a little more when they are
+//! crowded. How often is bounded too, by the loops in the generated code itself: [`HelperUse::at_most`].
+
+use std::collections::BTreeMap;
+
+use warpbpf_abi::helpers::{Helper, HelperId, map_op, of};
+use warpbpf_abi::layout::HashLayout;
+use warpbpf_abi::maps::MapType;
+use warpbpf_object::MapDef;
+
+use crate::env::Env;
+use crate::facts::{ArgFact, CallFact, Facts, InsnFact};
+
+/// Instructions for each 32 nodes of a hash's free list, which an update looks through at most 32 times
+/// (`codegen::prelude`): one per node.
+const SEARCH: u64 = 16;
+
+/// What one call counts for.
+pub(crate) fn call_cost(env: &Env<'_>, helper: &Helper, call: &CallFact) -> u64 {
+    let map = call.map.and_then(|map| env.map(map).ok());
+    counted(helper, call, map)
+}
+
+fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) -> u64 {
+    let row = map.and_then(|(def, map_type)| Some((def, map_op(helper.kind, map_type)?)));
+    let cost = match row {
+        Some((def, op)) => {
+            let words = touched(helper.kind, call, def).div_ceil(8);
+            u64::from(op.cost) + words.saturating_mul(u64::from(op.per_word))
+        }
+        None => u64::from(helper.cost),
+    };
+    cost.max(1)
+}
+
+/// Bytes that a call hashes, compares or copies.
+fn touched(helper: HelperId, call: &CallFact, def: &MapDef) -> u64 {
+    let (key, value) = (u64::from(def.key_size), u64::from(def.value_size));
+    match helper {
+        HelperId::MapUpdateElem => key + value,
+        HelperId::MapLookupElem | HelperId::MapDeleteElem => key,
+        HelperId::RingbufOutput => match call.args[2] {
+            ArgFact::Scalar { max, .. } => max,
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// A helper that a program calls, on one of its maps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HelperUse {
+    /// The helper.
+    pub helper: HelperId,
+    /// Its map, by index.
+    pub map: Option<u32>,
+    /// In how many places it is called, calls of local functions counted apart.
+    pub places: usize,
+    /// What a call counts for in the budget: the most of all places.
+    pub counted: u64,
+    /// Instructions that a call can execute at most, whatever other threads do to the map meanwhile.
+    pub at_most: u64,
+}
+
+impl HelperUse {
+    /// Its name without `bpf_`.
+    pub fn name(&self) -> &'static str {
+        of(self.helper).name
+    }
+}
+
+/// The helpers that a proved program calls, by number and map. `maps` are those that it was proved with.
+pub fn helpers_used(facts: &Facts, maps: &[MapDef]) -> Vec<HelperUse> {
+    let mut used: BTreeMap<(HelperId, Option<u32>), HelperUse> = BTreeMap::new();
+    for fact in facts.instances.iter().flat_map(|i| &i.insns) {
+        let InsnFact::Call(call) = fact else { continue };
+        let map = call.map.and_then(|index| {
+            let def = maps.get(index as usize)?;
+            Some((def, MapType::from_number(def.map_type)?))
+        });
+        let counted = counted(of(call.helper), call, map);
+        let at_most =
+            counted.saturating_add(map.map_or(0, |(def, t)| crowded(call.helper, def, t)));
+        let entry = used
+            .entry((call.helper, call.map))
+            .or_insert_with(|| HelperUse {
+                helper: call.helper,
+                map: call.map,
+                places: 0,
+                counted: 0,
+                at_most: 0,
+            });
+        entry.places += 1;
+        entry.counted = entry.counted.max(counted);
+        entry.at_most = entry.at_most.max(at_most);
+    }
+    used.into_values().collect()
+}
+
+/// What a call can cost beyond what it counts for, when its map is crowded.
+fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
+    let Some(op) = map_op(helper, map_type) else {
+        return 0;
+    };
+    // Each round compares the whole key.
+    let key_words = u64::from(def.key_size).div_ceil(8);
+    let round = u64::from(op.round) + if op.round > 0 { 3 * key_words } else { 0 };
+    let rounds = u64::from(op.rounds) * round;
+    if (helper, map_type) != (HelperId::MapUpdateElem, MapType::Hash) {
+        return rounds;
+    }
+    let layout = HashLayout {
+        key_size: def.key_size,
+        value_size: def.value_size,
+        max_entries: def.max_entries,
+    };
+    rounds + layout.nodes() * SEARCH
+}

@@ -1,0 +1,159 @@
+//! What a checked helper call does to the state.
+
+use warpbpf_abi::helpers::{Arg, Helper, HelperId, Ret};
+use warpbpf_abi::maps::MapType;
+use warpbpf_ebpf::{Pc, Reg};
+
+use crate::domain::pointer::{Pointer, Target, Value, Why};
+use crate::domain::scalar::Scalar;
+use crate::domain::state::{Held, State};
+use crate::env::Env;
+use crate::facts::{ArgFact, CallFact, Place, Region};
+use crate::platform::result_range;
+
+/// What a checked call does to the state. False if the helper does not return.
+pub fn apply_call(
+    env: &Env<'_>,
+    state: &mut State,
+    pc: Pc,
+    helper: &Helper,
+    fact: &CallFact,
+) -> bool {
+    let found = is_found(env, state, helper, fact);
+    // What the helper writes or takes away, before the registers go.
+    for (i, kind) in helper.args.iter().enumerate() {
+        let Some(reg) = Reg::new(i as u8 + 1) else {
+            continue;
+        };
+        let Value::Pointer(p) = *state.reg(reg) else {
+            continue;
+        };
+        match kind {
+            Arg::U64Out => written(state, &p, 8),
+            Arg::MemWrite => match fact.args.get(i + 1) {
+                Some(ArgFact::Scalar {
+                    value: Some(bytes), ..
+                }) => written(state, &p, *bytes),
+                Some(ArgFact::Scalar { max, .. }) => written_in_part(state, &p, *max),
+                _ => {}
+            },
+            Arg::Record => state.release(p.id, pc),
+            Arg::None
+            | Arg::Scalar
+            | Arg::Map
+            | Arg::MapKey
+            | Arg::MapValue
+            | Arg::MemRead
+            | Arg::Size
+            | Arg::ConstSize
+            | Arg::Format
+            | Arg::ConstString
+            | Arg::Callback
+            | Arg::CallbackContext
+            | Arg::MemReadOrNull
+            | Arg::SizeOrZero
+            | Arg::Context => {}
+        }
+    }
+    clobber(state, pc);
+    let map = fact.map.unwrap_or(0);
+    let result = match helper.ret {
+        Ret::Scalar => Value::number(result_range(helper.kind)),
+        Ret::MapValueOrNull if found => Value::pointer(Target::MapValue(map)),
+        Ret::MapValueOrNull => nullable(state, Target::MapValue(map)),
+        Ret::RecordOrNull => {
+            // The table gives the size in argument 2; the check has seen that it is a constant.
+            let size = match fact.args[1] {
+                ArgFact::Scalar {
+                    value: Some(size), ..
+                } => size as u32,
+                _ => 0,
+            };
+            let value = nullable(state, Target::Record { map, size });
+            if let Value::Pointer(p) = value {
+                state.held.push(Held {
+                    id: p.id,
+                    reserved_at: pc,
+                    map,
+                });
+            }
+            value
+        }
+        Ret::Never => return false,
+    };
+    state.set(Reg::R0, result);
+    true
+}
+
+/// A lookup in an array whose key lies in the stack and is below the number of entries: it never fails.
+fn is_found(env: &Env<'_>, state: &State, helper: &Helper, fact: &CallFact) -> bool {
+    if helper.kind != HelperId::MapLookupElem {
+        return false;
+    }
+    let Some((def, map_type)) = fact.map.and_then(|map| env.map(map).ok()) else {
+        return false;
+    };
+    if !matches!(map_type, MapType::Array | MapType::PercpuArray) {
+        return false;
+    }
+    let ArgFact::Pointer(Place {
+        region: Region::Stack { frame },
+        offset: Some(at),
+        ..
+    }) = fact.args[1]
+    else {
+        return false;
+    };
+    let Some(frame) = state.frames.get(frame as usize) else {
+        return false;
+    };
+    matches!(
+        frame.stack.read(at, def.key_size),
+        Ok(Value::Number { scalar, .. }) if scalar.u64.max < u64::from(def.max_entries)
+    )
+}
+
+/// A call leaves nothing in `r0` to `r5` but its result.
+pub fn clobber(state: &mut State, pc: Pc) {
+    for reg in Reg::all().take(6) {
+        state.set(reg, Value::Nothing(Why::Call(pc)));
+    }
+}
+
+fn nullable(state: &mut State, target: Target) -> Value {
+    let id = state.fresh_id();
+    Value::Pointer(Pointer {
+        target,
+        offset: Scalar::constant(0),
+        nullable: true,
+        id,
+    })
+}
+
+/// `bytes` unknown bytes are written through `p`; the check has seen that they are inside the frame.
+fn written(state: &mut State, p: &Pointer, bytes: u64) {
+    let Target::Stack(frame) = p.target else {
+        return;
+    };
+    let Some(frame) = state.frames.get_mut(frame as usize) else {
+        return;
+    };
+    match p.fixed() {
+        Some(at) => frame.stack.write_unknown(at, bytes as u32),
+        None => frame
+            .stack
+            .write_somewhere(p.offset.s64.min, p.offset.s64.max + bytes as i64),
+    }
+}
+
+/// Some of the `bytes` bytes from `p` on are written.
+fn written_in_part(state: &mut State, p: &Pointer, bytes: u64) {
+    let Target::Stack(frame) = p.target else {
+        return;
+    };
+    if let Some(frame) = state.frames.get_mut(frame as usize) {
+        frame
+            .stack
+            .write_somewhere(p.offset.s64.min, p.offset.s64.max + bytes as i64);
+    }
+}

@@ -1,0 +1,327 @@
+//! Loops that wait for another thread, and locks: given a name of their own.
+//!
+//! The explorer refuses every loop that has no bound, whatever it is for. On a GPU one kind deserves more than "may not
+//! end": a loop that ends only when memory changes which another thread must write. Lanes of a warp need not run at the
+//! same time, and a block that is waited for may not have been started, so there is no number of rounds that helps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use warpbpf_abi::helpers::HelperId;
+use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Insn, Pc, Reg, Source};
+use warpbpf_flow::{Cfg, DomTree, Loop, Loops};
+use warpbpf_object::{Btf, MapDef, Type, TypeId};
+
+use crate::env::Env;
+use crate::explore::Broken;
+use crate::graph::fetched;
+use crate::liveness::successors;
+use crate::rule::Rule;
+
+/// `bpf_spin_lock` and `bpf_spin_unlock` of Linux.
+const LOCK_HELPERS: [u32; 2] = [93, 94];
+
+/// Names what the program waits for, where a general rule was broken by a wait.
+pub(crate) fn named(
+    env: &Env<'_>,
+    functions: &[Range<u32>],
+    mut broken: Box<Broken>,
+) -> Box<Broken> {
+    match &broken.rule {
+        Rule::UnknownHelper { id, .. } if LOCK_HELPERS.contains(id) => {
+            let what = if *id == LOCK_HELPERS[0] {
+                "lock"
+            } else {
+                "unlock"
+            };
+            broken.rule = Rule::Lock {
+                what: format!("`bpf_spin_{what}` is not served"),
+            };
+        }
+        Rule::MayNotEnd | Rule::LoopBudget { .. } => {
+            if let Some((whom, what, pc)) = spin(env, functions, broken.pc) {
+                broken.rule = Rule::Spin { whom, what };
+                broken.pc = pc;
+            }
+        }
+        _ => {}
+    }
+    broken
+}
+
+/// The attribute of [`MapDef::extra`] that says where a `struct bpf_spin_lock` stands in a map's value.
+const LOCK_ATTRIBUTE: &str = "bpf_spin_lock";
+
+/// Notes in each map's definition whether its values hold a `struct bpf_spin_lock`, so that [`verify`](crate::verify)
+/// refuses programs that use it.
+pub fn note_locks(maps: &mut [MapDef], types: &Btf) {
+    for map in maps {
+        if let Some(at) = map.value_type.and_then(|ty| lock_offset(types, ty, 0)) {
+            map.extra.insert(LOCK_ATTRIBUTE.to_owned(), at);
+        }
+    }
+}
+
+/// Where the first lock in a type is, in bytes.
+fn lock_offset(types: &Btf, ty: TypeId, depth: u32) -> Option<u64> {
+    // Types of a damaged object may go round.
+    const DEEPEST: u32 = 16;
+    match types.strip(ty)? {
+        (_, Type::Struct { name, .. }) if name == "bpf_spin_lock" => Some(0),
+        (_, Type::Struct { members, .. } | Type::Union { members, .. }) if depth < DEEPEST => {
+            members.iter().find_map(|member| {
+                let inner = lock_offset(types, member.ty, depth + 1)?;
+                Some(u64::from(member.bit_offset / 8) + inner)
+            })
+        }
+        (
+            _,
+            Type::Array {
+                element,
+                count: 1..,
+                ..
+            },
+        ) if depth < DEEPEST => lock_offset(types, *element, depth + 1),
+        _ => None,
+    }
+}
+
+/// The rule that a map breaks whose values hold a lock.
+pub(crate) fn lock_in(def: &MapDef) -> Option<Rule> {
+    def.extra.contains_key(LOCK_ATTRIBUTE).then(|| Rule::Lock {
+        what: format!("values of map `{}` hold a `struct bpf_spin_lock`", def.name),
+    })
+}
+
+/// What can end a loop.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    Memory(Pc),
+    Lookup(Pc),
+    Clock(Pc),
+    /// The program's own values: it counts.
+    Own,
+}
+
+/// The loop around `pc`, if only another thread or the clock can end it: whom it waits for, what it looks at, where.
+fn spin(env: &Env<'_>, functions: &[Range<u32>], pc: Pc) -> Option<(&'static str, String, Pc)> {
+    let range = functions.iter().find(|f| f.contains(&pc.0))?;
+    let index = |pc: Pc| (pc.0 - range.start) as usize;
+    let mut edges = Vec::new();
+    for at in range.clone().map(Pc) {
+        for to in successors(env.code, at) {
+            if range.contains(&to.0) {
+                edges.push((index(at), index(to)));
+            }
+        }
+    }
+    let cfg = Cfg::new(range.len(), 0, edges);
+    let loops = Loops::new(&cfg, &DomTree::new(&cfg));
+    let around = loops.get(loops.innermost(index(pc))?);
+    let mut search = Search {
+        env,
+        start: range.start,
+        around,
+        cfg: &cfg,
+        from: BTreeMap::new(),
+        causes: BTreeSet::new(),
+    };
+    for node in around.blocks.iter() {
+        if cfg.succs(node).iter().all(|&to| around.blocks.contains(to)) {
+            continue;
+        }
+        match env.code.at(Pc(range.start + node as u32)) {
+            Insn::Jump { dst, src, .. } => {
+                search.follow(*dst, node);
+                if let Source::Reg(src) = src {
+                    search.follow(*src, node);
+                }
+            }
+            _ => return None,
+        }
+    }
+    if search.causes.is_empty() {
+        // The end depends on a flag; then on the branches that set it.
+        for node in around.blocks.iter() {
+            if let Insn::Jump { dst, src, .. } = env.code.at(Pc(range.start + node as u32)) {
+                search.follow(*dst, node);
+                if let Source::Reg(src) = src {
+                    search.follow(*src, node);
+                }
+            }
+        }
+    }
+    if search.causes.contains(&Cause::Own) || search.counts() {
+        return None;
+    }
+    let slot = |pc: Pc| env.code.slot(pc);
+    match *search.causes.first()? {
+        Cause::Memory(at) => Some((
+            "another thread",
+            format!("the value that instruction {} reads", slot(at)),
+            at,
+        )),
+        Cause::Lookup(at) => Some((
+            "another thread",
+            format!("the lookup at instruction {}", slot(at)),
+            at,
+        )),
+        Cause::Clock(at) => Some((
+            "time to pass",
+            format!("the clock at instruction {}", slot(at)),
+            at,
+        )),
+        Cause::Own => None,
+    }
+}
+
+/// Follows the values that decide about a loop's end back to where they come from, inside the loop.
+struct Search<'s, 'a> {
+    env: &'s Env<'a>,
+    start: u32,
+    around: &'s Loop<usize>,
+    cfg: &'s Cfg<usize>,
+    /// The definitions found, each with those that it is computed from.
+    from: BTreeMap<usize, BTreeSet<usize>>,
+    causes: BTreeSet<Cause>,
+}
+
+impl Search<'_, '_> {
+    /// Finds what gives `reg` its value before `node`, and what gives those their values.
+    fn follow(&mut self, reg: Reg, node: usize) {
+        let mut work = self.definitions(reg, node);
+        while let Some(def) = work.pop() {
+            if self.from.contains_key(&def) {
+                continue;
+            }
+            let mut from = BTreeSet::new();
+            match self.source(def) {
+                Given::Cause(cause) => {
+                    self.causes.insert(cause);
+                }
+                Given::From(regs) => {
+                    for reg in regs.into_iter().flatten() {
+                        from.extend(self.definitions(reg, def));
+                    }
+                }
+            }
+            work.extend(from.iter().copied());
+            self.from.insert(def, from);
+        }
+    }
+
+    /// The instructions of the loop whose value of `reg` arrives at `node`.
+    fn definitions(&self, reg: Reg, node: usize) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut work = vec![node];
+        while let Some(at) = work.pop() {
+            for &before in self.cfg.preds(at) {
+                if !self.around.blocks.contains(before) || !seen.insert(before) {
+                    continue;
+                }
+                if self.defines(before, reg) {
+                    found.push(before);
+                } else {
+                    work.push(before);
+                }
+            }
+        }
+        found
+    }
+
+    fn insn(&self, node: usize) -> Insn {
+        *self.env.code.at(Pc(self.start + node as u32))
+    }
+
+    fn defines(&self, node: usize, reg: Reg) -> bool {
+        match self.insn(node) {
+            Insn::Alu { dst, .. }
+            | Insn::MovSx { dst, .. }
+            | Insn::Neg { dst, .. }
+            | Insn::End { dst, .. }
+            | Insn::LoadImm64 { dst, .. }
+            | Insn::Load { dst, .. }
+            | Insn::LoadAcquire { dst, .. } => dst == reg,
+            Insn::Atomic { op, src, .. } => fetched(op, src) == Some(reg),
+            Insn::Call { .. } | Insn::CallReg { .. } => reg.index() <= 5,
+            Insn::Store { .. }
+            | Insn::StoreRelease { .. }
+            | Insn::Jump { .. }
+            | Insn::Goto { .. }
+            | Insn::MayGoto { .. }
+            | Insn::Exit
+            | Insn::LegacyPacket { .. } => false,
+        }
+    }
+
+    /// What a definition is made of.
+    fn source(&self, node: usize) -> Given {
+        let pc = Pc(self.start + node as u32);
+        let of = |src: Source| match src {
+            Source::Reg(src) => Some(src),
+            Source::Imm(_) => None,
+        };
+        match self.insn(node) {
+            Insn::Alu { op: AluOp::Mov, src, .. } => Given::From([of(src), None]),
+            Insn::Alu { dst, src, .. } => Given::From([Some(dst), of(src)]),
+            Insn::MovSx { src, .. } => Given::From([Some(src), None]),
+            Insn::Neg { dst, .. } | Insn::End { dst, .. } => Given::From([Some(dst), None]),
+            // The stack is the program's own: what it stored there may be a counter.
+            Insn::Load { base: Reg::FP, .. }
+            | Insn::LoadAcquire { base: Reg::FP, .. }
+            | Insn::Atomic { base: Reg::FP, .. }
+            // A ticket: it grows with each try.
+            | Insn::Atomic { op: AtomicOp::Add { .. }, .. } => Given::Cause(Cause::Own),
+            Insn::Load { .. } | Insn::LoadAcquire { .. } | Insn::Atomic { .. } => {
+                Given::Cause(Cause::Memory(pc))
+            }
+            Insn::Call { callee: Callee::Helper(id) } => {
+                Given::Cause(match self.env.platform.helper(id).map(|h| h.kind) {
+                    Some(HelperId::MapLookupElem) => Cause::Lookup(pc),
+                    Some(
+                        HelperId::MapUpdateElem
+                        | HelperId::MapDeleteElem
+                        | HelperId::RingbufOutput
+                        | HelperId::RingbufReserve,
+                    ) => Cause::Memory(pc),
+                    Some(HelperId::KtimeGetNs | HelperId::GpuGlobaltimer) => Cause::Clock(pc),
+                    _ => Cause::Own,
+                })
+            }
+            Insn::Call { .. } | Insn::CallReg { .. } => Given::Cause(Cause::Own),
+            Insn::LoadImm64 { .. }
+            | Insn::Store { .. }
+            | Insn::StoreRelease { .. }
+            | Insn::Jump { .. }
+            | Insn::Goto { .. }
+            | Insn::MayGoto { .. }
+            | Insn::Exit
+            | Insn::LegacyPacket { .. } => Given::From([None, None]),
+        }
+    }
+
+    /// Some value is computed from its own of the round before.
+    fn counts(&self) -> bool {
+        self.from.keys().any(|&def| {
+            let mut seen = BTreeSet::new();
+            let mut work: Vec<usize> = self.from[&def].iter().copied().collect();
+            while let Some(at) = work.pop() {
+                if at == def {
+                    return true;
+                }
+                if seen.insert(at) {
+                    work.extend(self.from.get(&at).into_iter().flatten());
+                }
+            }
+            false
+        })
+    }
+}
+
+/// What a definition is made of.
+enum Given {
+    Cause(Cause),
+    /// The values of these registers.
+    From([Option<Reg>; 2]),
+}

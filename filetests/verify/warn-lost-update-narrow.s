@@ -1,0 +1,16 @@
+; A counter of two bytes: GPUs have atomics for four and eight.
+; map array counts value=8 entries=16
+    *(u32 *)(r10 - 4) = 3
+    r2 = r10
+    r2 += -4
+    r1 = map[0]
+    call 1
+    if r0 != 0 goto found
+    r0 = 0
+    exit
+found:
+    r1 = *(u16 *)(r0 + 0)
+    r1 += 1
+    *(u16 *)(r0 + 0) = r1  ; warning[lost-update]: a value of map `counts`, which all threads share, is loaded, changed and stored in separate steps: what other threads store in between is lost
+    r0 = 0
+    exit
