@@ -1,4 +1,4 @@
-; `(*v)++` on a shared array: no bounds check for a constant key, no null check, one addition per group of lanes.
+; `(*v)++` on a shared array: no bounds check for a constant key, no null check, one addition, which ptxas makes one per group of lanes.
 ; map array value=8 entries=1
     *(u32 *)(r10 - 4) = 0
     r2 = r10

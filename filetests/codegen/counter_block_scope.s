@@ -1,4 +1,4 @@
-; One lane runs it: no aggregation.
+; One lane runs it.
 ; scope block
 ; map array value=8 entries=1 shards=132
     *(u32 *)(r10 - 4) = 0

@@ -12,7 +12,6 @@ pub struct Flow {
     pub order: Vec<Block>,
     /// Dominators.
     pub dominators: DomTree<Block>,
-    position: Vec<usize>,
 }
 
 impl Flow {
@@ -26,22 +25,12 @@ impl Flow {
         });
         let graph = Cfg::new(func.blocks.len(), Block::ENTRY, edges);
         let order = graph.reverse_post_order();
-        let mut position = vec![usize::MAX; func.blocks.len()];
-        for (i, block) in order.iter().enumerate() {
-            position[block.index()] = i;
-        }
         let dominators = DomTree::new(&graph);
         Flow {
             graph,
             order,
             dominators,
-            position,
         }
-    }
-
-    /// The edge `from` → `to` goes backwards in the order: `to` begins a loop.
-    pub fn is_back_edge(&self, from: Block, to: Block) -> bool {
-        self.position[from.index()] >= self.position[to.index()]
     }
 
     /// The reachable predecessors of `block`, one per edge.

@@ -75,6 +75,18 @@ pub enum CodegenError {
         /// Its kind.
         what: &'static str,
     },
+    /// The memory of a program that runs by itself does not fit its stride.
+    #[error(
+        "a stride of `{stride}` bytes cannot hold the program's `{size}` bytes of memory and its result: make it a multiple of 16, at least `{least}`"
+    )]
+    BadStride {
+        /// Bytes of memory.
+        size: u32,
+        /// Bytes from one thread's memory to the next one's.
+        stride: u32,
+        /// Smallest stride that serves.
+        least: u64,
+    },
     /// A key or value that would need more call parameters than a device function may have.
     #[error(
         "instruction `{pc}` passes `{bytes}` bytes of key and value to a hash, more than the `{limit}` that a device function takes: use a smaller key or value, or look the value up and write its fields"

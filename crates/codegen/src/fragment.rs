@@ -64,7 +64,7 @@ pub enum Input {
     Context,
     /// For programs that run by themselves: each thread has `stride` bytes of memory of its own, from
     /// `slots[slot] + linear global thread index * stride` on. `r1` points to its first byte, `r2` holds `size`, and `r0` is
-    /// written as 8 bytes at `size` rounded up to 8 when the program ends.
+    /// written as 8 bytes at `size` rounded up to 8 when the program returns (not if helper 507 ends the thread).
     Memory {
         /// Index in the slot table of the base address, which is a multiple of 16.
         slot: u32,

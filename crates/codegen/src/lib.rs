@@ -1,10 +1,10 @@
 //! Turns a verified program into PTX statements.
 //!
 //! ```text
-//! from_ebpf → opt_copy → opt_fold → opt_blocks → opt_gvn → … → opt_atomics → opt_stores → … → opt_aggregate → lower → emit
+//! from_ebpf → opt_copy → opt_fold → opt_blocks → opt_gvn → … → opt_atomics → opt_stores → … → lower → emit
 //! ```
 //!
-//! The list of passes is `passes` below; each is a file of its own. Only a [`Verified`] program is compiled: the proof's
+//! The list of passes is `PASSES` below; each is a file of its own. Only a [`Verified`] program is compiled: the proof's
 //! facts say which memory each access touches, so nothing here guesses. What the code may assume of the GPU is what
 //! the PTX ISA says of any target from `sm_70` on; lanes may arrive, split and meet in any way.
 
@@ -12,6 +12,7 @@
 
 pub mod error;
 pub mod fragment;
+pub mod kernel;
 pub mod map_use;
 
 mod ir;
@@ -24,7 +25,6 @@ mod stack;
 mod emit;
 mod from_ebpf;
 mod lower;
-mod opt_aggregate;
 mod opt_atomics;
 mod opt_blocks;
 mod opt_copy;
@@ -32,10 +32,10 @@ mod opt_dce;
 mod opt_fold;
 mod opt_gvn;
 mod opt_stores;
-mod opt_uniform;
 mod prelude;
+#[cfg(test)]
+mod tests;
 
-use warpbpf_abi::attach::Scope;
 use warpbpf_ebpf::Code;
 use warpbpf_verify::{Facts, Subject, Verified};
 
@@ -68,45 +68,38 @@ pub fn dump_ir<P: Subject>(program: &Verified<P>, env: &Env, after: Option<&str>
     dump_code(program.program().code(), program.facts(), env, after)
 }
 
-/// Names of the stages that [`dump_ir`] can show, in order.
-pub fn pass_names(env: &Env) -> Vec<&'static str> {
+/// Names of the stages that [`dump_ir`] can show, in order: the same in every environment today.
+pub fn pass_names(_env: &Env) -> Vec<&'static str> {
     std::iter::once("from_ebpf")
-        .chain(passes(env).into_iter().map(|(name, _)| name))
+        .chain(PASSES.iter().map(|(name, _)| *name))
         .collect()
 }
 
-/// The passes between `from_ebpf` and `emit`, in order, for an environment.
-fn passes(env: &Env) -> Vec<Pass> {
-    let mut list: Vec<Pass> = vec![
-        ("opt_copy", opt_copy::run),
-        ("opt_fold", opt_fold::run),
-        ("opt_dce", opt_dce::run),
-        ("opt_blocks", opt_blocks::run),
-        ("opt_gvn", opt_gvn::run),
-        ("opt_fold.2", opt_fold::run),
-        ("opt_copy.2", opt_copy::run),
-        ("opt_blocks.2", opt_blocks::run),
-        ("opt_gvn.2", opt_gvn::run),
-        ("opt_dce.2", opt_dce::run),
-        ("opt_atomics", opt_atomics::run),
-        ("opt_stores", opt_stores::run),
-        ("opt_fold.3", opt_fold::run),
-        ("opt_dce.3", opt_dce::run),
-    ];
-    // In the other scopes one lane runs the fragment.
-    if env.scope == Scope::Thread {
-        list.push(("opt_aggregate", opt_aggregate::run));
-    }
-    list.push(("lower", lower::run));
-    list.push(("opt_gvn.3", opt_gvn::run));
-    list.push(("opt_dce.4", opt_dce::run));
-    list
-}
+/// The passes between `from_ebpf` and `emit`, in order.
+const PASSES: &[Pass] = &[
+    ("opt_copy", opt_copy::run),
+    ("opt_fold", opt_fold::run),
+    ("opt_dce", opt_dce::run),
+    ("opt_blocks", opt_blocks::run),
+    ("opt_gvn", opt_gvn::run),
+    ("opt_fold.2", opt_fold::run),
+    ("opt_copy.2", opt_copy::run),
+    ("opt_blocks.2", opt_blocks::run),
+    ("opt_gvn.2", opt_gvn::run),
+    ("opt_dce.2", opt_dce::run),
+    ("opt_atomics", opt_atomics::run),
+    ("opt_stores", opt_stores::run),
+    ("opt_fold.3", opt_fold::run),
+    ("opt_dce.3", opt_dce::run),
+    ("lower", lower::run),
+    ("opt_gvn.3", opt_gvn::run),
+    ("opt_dce.4", opt_dce::run),
+];
 
 fn compile_code(code: &Code, facts: &Facts, env: &Env) -> Result<Fragment, CodegenError> {
     check_target(env)?;
     let mut func = from_ebpf::run(code, facts, env)?;
-    for (_, pass) in passes(env) {
+    for (_, pass) in PASSES {
         pass(&mut func);
     }
     Ok(emit::run(&func, env))
@@ -124,7 +117,7 @@ fn dump_code(code: &Code, facts: &Facts, env: &Env, after: Option<&str>) -> Stri
         }
     };
     show("from_ebpf", &func);
-    for (name, pass) in passes(env) {
+    for (name, pass) in PASSES {
         pass(&mut func);
         show(name, &func);
     }

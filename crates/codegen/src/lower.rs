@@ -3,16 +3,18 @@
 
 use warpbpf_flow::Entity;
 
-use crate::ir::{BinOp, Cond, Edge, Func, Inst, Op, Term, Ty, Value};
+use crate::ir::{BinOp, Cond, Edge, Func, Inst, Op, Term, Ty, UnOp, Value};
 
 /// Runs the pass.
 pub fn run(func: &mut Func) {
     let defs = func.definitions();
+    let shifted = shifted_right(func);
     for block in 0..func.blocks.len() {
         let insts = std::mem::take(&mut func.blocks[block].insts);
         let mut lower = Lower {
             func,
             defs: &defs,
+            shifted: &shifted,
             out: Vec::with_capacity(insts.len()),
         };
         for inst in insts {
@@ -27,6 +29,7 @@ pub fn run(func: &mut Func) {
 struct Lower<'a> {
     func: &'a mut Func,
     defs: &'a [Option<Op>],
+    shifted: &'a [bool],
     out: Vec<Inst>,
 }
 
@@ -48,12 +51,29 @@ impl Lower<'_> {
     }
 
     fn inst(&mut self, inst: Inst) {
+        if let (Op::Cmp(cond, a, b), Some(_)) = (&inst.op, inst.result)
+            && self.func.ty(*a) == Ty::B32
+        {
+            let op = self.compare(*cond, *a, *b);
+            self.out.push(Inst { op, ..inst });
+            return;
+        }
         let (Op::Bin(op, a, b), Some(result)) = (&inst.op, inst.result) else {
             self.out.push(inst);
             return;
         };
         let (a, b) = (*a, *b);
         let ty = self.func.ty(a);
+        if self.shifted[result.index()]
+            && let Some(x) = self.negated(*op, a, b, ty)
+        {
+            let op = self.negate(ty, x);
+            self.out.push(Inst {
+                result: Some(result),
+                op,
+            });
+            return;
+        }
         let op = match op {
             BinOp::Shl | BinOp::Shr | BinOp::Sar => {
                 // eBPF takes the amount modulo the width, PTX clamps it (PTX ISA, "shl").
@@ -86,6 +106,66 @@ impl Lower<'_> {
         });
     }
 
+    /// A 32-bit comparison, so written that no signed one and no unsigned one differ in their type alone: of two such,
+    /// where one was found true, ptxas 13.0 takes the other for true as well. Registers are compared by `<` and `<=` signed
+    /// and by `>` and `>=` unsigned; with a constant by `<` and `>=` signed and by `<=` and `>` unsigned.
+    fn compare(&mut self, cond: Cond, a: Value, b: Value) -> Op {
+        let (cond, a, b) = match (self.constant(a), self.constant(b)) {
+            (Some(_), None) => (cond.swapped(), b, a),
+            _ => (cond, a, b),
+        };
+        let Some(c) = self.constant(b).map(|c| c as u32) else {
+            return match cond {
+                Cond::Sgt | Cond::Sge | Cond::Ult | Cond::Ule => Op::Cmp(cond.swapped(), b, a),
+                Cond::Eq | Cond::Ne | Cond::Slt | Cond::Sle | Cond::Ugt | Cond::Uge => {
+                    Op::Cmp(cond, a, b)
+                }
+            };
+        };
+        // Where there is no neighbour the comparison has one outcome only, and nothing to be mixed up with.
+        let neighbour = match cond {
+            Cond::Sgt if c != i32::MAX as u32 => Some((Cond::Sge, c.wrapping_add(1))),
+            Cond::Sle if c != i32::MAX as u32 => Some((Cond::Slt, c.wrapping_add(1))),
+            Cond::Uge if c != 0 => Some((Cond::Ugt, c - 1)),
+            Cond::Ult if c != 0 => Some((Cond::Ule, c - 1)),
+            Cond::Eq
+            | Cond::Ne
+            | Cond::Sgt
+            | Cond::Sge
+            | Cond::Slt
+            | Cond::Sle
+            | Cond::Ugt
+            | Cond::Uge
+            | Cond::Ult
+            | Cond::Ule => None,
+        };
+        match neighbour {
+            Some((cond, c)) => {
+                let c = self.push(Ty::B32, Op::Const(u64::from(c)));
+                Op::Cmp(cond, a, c)
+            }
+            None => Op::Cmp(cond, a, b),
+        }
+    }
+
+    /// `x` where the operation is `-x`.
+    fn negated(&self, op: BinOp, a: Value, b: Value, ty: Ty) -> Option<Value> {
+        match op {
+            BinOp::Sub if self.constant(a) == Some(0) => Some(b),
+            BinOp::Mul if self.constant(b) == Some(ty.mask()) => Some(a),
+            _ => None,
+        }
+    }
+
+    /// `-x` in other words. ptxas 13.0 may write `-x >> n` plus something as `LEA.HI.SX32` of the operand `-x`, which an H200
+    /// takes for `-(x >> n)`: one too much unless `x` ends in `n` zeros.
+    fn negate(&mut self, ty: Ty, x: Value) -> Op {
+        let all = self.push(ty, Op::Const(ty.mask()));
+        let flipped = self.push(ty, Op::Bin(BinOp::Xor, x, all));
+        let one = self.push(ty, Op::Const(1));
+        Op::Bin(BinOp::Add, flipped, one)
+    }
+
     /// Division with the results of RFC 9669 §4.1 where PTX leaves them open: by zero, and MIN by -1.
     fn divide(&mut self, ty: Ty, op: BinOp, a: Value, b: Value) -> Op {
         let signed = matches!(op, BinOp::MachineSDiv | BinOp::MachineSRem);
@@ -112,6 +192,23 @@ impl Lower<'_> {
         }
         Op::Select(by_zero, if quotient { zero } else { a }, result)
     }
+}
+
+/// Values that are shifted right, whole or their lower half.
+fn shifted_right(func: &Func) -> Vec<bool> {
+    let mut shifted = vec![false; func.types.len()];
+    let all = || func.blocks.iter().flat_map(|block| &block.insts);
+    for inst in all() {
+        if let Op::Bin(BinOp::Shr | BinOp::Sar, a, _) = inst.op {
+            shifted[a.index()] = true;
+        }
+    }
+    for inst in all() {
+        if let (Op::Un(UnOp::Trunc, a), Some(low)) = (&inst.op, inst.result) {
+            shifted[a.index()] |= shifted[low.index()];
+        }
+    }
+    shifted
 }
 
 /// Gives each edge of a branch that carries values a block of its own.

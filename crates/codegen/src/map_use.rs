@@ -15,7 +15,7 @@ use warpbpf_verify::{ArgFact, CallFact, Facts, InsnFact, Region, Subject, Verifi
 
 use crate::fragment::{Env, Input, MapBinding, MapUse, SlotSpace, Target};
 use crate::ir::{Mem, Op, Origin, Rmw};
-use crate::{from_ebpf, passes};
+use crate::{PASSES, from_ebpf};
 
 /// One [`MapUse`] per map of the object.
 pub fn map_uses<P: Subject>(program: &Verified<P>, map_count: usize) -> Vec<MapUse> {
@@ -53,10 +53,10 @@ fn uses_of(code: &Code, facts: &Facts, map_count: usize) -> Vec<MapUse> {
             return uses.maps;
         }
     };
-    for (name, pass) in passes(&env) {
+    for (name, pass) in PASSES {
         pass(&mut func);
         // What follows changes how additions are done, not which there are.
-        if name == "opt_dce.3" {
+        if *name == "opt_dce.3" {
             break;
         }
     }

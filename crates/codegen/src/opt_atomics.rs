@@ -15,6 +15,10 @@ pub fn run(func: &mut Func) {
     for block in 0..func.blocks.len() {
         let mut store = 0;
         while store < func.blocks[block].insts.len() {
+            if stores_what_was_loaded(func, block, store) {
+                func.blocks[block].insts.remove(store);
+                continue;
+            }
             let uses = func.use_counts();
             // A rewrite moves the instructions, so look again from the start; each takes a store away.
             match find(func, block, store) {
@@ -37,6 +41,31 @@ struct Found {
     /// The other operand, and whether it is subtracted.
     operand: Value,
     subtract: bool,
+}
+
+/// Something was combined with nothing: a store would bring back what other threads have changed since the load.
+fn stores_what_was_loaded(func: &Func, block: usize, store: usize) -> bool {
+    let insts = &func.blocks[block].insts;
+    let Op::Store {
+        mem: Mem::Map(origin),
+        width,
+        addr,
+        off,
+        value,
+    } = insts[store].op
+    else {
+        return false;
+    };
+    let load = insts[..store].iter().rposition(|i| {
+        i.result == Some(value)
+            && matches!(i.op, Op::Load { mem: Mem::Map(_), width: w, addr: at, off: o, .. }
+                if w == width && at == addr && o == off)
+    });
+    load.is_some_and(|load| {
+        !insts[load..store]
+            .iter()
+            .any(|i| may_write(&i.op, origin, width))
+    })
 }
 
 fn find(func: &Func, block: usize, store: usize) -> Option<Found> {
@@ -112,7 +141,7 @@ fn may_write(op: &Op, at: Origin, width: Width) -> bool {
     };
     match op {
         Op::Store {
-            mem: Mem::Local | Mem::Record,
+            mem: Mem::Local | Mem::Record | Mem::Memory,
             ..
         } => false,
         Op::Store {
@@ -211,7 +240,6 @@ fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) -> bool {
             value: operand,
             compare: None,
             guard: None,
-            shared: false,
         },
     });
     let insts = &mut func.blocks[block].insts;

@@ -7,7 +7,7 @@ use warpbpf_flow::Entity;
 
 use crate::cfg::Flow;
 use crate::eval;
-use crate::ir::{BinOp, Block, Cond, Func, Inst, Op, Size, Term, Ty, UnOp, Value};
+use crate::ir::{BinOp, Block, Cond, Func, Inst, Op, Size, Special, Term, Ty, UnOp, Value};
 
 /// Runs the pass.
 pub fn run(func: &mut Func) {
@@ -167,7 +167,6 @@ impl Fold<'_> {
                 value,
                 compare,
                 guard,
-                shared,
             } => {
                 let guard = match guard.map(|g| self.constant(g)) {
                     Some(Some(0)) if ty.is_none() => return Outcome::Gone,
@@ -185,7 +184,6 @@ impl Fold<'_> {
                     value,
                     compare,
                     guard,
-                    shared,
                 })
             }
             Op::RingCommit {
@@ -337,12 +335,42 @@ impl Fold<'_> {
                 }
                 _ => Outcome::Keep(Op::Bin(op, a, b)),
             },
+            BinOp::Shr if self.possible(a) >> shift == 0 => Outcome::Keep(Op::Const(0)),
+            // An array's key, taken out of the pointer to it.
+            BinOp::Shr if self.shifted_back(a, shift).is_some() => {
+                Outcome::Same(self.shifted_back(a, shift).unwrap_or(a))
+            }
+            BinOp::Shr if self.half_behind(a, shift).is_some() => {
+                let (half, rest) = self.half_behind(a, shift).unwrap_or((a, 0));
+                let by = self.emit(Ty::B32, Op::Const(rest.into()));
+                let half = self.add(Ty::B32, Op::Bin(BinOp::Shr, half, by));
+                Outcome::Keep(Op::Un(UnOp::Zext, half))
+            }
             // Amounts count modulo the width; PTX clamps them instead, so constants are brought into range here.
             BinOp::Shl | BinOp::Shr | BinOp::Sar if u64::from(shift) != c => {
                 let by = self.emit(Ty::B32, Op::Const(shift.into()));
                 Outcome::Keep(Op::Bin(op, a, by))
             }
             _ => Outcome::Keep(Op::Bin(op, a, b)),
+        }
+    }
+
+    /// `inner` where `v` is `inner << by` and loses no bits by it.
+    fn shifted_back(&self, v: Value, by: u32) -> Option<Value> {
+        let &Op::Bin(BinOp::Shl, inner, amount) = self.def(v)? else {
+            return None;
+        };
+        let kept = self.func.ty(v).mask() >> by;
+        (self.constant(amount) == Some(by.into()) && self.possible(inner) & !kept == 0)
+            .then_some(inner)
+    }
+
+    /// The half that `v >> by` is a part of, and how far that is shifted itself.
+    fn half_behind(&self, v: Value, by: u32) -> Option<(Value, u32)> {
+        match *self.def(v)? {
+            Op::Un(UnOp::Zext, low) if by < 32 => Some((low, by)),
+            Op::Pack(_, high) if by >= 32 => Some((high, by - 32)),
+            _ => None,
         }
     }
 
@@ -384,9 +412,22 @@ impl Fold<'_> {
 
     /// Bits that may be set.
     fn possible(&self, v: Value) -> u64 {
+        self.possible_within(v, 6)
+    }
+
+    /// Looks at operands of operands so deep: values that share operands would take time without end.
+    fn possible_within(&self, v: Value, depth: u32) -> u64 {
         let all = self.func.ty(v).mask();
+        let Some(depth) = depth.checked_sub(1) else {
+            return all;
+        };
+        let inner = |v| self.possible_within(v, depth);
         match self.def(v) {
             Some(Op::Const(c)) => *c,
+            // CUDA C++ Programming Guide, "Compute Capabilities": a block has at most 1024 threads.
+            Some(Op::Special(Special::Tid(_))) => 0x3ff,
+            Some(Op::Special(Special::Ntid(_))) => 0x7ff,
+            Some(Op::Special(Special::Lane)) => 0x1f,
             Some(Op::Load {
                 width: Width::W8,
                 signed: false,
@@ -397,9 +438,14 @@ impl Fold<'_> {
                 signed: false,
                 ..
             }) => 0xffff,
-            Some(Op::Un(UnOp::Zext, _)) => 0xffff_ffff,
+            Some(&Op::Un(UnOp::Zext, low)) => inner(low),
             Some(Op::Un(UnOp::Swap16, _)) => 0xffff,
             Some(Op::Bin(BinOp::And, _, m)) => self.constant(*m).unwrap_or(all),
+            Some(&Op::Bin(BinOp::Or, a, b)) => inner(a) | inner(b),
+            Some(&Op::Bin(BinOp::Shl, a, by)) => match self.constant(by) {
+                Some(by) => (inner(a) << (by as u32 & (self.func.ty(v).bits() - 1))) & all,
+                None => all,
+            },
             Some(Op::Bin(BinOp::Shr, _, by)) => match self.constant(*by) {
                 Some(by) => all >> (by as u32 & (self.func.ty(v).bits() - 1)),
                 None => all,
@@ -414,7 +460,9 @@ impl Fold<'_> {
         }
         let def = self.def(a).cloned();
         match (op, def) {
-            (UnOp::Trunc, Some(Op::Un(UnOp::Zext | UnOp::Sext, low))) => Outcome::Same(low),
+            (UnOp::Trunc, Some(Op::Un(UnOp::Zext | UnOp::Sext, low) | Op::Pack(low, _))) => {
+                Outcome::Same(low)
+            }
             (UnOp::Trunc, Some(Op::Bin(bin, x, y))) if self.narrows(a, bin, x, y) => {
                 let x = self.add(Ty::B32, Op::Un(UnOp::Trunc, x));
                 let y = if bin == BinOp::Shl {
@@ -508,19 +556,25 @@ impl Fold<'_> {
                 _ => {}
             }
         }
+        // No value is above its possible bits.
+        let most = self.possible(a);
         match (cond, y) {
             (Cond::Ult, Some(0)) => Outcome::Keep(Op::Const(0)),
             (Cond::Uge, Some(0)) => Outcome::Keep(Op::Const(1)),
+            (Cond::Ugt, Some(c)) if most <= c => Outcome::Keep(Op::Const(0)),
+            (Cond::Ule, Some(c)) if most <= c => Outcome::Keep(Op::Const(1)),
+            (Cond::Uge, Some(c)) if most < c => Outcome::Keep(Op::Const(0)),
+            (Cond::Ult, Some(c)) if most < c => Outcome::Keep(Op::Const(1)),
             (Cond::Ugt, Some(0)) => self.cmp(Cond::Ne, a, b),
             (Cond::Ule, Some(0)) => self.cmp(Cond::Eq, a, b),
             _ => Outcome::Keep(Op::Cmp(cond, a, b)),
         }
     }
 
-    /// It points into a map: not null.
+    /// It points into a map or a stack, which leaves room for that: not null.
     fn is_address(&self, v: Value) -> bool {
         match self.def(v) {
-            Some(Op::Slot(_)) => true,
+            Some(Op::Slot(_) | Op::StackAddr(_)) => true,
             Some(Op::Bin(BinOp::Add, base, _)) => self.is_address(*base),
             _ => false,
         }

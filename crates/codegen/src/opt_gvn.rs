@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use warpbpf_flow::Entity;
 
 use crate::cfg::Flow;
-use crate::ir::{BinOp, Block, Effect, Func, Op, Term, Ty, UnOp, Value};
+use crate::ir::{BinOp, Block, Cond, Effect, Func, Op, Term, Ty, UnOp, Value};
 
 /// Runs the pass.
 pub fn run(func: &mut Func) {
@@ -139,6 +139,8 @@ impl Gvn {
             }
         }
         match self.defs[p.index()] {
+            Some(Op::Cmp(Cond::Eq, a, c)) if holds => self.is_constant(a, c),
+            Some(Op::Cmp(Cond::Ne, a, c)) if !holds => self.is_constant(a, c),
             Some(Op::Un(UnOp::Not, q)) => self.learn(self.resolve(q), !holds),
             Some(Op::Bin(BinOp::And, a, b)) if holds => {
                 self.learn(self.resolve(a), true);
@@ -149,6 +151,17 @@ impl Gvn {
                 self.learn(self.resolve(b), false);
             }
             _ => {}
+        }
+    }
+
+    /// `a` equals `c` from here on: if that is a constant, it is used in its place. Not only for its own sake: ptxas 13.0,
+    /// which does the same, then takes both halves of a 64-bit value for the constant.
+    fn is_constant(&mut self, a: Value, c: Value) {
+        let a = self.resolve(a);
+        let is_const = |v: Value| matches!(self.defs[v.index()], Some(Op::Const(_)));
+        if is_const(c) && !is_const(a) && self.decided[a.index()].is_none() {
+            self.decided[a.index()] = Some(c);
+            self.undo.push(Undo::Decided(a));
         }
     }
 

@@ -208,11 +208,11 @@ impl Stores<'_> {
             }
             // Neither reads a record nor orders memory.
             Op::Store {
-                mem: Mem::Local | Mem::Map(_),
+                mem: Mem::Local | Mem::Map(_) | Mem::Memory,
                 ..
             }
             | Op::Load {
-                mem: Mem::Local | Mem::Map(_) | Mem::Env | Mem::Clock,
+                mem: Mem::Local | Mem::Map(_) | Mem::Memory | Mem::Key | Mem::Env | Mem::Clock,
                 ..
             }
             | Op::Timer => {}

@@ -136,20 +136,18 @@ impl fmt::Display for Op {
                 value,
                 compare,
                 guard,
-                shared,
             } => {
                 let order = match order {
                     Order::Relaxed => "",
                     Order::AcqRel => ".acq_rel",
                 };
-                let shared = if *shared { ".shared" } else { "" };
                 let name = format!("{op:?}").to_lowercase();
                 let map = origin
                     .map(|o| format!(".{}", origin_name(o)))
                     .unwrap_or_default();
                 write!(
                     f,
-                    "atomic{map}.{name}{order}{shared}.u{} {}, ",
+                    "atomic{map}.{name}{order}.u{} {}, ",
                     width.bits(),
                     address(addr, *off)
                 )?;
@@ -293,6 +291,8 @@ fn mem_name(mem: Mem) -> String {
         Mem::Map(origin) => origin_name(origin),
         Mem::MapSync(origin) => format!("{}.sync", origin_name(origin)),
         Mem::Record => "record".to_owned(),
+        Mem::Memory => "memory".to_owned(),
+        Mem::Key => "key".to_owned(),
         Mem::Env => "env".to_owned(),
         Mem::Clock => "clock".to_owned(),
     }

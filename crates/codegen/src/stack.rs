@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use warpbpf_abi::helpers::{self, Arg};
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_ebpf::{Code, Insn, Pc, Width};
+use warpbpf_ebpf::{Callee, Code, Insn, Pc, Width};
 use warpbpf_verify::{ArgFact, Facts, InsnFact, Place, Region};
 
 use crate::fragment::MapBinding;
@@ -30,6 +30,8 @@ struct Frame {
     end: u32,
     /// Touched at an unknown offset.
     in_memory: bool,
+    /// Index of the counter of `may_goto`.
+    counter: Option<usize>,
     /// Variables by the offset of their first byte: length in bytes and index.
     vars: BTreeMap<i64, (u32, usize)>,
 }
@@ -40,6 +42,8 @@ pub struct StackPlan {
     frames: Vec<Frame>,
     /// Number of variables.
     pub vars: usize,
+    /// Number of counters of `may_goto`, which are variables behind those of the stack.
+    pub counters: usize,
     /// Bytes of the local array.
     pub bytes: u32,
 }
@@ -91,6 +95,19 @@ impl StackPlan {
             frames: (0..depth).map(|_| Frame::default()).collect(),
             ..StackPlan::default()
         };
+        let live = || {
+            facts.instances.iter().flat_map(|instance| {
+                let pcs = (instance.start.0..).map(Pc);
+                let reached = pcs
+                    .zip(&instance.insns)
+                    .filter(|(_, fact)| **fact != InsnFact::Dead);
+                reached.map(|(pc, fact)| (instance.frame as usize, code.at(pc), fact))
+            })
+        };
+        // An iterator's address is compared with null, and where `.local` memory begins may be at 0.
+        if live().any(|(_, insn, _)| is_kfunc(insn)) {
+            plan.bytes = 8;
+        }
         for (frame, data) in plan.frames.iter_mut().enumerate() {
             let size = facts
                 .instances
@@ -104,16 +121,20 @@ impl StackPlan {
         let mut touches = Touches {
             frames: (0..depth).map(|_| Some(Vec::new())).collect(),
         };
-        for instance in &facts.instances {
-            for (i, fact) in instance.insns.iter().enumerate() {
-                let pc = Pc(instance.start.0 + i as u32);
-                touches.insn(code.at(pc), fact, maps);
-            }
+        for (_, insn, fact) in live() {
+            touches.insn(insn, fact, maps);
         }
         for (frame, touched) in touches.frames.into_iter().enumerate() {
             match touched {
                 None => plan.frames[frame].in_memory = true,
                 Some(ranges) => plan.promote(frame, ranges),
+            }
+        }
+        for (frame, insn, _) in live() {
+            let counter = &mut plan.frames[frame].counter;
+            if matches!(insn, Insn::MayGoto { .. }) && counter.is_none() {
+                *counter = Some(plan.vars + plan.counters);
+                plan.counters += 1;
             }
         }
         plan
@@ -144,10 +165,24 @@ impl StackPlan {
         })
     }
 
+    /// The variable that counts the rounds of a frame's `may_goto`s, if it has any.
+    pub fn counter(&self, frame: u32) -> Option<usize> {
+        self.frames.get(frame as usize).and_then(|f| f.counter)
+    }
+
     /// Where `r10` of a frame points in the local array.
     pub fn frame_end(&self, frame: u32) -> u32 {
         self.frames.get(frame as usize).map_or(0, |f| f.end)
     }
+}
+
+fn is_kfunc(insn: &Insn) -> bool {
+    matches!(
+        insn,
+        Insn::Call {
+            callee: Callee::Kfunc(_)
+        }
+    )
 }
 
 /// Ranges touched per frame; `None` once a frame was touched at an unknown offset.
@@ -161,6 +196,19 @@ impl Touches {
             InsnFact::Dead | InsnFact::Plain | InsnFact::Branch { .. } => {}
             InsnFact::Access(place) => {
                 let width = match insn {
+                    // An iterator: two numbers of 4 bytes.
+                    insn if is_kfunc(insn) => {
+                        self.place(*place, Some(4));
+                        let end = place.offset.map(|o| o + 4);
+                        self.place(
+                            Place {
+                                offset: end,
+                                ..*place
+                            },
+                            Some(4),
+                        );
+                        return;
+                    }
                     Insn::Load { width, .. }
                     | Insn::Store { width, .. }
                     | Insn::Atomic { width, .. }
@@ -184,10 +232,12 @@ impl Touches {
                         Arg::MapKey => layout.map(key_size),
                         Arg::MapValue => layout.map(value_size),
                         Arg::U64Out => Some(8),
-                        Arg::MemRead => match call.args.get(i + 1) {
-                            Some(ArgFact::Scalar { value, .. }) => *value,
-                            _ => None,
-                        },
+                        Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite => {
+                            match call.args.get(i + 1) {
+                                Some(ArgFact::Scalar { value, .. }) => *value,
+                                _ => None,
+                            }
+                        }
                         Arg::None
                         | Arg::Scalar
                         | Arg::Map
@@ -197,7 +247,9 @@ impl Touches {
                         | Arg::Format
                         | Arg::ConstString
                         | Arg::Callback
-                        | Arg::CallbackContext => continue,
+                        | Arg::CallbackContext
+                        | Arg::SizeOrZero
+                        | Arg::Context => continue,
                     };
                     self.place(*place, size);
                 }

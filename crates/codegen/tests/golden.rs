@@ -8,7 +8,8 @@ mod common;
 use common::{Case, array, golden, hash, per_thread, ring, sharded, workspace};
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_codegen::{dump_ir, pass_names};
+use warpbpf_codegen::kernel::{Kernel, module, slot_count};
+use warpbpf_codegen::{Fragment, Target, dump_ir, pass_names};
 use warpbpf_object::MapDef;
 
 fn map_of(line: &str) -> (MapDef, MapLayout) {
@@ -61,11 +62,19 @@ fn case_of(text: &str) -> Case {
         Some("block") => Scope::Block,
         Some(other) => panic!("`{other}` is no scope"),
     };
-    Case::new(text, maps).scope(scope)
+    let memory = text.lines().find_map(|line| line.strip_prefix("; memory "));
+    match memory.map(|bytes| bytes.parse().expect("a number of bytes")) {
+        None => Case::new(text, maps).scope(scope),
+        Some(bytes) => {
+            let code = warpbpf_ebpf::asm::assemble(text)
+                .unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
+            Case::alone(code, maps, bytes)
+        }
+    }
 }
 
-#[test]
-fn programs() {
+/// The programs of `filetests/codegen` with their names.
+fn all() -> Vec<(String, Case)> {
     let folder = workspace().join("filetests/codegen");
     let mut names: Vec<String> = std::fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -74,18 +83,54 @@ fn programs() {
         .collect();
     names.sort();
     assert!(names.len() >= 14, "{names:?}");
-    for name in names {
+    let case = |name: String| {
         let path = folder.join(format!("{name}.s"));
         let text = std::fs::read_to_string(&path)
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let case = case_of(&text);
+        (name, case)
+    };
+    names.into_iter().map(case).collect()
+}
+
+#[test]
+fn programs() {
+    for (name, case) in all() {
         let fragment = case.compile();
         let functions: String = fragment.functions.values().cloned().collect();
         golden(
             &format!("{name}.ptx"),
             &format!("{functions}{}", fragment.body),
         );
-        common::ptxas(&case.module("sm_90", (7, 8)), "sm_90", &[]);
+    }
+}
+
+/// All of them are kernels of one module, on every target.
+#[test]
+fn one_module() {
+    let mut cases = all();
+    for (target, sm, version) in common::TARGETS {
+        let mut env = cases[0].1.env.clone();
+        env.target.ptx = *version;
+        let fragments: Vec<(&String, Fragment)> = cases
+            .iter_mut()
+            .map(|(name, case)| {
+                case.env.target = Target {
+                    ptx: *version,
+                    sm: *sm,
+                };
+                (&*name, case.compile())
+            })
+            .collect();
+        let kernels: Vec<Kernel<'_>> = fragments
+            .iter()
+            .map(|(name, fragment)| Kernel { name, fragment })
+            .collect();
+        // The environment, a map, and the printk ring or the memory.
+        assert_eq!(slot_count(&env, &kernels), 3);
+        let text = module(target, &env, &kernels);
+        assert_eq!(text.matches(".visible .entry ").count(), kernels.len());
+        common::ptxas(&text, target, &["-O1"]);
     }
 }
 
@@ -94,7 +139,7 @@ fn programs() {
 fn ir() {
     let path = workspace().join("filetests/codegen/counter_sharded.s");
     let case = case_of(&std::fs::read_to_string(path).expect("the program"));
-    let passes = ["from_ebpf", "opt_dce", "opt_dce.3", "opt_aggregate"];
+    let passes = ["from_ebpf", "opt_dce", "opt_dce.3"];
     let text: String = passes
         .iter()
         .map(|pass| dump_ir(&case.program, &case.env, Some(pass)))

@@ -1,9 +1,8 @@
 //! Memory operations of more than one instruction: atomics, calls into the prelude, copies of varying size.
 
 use warpbpf_ebpf::Width;
-use warpbpf_flow::Entity;
 
-use super::{Emit, bits, mem_suffix};
+use super::{Emit, mem_suffix};
 use crate::ir::{HashOp, Mem, Op, Order, Rmw, Ty, Value};
 use crate::print::rmw_name;
 
@@ -18,28 +17,22 @@ impl Emit<'_> {
             value,
             compare,
             guard,
-            shared,
             ..
         } = op
         else {
             return;
         };
         let at = self.address(*addr, (*off).into());
-        let mut operand = self.operand(*value);
+        let operand = self.operand(*value);
         let ty = if *width == Width::W64 {
             Ty::B64
         } else {
             Ty::B32
         };
         let (sign, size) = (if *op == Rmw::Add { 'u' } else { 'b' }, width.bits());
-        let mut guard = guard
+        let guard = guard
             .map(|g| format!("@{} ", self.operand(g)))
             .unwrap_or_default();
-        if *shared {
-            let (leader, lanes) = self.leader();
-            operand = self.times_lanes(ty, *value, &lanes);
-            guard = format!("@{leader} ");
-        }
         let name = rmw_name(*op);
         let plain =
             matches!(op, Rmw::Add | Rmw::And | Rmw::Or | Rmw::Xor) && *order == Order::Relaxed;
@@ -63,37 +56,6 @@ impl Emit<'_> {
         self.line(format!(
             "{guard}atom.{order}.gpu.global.{name}.{sign}{size} {d}, {at}, {compare}{operand};"
         ));
-    }
-
-    /// Asks which lanes run together: a predicate that holds in the lowest of them, and their number.
-    fn leader(&mut self) -> (String, String) {
-        let (mask, lower, lanes) = (self.temp(Ty::B32), self.temp(Ty::B32), self.temp(Ty::B32));
-        let leader = self.temp(Ty::Pred);
-        self.line(format!("activemask.b32 {mask};"));
-        self.line(format!("mov.u32 {lower}, %lanemask_lt;"));
-        self.line(format!("and.b32 {lower}, {lower}, {mask};"));
-        self.line(format!("setp.eq.s32 {leader}, {lower}, 0;"));
-        self.line(format!("popc.b32 {lanes}, {mask};"));
-        (leader, lanes)
-    }
-
-    /// `value` times the number of lanes.
-    fn times_lanes(&mut self, ty: Ty, value: Value, lanes: &str) -> String {
-        let factor = self.constants[value.index()];
-        let wide = match ty {
-            Ty::B64 => {
-                let wide = self.temp(Ty::B64);
-                self.line(format!("cvt.u64.u32 {wide}, {lanes};"));
-                wide
-            }
-            Ty::B32 | Ty::Pred => lanes.to_owned(),
-        };
-        if factor == Some(1) {
-            return wide;
-        }
-        let (product, value) = (self.temp(ty), self.operand(value));
-        self.line(format!("mul.lo.s{} {product}, {wide}, {value};", bits(ty)));
-        product
     }
 
     pub(super) fn call(&mut self, name: &str, args: &[Value], result: Option<Value>, op: HashOp) {

@@ -336,6 +336,16 @@ impl Emit<'_> {
             Op::Bin(op, a, c) => {
                 let (a, c) = (self.operand(*a), self.operand(*c));
                 let d = self.reg(result);
+                // ptxas 13.0 drops such a xor where a branch tells what the other operand is.
+                let complemented = match (a.as_str(), c.as_str()) {
+                    (_, "-1") => Some(&a),
+                    ("-1", _) => Some(&c),
+                    _ => None,
+                };
+                if let (BinOp::Xor, Ty::B32 | Ty::B64, Some(of)) = (op, ty, complemented) {
+                    self.line(format!("not.{} {d}, {of};", b(ty)));
+                    return;
+                }
                 let name = match op {
                     BinOp::Add => format!("add.s{}", bits(ty)),
                     BinOp::Sub => format!("sub.s{}", bits(ty)),
@@ -519,7 +529,7 @@ fn mem_suffix(mem: Mem, load: bool) -> &'static str {
         (Mem::Map(_), _) => ".relaxed.gpu.global",
         (Mem::MapSync(_), true) => ".acquire.gpu.global",
         (Mem::MapSync(_), false) => ".release.gpu.global",
-        (Mem::Record | Mem::Env, _) => ".global",
+        (Mem::Record | Mem::Memory | Mem::Key | Mem::Env, _) => ".global",
         (Mem::Clock, _) => ".relaxed.sys.global",
     }
 }

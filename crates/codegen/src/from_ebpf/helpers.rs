@@ -3,16 +3,20 @@
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_abi::layout::{env, slot};
 use warpbpf_ebpf::{Reg, Width};
-use warpbpf_verify::{ArgFact, CallFact};
+use warpbpf_verify::{ArgFact, CallFact, Instance};
 
 use super::Translator;
 use super::memory::Spot;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Mem, Op, Special, Term, Ty, Value};
 
-impl Translator<'_> {
+impl<'a> Translator<'a> {
     /// Translates a call. True if it does not return.
-    pub(super) fn helper(&mut self, call: &CallFact) -> Result<bool, CodegenError> {
+    pub(super) fn helper(
+        &mut self,
+        instance: &'a Instance,
+        call: &CallFact,
+    ) -> Result<bool, CodegenError> {
         let result = match call.helper {
             HelperId::MapLookupElem => self.map_lookup(call)?,
             HelperId::MapUpdateElem => self.map_update(call)?,
@@ -43,7 +47,8 @@ impl Translator<'_> {
             }
             HelperId::GpuWarpId => self.special64(Special::WarpSlot),
             HelperId::GpuLaneId => self.special64(Special::Lane),
-            HelperId::ForEachMapElem | HelperId::Loop => return self.unsupported("a callback"),
+            HelperId::ForEachMapElem => self.for_each_map_elem(instance, call)?,
+            HelperId::Loop => self.bpf_loop(instance)?,
         };
         self.set_reg(Reg::R0, result);
         Ok(false)

@@ -9,7 +9,7 @@ use warpbpf_verify::{CallFact, Place, Region};
 use super::Translator;
 use super::memory::Spot;
 use crate::error::CodegenError;
-use crate::ir::{BinOp, Cond, HashOp, Mem, Op, Order, Rmw, Special, Ty, UnOp, Value};
+use crate::ir::{BinOp, Cond, HashOp, Mem, Op, Order, Rmw, Ty, UnOp, Value};
 use crate::stack::{key_size, value_size};
 
 /// Most words of key and value that a prelude function takes: what fits into a program's stack, twice.
@@ -129,16 +129,29 @@ impl Translator<'_> {
         (fits, self.bin(BinOp::Add, base, skip))
     }
 
-    /// As `array_value` for this thread's copy. A thread beyond the map is counted.
+    /// As `array_value` for this thread's copy.
     fn per_thread_value(
         &mut self,
         slot: u32,
         layout: &PerThreadLayout,
         key: Value,
     ) -> (Value, Value) {
+        let inside = self.cmp_const(Cond::Ult, key, u64::from(layout.max_entries));
+        let (known, base) = self.per_thread_base(slot, layout);
+        let wide = self.zext(key);
+        let row = self.bin_const(BinOp::Mul, wide, layout.threads * layout.value_stride());
+        let at = self.bin(BinOp::Add, base, row);
+        (self.bin(BinOp::And, known, inside), at)
+    }
+
+    /// Whether the map has values for this thread, and the address of that for key 0. A thread beyond the map is counted.
+    pub(super) fn per_thread_base(
+        &mut self,
+        slot: u32,
+        layout: &PerThreadLayout,
+    ) -> (Value, Value) {
         let thread = self.thread_in_grid();
         let known = self.cmp_const(Cond::Ult, thread, layout.threads);
-        let inside = self.cmp_const(Cond::Ult, key, u64::from(layout.max_entries));
         let base = self.push(Ty::B64, Op::Slot(slot));
         let stranger = self.push(Ty::Pred, Op::Un(UnOp::Not, known));
         let one = self.constant(1);
@@ -152,42 +165,13 @@ impl Translator<'_> {
             value: one,
             compare: None,
             guard: Some(stranger),
-            shared: false,
         });
-        let wide = self.zext(key);
-        let row = self.bin_const(BinOp::Mul, wide, layout.threads);
-        let index = self.bin(BinOp::Add, row, thread);
-        let skip = self.bin_const(BinOp::Mul, index, layout.value_stride());
+        let skip = self.bin_const(BinOp::Mul, thread, layout.value_stride());
         let at = self.bin(BinOp::Add, base, skip);
-        let at = self.bin_const(BinOp::Add, at, PerThreadLayout::VALUES);
-        (self.bin(BinOp::And, known, inside), at)
-    }
-
-    /// Linear index of the thread in its grid, `b64`.
-    fn thread_in_grid(&mut self) -> Value {
-        let (y, z) = (
-            self.special(Special::Ctaid(1)),
-            self.special(Special::Ctaid(2)),
-        );
-        let (nx, ny) = (
-            self.special64(Special::Nctaid(0)),
-            self.special(Special::Nctaid(1)),
-        );
-        // y and z are below 2^16 (CUDA C++ Programming Guide, "Compute Capabilities"): this fits 32 bits.
-        let row = self.bin(BinOp::Mul, z, ny);
-        let row = self.bin(BinOp::Add, row, y);
-        let row = self.zext(row);
-        let block = self.bin(BinOp::Mul, row, nx);
-        let x = self.special64(Special::Ctaid(0));
-        let block = self.bin(BinOp::Add, block, x);
-        let [tx, ty, tz] = [0, 1, 2].map(|i| self.special(Special::Ntid(i)));
-        let threads = self.bin(BinOp::Mul, tx, ty);
-        let threads = self.bin(BinOp::Mul, threads, tz);
-        let threads = self.zext(threads);
-        let before = self.bin(BinOp::Mul, block, threads);
-        let inner = self.thread_in_block();
-        let inner = self.zext(inner);
-        self.bin(BinOp::Add, before, inner)
+        (
+            known,
+            self.bin_const(BinOp::Add, at, PerThreadLayout::VALUES),
+        )
     }
 
     fn or_null(&mut self, fits: Value, at: Value) -> Value {

@@ -1,13 +1,14 @@
-//! Loads, stores and atomics: which memory a pointer points to is in the facts, so each access becomes a variable, a
-//! special register or an instruction with its state space.
+//! Loads and stores: which memory a pointer points to is in the facts, so each access becomes a variable, a special
+//! register or instructions with their state space. eBPF lets programs access unaligned addresses, PTX does not: where the
+//! proof does not know the alignment, an access is done in aligned pieces.
 
-use warpbpf_abi::context::{self, FieldSource};
-use warpbpf_ebpf::{AtomicOp, Insn, Reg, Source, Width};
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_ebpf::{Insn, Source, Width};
 use warpbpf_verify::{Place, Region};
 
 use super::Translator;
 use crate::error::CodegenError;
-use crate::ir::{BinOp, Cond, Mem, Op, Order, Origin, Rmw, Special, Ty, UnOp, Value};
+use crate::ir::{BinOp, Mem, Op, Origin, Ty, UnOp, Value};
 use crate::stack::{Part, chunks};
 
 /// An address and what the proof knows of it.
@@ -34,12 +35,13 @@ impl Spot {
     }
 
     /// The spot `bytes` further on.
-    fn plus(self, bytes: i64) -> Spot {
+    pub(super) fn plus(self, bytes: i64) -> Spot {
+        let step = 1 << bytes.trailing_zeros().min(3);
         Spot {
             place: Place {
                 region: self.place.region,
                 offset: self.place.offset.map(|o| o + bytes),
-                align: self.place.align.min(1 << bytes.trailing_zeros().min(3)),
+                align: self.place.align.min(step),
             },
             pointer: self.pointer,
             off: self.off + bytes as i32,
@@ -57,11 +59,7 @@ impl Translator<'_> {
                 base,
                 off,
             } => {
-                let spot = Spot {
-                    place,
-                    pointer: self.reg(base),
-                    off: off.into(),
-                };
+                let spot = self.spot(place, base, off);
                 let value = self.load(spot, width, signed, false)?;
                 self.set_reg(dst, value);
             }
@@ -71,11 +69,7 @@ impl Translator<'_> {
                 base,
                 off,
             } => {
-                let spot = Spot {
-                    place,
-                    pointer: self.reg(base),
-                    off: off.into(),
-                };
+                let spot = self.spot(place, base, off);
                 let value = self.load(spot, width, false, true)?;
                 self.set_reg(dst, value);
             }
@@ -85,11 +79,7 @@ impl Translator<'_> {
                 off,
                 src,
             } => {
-                let spot = Spot {
-                    place,
-                    pointer: self.reg(base),
-                    off: off.into(),
-                };
+                let spot = self.spot(place, base, off);
                 let value = self.source(src);
                 self.store(spot, width, value, false)?;
             }
@@ -99,11 +89,7 @@ impl Translator<'_> {
                 off,
                 src,
             } => {
-                let spot = Spot {
-                    place,
-                    pointer: self.reg(base),
-                    off: off.into(),
-                };
+                let spot = self.spot(place, base, off);
                 let value = self.source(Source::Reg(src));
                 self.store(spot, width, value, true)?;
             }
@@ -114,11 +100,7 @@ impl Translator<'_> {
                 off,
                 src,
             } => {
-                let spot = Spot {
-                    place,
-                    pointer: self.reg(base),
-                    off: off.into(),
-                };
+                let spot = self.spot(place, base, off);
                 self.atomic(spot, width, op, src)?;
             }
             _ => return self.missing("an access"),
@@ -126,7 +108,15 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The register value of a load.
+    fn spot(&self, place: Place, base: warpbpf_ebpf::Reg, off: i16) -> Spot {
+        Spot {
+            place,
+            pointer: self.reg(base),
+            off: off.into(),
+        }
+    }
+
+    /// The register value of a load. `sync`: with acquire, where others can see the memory.
     pub(super) fn load(
         &mut self,
         spot: Spot,
@@ -134,21 +124,100 @@ impl Translator<'_> {
         signed: bool,
         sync: bool,
     ) -> Result<Value, CodegenError> {
-        let mem = match spot.place.region {
-            Region::Context => return self.context_field(spot.place.offset, width),
-            Region::Stack { frame } => {
-                if let Some(part) = spot
-                    .place
-                    .offset
-                    .and_then(|o| self.plan.part(frame, o, width))
-                {
-                    return Ok(self.read_part(part, width, signed));
-                }
-                Mem::Local
+        match spot.place.region {
+            Region::Context => return self.context_read(spot.place.offset, width, signed),
+            Region::MapKey { map } if !self.has_nodes(map)? => {
+                return Ok(self.index_bytes(spot, width, signed));
             }
+            Region::Stack { .. }
+            | Region::MapValue { .. }
+            | Region::Record { .. }
+            | Region::MapKey { .. }
+            | Region::Memory => {}
+        }
+        if aligned(spot.place, width) {
+            return self.load_piece(spot, width, signed, sync);
+        }
+        self.no_sync(spot.place.region, sync)?;
+        let mut halves = [None, None];
+        for (at, part) in pieces(spot.place, width.bytes().into(), 4) {
+            let value = self.load_piece(spot.plus(at), part, false, false)?;
+            let mut value = self.trunc(value);
+            if at % 4 != 0 {
+                value = self.bin_const(BinOp::Shl, value, at as u64 % 4 * 8);
+            }
+            let half = &mut halves[usize::from(at >= 4)];
+            *half = Some(match *half {
+                None => value,
+                Some(rest) => self.bin(BinOp::Or, rest, value),
+            });
+        }
+        match halves {
+            [Some(low), Some(high)] => Ok(self.push(Ty::B64, Op::Pack(low, high))),
+            [Some(low), None] => Ok(self.extend(low, width, signed)),
+            [None, _] => self.missing("bytes to load"),
+        }
+    }
+
+    /// Stores the low bits of a register value. `sync`: with release, where others can see the memory.
+    pub(super) fn store(
+        &mut self,
+        spot: Spot,
+        width: Width,
+        value: Value,
+        sync: bool,
+    ) -> Result<(), CodegenError> {
+        if aligned(spot.place, width) {
+            return self.store_piece(spot, width, value, sync);
+        }
+        self.no_sync(spot.place.region, sync)?;
+        for (at, part) in pieces(spot.place, width.bytes().into(), 4) {
+            let mut half = if at >= 4 {
+                let high = self.bin_const(BinOp::Shr, value, 32);
+                self.trunc(high)
+            } else {
+                self.trunc(value)
+            };
+            if at % 4 != 0 {
+                half = self.bin_const(BinOp::Shr, half, at as u64 % 4 * 8);
+            }
+            let half = self.zext(half);
+            self.store_piece(spot.plus(at), part, half, false)?;
+        }
+        Ok(())
+    }
+
+    /// Several instructions cannot acquire or release together.
+    fn no_sync(&self, region: Region, sync: bool) -> Result<(), CodegenError> {
+        match region {
+            Region::MapValue { .. } if sync => self.missing("an aligned address"),
+            Region::MapValue { .. }
+            | Region::Stack { .. }
+            | Region::Context
+            | Region::Record { .. }
+            | Region::MapKey { .. }
+            | Region::Memory => Ok(()),
+        }
+    }
+
+    /// A load from an aligned address.
+    fn load_piece(
+        &mut self,
+        spot: Spot,
+        width: Width,
+        signed: bool,
+        sync: bool,
+    ) -> Result<Value, CodegenError> {
+        let mem = match spot.place.region {
+            Region::Context => return self.missing("memory"),
+            Region::Stack { .. } => match self.part(spot.place, width) {
+                Some(part) => return Ok(self.read_part(part, width, signed)),
+                None => Mem::Local,
+            },
             Region::MapValue { map } => spot.map_memory(map, sync),
             Region::Record { .. } => Mem::Record,
-            Region::MapKey { .. } | Region::Memory => return self.unsupported("a region"),
+            Region::MapKey { .. } => Mem::Key,
+            Region::Memory => Mem::Memory,
         };
         let ty = if width == Width::W64 {
             Ty::B64
@@ -172,8 +241,8 @@ impl Translator<'_> {
         })
     }
 
-    /// Stores the low bits of a register value.
-    pub(super) fn store(
+    /// A store to an aligned address.
+    fn store_piece(
         &mut self,
         spot: Spot,
         width: Width,
@@ -181,21 +250,17 @@ impl Translator<'_> {
         sync: bool,
     ) -> Result<(), CodegenError> {
         let mem = match spot.place.region {
-            Region::Context => return self.missing("a writable region"),
-            Region::Stack { frame } => {
-                if let Some(part) = spot
-                    .place
-                    .offset
-                    .and_then(|o| self.plan.part(frame, o, width))
-                {
+            Region::Context | Region::MapKey { .. } => return self.missing("a writable region"),
+            Region::Stack { .. } => match self.part(spot.place, width) {
+                Some(part) => {
                     self.write_part(part, width, value);
                     return Ok(());
                 }
-                Mem::Local
-            }
+                None => Mem::Local,
+            },
             Region::MapValue { map } => spot.map_memory(map, sync),
             Region::Record { .. } => Mem::Record,
-            Region::MapKey { .. } | Region::Memory => return self.unsupported("a region"),
+            Region::Memory => Mem::Memory,
         };
         let value = if width == Width::W64 {
             value
@@ -212,6 +277,18 @@ impl Translator<'_> {
         Ok(())
     }
 
+    /// The variable that holds a place on a stack, if it is not in memory.
+    fn part(&self, place: Place, width: Width) -> Option<Part> {
+        match place.region {
+            Region::Stack { frame } => self.plan.part(frame, place.offset?, width),
+            Region::Context
+            | Region::MapValue { .. }
+            | Region::Record { .. }
+            | Region::MapKey { .. }
+            | Region::Memory => None,
+        }
+    }
+
     fn read_part(&mut self, part: Part, width: Width, signed: bool) -> Value {
         let var = self.state.vars[part.var];
         if width == Width::W64 {
@@ -223,15 +300,7 @@ impl Translator<'_> {
             self.bin_const(BinOp::Shr, var, part.shift.into())
         };
         let low = self.trunc(moved);
-        let low = match (width, signed) {
-            (Width::W8, true) => self.push(Ty::B32, Op::Un(UnOp::Sext8, low)),
-            (Width::W16, true) => self.push(Ty::B32, Op::Un(UnOp::Sext16, low)),
-            (Width::W8, false) => self.bin_const(BinOp::And, low, 0xff),
-            (Width::W16, false) => self.bin_const(BinOp::And, low, 0xffff),
-            (Width::W32 | Width::W64, _) => low,
-        };
-        let extend = if signed { UnOp::Sext } else { UnOp::Zext };
-        self.push(Ty::B64, Op::Un(extend, low))
+        self.extend(low, width, signed)
     }
 
     fn write_part(&mut self, part: Part, width: Width, value: Value) {
@@ -252,145 +321,55 @@ impl Translator<'_> {
         self.state.vars[part.var] = new;
     }
 
-    fn context_field(&mut self, offset: Option<i64>, width: Width) -> Result<Value, CodegenError> {
-        let field = offset
-            .and_then(|o| u32::try_from(o).ok())
-            .and_then(|o| context::of(self.env.site).field(o, width.bytes()));
-        let Some(field) = field else {
-            return self.missing("a field of the context");
+    /// The register value of the low `width` bits, at most 32, of a `b32`.
+    pub(super) fn extend(&mut self, low: Value, width: Width, signed: bool) -> Value {
+        let low = match (width, signed) {
+            (Width::W8, true) => self.push(Ty::B32, Op::Un(UnOp::Sext8, low)),
+            (Width::W16, true) => self.push(Ty::B32, Op::Un(UnOp::Sext16, low)),
+            (Width::W8, false) => self.bin_const(BinOp::And, low, 0xff),
+            (Width::W16, false) => self.bin_const(BinOp::And, low, 0xffff),
+            (Width::W32 | Width::W64, _) => low,
         };
-        Ok(match field.source {
-            FieldSource::BlockIdx(i) => self.special64(Special::Ctaid(i)),
-            FieldSource::BlockDim(i) => self.special64(Special::Ntid(i)),
-            FieldSource::ThreadIdx(i) => self.special64(Special::Tid(i)),
-            FieldSource::GridDim(i) => self.special64(Special::Nctaid(i)),
-            FieldSource::Lane => self.special64(Special::Lane),
-            FieldSource::Sm => self.special64(Special::Sm),
-            FieldSource::GridId => self.special64(Special::GridId),
-            FieldSource::KernelId => self.constant(self.env.kernel_id),
-            FieldSource::ActiveMask => {
-                let mask = self.push(Ty::B32, Op::GroupMask);
-                self.zext(mask)
-            }
-            FieldSource::Warp => {
-                let thread = self.thread_in_block();
-                let warp = self.bin_const(BinOp::Shr, thread, 5);
-                self.zext(warp)
-            }
+        let extend = if signed { UnOp::Sext } else { UnOp::Zext };
+        self.push(Ty::B64, Op::Un(extend, low))
+    }
+
+    /// The map keeps its keys in memory.
+    pub(super) fn has_nodes(&self, map: u32) -> Result<bool, CodegenError> {
+        Ok(match self.binding(map)?.layout {
+            MapLayout::Hash(_) => true,
+            MapLayout::Array(_) | MapLayout::PerThread(_) | MapLayout::Ring(_) => false,
         })
     }
 
-    /// Linear index of the thread in its block, `b32`: a block has at most 1024.
-    pub(super) fn thread_in_block(&mut self) -> Value {
-        let (z, y, x) = (
-            self.special(Special::Tid(2)),
-            self.special(Special::Tid(1)),
-            self.special(Special::Tid(0)),
-        );
-        let (nx, ny) = (
-            self.special(Special::Ntid(0)),
-            self.special(Special::Ntid(1)),
-        );
-        let rows = self.bin(BinOp::Mul, z, ny);
-        let rows = self.bin(BinOp::Add, rows, y);
-        let before = self.bin(BinOp::Mul, rows, nx);
-        self.bin(BinOp::Add, before, x)
-    }
-
-    fn atomic(
-        &mut self,
-        spot: Spot,
-        width: Width,
-        op: AtomicOp,
-        src: Reg,
-    ) -> Result<(), CodegenError> {
-        let (kind, fetch) = match op {
-            AtomicOp::Add { fetch } => (Rmw::Add, fetch),
-            AtomicOp::Or { fetch } => (Rmw::Or, fetch),
-            AtomicOp::And { fetch } => (Rmw::And, fetch),
-            AtomicOp::Xor { fetch } => (Rmw::Xor, fetch),
-            AtomicOp::Xchg => (Rmw::Exch, true),
-            AtomicOp::CmpXchg => (Rmw::Cas, true),
-        };
-        let wide = width == Width::W64;
-        let source = self.reg(src);
-        if let Region::Stack { .. } = spot.place.region {
-            // Nobody else sees this memory: the parts of the operation need no atomicity.
-            let old = self.load(spot, width, false, false)?;
-            let new = self.combine(kind, wide, old, source);
-            self.store(spot, width, new, false)?;
-            if fetch {
-                self.set_reg(if kind == Rmw::Cas { Reg::R0 } else { src }, old);
-            }
-            return Ok(());
+    /// A read through the pointer to an array's key. Such keys are nowhere in memory: the pointer to byte `n` of the key
+    /// is the number `key * 8 + n`.
+    fn index_bytes(&mut self, spot: Spot, width: Width, signed: bool) -> Value {
+        let known = spot.place.offset.filter(|o| (0..4).contains(o));
+        let start = i64::from(spot.off) - known.unwrap_or(0);
+        let mut at = spot.pointer;
+        if start != 0 {
+            at = self.bin_const(BinOp::Add, at, start as u64);
         }
-        let mut value = source;
-        let mut compare = (kind == Rmw::Cas).then(|| self.reg(Reg::R0));
-        if !wide {
-            value = self.trunc(value);
-            compare = compare.map(|c| self.trunc(c));
-        }
-        // Linux orders the fetching atomics fully and the others not at all.
-        let order = if fetch { Order::AcqRel } else { Order::Relaxed };
-        let origin = match spot.place.region {
-            Region::MapValue { map } => Some(Origin {
-                map,
-                offset: spot.place.offset,
-            }),
-            Region::Stack { .. }
-            | Region::Context
-            | Region::Record { .. }
-            | Region::MapKey { .. }
-            | Region::Memory => None,
-        };
-        let op = Op::Atomic {
-            origin,
-            op: kind,
-            order,
-            width,
-            addr: spot.pointer,
-            off: spot.off,
-            value,
-            compare,
-            guard: None,
-            shared: false,
-        };
-        if fetch {
-            let old = self.push(if wide { Ty::B64 } else { Ty::B32 }, op);
-            let old = if wide { old } else { self.zext(old) };
-            self.set_reg(if kind == Rmw::Cas { Reg::R0 } else { src }, old);
-        } else {
-            self.push_effect(op);
-        }
-        Ok(())
-    }
-
-    /// What a read-modify-write stores.
-    fn combine(&mut self, op: Rmw, wide: bool, old: Value, source: Value) -> Value {
-        let bin = match op {
-            Rmw::Add => BinOp::Add,
-            Rmw::And => BinOp::And,
-            Rmw::Or => BinOp::Or,
-            Rmw::Xor => BinOp::Xor,
-            Rmw::Exch => return source,
-            Rmw::Cas => {
-                let expected = self.reg(Reg::R0);
-                let same = if wide {
-                    self.cmp(Cond::Eq, old, expected)
-                } else {
-                    let (a, b) = (self.trunc(old), self.trunc(expected));
-                    self.cmp(Cond::Eq, a, b)
-                };
-                return self.select(same, source, old);
+        let index = self.bin_const(BinOp::Shr, at, 3);
+        let index = self.trunc(index);
+        let bytes = match known {
+            Some(0) => index,
+            Some(n) => self.bin_const(BinOp::Shr, index, n as u64 * 8),
+            None => {
+                let n = self.trunc(at);
+                let n = self.bin_const(BinOp::And, n, 7);
+                let bits = self.bin_const(BinOp::Mul, n, 8);
+                self.bin(BinOp::Shr, index, bits)
             }
         };
-        self.bin(bin, old, source)
+        self.extend(bytes, width, signed)
     }
 
     /// `size` bytes as little-endian words, the last padded with zeros.
     pub(super) fn load_words(&mut self, spot: Spot, size: u64) -> Result<Vec<Value>, CodegenError> {
         let mut words: Vec<Value> = Vec::new();
-        for (at, width) in pieces(spot.place, size) {
+        for (at, width) in pieces(spot.place, size, 8) {
             let piece = self.load(spot.plus(at), width, false, false)?;
             match at % 8 {
                 0 => words.push(piece),
@@ -407,27 +386,39 @@ impl Translator<'_> {
     }
 }
 
-/// How to load `size` bytes: offsets relative to the place. A known offset tells the alignment, because stacks and map
-/// values begin 8-aligned; otherwise single bytes are always right.
-fn pieces(place: Place, size: u64) -> Vec<(i64, Width)> {
-    let Some(start) = place.offset else {
-        return (0..size as i64).map(|at| (at, Width::W8)).collect();
+/// The address is a multiple of the width. A known offset tells that too, because every region begins 8-aligned.
+pub(super) fn aligned(place: Place, width: Width) -> bool {
+    match place.offset {
+        Some(offset) => offset % i64::from(width.bytes()) == 0,
+        None => place.align >= width.bytes(),
+    }
+}
+
+/// How to access `size` bytes: aligned pieces that do not cross multiples of `word`, as offsets relative to the place.
+fn pieces(place: Place, size: u64, word: i64) -> Vec<(i64, Width)> {
+    let (start, widest) = match place.offset {
+        Some(offset) => (offset, 8),
+        // As if the region began here, aligned to no more than what is known.
+        None => (0, place.align),
     };
     let mut list = Vec::new();
     for (at, width) in chunks(start, size) {
-        split(at - start, width, &mut list);
+        split(at - start, width, widest, word, &mut list);
     }
     list
 }
 
-/// A piece must not cross a word of the result.
-fn split(at: i64, width: Width, list: &mut Vec<(i64, Width)>) {
+fn split(at: i64, width: Width, widest: u32, word: i64, list: &mut Vec<(i64, Width)>) {
+    let bytes = i64::from(width.bytes());
     let half = match width {
-        _ if at % 8 + i64::from(width.bytes()) <= 8 => return list.push((at, width)),
+        Width::W8 => return list.push((at, width)),
+        _ if at % word + bytes <= word && width.bytes() <= widest => {
+            return list.push((at, width));
+        }
         Width::W64 => Width::W32,
         Width::W32 => Width::W16,
-        Width::W16 | Width::W8 => Width::W8,
+        Width::W16 => Width::W8,
     };
-    split(at, half, list);
-    split(at + i64::from(half.bytes()), half, list);
+    split(at, half, widest, word, list);
+    split(at + i64::from(half.bytes()), half, widest, word, list);
 }

@@ -5,22 +5,28 @@
 //! reachable instructions are translated, and a branch whose proof knows its outcome is a jump.
 
 mod alu;
+mod atomic;
+mod calls;
+mod context;
 mod helpers;
+mod iterators;
 mod maps;
 mod memory;
 mod ring;
-
-use std::collections::BTreeMap;
+mod shape;
 
 use warpbpf_abi::layout::{ArrayLayout, MapLayout};
-use warpbpf_ebpf::{Callee, Code, Imm64, Insn, JumpOp, Pc, Reg, Source};
-use warpbpf_flow::{Cfg, Entity};
+use warpbpf_ebpf::{Callee, Code, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
+use warpbpf_flow::Entity;
 use warpbpf_verify::{Facts, InsnFact, Instance};
 
 use crate::error::CodegenError;
-use crate::fragment::{Env, MapBinding};
-use crate::ir::{BinOp, Block, Cond, Edge, Func, Inst, Op, Special, Term, Ty, UnOp, Value};
+use crate::fragment::{Env, Input, MapBinding};
+use crate::ir::{BinOp, Block, Cond, Edge, Func, Inst, Mem, Op, Special, Term, Ty, UnOp, Value};
 use crate::stack::StackPlan;
+
+use calls::MAP_POINTER;
+use shape::{Shape, successors};
 
 /// Translates a program whose facts belong to its code.
 pub fn run(code: &Code, facts: &Facts, env: &Env) -> Result<Func, CodegenError> {
@@ -31,6 +37,7 @@ pub fn run(code: &Code, facts: &Facts, env: &Env) -> Result<Func, CodegenError> 
             expected: "an instance for the entry function",
         });
     };
+    t.arguments()?;
     t.instance(entry, None)?;
     Ok(t.func)
 }
@@ -64,6 +71,8 @@ struct Translator<'a> {
     pc: Pc,
     /// Depth of the current function.
     frame: u32,
+    /// This thread's memory, of a program that runs by itself, and where in it the result goes.
+    memory: Option<(Value, i32)>,
 }
 
 impl<'a> Translator<'a> {
@@ -82,14 +91,55 @@ impl<'a> Translator<'a> {
             env,
             state: State {
                 regs: [undefined; Reg::COUNT],
-                vars: vec![undefined; plan.vars],
+                vars: vec![undefined; plan.vars + plan.counters],
             },
             plan,
             func,
             at: Block::ENTRY,
             pc: Pc(0),
             frame: 0,
+            memory: None,
         }
+    }
+
+    /// What the program gets.
+    fn arguments(&mut self) -> Result<(), CodegenError> {
+        let Input::Memory { slot, size, stride } = self.env.input else {
+            return Ok(());
+        };
+        let result = u64::from(size).next_multiple_of(8);
+        let least = (result + 8).next_multiple_of(16);
+        if stride % 16 != 0 || u64::from(stride) < least || i32::try_from(result).is_err() {
+            return Err(CodegenError::BadStride {
+                size,
+                stride,
+                least,
+            });
+        }
+        let base = self.push(Ty::B64, Op::Slot(slot));
+        let thread = self.thread_in_grid();
+        let skip = self.bin_const(BinOp::Mul, thread, stride.into());
+        let memory = self.bin(BinOp::Add, base, skip);
+        let size = self.constant(size.into());
+        self.memory = Some((memory, result as i32));
+        self.state.regs[1] = memory;
+        self.state.regs[2] = size;
+        Ok(())
+    }
+
+    /// The program returns.
+    fn end_program(&mut self) {
+        if let Some((addr, off)) = self.memory {
+            let value = self.reg(Reg::R0);
+            self.push_effect(Op::Store {
+                mem: Mem::Memory,
+                width: Width::W64,
+                addr,
+                off,
+                value,
+            });
+        }
+        self.end(Term::Ret);
     }
 
     // --- building -------------------------------------------------------------------------------------------------
@@ -234,6 +284,10 @@ impl<'a> Translator<'a> {
         let end = self.plan.frame_end(instance.frame);
         let fp = self.push(Ty::B64, Op::StackAddr(end));
         self.set_reg(Reg::FP, fp);
+        if let Some(counter) = self.plan.counter(instance.frame) {
+            let rounds = self.constant(self.facts.may_goto_rounds.into());
+            self.state.vars[counter] = rounds;
+        }
 
         let shape = Shape::new(self.code, instance)?;
         let mut entries: Vec<Entry> = Vec::with_capacity(shape.starts.len());
@@ -315,7 +369,7 @@ impl<'a> Translator<'a> {
             match *self.code.at(pc) {
                 Insn::Exit => {
                     match ret {
-                        None => self.end(Term::Ret),
+                        None => self.end_program(),
                         Some(to) => {
                             let args = std::iter::once(self.reg(Reg::R0))
                                 .chain(self.state.vars.iter().copied())
@@ -362,6 +416,10 @@ impl<'a> Translator<'a> {
                     }
                     return Ok(());
                 }
+                Insn::MayGoto { target } => {
+                    self.may_goto(shape, entries, target, fact)?;
+                    return Ok(());
+                }
                 Insn::Call {
                     callee: Callee::Local(_),
                 } => self.local_call(instance)?,
@@ -371,7 +429,7 @@ impl<'a> Translator<'a> {
                     let InsnFact::Call(call) = fact else {
                         return self.missing("the helper and its arguments");
                     };
-                    if self.helper(call)? {
+                    if self.helper(instance, call)? {
                         return Ok(());
                     }
                 }
@@ -379,6 +437,52 @@ impl<'a> Translator<'a> {
             }
             pc = pc.next();
         }
+    }
+
+    /// Jumps if this frame's rounds are used up, else takes one.
+    fn may_goto(
+        &mut self,
+        shape: &Shape,
+        entries: &mut [Entry],
+        target: Pc,
+        fact: &InsnFact,
+    ) -> Result<(), CodegenError> {
+        let Some(counter) = self.plan.counter(self.frame) else {
+            return self.missing("a counter of rounds");
+        };
+        let left = self.state.vars[counter];
+        let sides = successors(&Insn::MayGoto { target }, fact, self.pc);
+        let to = |t: &Self, pc: Option<Pc>| pc.map(|pc| t.target(shape, pc)).transpose();
+        let (yes, no) = (to(self, sides[0])?, to(self, sides[1])?);
+        match (yes, no) {
+            (Some(yes), Some(no)) => {
+                let cond = self.cmp_const(Cond::Eq, left, 0);
+                let yes = self.edge(entries, yes);
+                let (out, on) = (yes, self.func.add_block());
+                self.end(Term::Branch {
+                    cond,
+                    yes: out,
+                    no: Edge {
+                        to: on,
+                        args: Vec::new(),
+                    },
+                });
+                self.at = on;
+                self.take_round(counter, left);
+                self.go(entries, no);
+            }
+            (Some(to), None) => self.go(entries, to),
+            (None, Some(to)) => {
+                self.take_round(counter, left);
+                self.go(entries, to);
+            }
+            (None, None) => return self.missing("a side of the jump that can be taken"),
+        }
+        Ok(())
+    }
+
+    fn take_round(&mut self, counter: usize, left: Value) {
+        self.state.vars[counter] = self.bin_const(BinOp::Sub, left, 1);
     }
 
     fn target(&self, shape: &Shape, pc: Pc) -> Result<usize, CodegenError> {
@@ -413,33 +517,6 @@ impl<'a> Translator<'a> {
         self.cmp(cond, a, b)
     }
 
-    fn local_call(&mut self, instance: &'a Instance) -> Result<(), CodegenError> {
-        let callee = instance
-            .calls
-            .get(&self.pc)
-            .and_then(|&i| self.facts.instances.get(i));
-        let Some(callee) = callee.filter(|c| c.frame > instance.frame) else {
-            return self.missing("the proof of the called function");
-        };
-        let after = self.func.add_block();
-        let result = self.func.add_param(after, Ty::B64);
-        let vars: Vec<Value> = self
-            .state
-            .vars
-            .iter()
-            .map(|_| self.func.add_param(after, Ty::B64))
-            .collect();
-        let (saved, pc) = (self.state.regs, self.pc);
-        self.instance(callee, Some(after))?;
-        // r1 to r5 hold nothing after a call, r6 to r9 what they held before it (RFC 9669 §2.1); the values from
-        // before the call dominate what follows it.
-        self.pc = pc;
-        self.state = State { regs: saved, vars };
-        self.set_reg(Reg::R0, result);
-        self.at = after;
-        Ok(())
-    }
-
     /// Instructions that neither branch nor call.
     fn straight(&mut self, insn: &Insn, fact: &InsnFact) -> Result<(), CodegenError> {
         match *insn {
@@ -455,8 +532,8 @@ impl<'a> Translator<'a> {
             Insn::LoadImm64 { dst, value } => {
                 let value = match value {
                     Imm64::Value(v) => self.constant(v),
-                    // A map is named by the facts of the call that takes it; its register holds nothing.
-                    Imm64::Map(_) => self.constant(0),
+                    // Maps and functions are named by the facts of the call that takes them.
+                    Imm64::Map(_) | Imm64::Func(_) => self.constant(MAP_POINTER),
                     Imm64::MapValue { map, offset } => {
                         let binding = self.binding(map)?;
                         let MapLayout::Array(layout) = binding.layout else {
@@ -470,7 +547,6 @@ impl<'a> Translator<'a> {
                         self.bin_const(BinOp::Add, base, u64::from(offset))
                     }
                     Imm64::BtfId(_) => return self.unsupported("address of a kernel variable"),
-                    Imm64::Func(_) => return self.unsupported("address of a function"),
                 };
                 self.set_reg(dst, value);
             }
@@ -485,12 +561,12 @@ impl<'a> Translator<'a> {
                 self.access(insn, place)?;
             }
             Insn::Call {
-                callee: Callee::Kfunc(_),
-            } => return self.unsupported("call of a kernel function"),
+                callee: Callee::Kfunc(number),
+            } => self.kfunc(number, fact)?,
             Insn::CallReg { .. } => return self.unsupported("call through a register"),
             Insn::LegacyPacket { .. } => return self.unsupported("legacy packet access"),
-            Insn::MayGoto { .. } => return self.unsupported("`may_goto`"),
             Insn::Jump { .. }
+            | Insn::MayGoto { .. }
             | Insn::Goto { .. }
             | Insn::Exit
             | Insn::Call {
@@ -509,86 +585,4 @@ struct Entry {
     /// Its variables: parameters if it merges, else what its only predecessor left, once that is known.
     state: Option<State>,
     merges: bool,
-}
-
-/// Blocks of one function: only what the proof reaches.
-struct Shape {
-    /// First instruction of each block; the function's own is first.
-    starts: Vec<Pc>,
-    index: BTreeMap<Pc, usize>,
-    graph: Cfg<usize>,
-}
-
-impl Shape {
-    fn new(code: &Code, instance: &Instance) -> Result<Shape, CodegenError> {
-        let missing = |pc, expected| CodegenError::MissingFact { pc, expected };
-        // Leaders in the order of discovery: the entry first.
-        let mut starts = vec![instance.start];
-        let mut index = BTreeMap::from([(instance.start, 0)]);
-        let mut note = |pc: Pc| {
-            index.entry(pc).or_insert_with(|| {
-                starts.push(pc);
-                starts.len() - 1
-            });
-        };
-        for i in instance.start.0..instance.end.0 {
-            let pc = Pc(i);
-            if *instance.at(pc) == InsnFact::Dead {
-                continue;
-            }
-            for to in successors(code.at(pc), instance.at(pc), pc)
-                .into_iter()
-                .flatten()
-            {
-                if to < instance.start || to >= instance.end {
-                    return Err(missing(pc, "a jump that stays in its function"));
-                }
-                note(to);
-            }
-        }
-        let mut edges = Vec::new();
-        for (block, &start) in starts.iter().enumerate() {
-            let mut pc = start;
-            loop {
-                if pc >= instance.end {
-                    break;
-                }
-                let insn = code.at(pc);
-                let next = successors(insn, instance.at(pc), pc);
-                if next.iter().any(Option::is_some) {
-                    edges.extend(next.into_iter().flatten().map(|to| (block, index[&to])));
-                    break;
-                }
-                if matches!(insn, Insn::Exit) {
-                    break;
-                }
-                pc = pc.next();
-                if let Some(&next) = index.get(&pc) {
-                    edges.push((block, next));
-                    break;
-                }
-            }
-        }
-        let graph = Cfg::new(starts.len(), 0, edges);
-        Ok(Shape {
-            starts,
-            index,
-            graph,
-        })
-    }
-
-    fn block_at(&self, pc: Pc) -> Option<usize> {
-        self.index.get(&pc).copied()
-    }
-}
-
-/// Where a jump can go; empty for what just falls through, and for exits.
-fn successors(insn: &Insn, fact: &InsnFact, pc: Pc) -> [Option<Pc>; 2] {
-    match (insn, fact) {
-        (Insn::Jump { target, .. }, InsnFact::Branch { taken, falls, .. }) => {
-            [taken.then_some(*target), falls.then_some(pc.next())]
-        }
-        (Insn::Goto { target, .. }, _) => [Some(*target), None],
-        _ => [None, None],
-    }
 }

@@ -9,6 +9,7 @@ use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Region};
 
 use super::Translator;
+use super::memory::Spot;
 use crate::error::CodegenError;
 use crate::ir::{Block, Cond, Mem, Op, Size, Special, Ty, Value};
 
@@ -137,29 +138,48 @@ impl Translator<'_> {
                     self.store_record(Width::W64, record, i as u64 * 8, word);
                 }
             }
-            Size::Value(size) => {
-                let mem = match data.place.region {
-                    Region::Stack { .. } => Mem::Local,
-                    Region::MapValue { map } => data.map_memory(map, false),
-                    Region::Record { .. } => Mem::Record,
-                    Region::Context | Region::MapKey { .. } | Region::Memory => {
-                        return self.missing("readable memory");
-                    }
-                };
-                self.push_effect(Op::CopyBytes {
-                    mem,
-                    from: data.pointer,
-                    off: data.off,
-                    to: record,
-                    size,
-                });
-            }
+            Size::Value(size) => self.copy(data, record, size)?,
         }
         self.commit(ring, base, record, known, false);
         let zero = self.constant(0);
         self.jump(after, vec![zero]);
         self.at = after;
         Ok(result)
+    }
+
+    /// Copies `size` bytes, which vary, to a record.
+    fn copy(&mut self, data: Spot, record: Value, size: Value) -> Result<(), CodegenError> {
+        let mem = match data.place.region {
+            Region::Stack { .. } => Mem::Local,
+            Region::MapValue { map } => data.map_memory(map, false),
+            Region::Record { .. } => Mem::Record,
+            Region::Memory => Mem::Memory,
+            Region::MapKey { map } if self.has_nodes(map)? => Mem::Key,
+            Region::MapKey { .. } => {
+                // Not in memory, but there are only four bytes.
+                for at in 0..4 {
+                    let inside = self.cmp_const(Cond::Ugt, size, at);
+                    let (write, next) = (self.func.add_block(), self.func.add_block());
+                    self.branch(inside, write, next);
+                    self.at = write;
+                    let byte = self.load(data.plus(at as i64), Width::W8, false, false)?;
+                    let byte = self.trunc(byte);
+                    self.store_record(Width::W8, record, at, byte);
+                    self.jump(next, Vec::new());
+                    self.at = next;
+                }
+                return Ok(());
+            }
+            Region::Context => return self.missing("readable memory"),
+        };
+        self.push_effect(Op::CopyBytes {
+            mem,
+            from: data.pointer,
+            off: data.off,
+            to: record,
+            size,
+        });
+        Ok(())
     }
 
     /// Queues a message for the host to format: `abi::layout::printk`. A format size of 0 says "up to the NUL".

@@ -99,6 +99,22 @@ pub enum Cond {
 }
 
 impl Cond {
+    /// The condition that says the same with operands exchanged.
+    pub const fn swapped(self) -> Cond {
+        match self {
+            Cond::Eq => Cond::Eq,
+            Cond::Ne => Cond::Ne,
+            Cond::Ult => Cond::Ugt,
+            Cond::Ule => Cond::Uge,
+            Cond::Ugt => Cond::Ult,
+            Cond::Uge => Cond::Ule,
+            Cond::Slt => Cond::Sgt,
+            Cond::Sle => Cond::Sge,
+            Cond::Sgt => Cond::Slt,
+            Cond::Sge => Cond::Sle,
+        }
+    }
+
     /// The condition that holds when this one does not.
     pub const fn negated(self) -> Cond {
         match self {
@@ -139,18 +155,6 @@ pub enum Special {
 }
 
 impl Special {
-    /// The same in all lanes of a warp that run together.
-    pub const fn is_uniform(self) -> bool {
-        match self {
-            Special::Ctaid(_)
-            | Special::Ntid(_)
-            | Special::Nctaid(_)
-            | Special::Sm
-            | Special::WarpSlot
-            | Special::GridId => true,
-            Special::Tid(_) | Special::Lane => false,
-        }
-    }
     /// Its type.
     pub const fn ty(self) -> Ty {
         match self {
@@ -180,6 +184,10 @@ pub enum Mem {
     MapSync(Origin),
     /// A ring record that this lane has reserved and not yet given back: plain.
     Record,
+    /// The memory of a program that runs by itself: no other thread touches this thread's part, so plain.
+    Memory,
+    /// A key in a published node of a hash: nobody writes it any more, so plain.
+    Key,
     /// A field of the environment block that never changes while a kernel runs.
     Env,
     /// A field of the environment block that the host rewrites: relaxed at system scope.
@@ -283,7 +291,7 @@ pub enum Op {
         values: [Value; 2],
     },
     /// An atomic on global memory. Without a result it becomes `red`. `guard` skips it where it is false.
-    /// `shared`: address and addend are the same in all lanes that run together, so one lane adds for all.
+    /// Nothing here adds for several lanes at once: ptxas does, where it sees the same address in all of them.
     Atomic {
         /// `None` for the control words of a layout.
         origin: Option<Origin>,
@@ -295,7 +303,6 @@ pub enum Op {
         value: Value,
         compare: Option<Value>,
         guard: Option<Value>,
-        shared: bool,
     },
     /// `membar.sys`
     Membar,
@@ -364,7 +371,7 @@ impl Op {
             | Op::Load { mem: Mem::Env, .. } => Effect::Pure,
             Op::Timer
             | Op::Load {
-                mem: Mem::Local | Mem::Map(_) | Mem::Record | Mem::Clock,
+                mem: Mem::Local | Mem::Map(_) | Mem::Record | Mem::Memory | Mem::Key | Mem::Clock,
                 ..
             } => Effect::Reads,
             Op::Load {

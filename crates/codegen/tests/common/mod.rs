@@ -4,7 +4,6 @@
 #![expect(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -13,6 +12,7 @@ use warpbpf_abi::layout::{
     ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, env, slot,
 };
 use warpbpf_abi::maps::MapType;
+use warpbpf_codegen::kernel::kernel;
 use warpbpf_codegen::{Env, Fragment, Input, MapBinding, SlotSpace, Target, compile};
 use warpbpf_ebpf::Code;
 use warpbpf_object::{MapDef, MapKind, Object, Program};
@@ -120,7 +120,12 @@ impl Case {
     }
 
     pub fn of(code: Code, maps: Vec<(MapDef, MapLayout)>) -> Case {
-        Case::prove(code, maps)
+        Case::prove(code, maps, None)
+    }
+
+    /// A program that runs by itself on `bytes` of memory.
+    pub fn alone(code: Code, maps: Vec<(MapDef, MapLayout)>, bytes: u32) -> Case {
+        Case::prove(code, maps, Some(bytes))
     }
 }
 
@@ -135,16 +140,19 @@ impl Case<Program> {
                 layout_of(map_type, key, value, def.max_entries, 1 << 16, shards),
             )
         });
-        Case::prove(object.programs[0].clone(), maps.collect())
+        Case::prove(object.programs[0].clone(), maps.collect(), None)
     }
 }
 
 impl<P: Subject + Clone> Case<P> {
-    pub fn prove(code: P, maps: Vec<(MapDef, MapLayout)>) -> Case<P> {
+    pub fn prove(code: P, maps: Vec<(MapDef, MapLayout)>, memory: Option<u32>) -> Case<P> {
         let defs: Vec<MapDef> = maps.iter().map(|(def, _)| def.clone()).collect();
-        let platform = Platform::new(Site::Entry)
+        let mut platform = Platform::new(Site::Entry)
             .with_allow_modify(true)
             .with_budget(1 << 20);
+        if let Some(bytes) = memory {
+            platform = platform.with_memory(bytes);
+        }
         let program =
             verify(code, &defs, &platform).unwrap_or_else(|rejection| panic!("{rejection}"));
         let bind = |i: usize, layout| MapBinding {
@@ -169,9 +177,22 @@ impl<P: Subject + Clone> Case<P> {
             maps: bindings,
             printk: Some(printk),
             slots: SlotSpace::Const,
-            input: Input::Context,
+            input: match memory {
+                None => Input::Context,
+                Some(size) => Input::Memory {
+                    // Behind the printk ring.
+                    slot: slot::FIRST_MAP + maps.len() as u32 + 1,
+                    size,
+                    stride: Case::<P>::stride(size),
+                },
+            },
         };
         Case { program, maps, env }
+    }
+
+    /// Bytes from one thread's memory to the next one's: memory, result, and some more.
+    fn stride(size: u32) -> u32 {
+        (size.next_multiple_of(8) + 8).next_multiple_of(16) + 16
     }
 
     pub fn scope(mut self, scope: Scope) -> Case<P> {
@@ -186,30 +207,12 @@ impl<P: Subject + Clone> Case<P> {
     /// A module with one kernel that runs the fragment in every thread of whole warps.
     pub fn module(&self, target: &str, version: (u32, u32)) -> String {
         let fragment = self.compile();
-        let mut text = format!(
-            ".version {}.{}\n.target {target}\n.address_size 64\n",
-            version.0, version.1
-        );
-        let space = match self.env.slots {
-            SlotSpace::Const => ".const",
-            SlotSpace::Global => ".global",
-        };
-        let slots = 2 + self.maps.len();
-        let _ = writeln!(text, "{space} .align 8 .b64 wbpf_slots[{slots}];");
-        for function in fragment.functions.values() {
-            text.push_str(function);
-        }
-        text.push_str(".visible .entry probe()\n{\n");
-        if fragment.uses_group_mask {
-            text.push_str("\t.reg .b32 %wbpf_mask;\n\tactivemask.b32 %wbpf_mask;\n");
-        }
+        let mut env = self.env.clone();
+        env.target.ptx = version;
+        let text = kernel("probe", target, &fragment, &env);
         // Twice, because a function can have several sites: what the block declares must stay inside it.
-        let _ = write!(
-            text,
-            "\tbra once;\n{}once:\n{}\tret;\n}}\n",
-            fragment.body, fragment.body
-        );
-        text
+        let twice = format!("\tbra once;\n{0}once:\n{0}\tret;\n", fragment.body);
+        text.replace(&format!("{}\tret;\n", fragment.body), &twice)
     }
 
     /// ptxas takes the fragment on every target.
@@ -236,6 +239,9 @@ impl<P: Subject + Clone> Case<P> {
     }
 }
 
+/// Threads that have memory of their own, where a program runs by itself.
+pub const MEMORY_THREADS: u64 = 64;
+
 /// A soft GPU with the maps of a case in its memory.
 pub struct Device {
     gpu: Gpu,
@@ -254,6 +260,9 @@ impl Device {
         let mut sizes = vec![env::SIZE];
         sizes.extend(case.maps.iter().map(|(_, layout)| layout.size()));
         sizes.extend(case.env.printk.map(|b| b.layout.size()));
+        if let Input::Memory { stride, .. } = case.env.input {
+            sizes.push(MEMORY_THREADS * u64::from(stride));
+        }
         let areas: Vec<(u64, u64)> = sizes
             .into_iter()
             .map(|size| {

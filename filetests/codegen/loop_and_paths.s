@@ -1,4 +1,4 @@
-; The addend comes out of a loop and from two paths: lanes that meet may bring different ones, so each adds for itself.
+; The addend comes out of a loop and from two paths: a loop in PTX, and parameters of blocks.
 ; map array value=16 entries=1
     r6 = *(u32 *)(r1 + 0)
     r7 = *(u32 *)(r1 + 24)

@@ -1,0 +1,273 @@
+//! Local functions: inlined where they are called, or where a helper calls them back. A helper with a callback becomes a
+//! loop around it; what the callback does to stack variables goes round as the loop's parameters.
+
+use warpbpf_abi::kfuncs::MAX_LOOPS;
+use warpbpf_abi::layout::{HashLayout, MapLayout};
+use warpbpf_abi::maps::{E2BIG, EINVAL};
+use warpbpf_ebpf::{Reg, Width};
+use warpbpf_verify::{CallFact, Instance};
+
+use super::{State, Translator};
+use crate::error::CodegenError;
+use crate::ir::{BinOp, Block, Cond, Mem, Op, Origin, Ty, Value};
+
+/// What a map's register holds: programs can only compare it with null, which it is not.
+pub(super) const MAP_POINTER: u64 = 1;
+
+/// A loop that calls a function back.
+struct Loop {
+    /// Evaluates the condition; its parameters are the index and the stack variables.
+    head: Block,
+    /// The counter in `head`.
+    index: Value,
+    /// Gets the helper's result and the stack variables.
+    after: Block,
+    result: Value,
+    after_vars: Vec<Value>,
+}
+
+impl<'a> Translator<'a> {
+    pub(super) fn local_call(&mut self, instance: &'a Instance) -> Result<(), CodegenError> {
+        let result = self.inline(instance, &[])?;
+        self.set_reg(Reg::R0, result);
+        Ok(())
+    }
+
+    /// The function that the current instruction calls, with `args` in r1 and up if there are any, else with what is there.
+    /// Goes on where it returned; gives its r0.
+    fn inline(&mut self, instance: &'a Instance, args: &[Value]) -> Result<Value, CodegenError> {
+        let callee = instance
+            .calls
+            .get(&self.pc)
+            .and_then(|&i| self.facts.instances.get(i));
+        let Some(callee) = callee.filter(|c| c.frame > instance.frame) else {
+            return self.missing("the proof of the called function");
+        };
+        if *callee.at(callee.start) == warpbpf_verify::InsnFact::Dead {
+            return Ok(self.constant(0));
+        }
+        let after = self.func.add_block();
+        let result = self.func.add_param(after, Ty::B64);
+        let vars = self.var_params(after);
+        let (saved, pc) = (self.state.regs, self.pc);
+        for (i, arg) in args.iter().enumerate() {
+            self.state.regs[i + 1] = *arg;
+        }
+        self.instance(callee, Some(after))?;
+        // r1 to r5 hold nothing after a call, r6 to r9 what they held before it (RFC 9669 §2.1); the values from
+        // before the call dominate what follows it.
+        self.pc = pc;
+        self.state = State { regs: saved, vars };
+        self.at = after;
+        Ok(result)
+    }
+
+    fn var_params(&mut self, block: Block) -> Vec<Value> {
+        (0..self.state.vars.len())
+            .map(|_| self.func.add_param(block, Ty::B64))
+            .collect()
+    }
+
+    /// `bpf_loop`, with the checks in Linux' order.
+    pub(super) fn bpf_loop(&mut self, instance: &'a Instance) -> Result<Value, CodegenError> {
+        let (count, context) = (self.trunc(self.arg(0)), self.arg(2));
+        let l = self.loop_without_flags(Ty::B32);
+        let many = self.cmp_const(Cond::Ugt, count, MAX_LOOPS.into());
+        self.at = self.leave_if(&l, many, E2BIG as u64);
+        self.enter(&l);
+        let index = self.zext(l.index);
+        let done = self.cmp(Cond::Uge, l.index, count);
+        self.at = self.leave_with(&l, done, index);
+        let stop = self.inline(instance, &[index, context])?;
+        Ok(self.next_index(l, stop))
+    }
+
+    /// `bpf_for_each_map_elem`: in the order of the array, or in that of a hash's slots.
+    pub(super) fn for_each_map_elem(
+        &mut self,
+        instance: &'a Instance,
+        call: &CallFact,
+    ) -> Result<Value, CodegenError> {
+        let map = self.map_arg(call)?;
+        let binding = self.binding(map)?;
+        let context = self.arg(2);
+        match binding.layout {
+            MapLayout::Array(layout) => {
+                let l = self.loop_without_flags(Ty::B32);
+                let base = self.array_base(binding.slot, &layout);
+                let count = self.constant32(layout.max_entries);
+                self.for_each_index(instance, l, base, layout.value_stride(), count, context)
+            }
+            MapLayout::PerThread(layout) => {
+                let l = self.loop_without_flags(Ty::B32);
+                let (known, base) = self.per_thread_base(binding.slot, &layout);
+                let (all, none) = (self.constant32(layout.max_entries), self.constant32(0));
+                let count = self.select(known, all, none);
+                let stride = layout.threads * layout.value_stride();
+                self.for_each_index(instance, l, base, stride, count, context)
+            }
+            MapLayout::Hash(layout) => {
+                let l = self.loop_without_flags(Ty::B64);
+                let base = self.push(Ty::B64, Op::Slot(binding.slot));
+                self.for_each_node(instance, l, map, base, &layout, context)
+            }
+            MapLayout::Ring(_) => self.wrong_layout(call, map),
+        }
+    }
+
+    /// Calls back for each index below `count`, whose value is at `base + index * stride`.
+    fn for_each_index(
+        &mut self,
+        instance: &'a Instance,
+        l: Loop,
+        base: Value,
+        stride: u64,
+        count: Value,
+        context: Value,
+    ) -> Result<Value, CodegenError> {
+        self.enter(&l);
+        let index = self.zext(l.index);
+        let done = self.cmp(Cond::Uge, l.index, count);
+        self.at = self.leave_with(&l, done, index);
+        let map = self.constant(MAP_POINTER);
+        // See `index_bytes`.
+        let key = self.bin_const(BinOp::Shl, index, 3);
+        let skip = self.bin_const(BinOp::Mul, index, stride);
+        let value = self.bin(BinOp::Add, base, skip);
+        let stop = self.inline(instance, &[map, key, value, context])?;
+        Ok(self.next_index(l, stop))
+    }
+
+    /// The end of a loop over indices.
+    fn next_index(&mut self, l: Loop, stop: Value) -> Value {
+        let next = self.bin_const(BinOp::Add, l.index, 1);
+        let calls = self.zext(next);
+        self.go_round(&l, stop, next, calls);
+        self.finish(l)
+    }
+
+    /// Calls back for each published node, as often as the map has entries at most: nodes may come and go meanwhile.
+    fn for_each_node(
+        &mut self,
+        instance: &'a Instance,
+        l: Loop,
+        map: u32,
+        base: Value,
+        layout: &HashLayout,
+        context: Value,
+    ) -> Result<Value, CodegenError> {
+        // The slot in the lower half of the counter, the calls made in the upper: one parameter serves.
+        self.enter(&l);
+        let slot = self.trunc(l.index);
+        let calls = self.bin_const(BinOp::Shr, l.index, 32);
+        let at_end = self.cmp_const(Cond::Uge, slot, layout.slots());
+        let narrow = self.trunc(calls);
+        let enough = self.cmp_const(Cond::Uge, narrow, layout.max_entries.into());
+        let done = self.bin(BinOp::Or, at_end, enough);
+        self.at = self.leave_with(&l, done, calls);
+        let wide = self.zext(slot);
+        let skip = self.bin_const(BinOp::Mul, wide, 8);
+        let address = self.bin(BinOp::Add, base, skip);
+        let origin = Origin { map, offset: None };
+        let word = self.push(
+            Ty::B64,
+            Op::Load {
+                // Acquire: who sees the slot sees its node.
+                mem: Mem::MapSync(origin),
+                width: Width::W64,
+                signed: false,
+                addr: address,
+                off: HashLayout::SLOTS as i32,
+            },
+        );
+        let empty = self.cmp_const(Cond::Eq, word, 0);
+        let deleted = self.cmp_const(Cond::Eq, word, HashLayout::DELETED);
+        let nothing = self.bin(BinOp::Or, empty, deleted);
+        let (skipped, found) = (self.func.add_block(), self.func.add_block());
+        self.branch(nothing, skipped, found);
+        self.at = skipped;
+        let next = self.bin_const(BinOp::Add, l.index, 1);
+        self.repeat(&l, next);
+        self.at = found;
+        let number = self.bin_const(BinOp::And, word, 0xffff_ffff);
+        let number = self.bin_const(BinOp::Sub, number, 1);
+        let skip = self.bin_const(BinOp::Mul, number, layout.node_stride());
+        let node = self.bin(BinOp::Add, base, skip);
+        let key = self.bin_const(BinOp::Add, node, layout.nodes_at());
+        let value = self.bin_const(BinOp::Add, key, layout.key_stride());
+        let map = self.constant(MAP_POINTER);
+        let stop = self.inline(instance, &[map, key, value, context])?;
+        let next = self.bin_const(BinOp::Add, l.index, 1 << 32 | 1);
+        let made = self.bin_const(BinOp::Add, calls, 1);
+        self.go_round(&l, stop, next, made);
+        Ok(self.finish(l))
+    }
+
+    /// The blocks of a loop with a counter of type `ty`, and the check of the flags, which are the fourth argument. Goes on where they are fine.
+    fn loop_without_flags(&mut self, ty: Ty) -> Loop {
+        let (head, after) = (self.func.add_block(), self.func.add_block());
+        let result = self.func.add_param(after, Ty::B64);
+        let after_vars = self.var_params(after);
+        let index = self.func.add_param(head, ty);
+        let l = Loop {
+            head,
+            index,
+            after,
+            result,
+            after_vars,
+        };
+        let flags = self.cmp_const(Cond::Ne, self.arg(3), 0);
+        self.at = self.leave_if(&l, flags, EINVAL as u64);
+        l
+    }
+
+    /// Leaves with `result` if `cond` holds, else goes to the block that is returned.
+    fn leave_if(&mut self, l: &Loop, cond: Value, result: u64) -> Block {
+        let result = self.constant(result);
+        self.leave_with(l, cond, result)
+    }
+
+    fn leave_with(&mut self, l: &Loop, cond: Value, result: Value) -> Block {
+        let (out, on) = (self.func.add_block(), self.func.add_block());
+        self.branch(cond, out, on);
+        self.at = out;
+        self.leave(l, result);
+        on
+    }
+
+    fn leave(&mut self, l: &Loop, result: Value) {
+        let args = std::iter::once(result)
+            .chain(self.state.vars.iter().copied())
+            .collect();
+        self.jump(l.after, args);
+    }
+
+    /// Goes to the head with a counter of 0, and goes on there.
+    fn enter(&mut self, l: &Loop) {
+        let zero = self.push(self.func.ty(l.index), Op::Const(0));
+        self.repeat(l, zero);
+        self.state.vars = self.var_params(l.head);
+        self.at = l.head;
+    }
+
+    fn repeat(&mut self, l: &Loop, index: Value) {
+        let args = std::iter::once(index)
+            .chain(self.state.vars.iter().copied())
+            .collect();
+        self.jump(l.head, args);
+    }
+
+    /// After the callback: leaves with `result` if it returned something, else goes round with `next`.
+    fn go_round(&mut self, l: &Loop, stop: Value, next: Value, result: Value) {
+        let stop = self.cmp_const(Cond::Ne, stop, 0);
+        self.at = self.leave_with(l, stop, result);
+        self.repeat(l, next);
+    }
+
+    /// Goes on behind the loop; gives the helper's result.
+    fn finish(&mut self, l: Loop) -> Value {
+        self.at = l.after;
+        self.state.vars = l.after_vars;
+        l.result
+    }
+}

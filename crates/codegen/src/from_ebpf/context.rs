@@ -1,0 +1,104 @@
+//! Reads of the context: it exists nowhere in memory, so a read becomes a special register or a constant, and a narrow
+//! read the wanted part of it.
+
+use warpbpf_abi::context::{self, Field, FieldSource};
+use warpbpf_ebpf::Width;
+
+use super::Translator;
+use crate::error::CodegenError;
+use crate::ir::{BinOp, Op, Special, Ty, Value};
+
+impl Translator<'_> {
+    /// The register value of a read of the context.
+    pub(super) fn context_read(
+        &mut self,
+        offset: Option<i64>,
+        width: Width,
+        signed: bool,
+    ) -> Result<Value, CodegenError> {
+        let offset = offset.and_then(|o| u32::try_from(o).ok());
+        let fields = context::of(self.env.site);
+        let Some((offset, field)) =
+            offset.and_then(|o| Some((o, fields.containing(o, width.bytes())?)))
+        else {
+            return self.missing("a field of the context");
+        };
+        let mut value = self.context_field(field);
+        let skip = (offset - field.offset) * 8;
+        if skip != 0 {
+            value = self.bin_const(BinOp::Shr, value, skip.into());
+        }
+        if width == Width::W64 {
+            return Ok(value);
+        }
+        let low = self.trunc(value);
+        Ok(self.extend(low, width, signed))
+    }
+
+    /// The whole of a field, zero-extended.
+    fn context_field(&mut self, field: &Field) -> Value {
+        match field.source {
+            FieldSource::BlockIdx(i) => self.special64(Special::Ctaid(i)),
+            FieldSource::BlockDim(i) => self.special64(Special::Ntid(i)),
+            FieldSource::ThreadIdx(i) => self.special64(Special::Tid(i)),
+            FieldSource::GridDim(i) => self.special64(Special::Nctaid(i)),
+            FieldSource::Lane => self.special64(Special::Lane),
+            FieldSource::Sm => self.special64(Special::Sm),
+            FieldSource::GridId => self.special64(Special::GridId),
+            FieldSource::KernelId => self.constant(self.env.kernel_id),
+            FieldSource::ActiveMask => {
+                let mask = self.push(Ty::B32, Op::GroupMask);
+                self.zext(mask)
+            }
+            FieldSource::Warp => {
+                let thread = self.thread_in_block();
+                let warp = self.bin_const(BinOp::Shr, thread, 5);
+                self.zext(warp)
+            }
+        }
+    }
+
+    /// Linear index of the thread in its block, `b32`: a block has at most 1024.
+    fn thread_in_block(&mut self) -> Value {
+        let (z, y, x) = (
+            self.special(Special::Tid(2)),
+            self.special(Special::Tid(1)),
+            self.special(Special::Tid(0)),
+        );
+        let (nx, ny) = (
+            self.special(Special::Ntid(0)),
+            self.special(Special::Ntid(1)),
+        );
+        let rows = self.bin(BinOp::Mul, z, ny);
+        let rows = self.bin(BinOp::Add, rows, y);
+        let before = self.bin(BinOp::Mul, rows, nx);
+        self.bin(BinOp::Add, before, x)
+    }
+
+    /// Linear index of the thread in its grid, `b64`.
+    pub(super) fn thread_in_grid(&mut self) -> Value {
+        let (y, z) = (
+            self.special(Special::Ctaid(1)),
+            self.special(Special::Ctaid(2)),
+        );
+        let (nx, ny) = (
+            self.special64(Special::Nctaid(0)),
+            self.special(Special::Nctaid(1)),
+        );
+        // y and z are below 2^16 (CUDA C++ Programming Guide, "Compute Capabilities"): this fits 32 bits.
+        let row = self.bin(BinOp::Mul, z, ny);
+        let row = self.bin(BinOp::Add, row, y);
+        let row = self.zext(row);
+        let block = self.bin(BinOp::Mul, row, nx);
+        let x = self.special64(Special::Ctaid(0));
+        let block = self.bin(BinOp::Add, block, x);
+        let [tx, ty, tz] = [0, 1, 2].map(|i| self.special(Special::Ntid(i)));
+        let threads = self.bin(BinOp::Mul, tx, ty);
+        let threads = self.bin(BinOp::Mul, threads, tz);
+        let threads = self.zext(threads);
+        let before = self.bin(BinOp::Mul, block, threads);
+        let inner = self.thread_in_block();
+        let inner = self.zext(inner);
+        self.bin(BinOp::Add, before, inner)
+    }
+}
