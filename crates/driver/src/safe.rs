@@ -180,6 +180,26 @@ impl Driver {
         )
     }
 
+    /// Takes part in the primary context of a device by ordinal, which is what a CUDA program has. It stays until the
+    /// process ends.
+    pub fn retain_primary(&self, ordinal: i32) -> Result<Context, DriverError> {
+        let (mut device, mut context) = (0, ptr::null_mut());
+        // SAFETY: both pointers are to locals of the size given.
+        unsafe {
+            self.check(
+                "cuDeviceGet",
+                (self.api.device_get)(&mut device, ordinal),
+                || format!("device {ordinal}"),
+            )?;
+            self.check(
+                "cuDevicePrimaryCtxRetain",
+                (self.api.primary_retain)(&mut context, device),
+                || format!("device {ordinal}"),
+            )?;
+        }
+        Ok(Context(context))
+    }
+
     /// Ordinal of the current context's device.
     pub fn current_device(&self) -> Result<i32, DriverError> {
         let mut device = 0;
