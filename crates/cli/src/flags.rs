@@ -25,6 +25,8 @@ pub enum Command {
     Verify(VerifyFlags),
     /// Show what a program becomes
     Compile(CompileFlags),
+    /// Make one object file of several
+    Link(LinkFlags),
     /// Explain this machine: driver, soft GPU, injection, tools
     Doctor(DoctorFlags),
     /// Show a report saved by `run --json -o FILE`
@@ -51,6 +53,20 @@ pub enum Inject {
     Env,
     /// LD_PRELOAD
     Preload,
+}
+
+/// Which program, and what is filled into it.
+#[derive(Debug, Clone, Args)]
+pub struct ObjectFlags {
+    /// BPF object files; several are linked into one
+    #[arg(value_name = "PROG.bpf.o", required = true)]
+    pub objects: Vec<PathBuf>,
+    /// Give a global variable (`const volatile` or not) this value before loading: `limit=3`, `config.size[0]=0x40`
+    #[arg(long, value_name = "VAR=VALUE")]
+    pub set: Vec<String>,
+    /// Types of the target for CO-RE relocations: raw BTF or an ELF file with it; else the program's own
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
 }
 
 /// What a program may do.
@@ -106,9 +122,8 @@ pub struct OutputFlags {
 /// `warpbpf run`
 #[derive(Debug, Args)]
 pub struct RunFlags {
-    /// BPF object file
-    #[arg(value_name = "PROG.bpf.o")]
-    pub object: PathBuf,
+    #[command(flatten)]
+    pub object: ObjectFlags,
     #[command(flatten)]
     pub program: ProgramFlags,
     #[command(flatten)]
@@ -138,11 +153,13 @@ pub struct KernelsFlags {
 /// `warpbpf verify`
 #[derive(Debug, Args)]
 pub struct VerifyFlags {
-    /// BPF object file
-    #[arg(value_name = "PROG.bpf.o")]
-    pub object: PathBuf,
+    #[command(flatten)]
+    pub object: ObjectFlags,
     #[command(flatten)]
     pub program: ProgramFlags,
+    /// Print what the proof knows before each instruction, on each path that it follows
+    #[arg(long)]
+    pub log: bool,
     /// JSON instead of text
     #[arg(long)]
     pub json: bool,
@@ -162,9 +179,8 @@ pub enum Emit {
 /// `warpbpf compile`
 #[derive(Debug, Args)]
 pub struct CompileFlags {
-    /// BPF object file
-    #[arg(value_name = "PROG.bpf.o")]
-    pub object: PathBuf,
+    #[command(flatten)]
+    pub object: ObjectFlags,
     /// What to print
     #[arg(long, value_enum, default_value = "ptx")]
     pub emit: Emit,
@@ -182,6 +198,17 @@ pub struct CompileFlags {
     /// JSON instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// `warpbpf link`
+#[derive(Debug, Args)]
+pub struct LinkFlags {
+    /// BPF object files
+    #[arg(value_name = "PROG.bpf.o", required = true)]
+    pub objects: Vec<PathBuf>,
+    /// File to write
+    #[arg(short, long, value_name = "OUT.bpf.o")]
+    pub output: PathBuf,
 }
 
 /// `warpbpf doctor`

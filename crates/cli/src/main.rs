@@ -14,6 +14,7 @@ mod commands {
     pub mod compile;
     pub mod doctor;
     pub mod kernels;
+    pub mod link;
     pub mod report;
     pub mod run;
     pub mod verify;
@@ -21,8 +22,10 @@ mod commands {
 
 mod collect;
 mod error;
+mod explain;
 mod machine;
 mod model;
+mod objects;
 mod pretty;
 mod render;
 mod target;
@@ -39,6 +42,7 @@ fn main() -> std::process::ExitCode {
         Command::Kernels(flags) => commands::kernels::run(&flags, &surroundings),
         Command::Verify(flags) => commands::verify::run(&flags),
         Command::Compile(flags) => commands::compile::run(&flags),
+        Command::Link(flags) => commands::link::run(&flags),
         Command::Doctor(flags) => commands::doctor::run(&flags),
         Command::Report(flags) => commands::report::run(&flags),
     };

@@ -15,10 +15,30 @@ pub struct Report {
     pub command: Vec<String>,
     /// Exit status as a shell would show it: 128 + signal for a killed process.
     pub status: Option<i32>,
+    /// The programs, as they were proved before the application ran; the agent has proved them again.
+    #[serde(default)]
+    pub programs: Vec<Program>,
     /// One per process that used CUDA.
     pub processes: Vec<Process>,
     /// What the user should know, most important first.
     pub notes: Vec<String>,
+}
+
+/// A proved program.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Name of the C function.
+    pub name: String,
+    /// Its section.
+    pub section: String,
+    /// Most instructions that one invocation executes, helpers counted at their table cost.
+    pub cost: u64,
+    /// What it was allowed.
+    pub budget: u64,
+    /// That was the user's choice (`--budget`), not the attach point's default.
+    pub budget_chosen: bool,
+    /// It can change what the application computes.
+    pub modifies: bool,
 }
 
 /// A process that the agent was in.

@@ -27,3 +27,4 @@ pub use plan::{Options, PlannedProgram, Session, SessionError};
 pub use prepare::{Prepared, PreparedKernel};
 pub use resources::{Change, Resources, Room};
 pub use variant::LoadedVariant;
+pub use warpbpf_verify::{HelperUse, SourceLine, helpers_used};

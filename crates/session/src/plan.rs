@@ -8,7 +8,8 @@ use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
 use warpbpf_maps::{MapError, MapPlan, SumUse};
 use warpbpf_object::{MapDef, Object, ObjectError, Program};
-use warpbpf_verify::{Platform, Rejection, Verified, verify};
+pub use warpbpf_verify::LogStep;
+use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
 
 use crate::names;
 use crate::section::{self, AttachSpec, SectionError};
@@ -85,7 +86,38 @@ pub fn prove(
     object: Object,
     options: &Options,
 ) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
+    prove_each(object, options, &mut |program, maps, platform| {
+        verify(program, maps, platform)
+    })
+}
+
+/// As [`prove`], and tells `log` what the proof does, step by step, with each program's name.
+///
+/// # Errors
+/// As [`prove`].
+pub fn prove_logged(
+    object: Object,
+    options: &Options,
+    log: &mut dyn FnMut(&str, &LogStep),
+) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
+    prove_each(object, options, &mut |program, maps, platform| {
+        let name = program.name.clone();
+        verify_logged(program, maps, platform, &mut |step| log(&name, step))
+    })
+}
+
+type Prove<'p> =
+    dyn FnMut(Program, &[MapDef], &Platform) -> Result<Verified<Program>, Box<Rejection>> + 'p;
+
+fn prove_each(
+    object: Object,
+    options: &Options,
+    prove: &mut Prove<'_>,
+) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
     let mut maps = object.maps;
+    if let Some(types) = &object.btf {
+        warpbpf_verify::note_locks(&mut maps, types);
+    }
     if let Some(threads) = options.threads {
         for map in maps
             .iter_mut()
@@ -104,12 +136,14 @@ pub fn prove(
     for program in object.programs {
         let spec =
             section::parse(&program.name, &program.section).map_err(SessionError::Section)?;
-        let platform = Platform::new(spec.site).with_allow_modify(options.allow_modify);
+        let platform = Platform::new(spec.site)
+            .with_scope(spec.scope)
+            .with_allow_modify(options.allow_modify);
         let platform = match options.budget {
             Some(budget) => platform.with_budget(budget),
             None => platform,
         };
-        let verified = verify(program, &maps, &platform)
+        let verified = prove(program, &maps, &platform)
             .map_err(|rejection| SessionError::Rejected { rejection })?;
         programs.push(PlannedProgram { spec, verified });
     }

@@ -5,8 +5,9 @@ use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile, dump_ir, pass_name
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::Session;
 
-use crate::error::{CliError, read};
+use crate::error::CliError;
 use crate::flags::{CompileFlags, Emit};
+use crate::objects;
 
 /// PTX version that every target we show code for understands.
 const PTX_VERSION: (u32, u32) = (8, 0);
@@ -15,11 +16,7 @@ const SMS: u32 = 132;
 
 /// Prints one stage of each program.
 pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
-    let path = flags.object.display().to_string();
-    let refused = |message: String| CliError::Refused {
-        path: path.clone(),
-        message,
-    };
+    let loaded = objects::bring(&flags.object)?;
     let sm: u32 = flags
         .target
         .strip_prefix("sm_")
@@ -36,8 +33,8 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
         sms: SMS,
         driver_version: 13000,
     };
-    let session = Session::new(&read(&flags.object)?, &flags.program.options(), &info)
-        .map_err(|e| refused(e.to_string()))?;
+    let session = Session::new(&loaded.bytes, &flags.program.options(), &info)
+        .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
     let wanted = |name: &str| flags.program_name.as_deref().is_none_or(|n| n == name);
     let mut shown = Vec::new();
     for program in session.programs().iter().filter(|p| wanted(p.name())) {
@@ -71,8 +68,7 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
                 ),
             },
             Emit::Ptx => {
-                let fragment =
-                    compile(&program.verified, &env).map_err(|e| refused(e.to_string()))?;
+                let fragment = compile(&program.verified, &env).map_err(|e| loaded.refused(e))?;
                 fragment.functions.values().cloned().collect::<String>() + &fragment.body
             }
         };

@@ -5,14 +5,14 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use warpbpf_object::Object;
 use warpbpf_wire::{Listener, Options};
 
 use crate::collect::{Collector, Request};
-use crate::error::{CliError, read};
+use crate::error::CliError;
 use crate::flags::{OutputFlags, RunFlags, TargetFlags};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
+use crate::objects;
 use crate::render;
 use crate::target::{self, Entry, Surroundings};
 
@@ -23,17 +23,11 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
-    let path = flags.object.display().to_string();
-    let bytes = read(&flags.object)?;
-    let refused = |message: String| CliError::Refused {
-        path: path.clone(),
-        message,
-    };
-    let object = warpbpf_object::load(&bytes).map_err(|e| refused(e.to_string()))?;
+    let loaded = objects::bring(&flags.object)?;
     // The agent proves everything again; here the user learns of a refusal before the application starts.
-    let parsed = warpbpf_object::load(&bytes).map_err(|e| refused(e.to_string()))?;
-    let (programs, _) = warpbpf_session::plan::prove(parsed, &flags.program.options())
-        .map_err(|e| refused(e.to_string()))?;
+    let (programs, _) =
+        warpbpf_session::plan::prove(loaded.object.clone(), &flags.program.options())
+            .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
     let globs: Vec<String> = programs.iter().map(|p| p.spec.kernels.clone()).collect();
     let options = Options {
         allow_modify: flags.program.allow_modify,
@@ -42,13 +36,24 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
         ring_bytes: None,
     };
     let request = Request {
-        object: Some((&bytes, &object)),
+        object: Some((&loaded.bytes, &loaded.object)),
         options,
         events: flags.events,
     };
     let interval = (flags.interval > 0.0 && !flags.output.json && std::io::stderr().is_terminal())
         .then(|| Duration::from_secs_f64(flags.interval));
     let mut report = observe(&flags.target, surroundings, request, interval)?;
+    report.programs = programs
+        .iter()
+        .map(|program| model::Program {
+            name: program.name().to_owned(),
+            section: program.section().to_owned(),
+            cost: program.verified.facts().cost,
+            budget: super::verify::budget(program, &flags.program),
+            budget_chosen: flags.program.budget.is_some(),
+            modifies: program.verified.facts().modifies,
+        })
+        .collect();
     for program in &programs {
         let warnings = program.verified.warnings().iter();
         report
@@ -97,6 +102,7 @@ pub fn observe(
             .map(|w| w.to_string_lossy().into_owned())
             .collect(),
         status: status.map(shell_status),
+        programs: Vec::new(),
         processes: collector.processes(),
         notes: collector.notes(),
     };
@@ -262,13 +268,4 @@ pub fn write<T: serde::Serialize>(
             })
         }
     }
-}
-
-/// The object's parsed form, for callers that only look.
-pub fn load(path: &std::path::Path) -> Result<Object, CliError> {
-    let shown = path.display().to_string();
-    warpbpf_object::load(&read(path)?).map_err(|e| CliError::Refused {
-        path: shown,
-        message: e.to_string(),
-    })
 }

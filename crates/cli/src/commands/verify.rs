@@ -1,70 +1,165 @@
-//! `warpbpf verify`: proved, or why not.
+//! `warpbpf verify`: proved, and at what cost, or why not.
+
+use std::io::{BufWriter, Write as _};
 
 use serde_json::{Value, json};
-use warpbpf_session::SessionError;
+use warpbpf_object::MapDef;
+use warpbpf_session::plan::{LogStep, prove, prove_logged};
+use warpbpf_session::{PlannedProgram, SessionError, helpers_used};
 
-use crate::commands::run::load;
 use crate::error::CliError;
-use crate::flags::VerifyFlags;
+use crate::explain::{output_in_colour, refusal};
+use crate::flags::{ProgramFlags, VerifyFlags};
+use crate::objects;
 use crate::render::group;
 
 /// Proves every program of an object.
 pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
-    let object = load(&flags.object)?;
-    match warpbpf_session::plan::prove(object, &flags.program.options()) {
+    let loaded = objects::bring(&flags.object)?;
+    let object = loaded.object.clone();
+    let options = flags.program.options();
+    let proved = if flags.log {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let proved = prove_logged(object, &options, &mut |program, step| {
+            // A reader that went away has seen enough.
+            let _ = out.write_all(step_text(program, step, flags.json).as_bytes());
+        });
+        let _ = out.flush();
+        proved
+    } else {
+        prove(object, &options)
+    };
+    match proved {
         Ok((programs, maps)) if flags.json => {
             let rows: Vec<_> = programs
                 .iter()
-                .map(|p| {
-                    let facts = p.verified.facts();
-                    json!({ "program": p.name(), "section": p.section(), "site": p.spec.site.word(),
-                            "scope": p.spec.scope.word(), "kernels": p.spec.kernels,
-                            "instructions": p.verified.program().code.insns().len(), "cost": facts.cost,
-                            "stack_bytes": facts.stack_bytes, "modifies": facts.modifies,
-                            "warnings": p.verified.warnings().iter().map(ToString::to_string).collect::<Vec<_>>() })
-                })
+                .map(|p| program_json(p, &maps, &flags.program))
                 .collect();
-            println!(
-                "{}",
+            say(&format!(
+                "{}\n",
                 json!({ "ok": true, "programs": rows, "maps": maps.len() })
-            );
+            ));
             Ok(0)
         }
-        Ok((programs, _)) => {
-            for p in programs {
-                let facts = p.verified.facts();
-                println!(
-                    "{} ({}): safe; {} instructions, at most {} executed, {} bytes of stack{}",
-                    p.name(),
-                    p.section(),
-                    p.verified.program().code.insns().len(),
-                    group(facts.cost.into()),
-                    facts.stack_bytes,
-                    if facts.modifies {
-                        ", can change the application"
-                    } else {
-                        ""
-                    }
-                );
-                for warning in p.verified.warnings() {
-                    println!("  warning: {warning}");
-                }
+        Ok((programs, maps)) => {
+            for program in &programs {
+                say(&program_text(program, &maps, &flags.program));
             }
             Ok(0)
         }
         Err(error) if flags.json => {
-            println!("{}", as_json(&error));
+            say(&format!("{}\n", refusal_json(&error)));
             Ok(1)
         }
-        Err(error) => Err(CliError::Refused {
-            path: flags.object.display().to_string(),
-            message: error.to_string(),
-        }),
+        Err(error) => Err(loaded.refused(refusal(&error))),
     }
 }
 
-/// A refusal for programs: the rule by its stable name, the place, the values, and the message for people.
-fn as_json(error: &SessionError) -> Value {
+/// To standard output. A reader that went away has seen enough.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// The budget that a program was proved with.
+pub fn budget(program: &PlannedProgram, flags: &ProgramFlags) -> u64 {
+    flags.budget.unwrap_or(program.spec.site.default_budget())
+}
+
+fn effect(program: &PlannedProgram) -> &'static str {
+    if program.verified.facts().modifies {
+        "can change the application"
+    } else {
+        "observes"
+    }
+}
+
+fn program_text(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags) -> String {
+    let facts = program.verified.facts();
+    let (uniform, varying) = program.verified.warp().branches();
+    let mut text = format!(
+        "{} ({}): safe, {}\n  {} instructions, at most {} executed; budget {}{}\n  {} bytes of stack; branches: {uniform} uniform, {varying} varying\n",
+        program.name(),
+        program.section(),
+        effect(program),
+        program.verified.program().code.insns().len(),
+        group(facts.cost.into()),
+        group(budget(program, flags).into()),
+        if flags.budget.is_some() {
+            " (--budget)".to_owned()
+        } else {
+            format!(" (default at {})", program.spec.site.word())
+        },
+        facts.stack_bytes,
+    );
+    for used in helpers_used(facts, maps) {
+        let on = used
+            .map
+            .and_then(|map| maps.get(map as usize))
+            .map_or(String::new(), |map| format!(" on `{}`", map.name));
+        let beyond = if used.at_most > used.counted {
+            format!(", {} at most if crowded", group(used.at_most.into()))
+        } else {
+            String::new()
+        };
+        let places = if used.places > 1 {
+            format!(" in {} places", used.places)
+        } else {
+            String::new()
+        };
+        text += &format!(
+            "  bpf_{}{on}{places}: counts for {}{beyond}\n",
+            used.name(),
+            group(used.counted.into())
+        );
+    }
+    for warning in program.verified.warnings() {
+        text += &warning.render_with(output_in_colour());
+        text += "\n";
+    }
+    text
+}
+
+fn program_json(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags) -> Value {
+    let facts = program.verified.facts();
+    let (uniform, varying) = program.verified.warp().branches();
+    let helpers: Vec<_> = helpers_used(facts, maps)
+        .into_iter()
+        .map(|used| {
+            let map = used.map.and_then(|map| maps.get(map as usize));
+            json!({ "helper": used.name(), "map": map.map(|m| &m.name), "places": used.places,
+                    "counted": used.counted, "at_most": used.at_most })
+        })
+        .collect();
+    let warnings: Vec<_> = program
+        .verified
+        .warnings()
+        .iter()
+        .map(|w| {
+            let related = w.related.as_ref().map(|r| {
+                json!({ "instruction": r.slot, "what": r.what, "line": line_json(r.line.as_ref()) })
+            });
+            json!({ "warning": w.name, "instruction": w.slot, "text": w.insn, "line": line_json(w.line.as_ref()),
+                    "message": w.message, "help": w.help, "related": related })
+        })
+        .collect();
+    json!({ "program": program.name(), "section": program.section(), "site": program.spec.site.word(),
+            "scope": program.spec.scope.word(), "kernels": program.spec.kernels,
+            "instructions": program.verified.program().code.insns().len(), "cost": facts.cost,
+            "budget": budget(program, flags), "budget_default": program.spec.site.default_budget(),
+            "stack_bytes": facts.stack_bytes, "modifies": facts.modifies,
+            "branches": { "uniform": uniform, "varying": varying },
+            "helpers": helpers, "warnings": warnings })
+}
+
+fn line_json(line: Option<&warpbpf_session::SourceLine>) -> Value {
+    line.map_or(
+        Value::Null,
+        |l| json!({ "file": l.file, "line": l.line, "column": l.column, "text": l.text.trim() }),
+    )
+}
+
+/// A refusal for programs: the rule by its stable name, the place, the values, the path, and the message for people.
+fn refusal_json(error: &SessionError) -> Value {
     let mut out = json!({ "ok": false, "error": error.to_string() });
     if let SessionError::Rejected { rejection } = error {
         out["program"] = json!(rejection.program);
@@ -78,9 +173,45 @@ fn as_json(error: &SessionError) -> Value {
             .iter()
             .map(|(register, value)| json!({ register: value }))
             .collect();
-        if let Some(line) = &rejection.line {
-            out["line"] = json!({ "file": line.file, "line": line.line, "column": line.column, "text": line.text });
-        }
+        out["path"] = rejection
+            .path
+            .iter()
+            .map(|step| {
+                json!({ "instruction": step.slot, "text": step.insn, "what": step.what, "times": step.times,
+                        "line": line_json(step.line.as_ref()) })
+            })
+            .collect();
+        out["line"] = line_json(rejection.line.as_ref());
     }
     out
+}
+
+/// One step of the proof: the instruction, then what the registers and the changed stack hold before it.
+fn step_text(program: &str, step: &LogStep, as_json: bool) -> String {
+    if as_json {
+        let registers: serde_json::Map<String, Value> = step
+            .registers
+            .iter()
+            .map(|(reg, value)| (reg.to_string(), json!(value)))
+            .collect();
+        let stack: Vec<_> = step
+            .stack
+            .iter()
+            .map(|(offset, bytes, value)| json!({ "offset": offset, "bytes": bytes, "value": value }))
+            .collect();
+        let row = json!({ "program": program, "pass": step.pass, "instruction": step.slot, "text": step.insn,
+                          "depth": step.depth, "cost": step.cost, "registers": registers, "stack": stack });
+        return format!("{row}\n");
+    }
+    let mut text = format!(
+        "{program} pass {} depth {} cost {} instruction {}: {}\n",
+        step.pass, step.depth, step.cost, step.slot, step.insn
+    );
+    for (reg, value) in &step.registers {
+        text += &format!("    {reg} is {value}\n");
+    }
+    for (offset, bytes, value) in &step.stack {
+        text += &format!("    {bytes} bytes at r10{offset:+} are {value}\n");
+    }
+    text
 }

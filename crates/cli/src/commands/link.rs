@@ -1,0 +1,24 @@
+//! `warpbpf link`: several objects become one.
+
+use crate::error::{CliError, read};
+use crate::flags::LinkFlags;
+
+/// Links objects into a file.
+pub fn run(flags: &LinkFlags) -> Result<u8, CliError> {
+    let files: Vec<(String, Vec<u8>)> = flags
+        .objects
+        .iter()
+        .map(|path| Ok((path.display().to_string(), read(path)?)))
+        .collect::<Result<_, CliError>>()?;
+    let objects: Vec<(&str, &[u8])> = files
+        .iter()
+        .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+        .collect();
+    let path = flags.output.display().to_string();
+    let linked = warpbpf_object::link(&objects).map_err(|error| CliError::Refused {
+        path: path.clone(),
+        message: error.to_string(),
+    })?;
+    std::fs::write(&flags.output, linked).map_err(|source| CliError::Write { path, source })?;
+    Ok(0)
+}
