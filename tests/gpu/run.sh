@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Everything that must hold on a real GPU, from a bundle made by `cargo xtask gpu-bundle`. Builds nothing.
-# usage: tests/gpu/run.sh [BUNDLE [PART...]]     parts: suite sanitizer bench (default: all)
+# usage: tests/gpu/run.sh [BUNDLE [PART...]]     parts: suite conformance sanitizer bench (default: all)
 set -uo pipefail
 bundle=${1:-target/gpu-bundle}
 shift || true
-parts=${*:-suite sanitizer bench}
+parts=${*:-suite conformance sanitizer bench}
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$(mktemp -d)}
 failed=0
@@ -21,6 +21,25 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 if wants suite; then
     echo "== suite, on the GPU"
     timeout 240 "$bundle/warpbpf-suite" gpu "$bundle" 2>&1 | tee "$out/suite.txt" || failed=1
+fi
+
+if wants conformance; then
+    echo "== bpf_conformance on every engine"
+    timeout 240 "$bundle/warpbpf-conformance" suite "$bundle"/suites/{bpf_conformance,found} --driver libcuda.so.1 \
+        >"$out/conformance.txt" 2>&1 || failed=1
+    sed -n '1p;/^passed/,$p' "$out/conformance.txt"
+    # The driver compiles for one thread of a process at a time, so these are processes.
+    echo "== generated programs on the interpreter and the GPU"
+    fuzzers=()
+    for seed in 1 2 3 4 5 6 7 8; do
+        timeout 120 "$bundle/warpbpf-conformance" fuzz --engine gpu --seconds 60 --seed "$((RANDOM * 8 + seed))" \
+            >"$out/fuzz-$seed.txt" 2>&1 &
+        fuzzers+=($!)
+    done
+    for fuzzer in "${fuzzers[@]}"; do
+        wait "$fuzzer" || failed=1
+    done
+    grep -h '^seed\|^fuzz\|^warpbpf' "$out"/fuzz-?.txt
 fi
 
 if wants sanitizer; then

@@ -17,7 +17,8 @@ pub enum Profile {
 }
 
 impl Profile {
-    fn folder(self) -> &'static str {
+    /// Its folder in cargo's target folder.
+    pub fn folder(self) -> &'static str {
         match self {
             Profile::Release => "release",
             Profile::Dev => "debug",
@@ -81,6 +82,7 @@ pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
         "warpbpf-agent",
         "warpbpf-softcuda",
         "warpbpf-suite",
+        "warpbpf-conformance",
     ] {
         command.args(["-p", package]);
     }

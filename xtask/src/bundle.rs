@@ -22,7 +22,12 @@ pub fn run() -> Result<(), Failure> {
     std::fs::create_dir_all(bundle.join("soft"))
         .map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
     let binaries = artifacts.warpbpf.with_file_name("");
-    for name in ["warpbpf", "warpbpf-suite", "libwarpbpf_agent.so"] {
+    for name in [
+        "warpbpf",
+        "warpbpf-suite",
+        "warpbpf-conformance",
+        "libwarpbpf_agent.so",
+    ] {
         copy_stripped(&binaries.join(name), &bundle.join(name))?;
     }
     for name in ["libcuda.so.1", "libcudart.so.13"] {
@@ -30,6 +35,7 @@ pub fn run() -> Result<(), Failure> {
     }
     copy_folder(&artifacts.objects, &bundle.join("objects"))?;
     copy_folder(&artifacts.apps, &bundle.join("apps"))?;
+    copy_folder(&root().join("suites"), &bundle.join("suites"))?;
     let bytes = size(&bundle);
     println!(
         "gpu-bundle: {} in {:.1} MiB",

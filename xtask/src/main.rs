@@ -9,8 +9,10 @@
 
 mod artifacts;
 mod bundle;
+mod conformance;
 mod demo;
 mod header;
+mod selftests;
 mod setup;
 mod shell;
 mod soft;
@@ -28,6 +30,9 @@ usage: cargo xtask COMMAND
   test        set up, then run every check and test
   codegen     write generated files (include/warpbpf.h); `codegen --check` fails if they are out of date
   tidy        check the rules that no compiler checks
+  selftests   Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
+  conformance every case of bpf_conformance on the interpreter, the soft GPU and the GPU, as one table
+  fuzz        generated programs on interpreter and GPU; `cargo xtask fuzz --help` tells the options
   gpu-bundle  pack all that tests/gpu/run.sh needs into target/gpu-bundle
 ";
 
@@ -44,7 +49,10 @@ fn main() -> std::process::ExitCode {
         ["codegen"] => header::write(),
         ["codegen", "--check"] => header::check(),
         ["tidy"] => tidy::run(),
+        ["conformance"] => conformance::run(),
+        ["fuzz", options @ ..] => conformance::fuzz(options),
         ["gpu-bundle"] => bundle::run(),
+        ["selftests"] => selftests::run(),
         _ => {
             eprint!("{USAGE}");
             return std::process::ExitCode::from(2);

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::artifacts::{self, Profile};
+use crate::conformance;
 use crate::header;
 use crate::setup;
 use crate::shell::{Failure, cargo, run as run_command};
@@ -40,6 +41,7 @@ pub fn run() -> Result<(), Failure> {
             .arg("soft")
             .arg(&folder),
     )?;
+    conformance::suite(&folder)?;
     if Command::new("nvidia-smi")
         .output()
         .is_ok_and(|o| o.status.success())
