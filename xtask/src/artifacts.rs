@@ -54,6 +54,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("refused", "tests/programs/refused.bpf.c"),
     ("nomatch", "tests/programs/nomatch.bpf.c"),
     ("bpftime", "tests/programs/bpftime.bpf.c"),
+    ("loops", "tests/programs/loops.bpf.c"),
     ("atomizer", "tests/programs/atomizer.bpf.c"),
     ("bench-empty", "benches/probes/empty.bpf.c"),
     ("bench-counter", "benches/probes/counter.bpf.c"),

@@ -67,6 +67,7 @@ pub fn cases() -> Vec<Case> {
         case("hash under many warps", hash),
         case("helpers agree with the context", helpers),
         case("bpftime's forms", bpftime),
+        case("callbacks, iterators, may_goto and CO-RE", loops),
         case("host time on the device", clock),
         case("kernels are listed", kernels),
     ]
@@ -333,6 +334,21 @@ fn bpftime(bench: &Bench) -> Told {
     same("impossible exits", run.value("exits", 1)?, 0)?;
     complete(&run, app)?;
     Ok(format!("{} calls, {} exits", app.total(), app.total()))
+}
+
+/// `tests/programs/loops.bpf.c` says what each sum is made of.
+fn loops(bench: &Bench) -> Told {
+    let app = &VECTORADD;
+    let run = bench.both("loops", app.name, app.arguments)?;
+    for (key, each) in [(0, 64), (1, 33), (2, 9), (3, 7), (4, 12)] {
+        same(
+            &format!("sum {key}"),
+            run.value("results", key)?,
+            each * app.total(),
+        )?;
+    }
+    complete(&run, app)?;
+    Ok(format!("{} threads", app.total()))
 }
 
 /// Device times, taken together with host times, must differ by a constant, and host times lie between our own readings.
