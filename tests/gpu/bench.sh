@@ -10,10 +10,10 @@ failed=0
 run() { # name object hand-written-kernel
     local name=$1 object=$2 hand=$3
     "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/$object.json" "$bundle/objects/$object.bpf.o" -- \
-        "$app" vadd_base vadd $hand >"$out/$object.txt" 2>"$out/$object.err"
+        "$app" vadd_base vadd $hand >"$out/$object.txt" 2>"$out/$object.err" || { echo "  $name: the run FAILED"; failed=1; }
     [[ -s $out/$object.err ]] && head -5 "$out/$object.err"
     python3 - "$name" "$hand" "$out/$object.txt" "$out/$object.json" <<'PY' || failed=1
-import json, sys
+import json, os, sys
 name, hand, text, report = sys.argv[1:5]
 times, threads, wrong = {}, 0, 0
 for line in open(text):
@@ -36,9 +36,11 @@ for m in process["maps"]:
         all_of_them = e["received"] + e["lost"]
         hits, counted = f'{e["received"]} received + {e["lost"]} lost = {all_of_them} of {threads}', all_of_them == threads
 registers = kernels[0]["registers"] if kernels else None
-for n in (1000, 1000000, 1 << 26):
-    if ("vadd", n) not in times:
-        continue
+sizes = [n for n in (1000, 1000000, 1 << 26) if n <= int(os.environ.get("BENCH_LARGEST", 1 << 26))]
+missing = [n for n in sizes if ("vadd", n) not in times or ("vadd_base", n) not in times]
+if missing:
+    sys.exit(f"  {name}: INVALID: no times for {missing} elements")
+for n in sizes:
     base, ours = times["vadd_base", n], times["vadd", n]
     by_hand = times.get((hand, n))
     against = f"{by_hand / base:.2f}× | {ours / by_hand:.2f}×" if by_hand else "– | –"
@@ -62,7 +64,7 @@ echo
 echo "host cost of a launch (benches/launch.cu), ns: two empty kernels, alone and with the agent; \`probed\` has a program"
 "$bundle/apps/launch-bench" | sed 's/^/  no agent:   /'
 "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/launch.json" "$bundle/objects/bench-launch.bpf.o" -- \
-    "$bundle/apps/launch-bench" 2>/dev/null | sed 's/^/  with agent: /'
+    "$bundle/apps/launch-bench" 2>/dev/null | sed 's/^/  with agent: /' || failed=1
 python3 - "$out/launch.json" <<'PY' || failed=1
 import json, sys
 kernels = {k["name"]: k for k in json.load(open(sys.argv[1]))["processes"][0]["kernels"]}

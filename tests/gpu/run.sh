@@ -9,12 +9,19 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$(mktemp -d)}
 failed=0
 
+for part in $parts; do
+    case $part in
+        suite | conformance | sanitizer | bench) ;;
+        *) echo "run.sh: there is no part \`$part\`: suite conformance sanitizer bench" >&2; exit 2 ;;
+    esac
+done
+
 if ! nvidia-smi -L >/dev/null 2>&1; then
     echo "skipped: no GPU"
     exit 0
 fi
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-"$bundle/warpbpf" doctor
+"$bundle/warpbpf" doctor || failed=1
 
 wants() { [[ " $parts " == *" $1 "* ]]; }
 
