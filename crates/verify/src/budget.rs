@@ -2,7 +2,8 @@
 //!
 //! The budget counts executed instructions: one for each eBPF instruction, the `abi` table's number for each call. That
 //! number covers a call that finds what it looks for; hash tables and rings go round a little more when they are
-//! crowded. How often is bounded too, by the loops in the generated code itself: [`HelperUse::at_most`].
+//! crowded. How often is bounded too, by the loops in the generated code itself: [`HelperUse::at_most`]. A walk over a
+//! hash looks at all its slots, empty or not, so all of them are counted.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,14 @@ use warpbpf_object::MapDef;
 
 use crate::env::Env;
 use crate::facts::{ArgFact, CallFact, Facts, InsnFact};
+use crate::rule::Rule;
 
 /// Instructions for each 32 nodes of a hash's free list, which an update looks through at most 32 times
 /// (`codegen::prelude`): one per node.
 const SEARCH: u64 = 16;
+/// Instructions of one round of `bpf_for_each_map_elem` over a slot of a hash that holds nothing, as emitted: 7 for the
+/// end of the loop, 8 to load and test the slot, 3 to go on.
+const SLOT_COST: u64 = 18;
 
 /// What one call counts for.
 pub(crate) fn call_cost(env: &Env<'_>, helper: &Helper, call: &CallFact) -> u64 {
@@ -24,7 +29,28 @@ pub(crate) fn call_cost(env: &Env<'_>, helper: &Helper, call: &CallFact) -> u64 
     counted(helper, call, map)
 }
 
+/// A call that breaks the budget because it walks over a hash says so.
+pub(crate) fn too_far_to_walk(env: &Env<'_>, rule: Rule, call: &CallFact) -> Rule {
+    let (&Rule::Budget { cost, budget }, HelperId::ForEachMapElem, Some(map)) =
+        (&rule, call.helper, call.map)
+    else {
+        return rule;
+    };
+    match env.map(map) {
+        Ok((def, MapType::Hash)) => Rule::WalkBudget {
+            map: env.map_name(map).to_owned(),
+            slots: hash_layout(def).slots(),
+            cost,
+            budget,
+        },
+        _ => rule,
+    }
+}
+
 fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) -> u64 {
+    if let (HelperId::ForEachMapElem, Some((def, MapType::Hash))) = (helper.kind, map) {
+        return u64::from(helper.cost) + hash_layout(def).slots() * SLOT_COST;
+    }
     let row = map.and_then(|(def, map_type)| Some((def, map_op(helper.kind, map_type)?)));
     let cost = match row {
         Some((def, op)) => {
@@ -112,10 +138,13 @@ fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
     if (helper, map_type) != (HelperId::MapUpdateElem, MapType::Hash) {
         return rounds;
     }
-    let layout = HashLayout {
+    rounds + hash_layout(def).nodes() * SEARCH
+}
+
+fn hash_layout(def: &MapDef) -> HashLayout {
+    HashLayout {
         key_size: def.key_size,
         value_size: def.value_size,
         max_entries: def.max_entries,
-    };
-    rounds + layout.nodes() * SEARCH
+    }
 }

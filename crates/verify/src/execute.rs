@@ -4,6 +4,7 @@ use warpbpf_abi::helpers::{Arg, Effect};
 use warpbpf_ebpf::{Callee, Insn, Pc, Reg};
 
 use crate::assert::assertions;
+use crate::budget::{call_cost, too_far_to_walk};
 use crate::call::check_call;
 use crate::check::check;
 use crate::domain::pointer::{Target, Value};
@@ -45,9 +46,7 @@ impl Explorer<'_, '_, '_> {
             if let Some(place) = place_of(pointer) {
                 self.gather.access(env, instance, pc, place)?;
             }
-            self.gather.touched(pointer, |frame| {
-                path.state.frames.get(frame).map(|f| f.instance)
-            });
+            self.gather.touched(pointer, &path.state.frames)?;
         }
         match insn {
             Insn::Call {
@@ -118,7 +117,7 @@ impl Explorer<'_, '_, '_> {
                 let [jump, fall] = self
                     .paths
                     .fork(path.node, [side(true), side(false)], path.cost);
-                self.pending.push(Path {
+                self.wait(Path {
                     state: taken,
                     pc: target,
                     cost: path.cost,
@@ -137,14 +136,14 @@ impl Explorer<'_, '_, '_> {
         let (helper, fact, touched) = check_call(self.env, &path.state, id)?;
         self.gather.call(self.env, instance, path.pc, &fact)?;
         for pointer in &touched {
-            self.gather.touched(pointer, |frame| {
-                path.state.frames.get(frame).map(|f| f.instance)
-            });
+            self.gather.touched(pointer, &path.state.frames)?;
         }
         if helper.effect == Effect::Modify {
             self.gather.modifies();
         }
-        self.spend(path, crate::budget::call_cost(self.env, helper, &fact))?;
+        let cost = call_cost(self.env, helper, &fact);
+        self.spend(path, cost)
+            .map_err(|rule| too_far_to_walk(self.env, rule, &fact))?;
         if helper.args.contains(&Arg::Callback) {
             return self.call_back(path, instance, helper, &fact);
         }

@@ -31,6 +31,10 @@ use crate::rule::Rule;
 const MAX_VISITS: usize = 1 << 14;
 /// Paths that may wait: beyond it their states are too large together.
 const MAX_PENDING: usize = 1 << 16;
+/// Registers and stored values ([`State::size`], about 100 bytes each) of all states that are kept,
+const KEPT_VALUES: usize = 1 << 19;
+/// and of all paths that wait: enough for [`MAX_PENDING`] of them that use no stack.
+const PENDING_VALUES: usize = 1 << 20;
 /// How many of the states kept at one point are looked at, the newest first.
 const MAX_COMPARED: usize = 64;
 /// With [`Method::Joining`], this many states of a round are followed before the next ones are joined,
@@ -85,7 +89,9 @@ pub fn explore(
             second.or_else(|_| explore_by(env, functions, Method::Exact, effort - long, log))
         }
         // Fewer rounds may fit.
-        Rule::Budget { .. } | Rule::LoopBudget { .. } if env.code.insns().iter().any(may_goto) => {
+        Rule::Budget { .. } | Rule::WalkBudget { .. } | Rule::LoopBudget { .. }
+            if env.code.insns().iter().any(may_goto) =>
+        {
             explore_by(env, functions, Method::Joining, long - short, log).or(first)
         }
         _ => first,
@@ -129,7 +135,9 @@ fn explore_by(
         visits: HashMap::new(),
         met: HashMap::new(),
         kept: 0,
+        kept_values: 0,
         pending: Vec::new(),
+        pending_values: 0,
         steps: 0,
         trips: BTreeMap::new(),
         stops: widen::stops(env.code),
@@ -193,7 +201,9 @@ pub(crate) struct Explorer<'e, 'a, 'l> {
     /// For each point and round, how many visits there were and the place of the last.
     met: HashMap<(Point, u32), (usize, usize)>,
     kept: usize,
-    pub pending: Vec<Path>,
+    kept_values: usize,
+    pending: Vec<Path>,
+    pending_values: usize,
     steps: u64,
     /// How often each token is taken at most; for `may_goto` that is chosen in the end.
     pub trips: BTreeMap<Token, u64>,
@@ -216,8 +226,9 @@ pub(crate) enum Next {
 
 impl Explorer<'_, '_, '_> {
     fn run(&mut self, start: Path) -> Result<(), Box<(Rule, Path)>> {
-        self.pending.push(start);
+        self.wait(start);
         while let Some(mut path) = self.pending.pop() {
+            self.pending_values -= path.state.size();
             loop {
                 match self.step(path)? {
                     Next::Goes(next) => path = next,
@@ -232,10 +243,23 @@ impl Explorer<'_, '_, '_> {
         Ok(())
     }
 
+    /// A path that is followed later.
+    pub(crate) fn wait(&mut self, path: Path) {
+        self.pending_values += path.state.size();
+        self.pending.push(path);
+    }
+
+    /// The proof has taken too many steps, or too many or too large paths wait.
+    fn is_exhausted(&self) -> bool {
+        self.steps > self.effort
+            || self.pending.len() > MAX_PENDING
+            || self.pending_values > PENDING_VALUES
+    }
+
     /// One instruction, or the end of the path where an earlier one covers it.
     fn step(&mut self, mut path: Path) -> Result<Next, Box<(Rule, Path)>> {
         self.steps += 1;
-        if self.steps > self.effort || self.pending.len() > MAX_PENDING {
+        if self.is_exhausted() {
             return Err(Box::new((
                 Rule::TooComplex {
                     limit: self.env.platform.effort,
@@ -339,8 +363,10 @@ impl Explorer<'_, '_, '_> {
         }
         let round = self.round(path, point, again);
         path.node = self.paths.meet(path.node, point, again, path.cost);
-        if self.kept < MAX_VISITS {
+        let values = path.state.size();
+        if self.kept < MAX_VISITS && self.kept_values + values <= KEPT_VALUES {
             self.kept += 1;
+            self.kept_values += values;
             let visit = Visit {
                 state: path.state.clone(),
                 node: path.node,
@@ -527,11 +553,20 @@ impl Explorer<'_, '_, '_> {
         {
             pc = head;
         }
-        // Where it is about cost, no value is at fault.
+        // And a stack that is too deep by the call at which it becomes so.
+        if let (Rule::StackTooDeep { .. }, Some((deep, _))) =
+            (&rule, self.gather.too_deep(&path.state.frames))
+            && deep > 0
+        {
+            pc = Pc(path.state.frames[deep].return_to.0 - 1);
+        }
+        // Where it is about cost or room, no value is at fault.
         let about_cost = matches!(
             rule,
             Rule::LoopBudget { .. }
                 | Rule::Budget { .. }
+                | Rule::WalkBudget { .. }
+                | Rule::StackTooDeep { .. }
                 | Rule::MayNotEnd
                 | Rule::TooComplex { .. }
                 | Rule::TooLarge { .. }

@@ -6,6 +6,8 @@ use std::ops::Range;
 use warpbpf_ebpf::{Callee, Code, Insn, Pc};
 
 use crate::domain::pointer::{Pointer, Target};
+use crate::domain::stack::FRAME_BYTES;
+use crate::domain::state::Frame;
 use crate::env::Env;
 use crate::facts::{ArgFact, CallFact, Facts, InsnFact, Instance, Place, Region};
 use crate::rule::Rule;
@@ -13,6 +15,8 @@ use crate::transfer::Compared;
 
 /// Instructions that a program may have when every call is inlined: the code generator inlines them all.
 const INLINED_LIMIT: usize = 1 << 16;
+/// Bytes of stack that a chain of calls may use.
+const STACK_LIMIT: u32 = 512;
 
 /// Facts being collected.
 #[derive(Debug, Default)]
@@ -58,12 +62,7 @@ impl Gather {
         frame: u32,
         caller: Option<(usize, Pc)>,
     ) -> Result<usize, Rule> {
-        self.insns += range.len();
-        if self.insns > INLINED_LIMIT {
-            return Err(Rule::TooLarge {
-                limit: INLINED_LIMIT,
-            });
-        }
+        self.inlined(range)?;
         self.instances.push(Building {
             range: range.clone(),
             caller,
@@ -77,6 +76,17 @@ impl Gather {
             self.instances[caller].calls.insert(pc, index);
         }
         Ok(index)
+    }
+
+    /// One more instance of the function in `range` is counted.
+    fn inlined(&mut self, range: &Range<u32>) -> Result<(), Rule> {
+        self.insns += range.len();
+        if self.insns > INLINED_LIMIT {
+            return Err(Rule::TooLarge {
+                limit: INLINED_LIMIT,
+            });
+        }
+        Ok(())
     }
 
     /// The instance that a call leads to, if some path has gone there.
@@ -202,21 +212,38 @@ impl Gather {
         self.modifies = true;
     }
 
-    /// A pointer is used for an access, in frames whose instances are `frames`: how deep does that stack go.
-    pub fn touched(&mut self, pointer: &Pointer, frames: impl Fn(usize) -> Option<usize>) {
-        if let Target::Stack(frame) = pointer.target
-            && let Some(instance) = frames(frame as usize)
-        {
+    /// A pointer is used for an access while `frames` run: how deep does that stack go.
+    ///
+    /// # Errors
+    /// [`Rule::StackTooDeep`] at once, not only in [`finish`](Self::finish): it bounds what a state holds.
+    pub fn touched(&mut self, pointer: &Pointer, frames: &[Frame]) -> Result<(), Rule> {
+        let Target::Stack(frame) = pointer.target else {
+            return Ok(());
+        };
+        if let Some(frame) = frames.get(frame as usize) {
             let depth = -pointer.offset.s64.min;
-            let stack = &mut self.instances[instance].stack;
+            let stack = &mut self.instances[frame.instance].stack;
             *stack = (*stack).max(depth);
         }
+        match self.too_deep(frames) {
+            Some((_, bytes)) => Err(Rule::StackTooDeep { bytes }),
+            None => Ok(()),
+        }
+    }
+
+    /// The first of `frames` whose stack, with those of its callers, passes the limit, and the bytes of them all.
+    pub fn too_deep(&self, frames: &[Frame]) -> Option<(usize, u32)> {
+        let mut bytes = 0;
+        frames.iter().enumerate().find_map(|(at, frame)| {
+            bytes += self.instances[frame.instance].stack_bytes();
+            (bytes > STACK_LIMIT).then_some((at, bytes))
+        })
     }
 
     /// The facts.
     ///
     /// # Errors
-    /// [`Rule::StackTooDeep`], with the call at which the limit is passed.
+    /// [`Rule::StackTooDeep`] or [`Rule::TooLarge`], with the call at which the limit is passed.
     pub fn finish(
         mut self,
         code: &Code,
@@ -224,11 +251,10 @@ impl Gather {
         cost: u64,
         may_goto_rounds: u32,
     ) -> Result<Facts, (Rule, Pc)> {
-        const STACK_LIMIT: u32 = 512;
         let mut deepest = 0;
         let mut depths: Vec<u32> = Vec::new();
         for building in &self.instances {
-            let own = (building.stack.clamp(0, 512) as u32).next_multiple_of(8);
+            let own = building.stack_bytes();
             let caller = building.caller.map_or(0, |(caller, _)| depths[caller]);
             let bytes = caller + own;
             if bytes > STACK_LIMIT {
@@ -240,7 +266,7 @@ impl Gather {
             depths.push(bytes);
             deepest = deepest.max(bytes);
         }
-        self.add_dead_callees(code, functions);
+        self.add_dead_callees(code, functions)?;
         let instances = self.instances.into_iter().map(Building::finish).collect();
         Ok(Facts {
             instances,
@@ -251,8 +277,13 @@ impl Gather {
         })
     }
 
-    /// A call that no path reaches gets an instance of which nothing is reached, so that every call has one.
-    fn add_dead_callees(&mut self, code: &Code, functions: &[Range<u32>]) {
+    /// A call that no path reaches gets an instance of which nothing is reached, so that every call has one. It counts
+    /// like the others: nothing of it is emitted, but its facts take as much room.
+    fn add_dead_callees(
+        &mut self,
+        code: &Code,
+        functions: &[Range<u32>],
+    ) -> Result<(), (Rule, Pc)> {
         for caller in 0..self.instances.len() {
             for pc in self.instances[caller].range.clone().map(Pc) {
                 let Insn::Call {
@@ -261,12 +292,14 @@ impl Gather {
                 else {
                     continue;
                 };
-                let Some(range) = functions.iter().find(|r| r.start == start.0) else {
+                let Ok(function) = functions.binary_search_by_key(&start.0, |r| r.start) else {
                     continue;
                 };
                 if self.instances[caller].calls.contains_key(&pc) {
                     continue;
                 }
+                let range = &functions[function];
+                self.inlined(range).map_err(|rule| (rule, pc))?;
                 let frame = self.instances[caller].frame + 1;
                 let index = self.instances.len();
                 self.instances[caller].calls.insert(pc, index);
@@ -280,11 +313,17 @@ impl Gather {
                 });
             }
         }
+        Ok(())
     }
 }
 
 impl Building {
+    fn stack_bytes(&self) -> u32 {
+        (self.stack.clamp(0, FRAME_BYTES) as u32).next_multiple_of(8)
+    }
+
     fn finish(self) -> Instance {
+        let stack_bytes = self.stack_bytes();
         let insns = self.facts.into_iter().map(|fact| match fact {
             Fact::Dead => InsnFact::Dead,
             Fact::Plain => InsnFact::Plain,
@@ -307,7 +346,7 @@ impl Building {
             frame: self.frame,
             insns: insns.collect(),
             calls: self.calls,
-            stack_bytes: (self.stack.clamp(0, 512) as u32).next_multiple_of(8),
+            stack_bytes,
         }
     }
 }

@@ -28,8 +28,9 @@ const EXACT_TRIPS: u64 = 32;
 const MAY_GOTO_COST: u64 = 3;
 /// What a helper spends around each call back: counting, the test of its result, the jump.
 const ROUND_COST: u64 = 6;
-/// What it spends to find the next element of a hash, whose slots it looks through.
-const SCAN_COST: u64 = 40;
+/// What it spends besides for an element of a hash, to find the key and the value in its node. The slots that it looks
+/// through are counted at the call: see [`crate::budget`].
+const NODE_COST: u64 = 6;
 /// What a call for an iterator costs.
 const ITERATOR_COST: u64 = 8;
 
@@ -76,7 +77,7 @@ impl Explorer<'_, '_, '_> {
             node: waits,
         };
         change(&mut other, true);
-        self.pending.push(other);
+        self.wait(other);
         path.node = goes;
         change(path, false);
     }
@@ -262,7 +263,7 @@ impl Explorer<'_, '_, '_> {
                 frame.regs[3] = Value::pointer(Target::MapValue(map));
                 frame.regs[4] = looping.context;
                 if matches!(self.env.map(map), Ok((_, MapType::Hash))) {
-                    spent = SCAN_COST;
+                    spent += NODE_COST;
                 }
             }
         }
@@ -291,9 +292,7 @@ impl Explorer<'_, '_, '_> {
         if let Some(place) = place_of(&pointer) {
             self.gather.access(self.env, instance, pc, place)?;
         }
-        self.gather.touched(&pointer, |frame| {
-            path.state.frames.get(frame).map(|f| f.instance)
-        });
+        self.gather.touched(&pointer, &path.state.frames)?;
         let made = path
             .state
             .iter_in(frame, i64::from(slot), i64::from(slot) + 8)

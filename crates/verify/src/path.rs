@@ -6,6 +6,8 @@
 //! A path may also be covered by its own past: a loop whose rounds something else counts ([`Token`]). Then the tree
 //! and its covers are a graph with cycles, and [`crate::bound`] finds the longest way through it.
 
+use std::collections::HashSet;
+
 use warpbpf_ebpf::Pc;
 use warpbpf_flow::{Entity, EntityMap};
 
@@ -117,6 +119,8 @@ pub struct Paths {
     /// A path that ended at a node because another covers it, and its instructions since the node.
     covers: Vec<(Node, Node, u64)>,
     cyclic: bool,
+    /// The points that some path met.
+    met: HashSet<Point>,
 }
 
 impl Paths {
@@ -126,6 +130,7 @@ impl Paths {
             nodes: EntityMap::new(),
             covers: Vec::new(),
             cyclic: false,
+            met: HashSet::new(),
         };
         let root = paths.push(None, Event::Root, 0);
         (paths, root)
@@ -164,6 +169,7 @@ impl Paths {
 
     /// The path at `node` meets a point, `again` if it had before.
     pub fn meet(&mut self, node: Node, point: Point, again: Option<Again>, cost: u64) -> Node {
+        self.met.insert(point);
         let node = self.extend(node, Event::Meet(point), cost);
         if let Some(again) = again {
             self.nodes[node].round = again.round;
@@ -286,6 +292,10 @@ impl Paths {
 
     /// The last time that the path to `node` met this point, a loop's head.
     pub fn again(&self, node: Node, point: Point) -> Option<Again> {
+        // A program of many loops in a row would go back to its start at each.
+        if !self.met.contains(&point) {
+            return None;
+        }
         let mut tokens = Tokens::default();
         for node in self.links(node) {
             let record = &self.nodes[node];

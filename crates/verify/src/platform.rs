@@ -30,7 +30,8 @@ pub struct Platform {
     /// The struct in `r1`.
     pub context: &'static Context,
     /// In place of the context: `r1` points to so many readable and writable bytes and `r2` holds their number. For
-    /// programs that run by themselves.
+    /// programs that run by themselves. Whoever runs one must see to it that `r1` is a multiple of 8: accesses are
+    /// proved aligned on that ground.
     pub memory: Option<u32>,
     /// Somebody looks at what the program returns, so it must be a number. At a site of a kernel nobody does.
     pub result_kept: bool,

@@ -181,6 +181,15 @@ pub enum Rule {
     LoopBudget { rounds: u64, budget: u64 },
     #[error("one invocation may execute {cost} instructions on this path; the budget is {budget}")]
     Budget { cost: u64, budget: u64 },
+    #[error(
+        "`bpf_for_each_map_elem` looks at {slots} slots of map `{map}`, with which one invocation may execute {cost} instructions on this path; the budget is {budget}"
+    )]
+    WalkBudget {
+        map: String,
+        slots: u64,
+        cost: u64,
+        budget: u64,
+    },
     #[error("the proof needs more than {limit} steps")]
     TooComplex { limit: u64 },
     #[error("{what} is not served")]
@@ -259,7 +268,7 @@ impl Rule {
             Rule::TooLarge { .. } => "too-large",
             Rule::MayNotEnd => "may-not-end",
             Rule::LoopBudget { .. } => "loop-budget",
-            Rule::Budget { .. } => "budget",
+            Rule::Budget { .. } | Rule::WalkBudget { .. } => "budget",
             Rule::TooComplex { .. } => "too-complex",
             Rule::NotTogether { .. } => "not-together",
             Rule::NotAlike { .. } => "not-alike",
@@ -348,6 +357,9 @@ impl Rule {
             }
             Rule::Budget { .. } => {
                 "do less per invocation, attach with a wider scope, or raise the budget (`--budget N`)"
+            }
+            Rule::WalkBudget { .. } => {
+                "raise the budget (`--budget N`), or make the map smaller: it has at least 4 slots for each of `max_entries`, and at least 256"
             }
             Rule::TooComplex { .. } => "give loops smaller bounds, or fewer branches inside them",
             Rule::NotTogether { .. } => {

@@ -14,6 +14,7 @@ pub const FRAME_BYTES: i64 = 512;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stack {
     written: [u64; 8],
+    /// By offset.
     cells: Vec<Cell>,
 }
 
@@ -29,6 +30,10 @@ pub struct Cell {
 }
 
 impl Cell {
+    fn is_at(&self, other: &Cell) -> bool {
+        (self.offset, self.size) == (other.offset, other.size)
+    }
+
     fn end(&self) -> i64 {
         i64::from(self.offset) + i64::from(self.size)
     }
@@ -70,9 +75,15 @@ impl Stack {
     }
 
     fn overlapping(&self, start: i64, end: i64) -> impl Iterator<Item = &Cell> {
-        self.cells
+        let first = self.cells.partition_point(|c| c.end() <= start);
+        self.cells[first..]
             .iter()
-            .filter(move |c| i64::from(c.offset) < end && start < c.end())
+            .take_while(move |c| i64::from(c.offset) < end)
+    }
+
+    /// How many values are stored.
+    pub fn count(&self) -> usize {
+        self.cells.len()
     }
 
     /// Takes the values of the bytes `start..end` away: they stay written, with unknown numbers, except that what was
@@ -194,20 +205,25 @@ impl Stack {
         {
             return false;
         }
-        let known = self.cells.iter().all(|c| match c.value {
-            Value::Nothing(_) => true,
-            Value::Number { .. } | Value::Pointer(_) => other
-                .read(i64::from(c.offset), u32::from(c.size))
-                .is_ok_and(|v| value_covers(&c.value, &v)),
+        // Both lists are sorted: states that meet mostly have the same cells, which are found without a search.
+        let mut theirs = other.cells.iter().peekable();
+        let known = self.cells.iter().all(|c| {
+            while theirs.next_if(|their| their.offset < c.offset).is_some() {}
+            match (c.value, theirs.peek()) {
+                (Value::Nothing(_), _) => true,
+                (value, Some(their)) if their.is_at(c) => value_covers(&value, &their.value),
+                (value, _) => other
+                    .read(i64::from(c.offset), u32::from(c.size))
+                    .is_ok_and(|v| value_covers(&value, &v)),
+            }
         });
         // What is an unknown number here must not be a pointer there.
+        let mut mine = self.cells.iter().peekable();
         known
             && other.cells.iter().all(|c| {
+                while mine.next_if(|mine| mine.offset < c.offset).is_some() {}
                 c.value.scalar().is_some()
-                    || self
-                        .cells
-                        .iter()
-                        .any(|mine| mine.offset == c.offset && mine.size == c.size)
+                    || mine.peek().is_some_and(|mine| mine.is_at(c))
                     || (i64::from(c.offset)..c.end()).all(|at| !self.is_written(at))
             })
     }

@@ -331,6 +331,12 @@ impl State {
         }
     }
 
+    /// What it takes to keep: the registers and stored values of all frames.
+    pub fn size(&self) -> usize {
+        let frame = |frame: &Frame| frame.regs.len() + frame.stack.count();
+        self.frames.iter().map(frame).sum()
+    }
+
     /// Everything that can happen from `other` can happen from here, so `other` need not be followed.
     pub fn covers(&self, other: &State) -> bool {
         if self.frames.len() != other.frames.len()

@@ -395,6 +395,47 @@ fn a_stored_pointer_is_read_whole_or_not_at_all() {
     );
 }
 
+/// Stores of numbers and pointers in 32 bytes, mostly in the same places.
+fn stores() -> impl Strategy<Value = Vec<(i64, u32, Option<u64>)>> {
+    let place = (0u32..4).prop_flat_map(|log| {
+        let size = 1i64 << log;
+        (0..32 / size).prop_map(move |at| (-32 + at * size, size as u32))
+    });
+    let store = (place, prop::option::weighted(0.8, 0u64..3)).prop_map(|((at, size), number)| {
+        // A pointer is only ever stored whole.
+        let at = if number.is_some() { at } else { at & !7 };
+        (at, if number.is_some() { size } else { 8 }, number)
+    });
+    prop::collection::vec(store, 0..12)
+}
+
+fn stored(stores: &[(i64, u32, Option<u64>)]) -> Stack {
+    let mut stack = Stack::default();
+    for &(at, size, number) in stores {
+        let value = number.map_or(Value::pointer(Target::Context), Value::constant);
+        stack.write(at, size, value);
+    }
+    stack
+}
+
+proptest! {
+    #[test]
+    fn one_walk_over_two_stacks_compares_all_their_cells(first in stores(), more in stores()) {
+        // What was stored there and something more.
+        let (here, there) = (stored(&first), stored(&[first, more].concat()));
+        for (a, b) in [(&here, &there), (&there, &here)] {
+            let readable = (-32..0).all(|at| a.readable(at, at + 1) != Ok(()) || b.readable(at, at + 1) == Ok(()));
+            let known = a.cells().all(|c| b.read(c.offset.into(), c.size.into()) == Ok(c.value));
+            let pointers = b.cells().all(|c| {
+                c.value.scalar().is_some()
+                    || a.cells().any(|mine| mine == c)
+                    || (0..8).all(|i| a.readable(i64::from(c.offset) + i, i64::from(c.offset) + i + 1) != Ok(()))
+            });
+            prop_assert_eq!(a.covers(b, |a, b| a == b), readable && known && pointers);
+        }
+    }
+}
+
 #[test]
 fn shift_pairs_extend_the_low_half() {
     let shift = |op, x: &Scalar, n| Scalar::alu(op, true, x, &Scalar::constant(n));

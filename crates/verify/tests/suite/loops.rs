@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{accept, attempt, lookup, platform, refuse, refuse_on};
+use crate::common::{accept, attempt, code, lookup, maps, platform, refuse, refuse_on};
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::Pc;
-use warpbpf_verify::{ArgFact, InsnFact, Place, Region};
+use warpbpf_object::MapDef;
+use warpbpf_verify::{ArgFact, HelperUse, InsnFact, Place, Region, helpers_used, verify};
 
 /// `bpf_loop(count, f, ctx, 0)`.
 fn call_loop(count: u32, context: &str) -> String {
@@ -222,6 +223,70 @@ fn elements_come_with_key_and_value() {
         6,
         "`bpf_for_each_map_elem` does not take map `events`, a map of type ringbuf",
     );
+}
+
+#[test]
+fn a_walk_over_a_hash_counts_all_its_slots() {
+    let hash = |max_entries: u32| MapDef {
+        max_entries,
+        ..maps()[2].clone()
+    };
+    let text = |stop: u32| {
+        format!(
+            "r1 = map[0]\nr2 = subprog[f]\nr3 = 0\nr4 = 0\ncall 164\nr0 = 0\nexit\nf:\nr0 = {stop}\nexit"
+        )
+    };
+    let prove = |max_entries: u32, stop: u32, budget: u64| {
+        let platform = platform().with_budget(budget);
+        verify(code(&text(stop)), &[hash(max_entries)], &platform)
+    };
+    let cost = |max_entries: u32, stop: u32| {
+        let verified =
+            prove(max_entries, stop, 1 << 30).unwrap_or_else(|r| panic!("{}", r.render()));
+        verified.facts().cost
+    };
+    // 4 instructions before the call and 2 after it, the helper, 18 for each slot; in each round 6, 6 for the node, and
+    // the callback's 2.
+    let expected = |slots: u64, rounds: u64| 4 + 2 + 20 + slots * 18 + rounds * (6 + 6 + 2);
+    assert_eq!(cost(1, 0), expected(256, 1));
+    assert_eq!(cost(16, 0), expected(256, 16));
+    assert_eq!(cost(64, 0), expected(256, 64));
+    assert_eq!(cost(65, 0), expected(512, 65));
+    assert_eq!(cost(1025, 0), expected(8192, 1025));
+    // It stops at the first element, which may be in the last slot.
+    assert_eq!(cost(16, 1), expected(256, 1));
+    assert_eq!(cost(1_000_000, 1), expected(1 << 22, 1));
+
+    let needed = expected(256, 1);
+    let maps = [hash(1)];
+    let verified = prove(1, 0, needed).unwrap_or_else(|r| panic!("{}", r.render()));
+    assert_eq!(
+        helpers_used(verified.facts(), &maps),
+        [HelperUse {
+            helper: HelperId::ForEachMapElem,
+            map: Some(0),
+            places: 1,
+            counted: 20 + 256 * 18,
+            at_most: 20 + 256 * 18,
+        }]
+    );
+    let refused = |max_entries: u32, budget: u64| match prove(max_entries, 0, budget) {
+        Ok(_) => panic!("accepted"),
+        Err(rejection) => (rejection.rule.name(), rejection.slot, rejection.to_string()),
+    };
+    let help = "raise the budget (`--budget N`), or make the map smaller: it has at least 4 slots for each of `max_entries`, and at least 256";
+    assert_eq!(
+        refused(1_000_000, 4096),
+        (
+            "budget",
+            6,
+            format!(
+                "`program` is refused: instruction 6: `bpf_for_each_map_elem` looks at 4194304 slots of map `table`, with which one invocation may execute 75497496 instructions on this path; the budget is 4096; {help}"
+            )
+        )
+    );
+    // The walk fits, what follows does not.
+    assert_eq!(refused(1, needed - 1).0, "loop-budget");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod compiled;
 
 mod facts;
 mod foreign;
+mod large;
 mod loops;
 mod memory;
 mod messages;
