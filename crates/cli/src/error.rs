@@ -15,6 +15,12 @@ pub enum CliError {
     },
     #[error("{path}: {message}")]
     Refused { path: String, message: String },
+    /// Refused by the verifier or the planner, with all that they know.
+    #[error("{path}: {}", crate::explain::refusal(error))]
+    Rejected {
+        path: String,
+        error: Box<warpbpf_session::SessionError>,
+    },
     #[error("`{program}` was not found; give a path or put it on PATH")]
     NoProgram { program: String },
     #[error("`{program}` cannot be run: {reason}")]
@@ -43,7 +49,7 @@ impl CliError {
         match self {
             CliError::NoProgram { .. } => 127,
             CliError::BadProgram { .. } => 126,
-            CliError::Refused { .. } => 1,
+            CliError::Refused { .. } | CliError::Rejected { .. } => 1,
             CliError::Read { .. }
             | CliError::Write { .. }
             | CliError::Missing { .. }

@@ -79,7 +79,7 @@ pub struct ProgramFlags {
     #[arg(long, value_name = "N")]
     pub budget: Option<u64>,
     /// Threads of per-thread arrays that do not say `map_extra`
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub threads: Option<u64>,
 }
 
@@ -187,7 +187,7 @@ pub struct CompileFlags {
     /// Only this program
     #[arg(long, value_name = "NAME")]
     pub program_name: Option<String>,
-    /// Print the intermediate representation after this pass instead of the last one; `all` for every pass
+    /// With `--emit ir`: print it as it is after this pass instead of the last one; `all` for every pass
     #[arg(long, value_name = "PASS")]
     pub after: Option<String>,
     /// Target architecture
@@ -209,6 +209,9 @@ pub struct LinkFlags {
     /// File to write
     #[arg(short, long, value_name = "OUT.bpf.o")]
     pub output: PathBuf,
+    /// JSON on standard output: what was written, or why nothing was
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `warpbpf doctor`

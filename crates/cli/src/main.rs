@@ -2,9 +2,8 @@
 //!
 //! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to the libraries.
 #![expect(
-    clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a command-line tool talks to its user"
+    reason = "a command-line tool talks to its user; `output::say` does so on standard output"
 )]
 
 mod flags;
@@ -26,6 +25,7 @@ mod explain;
 mod machine;
 mod model;
 mod objects;
+mod output;
 mod pretty;
 mod render;
 mod target;
@@ -40,9 +40,9 @@ fn main() -> std::process::ExitCode {
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),
         Command::Kernels(flags) => commands::kernels::run(&flags, &surroundings),
-        Command::Verify(flags) => commands::verify::run(&flags),
-        Command::Compile(flags) => commands::compile::run(&flags),
-        Command::Link(flags) => commands::link::run(&flags),
+        Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
+        Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),
+        Command::Link(flags) => output::answer(flags.json, commands::link::run(&flags)),
         Command::Doctor(flags) => commands::doctor::run(&flags),
         Command::Report(flags) => commands::report::run(&flags),
     };

@@ -3,6 +3,7 @@
 //! What comes out is one object, in bytes, so that the agent in the application loads exactly what was proved here.
 
 use warpbpf_object::{Btf, LoadOptions, Object};
+use warpbpf_session::SessionError;
 
 use crate::error::{CliError, read};
 use crate::flags::ObjectFlags;
@@ -21,6 +22,14 @@ impl Loaded {
     /// A refusal of this program.
     pub fn refused(&self, message: impl ToString) -> CliError {
         refused(&self.name, message)
+    }
+
+    /// A refusal of this program by the verifier or the planner.
+    pub fn rejected(&self, error: SessionError) -> CliError {
+        CliError::Rejected {
+            path: self.name.clone(),
+            error: Box::new(error),
+        }
     }
 }
 

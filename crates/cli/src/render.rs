@@ -122,10 +122,12 @@ fn process_text(out: &mut String, process: &Process, rows: usize) {
 
 fn heading(out: &mut String, process: &Process) {
     let soft = if process.soft { " (soft GPU)" } else { "" };
+    // The whole path is in the JSON.
+    let exe = process.exe.rsplit('/').next().unwrap_or(&process.exe);
     let _ = writeln!(
         out,
-        "\n{} [pid {}] on {}{soft}",
-        process.exe, process.pid, process.device
+        "\n{exe} [pid {}] on {}{soft}",
+        process.pid, process.device
     );
 }
 
@@ -355,6 +357,19 @@ impl Table {
 mod tests {
     use super::*;
     use crate::model::{Entry, Events, Threads};
+
+    #[test]
+    fn a_process_is_called_by_its_file_name() {
+        let process = crate::model::Process {
+            pid: 7,
+            exe: "/opt/apps/vectoradd".to_owned(),
+            device: "H200".to_owned(),
+            ..Default::default()
+        };
+        let mut out = String::new();
+        super::heading(&mut out, &process);
+        assert_eq!(out, "\nvectoradd [pid 7] on H200\n");
+    }
 
     #[test]
     fn digits_are_grouped() {

@@ -66,7 +66,7 @@ pub enum SetError {
 /// Sets global variables, given as name and value, in the bytes of an object.
 ///
 /// A name may lead to a member or an element: `config.limits[2]`. A value is a number (decimal, or `0x` and hexadecimal),
-/// `true` or `false`, an enumerator, or text for an array of `char`.
+/// `true` or `false`, an enumerator, or text for an array of `char` (other arrays are set element by element).
 ///
 /// # Errors
 /// [`SetError`]; then nothing is set. No input makes it panic.
@@ -116,7 +116,7 @@ fn set(bytes: &mut Vec<u8>, name: &str, value: &str) -> Result<(), SetError> {
         name: name.to_owned(),
         problem,
     })?;
-    let encoded = encode(&btf, place.ty, value).map_err(|problem| SetError::Value {
+    let encoded = encode(&btf, place.ty, name, value).map_err(|problem| SetError::Value {
         name: name.to_owned(),
         value: value.to_owned(),
         problem,
@@ -281,9 +281,11 @@ fn member(btf: &Btf, place: Place, name: &str, depth: usize) -> Option<Place> {
     })
 }
 
-/// The bytes of `value` as a variable of type `ty`.
-fn encode(btf: &Btf, ty: TypeId, value: &str) -> Result<Vec<u8>, String> {
+/// The bytes of `value` as the variable `name` of type `ty`.
+fn encode(btf: &Btf, ty: TypeId, name: &str, value: &str) -> Result<Vec<u8>, String> {
     let shown = btf.type_name(ty);
+    // What the advice repeats.
+    let example = number(value).map_or("VALUE", |_| value);
     match btf.strip(ty).map(|(_, ty)| ty) {
         Some(Type::Int {
             bool: true, size, ..
@@ -313,7 +315,7 @@ fn encode(btf: &Btf, ty: TypeId, value: &str) -> Result<Vec<u8>, String> {
                 let names: Vec<&str> = values.iter().map(|(name, _)| name.as_str()).collect();
                 format!("`{shown}` is a number or one of {}", names.join(", "))
             })?;
-            integer(number, *size, *signed || number < 0)
+            integer(number, *size, *signed)
                 .ok_or_else(|| format!("`{shown}` has {size} bytes and cannot hold that"))
         }
         Some(Type::Float { size, .. }) => match (size, value.parse::<f64>()) {
@@ -322,18 +324,13 @@ fn encode(btf: &Btf, ty: TypeId, value: &str) -> Result<Vec<u8>, String> {
             _ => Err(format!("`{shown}` is a number")),
         },
         Some(Type::Array { element, count, .. }) => {
-            if !matches!(
-                btf.strip(*element),
-                Some((
-                    _,
-                    Type::Int {
-                        size: 1,
-                        bool: false,
-                        ..
-                    }
-                ))
-            ) {
-                return Err(format!("`{shown}` is set element by element (`name[0]`)"));
+            // Compilers tell `char` from `unsigned char` by name; the encoding bit for characters is hardly ever set.
+            let text =
+                matches!(btf.strip(*element), Some((_, Type::Int { name, .. })) if name == "char");
+            if !text {
+                return Err(format!(
+                    "`{shown}` is set element by element (`{name}[0]={example}`)"
+                ));
             }
             // C text ends with a zero.
             if value.len() >= *count as usize {
@@ -349,9 +346,9 @@ fn encode(btf: &Btf, ty: TypeId, value: &str) -> Result<Vec<u8>, String> {
             bytes.resize(*count as usize, 0);
             Ok(bytes)
         }
-        Some(Type::Struct { .. } | Type::Union { .. }) => {
-            Err(format!("`{shown}` is set member by member (`name.member`)"))
-        }
+        Some(Type::Struct { .. } | Type::Union { .. }) => Err(format!(
+            "`{shown}` is set member by member (`{name}.MEMBER={example}`)"
+        )),
         Some(Type::Ptr { .. }) => Err("addresses are only known at run time".to_owned()),
         _ => Err(format!("`{shown}` has no values")),
     }

@@ -8,6 +8,7 @@ use warpbpf_session::Session;
 use crate::error::CliError;
 use crate::flags::{CompileFlags, Emit};
 use crate::objects;
+use crate::output::say;
 
 /// PTX version that every target we show code for understands.
 const PTX_VERSION: (u32, u32) = (8, 0);
@@ -16,6 +17,11 @@ const SMS: u32 = 132;
 
 /// Prints one stage of each program.
 pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
+    if let Some(pass) = flags.after.as_deref().filter(|_| flags.emit != Emit::Ir) {
+        return Err(CliError::Other(format!(
+            "`--after {pass}` is a pass over the intermediate representation; add `--emit ir`"
+        )));
+    }
     let loaded = objects::bring(&flags.object)?;
     let sm: u32 = flags
         .target
@@ -34,7 +40,7 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
         driver_version: 13000,
     };
     let session = Session::new(&loaded.bytes, &flags.program.options(), &info)
-        .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
+        .map_err(|error| loaded.rejected(error))?;
     let wanted = |name: &str| flags.program_name.as_deref().is_none_or(|n| n == name);
     let mut shown = Vec::new();
     for program in session.programs().iter().filter(|p| wanted(p.name())) {
@@ -88,10 +94,10 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
     if flags.json {
         let rows: Vec<_> =
             shown.iter().map(|(name, section, code)| json!({ "program": name, "section": section, "code": code })).collect();
-        println!("{}", json!(rows));
+        say(&format!("{}\n", json!(rows)));
     } else {
         for (name, section, code) in shown {
-            println!("// {name} ({section})\n{code}");
+            say(&format!("// {name} ({section})\n{code}\n"));
         }
     }
     Ok(0)

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::error::CliError;
 use crate::flags::DoctorFlags;
 use crate::machine;
+use crate::output::say;
 
 struct Check {
     name: &'static str,
@@ -24,17 +25,20 @@ pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
             .iter()
             .map(|c| json!({ "check": c.name, "ok": c.ok, "found": c.found, "advice": if c.ok { "" } else { c.advice } }))
             .collect();
-        println!("{}", json!({ "usable": usable, "checks": rows }));
+        say(&format!(
+            "{}\n",
+            json!({ "usable": usable, "checks": rows })
+        ));
     } else {
         for check in &checks {
-            println!(
-                "{} {:<10} {}",
+            say(&format!(
+                "{} {:<10} {}\n",
                 if check.ok { "✓" } else { "✗" },
                 check.name,
                 check.found
-            );
+            ));
             if !check.ok && !check.advice.is_empty() {
-                println!("  {:<10} {}", "", check.advice);
+                say(&format!("  {:<10} {}\n", "", check.advice));
             }
         }
     }

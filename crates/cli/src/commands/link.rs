@@ -1,7 +1,10 @@
 //! `warpbpf link`: several objects become one.
 
+use serde_json::json;
+
 use crate::error::{CliError, read};
 use crate::flags::LinkFlags;
+use crate::output::say;
 
 /// Links objects into a file.
 pub fn run(flags: &LinkFlags) -> Result<u8, CliError> {
@@ -19,6 +22,13 @@ pub fn run(flags: &LinkFlags) -> Result<u8, CliError> {
         path: path.clone(),
         message: error.to_string(),
     })?;
-    std::fs::write(&flags.output, linked).map_err(|source| CliError::Write { path, source })?;
+    std::fs::write(&flags.output, &linked).map_err(|source| CliError::Write {
+        path: path.clone(),
+        source,
+    })?;
+    if flags.json {
+        let row = json!({ "ok": true, "output": path, "bytes": linked.len() });
+        say(&format!("{row}\n"));
+    }
     Ok(0)
 }

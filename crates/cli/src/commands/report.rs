@@ -3,6 +3,7 @@
 use crate::error::{CliError, read};
 use crate::flags::ReportFlags;
 use crate::model::{Report, VERSION};
+use crate::output::say;
 use crate::render;
 
 /// Prints the tables of a saved report to standard output.
@@ -20,6 +21,6 @@ pub fn run(flags: &ReportFlags) -> Result<u8, CliError> {
         );
         return Err(CliError::NotAReport { path, reason });
     }
-    print!("{}", render::report(&report, flags.rows));
+    say(&render::report(&report, flags.rows));
     Ok(0)
 }

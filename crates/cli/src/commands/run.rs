@@ -13,6 +13,7 @@ use crate::flags::{OutputFlags, RunFlags, TargetFlags};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
+use crate::output::say;
 use crate::render;
 use crate::target::{self, Entry, Surroundings};
 
@@ -253,11 +254,11 @@ pub fn write<T: serde::Serialize>(
     match &flags.output {
         None => {
             if flags.json {
-                print!("{out}");
+                say(&out);
             } else {
-                eprint!("{out}");
+                // As with `say`: a reader that went away has seen enough.
+                let _ = std::io::stderr().write_all(out.as_bytes());
             }
-            let _ = std::io::stdout().flush();
             Ok(())
         }
         Some(path) => {

@@ -5,12 +5,13 @@ use std::io::{BufWriter, Write as _};
 use serde_json::{Value, json};
 use warpbpf_object::MapDef;
 use warpbpf_session::plan::{LogStep, prove, prove_logged};
-use warpbpf_session::{PlannedProgram, SessionError, helpers_used};
+use warpbpf_session::{PlannedProgram, helpers_used};
 
 use crate::error::CliError;
-use crate::explain::{output_in_colour, refusal};
+use crate::explain::output_in_colour;
 use crate::flags::{ProgramFlags, VerifyFlags};
 use crate::objects;
+use crate::output::{line_json, say};
 use crate::render::group;
 
 /// Proves every program of an object.
@@ -47,17 +48,8 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
             }
             Ok(0)
         }
-        Err(error) if flags.json => {
-            say(&format!("{}\n", refusal_json(&error)));
-            Ok(1)
-        }
-        Err(error) => Err(loaded.refused(refusal(&error))),
+        Err(error) => Err(loaded.rejected(error)),
     }
-}
-
-/// To standard output. A reader that went away has seen enough.
-fn say(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// The budget that a program was proved with.
@@ -149,41 +141,6 @@ fn program_json(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
             "stack_bytes": facts.stack_bytes, "modifies": facts.modifies,
             "branches": { "uniform": uniform, "varying": varying },
             "helpers": helpers, "warnings": warnings })
-}
-
-fn line_json(line: Option<&warpbpf_session::SourceLine>) -> Value {
-    line.map_or(
-        Value::Null,
-        |l| json!({ "file": l.file, "line": l.line, "column": l.column, "text": l.text.trim() }),
-    )
-}
-
-/// A refusal for programs: the rule by its stable name, the place, the values, the path, and the message for people.
-fn refusal_json(error: &SessionError) -> Value {
-    let mut out = json!({ "ok": false, "error": error.to_string() });
-    if let SessionError::Rejected { rejection } = error {
-        out["program"] = json!(rejection.program);
-        out["rule"] = json!(rejection.rule.name());
-        out["instruction"] = json!(rejection.slot);
-        out["text"] = json!(rejection.insn);
-        out["message"] = json!(rejection.rule.to_string());
-        out["help"] = json!(rejection.help());
-        out["values"] = rejection
-            .values
-            .iter()
-            .map(|(register, value)| json!({ register: value }))
-            .collect();
-        out["path"] = rejection
-            .path
-            .iter()
-            .map(|step| {
-                json!({ "instruction": step.slot, "text": step.insn, "what": step.what, "times": step.times,
-                        "line": line_json(step.line.as_ref()) })
-            })
-            .collect();
-        out["line"] = line_json(rejection.line.as_ref());
-    }
-    out
 }
 
 /// One step of the proof: the instruction, then what the registers and the changed stack hold before it.

@@ -1,12 +1,14 @@
 //! What several objects say of the same thing must be the same: maps, types, licence, version.
 
+use std::collections::{BTreeSet, VecDeque};
+
 use crate::MapDef;
-use crate::btf::{Btf, Linkage, Type, TypeId};
+use crate::btf::{Btf, Linkage, Member, Type, TypeId};
 use crate::link::{Difference, Input, LinkError};
 use crate::{map_defs, program};
 
-/// How deep types are compared; what lies deeper counts as equal.
-const MAX_DEPTH: usize = 16;
+/// How many pairs of types are compared for one symbol; what lies beyond counts as equal.
+const MAX_PAIRS: usize = 1 << 16;
 
 /// Checks licence and version.
 pub(super) fn sections(inputs: &[Input<'_>]) -> Result<(), LinkError> {
@@ -93,21 +95,21 @@ pub(super) fn symbol(symbol: &str, first: &Input<'_>, second: &Input<'_>) -> Res
             })
         });
     }
-    if same(a_btf, a, b_btf, b, 0) {
+    let Some(unlike) = unlike(a_btf, a, b_btf, b) else {
         return Ok(());
-    }
-    let text = |btf: &Btf, id: TypeId| match btf.type_by_id(id) {
-        Some(Type::Func { proto, .. }) => format!("`{}`", btf.type_name(*proto)),
-        Some(Type::Var { ty, .. }) => format!("`{}`", btf.type_name(*ty)),
-        _ => format!("`{}`", btf.type_name(id)),
     };
+    let whole = |btf: &Btf, id: TypeId| match btf.type_by_id(id) {
+        Some(Type::Func { proto: ty, .. } | Type::Var { ty, .. }) => btf.type_name(*ty),
+        _ => btf.type_name(id),
+    };
+    let (first_value, second_value) = unlike.within(&whole(a_btf, a), &whole(b_btf, b));
     Err(LinkError::TypeConflict {
         symbol: symbol.to_owned(),
         difference: Box::new(Difference {
             first: first.name.to_owned(),
-            first_value: text(a_btf, a),
+            first_value,
             second: second.name.to_owned(),
-            second_value: text(b_btf, b),
+            second_value,
         }),
     })
 }
@@ -143,17 +145,18 @@ fn difference(
         ("key", a.key_type, b.key_type),
         ("value", a.value_type, b.value_type),
     ] {
-        let equal = match (a, b) {
-            (Some(a), Some(b)) => same(a_btf, a, b_btf, b, 0),
-            (None, None) => true,
-            _ => false,
+        let text = |btf: &Btf, ty: Option<TypeId>| {
+            ty.map_or_else(absent, |ty| format!("`{}`", btf.type_name(ty)))
         };
-        if !equal {
-            let text = |btf: &Btf, ty: Option<TypeId>| {
-                ty.map_or_else(absent, |ty| format!("`{}`", btf.type_name(ty)))
-            };
-            return Some((attribute.to_owned(), text(a_btf, a), text(b_btf, b)));
-        }
+        let (first, second) = match (a, b) {
+            (Some(a), Some(b)) => match unlike(a_btf, a, b_btf, b) {
+                Some(unlike) => unlike.within(&a_btf.type_name(a), &b_btf.type_name(b)),
+                None => continue,
+            },
+            (None, None) => continue,
+            (a, b) => (text(a_btf, a), text(b_btf, b)),
+        };
+        return Some((attribute.to_owned(), first, second));
     }
     match (&a.inner, &b.inner) {
         (Some(a), Some(b)) => {
@@ -168,62 +171,144 @@ fn difference(
     }
 }
 
-/// Whether two types are one in C, typedefs and qualifiers aside; structs are compared by name and size.
-fn same(a_btf: &Btf, a: TypeId, b_btf: &Btf, b: TypeId, depth: usize) -> bool {
-    if depth > MAX_DEPTH {
-        return true;
-    }
-    let (Some((_, a)), Some((_, b))) = (a_btf.strip(a), b_btf.strip(b)) else {
-        return false;
-    };
-    let deeper = |a: TypeId, b: TypeId| same(a_btf, a, b_btf, b, depth + 1);
-    let names = a.name() == b.name();
-    match (a, b) {
-        (Type::Func { proto: a, .. }, Type::Func { proto: b, .. }) => deeper(*a, *b),
-        (Type::Var { ty: a, .. }, Type::Var { ty: b, .. }) => deeper(*a, *b),
-        (Type::Void, Type::Void) => true,
-        (
-            Type::Int {
-                size: a, signed: x, ..
-            },
-            Type::Int {
-                size: b, signed: y, ..
-            },
-        ) => a == b && x == y,
-        (Type::Float { size: a, .. }, Type::Float { size: b, .. })
-        | (Type::Enum { size: a, .. }, Type::Enum { size: b, .. }) => a == b && names,
-        (
-            Type::Struct {
-                size: a,
-                members: x,
-                ..
-            },
-            Type::Struct {
-                size: b,
-                members: y,
-                ..
-            },
-        )
-        | (
-            Type::Union {
-                size: a,
-                members: x,
-                ..
-            },
-            Type::Union {
-                size: b,
-                members: y,
-                ..
-            },
-        ) => {
-            let members = x.iter().zip(y).all(|(x, y)| {
-                (&x.name, x.bit_offset, x.bit_size) == (&y.name, y.bit_offset, y.bit_size)
-            });
-            names && a == b && x.len() == y.len() && members
+/// What two types differ in, in words, for each of them.
+struct Unlike {
+    first: String,
+    second: String,
+}
+
+impl Unlike {
+    fn new(first: impl Into<String>, second: impl Into<String>) -> Self {
+        Self {
+            first: first.into(),
+            second: second.into(),
         }
+    }
+
+    /// The two types as messages show them: by name where that tells them apart, else with what differs inside.
+    fn within(&self, a: &str, b: &str) -> (String, String) {
+        if a == b {
+            let text = |detail: &str| format!("`{a}` ({detail})");
+            (text(&self.first), text(&self.second))
+        } else {
+            (format!("`{a}`"), format!("`{b}`"))
+        }
+    }
+}
+
+/// Two types that have to be the same, and the member that has them.
+struct Pair {
+    a: TypeId,
+    b: TypeId,
+    member: Option<String>,
+}
+
+/// What keeps two types from being one in C, typedefs and qualifiers aside; `None` if they are the same.
+///
+/// Types refer to themselves through pointers, so each pair is compared once.
+fn unlike(a_btf: &Btf, a: TypeId, b_btf: &Btf, b: TypeId) -> Option<Unlike> {
+    let mut seen = BTreeSet::new();
+    let mut pairs = VecDeque::from([Pair { a, b, member: None }]);
+    while let Some(pair) = pairs.pop_front() {
+        let (Some((a, a_type)), Some((b, b_type))) = (a_btf.strip(pair.a), b_btf.strip(pair.b))
+        else {
+            return Some(Unlike::new("a type without end", "a type without end"));
+        };
+        if seen.len() >= MAX_PAIRS || !seen.insert((a, b)) {
+            continue;
+        }
+        match step(a_type, b_type) {
+            Step::Same => {}
+            Step::If(parts) => pairs.extend(parts.into_iter().map(|part| Pair {
+                member: part.member.or_else(|| pair.member.clone()),
+                ..part
+            })),
+            Step::Unlike(unlike) => return Some(unlike),
+            Step::Differ => {
+                let member = pair
+                    .member
+                    .map_or(String::new(), |name| format!("{name} is "));
+                let text = |btf: &Btf, id: TypeId| format!("{member}`{}`", btf.type_name(id));
+                return Some(Unlike::new(text(a_btf, pair.a), text(b_btf, pair.b)));
+            }
+        }
+    }
+    None
+}
+
+/// What is known of two types without looking into those they are made of.
+enum Step {
+    Same,
+    /// They are the same if these are.
+    If(Vec<Pair>),
+    /// Their names tell.
+    Differ,
+    /// Their names may be the same.
+    Unlike(Unlike),
+}
+
+fn step(a: &Type, b: &Type) -> Step {
+    let names = a.name() == b.name();
+    let only = |holds: bool| if holds { Step::Same } else { Step::Differ };
+    let part = |a: &TypeId, b: &TypeId| Pair {
+        a: *a,
+        b: *b,
+        member: None,
+    };
+    match (a, b) {
+        (Type::Func { proto: a, .. }, Type::Func { proto: b, .. })
+        | (Type::Var { ty: a, .. }, Type::Var { ty: b, .. })
+        | (Type::Ptr { target: a }, Type::Ptr { target: b }) => Step::If(vec![part(a, b)]),
+        (Type::Void, Type::Void) => Step::Same,
+        (
+            Type::Int {
+                size: a,
+                signed: x,
+                bool: p,
+                ..
+            },
+            Type::Int {
+                size: b,
+                signed: y,
+                bool: q,
+                ..
+            },
+        ) => only((a, x, p) == (b, y, q)),
+        (Type::Float { size: a, .. }, Type::Float { size: b, .. }) => only(a == b && names),
+        (
+            Type::Enum {
+                size: a, values: x, ..
+            },
+            Type::Enum {
+                size: b, values: y, ..
+            },
+        ) if a == b && names => enumerators(x, y),
+        (
+            Type::Struct {
+                size: x,
+                members: p,
+                ..
+            },
+            Type::Struct {
+                size: y,
+                members: q,
+                ..
+            },
+        ) if names => members(("struct", a), (*x, p), (*y, q)),
+        (
+            Type::Union {
+                size: x,
+                members: p,
+                ..
+            },
+            Type::Union {
+                size: y,
+                members: q,
+                ..
+            },
+        ) if names => members(("union", a), (*x, p), (*y, q)),
         (Type::Fwd { .. }, Type::Fwd { .. } | Type::Struct { .. } | Type::Union { .. })
-        | (Type::Struct { .. } | Type::Union { .. }, Type::Fwd { .. }) => names,
-        (Type::Ptr { target: a }, Type::Ptr { target: b }) => deeper(*a, *b),
+        | (Type::Struct { .. } | Type::Union { .. }, Type::Fwd { .. }) => only(names),
         (
             Type::Array {
                 element: a,
@@ -235,15 +320,68 @@ fn same(a_btf: &Btf, a: TypeId, b_btf: &Btf, b: TypeId, depth: usize) -> bool {
                 count: y,
                 ..
             },
-        ) => {
+        ) if x == y || *x == 0 || *y == 0 => {
             // `extern int x[];` leaves the size to the definition.
-            (x == y || *x == 0 || *y == 0) && deeper(*a, *b)
+            Step::If(vec![part(a, b)])
         }
-        (Type::FuncProto { ret: a, params: x }, Type::FuncProto { ret: b, params: y }) => {
-            deeper(*a, *b)
-                && x.len() == y.len()
-                && x.iter().zip(y).all(|((_, a), (_, b))| deeper(*a, *b))
+        (Type::FuncProto { ret: a, params: x }, Type::FuncProto { ret: b, params: y })
+            if x.len() == y.len() =>
+        {
+            let params = x.iter().zip(y).map(|((_, a), (_, b))| part(a, b));
+            Step::If([part(a, b)].into_iter().chain(params).collect())
         }
-        _ => false,
+        _ => Step::Differ,
     }
+}
+
+/// Enumerators of two enums of one name and size. One without any is only declared.
+fn enumerators(a: &[(String, i64)], b: &[(String, i64)]) -> Step {
+    if a.is_empty() || b.is_empty() || a == b {
+        return Step::Same;
+    }
+    let at = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let text = |values: &[(String, i64)]| match values.get(at) {
+        Some((name, value)) => format!("enumerator {at} is `{name} = {value}`"),
+        None => format!("it has {at} enumerators"),
+    };
+    Step::Unlike(Unlike::new(text(a), text(b)))
+}
+
+/// Members of two structs or unions of one name, given with the size of the whole in bytes.
+fn members(
+    (keyword, whole): (&str, &Type),
+    (a_size, a): (u32, &[Member]),
+    (b_size, b): (u32, &[Member]),
+) -> Step {
+    let whole = format!("`{keyword} {}`", whole.name().unwrap_or("{…}"));
+    if a_size != b_size {
+        let text = |size: u32| format!("{whole} has {size} bytes");
+        return Step::Unlike(Unlike::new(text(a_size), text(b_size)));
+    }
+    let place = |member: &Member| (member.name.clone(), member.bit_offset, member.bit_size);
+    let at = a
+        .iter()
+        .zip(b)
+        .take_while(|(a, b)| place(a) == place(b))
+        .count();
+    if at < a.len() || at < b.len() {
+        let text = |members: &[Member]| match members.get(at) {
+            Some(member) if member.bit_size > 0 => format!(
+                "member {at} of {whole} is `{}` at bit {}, {} bits wide",
+                member.name, member.bit_offset, member.bit_size
+            ),
+            Some(member) => format!(
+                "member {at} of {whole} is `{}` at bit {}",
+                member.name, member.bit_offset
+            ),
+            None => format!("{whole} has {at} members"),
+        };
+        return Step::Unlike(Unlike::new(text(a), text(b)));
+    }
+    let parts = a.iter().zip(b).map(|(a, b)| Pair {
+        a: a.ty,
+        b: b.ty,
+        member: Some(format!("member `{}` of {whole}", a.name)),
+    });
+    Step::If(parts.collect())
 }

@@ -4,8 +4,9 @@
 //! people's tools. Sections of one name are put one after the other, symbols are resolved by name, types are merged, and
 //! line, function and CO-RE records move with their code.
 //!
-//! Two things go beyond `bpftool`. A map that several objects define in the same way is one map, because that is what a
-//! definition in a shared header means. And a symbol that no object defines is an error here, not when it is loaded.
+//! Three things go beyond `bpftool`. A map that several objects define in the same way is one map, because that is what a
+//! definition in a shared header means. A symbol that no object defines is an error here, not when it is loaded.
+//! And types are compared whole, so what one object takes from another needs type information in both.
 
 mod agree;
 mod layout;
@@ -70,6 +71,20 @@ pub enum LinkError {
         symbol: String,
         /// Who says what.
         difference: Box<Difference>,
+    },
+    /// One object takes a function or variable from another, and they cannot be compared.
+    #[error(
+        "`{user}` takes `{symbol}` from `{definer}`, and `{untyped}` has no type information, so nothing shows that both mean the same; compile both with `-g`"
+    )]
+    Untyped {
+        /// The name.
+        symbol: String,
+        /// The object that declares it.
+        user: String,
+        /// The object whose definition is taken.
+        definer: String,
+        /// The one of the two that has no types, the user if both.
+        untyped: String,
     },
     /// Two objects have different licences or version numbers.
     #[error("section `{section}` is {difference}; a linked object has one")]

@@ -207,7 +207,40 @@ fn globals(inputs: &[Input<'_>], layout: &Layout) -> Result<BTreeMap<String, Glo
             });
         }
     }
+    typed(inputs, layout, &globals)?;
     Ok(globals)
+}
+
+/// Checks that whatever one object takes from another has a type in both, for else nobody has compared them.
+fn typed(
+    inputs: &[Input<'_>],
+    layout: &Layout,
+    globals: &BTreeMap<String, Global>,
+) -> Result<(), LinkError> {
+    for (object, input) in inputs.iter().enumerate() {
+        for symbol in input.elf.symbols.iter().filter(|s| is_global(s)) {
+            let dropped = matches!(symbol.place, Place::Section(section) if layout.placed[object][section].is_none());
+            let Some(global) = globals
+                .get(&symbol.name)
+                .filter(|global| global.defined && global.object != object && !dropped)
+            else {
+                continue;
+            };
+            let definer = &inputs[global.object];
+            let untyped = [input, definer]
+                .into_iter()
+                .find(|input| input.btf.is_none());
+            if let Some(untyped) = untyped {
+                return Err(LinkError::Untyped {
+                    symbol: symbol.name.clone(),
+                    user: input.name.to_owned(),
+                    definer: definer.name.to_owned(),
+                    untyped: untyped.name.to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn is_map(input: &Input<'_>, symbol: &Symbol) -> bool {

@@ -459,29 +459,125 @@ fn fields_are_relocated_after_linking() {
 }
 
 #[test]
-fn without_types_there_is_code() {
-    let flags = ["-target", "bpf"];
-    let objects = [
-        compile_with(
-            "extern int helper(int x); SEC(\"x\") int f(int *c) { return helper(*c); }",
-            &flags,
+fn types_are_compared_whole() {
+    let differ = |a: &str, b: &str| {
+        let user = format!(
+            "{a}; extern struct cfg c; SEC(\"x\") long f(void *x) {{ return *(volatile char *)&c; }}"
+        );
+        refused(&[&user, &format!("{b}; struct cfg c = {{}};")])
+    };
+    assert_eq!(
+        differ("struct cfg { int a; }", "struct cfg { float a; }"),
+        "`c` is `struct cfg` (member `a` of `struct cfg` is `int`) in `a.o` and `struct cfg` (member `a` of `struct cfg` is `float`) in `b.o`; declare it in a header that both include"
+    );
+    assert_eq!(
+        differ(
+            "struct in { union { int x; }; }; struct cfg { struct in *in[2]; struct cfg *next; }",
+            "struct in { union { unsigned x; }; }; struct cfg { struct in *in[2]; struct cfg *next; }"
         ),
-        compile_with("int n; int helper(int x) { return x + n; }", &flags),
-    ];
+        "`c` is `struct cfg` (member `x` of `union {…}` is `int`) in `a.o` and `struct cfg` (member `x` of `union {…}` is `unsigned int`) in `b.o`; declare it in a header that both include"
+    );
+    assert_eq!(
+        differ("struct cfg { int a[2]; }", "struct cfg { int a[3]; }"),
+        "`c` is `struct cfg` (`struct cfg` has 8 bytes) in `a.o` and `struct cfg` (`struct cfg` has 12 bytes) in `b.o`; declare it in a header that both include"
+    );
+    assert_eq!(
+        differ("struct cfg { int a, b; }", "struct cfg { int a, c; }"),
+        "`c` is `struct cfg` (member 1 of `struct cfg` is `b` at bit 32) in `a.o` and `struct cfg` (member 1 of `struct cfg` is `c` at bit 32) in `b.o`; declare it in a header that both include"
+    );
+    assert_eq!(
+        differ(
+            "struct cfg { int a : 3; }",
+            "struct cfg { int a : 3, b : 2; }"
+        ),
+        "`c` is `struct cfg` (`struct cfg` has 1 members) in `a.o` and `struct cfg` (member 1 of `struct cfg` is `b` at bit 3, 2 bits wide) in `b.o`; declare it in a header that both include"
+    );
+    assert_eq!(
+        differ("struct cfg { _Bool a; }", "struct cfg { unsigned char a; }"),
+        "`c` is `struct cfg` (member `a` of `struct cfg` is `_Bool`) in `a.o` and `struct cfg` (member `a` of `struct cfg` is `unsigned char`) in `b.o`; declare it in a header that both include"
+    );
+    assert_eq!(
+        differ(
+            "enum m { A, B }; struct cfg { enum m m; }",
+            "enum m { A, B = 5 }; struct cfg { enum m m; }"
+        ),
+        "`c` is `struct cfg` (enumerator 1 is `B = 1`) in `a.o` and `struct cfg` (enumerator 1 is `B = 5`) in `b.o`; declare it in a header that both include"
+    );
+    assert_eq!(
+        differ(
+            "enum m { A }; struct cfg { enum m m; }",
+            "enum m { A, B }; struct cfg { enum m m; }"
+        ),
+        "`c` is `struct cfg` (it has 1 enumerators) in `a.o` and `struct cfg` (enumerator 1 is `B = 1`) in `b.o`; declare it in a header that both include"
+    );
+    // Through parameters and the values of maps as well.
+    let function = |a: &str, head: &str| format!("struct cfg {{ {a} v; }}; {head}");
+    assert_eq!(
+        refused(&[
+            &function(
+                "int",
+                "extern int get(struct cfg *c); SEC(\"x\") int f(void *c) { return get(c); }"
+            ),
+            &function(
+                "float",
+                "int get(struct cfg *c) { return *(volatile char *)c; }"
+            ),
+        ]),
+        "`get` is `int(struct cfg *)` (member `v` of `struct cfg` is `int`) in `a.o` and `int(struct cfg *)` (member `v` of `struct cfg` is `float`) in `b.o`; declare it in a header that both include"
+    );
+    let map = |ty: &str| {
+        function(
+            ty,
+            "struct { __uint(type, 1); __uint(max_entries, 4); __type(key, int); __type(value, struct cfg); } m SEC(\".maps\");",
+        )
+    };
+    assert_eq!(
+        refused(&[&map("int"), &map("float")]),
+        "map `m`: `value` is `struct cfg` (member `v` of `struct cfg` is `int`) in `a.o` and `struct cfg` (member `v` of `struct cfg` is `float`) in `b.o`; share one definition"
+    );
+    // Types that lead to themselves, and to each other many ways, are the same as themselves.
+    let woven = "struct b; struct a { struct a *x, *y; struct b *z, *w; }; struct b { struct a *x, *y; struct b *z, *w; };";
+    assert!(
+        linked(&[
+            &format!("{woven} extern struct a v; SEC(\"x\") int f(void *c) {{ return !v.x; }}"),
+            &format!("{woven} struct a v;"),
+        ])
+        .is_ok()
+    );
+}
+
+#[test]
+fn without_types_nothing_is_taken_from_elsewhere() {
+    let user = "extern int helper(int x); SEC(\"x\") int f(int *c) { return helper(*c); }";
+    let library = "int n; int helper(int x) { return x + n; }";
+    let bare = |source: &str| compile_with(source, &["-target", "bpf"]);
+    let refused = |objects: &[Vec<u8>]| join(objects).expect_err("it is refused").to_string();
+    assert_eq!(
+        refused(&[bare(user), compile(library)]),
+        "`a.o` takes `helper` from `b.o`, and `a.o` has no type information, so nothing shows that both mean the same; compile both with `-g`"
+    );
+    assert_eq!(
+        refused(&[bare(library), compile(user)]),
+        "`b.o` takes `helper` from `a.o`, and `a.o` has no type information, so nothing shows that both mean the same; compile both with `-g`"
+    );
+    assert_eq!(
+        refused(&[bare(user), bare(library)]),
+        "`a.o` takes `helper` from `b.o`, and `a.o` has no type information, so nothing shows that both mean the same; compile both with `-g`"
+    );
+    // The one in the middle agrees with nobody either.
+    let third = "extern int helper(int x); SEC(\"x\") int g(int *c) { return helper(*c); }";
+    assert_eq!(
+        refused(&[compile(user), bare(third), compile(library)]),
+        "`b.o` takes `helper` from `c.o`, and `b.o` has no type information, so nothing shows that both mean the same; compile both with `-g`"
+    );
+    // What shares nothing but the licence needs no types.
+    let licensed = |source: &str| format!("{source} char LICENSE[] SEC(\"license\") = \"GPL\";");
+    let alone = licensed("SEC(\"x\") int g(int *c) { return *c; }");
+    let objects = [bare(&alone), bare(&licensed(library))];
     let object = load(&join(&objects).expect("it links")).expect("it loads");
     assert_eq!(object.btf, None);
-    let names: Vec<_> = object.programs[0]
-        .functions
-        .iter()
-        .map(|f| f.name.as_str())
-        .collect();
-    assert_eq!(names, ["f", "helper"]);
-    // Types of one object do not need those of the other.
-    let mixed = [
-        objects[0].clone(),
-        compile("int n; int helper(int x) { return x + n; }"),
-    ];
-    let object = load(&join(&mixed).expect("it links")).expect("it loads");
+    let objects = [bare(&alone), compile(&licensed(library))];
+    let object = load(&join(&objects).expect("it links")).expect("it loads");
     assert!(object.btf.is_some());
 }
 

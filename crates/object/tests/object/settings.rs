@@ -6,9 +6,9 @@ use warpbpf_object::{MapKind, link, load, set_variables};
 const SOURCE: &str = "enum mode { OFF, FAST = 5 };
     struct limits { int low; struct { unsigned char high[3]; }; int bits : 4; };
     const volatile int limit = 7; const volatile struct limits limits; const volatile char name[8] = \"old\";
-    const volatile enum mode mode; const volatile _Bool on; const int folded = 3; const int *volatile fp = &folded;
+    const volatile enum mode mode; const volatile _Bool on; const volatile unsigned char bytes[4]; const volatile __s8 small[2]; const volatile char words[2][4]; const int folded = 3; const int *volatile fp = &folded;
     short warm = -1; unsigned long cold; static long hidden; double ratio; void *address;
-    SEC(\"x\") long f(void *ctx) { hidden++; return limit + limits.low + name[0] + mode + on + warm + cold + (long)&ratio + (long)&address; }";
+    SEC(\"x\") long f(void *ctx) { hidden++; return limit + limits.low + name[0] + mode + on + bytes[0] + small[0] + words[0][0] + warm + cold + (long)&ratio + (long)&address; }";
 
 /// Contents of a section after setting.
 fn image(values: &[(&str, &str)], section: &str) -> Vec<u8> {
@@ -54,6 +54,10 @@ fn each_kind_of_value() {
     assert_eq!(changed("limits.low", "1"), [1]);
     assert_eq!(changed("limits.high[2]", "255"), [255]);
     assert_eq!(changed("name", "newer"), *b"newer");
+    assert_eq!(changed("name", "5"), *b"5\0\0");
+    assert_eq!(changed("words[1]", "abc"), *b"abc");
+    assert_eq!(changed("bytes[0]", "5"), [5]);
+    assert_eq!(changed("small[1]", "-5"), [251]);
     assert_eq!(changed("mode", "FAST"), [5]);
     assert_eq!(changed("mode", "9"), [9]);
     assert_eq!(changed("on", "true"), [1]);
@@ -110,7 +114,7 @@ fn what_cannot_be_set() {
         (
             "limt",
             "1",
-            "there is no variable `limt`; the object has `address` (void *), `cold` (unsigned long), `hidden` (long), `limit` (const volatile int), `limits` (const volatile struct limits), `mode` (const volatile enum mode), `name` (const volatile char[8]), `on` (const volatile _Bool), `ratio` (double), `warm` (short)",
+            "there is no variable `limt`; the object has `address` (void *), `bytes` (const volatile unsigned char[4]), `cold` (unsigned long), `hidden` (long), `limit` (const volatile int), `limits` (const volatile struct limits), `mode` (const volatile enum mode), `name` (const volatile char[8]), `on` (const volatile _Bool), `ratio` (double), `small` (const volatile __s8[2]), `warm` (short), `words` (const volatile char[2][4])",
         ),
         (
             "limit",
@@ -144,9 +148,34 @@ fn what_cannot_be_set() {
             "`name` cannot be `too long`: `const volatile char[8]` holds at most 7 bytes of text",
         ),
         (
+            "mode",
+            "-1",
+            "`mode` cannot be `-1`: `const volatile enum mode` has 4 bytes and cannot hold that",
+        ),
+        (
+            "bytes",
+            "5",
+            "`bytes` cannot be `5`: `const volatile unsigned char[4]` is set element by element (`bytes[0]=5`)",
+        ),
+        (
+            "bytes",
+            "abc",
+            "`bytes` cannot be `abc`: `const volatile unsigned char[4]` is set element by element (`bytes[0]=VALUE`)",
+        ),
+        (
+            "small",
+            "-5",
+            "`small` cannot be `-5`: `const volatile __s8[2]` is set element by element (`small[0]=-5`)",
+        ),
+        (
+            "words",
+            "abc",
+            "`words` cannot be `abc`: `const volatile char[2][4]` is set element by element (`words[0]=VALUE`)",
+        ),
+        (
             "limits",
             "1",
-            "`limits` cannot be `1`: `const volatile struct limits` is set member by member (`name.member`)",
+            "`limits` cannot be `1`: `const volatile struct limits` is set member by member (`limits.MEMBER=1`)",
         ),
         (
             "limits.mid",
