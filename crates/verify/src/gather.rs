@@ -235,7 +235,9 @@ impl Gather {
     pub fn too_deep(&self, frames: &[Frame]) -> Option<(usize, u32)> {
         let mut bytes = 0;
         frames.iter().enumerate().find_map(|(at, frame)| {
-            bytes += self.instances[frame.instance].stack_bytes();
+            // Nothing is known of a function that was refused for its size.
+            let instance = self.instances.get(frame.instance);
+            bytes += instance.map_or(0, Building::stack_bytes);
             (bytes > STACK_LIMIT).then_some((at, bytes))
         })
     }

@@ -1185,3 +1185,13 @@ fn the_low_bytes_of_a_spilled_number_may_be_all_of_it() {
         "`r9` is read but holds nothing: nothing was written to it",
     );
 }
+
+#[test]
+fn a_program_may_have_so_many_instructions() {
+    let program = format!("{}r0 = 0\nexit", "r1 = 0\n".repeat(65_536));
+    refuse(
+        &program,
+        0,
+        "inlining all calls gives more than 65536 instructions",
+    );
+}
