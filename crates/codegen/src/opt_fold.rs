@@ -571,7 +571,7 @@ impl Fold<'_> {
         }
     }
 
-    /// It points into a map or a stack, which leaves room for that: not null.
+    /// It points into a map or a stack, whose pointers are above null whatever is added to them: not null.
     fn is_address(&self, v: Value) -> bool {
         match self.def(v) {
             Some(Op::Slot(_) | Op::StackAddr(_)) => true,

@@ -104,10 +104,6 @@ impl StackPlan {
                 reached.map(|(pc, fact)| (instance.frame as usize, code.at(pc), fact))
             })
         };
-        // An iterator's address is compared with null, and where `.local` memory begins may be at 0.
-        if live().any(|(_, insn, _)| is_kfunc(insn)) {
-            plan.bytes = 8;
-        }
         for (frame, data) in plan.frames.iter_mut().enumerate() {
             let size = facts
                 .instances
@@ -118,6 +114,8 @@ impl StackPlan {
             plan.bytes += size.unwrap_or(0).next_multiple_of(8);
             data.end = plan.bytes;
         }
+        // A program may have the address of a stack that it does not use: that needs an array too.
+        plan.bytes = plan.bytes.max(8);
         let mut touches = Touches {
             frames: (0..depth).map(|_| Some(Vec::new())).collect(),
         };

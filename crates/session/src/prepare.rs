@@ -1,10 +1,12 @@
 //! The text work for one image: which kernels are wanted, which way each can be instrumented, and the PTX for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use warpbpf_codegen::{Env, Fragment, Input, SlotSpace, Target, compile};
 use warpbpf_patch::{self as patch, Attachment, PatchError, Patcher, Variant, Way};
 use warpbpf_ptx::ast::Module;
 
-use crate::image::ImageInfo;
+use crate::image::{ImageInfo, KernelSummary};
 use crate::names::demangle;
 use crate::plan::Session;
 
@@ -67,7 +69,28 @@ pub(crate) enum Code {
 
 impl Session {
     /// Decides for each kernel of an image and makes the texts. Failures concern one kernel and stand in its `way`.
+    ///
+    /// A panic is a failure like any other: what it says stands in the `way` of the kernel, or of all of them if it
+    /// concerns the image.
     pub fn prepare(&self, image: &ImageInfo) -> Prepared {
+        caught(|| Ok(self.prepare_kernels(image))).unwrap_or_else(|reason| {
+            let refused = |kernel: &KernelSummary| {
+                let programs = self.matching(&kernel.mangled);
+                let way = if programs.is_empty() {
+                    "not matched".into()
+                } else {
+                    format!("refused: {reason}")
+                };
+                self.undone(&kernel.mangled, programs, way)
+            };
+            Prepared {
+                rewritten: None,
+                kernels: image.kernels.iter().map(refused).collect(),
+            }
+        })
+    }
+
+    fn prepare_kernels(&self, image: &ImageInfo) -> Prepared {
         let mut prepared = Prepared::default();
         let Some(ptx) = image.ptx.as_deref() else {
             let why = image.why_no_ptx.as_deref().unwrap_or("it has no PTX");
@@ -111,7 +134,7 @@ impl Session {
             }
             let decided = patcher.way(&kernel.mangled).map_err(|e| e.to_string());
             let made = decided.and_then(|way| {
-                self.make(&module, &patcher, &kernel.mangled, programs.clone(), way)
+                caught(|| self.make(&module, &patcher, &kernel.mangled, programs.clone(), way))
             });
             match made {
                 Ok((mut done, None)) => {
@@ -320,6 +343,23 @@ impl Session {
     }
 }
 
+/// What `work` gives; a panic becomes a reason that a user can read and report.
+fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    // Nothing that `work` changes outlives a panic in it.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        let said = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a panic without a message".to_owned());
+        // Dropping a panic's payload may panic again.
+        std::mem::forget(payload);
+        Err(format!(
+            "warpbpf failed internally: `{said}`; please report this with the program"
+        ))
+    })
+}
+
 fn refuse(kernel: &mut PreparedKernel, reason: &str) {
     kernel.way = format!("refused: {reason}");
     kernel.wanted = false;
@@ -332,4 +372,29 @@ fn sm_number(target: &str) -> Option<u32> {
         .trim_end_matches(|c: char| c.is_ascii_alphabetic())
         .parse()
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_become_reasons() {
+        assert_eq!(caught(|| Ok(3)), Ok(3));
+        assert_eq!(
+            caught::<u32>(|| Err("its own".to_owned())),
+            Err("its own".to_owned())
+        );
+        let reason = |said| {
+            Err(format!(
+                "warpbpf failed internally: `{said}`; please report this with the program"
+            ))
+        };
+        assert_eq!(caught::<u32>(|| panic!("plain")), reason("plain"));
+        assert_eq!(caught::<u32>(|| panic!("block {}", 7)), reason("block 7"));
+        assert_eq!(
+            caught::<u32>(|| std::panic::panic_any(7)),
+            reason("a panic without a message")
+        );
+    }
 }

@@ -5,14 +5,19 @@ use warpbpf_abi::kfuncs::MAX_LOOPS;
 use warpbpf_abi::layout::{HashLayout, MapLayout};
 use warpbpf_abi::maps::{E2BIG, EINVAL};
 use warpbpf_ebpf::{Reg, Width};
-use warpbpf_verify::{CallFact, Instance};
+use warpbpf_verify::{CallFact, InsnFact, Instance};
 
 use super::{State, Translator};
 use crate::error::CodegenError;
-use crate::ir::{BinOp, Block, Cond, Mem, Op, Origin, Ty, Value};
+use crate::ir::{BinOp, Block, Cond, Mem, Op, Origin, Term, Ty, Value};
 
 /// What a map's register holds: programs can only compare it with null, which it is not.
 pub(super) const MAP_POINTER: u64 = 1;
+
+/// Added to pointers that are not global addresses, because the number would be 0 for some of them and programs may
+/// compare it with null. It is above what an array's key needs (35 bits) and above any offset that the verifier lets a
+/// program add (2^29 in either direction), so that neither reaches 0.
+pub(super) const NOT_NULL: u64 = 1 << 40;
 
 /// A loop that calls a function back.
 struct Loop {
@@ -27,10 +32,16 @@ struct Loop {
 }
 
 impl<'a> Translator<'a> {
-    pub(super) fn local_call(&mut self, instance: &'a Instance) -> Result<(), CodegenError> {
+    /// Gives whether the function never returns: then the block is ended.
+    pub(super) fn local_call(&mut self, instance: &'a Instance) -> Result<bool, CodegenError> {
         let result = self.inline(instance, &[])?;
         self.set_reg(Reg::R0, result);
-        Ok(())
+        let next = self.pc.next();
+        let never = next < instance.end && *instance.at(next) == InsnFact::Dead;
+        if never {
+            self.end(Term::Exit);
+        }
+        Ok(never)
     }
 
     /// The function that the current instruction calls, with `args` in r1 and up if there are any, else with what is there.
@@ -43,7 +54,7 @@ impl<'a> Translator<'a> {
         let Some(callee) = callee.filter(|c| c.frame > instance.frame) else {
             return self.missing("the proof of the called function");
         };
-        if *callee.at(callee.start) == warpbpf_verify::InsnFact::Dead {
+        if *callee.at(callee.start) == InsnFact::Dead {
             return Ok(self.constant(0));
         }
         let after = self.func.add_block();
@@ -132,6 +143,7 @@ impl<'a> Translator<'a> {
         let map = self.constant(MAP_POINTER);
         // See `index_bytes`.
         let key = self.bin_const(BinOp::Shl, index, 3);
+        let key = self.bin_const(BinOp::Add, key, NOT_NULL);
         let skip = self.bin_const(BinOp::Mul, index, stride);
         let value = self.bin(BinOp::Add, base, skip);
         let stop = self.inline(instance, &[map, key, value, context])?;

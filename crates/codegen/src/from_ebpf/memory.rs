@@ -7,6 +7,7 @@ use warpbpf_ebpf::{Insn, Source, Width};
 use warpbpf_verify::{Place, Region};
 
 use super::Translator;
+use super::calls::NOT_NULL;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Mem, Op, Origin, Ty, UnOp, Value};
 use crate::stack::{Part, chunks};
@@ -219,6 +220,7 @@ impl Translator<'_> {
             Region::MapKey { .. } => Mem::Key,
             Region::Memory => Mem::Memory,
         };
+        let addr = self.address(mem, spot.pointer);
         let ty = if width == Width::W64 {
             Ty::B64
         } else {
@@ -230,7 +232,7 @@ impl Translator<'_> {
                 mem,
                 width,
                 signed,
-                addr: spot.pointer,
+                addr,
                 off: spot.off,
             },
         );
@@ -262,6 +264,7 @@ impl Translator<'_> {
             Region::Record { .. } => Mem::Record,
             Region::Memory => Mem::Memory,
         };
+        let addr = self.address(mem, spot.pointer);
         let value = if width == Width::W64 {
             value
         } else {
@@ -270,11 +273,19 @@ impl Translator<'_> {
         self.push_effect(Op::Store {
             mem,
             width,
-            addr: spot.pointer,
+            addr,
             off: spot.off,
             value,
         });
         Ok(())
+    }
+
+    /// The address that a program's pointer into `mem` stands for.
+    pub(super) fn address(&mut self, mem: Mem, pointer: Value) -> Value {
+        match mem {
+            Mem::Local => self.bin_const(BinOp::Add, pointer, NOT_NULL.wrapping_neg()),
+            _ => pointer,
+        }
     }
 
     /// The variable that holds a place on a stack, if it is not in memory.
@@ -343,14 +354,11 @@ impl Translator<'_> {
     }
 
     /// A read through the pointer to an array's key. Such keys are nowhere in memory: the pointer to byte `n` of the key
-    /// is the number `key * 8 + n`.
+    /// is the number `key * 8 + n`, above null.
     fn index_bytes(&mut self, spot: Spot, width: Width, signed: bool) -> Value {
         let known = spot.place.offset.filter(|o| (0..4).contains(o));
-        let start = i64::from(spot.off) - known.unwrap_or(0);
-        let mut at = spot.pointer;
-        if start != 0 {
-            at = self.bin_const(BinOp::Add, at, start as u64);
-        }
+        let start = i64::from(spot.off) - known.unwrap_or(0) - NOT_NULL as i64;
+        let at = self.bin_const(BinOp::Add, spot.pointer, start as u64);
         let index = self.bin_const(BinOp::Shr, at, 3);
         let index = self.trunc(index);
         let bytes = match known {

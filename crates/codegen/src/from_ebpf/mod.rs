@@ -25,7 +25,7 @@ use crate::fragment::{Env, Input, MapBinding};
 use crate::ir::{BinOp, Block, Cond, Edge, Func, Inst, Mem, Op, Special, Term, Ty, UnOp, Value};
 use crate::stack::StackPlan;
 
-use calls::MAP_POINTER;
+use calls::{MAP_POINTER, NOT_NULL};
 use shape::{Shape, successors};
 
 /// Translates a program whose facts belong to its code.
@@ -105,6 +105,8 @@ impl<'a> Translator<'a> {
     /// What the program gets.
     fn arguments(&mut self) -> Result<(), CodegenError> {
         let Input::Memory { slot, size, stride } = self.env.input else {
+            // The context is nowhere in memory (see `context_read`).
+            self.state.regs[1] = self.constant(NOT_NULL);
             return Ok(());
         };
         let result = u64::from(size).next_multiple_of(8);
@@ -283,6 +285,8 @@ impl<'a> Translator<'a> {
         let outer_frame = std::mem::replace(&mut self.frame, instance.frame);
         let end = self.plan.frame_end(instance.frame);
         let fp = self.push(Ty::B64, Op::StackAddr(end));
+        // `.local` memory may begin at 0; see `address`.
+        let fp = self.bin_const(BinOp::Add, fp, NOT_NULL);
         self.set_reg(Reg::FP, fp);
         if let Some(counter) = self.plan.counter(instance.frame) {
             let rounds = self.constant(self.facts.may_goto_rounds.into());
@@ -366,6 +370,9 @@ impl<'a> Translator<'a> {
                 return self.missing("an end of the function");
             }
             let fact = instance.at(pc);
+            if *fact == InsnFact::Dead {
+                return self.missing("an instruction that is reached");
+            }
             match *self.code.at(pc) {
                 Insn::Exit => {
                     match ret {
@@ -422,7 +429,11 @@ impl<'a> Translator<'a> {
                 }
                 Insn::Call {
                     callee: Callee::Local(_),
-                } => self.local_call(instance)?,
+                } => {
+                    if self.local_call(instance)? {
+                        return Ok(());
+                    }
+                }
                 Insn::Call {
                     callee: Callee::Helper(_),
                 } => {

@@ -172,9 +172,10 @@ impl Translator<'_> {
             }
             Region::Context => return self.missing("readable memory"),
         };
+        let from = self.address(mem, data.pointer);
         self.push_effect(Op::CopyBytes {
             mem,
-            from: data.pointer,
+            from,
             off: data.off,
             to: record,
             size,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::{Code, Insn, Pc};
 use warpbpf_flow::Cfg;
 use warpbpf_verify::{InsnFact, Instance};
@@ -47,16 +48,22 @@ impl Shape {
         for (block, &start) in starts.iter().enumerate() {
             let mut pc = start;
             loop {
-                if pc >= instance.end {
+                // What follows a call that never returns is dead.
+                if pc >= instance.end || *instance.at(pc) == InsnFact::Dead {
                     break;
                 }
-                let insn = code.at(pc);
-                let next = successors(insn, instance.at(pc), pc);
+                let (insn, fact) = (code.at(pc), instance.at(pc));
+                let next = successors(insn, fact, pc);
                 if next.iter().any(Option::is_some) {
-                    edges.extend(next.into_iter().flatten().map(|to| (block, index[&to])));
+                    for to in next.into_iter().flatten() {
+                        let Some(&to) = index.get(&to) else {
+                            return Err(missing(pc, "a reachable target"));
+                        };
+                        edges.push((block, to));
+                    }
                     break;
                 }
-                if matches!(insn, Insn::Exit) {
+                if matches!(insn, Insn::Exit) || ends_thread(fact) {
                     break;
                 }
                 pc = pc.next();
@@ -77,6 +84,11 @@ impl Shape {
     pub fn block_at(&self, pc: Pc) -> Option<usize> {
         self.index.get(&pc).copied()
     }
+}
+
+/// A helper call that nothing comes after, even where another path reaches the next instruction.
+fn ends_thread(fact: &InsnFact) -> bool {
+    matches!(fact, InsnFact::Call(call) if call.helper == HelperId::GpuExit)
 }
 
 /// Where a jump can go; empty for what just falls through, and for exits.

@@ -84,6 +84,10 @@ impl Generator<'_> {
                 align: 8,
             });
             self.load(Width::W32, reg(0), reg(2), 0);
+            if self.rng.one_in(2) {
+                self.kinds[0] = Kind::Number;
+                self.key_or_null();
+            }
         }
         self.fill_stack();
         self.kept[Reg::FP.index()] = true;
@@ -207,6 +211,7 @@ impl Generator<'_> {
             10..=14 => self.access(),
             15..=17 if self.daring && self.rng.one_in(2) => self.daring_access(),
             15..=17 => self.varying_access(),
+            18 if self.rng.one_in(2) => self.pointer_or_null(),
             18 => self.moved_pointer(),
             19..=22 if nests => self.branch(),
             23 | 24 if repeats => self.counted_loop(),
@@ -256,6 +261,56 @@ impl Generator<'_> {
             self.land(skip);
             self.merge(&before);
         }
+    }
+
+    /// A register that holds a pointer on one path and null on the other, and the test that tells them apart.
+    fn pointer_or_null(&mut self) {
+        let (by, src) = (self.number(), self.source());
+        // An operand may have been made where the other was.
+        if self.kinds[by.index()] != Kind::Number {
+            return self.arithmetic();
+        }
+        let mut operands = vec![by];
+        if let Source::Reg(src) = src {
+            operands.push(src);
+        }
+        let dst = self.free_but(&operands);
+        self.set(dst, 0);
+        let (wide, op) = (self.rng.one_in(2), self.rng.pick(&CONDITIONS));
+        let null = self.jump(wide, op, by, src);
+        if self.kinds[POINTER.index()] == Kind::Pointer && self.rng.one_in(2) {
+            self.copy(dst, POINTER);
+        } else {
+            self.copy(dst, Reg::FP);
+            // Also where nothing is ever stored: nobody reads there.
+            let words = if self.rng.one_in(2) { STACK / 8 } else { 64 };
+            let off = -8 * self.rng.below(words as usize + 1) as i32;
+            self.alu(true, AluOp::Add, dst, Source::Imm(off));
+        }
+        self.land(null);
+        self.null_test(dst);
+    }
+
+    /// The same of a callback's key, which decides itself: `r2` holds the pointer and `r0` the key.
+    fn key_or_null(&mut self) {
+        let mask = self.rng.pick(&[1, 2, 3]);
+        let dst = reg(8);
+        self.set(dst, 0);
+        let null = self.jump(true, JumpOp::Set, Reg::R0, Source::Imm(mask));
+        self.copy(dst, reg(2));
+        self.land(null);
+        self.null_test(dst);
+    }
+
+    /// Makes a number of whether `dst` is null.
+    fn null_test(&mut self, dst: Reg) {
+        let op = self.rng.pick(&[JumpOp::Eq, JumpOp::Ne]);
+        let skip = self.jump(true, op, dst, Source::Imm(0));
+        self.set(dst, 11);
+        let end = self.goto();
+        self.land(skip);
+        self.set(dst, 5);
+        self.land(end);
     }
 
     /// Ends the whole program inside a branch. What follows is reached by the other side only.
