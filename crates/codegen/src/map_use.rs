@@ -101,13 +101,13 @@ impl Uses {
     fn op(&mut self, op: &Op, has_result: bool) {
         match op {
             Op::Load {
-                mem: Mem::Map(o) | Mem::MapSync(o),
+                mem: Mem::Map(o) | Mem::MapSync(o) | Mem::MapSlot(o),
                 ..
             } => {
                 self.refuse(o.map, || format!("the program reads its value{}", at(*o)));
             }
             Op::Store {
-                mem: Mem::Map(o) | Mem::MapSync(o),
+                mem: Mem::Map(o) | Mem::MapSync(o) | Mem::MapSlot(o),
                 ..
             } => {
                 self.refuse(o.map, || {
@@ -115,7 +115,7 @@ impl Uses {
                 });
             }
             Op::CopyBytes {
-                mem: Mem::Map(o) | Mem::MapSync(o),
+                mem: Mem::Map(o) | Mem::MapSync(o) | Mem::MapSlot(o),
                 ..
             } => {
                 self.refuse(o.map, || format!("the program copies its value{}", at(*o)));

@@ -195,7 +195,7 @@ fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) -> bool {
         matches!(
             i.op,
             Op::Load {
-                mem: Mem::Map(_) | Mem::MapSync(_),
+                mem: Mem::Map(_) | Mem::MapSync(_) | Mem::MapSlot(_),
                 ..
             } | Op::Hash { .. }
                 | Op::CopyBytes { .. }

@@ -289,6 +289,7 @@ fn mem_name(mem: Mem) -> String {
     match mem {
         Mem::Local => "local".to_owned(),
         Mem::Map(origin) => origin_name(origin),
+        Mem::MapSlot(origin) => format!("{}.slot", origin_name(origin)),
         Mem::MapSync(origin) => format!("{}.sync", origin_name(origin)),
         Mem::Record => "record".to_owned(),
         Mem::Memory => "memory".to_owned(),

@@ -454,6 +454,11 @@ impl Emit<'_> {
                     mem_suffix(*mem, true),
                     width.bits()
                 ));
+                if matches!(mem, Mem::MapSync(_)) {
+                    // An acquiring load, in two: ptxas 13.0 deletes an `ld.acquire` whose result is not used, and with it
+                    // what other accesses need, so that the kernel ends with an illegal instruction.
+                    self.line("fence.acq_rel.gpu;");
+                }
             }
             Op::Const(_)
             | Op::Store { .. }
@@ -527,7 +532,9 @@ fn mem_suffix(mem: Mem, load: bool) -> &'static str {
     match (mem, load) {
         (Mem::Local, _) => ".local",
         (Mem::Map(_), _) => ".relaxed.gpu.global",
-        (Mem::MapSync(_), true) => ".acquire.gpu.global",
+        // With a fence behind it, see there.
+        (Mem::MapSync(_), true) => ".relaxed.gpu.global",
+        (Mem::MapSlot(_), _) => ".acquire.gpu.global",
         (Mem::MapSync(_), false) => ".release.gpu.global",
         (Mem::Record | Mem::Memory | Mem::Key | Mem::Env, _) => ".global",
         (Mem::Clock, _) => ".relaxed.sys.global",

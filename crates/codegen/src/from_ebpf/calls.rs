@@ -185,7 +185,7 @@ impl<'a> Translator<'a> {
             Ty::B64,
             Op::Load {
                 // Acquire: who sees the slot sees its node.
-                mem: Mem::MapSync(origin),
+                mem: Mem::MapSlot(origin),
                 width: Width::W64,
                 signed: false,
                 addr: address,

@@ -182,6 +182,8 @@ pub enum Mem {
     Map(Origin),
     /// A map value with acquire (loads) or release (stores) at GPU scope.
     MapSync(Origin),
+    /// A slot of a hash, read with acquire; what is read decides what happens next, so the load is never dead.
+    MapSlot(Origin),
     /// A ring record that this lane has reserved and not yet given back: plain.
     Record,
     /// The memory of a program that runs by itself: no other thread touches this thread's part, so plain.
@@ -375,7 +377,7 @@ impl Op {
                 ..
             } => Effect::Reads,
             Op::Load {
-                mem: Mem::MapSync(_),
+                mem: Mem::MapSync(_) | Mem::MapSlot(_),
                 ..
             }
             | Op::Store { .. }
