@@ -417,12 +417,14 @@ fn u64_of(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[test]
-fn ring_records_are_whole_and_none_is_lost() {
+fn ring_records_are_whole_and_none_is_lost_uncounted() {
     for (scope, shards) in [(Scope::Thread, 4), (Scope::Thread, 1), (Scope::Warp, 3)] {
         let case = Case::new(EVENT, vec![ring(1 << 19, shards)]).scope(scope);
         let layout = RingLayout::new(1 << 19, shards);
         schedules(&case, 40, 128, |ran| {
-            assert_eq!(lost(&layout, ran, 0), (0, 0));
+            // A host thread that is held up can run out of attempts to reserve; what it loses must be counted.
+            let (full, busy) = lost(&layout, ran, 0);
+            assert_eq!(full, 0);
             let mut seen = vec![0; 40 * 128];
             for (flags, payload) in records(&layout, ran, 0) {
                 if flags == RingLayout::PADDING {
@@ -439,7 +441,9 @@ fn ring_records_are_whole_and_none_is_lost() {
                 assert_eq!(flags, discarded, "thread {thread}");
                 seen[(block * 128 + thread) as usize] += 1;
             }
-            assert!(seen.iter().all(|n| *n == 1));
+            assert!(seen.iter().all(|n| *n <= 1));
+            let missing = seen.iter().filter(|n| **n == 0).count() as u64;
+            assert_eq!(missing, busy);
         });
     }
 }
