@@ -24,6 +24,7 @@ mod stack;
 
 mod emit;
 mod from_ebpf;
+mod guard_loops;
 mod lower;
 mod opt_atomics;
 mod opt_blocks;
@@ -68,8 +69,8 @@ pub fn dump_ir<P: Subject>(program: &Verified<P>, env: &Env, after: Option<&str>
     dump_code(program.program().code(), program.facts(), env, after)
 }
 
-/// Names of the stages that [`dump_ir`] can show, in order: the same in every environment today.
-pub fn pass_names(_env: &Env) -> Vec<&'static str> {
+/// Names of the stages that [`dump_ir`] can show, in order.
+pub fn pass_names() -> Vec<&'static str> {
     std::iter::once("from_ebpf")
         .chain(PASSES.iter().map(|(name, _)| *name))
         .collect()
@@ -91,6 +92,7 @@ const PASSES: &[Pass] = &[
     ("opt_stores", opt_stores::run),
     ("opt_fold.3", opt_fold::run),
     ("opt_dce.3", opt_dce::run),
+    ("guard_loops", guard_loops::run),
     ("lower", lower::run),
     ("opt_gvn.3", opt_gvn::run),
     ("opt_dce.4", opt_dce::run),

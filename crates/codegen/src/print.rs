@@ -272,6 +272,8 @@ pub(crate) fn special_name(special: Special) -> String {
         Special::Tid(i) => format!("%tid.{}", axis(i)),
         Special::Nctaid(i) => format!("%nctaid.{}", axis(i)),
         Special::Lane => "%laneid".to_owned(),
+        Special::LanemaskEq => "%lanemask_eq".to_owned(),
+        Special::LanemaskLt => "%lanemask_lt".to_owned(),
         Special::Sm => "%smid".to_owned(),
         Special::WarpSlot => "%warpid".to_owned(),
         Special::GridId => "%gridid".to_owned(),

@@ -146,7 +146,7 @@ fn ir() {
         .collect();
     golden("counter_sharded.ir", &text);
     let all = dump_ir(&case.program, &case.env, None);
-    for pass in pass_names(&case.env) {
+    for pass in pass_names() {
         assert!(all.contains(&format!("; after {pass}\n")), "{pass}");
     }
 }

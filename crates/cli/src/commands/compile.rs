@@ -61,8 +61,8 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
             Emit::Ebpf => warpbpf_ebpf::listing(&program.verified.program().code),
             Emit::Ir => match flags.after.as_deref() {
                 Some("all") => dump_ir(&program.verified, &env, None),
-                Some(pass) if !pass_names(&env).contains(&pass) => {
-                    let names = pass_names(&env).join(", ");
+                Some(pass) if !pass_names().contains(&pass) => {
+                    let names = pass_names().join(", ");
                     return Err(CliError::Other(format!(
                         "there is no pass `{pass}`; there are {names}, and `all`"
                     )));
@@ -70,7 +70,7 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
                 pass => dump_ir(
                     &program.verified,
                     &env,
-                    pass.or(pass_names(&env).last().copied()),
+                    pass.or(pass_names().last().copied()),
                 ),
             },
             Emit::Ptx => {

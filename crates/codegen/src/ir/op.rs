@@ -146,6 +146,10 @@ pub enum Special {
     Nctaid(u8),
     /// `%laneid`
     Lane,
+    /// `%lanemask_eq`
+    LanemaskEq,
+    /// `%lanemask_lt`
+    LanemaskLt,
     /// `%smid`
     Sm,
     /// `%warpid`

@@ -6,13 +6,11 @@ mod loops;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::helpers::HelperId;
-use warpbpf_abi::kfuncs::MAX_LOOPS;
 use warpbpf_abi::layout::slot;
-use warpbpf_abi::maps::{E2BIG, EINVAL};
 use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::{
     Callback, Code, FlatMemory, Insn, Limits, Machine, Memory, Outcome, Pc, Reg, Region as Bytes,
-    TrapKind, Width, run,
+    TrapKind, Width, bpf_loop, run,
 };
 use warpbpf_softgpu::{Config, Gpu, Launch};
 use warpbpf_verify::{Facts, InsnFact, Instance, Place, Region};
@@ -109,7 +107,6 @@ impl Memory for World {
 }
 
 impl Machine for World {
-    /// `bpf_loop`, as in Linux.
     fn call_helper(
         &mut self,
         id: u32,
@@ -119,19 +116,7 @@ impl Machine for World {
         if id != HelperId::Loop as u32 {
             return Err(TrapKind::NoHelper { id });
         }
-        let [count, function, context, flags, _] = args;
-        if flags != 0 {
-            return Ok(EINVAL as u64);
-        }
-        if count as u32 > MAX_LOOPS {
-            return Ok(E2BIG as u64);
-        }
-        for index in 0..u64::from(count as u32) {
-            if callback.call(self, function, [index, context, 0, 0, 0])? != 0 {
-                return Ok(index + 1);
-            }
-        }
-        Ok(u64::from(count as u32))
+        bpf_loop(self, args, callback)
     }
 }
 

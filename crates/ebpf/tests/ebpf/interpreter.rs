@@ -295,12 +295,7 @@ impl Machine for Looper {
                 reason: "is not in this test",
             });
         }
-        for i in 0..args[0] {
-            if callback.call(self, args[1], [i, args[2], 0, 0, 0])? != 0 {
-                return Ok(i + 1);
-            }
-        }
-        Ok(args[0])
+        bpf_loop(self, args, callback)
     }
     fn map_value_address(&mut self, map: u32, offset: u32) -> Result<u64, TrapKind> {
         Ok(DATA + u64::from(map) * 8 + u64::from(offset))
@@ -397,32 +392,6 @@ proptest! {
     }
 }
 
-/// A machine with `bpf_loop` and nothing else.
-struct Loops(FlatMemory);
-
-impl Memory for Loops {
-    fn load(&mut self, address: u64, width: Width) -> Result<u64, TrapKind> {
-        self.0.load(address, width)
-    }
-    fn store(&mut self, address: u64, width: Width, value: u64) -> Result<(), TrapKind> {
-        self.0.store(address, width, value)
-    }
-}
-
-impl Machine for Loops {
-    fn call_helper(
-        &mut self,
-        id: u32,
-        args: [u64; 5],
-        callback: &mut Callback<'_>,
-    ) -> Result<u64, TrapKind> {
-        match id {
-            181 => bpf_loop(self, args, callback),
-            _ => Err(TrapKind::NoHelper { id }),
-        }
-    }
-}
-
 #[test]
 fn bpf_loop_calls_back_until_told_to_stop() {
     let sum = |count: &str, stop: u32, flags: u32| {
@@ -430,7 +399,7 @@ fn bpf_loop_calls_back_until_told_to_stop() {
             "*(u64 *)(r10 - 8) = 0\nr1 = {count} ll\nr2 = subprog[f]\nr3 = r10\nr3 += -8\nr4 = {flags}\ncall 181\nr1 = *(u64 *)(r10 - 8)\nr1 <<= 32\nr0 |= r1\nexit\nf:\nr3 = *(u64 *)(r2 + 0)\nr3 += r1\n*(u64 *)(r2 + 0) = r3\nr0 = 0\nif r1 != {stop} goto out\nr0 = 1\nout:\nexit"
         );
         let code = assemble(&text).expect("it assembles");
-        let mut machine = Loops(memory());
+        let mut machine = Looper(memory());
         run(&code, Pc(0), &[], &mut machine, Limits::default()).expect("it starts")
     };
     assert_eq!(sum("5", 99, 0), Outcome::Return(10 << 32 | 5));
