@@ -185,7 +185,8 @@ pub struct Loc<'a> {
     pub line: u32,
     /// Column.
     pub column: u32,
-    /// `function_name` label and the call site `(file, line, column)` for inlined code.
+    /// `function_name` label and the call site `(file, line, column)` for inlined code. The label is as written, with
+    /// its offset but without the dot of a section: `$L__info_string0`, `debug_str+16`. See [`crate::lines`].
     pub inlined: Option<(&'a str, u32, u32, u32)>,
 }
 
@@ -232,6 +233,7 @@ pub enum Operand<'a> {
     F64(u64),
     /// `[base + offset]`; `base` is a name or `None` for an immediate address; the brackets' inner text is kept in
     /// `rest` for forms with several parts (`[tensor, {x, y}]`, `[addr], mbar` stays two operands).
+    /// What follows the brackets (`[a].unified`) is in the operand's bytes only.
     Address {
         /// Register or symbol.
         base: Option<&'a str>,

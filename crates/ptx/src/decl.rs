@@ -45,9 +45,11 @@ pub fn type_size(ty: &str) -> Option<u64> {
         return type_size(element)?.checked_mul(lanes);
     }
     Some(match ty {
-        "pred" | "b8" | "u8" | "s8" | "e4m3" | "e5m2" => 1,
-        "b16" | "u16" | "s16" | "f16" | "bf16" | "e4m3x2" | "e5m2x2" => 2,
-        "b32" | "u32" | "s32" | "f32" | "tf32" | "f16x2" | "bf16x2" | "u16x2" | "s16x2" => 4,
+        "pred" | "b8" | "u8" | "s8" | "e4m3" | "e5m2" | "e2m1x2" => 1,
+        "b16" | "u16" | "s16" | "f16" | "bf16" | "e4m3x2" | "e5m2x2" | "e3m2x2" | "e2m3x2"
+        | "ue8m0x2" | "e2m1x4" => 2,
+        "b32" | "u32" | "s32" | "f32" | "tf32" | "f16x2" | "bf16x2" | "u16x2" | "s16x2"
+        | "e4m3x4" | "e5m2x4" | "e3m2x4" | "e2m3x4" => 4,
         "b64" | "u64" | "s64" | "f64" | "f32x2" | "texref" | "samplerref" | "surfref" => 8,
         "b128" => 16,
         _ => return None,
@@ -163,6 +165,7 @@ pub(crate) fn variables<'a>(
         let last = match c.peek() {
             Some(b';') => true,
             Some(b',') => false,
+            _ if init.is_some() => return Err(c.unexpected("`,` or `;` after the initialiser")),
             _ => return Err(c.unexpected("`[`, `=`, `,` or `;` after the variable's name")),
         };
         c.pos += 1;

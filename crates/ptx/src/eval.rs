@@ -28,6 +28,7 @@ mod float;
 mod format;
 mod int;
 mod lanes;
+mod narrow;
 mod ty;
 
 pub use bits::BitOp;

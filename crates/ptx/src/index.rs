@@ -116,11 +116,11 @@ pub fn index(text: &str) -> Result<Module<'_>, PtxError> {
 fn version(c: &mut Cursor<'_>) -> Result<(u32, u32), PtxError> {
     c.skip_blank()?;
     let start = c.pos;
+    if !c.peek().is_some_and(|b| b.is_ascii_digit()) {
+        return Err(c.unexpected("a version number"));
+    }
     while c.peek().is_some_and(|b| b.is_ascii_digit() || b == b'.') {
         c.pos += 1;
-    }
-    if c.pos == start {
-        return Err(c.unexpected("a version number"));
     }
     let parsed = c
         .since(start)
@@ -216,7 +216,8 @@ fn function<'a>(
                 c.pos += 1;
                 break None;
             }
-            Some(_) if c.at_directive() => {
+            // Else a prototype without its `;` would take the next function for its directives.
+            Some(_) if c.at_directive() && !at_item(c) => {
                 let directive = directive_text(c, true)?;
                 // A pragma ends in a `;` of its own, which does not end the declaration.
                 if directive.starts_with(".pragma") {
@@ -287,7 +288,8 @@ fn other(c: &mut Cursor<'_>) -> Result<(), PtxError> {
             Some(b'.') => {
                 let at = c.pos;
                 let line_break = c.slice(end..at).contains('\n');
-                let word = c.directive().unwrap_or_default();
+                // An error costs a count of lines: none where it would be thrown away.
+                let word = if c.at_directive() { c.directive()? } else { "" };
                 if line_break && starts_item(word) {
                     c.pos = end;
                     return Ok(());
@@ -303,6 +305,12 @@ fn other(c: &mut Cursor<'_>) -> Result<(), PtxError> {
         }
         end = c.pos;
     }
+}
+
+/// True at the directive of another item, which a function's own directives cannot be.
+fn at_item(c: &Cursor<'_>) -> bool {
+    let word = c.clone().directive().unwrap_or_default();
+    word != "pragma" && starts_item(word)
 }
 
 fn starts_item(word: &str) -> bool {

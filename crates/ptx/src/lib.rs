@@ -5,17 +5,23 @@
 //! untouched. [`eval`] is the one meaning of every lane-local operation, shared by constant folding, the soft GPU and
 //! the hardware tests.
 
+pub mod access;
+pub mod arguments;
 pub mod ast;
 pub mod error;
 pub mod eval;
 pub mod index;
+pub mod lines;
 pub mod parse;
 pub mod query;
 pub mod splice;
+pub mod sync;
 
 mod decl;
+mod dwarf;
 mod lex;
 mod operand;
+mod sections;
 
 pub use decl::type_size;
 pub use error::PtxError;

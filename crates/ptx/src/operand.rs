@@ -43,6 +43,12 @@ fn operand<'a>(c: &mut Cursor<'a>, depth: usize) -> Result<(Operand<'a>, usize),
     let mut operand = primary(c, depth)?;
     let mut end = c.pos;
     c.skip_blank()?;
+    // `[a].unified`: it belongs to the operand's bytes, and says nothing that we need.
+    while matches!(operand, Operand::Address { .. } | Operand::Other(_)) && c.at_directive() {
+        c.directive()?;
+        end = c.pos;
+        c.skip_blank()?;
+    }
     if c.peek() == Some(b'|') && c.peek_at(1) != Some(b'|') {
         c.pos += 1;
         c.skip_blank()?;
@@ -52,24 +58,27 @@ fn operand<'a>(c: &mut Cursor<'a>, depth: usize) -> Result<(Operand<'a>, usize),
         c.skip_blank()?;
     }
     // An operator behind a value makes a constant expression, which nobody here computes.
-    if matches!(
-        c.peek(),
-        Some(
-            b'+' | b'-'
-                | b'*'
-                | b'/'
-                | b'%'
-                | b'<'
-                | b'>'
-                | b'&'
-                | b'^'
-                | b'|'
-                | b'?'
-                | b'='
-                | b'!'
-                | b'['
+    let is_value = !matches!(operand, Operand::Address { .. } | Operand::Vector(_));
+    if is_value
+        && matches!(
+            c.peek(),
+            Some(
+                b'+' | b'-'
+                    | b'*'
+                    | b'/'
+                    | b'%'
+                    | b'<'
+                    | b'>'
+                    | b'&'
+                    | b'^'
+                    | b'|'
+                    | b'?'
+                    | b'='
+                    | b'!'
+                    | b'['
+            )
         )
-    ) {
+    {
         c.pos = start;
         let text = c.raw("an operand")?;
         return Ok((Operand::Other(text), start + text.len()));

@@ -127,17 +127,18 @@ fn loc<'a>(c: &mut Cursor<'a>) -> Result<Loc<'a>, PtxError> {
         match c.expect_identifier("`function_name` or `inlined_at`")? {
             "function_name" => {
                 c.skip_blank()?;
+                let start = c.pos;
                 // Sections are named with a dot.
-                if c.at_directive() {
-                    c.pos += 1;
-                }
-                label = Some(c.expect_identifier("a label")?);
-                let end = c.pos;
+                let dot = usize::from(c.at_directive());
+                c.pos += dot;
+                c.expect_identifier("a label")?;
+                let mut end = c.pos;
                 if c.eat(b'+')? {
                     c.integer("an offset")?;
-                } else {
-                    c.pos = end;
+                    end = c.pos;
                 }
+                c.pos = end;
+                label = Some(c.slice(start + dot..end));
             }
             "inlined_at" => {
                 let site = (
@@ -249,6 +250,13 @@ fn instruction<'a>(
     guard: Option<Guard<'a>>,
 ) -> Result<Instruction<'a>, PtxError> {
     let start = c.pos;
+    // Names of registers and compilers' labels begin otherwise.
+    if !c
+        .peek()
+        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+    {
+        return Err(c.unexpected("an instruction"));
+    }
     let opcode = c
         .identifier()
         .ok_or_else(|| c.unexpected("an instruction"))?;

@@ -1,135 +1,16 @@
 //! What nvcc makes of C++ of every kind we meet is read without an error, and read exactly.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+#[path = "tools/home.rs"]
+mod home;
+#[path = "tools/lossless.rs"]
+mod lossless;
+#[path = "tools/nvcc.rs"]
+mod nvcc;
 
-use warpbpf_ptx::ast::{Function, Module, Operand, StatementKind};
-use warpbpf_ptx::{Splices, index, parse_body};
-
-fn cuda_home() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let home = std::env::var_os("WARPBPF_CUDA_HOME")
-        .map_or_else(|| root.join(".toolchain/cuda/nvidia/cu13"), PathBuf::from);
-    assert!(
-        home.join("bin/nvcc").exists(),
-        "no nvcc under `{}`: run `cargo xtask setup`",
-        home.display()
-    );
-    home
-}
-
-fn compile(name: &str, flags: &[&str]) -> String {
-    let home = cuda_home();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/corpus")
-        .join(name);
-    let out = std::env::temp_dir().join(format!(
-        "warpbpf-ptx-{}-{name}-{}.ptx",
-        std::process::id(),
-        flags.join("")
-    ));
-    let run = Command::new(home.join("bin/nvcc"))
-        .args(["-ptx", "-std=c++17", "-I"])
-        .arg(home.join("include"))
-        .args(flags)
-        .arg(&source)
-        .arg("-o")
-        .arg(&out)
-        .output()
-        .expect("nvcc starts");
-    assert!(
-        run.status.success(),
-        "nvcc refuses `{name}`: {}",
-        String::from_utf8_lossy(&run.stderr)
-    );
-    let text = std::fs::read_to_string(&out).expect("nvcc writes its output");
-    std::fs::remove_file(&out).expect("the output can be removed");
-    text
-}
-
-/// Reads all of a text and checks what holds of every text: names stand where their spans say, items do not overlap,
-/// between statements stand only blanks and comments, and re-slicing all of it gives the text again.
-fn check(text: &str) -> Module<'_> {
-    let module = index(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    for function in &module.functions {
-        assert_eq!(&text[function.name_span.clone()], function.name);
-        assert!(
-            text[function.span.clone()].ends_with(if function.body.is_some() { '}' } else { ';' })
-        );
-        check_body(&module, function);
-    }
-    let mut spans: Vec<_> = module.functions.iter().map(|f| f.span.clone()).collect();
-    spans.extend(module.others.iter().cloned());
-    spans.extend(module.variables.iter().map(|v| v.span.clone()));
-    spans.sort_by_key(|span| span.start);
-    spans.dedup();
-    assert!(
-        spans.windows(2).all(|pair| pair[0].end <= pair[1].start),
-        "items overlap"
-    );
-    assert_eq!(Splices::new().apply(text).as_deref(), Ok(text));
-    module
-}
-
-fn check_body(module: &Module<'_>, function: &Function<'_>) {
-    let statements =
-        parse_body(module, function).unwrap_or_else(|error| panic!("{error}\n{}", module.text));
-    let Some(body) = function.body.clone() else {
-        assert_eq!(statements, []);
-        return;
-    };
-    let mut rebuilt = String::new();
-    let mut at = body.start;
-    let mut depth = 0i32;
-    for statement in &statements {
-        assert!(at <= statement.span.start, "statements overlap");
-        assert_blank(&module.text[at..statement.span.start]);
-        rebuilt.push_str(&module.text[at..statement.span.end]);
-        at = statement.span.end;
-        match &statement.kind {
-            StatementKind::Open => depth += 1,
-            StatementKind::Close => depth -= 1,
-            StatementKind::Instruction(instruction) => {
-                assert_eq!(instruction.operands.len(), instruction.operand_spans.len());
-                assert_eq!(instruction.name.split('.').next(), Some(instruction.opcode));
-                for (operand, span) in instruction.operands.iter().zip(&instruction.operand_spans) {
-                    let written = &module.text[span.clone()];
-                    assert_eq!(written, written.trim(), "blank in an operand's span");
-                    match operand {
-                        Operand::Name(name) => assert_eq!(*name, written),
-                        Operand::Address { .. } => {
-                            assert!(written.starts_with('[') && written.ends_with(']'))
-                        }
-                        Operand::Other(other) => panic!("`{other}` in what a compiler wrote"),
-                        _ => {}
-                    }
-                }
-            }
-            StatementKind::Directive(other) => panic!("unknown directive `{other}`"),
-            _ => {}
-        }
-    }
-    assert_blank(&module.text[at..body.end]);
-    rebuilt.push_str(&module.text[at..body.end]);
-    assert_eq!(depth, 0);
-    assert_eq!(rebuilt, module.text[body]);
-}
-
-/// What a reader may skip: blanks, comments and lone `;`.
-fn assert_blank(between: &str) {
-    let mut rest = between.trim_start();
-    while !rest.is_empty() {
-        let end = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest.find("*/").expect("comments end") + 2
-        } else {
-            assert!(rest.starts_with(';'), "`{rest}` belongs to no statement");
-            1
-        };
-        rest = rest[end..].trim_start();
-    }
-}
+use lossless::check;
+use nvcc::compile;
+use warpbpf_ptx::ast::{Module, Operand, StatementKind};
+use warpbpf_ptx::parse_body;
 
 fn instructions<'a>(module: &Module<'a>, function: &str) -> Vec<(&'a str, Vec<Operand<'a>>)> {
     let function = module.function(function).expect("the function is there");
@@ -344,13 +225,4 @@ fn full_debug_information() {
             .count()
             >= 3
     );
-}
-
-#[test]
-fn every_corpus_file_for_every_architecture_family() {
-    for arch in ["-arch=sm_75", "-arch=sm_120"] {
-        for name in ["memory.cu", "numbers.cu", "calls.cu", "control.cu"] {
-            check(&compile(name, &[arch, "-lineinfo"]));
-        }
-    }
 }

@@ -899,6 +899,73 @@ fn conversions_to_floats() {
 }
 
 #[test]
+fn eight_bit_floats() {
+    let infinity = s(f32::INFINITY);
+    table(
+        "cvt.rn.satfinite.e4m3x2.f32",
+        &[
+            (&[s(1.25), s(-3.0)], 0x3ac4),
+            // Ties go to even; what is too large is the greatest number.
+            (&[s(1.0625), s(1.1875)], 0x383a),
+            (&[s(464.0), s(-1e9)], 0x7efe),
+            (&[infinity, NAN32], 0x7e7f),
+            // Subnormal numbers, the smallest one and half of it.
+            (&[s(0.013_671_875), s(0.001_953_125)], 0x0701),
+            (&[s(0.000_976_562_5), s(-0.000_976_563)], 0x0081),
+            (&[s(-0.0), s(0.0)], 0x8000),
+        ],
+    );
+    table(
+        "cvt.rn.satfinite.e5m2x2.f32",
+        &[
+            (&[s(1.25), s(-3.0)], 0x3dc2),
+            (&[s(57_344.0), s(1e30)], 0x7b7b),
+            (&[s(2f32.powi(-16)), s(2f32.powi(-18))], 0x0100),
+            (&[NAN32, infinity], 0x7f7b),
+        ],
+    );
+    table(
+        "cvt.rn.satfinite.relu.e4m3x2.f32",
+        &[(&[s(-1.0), s(1.0)], 0x0038), (&[NAN32, s(-0.0)], 0x7f00)],
+    );
+    table(
+        "cvt.rn.satfinite.e4m3x2.f16x2",
+        &[
+            (&[h(1.25) << 16 | h(-3.0)], 0x3ac4),
+            (&[0x7c00_fc00], 0x7efe),
+        ],
+    );
+    table(
+        "cvt.rn.satfinite.relu.e5m2x2.f16x2",
+        &[(&[h(1.25) << 16 | h(-3.0)], 0x3d00)],
+    );
+    table(
+        "cvt.rn.f16x2.e4m3x2",
+        &[
+            (&[0x3ac4], h(1.25) << 16 | h(-3.0)),
+            (&[0x7eff], h(448.0) << 16 | 0x7fff),
+            (&[0x0187], h(0.001_953_125) << 16 | h(-0.013_671_875)),
+        ],
+    );
+    table(
+        "cvt.rn.relu.f16x2.e5m2x2",
+        &[(&[0x3dc2], h(1.25) << 16), (&[0x7cff], 0x7c00_7fff)],
+    );
+}
+
+#[test]
+fn sets_of_pairs_are_masks() {
+    table(
+        "set.eq.u32.f16x2",
+        &[(&[h(1.0) << 16 | h(2.0), h(1.0) << 16 | h(3.0)], 0xffff_0000)],
+    );
+    table(
+        "set.neu.s32.bf16x2",
+        &[(&[0x3f80_7fff, 0x3f80_0000], 0x0000_ffff)],
+    );
+}
+
+#[test]
 fn what_is_not_decoded() {
     let unknown = [
         "add.rn.rz.f32",
@@ -941,6 +1008,10 @@ fn what_is_not_decoded() {
         "cvt.rm.tf32.f32",
         "cvt.rn.tf32.f64",
         "cvt.rn.e4m3x2.f32",
+        "cvt.rz.satfinite.e4m3x2.f32",
+        "cvt.rn.satfinite.e4m3x2.bf16x2",
+        "cvt.rn.satfinite.f16x2.e4m3x2",
+        "set.eq.u16.f16x2",
         "cvt.pack.u16.s32",
         "cvt.pack.sat.u8.s32",
         "cvt.pack.sat.u16.s32.b32",

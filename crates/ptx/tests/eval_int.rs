@@ -214,6 +214,8 @@ fn extrema() {
     table("max.s16", &[(&[h(-1), 1], 1)]);
     table("max.relu.s32", &[(&[n(-1), n(-2)], 0), (&[5, 6], 6)]);
     table("min.relu.s32", &[(&[n(-1), 2], 0), (&[5, 6], 5)]);
+    table("max.s32.relu", &[(&[n(-1), n(-2)], 0), (&[5, 6], 6)]);
+    table("min.s16x2.relu", &[(&[0xffff_0005, 0x0001_0006], 5)]);
     table("min.s16x2", &[(&[0xffff_0001, 0x0001_0002], 0xffff_0001)]);
     table("max.u16x2", &[(&[0xffff_0001, 0x0001_0002], 0xffff_0002)]);
     table("max.relu.s16x2", &[(&[0xffff_8000, 0xfffe_0002], 2)]);
@@ -517,6 +519,8 @@ fn what_is_not_decoded() {
         "abs.u32",
         "neg.u32",
         "min.relu.u32",
+        "min.u32.relu",
+        "add.s32.relu",
         "dp4a.u32",
         "dp4a.u64.u32",
         "addc.u16",

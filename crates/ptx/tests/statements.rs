@@ -303,7 +303,7 @@ fn directives() {
         next().1,
         &loc(2, 7, 9, Some(("$L__info_string0", 1, 45, 3)))
     );
-    assert_eq!(next().1, &loc(1, 1, 0, Some(("debug_str", 3, 4, 5))));
+    assert_eq!(next().1, &loc(1, 1, 0, Some(("debug_str+12", 3, 4, 5))));
     assert_eq!(
         next(),
         (".pragma \"nounroll\";", &StatementKind::Pragma("nounroll"))
@@ -702,7 +702,7 @@ fn broken_modules() {
     );
     assert_eq!(
         after(".global .u32 x = 1];"),
-        "PTX line 4, column 19: expected `[`, `=`, `,` or `;` after the variable's name, found `]`"
+        "PTX line 4, column 19: expected `,` or `;` after the initialiser, found `]`"
     );
     assert_eq!(
         after(".global .u32 x = (1];"),

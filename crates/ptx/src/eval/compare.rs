@@ -165,10 +165,10 @@ impl Compare {
 
     fn set_result(dst: Ty, source: Ty) -> Option<Result> {
         let packed = |ty: Ty| ty.float().is_some_and(is_packed);
-        if packed(dst) != packed(source) {
-            return None;
-        }
         match dst {
+            // A half of the result for each half of the sources.
+            Ty::U32 | Ty::S32 if packed(source) => Some(Result::AllOnes { mask: 0xffff }),
+            _ if packed(dst) != packed(source) => None,
             Ty::U16 | Ty::S16 | Ty::U32 | Ty::S32 => Some(Result::AllOnes { mask: dst.mask() }),
             _ => Some(Result::One {
                 one: format_of(dst.float().filter(|&ty| ty != FloatTy::F64)?).one(),

@@ -3,6 +3,7 @@
 use super::compare::format_of;
 use super::format::{Exact, Format, Round, Value};
 use super::lanes::Lanes;
+use super::narrow::Narrow;
 use super::ty::{FloatTy, IntTy, Ty};
 
 /// A conversion.
@@ -33,6 +34,17 @@ enum Kind {
     FloatToFloat(ToFloat),
     /// `.f16x2.f32 d, a, b`: `a` becomes the upper half.
     Pair(ToFloat),
+    /// `.e4m3x2.f32 d, a, b`: `a` becomes the upper byte; `.e4m3x2.f16x2` has both halves in one source.
+    ToNarrow {
+        from: Format,
+        to: Narrow,
+        relu: bool,
+    },
+    /// `.f16x2.e4m3x2`
+    FromNarrow {
+        from: Narrow,
+        relu: bool,
+    },
     /// `cvt.pack`: two numbers and the lower bits of a third side by side.
     Pack {
         to: IntTy,
@@ -118,6 +130,9 @@ impl Convert {
         let [rest @ .., to, from] = modifiers else {
             return None;
         };
+        if let Some(narrow) = Self::decode_narrow(rest, to, from) {
+            return Some(narrow);
+        }
         let found = Modifiers::parse(rest)?;
         let from = Ty::parse(from)?;
         if *to == "tf32" {
@@ -212,6 +227,28 @@ impl Convert {
         })
     }
 
+    /// `cvt.rn.satfinite{.relu}.e4m3x2.f32` and its like, and `cvt.rn{.relu}.f16x2.e4m3x2`.
+    fn decode_narrow(rest: &[&str], to: &str, from: &str) -> Option<Convert> {
+        let (relu, rest) = match rest {
+            [rest @ .., "relu"] => (true, rest),
+            rest => (false, rest),
+        };
+        let kind = match (rest, Narrow::parse_pair(to), Narrow::parse_pair(from)) {
+            (["rn", "satfinite"], Some(to), None) => Kind::ToNarrow {
+                from: match from {
+                    "f32" => Format::F32,
+                    "f16x2" => Format::F16,
+                    _ => return None,
+                },
+                to,
+                relu,
+            },
+            (["rn"], None, Some(from)) if to == "f16x2" => Kind::FromNarrow { from, relu },
+            _ => return None,
+        };
+        Some(Convert { kind })
+    }
+
     fn decode_pack(modifiers: &[&str]) -> Option<Convert> {
         let (to, keeps) = match modifiers {
             [to, "s32"] => (to, false),
@@ -240,6 +277,8 @@ impl Convert {
             | Kind::IntToFloat { .. }
             | Kind::FloatToInt { .. }
             | Kind::FloatToFloat(_) => 1,
+            Kind::ToNarrow { from, .. } => 1 + usize::from(from == Format::F32),
+            Kind::FromNarrow { .. } => 1,
             Kind::Pair(_) => 2,
             Kind::Pack { keeps, .. } => 2 + usize::from(keeps),
         }
@@ -335,6 +374,17 @@ impl Convert {
                 _ => lanes.map(|[a, ..]| part.convert(a)),
             },
             Kind::Pair(part) => lanes.map(|[a, b, ..]| part.convert(a) << 16 | part.convert(b)),
+            Kind::ToNarrow { from, to, relu } => {
+                let halves = from == Format::F16;
+                lanes.map(|[a, b, ..]| {
+                    let (high, low) = if halves { (a >> 16, a) } else { (a, b) };
+                    let [high, low] = [high, low].map(|x| x & from.mask());
+                    to.rounded(from, high, relu) << 8 | to.rounded(from, low, relu)
+                });
+            }
+            Kind::FromNarrow { from, relu } => {
+                lanes.map(|[a, ..]| from.to_half(a >> 8, relu) << 16 | from.to_half(a, relu));
+            }
             Kind::Pack { to, width, keeps } => {
                 let (low, high) = match to.is_signed() {
                     true => (-1i128 << (width - 1), (1i128 << (width - 1)) - 1),

@@ -83,6 +83,13 @@ impl Part {
 impl Int {
     pub(super) fn decode(opcode: &str, modifiers: &[&str]) -> Option<Int> {
         let (&last, rest) = modifiers.split_last()?;
+        // The modifier is written on either side of the type.
+        if let ("relu", [ty]) = (last, rest) {
+            return match opcode {
+                "min" | "max" => Self::decode(opcode, &["relu", ty]).filter(|_| *ty != "relu"),
+                _ => None,
+            };
+        }
         if let Some(op) = Self::decode_halves(opcode, rest, last) {
             return Some(op);
         }

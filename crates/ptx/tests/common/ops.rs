@@ -342,6 +342,21 @@ pub fn all() -> Vec<Case> {
         }
     }
     add("cvt.rna.tf32.f32".to_owned(), &['r'], &['r']);
+    for narrow in ["e4m3x2", "e5m2x2"] {
+        for relu in ["", ".relu"] {
+            let satfinite = format!("cvt.rn.satfinite{relu}.{narrow}");
+            add(format!("{satfinite}.f32"), &['h'], &['r', 'r']);
+            add(format!("{satfinite}.f16x2"), &['h'], &['r']);
+            add(format!("cvt.rn{relu}.f16x2.{narrow}"), &['r'], &['h']);
+        }
+    }
+    for pair in ["f16x2", "bf16x2"] {
+        add(format!("set.eq.u32.{pair}"), &['r'], &['r', 'r']);
+        add(format!("set.ltu.s32.{pair}"), &['r'], &['r', 'r']);
+    }
+    for ty in ["s32", "s16x2"] {
+        add(format!("max.{ty}.relu"), &['r'], &['r', 'r']);
+    }
     for to in ["u16", "s16"] {
         add(format!("cvt.pack.sat.{to}.s32"), &['r'], &['r', 'r']);
     }
