@@ -38,7 +38,11 @@
 //!   kernel, block, thread and PTX line. So does a load that fails, if the program gave no log buffer.
 //! - `%globaltimer` is the host's `CLOCK_MONOTONIC`, in nanoseconds.
 //! - Only PTX runs. From a fatbin the PTX is taken that belongs to the machine code a driver would run, else the best.
-//! - Not there: graphs and stream capture, textures, arrays, virtual memory management, IPC, `__managed__` variables,
+//! - Of textures: no mipmaps, cubemaps, sRGB, resource views, texture references, nor sparse or planar arrays. Arrays lie
+//!   in plain rows. Using what is no texture, surface or tensor map is a trap, where a GPU may read zeroes.
+//! - Of tensor maps: no interleaved layouts, packed elements of 4 or 6 bits, swizzles in atoms of more than 16 bytes, nor
+//!   im2col wide mode; a kernel cannot change one (`tensormap.replace`). The 128 bytes are the emulator's own.
+//! - Not there: graphs and stream capture, virtual memory management, IPC, `__managed__` variables,
 //!   several devices, NVIDIA's private export tables (which NVIDIA's own runtime library needs).
 //!
 //! Reading order: `stub` and [`driver::table`] (how functions are exported), `state`, then the modules by subject;

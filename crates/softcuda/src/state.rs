@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use warpbpf_softgpu::Gpu;
 
 use crate::config;
+use crate::driver::arrays::Array;
+use crate::driver::images::Object;
 use crate::driver::linker::Link;
 use crate::driver::module::{Function, KernelObject, Library, LoadedModule};
 use crate::error::{CuError, CuResult};
@@ -187,6 +189,9 @@ pub(crate) struct Soft {
     pub streams: Handles<Stream>,
     pub events: Handles<Event>,
     pub links: Handles<Link>,
+    pub arrays: Handles<Array>,
+    /// Texture and surface objects by their number.
+    pub images: Handles<Object>,
     pub allocations: Mutex<BTreeMap<u64, Allocation>>,
     pub primary: Arc<Context>,
     pub next_grid: AtomicU64,
@@ -232,6 +237,8 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
             streams: Handles::new(),
             events: Handles::new(),
             links: Handles::new(),
+            arrays: Handles::new(),
+            images: Handles::new(),
             allocations: Mutex::new(BTreeMap::new()),
             primary: Arc::clone(&primary),
             next_grid: AtomicU64::new(1),
@@ -325,6 +332,8 @@ pub(crate) fn clear_context(soft: &Soft, context: &Context) {
     }
     soft.streams.retain(|stream| stream.context != own);
     soft.events.retain(|event| event.context != own);
+    crate::driver::images::forget_context(soft, own);
+    crate::driver::arrays::forget_context(soft, own);
     let allocations: Vec<Allocation> = lock(&soft.allocations)
         .values()
         .filter(|allocation| allocation.context == own)

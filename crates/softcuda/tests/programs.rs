@@ -313,6 +313,66 @@ fn the_injected_library_is_called_inside_cu_init() {
     );
 }
 
+/// The texts beside these programs are what they print on an H200.
+#[test]
+fn tensor_copies_as_on_the_h200() {
+    let program = build("tma", &["-w"]);
+    let (out, said) = texts(&run(&mut on_soft(&program)));
+    assert_eq!(out, include_str!("programs/tma.txt"));
+    let first = "warpbpf soft GPU: a tensor map cannot be encoded: data type `99` does not exist\n";
+    assert!(said.starts_with(first), "{said}");
+    assert_eq!(said.lines().count(), 13, "{said}");
+}
+
+#[test]
+fn textures_and_surfaces_as_on_the_h200() {
+    let program = build("textures", &["-w"]);
+    let (out, said) = texts(&run(&mut on_soft(&program)));
+    assert_eq!(out, include_str!("programs/textures.txt"));
+    assert!(
+        said.contains(
+            "4-byte store at byte 0, row 4, slice 0, layer 0 is out of bounds: the surface has rows of 64 bytes"
+        ),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn what_is_not_there_says_so_by_name() {
+    let program = build("refused", &["-w"]);
+    let (out, said) = texts(&run(&mut on_soft(&program)));
+    assert_eq!(
+        out,
+        "tensor maps: 801 801 801 801 1 1 1 0 801\n\
+         arrays: cudaErrorNotSupported cudaErrorNotSupported cudaErrorInvalidValue cudaSuccess\n\
+         textures: cudaErrorNotSupported cudaErrorNotSupported cudaErrorNotSupported cudaErrorInvalidValue \
+         cudaErrorInvalidValue\n"
+    );
+    let map = |reason: &str| format!("a tensor map cannot be encoded: {reason}");
+    let lines = [
+        map("CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B is not there"),
+        map("CU_TENSOR_MAP_INTERLEAVE_16B is not there"),
+        map("CU_TENSOR_MAP_INTERLEAVE_32B is not there"),
+        map("CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B is not there"),
+        map("rank `2` is not 3 to 5"),
+        map("`pixelBoxLowerCorner` of `-200` is not -128 to 127"),
+        map("`16` channels of `2000` pixels are not 1 to 256 of 1 to 1024"),
+        map("im2col wide mode needs a device of capability 10.0"),
+        "mipmapped arrays are not there".into(),
+        "array flags `0x4` are not there: cubemaps, depth textures, colour attachments and sparse or deferred mapping"
+            .into(),
+        "textures with CU_TRSF_SRGB are not there".into(),
+        "texture objects with a resource view are not there".into(),
+        "textures of mipmapped arrays are not there".into(),
+    ];
+    let wanted: String = lines
+        .iter()
+        .map(|line| format!("warpbpf soft GPU: {line}\n"))
+        .collect();
+    assert_eq!(said, wanted);
+}
+
 #[test]
 fn each_library_exports_its_own_names_only() {
     for (library, own) in [("libcuda.so.1", "cu"), ("libcudart.so.13", "cuda")] {

@@ -53,6 +53,18 @@ impl Object {
     }
 }
 
+/// Takes arrived bytes off what the mbarrier waits for.
+///
+/// # Safety
+/// `object` must be valid for reads and writes of 8 bytes and a multiple of 8.
+pub(crate) unsafe fn complete_tx(object: *mut u8, bytes: u32) {
+    // SAFETY: the caller's promise.
+    let mut state = Object::from_word(unsafe { memory::load(object, 8) });
+    state.transaction -= i64::from(bytes);
+    // SAFETY: as above.
+    unsafe { memory::store(object, 8, state.settle().word()) };
+}
+
 impl Worker<'_> {
     pub(crate) fn copy_async(
         &mut self,

@@ -124,12 +124,14 @@ impl Worker<'_> {
             lanes(mask).for_each(|lane| transfer(warp, lane, (at, from), (new, to)));
         }
         for lane in lanes(mask) {
+            let dynamic = warp.dynamic.get(lane).map_or(0, Vec::len) as u32;
             warp.stacks[lane].push(Frame {
                 at: Position {
                     pc: at.pc + 1,
                     ..at
                 },
                 call: at.pc,
+                dynamic,
             });
         }
         warp.groups[running].at = new;
@@ -170,7 +172,10 @@ impl Worker<'_> {
             }
         }
         for lane in lanes(together) {
-            warp.stacks[lane].pop();
+            let popped = warp.stacks[lane].pop();
+            if let (Some(frame), Some(dynamic)) = (popped, warp.dynamic.get_mut(lane)) {
+                dynamic.truncate(frame.dynamic as usize);
+            }
             if let Some(local) = warp.local.get_mut(lane) {
                 local.truncate(at.local as usize / 8);
             }

@@ -4,6 +4,7 @@ use crate::block::Block;
 use crate::collective::{self, truths};
 use crate::op::{Barrier, BarrierKind, Collective, Inst, NOWHERE, Op, Row};
 use crate::sched::Worker;
+use crate::stack;
 use crate::step::Flow;
 use crate::trap::{Exec, Fault, TrapKind};
 use crate::warp::{Group, Position, State, Warp, lanes};
@@ -67,6 +68,19 @@ impl Worker<'_> {
             }
             Op::WarpSync { mask } => warp_sync(warp, running, *mask),
             Op::Collective(collective) => meet(warp, running, collective),
+            Op::Matrix(matrix) => self.matrix(block, warp, running, matrix),
+            Op::Allocate { d, size, align } => {
+                stack::allocate(warp, at, active, [*d, *size], *align)?;
+                Ok(Flow::Go(at.pc + 1))
+            }
+            Op::SaveStack { d } => {
+                stack::save(warp, at, active, *d);
+                Ok(Flow::Go(at.pc + 1))
+            }
+            Op::RestoreStack { s } => {
+                stack::restore(warp, at, active, *s)?;
+                Ok(Flow::Go(at.pc + 1))
+            }
             Op::Sleep => {
                 warp.groups[running].at.pc += 1;
                 Ok(Flow::Yield)
@@ -87,7 +101,12 @@ impl Worker<'_> {
             | Op::Store(_)
             | Op::Atomic(_)
             | Op::CopyAsync(_)
+            | Op::AsyncStore(_)
+            | Op::Image(_)
             | Op::Mbarrier(_)
+            | Op::Bulk(_)
+            | Op::Video(_)
+            | Op::MultiplyAddVideo(_)
             | Op::ActiveMask { .. }
             | Op::Fence
             | Op::Nothing
@@ -316,10 +335,12 @@ fn cluster_barrier(
     let mut cluster = block.env.cluster_barrier.borrow_mut();
     if arrive {
         cluster.arrived += group.mask.count_ones();
-        warp.cluster_phase = cluster.phase;
+        for lane in lanes(group.mask) {
+            warp.cluster_phase[lane] = cluster.phase;
+        }
         cluster.settle();
     }
-    if wait && cluster.phase == warp.cluster_phase {
+    if wait && still_in(&warp.cluster_phase, group.mask, cluster.phase) {
         group.state = State::Cluster;
         return Flow::Choose;
     }
@@ -327,19 +348,23 @@ fn cluster_barrier(
     Flow::Choose
 }
 
+/// A lane of `mask` arrived in `phase`, which has not ended. Each lane has its own: one part of a warp may wait for the end
+/// of a phase that another part has left behind.
+fn still_in(phases: &[u32; 32], mask: u32, phase: u32) -> bool {
+    lanes(mask).any(|lane| phases[lane] == phase)
+}
+
 impl Block {
     /// Lets groups go on whose cluster phase has ended.
     pub(crate) fn wake_cluster(&mut self) {
         let phase = self.env.cluster_barrier.borrow().phase;
         for warp in &mut self.warps {
-            let ended = warp.cluster_phase != phase;
-            for group in warp
-                .groups
-                .iter_mut()
-                .filter(|g| g.state == State::Cluster && ended)
-            {
-                group.state = State::Ready;
-                group.at.pc += 1;
+            let phases = &warp.cluster_phase;
+            for group in warp.groups.iter_mut().filter(|g| g.state == State::Cluster) {
+                if !still_in(phases, group.mask, phase) {
+                    group.state = State::Ready;
+                    group.at.pc += 1;
+                }
             }
         }
     }

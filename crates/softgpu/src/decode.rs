@@ -4,11 +4,16 @@
 //! What is malformed is a [`LoadError`]; what is only unknown becomes [`Op::Unsupported`], a trap if it is executed,
 //! so that a kernel with one exotic instruction on a path that is not taken runs.
 
+mod async_store;
+mod bulk;
+mod image;
 mod instruction;
+mod matrix;
 mod memory;
 mod names;
 mod operand;
 mod sync;
+mod video;
 
 use std::collections::HashMap;
 

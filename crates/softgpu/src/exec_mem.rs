@@ -1,12 +1,11 @@
 //! Loads, stores and atomics: from an address operand to checked host pointers, lane by lane.
 
-use std::cell::Cell;
-
 use crate::atomics::combine;
 use crate::block::Env;
 use crate::memory::{self, Region};
 use crate::op::{Access, Address, Atomic, AtomicOp, Base, NOWHERE, Row, Space, Type};
 use crate::sched::Worker;
+use crate::stack;
 use crate::trap::{Exec, Fault, TrapKind};
 use crate::warp::{Position, Warp, for_lanes, lanes};
 use crate::windows;
@@ -516,7 +515,10 @@ fn shared_pointer(env: &Env, offset: u64, bytes: u32) -> Option<*mut u8> {
 
 #[inline]
 fn local_pointer(warp: &Warp, lane: usize, offset: u64, bytes: u32) -> Option<*mut u8> {
-    let words: &[Cell<u64>] = warp.local.get(lane)?;
+    let (words, offset) = match offset.checked_sub(stack::DYNAMIC) {
+        None => (warp.local.get(lane)?, offset),
+        Some(offset) => (warp.dynamic.get(lane)?, offset),
+    };
     let length = words.len() as u64 * 8;
     let fits = offset <= length && u64::from(bytes) <= length - offset;
     fits.then(|| {

@@ -4,8 +4,8 @@
 //! at it; groups that diverge are run in turn (so a spin that the ISA lets finish does finish) and merge where they
 //! meet. Blocks are dealt to emulated SMs and these to host threads.
 //!
-//! What it is an oracle for: results, traps, memory bounds. What not: ptxas, the last bit of `.approx` instructions,
-//! tensor cores, time.
+//! What it is an oracle for: results, traps, memory bounds. What not: ptxas, the last bit of `.approx` instructions, the
+//! rounding of tensor cores, time.
 //!
 //! A guest's mistake is a value, [`Outcome::Trapped`]; a wrong use of this crate is an error.
 //!
@@ -14,14 +14,18 @@
 
 mod alu;
 mod async_copy;
+mod async_store;
 mod atomics;
 mod block;
+mod bulk;
 mod call;
 mod collective;
 mod control;
 mod decode;
 mod exec_mem;
+mod image;
 mod initialiser;
+mod matrix;
 mod memory;
 mod module;
 mod op;
@@ -29,8 +33,11 @@ mod printf;
 mod rng;
 mod sched;
 mod special;
+mod stack;
 mod step;
+mod tensor_map;
 mod trap;
+mod video;
 mod warp;
 mod windows;
 
@@ -38,8 +45,10 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use image::{AddressMode, Channels, Image, ImageKind, ImageSource, Texture};
 pub use memory::{ARENA_BASE, MemError};
 pub use module::{Kernel, KernelInfo, LoadError, Module, ParamInfo};
+pub use tensor_map::{TENSOR_MAP_BYTES, TensorBox, TensorElement, TensorMap, TensorSwizzle};
 pub use trap::{Trap, TrapKind};
 
 /// Threads per block that a kernel can have at most.
@@ -103,6 +112,7 @@ pub(crate) struct Device {
     /// Addresses that device `malloc` returned.
     pub heap: Mutex<HashSet<u64>>,
     pub modules: AtomicU32,
+    pub images: image::Registry,
 }
 
 /// An emulated device: memory, allocator, modules, launches. All methods take `&self`: it may be shared among threads,
@@ -209,6 +219,7 @@ impl Gpu {
             memory: memory::Memory::new(config.memory),
             heap: Mutex::new(HashSet::new()),
             modules: AtomicU32::new(1),
+            images: image::Registry::default(),
         };
         Gpu {
             config,
@@ -385,6 +396,7 @@ impl Gpu {
             kernel: kernel.name(),
             memory: &self.device.memory,
             heap: &self.device.heap,
+            images: &self.device.images,
             clock: self.config.clock,
             grid,
             block,

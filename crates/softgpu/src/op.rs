@@ -139,7 +139,31 @@ pub(crate) enum Op {
     Store(Box<Access>),
     Atomic(Box<Atomic>),
     CopyAsync(Box<CopyAsync>),
+    /// A bulk copy, of bytes or of a box of a tensor.
+    Bulk(Box<crate::bulk::Bulk>),
+    /// An instruction on a texture or a surface.
+    Image(Box<crate::image::ImageOp>),
     Mbarrier(Box<Mbarrier>),
+    /// `st.async` or `red.async`.
+    AsyncStore(Box<crate::async_store::AsyncStore>),
+    /// A video instruction.
+    Video(Box<crate::video::Video>),
+    /// `vmad`
+    MultiplyAddVideo(Box<crate::video::MultiplyAdd>),
+    /// `alloca`
+    Allocate {
+        d: Row,
+        size: Row,
+        align: u32,
+    },
+    /// `stacksave`
+    SaveStack {
+        d: Row,
+    },
+    /// `stackrestore`
+    RestoreStack {
+        s: Row,
+    },
     Branch {
         target: u32,
     },
@@ -157,6 +181,8 @@ pub(crate) enum Op {
     },
     /// A warp-synchronous instruction other than the barrier.
     Collective(Box<Collective>),
+    /// An instruction on a matrix that the whole warp holds.
+    Matrix(Box<crate::matrix::Matrix>),
     WarpSync {
         mask: Row,
     },
@@ -478,4 +504,6 @@ pub(crate) enum Special {
     ClusterNctaRank,
     IsExplicitCluster,
     Environment(u8),
+    /// Counters and handles that are not there.
+    Absent,
 }

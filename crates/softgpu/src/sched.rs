@@ -34,6 +34,7 @@ pub(crate) struct Run<'l> {
     pub kernel: &'l str,
     pub memory: &'l Memory,
     pub heap: &'l Mutex<HashSet<u64>>,
+    pub images: &'l crate::image::Registry,
     pub clock: fn() -> u64,
     pub grid: [u32; 3],
     pub block: [u32; 3],
@@ -94,6 +95,7 @@ pub(crate) struct Harvest {
 pub(crate) struct Worker<'l> {
     pub run: &'l Run<'l>,
     pub view: View<'l>,
+    pub images: crate::image::Lookup<'l>,
     /// Warp instructions issued.
     pub steps: u64,
     pub rng: Option<Rng>,
@@ -119,6 +121,7 @@ impl<'l> Worker<'l> {
         Worker {
             run,
             view: View::new(run.memory),
+            images: crate::image::Lookup::new(run.images),
             steps: 0,
             rng: run
                 .seed
@@ -266,9 +269,10 @@ impl<'l> Worker<'l> {
         });
         warp.stacks.iter_mut().for_each(Vec::clear);
         warp.local.iter_mut().for_each(Vec::clear);
+        warp.dynamic.iter_mut().for_each(Vec::clear);
         warp.groups.clear();
         warp.owes_turn = false;
-        warp.cluster_phase = 0;
+        warp.cluster_phase = [0; 32];
         warp.index = index;
         let first = index * 32;
         let count = (run.threads() - first).min(32);

@@ -62,7 +62,7 @@ impl Worker<'_> {
             // What the driver's ABI puts there: the address of the grid's workspace.
             Special::Environment(1) => run.workspace >> 32,
             Special::Environment(2) => run.workspace & 0xffff_ffff,
-            Special::Environment(_) => 0,
+            Special::Environment(_) | Special::Absent => 0,
         };
         for_lanes(active, |lane| d[lane].set(value));
     }

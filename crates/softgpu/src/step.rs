@@ -238,6 +238,11 @@ impl Worker<'_> {
                 self.get_rank(env, warp, at, active, [*d, *s], *generic)
             }
             Op::CopyAsync(copy) => self.copy_async(env, warp, at, active, copy)?,
+            Op::Video(video) => video.execute(warp, at, active),
+            Op::MultiplyAddVideo(video) => video.execute(warp, at, active),
+            Op::AsyncStore(store) => self.store_async(env, warp, at, active, store)?,
+            Op::Bulk(bulk) => self.bulk(env, warp, at, active, bulk)?,
+            Op::Image(image) => self.image(env, warp, at, active, image)?,
             Op::Mbarrier(barrier) => self.mbarrier(env, warp, at, active, barrier)?,
             Op::ActiveMask { d } => {
                 let d = warp.row(at.base, *d);
@@ -277,7 +282,11 @@ impl Worker<'_> {
             | Op::Barrier(_)
             | Op::ClusterBarrier { .. }
             | Op::Collective(_)
+            | Op::Matrix(_)
             | Op::WarpSync { .. }
+            | Op::Allocate { .. }
+            | Op::SaveStack { .. }
+            | Op::RestoreStack { .. }
             | Op::Sleep => return Ok(false),
         }
         Ok(true)

@@ -41,6 +41,8 @@ pub enum TrapKind {
     InvalidSync,
     /// An instruction, modifier or extern function that the emulator does not have.
     Unsupported,
+    /// A tensor map, texture or surface that is none, or does not fit the instruction.
+    InvalidDescriptor,
     /// Device `free` of an address that `malloc` did not return.
     InvalidFree,
 }

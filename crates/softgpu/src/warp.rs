@@ -49,6 +49,8 @@ pub(crate) struct Frame {
     pub at: Position,
     /// Caller's instruction that made the call, to copy results by.
     pub call: u32,
+    /// Words of the lane's dynamic stack that the caller had.
+    pub dynamic: u32,
 }
 
 /// A warp of up to 32 threads.
@@ -64,12 +66,14 @@ pub(crate) struct Warp {
     pub stacks: Vec<Vec<Frame>>,
     /// Local memory per lane, in words of 8 bytes; it ends where the innermost frame ends.
     pub local: Vec<Vec<Cell<u64>>>,
+    /// What `alloca` gave, per lane, in words of 8 bytes; see `stack.rs`.
+    pub dynamic: Vec<Vec<Cell<u64>>>,
     /// Group that a used-up time slice passes the turn to: fairness among diverged groups.
     turn: u32,
     /// The last slice ended among diverged groups: another one starts the next.
     pub owes_turn: bool,
-    /// Phase of the cluster barrier at which this warp arrived.
-    pub cluster_phase: u32,
+    /// Phase of the cluster barrier at which each lane arrived.
+    pub cluster_phase: [u32; 32],
 }
 
 impl Warp {

@@ -453,3 +453,43 @@ fn threads_that_never_existed_count_at_counted_barriers() {
         assert_eq!(rig.read_u32(out, 48), [1; 48], "seed {seed:?}");
     }
 }
+
+/// A warp may be split anywhere, so one part of it waits for a phase of the cluster's barrier that another part has left.
+#[test]
+fn cluster_barriers_of_split_warps() {
+    let ptx = header(
+        ".visible .entry k(.param .u64 out) .reqnctapercluster 2, 1, 1
+{
+    .reg .b32 %r<8>; .reg .b64 %d<4>; .reg .pred %p;
+    ld.param.u64 %d0, [out];
+    mov.u32 %r0, 0;
+again:
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    add.u32 %r0, %r0, 1;
+    setp.lt.u32 %p, %r0, 5;
+    @%p bra again;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %tid.x;
+    mad.lo.u32 %r3, %r1, 64, %r2;
+    mul.wide.u32 %d1, %r3, 4;
+    add.u64 %d0, %d0, %d1;
+    st.global.u32 [%d0], %r0;
+    ret;
+}
+",
+    );
+    for seed in 0..24 {
+        let mut rig = Rig::with(
+            Config {
+                seed: Some(seed),
+                ..config()
+            },
+            &ptx,
+        );
+        rig.cluster = [2, 1, 1];
+        let out = rig.zeroes(256);
+        rig.run("k", 4, 64, &Params::default().u64(out));
+        assert_eq!(rig.read_u32(out, 256), [5; 256], "seed {seed}");
+    }
+}

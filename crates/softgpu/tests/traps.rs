@@ -109,12 +109,12 @@ fn explicit_traps_and_unknown_instructions() {
         trap("brkpt;").message,
         "`brkpt` was executed without a debugger"
     );
-    let found = trap("\nwgmma.fence.sync.aligned;");
+    let found = trap("\ntcgen05.wait::ld.sync.aligned;");
     assert_eq!(
         (found.kind, &*found.message),
         (
             TrapKind::Unsupported,
-            "unsupported instruction `wgmma.fence.sync.aligned` at line 6"
+            "unsupported instruction `tcgen05.wait::ld.sync.aligned` at line 6"
         )
     );
     // Only if it is executed.

@@ -129,7 +129,7 @@ pub(crate) fn attribute_value(soft: &Soft, attribute: c_int) -> Result<c_int, Cu
         14 | 30 => 512,
         15 | 19 | 31 | 41 | 44 => 1,
         16 => clamp(u64::from(soft.config.sms)),
-        // Largest textures and surfaces, as programs print them; there are none.
+        // Largest textures and surfaces.
         21 | 69 => 131_072,
         22 | 42 | 45 | 46 | 27 | 28 | 52 | 53 | 55 | 57 | 61 | 63 | 64 | 66 | 67 | 77 | 73 | 74 => {
             32_768
@@ -147,7 +147,7 @@ pub(crate) fn attribute_value(soft: &Soft, attribute: c_int) -> Result<c_int, Cu
         72 => 2_097_120,
         75 => CAPABILITY.0 as c_int,
         76 => CAPABILITY.1 as c_int,
-        78 | 79 | 80 | 83 | 90 | 95 | 99 | 115 | 120 => 1,
+        78 | 79 | 80 | 83 | 90 | 95 | 99 | 115 | 120 | 127 => 1,
         81 => warpbpf_softgpu::SHARED_PER_SM as c_int,
         87 => 2,
         89 => 1,

@@ -195,7 +195,9 @@ fn trap_code(kind: &TrapKind) -> CuError {
         TrapKind::Assert => CuError::ASSERT,
         TrapKind::StackOverflow => CuError::HARDWARE_STACK_ERROR,
         TrapKind::InvalidCall => CuError::INVALID_PC,
-        TrapKind::InvalidSync | TrapKind::Unsupported => CuError::ILLEGAL_INSTRUCTION,
+        TrapKind::InvalidSync | TrapKind::InvalidDescriptor | TrapKind::Unsupported => {
+            CuError::ILLEGAL_INSTRUCTION
+        }
         TrapKind::TrapInstruction
         | TrapKind::Breakpoint
         | TrapKind::Deadlock

@@ -1,12 +1,14 @@
 //! `libcuda.so.1`: the driver API. [`table`] says which functions there are; the other modules hold what they do, each
 //! a plain function that returns `Result` and is called through the stub that the table makes.
 
+pub(crate) mod arrays;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;
 pub(crate) mod fill;
 pub(crate) mod function;
 pub(crate) mod image;
+pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod launch;
 pub(crate) mod linker;
@@ -16,3 +18,5 @@ pub(crate) mod procs;
 pub(crate) mod rows;
 pub(crate) mod streams;
 pub mod table;
+pub(crate) mod tensor_map;
+pub(crate) mod virtuals;

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use crate::driver::arrays;
 use crate::driver::copy::{Place, Wait, Work, any_place, transfer, wait_for};
 use crate::error::{CuError, CuResult};
 use crate::state::{Handle, Soft, current, soft};
@@ -68,13 +69,39 @@ pub struct Copy3d {
     depth: usize,
 }
 
-/// `CU_MEMORYTYPE_…`; arrays are not there.
-fn start_of(kind: u32, host: u64, device: u64) -> Result<u64, CuError> {
-    match kind {
-        1 => Ok(host),
-        2 | 4 => Ok(device),
-        3 => Err(CuError::NOT_SUPPORTED),
-        _ => Err(CuError::INVALID_VALUE),
+/// `CU_MEMORYTYPE_ARRAY`
+const ARRAY: u32 = 3;
+
+/// What a description says of one side.
+struct Described {
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: Handle,
+    /// In bytes, rows and slices.
+    at: [usize; 3],
+    pitch: usize,
+    /// Per slice.
+    rows: usize,
+}
+
+impl Described {
+    /// By `CU_MEMORYTYPE_…`.
+    fn side(&self, soft: &Soft, extent: Extent) -> Result<Side, CuError> {
+        let start = match self.kind {
+            1 => self.host,
+            2 | 4 => self.device,
+            ARRAY => {
+                let (start, pitch, slice) = arrays::part(soft, self.array, self.at, extent)?;
+                return Ok(Side {
+                    start,
+                    pitch,
+                    slice,
+                });
+            }
+            _ => return Err(CuError::INVALID_VALUE),
+        };
+        side(soft, start, self.at, self.pitch, self.rows, extent)
     }
 }
 
@@ -157,10 +184,25 @@ unsafe fn copy_2d_by(
     if extent.contains(&0) {
         return Ok(());
     }
-    let from = start_of(c.from_type, c.from_host as u64, c.from_device)?;
-    let to = start_of(c.to_type, c.to_host as u64, c.to_device)?;
-    let from = side(soft, from, [c.from_x, c.from_y, 0], c.from_pitch, 0, extent)?;
-    let to = side(soft, to, [c.to_x, c.to_y, 0], c.to_pitch, 0, extent)?;
+    let from = Described {
+        kind: c.from_type,
+        host: c.from_host as u64,
+        device: c.from_device,
+        array: c.from_array,
+        at: [c.from_x, c.from_y, 0],
+        pitch: c.from_pitch,
+        rows: 0,
+    };
+    let to = Described {
+        kind: c.to_type,
+        host: c.to_host as u64,
+        device: c.to_device,
+        array: c.to_array,
+        at: [c.to_x, c.to_y, 0],
+        pitch: c.to_pitch,
+        rows: 0,
+    };
+    let (from, to) = (from.side(soft, extent)?, to.side(soft, extent)?);
     copy_box(work, to, from, extent)
 }
 
@@ -191,24 +233,25 @@ unsafe fn copy_3d_by(
     if extent.contains(&0) {
         return Ok(());
     }
-    let from = start_of(c.from_type, c.from_host as u64, c.from_device)?;
-    let to = start_of(c.to_type, c.to_host as u64, c.to_device)?;
-    let from = side(
-        soft,
-        from,
-        [c.from_x, c.from_y, c.from_z],
-        c.from_pitch,
-        c.from_height,
-        extent,
-    )?;
-    let to = side(
-        soft,
-        to,
-        [c.to_x, c.to_y, c.to_z],
-        c.to_pitch,
-        c.to_height,
-        extent,
-    )?;
+    let from = Described {
+        kind: c.from_type,
+        host: c.from_host as u64,
+        device: c.from_device,
+        array: c.from_array,
+        at: [c.from_x, c.from_y, c.from_z],
+        pitch: c.from_pitch,
+        rows: c.from_height,
+    };
+    let to = Described {
+        kind: c.to_type,
+        host: c.to_host as u64,
+        device: c.to_device,
+        array: c.to_array,
+        at: [c.to_x, c.to_y, c.to_z],
+        pitch: c.to_pitch,
+        rows: c.to_height,
+    };
+    let (from, to) = (from.side(soft, extent)?, to.side(soft, extent)?);
     copy_box(work, to, from, extent)
 }
 
@@ -249,6 +292,28 @@ impl Copy2d {
             height,
         }
     }
+
+    /// The same from an array, from this place on: bytes, rows.
+    pub(crate) fn with_source(self, from_array: Handle, [from_x, from_y]: [usize; 2]) -> Copy2d {
+        Copy2d {
+            from_type: ARRAY,
+            from_array,
+            from_x,
+            from_y,
+            ..self
+        }
+    }
+
+    /// The same to an array, from this place on: bytes, rows.
+    pub(crate) fn with_target(self, to_array: Handle, [to_x, to_y]: [usize; 2]) -> Copy2d {
+        Copy2d {
+            to_type: ARRAY,
+            to_array,
+            to_x,
+            to_y,
+            ..self
+        }
+    }
 }
 
 /// One side of a copy of boxes: memory type, address, pitch, rows per slice, position.
@@ -287,6 +352,24 @@ impl Copy3d {
             width,
             height,
             depth,
+        }
+    }
+
+    /// The same from an array.
+    pub(crate) fn with_source(self, from_array: Handle) -> Copy3d {
+        Copy3d {
+            from_type: ARRAY,
+            from_array,
+            ..self
+        }
+    }
+
+    /// The same to an array.
+    pub(crate) fn with_target(self, to_array: Handle) -> Copy3d {
+        Copy3d {
+            to_type: ARRAY,
+            to_array,
+            ..self
         }
     }
 }

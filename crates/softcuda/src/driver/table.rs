@@ -4,12 +4,15 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use crate::driver::arrays::{Descriptor, Descriptor3d};
+use crate::driver::images::{Resource, Sampling, View};
 use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
 use crate::driver::rows::{Copy2d, Copy3d};
+use crate::driver::tensor_map::{self, Encoded};
 use crate::driver::{
-    context, copy, device, fill, function, init, launch, linker, memory, module, procs, rows,
-    streams,
+    arrays, context, copy, device, fill, function, images, init, launch, linker, memory, module,
+    procs, rows, streams, virtuals,
 };
 use crate::state::Handle;
 use crate::stub::driver_api;
@@ -224,6 +227,18 @@ driver_api! {
     cuMemHostGetDevicePointer @ 3020: cuMemHostGetDevicePointer_v2(to: *mut u64, pointer: *mut c_void, flags: u32)
         = memory::host_device_pointer;
     cuMemHostGetFlags @ 2030: cuMemHostGetFlags(to: *mut u32, pointer: *mut c_void) = memory::host_flags;
+    cuMemGetAllocationGranularity @ 10020: cuMemGetAllocationGranularity(
+        to: *mut usize, properties: *const virtuals::Properties, option: c_int) = virtuals::granularity;
+    cuMemCreate @ 10020: cuMemCreate(
+        to: *mut u64, bytes: usize, properties: *const virtuals::Properties, flags: u64) = virtuals::create;
+    cuMemRelease @ 10020: cuMemRelease(handle: u64) = virtuals::release;
+    cuMemAddressReserve @ 10020: cuMemAddressReserve(
+        to: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64) = virtuals::reserve;
+    cuMemAddressFree @ 10020: cuMemAddressFree(address: u64, bytes: usize) = virtuals::free;
+    cuMemMap @ 10020: cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) = virtuals::map;
+    cuMemUnmap @ 10020: cuMemUnmap(address: u64, bytes: usize) = virtuals::unmap;
+    cuMemSetAccess @ 10020: cuMemSetAccess(
+        address: u64, bytes: usize, access: *const virtuals::Access, count: usize) = virtuals::set_access;
     cuMemGetAddressRange @ 3020: cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64)
         = memory::address_range;
     cuMemGetInfo @ 3020: cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::info;
@@ -269,6 +284,61 @@ driver_api! {
     cuMemcpy3D @ 3020: cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(copy: *const Copy3d) = rows::copy_3d;
     cuMemcpy3DAsync @ 3020: cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(copy: *const Copy3d, stream: Handle)
         = rows::copy_3d_async;
+    cuArrayCreate @ 3020: cuArrayCreate_v2(to: *mut Handle, descriptor: *const Descriptor) = arrays::create;
+    cuArrayGetDescriptor @ 3020: cuArrayGetDescriptor_v2(to: *mut Descriptor, array: Handle) = arrays::get_descriptor;
+    cuArray3DCreate @ 3020: cuArray3DCreate_v2(to: *mut Handle, descriptor: *const Descriptor3d) = arrays::create_3d;
+    cuArray3DGetDescriptor @ 3020: cuArray3DGetDescriptor_v2(to: *mut Descriptor3d, array: Handle)
+        = arrays::get_descriptor_3d;
+    cuArrayDestroy @ 2000: cuArrayDestroy(array: Handle) = arrays::destroy;
+    cuMipmappedArrayCreate @ 5000: cuMipmappedArrayCreate(
+        to: *mut Handle, descriptor: *const Descriptor3d, levels: u32) = arrays::create_mipmapped;
+    cuDeviceGetTexture1DLinearMaxWidth @ 11010: cuDeviceGetTexture1DLinearMaxWidth(
+        to: *mut usize, format: u32, channels: u32, device: c_int) = arrays::linear_max_width;
+    cuMemcpyDtoA @ 3020: cuMemcpyDtoA_v2 / cuMemcpyDtoA_v2_ptds(to: Handle, offset: usize, from: u64, bytes: usize)
+        = arrays::from_device;
+    cuMemcpyAtoD @ 3020: cuMemcpyAtoD_v2 / cuMemcpyAtoD_v2_ptds(to: u64, from: Handle, offset: usize, bytes: usize)
+        = arrays::to_device;
+    cuMemcpyHtoA @ 3020: cuMemcpyHtoA_v2 / cuMemcpyHtoA_v2_ptds(
+        to: Handle, offset: usize, from: *const c_void, bytes: usize) = arrays::from_host;
+    cuMemcpyAtoH @ 3020: cuMemcpyAtoH_v2 / cuMemcpyAtoH_v2_ptds(
+        to: *mut c_void, from: Handle, offset: usize, bytes: usize) = arrays::to_host;
+    cuMemcpyAtoA @ 3020: cuMemcpyAtoA_v2 / cuMemcpyAtoA_v2_ptds(
+        to: Handle, to_offset: usize, from: Handle, from_offset: usize, bytes: usize) = arrays::to_array;
+    cuMemcpyHtoAAsync @ 3020: cuMemcpyHtoAAsync_v2 / cuMemcpyHtoAAsync_v2_ptsz(
+        to: Handle, offset: usize, from: *const c_void, bytes: usize, stream: Handle) = arrays::from_host_async;
+    cuMemcpyAtoHAsync @ 3020: cuMemcpyAtoHAsync_v2 / cuMemcpyAtoHAsync_v2_ptsz(
+        to: *mut c_void, from: Handle, offset: usize, bytes: usize, stream: Handle) = arrays::to_host_async;
+
+    cuTexObjectCreate @ 5000: cuTexObjectCreate(
+        to: *mut u64, resource: *const Resource, sampling: *const Sampling, view: *const View)
+        = images::texture_create;
+    cuTexObjectDestroy @ 5000: cuTexObjectDestroy(object: u64) = images::texture_destroy;
+    cuTexObjectGetResourceDesc @ 5000: cuTexObjectGetResourceDesc(to: *mut Resource, object: u64)
+        = images::texture_resource;
+    cuTexObjectGetTextureDesc @ 5000: cuTexObjectGetTextureDesc(to: *mut Sampling, object: u64)
+        = images::texture_sampling;
+    cuTexObjectGetResourceViewDesc @ 5000: cuTexObjectGetResourceViewDesc(to: *mut View, object: u64)
+        = images::texture_view;
+    cuSurfObjectCreate @ 5000: cuSurfObjectCreate(to: *mut u64, resource: *const Resource) = images::surface_create;
+    cuSurfObjectDestroy @ 5000: cuSurfObjectDestroy(object: u64) = images::surface_destroy;
+    cuSurfObjectGetResourceDesc @ 5000: cuSurfObjectGetResourceDesc(to: *mut Resource, object: u64)
+        = images::surface_resource;
+
+    cuTensorMapEncodeTiled @ 12000: cuTensorMapEncodeTiled(
+        to: *mut Encoded, element: u32, rank: u32, address: *mut c_void, size: *const u64, pitch: *const u64,
+        moved: *const u32, strides: *const u32, interleave: u32, swizzle: u32, promotion: u32, fill: u32)
+        = tensor_map::encode_tiled;
+    cuTensorMapEncodeIm2col @ 12000: cuTensorMapEncodeIm2col(
+        to: *mut Encoded, element: u32, rank: u32, address: *mut c_void, size: *const u64, pitch: *const u64,
+        lower: *const c_int, upper: *const c_int, channels: u32, pixels: u32, strides: *const u32, interleave: u32,
+        swizzle: u32, promotion: u32, fill: u32) = tensor_map::encode_im2col;
+    cuTensorMapEncodeIm2colWide @ 12080: cuTensorMapEncodeIm2colWide(
+        to: *mut Encoded, element: u32, rank: u32, address: *mut c_void, size: *const u64, pitch: *const u64,
+        lower: c_int, upper: c_int, channels: u32, pixels: u32, strides: *const u32, interleave: u32, mode: u32,
+        swizzle: u32, promotion: u32, fill: u32) = tensor_map::encode_im2col_wide;
+    cuTensorMapReplaceAddress @ 12000: cuTensorMapReplaceAddress(map: *mut Encoded, address: *mut c_void)
+        = tensor_map::replace_address;
+
     cuMemsetD8 @ 3020: cuMemsetD8_v2 / cuMemsetD8_v2_ptds(address: u64, value: u8, count: usize) = fill::set_8;
     cuMemsetD16 @ 3020: cuMemsetD16_v2 / cuMemsetD16_v2_ptds(address: u64, value: u16, count: usize) = fill::set_16;
     cuMemsetD32 @ 3020: cuMemsetD32_v2 / cuMemsetD32_v2_ptds(address: u64, value: u32, count: usize) = fill::set_32;

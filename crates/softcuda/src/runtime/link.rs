@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
+use crate::driver::arrays::Descriptor3d;
+use crate::driver::images::{Resource, Sampling, View};
 use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
 use crate::driver::rows::{Copy2d, Copy3d};
@@ -146,6 +148,17 @@ imports! {
     cuMemcpy2DAsync_v2(copy: *const Copy2d, stream: Handle);
     cuMemcpy3D_v2(copy: *const Copy3d);
     cuMemcpy3DAsync_v2(copy: *const Copy3d, stream: Handle);
+    cuArray3DCreate_v2(to: *mut Handle, descriptor: *const Descriptor3d);
+    cuArray3DGetDescriptor_v2(to: *mut Descriptor3d, array: Handle);
+    cuArrayDestroy(array: Handle);
+    cuDeviceGetTexture1DLinearMaxWidth(to: *mut usize, format: u32, channels: u32, device: c_int);
+    cuTexObjectCreate(to: *mut u64, resource: *const Resource, sampling: *const Sampling, view: *const View);
+    cuTexObjectDestroy(object: u64);
+    cuTexObjectGetResourceDesc(to: *mut Resource, object: u64);
+    cuTexObjectGetTextureDesc(to: *mut Sampling, object: u64);
+    cuSurfObjectCreate(to: *mut u64, resource: *const Resource);
+    cuSurfObjectDestroy(object: u64);
+    cuSurfObjectGetResourceDesc(to: *mut Resource, object: u64);
     cuMemsetD8_v2(address: u64, value: u8, count: usize);
     cuMemsetD8Async(address: u64, value: u8, count: usize, stream: Handle);
     cuMemsetD2D8_v2(address: u64, pitch: usize, value: u8, width: usize, height: usize);

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::driver::rows::{Copy2d, Copy3d};
 use crate::error::{CuError, CuResult};
+use crate::runtime::images;
 use crate::runtime::link::Driver;
 use crate::runtime::register::symbol;
 use crate::state::{Handle, put};
@@ -61,7 +62,7 @@ pub(crate) unsafe fn copy(
 }
 
 /// `CU_MEMORYTYPE_…` of source and destination for a direction.
-fn types(kind: u32) -> Result<(u32, u32), CuError> {
+pub(crate) fn types(kind: u32) -> Result<(u32, u32), CuError> {
     const HOST: u32 = 1;
     const DEVICE: u32 = 2;
     const UNIFIED: u32 = 4;
@@ -169,25 +170,41 @@ pub(crate) unsafe fn copy_box(driver: &Driver, copy: *const Box3d, stream: InStr
     }
     // SAFETY: not null; valid by the caller's promise.
     let copy = unsafe { &*copy };
-    if copy.from_array != 0 || copy.to_array != 0 {
-        return Err(CuError::NOT_SUPPORTED);
-    }
+    // Where an array takes part, the extent counts its texels, and so do places in arrays.
+    let texel = |array: Handle| match array {
+        0 => Ok(1),
+        array => images::texel_bytes(driver, array),
+    };
+    let (from_texel, to_texel) = (texel(copy.from_array)?, texel(copy.to_array)?);
+    let texel = if copy.from_array != 0 {
+        from_texel
+    } else {
+        to_texel
+    };
     let (from_type, to_type) = types(copy.kind)?;
-    let place = |kind: u32, side: &PitchedPointer, at: &Position| {
+    let place = |kind: u32, side: &PitchedPointer, at: &Position, texel: usize| {
         (
             kind,
             side.start as u64,
             side.pitch,
             side.height,
-            [at.x, at.y, at.z],
+            [at.x.saturating_mul(texel), at.y, at.z],
         )
     };
-    let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
-    let copy = Copy3d::between(
-        place(from_type, &copy.from, &copy.from_at),
-        place(to_type, &copy.to, &copy.to_at),
+    let width = copy.extent.width.saturating_mul(texel);
+    let extent = [width, copy.extent.height, copy.extent.depth];
+    let (from_array, to_array) = (copy.from_array, copy.to_array);
+    let mut copy = Copy3d::between(
+        place(from_type, &copy.from, &copy.from_at, from_texel),
+        place(to_type, &copy.to, &copy.to_at, to_texel),
         extent,
     );
+    if from_array != 0 {
+        copy = copy.with_source(from_array);
+    }
+    if to_array != 0 {
+        copy = copy.with_target(to_array);
+    }
     // SAFETY: the caller's promise.
     unsafe {
         match stream {

@@ -13,6 +13,7 @@ use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
 use crate::error::{self, CuError};
 use crate::runtime::device::{self, FunctionAttributes, Properties};
+use crate::runtime::images::{self, ChannelFormat, InArray, RuntimeResource, RuntimeSampling};
 use crate::runtime::link::{Driver, HostFunction, StreamCallback, driver};
 use crate::runtime::memory::{self, Box3d, Extent, PitchedPointer, PointerAttributes, Rows};
 use crate::runtime::register::{
@@ -46,6 +47,50 @@ pub extern "C" fn cudaGetErrorName(code: u32) -> *const c_char {
 pub extern "C" fn cudaGetErrorString(code: u32) -> *const c_char {
     let text = error::runtime_name(code).and_then(|_| error::text(code));
     text.unwrap_or(c"unrecognized error code").as_ptr()
+}
+
+/// `cudaCreateChannelDesc` as in CUDA's reference.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaCreateChannelDesc(
+    x: c_int,
+    y: c_int,
+    z: c_int,
+    w: c_int,
+    kind: c_int,
+) -> ChannelFormat {
+    ChannelFormat {
+        bits: [x, y, z, w],
+        kind,
+    }
+}
+
+/// A rectangle of which one side is an array: the other side's address and pitch.
+fn to_rows(to: *mut c_void, to_pitch: usize, width: usize, height: usize) -> Rows {
+    Rows {
+        to,
+        to_pitch,
+        from: std::ptr::null(),
+        from_pitch: 0,
+        width,
+        height,
+    }
+}
+
+/// As above, for the source.
+fn from_rows(from: *const c_void, from_pitch: usize, width: usize, height: usize) -> Rows {
+    Rows {
+        to: std::ptr::null_mut(),
+        to_pitch: 0,
+        from,
+        from_pitch,
+        width,
+        height,
+    }
+}
+
+/// A place in an array: bytes, rows.
+fn within(array: Handle, x: usize, y: usize) -> Option<InArray> {
+    Some(InArray { array, at: [x, y] })
 }
 
 /// A pointer that the driver fills with an address.
@@ -245,6 +290,72 @@ runtime_api! {
     cudaMemcpy3D / cudaMemcpy3D_ptds(copy: *const Box3d) = |driver| memory::copy_box(driver, copy, None);
     cudaMemcpy3DAsync / cudaMemcpy3DAsync_ptsz(copy: *const Box3d, stream: Handle)
         = |driver| memory::copy_box(driver, copy, Some(stream));
+    cudaMallocArray(to: *mut Handle, format: *const ChannelFormat, width: usize, height: usize, flags: u32)
+        = |driver| images::malloc_array(driver, to, format, [width, height, 0], flags);
+    cudaMalloc3DArray(to: *mut Handle, format: *const ChannelFormat, extent: Extent, flags: u32)
+        = |driver| images::malloc_array(driver, to, format, [extent.width, extent.height, extent.depth], flags);
+    cudaMallocMipmappedArray(_to: *mut Handle, _format: *const ChannelFormat, _extent: Extent, _levels: u32, _flags: u32)
+        = | | { crate::say("mipmapped arrays are not there"); Err(CuError::NOT_SUPPORTED) };
+    cudaFreeArray(array: Handle) = |driver| if array == 0 { Ok(()) } else { driver.cuArrayDestroy(array) };
+    cudaArrayGetInfo(format: *mut ChannelFormat, extent: *mut Extent, flags: *mut u32, array: Handle)
+        = |driver| images::array_info(driver, format, extent, flags, array);
+    cudaGetChannelDesc(to: *mut ChannelFormat, array: Handle) = |driver| images::channel_format(driver, to, array);
+    cudaDeviceGetTexture1DLinearMaxWidth(to: *mut usize, format: *const ChannelFormat, device: c_int)
+        = |driver| images::linear_max_width(driver, to, format, device);
+    cudaMemcpy2DToArray / cudaMemcpy2DToArray_ptds(
+        to: Handle, x: usize, y: usize, from: *const c_void, pitch: usize, width: usize, height: usize, kind: u32)
+        = |driver| images::copy_rows(
+            driver, &from_rows(from, pitch, width, height), [within(to, x, y), None], kind, None);
+    cudaMemcpy2DToArrayAsync / cudaMemcpy2DToArrayAsync_ptsz(
+        to: Handle, x: usize, y: usize, from: *const c_void, pitch: usize, width: usize, height: usize, kind: u32,
+        stream: Handle)
+        = |driver| images::copy_rows(
+            driver, &from_rows(from, pitch, width, height), [within(to, x, y), None], kind, Some(stream));
+    cudaMemcpy2DFromArray / cudaMemcpy2DFromArray_ptds(
+        to: *mut c_void, pitch: usize, from: Handle, x: usize, y: usize, width: usize, height: usize, kind: u32)
+        = |driver| images::copy_rows(
+            driver, &to_rows(to, pitch, width, height), [None, within(from, x, y)], kind, None);
+    cudaMemcpy2DFromArrayAsync / cudaMemcpy2DFromArrayAsync_ptsz(
+        to: *mut c_void, pitch: usize, from: Handle, x: usize, y: usize, width: usize, height: usize, kind: u32,
+        stream: Handle)
+        = |driver| images::copy_rows(
+            driver, &to_rows(to, pitch, width, height), [None, within(from, x, y)], kind, Some(stream));
+    cudaMemcpy2DArrayToArray / cudaMemcpy2DArrayToArray_ptds(
+        to: Handle, to_x: usize, to_y: usize, from: Handle, from_x: usize, from_y: usize, width: usize, height: usize,
+        kind: u32)
+        = |driver| images::copy_rows(
+            driver, &to_rows(std::ptr::null_mut(), 0, width, height),
+            [within(to, to_x, to_y), within(from, from_x, from_y)], kind, None);
+    cudaMemcpyToArray / cudaMemcpyToArray_ptds(
+        to: Handle, x: usize, y: usize, from: *const c_void, bytes: usize, kind: u32)
+        = |driver| images::copy_bytes(
+            driver, InArray { array: to, at: [x, y] }, [std::ptr::null_mut(), from.cast_mut()], bytes, kind, None);
+    cudaMemcpyToArrayAsync / cudaMemcpyToArrayAsync_ptsz(
+        to: Handle, x: usize, y: usize, from: *const c_void, bytes: usize, kind: u32, stream: Handle)
+        = |driver| images::copy_bytes(
+            driver, InArray { array: to, at: [x, y] }, [std::ptr::null_mut(), from.cast_mut()], bytes, kind,
+            Some(stream));
+    cudaMemcpyFromArray / cudaMemcpyFromArray_ptds(
+        to: *mut c_void, from: Handle, x: usize, y: usize, bytes: usize, kind: u32)
+        = |driver| images::copy_bytes(
+            driver, InArray { array: from, at: [x, y] }, [to, std::ptr::null_mut()], bytes, kind, None);
+    cudaMemcpyFromArrayAsync / cudaMemcpyFromArrayAsync_ptsz(
+        to: *mut c_void, from: Handle, x: usize, y: usize, bytes: usize, kind: u32, stream: Handle)
+        = |driver| images::copy_bytes(
+            driver, InArray { array: from, at: [x, y] }, [to, std::ptr::null_mut()], bytes, kind, Some(stream));
+    cudaCreateTextureObject(
+        to: *mut u64, resource: *const RuntimeResource, sampling: *const RuntimeSampling, view: *const c_void)
+        = |driver| images::create_texture(driver, to, resource, sampling, view);
+    cudaDestroyTextureObject(object: u64) = |driver| driver.cuTexObjectDestroy(object);
+    cudaGetTextureObjectResourceDesc(to: *mut RuntimeResource, object: u64)
+        = |driver| images::texture_resource(driver, to, object);
+    cudaGetTextureObjectTextureDesc(to: *mut RuntimeSampling, object: u64)
+        = |driver| images::texture_sampling(driver, to, object);
+    cudaCreateSurfaceObject(to: *mut u64, resource: *const RuntimeResource)
+        = |driver| images::create_surface(driver, to, resource);
+    cudaDestroySurfaceObject(object: u64) = |driver| driver.cuSurfObjectDestroy(object);
+    cudaGetSurfaceObjectResourceDesc(to: *mut RuntimeResource, object: u64)
+        = |driver| images::surface_resource(driver, to, object);
     cudaMemcpyToSymbol / cudaMemcpyToSymbol_ptds(
         symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: u32)
         = |driver| memory::copy_to_symbol(driver, symbol, from, bytes, offset, kind, None);

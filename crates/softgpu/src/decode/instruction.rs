@@ -33,6 +33,7 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             "isspacep" => self.is_space(i),
             "mapa" => self.mapa(i),
             "getctarank" => self.get_rank(i),
+            "cp" if super::bulk::is_bulk(i) => self.bulk(i),
             "cp" => self.copy(i),
             "mbarrier" => self.mbarrier(i),
             "bar" | "barrier" => self.barrier(i),
@@ -41,8 +42,37 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             "match" => self.matching(i),
             "redux" => self.reduce(i),
             "elect" => self.elect(i),
+            "ldmatrix" => self.tiles(i, true),
+            "stmatrix" => self.tiles(i, false),
+            "movmatrix" => self.move_matrix(i),
+            "mma" => self.mma(i),
+            "wmma" => self.wmma(i),
+            "wgmma" => self.wgmma(i),
+            "tex" => self.texture(i),
+            "tld4" => self.gather(i),
+            "suld" => self.surface_load(i),
+            "sust" => self.surface_store(i),
+            "txq" | "suq" => self.image_query(i),
             "activemask" => Ok(Op::ActiveMask {
                 d: self.destination(operand(i, 0)?)?,
+            }),
+            "alloca" => {
+                let d = self.destination(operand(i, 0)?)?;
+                let size = self.source(operand(i, 1)?, None)?;
+                let align = match i.operands.get(2) {
+                    None => 8,
+                    Some(&Operand::Int(align)) if align.count_ones() == 1 => {
+                        u32::try_from(align).unwrap_or(u32::MAX)
+                    }
+                    Some(_) => return invalid("the alignment is not a power of two"),
+                };
+                Ok(Op::Allocate { d, size, align })
+            }
+            "stacksave" => Ok(Op::SaveStack {
+                d: self.destination(operand(i, 0)?)?,
+            }),
+            "stackrestore" => Ok(Op::RestoreStack {
+                s: self.source(operand(i, 0)?, None)?,
             }),
             "nanosleep" => {
                 // The operand must still be a register that exists.
@@ -61,7 +91,10 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             }
             "prefetch" | "prefetchu" | "discard" | "applypriority" | "setmaxnreg"
             | "griddepcontrol" | "pmevent" => Ok(Op::Nothing),
-            _ => self.alu(i),
+            _ => match self.video(i) {
+                Some(decoded) => decoded,
+                None => self.alu(i),
+            },
         }
     }
 

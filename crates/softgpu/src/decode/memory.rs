@@ -26,7 +26,7 @@ pub(super) fn space_of(modifiers: &[&str]) -> Decoded<Space> {
 }
 
 /// Modifiers of memory instructions that change nothing here: every access is at least relaxed, fences order all.
-fn is_hint(modifier: &str) -> bool {
+pub(super) fn is_hint(modifier: &str) -> bool {
     matches!(
         modifier,
         "weak"
@@ -71,7 +71,7 @@ fn is_space(modifier: &str) -> bool {
     )
 }
 
-fn lanes_of(modifier: &str) -> Option<usize> {
+pub(super) fn lanes_of(modifier: &str) -> Option<usize> {
     match modifier {
         "v2" => Some(2),
         "v4" => Some(4),
@@ -126,10 +126,16 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
     }
 
     pub(super) fn store(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
+        if i.modifiers.contains(&"async") {
+            return self.async_store(i);
+        }
         self.access(i, false).map(Op::Store)
     }
 
     pub(super) fn atomic(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
+        if i.modifiers.contains(&"async") {
+            return self.async_store(i);
+        }
         let red = i.opcode == "red";
         let (mut op, mut ty, mut lanes) = (None, None, 1);
         for modifier in &i.modifiers {
@@ -264,7 +270,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             "expect_tx" => done(MbarrierKind::ExpectTx, Some(0), None, Some(1)),
             "complete_tx" => done(MbarrierKind::CompleteTx, Some(0), None, Some(1)),
             "pending_count" => done(MbarrierKind::PendingCount, None, Some(0), Some(1)),
-            "arrive" | "arrive_drop" if !has("noComplete") => {
+            // `.noComplete` only promises what the count says anyway.
+            "arrive" | "arrive_drop" => {
                 let kind = MbarrierKind::Arrive {
                     drop: what == "arrive_drop",
                     expect: has("expect_tx"),

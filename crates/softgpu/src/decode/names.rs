@@ -255,10 +255,17 @@ pub(super) fn special(name: &str) -> Option<Special> {
         "reserved_smem_offset_begin" | "reserved_smem_offset_end" | "reserved_smem_offset_cap" => {
             Special::ReservedShared
         }
+        "reserved_smem_offset_0" | "reserved_smem_offset_1" => Special::ReservedShared,
+        "current_graph_exec" => Special::Absent,
         "cluster_ctarank" => Special::ClusterCtaRank,
         "cluster_nctarank" => Special::ClusterNctaRank,
         "is_explicit_cluster" => Special::IsExplicitCluster,
         _ => {
+            // Performance counters that nobody has set up count nothing.
+            if let Some(counter) = name.strip_prefix("pm") {
+                let number = counter.strip_suffix("_64").unwrap_or(counter);
+                return (number.parse::<u8>().ok()? < 8).then_some(Special::Absent);
+            }
             let number = name.strip_prefix("envreg")?.parse().ok()?;
             return (number < 32).then_some(Special::Environment(number));
         }

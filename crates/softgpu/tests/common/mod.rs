@@ -1,6 +1,8 @@
 //! What the tests share: a device, nvcc, launches.
 #![expect(dead_code, reason = "each test file uses its part")]
 
+pub mod matrix;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,17 +24,24 @@ pub fn cuda_home() -> PathBuf {
 
 /// Compiles CUDA C++ to PTX.
 pub fn nvcc(name: &str, source: &str) -> String {
+    nvcc_for("sm_90", name, source)
+}
+
+/// Compiles CUDA C++ to PTX for a target.
+pub fn nvcc_for(target: &str, name: &str, source: &str) -> String {
     let home = cuda_home();
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&dir).expect("a scratch directory");
     let (cu, ptx) = (dir.join("a.cu"), dir.join("a.ptx"));
     std::fs::write(&cu, source).expect("source written");
     let output = Command::new(home.join("bin/nvcc"))
-        .args(["-ptx", "-lineinfo", "-arch=sm_90", "-o"])
+        .args(["-ptx", "-lineinfo", "-std=c++17", "-arch", target, "-o"])
         .arg(&ptx)
         .arg(&cu)
         .arg("-I")
         .arg(home.join("include"))
+        .arg("-I")
+        .arg(home.join("include/cccl"))
         .output()
         .expect("nvcc runs");
     assert!(

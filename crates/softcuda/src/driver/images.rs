@@ -1,0 +1,328 @@
+//! Texture and surface objects.
+
+use std::sync::Arc;
+
+use warpbpf_softgpu::{AddressMode, Image, ImageKind, ImageSource, Texture};
+
+use crate::driver::arrays::{self, format};
+use crate::driver::copy::device_place;
+use crate::error::{CuError, CuResult};
+use crate::state::{Handle, Soft, current, put, soft};
+
+/// `CU_RESOURCE_TYPE_…`
+pub(crate) const ARRAY: u32 = 0;
+const MIPMAPPED: u32 = 1;
+pub(crate) const LINEAR: u32 = 2;
+pub(crate) const PITCHED: u32 = 3;
+
+/// `CU_TRSF_…`
+pub(crate) const READ_AS_INTEGER: u32 = 1;
+pub(crate) const NORMALISED: u32 = 2;
+pub(crate) const SRGB: u32 = 0x10;
+const KNOWN_FLAGS: u32 = READ_AS_INTEGER | NORMALISED | SRGB | 0x20 | 0x40;
+
+/// Memory as a resource, by the type: `[address, format and channels, bytes]` or `[…, width, height, pitch]`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Memory {
+    /// First byte, or the array's handle.
+    pub address: u64,
+    /// `CUarray_format`
+    pub format: u32,
+    /// 1, 2 or 4.
+    pub channels: u32,
+    /// Bytes, or texels in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Bytes from row to row.
+    pub pitch: usize,
+    rest: [u64; 11],
+}
+
+/// `CUDA_RESOURCE_DESC`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Resource {
+    /// `CU_RESOURCE_TYPE_…`
+    pub kind: u32,
+    /// What it is.
+    pub memory: Memory,
+    /// None.
+    pub flags: u32,
+}
+
+impl Resource {
+    /// A resource of that type; what the type does not have is 0.
+    pub(crate) fn new(
+        kind: u32,
+        address: u64,
+        (format, channels): (u32, u32),
+        [width, height, pitch]: [usize; 3],
+    ) -> Resource {
+        Resource {
+            kind,
+            memory: Memory {
+                address,
+                format,
+                channels,
+                width,
+                height,
+                pitch,
+                rest: [0; 11],
+            },
+            flags: 0,
+        }
+    }
+}
+
+/// `CUDA_TEXTURE_DESC`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Sampling {
+    /// `CU_TR_ADDRESS_MODE_…`
+    pub modes: [u32; 3],
+    /// `CU_TR_FILTER_MODE_…`
+    pub filter: u32,
+    /// `CU_TRSF_…`
+    pub flags: u32,
+    /// Of no effect without mipmaps.
+    pub anisotropy: u32,
+    /// As above.
+    pub level_filter: u32,
+    /// As above.
+    pub level_bias: f32,
+    /// As above.
+    pub level_least: f32,
+    /// As above.
+    pub level_most: f32,
+    /// The border's colour.
+    pub border: [f32; 4],
+    /// Nothing.
+    pub reserved: [i32; 12],
+}
+
+/// `CUDA_RESOURCE_VIEW_DESC`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct View {
+    format: u32,
+    rest: [u64; 13],
+}
+
+/// A live object.
+pub(crate) struct Object {
+    number: u64,
+    context: Handle,
+    kind: ImageKind,
+    resource: Resource,
+    sampling: Option<Sampling>,
+}
+
+/// The texels that a resource means.
+fn image(soft: &Soft, resource: &Resource) -> Result<Image, CuError> {
+    let memory = &resource.memory;
+    match resource.kind {
+        ARRAY => Ok(arrays::find(soft, memory.address as Handle)?.image),
+        MIPMAPPED => {
+            crate::say("textures of mipmapped arrays are not there");
+            Err(CuError::NOT_SUPPORTED)
+        }
+        LINEAR | PITCHED => {
+            let (kind, bits) = format(memory.format)?;
+            if !matches!(memory.channels, 1 | 2 | 4) {
+                return Err(CuError::INVALID_VALUE);
+            }
+            let texel = u64::from(bits / 8 * memory.channels);
+            let (size, pitch, bytes, source) = if resource.kind == LINEAR {
+                let count = memory.width as u64 / texel;
+                (
+                    [count.min(1 << 28), 0],
+                    memory.width as u64,
+                    memory.width as u64,
+                    ImageSource::Linear,
+                )
+            } else {
+                let pitch = memory.pitch as u64;
+                let (width, height) = (memory.width as u64, memory.height as u64);
+                if height == 0
+                    || height > 65_536
+                    || width > 131_072
+                    || pitch < width * texel
+                    || !pitch.is_multiple_of(32)
+                    || pitch > 1 << 32
+                {
+                    return Err(CuError::INVALID_VALUE);
+                }
+                let bytes = pitch * (height - 1) + width * texel;
+                ([width, height], pitch, bytes, ImageSource::Array)
+            };
+            if size[0] == 0 || !memory.address.is_multiple_of(16) {
+                return Err(CuError::INVALID_VALUE);
+            }
+            device_place(soft, memory.address, bytes)?;
+            Ok(Image {
+                address: memory.address,
+                source,
+                kind,
+                bits,
+                channels: memory.channels,
+                size: [size[0] as u32, size[1] as u32, 0],
+                layers: 0,
+                pitch,
+                slice: bytes,
+            })
+        }
+        _ => Err(CuError::INVALID_VALUE),
+    }
+}
+
+fn mode(number: u32) -> Result<AddressMode, CuError> {
+    Ok(match number {
+        0 => AddressMode::Wrap,
+        1 => AddressMode::Clamp,
+        2 => AddressMode::Mirror,
+        3 => AddressMode::Border,
+        _ => return Err(CuError::INVALID_VALUE),
+    })
+}
+
+fn remember(soft: &Soft, object: Object) -> u64 {
+    let number = object.number;
+    soft.images.add(number as Handle, Arc::new(object));
+    number
+}
+
+pub(crate) unsafe fn texture_create(
+    to: *mut u64,
+    resource: *const Resource,
+    sampling: *const Sampling,
+    view: *const View,
+) -> CuResult {
+    let soft = soft()?;
+    let context = current()?.handle;
+    if to.is_null() || resource.is_null() || sampling.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // SAFETY: not null; valid by the caller's promise.
+    let (resource, sampling) = unsafe { (*resource, *sampling) };
+    // SAFETY: as above, where it is not null.
+    if !view.is_null() && unsafe { (*view).format } != 0 {
+        crate::say("texture objects with a resource view are not there");
+        return Err(CuError::NOT_SUPPORTED);
+    }
+    if sampling.flags & !KNOWN_FLAGS != 0 || sampling.filter > 1 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if sampling.flags & SRGB != 0 {
+        crate::say("textures with CU_TRSF_SRGB are not there");
+        return Err(CuError::NOT_SUPPORTED);
+    }
+    let texture = Texture {
+        image: image(soft, &resource)?,
+        modes: [
+            mode(sampling.modes[0])?,
+            mode(sampling.modes[1])?,
+            mode(sampling.modes[2])?,
+        ],
+        linear: sampling.filter == 1,
+        as_float: sampling.flags & READ_AS_INTEGER == 0,
+        normalised: sampling.flags & NORMALISED != 0,
+        border: sampling.border,
+    };
+    let object = Object {
+        number: soft.gpu.add_texture(texture),
+        context,
+        kind: ImageKind::Texture,
+        resource,
+        sampling: Some(sampling),
+    };
+    // SAFETY: checked above.
+    unsafe { put(to, remember(soft, object)) }
+}
+
+pub(crate) unsafe fn surface_create(to: *mut u64, resource: *const Resource) -> CuResult {
+    let soft = soft()?;
+    let context = current()?.handle;
+    if to.is_null() || resource.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // SAFETY: not null; valid by the caller's promise.
+    let resource = unsafe { *resource };
+    if resource.kind != ARRAY {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // Any array will do, as on a GPU, whatever flags it was made with.
+    let array = arrays::find(soft, resource.memory.address as Handle)?;
+    let object = Object {
+        number: soft.gpu.add_surface(array.image),
+        context,
+        kind: ImageKind::Surface,
+        resource,
+        sampling: None,
+    };
+    // SAFETY: checked above.
+    unsafe { put(to, remember(soft, object)) }
+}
+
+fn find(soft: &Soft, number: u64, kind: ImageKind) -> Result<Arc<Object>, CuError> {
+    soft.images
+        .get(number as Handle)
+        .filter(|object| object.kind == kind)
+        .ok_or(CuError::INVALID_VALUE)
+}
+
+fn destroy(number: u64, kind: ImageKind) -> CuResult {
+    let soft = soft()?;
+    let context = current()?;
+    if find(soft, number, kind).is_err() {
+        // A GPU's driver takes any number here.
+        return Ok(());
+    }
+    // Kernels that use it may still run.
+    context.synchronize()?;
+    soft.images.remove(number as Handle);
+    soft.gpu.remove_image(number, kind);
+    Ok(())
+}
+
+pub(crate) unsafe fn texture_destroy(number: u64) -> CuResult {
+    destroy(number, ImageKind::Texture)
+}
+
+pub(crate) unsafe fn surface_destroy(number: u64) -> CuResult {
+    destroy(number, ImageKind::Surface)
+}
+
+/// Forgets the objects that a context leaves.
+pub(crate) fn forget_context(soft: &Soft, own: Handle) {
+    for object in soft.images.all().iter().filter(|o| o.context == own) {
+        soft.gpu.remove_image(object.number, object.kind);
+    }
+    soft.images.retain(|object| object.context != own);
+}
+
+pub(crate) unsafe fn texture_resource(to: *mut Resource, number: u64) -> CuResult {
+    let object = find(soft()?, number, ImageKind::Texture)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, object.resource) }
+}
+
+pub(crate) unsafe fn surface_resource(to: *mut Resource, number: u64) -> CuResult {
+    let object = find(soft()?, number, ImageKind::Surface)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, object.resource) }
+}
+
+pub(crate) unsafe fn texture_sampling(to: *mut Sampling, number: u64) -> CuResult {
+    let object = find(soft()?, number, ImageKind::Texture)?;
+    let sampling = object.sampling.ok_or(CuError::INVALID_VALUE)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, sampling) }
+}
+
+pub(crate) unsafe fn texture_view(_to: *mut View, number: u64) -> CuResult {
+    find(soft()?, number, ImageKind::Texture)?;
+    // None was given: such objects are refused.
+    Err(CuError::INVALID_VALUE)
+}
