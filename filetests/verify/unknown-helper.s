@@ -1,4 +1,4 @@
-; `bpf_probe_read` of Linux: kernel memory means nothing on a GPU.
-    call 4  ; error[unknown-helper]: helper 4 is not known
+; `bpf_get_current_comm` of Linux: a thread of a GPU has no name.
+    call 16  ; error[unknown-helper]: helper 16 is not known
     r0 = 0
     exit

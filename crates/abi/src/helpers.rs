@@ -130,7 +130,12 @@ macro_rules! helpers {
         /// Helpers by name.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         #[repr(u32)]
-        pub enum HelperId { $( #[doc = $doc] $kind = $id, )* }
+        pub enum HelperId {
+            $( #[doc = $doc] $kind = $id, )*
+            /// The kind of a row of another environment, which is none of ours: that row says all there is to know of
+            /// the helper, and no code generator knows it. Its number is Linux's for no helper, `BPF_FUNC_unspec`.
+            Foreign = 0,
+        }
 
         /// The table, by number.
         pub static HELPERS: &[Helper] = &[ $( Helper {
@@ -162,6 +167,9 @@ helpers! {
     MapDeleteElem = 3, "map_delete_elem", (Map, MapKey) -> Scalar, Map, AnyLanes, Varies, 500,
         "static long (*bpf_map_delete_elem)(void *map, const void *key)",
         "Removes a key from a hash. 0 or -ENOENT; -EINVAL for arrays.";
+    ProbeRead = 4, "probe_read", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 320,
+        "static long (*bpf_probe_read)(void *dst, __u32 size, const void *unsafe_ptr)",
+        "Reads the application's memory at a generic address: any allocation that CUDA made or knows of and that lives now, and this block's shared memory. 0; or -EFAULT if not all of it is there, and `dst` is zeroed.";
     KtimeGetNs = 5, "ktime_get_ns", () -> Scalar, Observe, AnyLanes, Varies, 24,
         "static __u64 (*bpf_ktime_get_ns)(void)",
         "Nanoseconds of the host's CLOCK_MONOTONIC, from %globaltimer and a calibration that the host renews.";
@@ -174,6 +182,12 @@ helpers! {
     GetCurrentPidTgid = 14, "get_current_pid_tgid", () -> Scalar, Observe, AnyLanes, ByArguments, 4,
         "static __u64 (*bpf_get_current_pid_tgid)(void)",
         "Process id of the application in both halves: a kernel has no host thread.";
+    ProbeReadUser = 112, "probe_read_user", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 320,
+        "static long (*bpf_probe_read_user)(void *dst, __u32 size, const void *unsafe_ptr)",
+        "As bpf_probe_read: a kernel's addresses are of one kind.";
+    ProbeReadKernel = 113, "probe_read_kernel", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 320,
+        "static long (*bpf_probe_read_kernel)(void *dst, __u32 size, const void *unsafe_ptr)",
+        "As bpf_probe_read: a kernel's addresses are of one kind.";
     RingbufOutput = 130, "ringbuf_output", (Map, MemRead, Size, Scalar) -> Scalar, Map, AnyLanes, Varies, 700,
         "static long (*bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags)",
         "Copies a record into the ring. 0, or -EAGAIN when there is no room (counted).";
@@ -225,7 +239,27 @@ helpers! {
     GpuLaneId = 511, "gpu_lane_id", () -> Scalar, Observe, AnyLanes, Varies, 1,
         "static __u64 (*bpf_gpu_lane_id)(void)",
         "%laneid.";
+    GpuRead = 520, "gpu_read", (MemWrite, SizeOrZero, Scalar, Scalar) -> Scalar, Observe, AnyLanes, Varies, 320,
+        "static long (*bpf_gpu_read)(void *dst, __u32 size, __u64 address, __u32 space)",
+        "As bpf_probe_read, at an address in the state space `space` (WBPF_SPACE_*), as the context of gpu/mem has it: generic, global, or this block's shared memory. -EFAULT for any other space.";
 }
+
+impl HelperId {
+    /// It reads the application's memory: size in argument 2, [`READ_WORD_COST`] for each 8 bytes beyond the row's cost.
+    pub const fn reads_application(self) -> bool {
+        matches!(
+            self,
+            HelperId::ProbeRead
+                | HelperId::ProbeReadUser
+                | HelperId::ProbeReadKernel
+                | HelperId::GpuRead
+        )
+    }
+}
+
+/// Instructions for each 8 bytes that a helper reads of the application's memory, byte by byte as it may have to. The rest
+/// (counting in and out, at most [`crate::layout::fence::STEPS`] steps of a search) is in the helper's own row.
+pub const READ_WORD_COST: u64 = 72;
 
 /// A map operation on one type of map: what replaces the columns of the helper's own row.
 #[derive(Clone, Copy, Debug)]
@@ -234,7 +268,7 @@ pub struct MapOp {
     pub helper: HelperId,
     /// The type of its map.
     pub map_type: MapType,
-    /// When all lanes of a group get the same.
+    /// When all lanes of a group get the same; what a callback gets, if there is one.
     pub uniform: Uniform,
     /// What a call counts for in the budget, in executed PTX instructions,
     pub cost: u32,
@@ -249,8 +283,9 @@ pub struct MapOp {
 
 macro_rules! map_ops {
     ($( $helper:ident on $map:ident: $uniform:ident, $cost:literal + $per_word:literal, $rounds:expr, $round:literal; )*) => {
-        /// Map operations by helper and map type. What is looked up in an array has a fixed place that all lanes share;
-        /// what is looked up in a hash may come and go between two lanes' calls.
+        /// Map operations by helper and map type: a helper that is here works on the types of map that are here with it.
+        /// What is looked up in an array has a fixed place that all lanes share; what is looked up in a hash may come
+        /// and go between two lanes' calls.
         pub static MAP_OPS: &[MapOp] = &[ $( MapOp {
             helper: HelperId::$helper, map_type: MapType::$map, uniform: Uniform::$uniform,
             cost: $cost, per_word: $per_word, rounds: $rounds, round: $round,
@@ -273,6 +308,16 @@ map_ops! {
     MapDeleteElem on Hash: Varies, 500 + 16, HashLayout::PROBES, 24;
     RingbufOutput on Ringbuf: Varies, 400 + 16, RingLayout::RETRIES, 16;
     RingbufReserve on Ringbuf: Varies, 400 + 0, RingLayout::RETRIES, 16;
+    ForEachMapElem on Array: ByArguments, 20 + 0, 0, 0;
+    ForEachMapElem on PercpuArray: Varies, 20 + 0, 0, 0;
+    ForEachMapElem on PerThreadArray: Varies, 20 + 0, 0, 0;
+    ForEachMapElem on Hash: Varies, 20 + 0, 0, 0;
+}
+
+/// The helper works on maps of this type. One without rows in [`MAP_OPS`] works on any: it takes no map of ours, or it is
+/// [`HelperId::Foreign`].
+pub fn takes(helper: HelperId, map_type: MapType) -> bool {
+    map_op(helper, map_type).is_some() || MAP_OPS.iter().all(|op| op.helper != helper)
 }
 
 /// The row of a helper on this type of map, if the type matters.
@@ -287,11 +332,22 @@ pub fn by_id(id: u32) -> Option<&'static Helper> {
     HELPERS.iter().find(|h| h.id == id)
 }
 
-/// The table's row of a helper.
+/// The table's row of a helper; of [`HelperId::Foreign`] one that claims nothing, as the table has none.
 pub fn of(kind: HelperId) -> &'static Helper {
-    // The macro makes enum and table from the same rows, so the row exists.
-    HELPERS
-        .iter()
-        .find(|h| h.kind == kind)
-        .unwrap_or(&HELPERS[0])
+    // The macro makes enum and table from the same rows, so every other kind has its row.
+    HELPERS.iter().find(|h| h.kind == kind).unwrap_or(&FOREIGN)
 }
+
+static FOREIGN: Helper = Helper {
+    id: HelperId::Foreign as u32,
+    name: "foreign",
+    kind: HelperId::Foreign,
+    args: [Arg::None; 5],
+    ret: Ret::Scalar,
+    effect: Effect::Modify,
+    warp: Warp::AnyLanes,
+    uniform: Uniform::Varies,
+    cost: 1,
+    prototype: "",
+    doc: "",
+};

@@ -31,8 +31,45 @@ pub mod env {
     pub const TIME_DRIFT: u64 = 16;
     /// `pid << 32 | pid` of the application (u64).
     pub const PID_TGID: u64 = 96;
+    /// Address of the [`super::fence`] block (u64); 0 if no program reads the application's memory. Never changes.
+    pub const FENCE: u64 = 104;
     /// Bytes of the block.
     pub const SIZE: u64 = 256;
+}
+
+/// The fence around the application's memory: which addresses programs may read now, and who is reading.
+///
+/// There are two tables of ranges, and an index says which is current. A reader counts itself in one of two sets of
+/// counters, looks its address up, reads, and counts itself out. A range is withdrawn like this: the host writes the other
+/// table, changes the index, and waits until all are out who may have seen the old table; the two sets let it wait for
+/// them without waiting for those who come later. So memory that is about to go can be withdrawn under a kernel that
+/// never ends.
+pub mod fence {
+    /// `ranges << 1 | table` (u64): which table is current, 0 or 1, and how many ranges are in it.
+    pub const CURRENT: u64 = 0;
+    /// Which set of counters new readers use: its lowest bit (u64).
+    pub const EPOCH: u64 = 8;
+    /// First set of counters (u32 each, how many lanes read now); the second follows at `READERS + SET`.
+    pub const READERS: u64 = 256;
+    /// Counters of a set: `%smid` chooses, modulo this.
+    pub const COUNTERS: u64 = 256;
+    /// Distance of counters: a sector each, so that multiprocessors do not disturb each other.
+    pub const COUNTER_STRIDE: u64 = 32;
+    /// Bytes of a set.
+    pub const SET: u64 = COUNTERS * COUNTER_STRIDE;
+    /// First table; the second follows at `TABLES + TABLE`. A range is two u64: its first byte, and the one behind its
+    /// last. Ranges are in ascending order and do not touch.
+    pub const TABLES: u64 = READERS + 2 * SET;
+    /// Bytes of a range.
+    pub const RANGE: u64 = 16;
+    /// Most ranges in a table.
+    pub const CAPACITY: u64 = 1 << 14;
+    /// Bytes of a table.
+    pub const TABLE: u64 = CAPACITY * RANGE;
+    /// Most steps of a search.
+    pub const STEPS: u32 = CAPACITY.trailing_zeros() + 1;
+    /// Bytes of the block.
+    pub const SIZE: u64 = TABLES + 2 * TABLE;
 }
 
 /// The launch record that the hidden parameter points to; exists only for variants that ask for it.

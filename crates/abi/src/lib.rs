@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod access;
 pub mod attach;
 pub mod context;
 pub mod helpers;

@@ -41,4 +41,18 @@ impl Flow {
             .copied()
             .filter(|b| self.dominators.is_reachable(*b))
     }
+
+    /// By block: a way leads back to it, be it into a loop of several entries.
+    pub fn loop_heads(&self) -> Vec<bool> {
+        let mut place = vec![usize::MAX; self.graph.len()];
+        for (i, block) in self.order.iter().enumerate() {
+            place[block.index()] = i;
+        }
+        let mut heads = vec![false; place.len()];
+        for &block in &self.order {
+            let own = place[block.index()];
+            heads[block.index()] = self.preds(block).any(|pred| place[pred.index()] >= own);
+        }
+        heads
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::{MapLayout, SumField};
 
 /// The module that the code will stand in.
@@ -76,7 +77,7 @@ pub enum Input {
 }
 
 /// Code for one site: PTX statements in a `{ … }` scope of their own, which declare all registers and labels they use,
-/// refer to nothing of the surrounding function, and always fall out at the end (or `exit`, for helper 507).
+/// refer to nothing of the surrounding function but what the splicer sets up (mask and captures), and always fall out at the end (or `exit`, for helper 507).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fragment {
     /// The block, braces included, newline at the end. It can be put at several sites of one function.
@@ -85,6 +86,8 @@ pub struct Fragment {
     pub functions: BTreeMap<String, String>,
     /// It reads the register [`warpbpf_abi::names::GROUP_MASK`], which the splicer must declare and set.
     pub uses_group_mask: bool,
+    /// Registers it reads ([`Capture::register`]), which the splicer must declare and set.
+    pub captures: BTreeSet<Capture>,
     /// Slots of the table it reads.
     pub slots: BTreeSet<u32>,
     /// Bytes of `.local` memory it declares.

@@ -44,6 +44,11 @@ pub fn module(target: &str, env: &Env, kernels: &[Kernel<'_>]) -> String {
             let mask = names::GROUP_MASK;
             let _ = write!(text, "\t.reg .b32 {mask};\n\tactivemask.b32 {mask};\n");
         }
+        // A kernel of ours has no site and no parameters of its own.
+        for capture in &fragment.captures {
+            let (name, bits) = (capture.register(), capture.bits());
+            let _ = write!(text, "\t.reg .b{bits} {name};\n\tmov.b{bits} {name}, 0;\n");
+        }
         text.push_str(&fragment.body);
         text.push_str("\tret;\n}\n");
     }

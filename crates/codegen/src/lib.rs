@@ -23,9 +23,12 @@ mod eval;
 mod stack;
 
 mod emit;
+mod fence;
 mod from_ebpf;
 mod guard_loops;
+mod guard_products;
 mod lower;
+mod opaque;
 mod opt_atomics;
 mod opt_blocks;
 mod opt_copy;
@@ -93,6 +96,7 @@ const PASSES: &[Pass] = &[
     ("opt_fold.3", opt_fold::run),
     ("opt_dce.3", opt_dce::run),
     ("guard_loops", guard_loops::run),
+    ("guard_products", guard_products::run),
     ("lower", lower::run),
     ("opt_gvn.3", opt_gvn::run),
     ("opt_dce.4", opt_dce::run),

@@ -1,9 +1,12 @@
 //! Turns load, combine, store on one map value into an atomic. `(*v)++` on memory that every thread shares would lose
 //! counts; programs are written that way because on a CPU each core has its own copy.
 //!
-//! The three stand in one block with nothing in between that may write the same bytes. The atomic takes the store's
-//! place; if the values are needed earlier, it takes the load's place, provided that nothing reads shared memory in
+//! The three stand in one block with nothing in between that may write the same bytes. Of several combinations in a row
+//! (`*v += a + 1` is compiled as two additions) all but one are first done among what is not loaded. The atomic takes the
+//! store's place; if the values are needed earlier, it takes the load's place, provided that nothing reads shared memory in
 //! between.
+
+use std::collections::BTreeSet;
 
 use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
@@ -19,6 +22,7 @@ pub fn run(func: &mut Func) {
                 func.blocks[block].insts.remove(store);
                 continue;
             }
+            while regroup(func, block, store) {}
             let uses = func.use_counts();
             // A rewrite moves the instructions, so look again from the start; each takes a store away.
             match find(func, block, store) {
@@ -66,6 +70,112 @@ fn stores_what_was_loaded(func: &Func, block: usize, store: usize) -> bool {
             .iter()
             .any(|i| may_write(&i.op, origin, width))
     })
+}
+
+/// `(x + p) + q` becomes `x + (p + q)`, likewise with subtraction, and, or, xor, where `x` leads to what is loaded from the
+/// store's place. True if it changed something.
+fn regroup(func: &mut Func, block: usize, store: usize) -> bool {
+    let Op::Store {
+        mem: Mem::Map(_),
+        width: Width::W32 | Width::W64,
+        addr,
+        off,
+        value,
+    } = func.blocks[block].insts[store].op
+    else {
+        return false;
+    };
+    let uses = func.use_counts();
+    let insts = &func.blocks[block].insts;
+    let made = |v: Value, before: usize| insts[..before].iter().rposition(|i| i.result == Some(v));
+    let loaded = |v: Value, before: usize| {
+        made(v, before).is_some_and(|at| {
+            matches!(insts[at].op, Op::Load { mem: Mem::Map(_), addr: a, off: o, .. }
+                if a == addr && o == off)
+        })
+    };
+    let Some(outer) = made(value, store) else {
+        return false;
+    };
+    let Op::Bin(outer_op, a, b) = insts[outer].op else {
+        return false;
+    };
+    if loaded(a, outer) || loaded(b, outer) {
+        return false;
+    }
+    // The operand that was combined before; of a difference only the first can be.
+    let sides = [(a, b), (b, a)];
+    let sides = if outer_op == BinOp::Sub {
+        &sides[..1]
+    } else {
+        &sides[..]
+    };
+    for &(combined, q) in sides {
+        let Some(inner) = made(combined, outer) else {
+            continue;
+        };
+        let Op::Bin(inner_op, x, p) = insts[inner].op else {
+            continue;
+        };
+        // What else uses the first combination would see another number. And where both operands come from the load there
+        // is no atomic, and no end either: they would change places for ever.
+        if uses[combined.index()] != 1 || leads_to(insts, q, outer, (addr, off)) {
+            continue;
+        }
+        let (x, p) = match inner_op {
+            BinOp::Sub => (x, p),
+            _ if leads_to(insts, p, inner, (addr, off)) => (p, x),
+            _ => (x, p),
+        };
+        if !leads_to(insts, x, inner, (addr, off)) {
+            continue;
+        }
+        let (rest, whole) = match (inner_op, outer_op) {
+            (BinOp::Add, BinOp::Add) => (Op::Bin(BinOp::Add, p, q), BinOp::Add),
+            (BinOp::Sub, BinOp::Add) => (Op::Bin(BinOp::Sub, q, p), BinOp::Add),
+            (BinOp::Add, BinOp::Sub) => (Op::Bin(BinOp::Sub, p, q), BinOp::Add),
+            (BinOp::Sub, BinOp::Sub) => (Op::Bin(BinOp::Add, p, q), BinOp::Sub),
+            (BinOp::And, BinOp::And) | (BinOp::Or, BinOp::Or) | (BinOp::Xor, BinOp::Xor) => {
+                (Op::Bin(inner_op, p, q), inner_op)
+            }
+            _ => continue,
+        };
+        // The first combination goes to just before the second, where both of its operands are there.
+        let insts = &mut func.blocks[block].insts;
+        insts[outer].op = Op::Bin(whole, x, combined);
+        let mut moved = insts.remove(inner);
+        moved.op = rest;
+        insts.insert(outer - 1, moved);
+        return true;
+    }
+    false
+}
+
+/// `v` is loaded from `place`, or combined from what is.
+fn leads_to(insts: &[Inst], v: Value, before: usize, place: (Value, i32)) -> bool {
+    let mut pending = vec![(v, before)];
+    // Values may be combined from one value in many ways.
+    let mut seen = BTreeSet::new();
+    while let Some((v, before)) = pending.pop() {
+        let made = insts[..before].iter().rposition(|i| i.result == Some(v));
+        let Some(at) = made.filter(|at| seen.insert(*at)) else {
+            continue;
+        };
+        match insts[at].op {
+            Op::Load {
+                mem: Mem::Map(_),
+                addr,
+                off,
+                ..
+            } if (addr, off) == place => return true,
+            Op::Bin(BinOp::Sub, a, _) => pending.push((a, at)),
+            Op::Bin(BinOp::Add | BinOp::And | BinOp::Or | BinOp::Xor, a, b) => {
+                pending.extend([(a, at), (b, at)]);
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 fn find(func: &Func, block: usize, store: usize) -> Option<Found> {

@@ -231,7 +231,8 @@ impl Fold<'_> {
             | Op::RingReserve { .. }
             | Op::RingCommit { .. }
             | Op::CopyBytes { .. }
-            | Op::Hash { .. } => Outcome::Keep(op),
+            | Op::Hash { .. }
+            | Op::Fence { .. } => Outcome::Keep(op),
         }
     }
 
@@ -520,8 +521,8 @@ impl Fold<'_> {
         if let (Some(x), Some(y)) = (x, y) {
             return Outcome::Keep(Op::Const(eval::cmp(cond, ty, x, y).into()));
         }
-        if x.is_some() && matches!(cond, Cond::Eq | Cond::Ne) {
-            return self.cmp(cond, b, a);
+        if x.is_some() {
+            return self.cmp(cond.swapped(), b, a);
         }
         if y == Some(0) && matches!(cond, Cond::Eq | Cond::Ne) {
             if self.is_address(a) {

@@ -6,8 +6,8 @@ use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
 
 use crate::ir::{
-    Block, Chunk, Cond, Edge, Func, HashOp, Mem, Op, Order, Origin, Rmw, Size, Special, Term, Ty,
-    UnOp,
+    Block, Chunk, Cond, Edge, FenceOp, Func, HashOp, Mem, Op, Order, Origin, Rmw, Size, Special,
+    Term, Ty, UnOp,
 };
 
 impl fmt::Display for Func {
@@ -230,6 +230,21 @@ impl fmt::Display for Op {
                 let args: Vec<String> = args.iter().map(ToString::to_string).collect();
                 write!(f, "hash_{name} {}", args.join(", "))
             }
+            Op::Fence { op, args } => {
+                let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+                let args = args.join(", ");
+                match op {
+                    FenceOp::Enter => write!(f, "fence_enter {args}"),
+                    FenceOp::Find => write!(f, "fence_find {args}"),
+                    FenceOp::Word { off, bytes } => {
+                        write!(f, "fence_word.{bytes} {}", address(&args, *off as i32))
+                    }
+                    FenceOp::Copy { mem, off } => {
+                        write!(f, "fence_copy.{}{off:+} {args}", mem_name(*mem))
+                    }
+                    FenceOp::Leave => write!(f, "fence_leave {args}"),
+                }
+            }
         }
     }
 }
@@ -277,6 +292,10 @@ pub(crate) fn special_name(special: Special) -> String {
         Special::Sm => "%smid".to_owned(),
         Special::WarpSlot => "%warpid".to_owned(),
         Special::GridId => "%gridid".to_owned(),
+        Special::DynamicShared => "%dynamic_smem_size".to_owned(),
+        Special::ClusterRank => "%cluster_ctarank".to_owned(),
+        Special::ClusterDim(i) => format!("%cluster_nctaid.{}", axis(i)),
+        Special::Captured(capture) => capture.register(),
     }
 }
 

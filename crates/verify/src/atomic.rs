@@ -7,6 +7,10 @@ use warpbpf_ebpf::{AluOp, Callee, Insn, Reg, Source, Width};
 use crate::facts::{InsnFact, Place};
 use crate::graph::Graph;
 
+/// Definitions that are looked at for one operand. Beyond it the answer is that the operand may lead to the load, and where
+/// both may, there is no atomic.
+const CHAIN: usize = 256;
+
 fn accessed(graph: &Graph<'_>, node: usize) -> Option<(Place, Width)> {
     let width = match graph.insn(node) {
         Insn::Load { width, .. }
@@ -81,6 +85,11 @@ impl<'g, 'a> Line<'g, 'a> {
 
     /// What gave `reg` the value that it has before `node`; copies are looked through.
     pub fn definition(&self, reg: Reg, node: usize) -> Option<usize> {
+        self.origin(reg, node).ok()
+    }
+
+    /// As [`Line::definition`]; of a value from before the line, the register that holds it there.
+    fn origin(&self, reg: Reg, node: usize) -> Result<usize, Reg> {
         let mut reg = reg;
         for at in self.upto(node) {
             if !writes(self.graph, at, reg) {
@@ -93,10 +102,10 @@ impl<'g, 'a> Line<'g, 'a> {
                     wide: true,
                     ..
                 } => reg = src,
-                _ => return Some(at),
+                _ => return Ok(at),
             }
         }
-        None
+        Err(reg)
     }
 }
 
@@ -113,8 +122,8 @@ fn writes(graph: &Graph<'_>, node: usize, reg: Reg) -> bool {
 }
 
 /// The code generator makes one atomic operation of this store, the load and what is between: a whole 4- or 8-byte
-/// field is loaded, one number is added, subtracted, or combined by and, or, xor, and the result stored to the same
-/// address, in straight-line code in which nothing else may write the field.
+/// field is loaded, numbers are added and subtracted, or combined by one of and, or, xor, and the result stored to the
+/// same address, in straight-line code in which nothing else may write the field.
 pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
     let Insn::Store {
         width,
@@ -129,41 +138,60 @@ pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
         return false;
     }
     let line = Line::before(graph, store);
-    let Some(combine) = line.definition(value, store) else {
-        return false;
+    let is_load = |load: usize| {
+        matches!(graph.insn(load), Insn::Load { width: w, base: b, off: o, signed: false, .. }
+            if w == width && o == off && line.origin(b, load) == line.origin(base, store))
     };
-    let Insn::Alu { op, dst, src, .. } = graph.insn(combine) else {
-        return false;
+    // From the store back to the load, combination by combination.
+    let mut made = line.definition(value, store);
+    let mut chain: Vec<usize> = Vec::new();
+    let mut kind = None;
+    let load = loop {
+        let Some(node) = made else { return false };
+        if is_load(node) && !chain.is_empty() {
+            break node;
+        }
+        let Insn::Alu { op, dst, src, wide } = graph.insn(node) else {
+            return false;
+        };
+        let this = match op {
+            AluOp::Add | AluOp::Sub => AluOp::Add,
+            AluOp::And | AluOp::Or | AluOp::Xor => op,
+            _ => return false,
+        };
+        if *kind.get_or_insert(this) != this || (width == Width::W64 && !wide) {
+            return false;
+        }
+        chain.push(node);
+        let left = line.definition(dst, node);
+        let right = match src {
+            Source::Reg(src) => line.definition(src, node),
+            Source::Imm(_) => None,
+        };
+        let leads =
+            |def: Option<usize>| def.is_some_and(|def| leads_to(&line, def, this, &is_load));
+        made = match (leads(left), leads(right)) {
+            // Combined with itself.
+            (true, true) => return false,
+            (true, false) => left,
+            (false, true) if op != AluOp::Sub => right,
+            (false, _) => return false,
+        };
     };
-    if !matches!(
-        op,
-        AluOp::Add | AluOp::Sub | AluOp::And | AluOp::Or | AluOp::Xor
-    ) {
+    // A combination that is needed for itself cannot be done with other operands.
+    let inner = chain.get(1..).unwrap_or_default();
+    let needed = Reg::ALL.iter().any(|&reg| {
+        line.definition(reg, store)
+            .is_some_and(|def| inner.contains(&def))
+            && is_read_behind(graph, store, reg)
+    });
+    if needed {
         return false;
     }
-    let is_load = |reg: Reg| {
-        let load = line.definition(reg, combine)?;
-        let same = matches!(graph.insn(load), Insn::Load { width: w, base: b, off: o, signed: false, .. }
-            if w == width && o == off && (b == base || line.definition(b, load) == line.definition(base, store))
-                && line.definition(b, load) == line.definition(base, store));
-        same.then_some(load)
-    };
-    let left = is_load(dst);
-    let right = match src {
-        Source::Reg(src) => is_load(src),
-        Source::Imm(_) => None,
-    };
-    let load = match (left, right) {
-        // Combined with itself.
-        (Some(a), Some(b)) if a == b => return false,
-        (Some(load), _) => load,
-        (None, Some(load)) if op != AluOp::Sub => load,
-        (None, _) => return false,
-    };
     let mut between = line.nodes.iter().copied().take_while(|&n| n != load);
     between.all(|node| match graph.insn(node) {
         // The values are needed before the atomic could give them.
-        _ if node != combine && uses(&line, node, load, combine) => false,
+        _ if !chain.contains(&node) && uses(&line, node, load, &chain) => false,
         Insn::Store { .. } | Insn::Atomic { .. } => {
             !overlap(graph, node, store) && !unknown_offset(graph, node, store)
         }
@@ -172,8 +200,35 @@ pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
     })
 }
 
+/// `node` is the load, or a combination of that kind of something that leads to it.
+fn leads_to(
+    line: &Line<'_, '_>,
+    node: usize,
+    kind: AluOp,
+    is_load: &dyn Fn(usize) -> bool,
+) -> bool {
+    let mut pending = vec![node];
+    // Each definition lies before what it defines, so this ends; a chain of additions of one value to itself doubles.
+    let mut looked = 0;
+    while let Some(node) = pending.pop() {
+        looked += 1;
+        if is_load(node) || looked > CHAIN {
+            return true;
+        }
+        if let Insn::Alu { op, dst, src, .. } = line.graph.insn(node)
+            && (op == kind || (kind == AluOp::Add && op == AluOp::Sub))
+        {
+            pending.extend(line.definition(dst, node));
+            if let Source::Reg(src) = src {
+                pending.extend(line.definition(src, node));
+            }
+        }
+    }
+    false
+}
+
 /// The instruction does something with what was loaded or computed, other than to copy it.
-fn uses(line: &Line<'_, '_>, node: usize, load: usize, combine: usize) -> bool {
+fn uses(line: &Line<'_, '_>, node: usize, load: usize, chain: &[usize]) -> bool {
     let (a, b) = match line.graph.insn(node) {
         Insn::Alu {
             op: AluOp::Mov,
@@ -201,7 +256,7 @@ fn uses(line: &Line<'_, '_>, node: usize, load: usize, combine: usize) -> bool {
     };
     [a, b].into_iter().flatten().any(|reg| {
         line.definition(reg, node)
-            .is_some_and(|def| def == load || def == combine)
+            .is_some_and(|def| def == load || chain.contains(&def))
     })
 }
 

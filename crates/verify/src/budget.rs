@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use warpbpf_abi::helpers::{Helper, HelperId, map_op, of};
+use warpbpf_abi::helpers::{Helper, HelperId, READ_WORD_COST, map_op, of};
 use warpbpf_abi::layout::HashLayout;
 use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
@@ -48,18 +48,31 @@ pub(crate) fn too_far_to_walk(env: &Env<'_>, rule: Rule, call: &CallFact) -> Rul
 }
 
 fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) -> u64 {
-    if let (HelperId::ForEachMapElem, Some((def, MapType::Hash))) = (helper.kind, map) {
-        return u64::from(helper.cost) + hash_layout(def).slots() * SLOT_COST;
-    }
+    let walked = match (helper.kind, map) {
+        (HelperId::ForEachMapElem, Some((def, MapType::Hash))) => {
+            hash_layout(def).slots() * SLOT_COST
+        }
+        _ => 0,
+    };
     let row = map.and_then(|(def, map_type)| Some((def, map_op(helper.kind, map_type)?)));
     let cost = match row {
         Some((def, op)) => {
             let words = touched(helper.kind, call, def).div_ceil(8);
             u64::from(op.cost) + words.saturating_mul(u64::from(op.per_word))
         }
-        None => u64::from(helper.cost),
+        None => u64::from(helper.cost).saturating_add(read_cost(helper, call)),
     };
-    cost.max(1)
+    cost.saturating_add(walked).max(1)
+}
+
+/// What the bytes cost that a call reads of the application's memory.
+fn read_cost(helper: &Helper, call: &CallFact) -> u64 {
+    match call.args[1] {
+        ArgFact::Scalar { max, .. } if helper.kind.reads_application() => {
+            max.div_ceil(8).saturating_mul(READ_WORD_COST)
+        }
+        _ => 0,
+    }
 }
 
 /// Bytes that a call hashes, compares or copies.

@@ -1,7 +1,7 @@
 //! Helper calls: each argument against the helper's row of the table. What the call does is in [`crate::effect`].
 
-use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId};
-use warpbpf_abi::maps::MapType;
+use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, takes};
+use warpbpf_abi::maps::MAP_TYPES;
 use warpbpf_ebpf::Reg;
 use warpbpf_object::MapDef;
 
@@ -271,10 +271,10 @@ impl Call<'_, '_> {
         };
         let (def, map_type) = self.env.map(index)?;
         if !takes(self.helper.kind, map_type) {
-            let types: Vec<&str> = ALL_TYPES
+            let types: Vec<&str> = MAP_TYPES
                 .iter()
-                .filter(|t| takes(self.helper.kind, **t))
-                .map(|t| t.name())
+                .filter(|(map_type, _)| takes(self.helper.kind, *map_type))
+                .map(|(_, name)| *name)
                 .collect();
             return Err(Rule::WrongMapType {
                 helper: self.helper.name,
@@ -405,46 +405,6 @@ fn scalar_fact(scalar: &Scalar) -> ArgFact {
     ArgFact::Scalar {
         value: scalar.known(),
         max: scalar.u64.max,
-    }
-}
-
-const ALL_TYPES: [MapType; 5] = [
-    MapType::Hash,
-    MapType::Array,
-    MapType::PercpuArray,
-    MapType::Ringbuf,
-    MapType::PerThreadArray,
-];
-
-/// The helper works on maps of this type.
-fn takes(helper: HelperId, map_type: MapType) -> bool {
-    match helper {
-        HelperId::MapLookupElem
-        | HelperId::MapUpdateElem
-        | HelperId::MapDeleteElem
-        | HelperId::ForEachMapElem => map_type.has_lookup(),
-        HelperId::RingbufOutput
-        | HelperId::RingbufReserve
-        | HelperId::RingbufSubmit
-        | HelperId::RingbufDiscard => map_type == MapType::Ringbuf,
-        HelperId::KtimeGetNs
-        | HelperId::TracePrintk
-        | HelperId::GetSmpProcessorId
-        | HelperId::GetCurrentPidTgid
-        | HelperId::Loop
-        | HelperId::GpuPuts
-        | HelperId::GpuGlobaltimer
-        | HelperId::GpuBlockIdx
-        | HelperId::GpuBlockDim
-        | HelperId::GpuThreadIdx
-        | HelperId::GpuMembar
-        | HelperId::GpuExit
-        | HelperId::GpuGridDim
-        | HelperId::GpuSmId
-        | HelperId::GpuWarpId
-        // They have no map argument in our table. A row of another environment that stands in for one says all there is
-        // to know of its map.
-        | HelperId::GpuLaneId => true,
     }
 }
 

@@ -34,6 +34,12 @@ impl Facts {
         let printing = |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if matches!(call.helper, HelperId::TracePrintk | HelperId::GpuPuts));
         self.instances.iter().flat_map(|i| &i.insns).any(printing)
     }
+
+    /// Some reachable call reads the application's memory.
+    pub fn reads_application(&self) -> bool {
+        let reading = |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if call.helper.reads_application());
+        self.instances.iter().flat_map(|i| &i.insns).any(reading)
+    }
 }
 
 /// One function as called from one place.

@@ -5,7 +5,6 @@
 
 use warpbpf_abi::helpers::{Arg, HelperId, Uniform, map_op};
 use warpbpf_abi::kfuncs::KfuncId;
-use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{AluOp, Callee, Insn, Reg, Source};
 
 use crate::facts::{ArgFact, CallFact, InsnFact, Place, Region};
@@ -269,12 +268,7 @@ impl Graph<'_> {
             self.fresh_frame(inner, 0, set);
             return;
         }
-        let row = self
-            .env
-            .platform
-            .helpers
-            .iter()
-            .find(|h| h.kind == call.helper);
+        let row = self.helper(node);
         let alike = call
             .map
             .and_then(|map| self.map_type(map))
@@ -297,7 +291,7 @@ impl Graph<'_> {
                 && let ArgFact::Pointer(place) = call.args[i]
                 && let Region::Stack { frame } = place.region
             {
-                let bytes = self.argument_bytes(call, i);
+                let bytes = self.argument_bytes(node, call, i);
                 let (to, whole) = Part::stack(frame, place.offset, bytes);
                 // Of a buffer it may write less than there is room for.
                 let whole = whole && row.is_some_and(|h| h.args[i] == Arg::U64Out);
@@ -336,7 +330,11 @@ impl Graph<'_> {
         set(Part::reg(f, Reg::R0), [rounds, returned, Part::NONE], false);
         let from_context = [context, Part::NONE, Part::NONE];
         let elements_vary = call.helper == HelperId::ForEachMapElem
-            && call.map.and_then(|m| self.map_type(m)) != Some(MapType::Array);
+            && call
+                .map
+                .and_then(|m| self.map_type(m))
+                .and_then(|map_type| map_op(call.helper, map_type))
+                .is_none_or(|op| op.uniform != Uniform::ByArguments);
         // The index, or the map, key and value.
         set(Part::regs(inner, 0b1110), [Part::NONE; 3], elements_vary);
         let argument = if call.helper == HelperId::Loop { 2 } else { 4 };

@@ -5,7 +5,7 @@
 //! call is exact: no path enters a function from one caller and leaves it to another.
 
 use warpbpf_abi::context::FieldSource;
-use warpbpf_abi::helpers::{Arg, Ret};
+use warpbpf_abi::helpers::{Arg, Helper, Ret};
 use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{AtomicOp, Callee, Insn, Pc, Reg, Source};
 use warpbpf_flow::Cfg;
@@ -288,8 +288,8 @@ impl<'a> Graph<'a> {
                 }
             }
             Insn::Call {
-                callee: Callee::Helper(id),
-            } => match (self.env.platform.helper(id), callee.and_then(again_of)) {
+                callee: Callee::Helper(_),
+            } => match (self.helper(node), callee.and_then(again_of)) {
                 (Some(helper), _) if helper.ret == Ret::Never => {}
                 (_, Some(again)) => add(again),
                 _ => go(pc.next()),
@@ -341,7 +341,7 @@ impl<'a> Graph<'a> {
             ArgFact::Pointer(place) => {
                 let memory = match place.region {
                     Region::Stack { frame } => {
-                        Part::stack(frame, place.offset, self.argument_bytes(call, i)).0
+                        Part::stack(frame, place.offset, self.argument_bytes(node, call, i)).0
                     }
                     _ => Part::NONE,
                 };
@@ -363,14 +363,18 @@ impl<'a> Graph<'a> {
         matches!(call.args[i], ArgFact::Pointer(place) if self.memory_varies(&place))
     }
 
-    pub fn argument_bytes(&self, call: &CallFact, i: usize) -> i64 {
-        let kind = self
-            .env
-            .platform
-            .helpers
-            .iter()
-            .find(|h| h.kind == call.helper)
-            .map_or(Arg::None, |h| h.args[i]);
+    /// The row of the helper that `node` calls. By its number: rows of another environment share a kind.
+    pub fn helper(&self, node: usize) -> Option<&'static Helper> {
+        match self.insn(node) {
+            Insn::Call {
+                callee: Callee::Helper(id),
+            } => self.env.platform.helper(id),
+            _ => None,
+        }
+    }
+
+    pub fn argument_bytes(&self, node: usize, call: &CallFact, i: usize) -> i64 {
+        let kind = self.helper(node).map_or(Arg::None, |h| h.args[i]);
         let def = call.map.and_then(|m| self.env.maps.get(m as usize));
         match kind {
             Arg::MapKey => def.map_or(STACK, |d| i64::from(d.key_size)),
@@ -405,6 +409,29 @@ impl<'a> Graph<'a> {
     }
 }
 
+/// The register that an instruction gives a value. A call gives one to `r0`; that it leaves none in `r1` to `r5` is for
+/// whoever asks what is gone.
+pub fn defines(insn: Insn) -> Option<Reg> {
+    match insn {
+        Insn::Alu { dst, .. }
+        | Insn::MovSx { dst, .. }
+        | Insn::Neg { dst, .. }
+        | Insn::End { dst, .. }
+        | Insn::LoadImm64 { dst, .. }
+        | Insn::Load { dst, .. }
+        | Insn::LoadAcquire { dst, .. } => Some(dst),
+        Insn::Atomic { op, src, .. } => fetched(op, src),
+        Insn::Call { .. } | Insn::CallReg { .. } => Some(Reg::R0),
+        Insn::Store { .. }
+        | Insn::StoreRelease { .. }
+        | Insn::Jump { .. }
+        | Insn::Goto { .. }
+        | Insn::MayGoto { .. }
+        | Insn::Exit
+        | Insn::LegacyPacket { .. } => None,
+    }
+}
+
 /// Where an atomic operation puts the old value.
 pub fn fetched(op: AtomicOp, src: Reg) -> Option<Reg> {
     match op {
@@ -428,6 +455,10 @@ fn field_varies(source: FieldSource) -> bool {
         | FieldSource::Warp
         | FieldSource::ActiveMask
         | FieldSource::KernelId
-        | FieldSource::GridId => false,
+        | FieldSource::GridId
+        | FieldSource::DynamicShared
+        | FieldSource::ClusterRank
+        | FieldSource::ClusterDim(_) => false,
+        FieldSource::Captured(capture) => !capture.is_uniform(),
     }
 }

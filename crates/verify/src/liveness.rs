@@ -10,6 +10,7 @@ use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Code, Insn, Pc, Reg, Source};
 use warpbpf_flow::{Analysis, Cfg, Direction, solve};
 
+use crate::graph::fetched;
 use crate::platform::Platform;
 
 /// Sets of registers, one bit each.
@@ -223,17 +224,8 @@ impl Analysis<usize> for Liveness<'_> {
                 fact.read(*src, true);
             }
             Insn::Atomic { op, base, src, .. } => {
-                match op {
-                    AtomicOp::CmpXchg => fact.write(Reg::R0),
-                    AtomicOp::Xchg => fact.write(*src),
-                    AtomicOp::Add { fetch }
-                    | AtomicOp::Or { fetch }
-                    | AtomicOp::And { fetch }
-                    | AtomicOp::Xor { fetch } => {
-                        if *fetch {
-                            fact.write(*src);
-                        }
-                    }
+                if let Some(reg) = fetched(*op, *src) {
+                    fact.write(reg);
                 }
                 if *op == AtomicOp::CmpXchg {
                     fact.read(Reg::R0, true);

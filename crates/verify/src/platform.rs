@@ -1,7 +1,7 @@
 //! What the environment offers, as a value: the verifier asks this table and knows nothing of GPUs otherwise.
 
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_abi::context::{self, Context, FieldSource};
+use warpbpf_abi::context::{self, Capture, Context, FieldSource};
 use warpbpf_abi::helpers::{self, Helper, HelperId};
 
 use crate::domain::scalar::Scalar;
@@ -123,7 +123,37 @@ pub(crate) fn field_range(source: FieldSource, size: u32) -> Scalar {
         | FieldSource::GridDim(_)
         | FieldSource::Sm
         | FieldSource::KernelId
-        | FieldSource::GridId => Scalar::loaded(size * 8, false),
+        | FieldSource::GridId
+        | FieldSource::DynamicShared
+        | FieldSource::ClusterRank
+        | FieldSource::ClusterDim(_) => Scalar::loaded(size * 8, false),
+        FieldSource::Captured(capture) => captured_range(capture, size),
+    }
+}
+
+fn captured_range(capture: Capture, size: u32) -> Scalar {
+    match capture {
+        // Bytes of an access of one lane are bounded only where no register holds them.
+        Capture::Kind => Scalar::range(0, 31),
+        Capture::Space | Capture::TargetSpace | Capture::Cache | Capture::BarrierKind => {
+            Scalar::range(0, 15)
+        }
+        Capture::ValueBytes => Scalar::range(0, 32),
+        Capture::Taken => Scalar::range(0, 1),
+        Capture::ArgCount
+        | Capture::Arg(_)
+        | Capture::Site
+        | Capture::Line
+        | Capture::Address
+        | Capture::Bytes
+        | Capture::Value(_)
+        | Capture::Target
+        | Capture::BarrierId
+        | Capture::BarrierThreads
+        | Capture::Waited
+        | Capture::Operand(_)
+        | Capture::OperandCount
+        | Capture::TakenMask => Scalar::loaded(size * 8, false),
     }
 }
 
@@ -135,10 +165,15 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
             Scalar::loaded(32, false)
         }
         // 0 or an error number.
-        HelperId::MapUpdateElem | HelperId::MapDeleteElem | HelperId::RingbufOutput => {
-            Scalar::signed_range(-4095, 0)
-        }
-        HelperId::MapLookupElem
+        HelperId::MapUpdateElem
+        | HelperId::MapDeleteElem
+        | HelperId::RingbufOutput
+        | HelperId::ProbeRead
+        | HelperId::ProbeReadUser
+        | HelperId::ProbeReadKernel
+        | HelperId::GpuRead => Scalar::signed_range(-4095, 0),
+        HelperId::Foreign
+        | HelperId::MapLookupElem
         | HelperId::KtimeGetNs
         | HelperId::TracePrintk
         | HelperId::GetCurrentPidTgid

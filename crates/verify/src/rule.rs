@@ -300,6 +300,7 @@ impl Rule {
             }
             Rule::StackUninitialised { .. } => "initialise the variable, padding included (`= {}`)",
             Rule::PointerBytes { .. } => "read a stored pointer whole, as 8 bytes",
+            Rule::NoSuchField { fields, .. } if fields.is_empty() => "there is no field here",
             Rule::NoSuchField { fields, .. } => return format!("read a whole field: {fields}"),
             Rule::ContextWritten { .. } => "copy the field to a variable and change that",
             Rule::MapAccess { .. } => "get a value with `bpf_map_lookup_elem`",

@@ -1,6 +1,6 @@
 //! What each instruction does to a state for which its assertions hold.
 
-use warpbpf_ebpf::{AluOp, AtomicOp, EndKind, Imm64, Insn, JumpOp, Reg, Source, Width};
+use warpbpf_ebpf::{AluOp, EndKind, Imm64, Insn, JumpOp, Reg, Source, Width};
 
 use crate::check::map_data;
 use crate::domain::compare::refine;
@@ -9,6 +9,7 @@ use crate::domain::scalar::Scalar;
 use crate::domain::stack::FRAME_BYTES;
 use crate::domain::state::{Iter, State};
 use crate::env::{Env, constant_at};
+use crate::graph::fetched;
 use crate::platform::field_range;
 
 /// Numbers that are tied are not further apart.
@@ -97,17 +98,8 @@ pub fn transfer(env: &Env<'_>, state: &mut State, insn: &Insn, accessed: Option<
             if let Some(pointer) = accessed {
                 overwrite(state, pointer, width.bytes());
             }
-            match op {
-                AtomicOp::CmpXchg => state.set(Reg::R0, old),
-                AtomicOp::Xchg => state.set(src, old),
-                AtomicOp::Add { fetch }
-                | AtomicOp::Or { fetch }
-                | AtomicOp::And { fetch }
-                | AtomicOp::Xor { fetch } => {
-                    if fetch {
-                        state.set(src, old);
-                    }
-                }
+            if let Some(reg) = fetched(op, src) {
+                state.set(reg, old);
             }
         }
         // The explorer follows these itself, or they were refused.

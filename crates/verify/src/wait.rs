@@ -14,7 +14,7 @@ use warpbpf_object::{Btf, MapDef, Type, TypeId};
 
 use crate::env::Env;
 use crate::explore::Broken;
-use crate::graph::fetched;
+use crate::graph::defines;
 use crate::liveness::successors;
 use crate::rule::Rule;
 
@@ -220,7 +220,7 @@ impl Search<'_, '_> {
                 if !self.around.blocks.contains(before) || !seen.insert(before) {
                     continue;
                 }
-                if self.defines(before, reg) {
+                if self.changes(before, reg) {
                     found.push(before);
                 } else {
                     work.push(before);
@@ -234,25 +234,11 @@ impl Search<'_, '_> {
         *self.env.code.at(Pc(self.start + node as u32))
     }
 
-    fn defines(&self, node: usize, reg: Reg) -> bool {
-        match self.insn(node) {
-            Insn::Alu { dst, .. }
-            | Insn::MovSx { dst, .. }
-            | Insn::Neg { dst, .. }
-            | Insn::End { dst, .. }
-            | Insn::LoadImm64 { dst, .. }
-            | Insn::Load { dst, .. }
-            | Insn::LoadAcquire { dst, .. } => dst == reg,
-            Insn::Atomic { op, src, .. } => fetched(op, src) == Some(reg),
-            Insn::Call { .. } | Insn::CallReg { .. } => reg.index() <= 5,
-            Insn::Store { .. }
-            | Insn::StoreRelease { .. }
-            | Insn::Jump { .. }
-            | Insn::Goto { .. }
-            | Insn::MayGoto { .. }
-            | Insn::Exit
-            | Insn::LegacyPacket { .. } => false,
-        }
+    /// What was in `reg` before is gone after it: it has a new value, or a call left none in `r1` to `r5`.
+    fn changes(&self, node: usize, reg: Reg) -> bool {
+        let insn = self.insn(node);
+        let is_call = matches!(insn, Insn::Call { .. } | Insn::CallReg { .. });
+        defines(insn) == Some(reg) || is_call && reg.index() <= 5
     }
 
     /// What a definition is made of.

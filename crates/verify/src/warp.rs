@@ -20,12 +20,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::helpers::Warp;
-use warpbpf_ebpf::{Callee, Insn, Pc, Reg};
+use warpbpf_ebpf::{Callee, Insn, Pc};
 use warpbpf_flow::{BitSet, Cfg, DomTree};
 
 use crate::explore::Broken;
 use crate::facts::InsnFact;
-use crate::graph::{FRAMES, Graph, Kind, Part, fetched};
+use crate::graph::{FRAMES, Graph, Kind, Part, defines};
 use crate::path::Event;
 use crate::rule::Rule;
 
@@ -397,7 +397,8 @@ fn facts(graph: &Graph<'_>, before: &[Set], apart: &BitSet<usize>, varying: &[us
         fact.uniform = if fact.branch {
             !varying.contains(node)
         } else {
-            defines(graph, node).is_none_or(|part| !after.meets(&part))
+            defines(graph.insn(node))
+                .is_none_or(|reg| !after.meets(&Part::reg(graph.frame(node), reg)))
         };
         // What a local call gives is known where it returns.
         if let (Insn::Exit, Some(call), false) = (graph.insn(node), graph.returns_to(node), alone) {
@@ -421,27 +422,6 @@ fn facts(graph: &Graph<'_>, before: &[Set], apart: &BitSet<usize>, varying: &[us
         out.facts[at.instance][at.pc.index() - start.index()].uniform &= !varies;
     }
     out
-}
-
-/// The register that an instruction gives a value.
-fn defines(graph: &Graph<'_>, node: usize) -> Option<Part> {
-    let reg = match graph.insn(node) {
-        Insn::Alu { dst, .. }
-        | Insn::MovSx { dst, .. }
-        | Insn::Neg { dst, .. }
-        | Insn::End { dst, .. }
-        | Insn::LoadImm64 { dst, .. }
-        | Insn::Load { dst, .. }
-        | Insn::LoadAcquire { dst, .. } => dst,
-        Insn::Call { .. } => Reg::R0,
-        Insn::Atomic { op, src, .. } => fetched(op, src)?,
-        _ => return None,
-    };
-    Some(Part {
-        frame: graph.frame(node),
-        regs: 1 << reg.index(),
-        cells: 0,
-    })
 }
 
 fn argument_varies(graph: &Graph<'_>, before: &[Set], node: usize, i: usize) -> bool {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use common::{accept, attempt, code, lookup, maps, platform};
 use warpbpf_abi::attach::Scope;
-use warpbpf_abi::helpers::{HELPERS, Helper, HelperId, Warp, map_op, of};
+use warpbpf_abi::helpers::{Arg, HELPERS, Helper, HelperId, MAP_OPS, Warp, map_op, of, takes};
 use warpbpf_ebpf::Pc;
 use warpbpf_verify::{Platform, WarpFact, helpers_used, verify};
 
@@ -53,8 +53,12 @@ fn context_fields_by_their_source() {
             of_thread(&text).remove(0)
         })
         .collect();
-    // block_idx, block_dim, thread_idx, grid_dim: three each; lane, warp, sm, active_mask, kernel_id, grid_id.
-    assert_eq!(fields, "uuuuuuvvvuuuvuvuuu");
+    // block_idx, block_dim, thread_idx, grid_dim: three each; lane, warp, sm, active_mask, kernel_id, grid_id;
+    // dynamic_shared, cluster_rank, cluster_dim, arg_count; args.
+    assert_eq!(
+        fields,
+        format!("{}{}", "uuuuuuvvvuuuvuvuuu", "u".repeat(22))
+    );
 }
 
 #[test]
@@ -379,6 +383,11 @@ fn updates_that_can_be_lost() {
         "r1 ^= 1\n",
         "r1 -= 3\n",
         "r2 = 5\nr1 += r2\n",
+        // Chains, as of `*v += a + 1`.
+        "r2 = *(u32 *)(r10 - 4)\nr1 += r2\nr1 += 1\n",
+        "r2 = 5\nr1 -= r2\nr1 += 7\nr1 -= 1\n",
+        "r2 = 5\nr2 += r1\nr2 += 3\nr1 = r2\n",
+        "r1 ^= 5\nr1 ^= 9\n",
     ] {
         assert_eq!(update(change), [], "{change}");
     }
@@ -389,6 +398,11 @@ fn updates_that_can_be_lost() {
         ("r1 *= 3\n", 11),
         ("r1 += r1\n", 11),
         ("r1 += 1\nr1 *= 3\n", 12),
+        // A number minus what was loaded, a mixture, twice what was loaded, half of a sum.
+        ("r2 = 5\nr2 -= r1\nr1 = r2\n", 13),
+        ("r1 += 1\nr1 |= 2\n", 12),
+        ("r2 = r1\nr2 += 1\nr1 += r2\n", 13),
+        ("w1 += 1\n", 11),
     ] {
         assert_eq!(update(change), [("lost-update", slot, Some(9))], "{change}");
     }
@@ -585,6 +599,7 @@ fn every_map_operation_has_its_row() {
         HelperId::MapLookupElem,
         HelperId::MapUpdateElem,
         HelperId::MapDeleteElem,
+        HelperId::ForEachMapElem,
     ];
     for (map_type, name) in warpbpf_abi::maps::MAP_TYPES {
         for helper in operations {
@@ -594,5 +609,28 @@ fn every_map_operation_has_its_row() {
         let ring = *map_type == warpbpf_abi::maps::MapType::Ringbuf;
         assert_eq!(map_op(HelperId::RingbufOutput, *map_type).is_some(), ring);
         assert_eq!(map_op(HelperId::RingbufReserve, *map_type).is_some(), ring);
+        for helper in HELPERS.iter().map(|h| h.kind) {
+            let known = match helper {
+                HelperId::RingbufOutput | HelperId::RingbufReserve => ring,
+                _ if operations.contains(&helper) => !ring,
+                _ => true,
+            };
+            assert_eq!(takes(helper, *map_type), known, "{helper:?} on {name}");
+        }
+        assert!(takes(HelperId::Foreign, *map_type));
     }
+    // A helper that takes a map of ours has rows, or it would take any.
+    for helper in HELPERS.iter().filter(|h| h.args.contains(&Arg::Map)) {
+        assert!(
+            MAP_OPS.iter().any(|op| op.helper == helper.kind),
+            "{}",
+            helper.name
+        );
+    }
+    // A walk counts what its own row says, and its slots besides.
+    let walks = MAP_OPS
+        .iter()
+        .filter(|op| op.helper == HelperId::ForEachMapElem);
+    let cost = of(HelperId::ForEachMapElem).cost;
+    assert!(walks.into_iter().all(|op| op.cost == cost));
 }

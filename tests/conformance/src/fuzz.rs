@@ -219,6 +219,10 @@ fn slice<D: Device>(
     stop: &AtomicBool,
 ) -> Result<Summary, RunError> {
     let mut summary = Summary::default();
+    if bench.device().is_slow() {
+        // A driver's compiler can take the process down with it: the last of these lines says what it was given.
+        (reporter.told)(&format!("batch from {}", indices.start));
+    }
     let newest = bench.device().target();
     // One target per module; over the run, all that code is generated for.
     let target =

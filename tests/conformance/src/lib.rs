@@ -23,3 +23,5 @@ pub mod generate;
 pub mod minimise;
 pub mod mutate;
 pub mod rng;
+
+pub mod operands;

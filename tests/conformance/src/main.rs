@@ -11,23 +11,26 @@ use std::time::{Duration, Instant};
 
 use warpbpf_conformance::device::{Bench, DriverDevice, RunError, SoftDevice};
 use warpbpf_conformance::fuzz::{Plan, Summary, fuzz};
+use warpbpf_conformance::operands;
 use warpbpf_conformance::suite::{interpreter, on_device, read, table};
 
 const USAGE: &str = "\
 usage: warpbpf-conformance suite FOLDERS [--driver LIBRARY]
        warpbpf-conformance fuzz [--seconds N] [--threads T] [--seed S] [--engine soft|gpu] [--driver LIBRARY]
                                 [--from INDEX] [--count N] [--batch N] [--objects FOLDER]
+       warpbpf-conformance operands [--engine soft|gpu] [--driver LIBRARY] [--seed S] [--count N]
 
   suite  every case in `suites/bpf_conformance` and `suites/found`, or other folders, on the interpreter, the soft GPU
          and, with --driver, on the device of a CUDA driver (libcuda.so.1, or the path of another one)
   fuzz   generated programs on the interpreter and the soft GPU, or on the device of a CUDA driver
+  operands  every lane-local PTX operation that we know on N random operand sets (32768)
 ";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["help" | "--help" | "-h"] | ["fuzz" | "suite", "--help" | "-h"] => {
+        ["help" | "--help" | "-h"] | ["fuzz" | "suite" | "operands", "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(true)
         }
@@ -37,6 +40,9 @@ fn main() -> ExitCode {
             Options::parse(options).and_then(|options| suite(folders, &options))
         }
         ["fuzz", options @ ..] => Options::parse(options).and_then(|options| run_fuzz(&options)),
+        ["operands", options @ ..] => {
+            Options::parse(options).and_then(|options| run_operands(&options))
+        }
         _ => Err(Stop::Usage("which command?".to_owned())),
     };
     match done {
@@ -173,6 +179,21 @@ fn run_fuzz(options: &Options) -> Result<bool, Stop> {
     }
     println!("{}", last_line(engine, options, start.elapsed(), &summary));
     Ok(summary.disagreements == 0)
+}
+
+fn run_operands(options: &Options) -> Result<bool, Stop> {
+    let sets = usize::try_from(options.count.min(32768)).unwrap_or(32768);
+    let report = if options.gpu {
+        operands::run(
+            &mut DriverDevice::open(options.library())?,
+            options.seed,
+            sets,
+        )?
+    } else {
+        operands::run(&mut SoftDevice::new(None), options.seed, sets)?
+    };
+    print!("{}", report.table());
+    Ok(report.failed() == 0)
 }
 
 /// One line in a fixed form, for logs that add up hours.

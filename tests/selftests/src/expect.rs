@@ -46,7 +46,7 @@ const LEAKS: &[&str] = &[
 ];
 
 /// The message is about something that the program would tell.
-pub fn is_leak(message: &str) -> bool {
+pub fn speaks_of_leak(message: &str) -> bool {
     LEAKS.iter().any(|leak| message.contains(leak))
 }
 
@@ -101,7 +101,7 @@ pub fn from_tags<'a>(tags: impl Iterator<Item = &'a str>) -> Expectation {
     }
     let leak = messages_unprivileged
         .iter()
-        .find(|message| is_leak(message));
+        .find(|message| speaks_of_leak(message));
     let verdict = match (refused, leak) {
         (true, _) => Verdict::Refuses(messages),
         (false, Some(leak)) if refused_unprivileged => Verdict::Leaks(leak.clone()),

@@ -1,12 +1,11 @@
 //! Linux's helpers as rows of warpbpf's table: those whose arguments the verifier has a notion of. A program that calls
-//! another one is left out of the comparison.
+//! another one is left out of the comparison. Those that do what one of ours does have its kind, and with it its rules;
+//! the others are [`HelperId::Foreign`].
 
 use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, Ret, Uniform, Warp};
 
 const fn row(id: u32, name: &'static str, args: [Arg; 5], ret: Ret) -> Helper {
-    // A helper of no GPU is checked by its row alone, so which of ours stands for it does not matter, as long as that
-    // one has no rules of its own.
-    row_as(HelperId::KtimeGetNs, id, name, args, ret)
+    row_as(HelperId::Foreign, id, name, args, ret)
 }
 
 const fn row_as(kind: HelperId, id: u32, name: &'static str, args: [Arg; 5], ret: Ret) -> Helper {
@@ -57,7 +56,7 @@ rows! {
     helper!(1 "map_lookup_elem" (Map MapKey) as MapLookupElem -> MapValueOrNull);
     helper!(2 "map_update_elem" (Map MapKey MapValue Scalar) as MapUpdateElem -> Scalar);
     helper!(3 "map_delete_elem" (Map MapKey) as MapDeleteElem -> Scalar);
-    helper!(5 "ktime_get_ns" ());
+    helper!(5 "ktime_get_ns" () as KtimeGetNs -> Scalar);
     helper!(7 "get_prandom_u32" ());
     helper!(8 "get_smp_processor_id" ());
     helper!(42 "get_numa_node_id" ());
@@ -67,8 +66,8 @@ rows! {
     helper!(113 "probe_read_kernel" (MemWrite SizeOrZero Scalar));
     helper!(114 "probe_read_user_str" (MemWrite SizeOrZero Scalar));
     helper!(115 "probe_read_kernel_str" (MemWrite SizeOrZero Scalar));
-    helper!(118 "jiffies64" ());
-    helper!(125 "ktime_get_boot_ns" ());
+    helper!(118 "jiffies64" () as KtimeGetNs -> Scalar);
+    helper!(125 "ktime_get_boot_ns" () as KtimeGetNs -> Scalar);
     helper!(130 "ringbuf_output" (Map MemRead SizeOrZero Scalar) as RingbufOutput -> Scalar);
     helper!(131 "ringbuf_reserve" (Map ConstSize Scalar) as RingbufReserve -> RecordOrNull);
     helper!(132 "ringbuf_submit" (Record Scalar) as RingbufSubmit -> Scalar);
@@ -81,7 +80,7 @@ rows! {
 rows! {
     /// What programs get that are not called from anywhere in the kernel.
     NOT_TRACING:
-    helper!(160 "ktime_get_coarse_ns" ());
+    helper!(160 "ktime_get_coarse_ns" () as KtimeGetNs -> Scalar);
 }
 
 rows! {

@@ -166,7 +166,7 @@ const STRICT_ALIGNMENT: u32 = 2;
 fn verdict(test: &Test) -> Verdict {
     if test.result.0 == REJECT {
         Verdict::Refuses(vec![test.error.clone()])
-    } else if test.result.1 == REJECT && expect::is_leak(&test.error_unprivileged) {
+    } else if test.result.1 == REJECT && expect::speaks_of_leak(&test.error_unprivileged) {
         Verdict::Leaks(test.error_unprivileged.clone())
     } else {
         Verdict::Accepts

@@ -51,7 +51,7 @@ impl Counts {
     }
 
     fn add(&mut self, outcome: &Outcome) {
-        self.leaks += usize::from(is_leak(outcome));
+        self.leaks += usize::from(would_leak(outcome));
         match outcome {
             Outcome::LeftOut(_) => self.left_out += 1,
             Outcome::Compared { kernel, ours, .. } => {
@@ -75,7 +75,7 @@ impl Counts {
 
 /// We refuse it by a rule that protects addresses and old stack contents, and the test says only what a user may do
 /// from whom the kernel does not protect them.
-fn is_leak(outcome: &Outcome) -> bool {
+fn would_leak(outcome: &Outcome) -> bool {
     matches!(
         outcome,
         Outcome::Compared {
@@ -268,7 +268,7 @@ impl Findings {
                 as_expected += usize::from(said == expected);
                 as_we += usize::from(said == accepted);
             }
-            if is_leak(&case.outcome) {
+            if would_leak(&case.outcome) {
                 leaks += 1;
                 confirmed += usize::from(running.protected == Some(false));
             }

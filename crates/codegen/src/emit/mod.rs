@@ -4,6 +4,7 @@
 //! A block's parameters are set by moves at the end of its predecessors. Nothing here assumes that lanes are
 //! converged: no `.uni`, no barrier, no mask that was not asked for a few instructions before.
 
+mod fence;
 mod memory;
 mod ring;
 
@@ -16,7 +17,7 @@ use warpbpf_flow::Entity;
 
 use crate::cfg::Flow;
 use crate::fragment::{Env, Fragment, SlotSpace};
-use crate::ir::{BinOp, Block, Cond, Edge, Func, Mem, Op, Term, Ty, UnOp, Value};
+use crate::ir::{BinOp, Block, Cond, Edge, Func, Mem, Op, Special, Term, Ty, UnOp, Value};
 use crate::prelude::{hash_function, hash_name};
 use crate::print::special_name;
 
@@ -36,6 +37,7 @@ pub fn run(func: &Func, env: &Env) -> Fragment {
         counts: [0; 3],
         labels: 0,
         reservations: HashMap::new(),
+        heads: flow.loop_heads(),
         text: String::new(),
         fragment: Fragment::default(),
     };
@@ -63,6 +65,8 @@ struct Emit<'a> {
     labels: u32,
     /// Masks of the lanes that reserved together, by the reservation's value.
     reservations: HashMap<Value, String>,
+    /// Blocks that a way leads back to.
+    heads: Vec<bool>,
     text: String,
     fragment: Fragment,
 }
@@ -176,6 +180,11 @@ impl Emit<'_> {
         let data = &self.func.blocks[block.index()];
         if !first {
             self.label(&block_label(block));
+        }
+        if self.heads[block.index()] {
+            // ptxas 13.0 drops 64 doublings of a loop that it unrolls as if they were none (docs/measurements.md, "Generated
+            // programs"); and the code of a probe should stay small.
+            self.line(".pragma \"nounroll\";");
         }
         for inst in &data.insts {
             self.inst(inst.result, &inst.op);
@@ -314,6 +323,7 @@ impl Emit<'_> {
                     .or_insert_with(|| hash_function(op, layout));
                 self.call(&name, args, result, op);
             }
+            (Op::Fence { op, args }, _) => self.fence(*op, args, result),
             (_, None) => {}
             (
                 Op::RingReserve {
@@ -399,6 +409,9 @@ impl Emit<'_> {
                 self.line(format!("mov.b64 {d}, {{{low}, {high}}};"));
             }
             Op::Special(special) => {
+                if let Special::Captured(capture) = special {
+                    self.fragment.captures.insert(*capture);
+                }
                 let d = self.reg(result);
                 self.line(format!(
                     "mov.u{} {d}, {};",
@@ -468,7 +481,8 @@ impl Emit<'_> {
             | Op::RingReserve { .. }
             | Op::RingCommit { .. }
             | Op::CopyBytes { .. }
-            | Op::Hash { .. } => {}
+            | Op::Hash { .. }
+            | Op::Fence { .. } => {}
         }
     }
 

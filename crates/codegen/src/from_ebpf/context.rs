@@ -46,6 +46,13 @@ impl Translator<'_> {
             FieldSource::Sm => self.special64(Special::Sm),
             FieldSource::GridId => self.special64(Special::GridId),
             FieldSource::KernelId => self.constant(self.env.kernel_id),
+            FieldSource::DynamicShared => self.special64(Special::DynamicShared),
+            // A block without a cluster is a cluster of one.
+            FieldSource::ClusterRank if !self.has_clusters() => self.constant(0),
+            FieldSource::ClusterDim(_) if !self.has_clusters() => self.constant(1),
+            FieldSource::ClusterRank => self.special64(Special::ClusterRank),
+            FieldSource::ClusterDim(i) => self.special64(Special::ClusterDim(i)),
+            FieldSource::Captured(capture) => self.special64(Special::Captured(capture)),
             FieldSource::ActiveMask => {
                 let mask = self.push(Ty::B32, Op::GroupMask);
                 self.zext(mask)
@@ -56,6 +63,11 @@ impl Translator<'_> {
                 self.zext(warp)
             }
         }
+    }
+
+    /// The target has cluster registers, PTX ISA "Special Registers: %cluster_ctarank".
+    fn has_clusters(&self) -> bool {
+        self.env.target.sm >= 90 && self.env.target.ptx >= (7, 8)
     }
 
     /// Linear index of the thread in its block, `b32`: a block has at most 1024.

@@ -49,12 +49,19 @@ impl<'a> Translator<'a> {
             HelperId::GpuLaneId => self.special64(Special::Lane),
             HelperId::ForEachMapElem => self.for_each_map_elem(instance, call)?,
             HelperId::Loop => self.bpf_loop(instance)?,
+            HelperId::ProbeRead
+            | HelperId::ProbeReadUser
+            | HelperId::ProbeReadKernel
+            | HelperId::GpuRead => self.application_read(call)?,
+            HelperId::Foreign => {
+                return self.unsupported("call of a helper of another environment");
+            }
         };
         self.set_reg(Reg::R0, result);
         Ok(false)
     }
 
-    fn env_field(&mut self, mem: Mem, base: Value, at: u64) -> Value {
+    pub(super) fn env_field(&mut self, mem: Mem, base: Value, at: u64) -> Value {
         let off = at as i32;
         self.push(
             Ty::B64,

@@ -403,7 +403,7 @@ pub(super) fn aligned(place: Place, width: Width) -> bool {
 }
 
 /// How to access `size` bytes: aligned pieces that do not cross multiples of `word`, as offsets relative to the place.
-fn pieces(place: Place, size: u64, word: i64) -> Vec<(i64, Width)> {
+pub(super) fn pieces(place: Place, size: u64, word: i64) -> Vec<(i64, Width)> {
     let (start, widest) = match place.offset {
         Some(offset) => (offset, 8),
         // As if the region began here, aligned to no more than what is known.

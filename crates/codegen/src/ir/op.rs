@@ -1,5 +1,6 @@
 //! Operations of the IR: what they mean, what a pass may do with them.
 
+use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::{HashLayout, RingLayout};
 use warpbpf_ebpf::Width;
 
@@ -154,8 +155,16 @@ pub enum Special {
     Sm,
     /// `%warpid`
     WarpSlot,
-    /// `%gridid`, the only one of 64 bits.
+    /// `%gridid`
     GridId,
+    /// `%dynamic_smem_size`
+    DynamicShared,
+    /// `%cluster_ctarank`
+    ClusterRank,
+    /// `%cluster_nctaid`, component 0 to 2.
+    ClusterDim(u8),
+    /// A register that the splicer sets at the site.
+    Captured(Capture),
 }
 
 impl Special {
@@ -163,6 +172,7 @@ impl Special {
     pub const fn ty(self) -> Ty {
         match self {
             Special::GridId => Ty::B64,
+            Special::Captured(capture) if capture.bits() == 64 => Ty::B64,
             _ => Ty::B32,
         }
     }
@@ -229,6 +239,33 @@ pub enum HashOp {
     Update,
     /// Arguments: base, key words. Result: 0 or an error.
     Delete,
+}
+
+/// Steps of a read of the application's memory (`abi::layout::fence`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FenceOp {
+    /// Argument: the fence block's address or 0. Result: address of the counter that this lane is counted in, or 0.
+    Enter,
+    /// Arguments: the fence block's address or 0, address, size, number of the state space. Result: the generic address if
+    /// all of that lives, else 0.
+    Find,
+    /// Argument: what `Find` gave. Result: `bytes`, 1 to 8, of the application's memory from `off` on; zeroes if there is
+    /// nothing.
+    Word {
+        /// From the address on.
+        off: u32,
+        /// How many.
+        bytes: u32,
+    },
+    /// Arguments: what `Find` gave, an address of ours, size. Copies so many bytes there, or zeroes if there is nothing.
+    Copy {
+        /// Our memory.
+        mem: Mem,
+        /// Added to our address.
+        off: i32,
+    },
+    /// Argument: what `Enter` gave.
+    Leave,
 }
 
 /// Payload size of a ring record.
@@ -347,6 +384,8 @@ pub enum Op {
         layout: HashLayout,
         args: Vec<Value>,
     },
+    /// A step of a read of the application's memory. They stay in their order.
+    Fence { op: FenceOp, args: Vec<Value> },
 }
 
 /// What a pass may do with an operation.
@@ -390,7 +429,8 @@ impl Op {
             | Op::Membar
             | Op::RingReserve { .. }
             | Op::RingCommit { .. }
-            | Op::CopyBytes { .. } => Effect::Writes,
+            | Op::CopyBytes { .. }
+            | Op::Fence { .. } => Effect::Writes,
             Op::Hash { op, .. } => match op {
                 HashOp::Lookup => Effect::Reads,
                 HashOp::Update | HashOp::Delete => Effect::Writes,
@@ -460,7 +500,7 @@ impl Op {
                 f(to);
                 f(size);
             }
-            Op::Hash { args, .. } => args.iter_mut().for_each(f),
+            Op::Hash { args, .. } | Op::Fence { args, .. } => args.iter_mut().for_each(f),
         }
     }
 

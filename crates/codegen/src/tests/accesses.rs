@@ -1,10 +1,11 @@
 //! Loads, stores and atomics at any alignment, with any knowledge of it.
 
 use proptest::prelude::*;
+use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::{AluOp, AtomicOp, Code, Insn, Pc, Reg, Source, Width};
-use warpbpf_verify::Region;
+use warpbpf_verify::{ArgFact, CallFact, InsnFact, Region};
 
-use super::{SIZE, STACK, assemble, at, check, env, facts, reg};
+use super::{SIZE, STACK, assemble, at, check, env, facts, functions, reg};
 use crate::{CodegenError, Input, compile_code};
 
 /// How much of the truth the facts tell.
@@ -230,6 +231,22 @@ fn instructions_without_code() {
             Err(CodegenError::Unsupported { pc: Pc(0), what })
         );
     }
+    let code = assemble("call 1\nexit");
+    let foreign = functions(&code, &[(0, 0)], &[], |_, insn| match insn {
+        Insn::Call { .. } => InsnFact::Call(CallFact {
+            helper: HelperId::Foreign,
+            map: None,
+            args: [ArgFact::Unused; 5],
+        }),
+        _ => InsnFact::Plain,
+    });
+    assert_eq!(
+        compile_code(&code, &foreign, &env()),
+        Err(CodegenError::Unsupported {
+            pc: Pc(0),
+            what: "call of a helper of another environment"
+        })
+    );
     // Facts that a verifier does not make: no region for the iterator, a store to a key or to the context.
     let code = assemble("call kfunc[2]\nexit");
     let no_place = facts(&code, |_, _| unreachable!("no access"));

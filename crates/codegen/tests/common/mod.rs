@@ -284,6 +284,11 @@ impl Device {
         Device { gpu, module, areas }
     }
 
+    /// The device, for memory that belongs to no map.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     /// Writes into area `i`: 0 is the environment block, then the maps.
     pub fn write(&self, area: usize, at: u64, bytes: &[u8]) {
         self.gpu

@@ -9,16 +9,16 @@ use warpbpf_verify::{ContextField, Platform, verify};
 
 use crate::common::{code, lookup, maps};
 
-const fn row(id: u32, name: &'static str, args: [Arg; 5]) -> Helper {
+const fn row(id: u32, name: &'static str, args: [Arg; 5], uniform: Uniform) -> Helper {
     Helper {
         id,
         name,
-        kind: HelperId::KtimeGetNs,
+        kind: HelperId::Foreign,
         args,
         ret: Ret::Scalar,
         effect: Effect::Observe,
         warp: Warp::AnyLanes,
-        uniform: Uniform::Varies,
+        uniform,
         cost: 1,
         prototype: "",
         doc: "",
@@ -30,6 +30,7 @@ static HELPERS: &[Helper] = &[
         900,
         "fill",
         [Arg::MemWrite, Arg::Size, Arg::None, Arg::None, Arg::None],
+        Uniform::Varies,
     ),
     row(
         901,
@@ -41,11 +42,20 @@ static HELPERS: &[Helper] = &[
             Arg::None,
             Arg::None,
         ],
+        Uniform::Varies,
     ),
     row(
         902,
         "cookie",
         [Arg::Context, Arg::None, Arg::None, Arg::None, Arg::None],
+        Uniform::ByArguments,
+    ),
+    row(903, "dice", [Arg::None; 5], Uniform::Varies),
+    row(
+        904,
+        "peek",
+        [Arg::Map, Arg::Scalar, Arg::None, Arg::None, Arg::None],
+        Uniform::Varies,
     ),
 ];
 
@@ -60,16 +70,19 @@ fn context(offset: u32, size: u32, writes: bool) -> ContextField {
 }
 
 fn attempt(text: &str, maps: &[MapDef]) -> Result<(), String> {
+    verify(code(text), maps, &platform())
+        .map(|_| ())
+        .map_err(|rejection| format!("{}: {}", rejection.slot, rejection.rule))
+}
+
+fn platform() -> Platform {
     let gpu = Platform::new(Site::Entry);
     let helpers: &'static [Helper] = Vec::leak([gpu.helpers, HELPERS].concat());
-    let platform = Platform {
+    Platform {
         foreign_context: Some(context),
         helpers,
         ..gpu
-    };
-    verify(code(text), maps, &platform)
-        .map(|_| ())
-        .map_err(|rejection| format!("{}: {}", rejection.slot, rejection.rule))
+    }
 }
 
 #[track_caller]
@@ -145,6 +158,52 @@ fn a_helper_can_ask_for_the_context() {
         "r1 += 8\ncall 902\nr0 = 0\nexit",
         "1: argument 1 of `bpf_cookie` must be the context; `r1` is a pointer to offset 8 of the context",
     );
+}
+
+/// They share a kind, so each is told from the others by its number.
+#[test]
+fn a_helper_is_what_its_own_row_says() {
+    let branches = |text: &str| {
+        let verified = verify(code(text), &maps(), &platform());
+        let verified = verified.unwrap_or_else(|r| panic!("{}", r.render()));
+        verified.warp().branches()
+    };
+    assert_eq!(
+        branches("call 902\nif r0 > 3 goto +1\nr0 = 1\nr0 = 0\nexit"),
+        (1, 0)
+    );
+    assert_eq!(
+        branches("call 903\nif r0 > 3 goto +1\nr0 = 1\nr0 = 0\nexit"),
+        (0, 1)
+    );
+    // Filled is what `bpf_fill` fills, and no more.
+    assert_eq!(
+        branches(
+            "call 902\n*(u64 *)(r10 - 16) = r0\nr1 = r10\nr1 += -8\nr2 = 8\ncall 900\nr3 = *(u64 *)(r10 - 16)\nr4 = *(u64 *)(r10 - 8)\nr0 = 0\nif r3 > 3 goto +1\nr0 = 1\nif r4 > 3 goto +1\nr0 = 2\nr0 = 0\nexit"
+        ),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_helper_of_another_environment_takes_any_map() {
+    // An array, a ring, a hash, one value per thread.
+    for map in [0, 1, 2, 6] {
+        accept(&format!("r1 = map[{map}]\nr2 = 0\ncall 904\nr0 = 0\nexit"));
+    }
+}
+
+/// What it returns is no clock of ours, so a loop that it ends waits for nothing that we could name.
+#[test]
+fn a_loop_that_such_a_helper_ends_has_no_bound() {
+    let rule = |id: u32| {
+        let text = format!("again:\ncall {id}\nif r0 != 0 goto again\nr0 = 0\nexit");
+        verify(code(&text), &maps(), &platform())
+            .map(|_| ())
+            .map_err(|rejection| rejection.rule.name())
+    };
+    assert_eq!(rule(903), Err("may-not-end"));
+    assert_eq!(rule(5), Err("spin"));
 }
 
 #[test]

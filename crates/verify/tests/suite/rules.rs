@@ -339,9 +339,9 @@ fn context_fields_are_read_one_by_one_and_never_written() {
         "read of 8 bytes at offset 68 of the context is no field of `wbpf_kernel_ctx`",
     );
     refuse(
-        "r0 = *(u32 *)(r1 + 80)\nexit",
+        "r0 = *(u32 *)(r1 + 232)\nexit",
         0,
-        "read of 4 bytes at offset 80 of the context is no field of `wbpf_kernel_ctx`",
+        "read of 4 bytes at offset 232 of the context is no field of `wbpf_kernel_ctx`",
     );
     refuse(
         "r2 = *(u32 *)(r1 + 48)\nr1 += r2\nr0 = *(u32 *)(r1 + 0)\nexit",
@@ -437,7 +437,7 @@ fn maps_are_served_and_well_formed() {
 #[test]
 fn helpers_get_what_they_ask_for() {
     accept(&format!("{}r0 = 0\nexit", lookup(6)));
-    refuse("call 4\nr0 = 0\nexit", 0, "helper 4 is not known");
+    refuse("call 16\nr0 = 0\nexit", 0, "helper 16 is not known");
     refuse(
         "r1 = 0\ncall 1\nr0 = 0\nexit",
         1,
@@ -974,7 +974,7 @@ fn a_default_platform_has_the_table_of_its_site() {
     let p = Platform::new(Site::Exit);
     assert_eq!(
         (p.budget, p.effort, p.allow_modify, p.context.size),
-        (4096, 1_000_000, false, 80)
+        (4096, 1_000_000, false, 232)
     );
 }
 

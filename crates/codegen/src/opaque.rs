@@ -1,0 +1,42 @@
+//! A zero that ptxas cannot see through: for the passes that keep it from optimisations which it gets wrong.
+
+use warpbpf_flow::Entity;
+
+use crate::ir::{BinOp, Block, Func, Inst, Op, Special, Ty, UnOp, Value};
+
+/// A zero of each width, made in the entry block when it is first asked for.
+#[derive(Default)]
+pub struct Zeros(Option<[Value; 2]>);
+
+impl Zeros {
+    /// The zero of a type; predicates have none.
+    pub fn of(&mut self, func: &mut Func, ty: Ty) -> Option<Value> {
+        let [narrow, wide] = *self.0.get_or_insert_with(|| make(func));
+        match ty {
+            Ty::B32 => Some(narrow),
+            Ty::B64 => Some(wide),
+            Ty::Pred => None,
+        }
+    }
+}
+
+/// A lane is not among those below it: `%lanemask_eq & %lanemask_lt` (PTX ISA, "Special Registers").
+fn make(func: &mut Func) -> [Value; 2] {
+    let mut at_start = Vec::new();
+    let mut push = |ty, op| {
+        let result = func.add_value(ty);
+        at_start.push(Inst {
+            result: Some(result),
+            op,
+        });
+        result
+    };
+    let own = push(Ty::B32, Op::Special(Special::LanemaskEq));
+    let below = push(Ty::B32, Op::Special(Special::LanemaskLt));
+    let narrow = push(Ty::B32, Op::Bin(BinOp::And, own, below));
+    let wide = push(Ty::B64, Op::Un(UnOp::Zext, narrow));
+    func.blocks[Block::ENTRY.index()]
+        .insts
+        .splice(0..0, at_start);
+    [narrow, wide]
+}
