@@ -1,10 +1,12 @@
 //! A function's statements with the module's symbols found in them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use warpbpf_ptx::ast::{
     Function, Instruction, Module, Operand, Span, Statement, StatementKind, Variable,
 };
+use warpbpf_ptx::lines::Sources;
 use warpbpf_ptx::parse_body;
 
 use crate::PatchError;
@@ -16,6 +18,7 @@ pub(crate) struct Symbols<'m, 'a> {
     functions: BTreeMap<&'a str, &'m Function<'a>>,
     /// `.alias name, target`
     pub(crate) aliases: BTreeMap<&'a str, &'a str>,
+    sources: OnceLock<Sources<'a>>,
 }
 
 /// What a name of the module stands for.
@@ -46,7 +49,13 @@ impl<'m, 'a> Symbols<'m, 'a> {
             variables: module.variables.iter().map(|v| (v.name, v)).collect(),
             functions,
             aliases,
+            sources: OnceLock::new(),
         }
+    }
+
+    /// Files and names of inlined functions; read when first asked for.
+    pub(crate) fn sources(&self) -> &Sources<'a> {
+        self.sources.get_or_init(|| Sources::new(self.module))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Symbol<'m, 'a>> {
@@ -153,14 +162,38 @@ impl<'m, 'a> Body<'m, 'a> {
         })
     }
 
-    /// Where code may be put that runs just before statement `index`: not between it and its pragmas.
-    pub(crate) fn before(&self, index: usize) -> usize {
-        let mut at = index;
-        while at > 0 && matches!(self.statements[at - 1].kind, StatementKind::Pragma(_)) {
-            at -= 1;
-        }
-        self.statements[at].span.start
+    /// What a name in a statement stands for in the module; `None` where a name of the function hides it.
+    pub(crate) fn symbol(&self, statement: usize, name: &str) -> Option<Symbol<'m, 'a>> {
+        let from = self.mentions.partition_point(|m| m.statement < statement);
+        let here = self.mentions[from..].iter();
+        let mut here = here.take_while(|m| m.statement == statement);
+        let found = here.find(|m| match m.symbol {
+            Symbol::Function(function) => function.name == name,
+            Symbol::Variable(variable) => variable.name == name,
+        });
+        found.map(|m| m.symbol)
     }
+
+    /// Where code may be put that runs just before statement `index`: not between it and its pragmas. Those of its block
+    /// stay in front: `nounroll` counts only where nothing stands between it and the label of its loop.
+    pub(crate) fn before(&self, index: usize) -> usize {
+        let mut first = index;
+        for at in (0..index).rev() {
+            match self.statements[at].kind {
+                StatementKind::Pragma(text) if is_of_block(text) => {}
+                StatementKind::Pragma(_) => first = at,
+                _ => break,
+            }
+        }
+        self.statements[first].span.start
+    }
+}
+
+/// PTX ISA "Pragma Strings": those that say something of a basic block or function, and not of the next instruction.
+fn is_of_block(pragma: &str) -> bool {
+    ["nounroll", "frequency", "enable_smem_spilling"]
+        .iter()
+        .any(|word| pragma.trim_start().starts_with(word))
 }
 
 /// Names that hide those of the module.

@@ -11,6 +11,9 @@ use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, StatementKind, Va
 use crate::body::{Body, Symbol, Symbols};
 use crate::closure::{Closure, Way};
 use crate::insert::{Job, exit_behind_pointer};
+use crate::middle::Setting;
+use crate::program::Programs;
+use crate::site::function_exits;
 use crate::slice::{fragment_functions, slot_table};
 use crate::{Attachment, Options, PatchError, Variant, params};
 
@@ -41,6 +44,13 @@ pub(crate) fn clone_of(
     let mut tail = String::new();
     let mut variants = Vec::with_capacity(requests.len());
     let slot_count = options.first_global_slot;
+    let fragments = requests.iter().flat_map(|(_, a)| a).map(|a| a.fragment);
+    let programs = if options.out_of_line {
+        Programs::out_of_line(fragments)
+    } else {
+        Programs::inline()
+    };
+    let mut first_site = options.first_site;
     for (number, (kernel, attachments)) in requests.iter().enumerate() {
         if requests[..number].iter().any(|(other, _)| other == kernel) {
             return Err(PatchError::Twice {
@@ -55,7 +65,13 @@ pub(crate) fn clone_of(
                 advice: advice.clone(),
             });
         }
-        let job = Job::new(symbols, &closure, kernel, attachments, options)?;
+        let setting = Setting {
+            programs: &programs,
+            slots: None,
+            first_site,
+        };
+        let job = Job::new(symbols, &closure, kernel, attachments, options, setting)?;
+        first_site += job.middle.sites.len() as u32;
         let maker = Maker {
             symbols,
             closure: &closure,
@@ -70,13 +86,18 @@ pub(crate) fn clone_of(
             slot_count,
             hidden: job.hidden,
             params: params::layout(closure.kernel(kernel)?.function)?,
+            sites: job.middle.sites,
+            left_out: job.middle.left_out,
         });
     }
     let functions = fragment_functions(requests.iter().flat_map(|(_, a)| a))?;
     let (head, rest) = module.text.split_at(module.header_end);
     let table = slot_table(slot_count, options.slot_space);
     Ok((
-        format!("{head}\n{table}{functions}{rest}\n{tail}"),
+        format!(
+            "{head}\n{table}{functions}{}{rest}\n{tail}",
+            programs.functions()
+        ),
         variants,
     ))
 }
@@ -103,7 +124,7 @@ fn check_constants(module: &Module<'_>, options: &Options) -> Result<(), PatchEr
 struct Maker<'r, 'm, 'a> {
     symbols: &'r Symbols<'m, 'a>,
     closure: &'r Closure<'m, 'a>,
-    job: &'r Job<'r>,
+    job: &'r Job<'r, 'a>,
     kernel: &'r str,
     number: usize,
 }
@@ -122,11 +143,11 @@ impl<'a> Maker<'_, '_, 'a> {
                     .to_owned(),
             });
         }
-        let copied = if self.job.exit.is_empty() {
-            Vec::new()
-        } else {
-            self.closure.leaving(self.symbols, self.kernel)
-        };
+        // Functions with code of ours, and those through which they are called: the originals stay as they are.
+        let exits = !self.job.exit.is_empty();
+        let copied = self.closure.leading(self.symbols, self.kernel, |body| {
+            exits && !function_exits(body).is_empty() || self.job.middle.has(body.function.name)
+        });
         let names: BTreeMap<&str, String> = copied
             .iter()
             .map(|name| (*name, format!("{PREFIX}{}_{name}", self.number)))
@@ -170,7 +191,7 @@ impl<'a> Maker<'_, '_, 'a> {
 
     /// The head of a copy, which does not repeat the linking directive.
     fn head(&self, function: &Function<'a>, name: &str) -> String {
-        let hidden = self.job.hidden.is_some();
+        let hidden = self.job.carries(function.name);
         let head = params::function_head(self.symbols.module, function, name, hidden);
         head.find(".func")
             .map_or(head.clone(), |at| head[at..].to_owned())

@@ -48,7 +48,7 @@ const LAUNCH_FUNCTIONS: &[&str] = &[
 ];
 
 /// Types of module-scope variables that stand for a binding rather than memory.
-const OPAQUE_TYPES: &[&str] = &["texref", "samplerref", "surfref"];
+pub(crate) const OPAQUE_TYPES: &[&str] = &["texref", "samplerref", "surfref"];
 
 /// How `kernel` can be instrumented.
 ///
@@ -131,24 +131,39 @@ impl<'m, 'a> Closure<'m, 'a> {
 impl<'a> Closure<'_, 'a> {
     /// Device functions that end threads by `exit`, and those through which they are called by name: in text order.
     pub(crate) fn leaving(&self, symbols: &Symbols<'_, 'a>, kernel: &str) -> Vec<&'a str> {
-        let mut leaving: BTreeSet<&'a str> = BTreeSet::new();
+        self.leading(symbols, kernel, |body| !function_exits(body).is_empty())
+    }
+
+    /// Device functions that are `wanted`, and those through which they are called by name: in text order.
+    pub(crate) fn leading(
+        &self,
+        symbols: &Symbols<'_, 'a>,
+        kernel: &str,
+        wanted: impl Fn(&Body<'_, 'a>) -> bool,
+    ) -> Vec<&'a str> {
+        let others = self.bodies.iter().filter(|(name, _)| **name != kernel);
+        let mut leading: BTreeSet<&'a str> = others
+            .clone()
+            .filter(|(_, body)| wanted(body))
+            .map(|(name, _)| *name)
+            .collect();
         loop {
-            let known = leaving.len();
-            for (name, body) in &self.bodies {
-                let calls = body
+            let known = leading.len();
+            for (name, body) in others.clone() {
+                if body
                     .calls()
-                    .any(|f| leaving.contains(symbols.resolve(f.name)));
-                if *name != kernel && (calls || !function_exits(body).is_empty()) {
-                    leaving.insert(name);
+                    .any(|f| leading.contains(symbols.resolve(f.name)))
+                {
+                    leading.insert(name);
                 }
             }
-            if leaving.len() == known {
+            if leading.len() == known {
                 break;
             }
         }
-        let mut leaving: Vec<&'a str> = leaving.into_iter().collect();
-        leaving.sort_by_key(|name| self.bodies[name].function.span.start);
-        leaving
+        let mut leading: Vec<&'a str> = leading.into_iter().collect();
+        leading.sort_by_key(|name| self.bodies[name].function.span.start);
+        leading
     }
 }
 

@@ -2,22 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use warpbpf_abi::attach::Site;
+use warpbpf_abi::attach::{Scope, Site, When};
 use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::Splices;
-use warpbpf_ptx::ast::{Instruction, Module, Operand, Span, StatementKind};
+use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, Span, StatementKind};
 
 use crate::body::{Body, Symbol, Symbols};
+use crate::capture::Source;
 use crate::closure::Closure;
-use crate::scope::SiteCode;
-use crate::site::{Exit, exits, function_exits};
+use crate::middle::{Middle, Setting, needs_mask};
+use crate::program::Programs;
+use crate::scope::{SiteCode, ends_thread};
+use crate::site::{Exit, exits, function_exits, way_out};
 use crate::slice::guard_text;
 use crate::{Attachment, HiddenParam, Options, PatchError, params};
 
 /// Code for one kernel, checked against it.
-pub(crate) struct Job<'a> {
-    entry: SiteCode<'a>,
-    pub(crate) exit: SiteCode<'a>,
+pub(crate) struct Job<'j, 'a> {
+    entry: SiteCode<'j>,
+    pub(crate) exit: SiteCode<'j>,
+    pub(crate) middle: Middle,
+    programs: &'j Programs<'j>,
+    function: &'j Function<'a>,
     sm: u32,
     pub(crate) hidden: Option<HiddenParam>,
     /// Device functions that take the launch record as a further parameter, because they end threads or call such.
@@ -26,18 +32,23 @@ pub(crate) struct Job<'a> {
     pub(crate) slots_read: u32,
 }
 
-impl<'a> Job<'a> {
+impl<'j, 'a> Job<'j, 'a> {
     pub(crate) fn new(
-        symbols: &Symbols<'_, '_>,
-        closure: &Closure<'_, '_>,
+        symbols: &Symbols<'j, 'a>,
+        closure: &Closure<'j, 'a>,
         kernel: &str,
-        attachments: &[Attachment<'a>],
+        attachments: &[Attachment<'j>],
         options: &Options,
-    ) -> Result<Job<'a>, PatchError> {
+        setting: Setting<'j, 'a>,
+    ) -> Result<Job<'j, 'a>, PatchError> {
         let module = symbols.module;
+        check_version(module, kernel, attachments)?;
         let mut job = Job {
             entry: SiteCode::of(Site::Entry, attachments),
             exit: SiteCode::of(Site::Exit, attachments),
+            middle: Middle::of(symbols, closure, kernel, attachments, setting)?,
+            programs: setting.programs,
+            function: closure.kernel(kernel)?.function,
             sm: module.target().map_or(0, |t| t.number),
             hidden: None,
             carriers: BTreeSet::new(),
@@ -52,11 +63,10 @@ impl<'a> Job<'a> {
             }
             job.slots_read = job.slots_read.max(slot + 1);
         }
-        job.check_version(module, kernel)?;
         let (block_counters, warp_counters) = (job.exit.block_counters(), job.exit.warp_counters());
         if block_counters || warp_counters {
             let leaving = closure.leaving(symbols, kernel);
-            job.check_counted(closure, &leaving, kernel)?;
+            check_counted(closure, &leaving, kernel, attachments)?;
             job.carriers = leaving.into_iter().map(str::to_owned).collect();
             let body = closure.kernel(kernel)?;
             let layout = params::layout(body.function)?;
@@ -67,56 +77,6 @@ impl<'a> Job<'a> {
             });
         }
         Ok(job)
-    }
-
-    fn check_version(&self, module: &Module<'_>, kernel: &str) -> Result<(), PatchError> {
-        let (major, minor) = module.version;
-        let masked = self.entry.needs_mask() || self.exit.needs_mask();
-        if masked && module.version < (6, 2) {
-            return Err(PatchError::TooOld {
-                kernel: kernel.to_owned(),
-                what: "`activemask`",
-                needs: "6.2",
-                major,
-                minor,
-            });
-        }
-        Ok(())
-    }
-
-    /// A count of arrivals must come to its end: every thread arrives, and where it does, the launch record is in reach.
-    fn check_counted(
-        &self,
-        closure: &Closure<'_, '_>,
-        leaving: &[&str],
-        kernel: &str,
-    ) -> Result<(), PatchError> {
-        let refused = |reason: String, advice: &str| PatchError::Refused {
-            kernel: kernel.to_owned(),
-            reason,
-            advice: advice.to_owned(),
-        };
-        let in_registers = |name: &&&str| {
-            let function = closure.bodies.get(**name).map(|body| body.function);
-            function.is_some_and(|f| f.params.iter().any(|p| p.is_reg))
-        };
-        if let Some(name) = leaving.iter().find(in_registers) {
-            return Err(refused(
-                format!(
-                    "its function `{name}` ends threads by `exit` and takes its parameters in registers, so that the \
-                     launch record cannot be handed to it"
-                ),
-                "use `thread` scope at exit",
-            ));
-        }
-        if self.entry.ends_thread() || self.exit.ends_thread() {
-            return Err(refused(
-                "a program ends threads (helper 507) while another waits for all threads of a warp or block to leave"
-                    .to_owned(),
-                "use `thread` scope at exit, or do without the helper",
-            ));
-        }
-        Ok(())
     }
 
     /// Edits of the kernel's body.
@@ -131,9 +91,13 @@ impl<'a> Job<'a> {
             return;
         };
         if !self.entry.is_empty() {
-            edits.insert(span.start, format!("\n{}", self.entry.text(0, self.sm)));
+            let code = self
+                .entry
+                .text(0, self.sm, &self.source(true), self.programs);
+            edits.insert(span.start, format!("\n{code}"));
         }
-        if self.exit.is_empty() {
+        self.middle.splice(body.function.name, edits);
+        if self.exit.is_empty() && !(has_sync && self.middle.is_at_exit()) {
             return;
         }
         let tail = if has_sync {
@@ -146,9 +110,27 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// What programs at the ends of the kernel can read, in its own body or in a function.
+    fn source(&self, in_kernel: bool) -> Source<'_, 'j, 'j, 'a> {
+        Source {
+            kernel: self.function,
+            in_kernel,
+            site: 0,
+            line: 0,
+            when: When::Before,
+            slots: None,
+            place: None,
+        }
+    }
+
+    fn exit_text(&self, number: usize, in_kernel: bool) -> String {
+        let source = self.source(in_kernel);
+        self.exit.text(number, self.sm, &source, self.programs)
+    }
+
     /// The code at exit as it stands before an instruction, which is indented already.
-    fn inline(&self, number: usize) -> String {
-        format!("{}\t", self.exit.text(number, self.sm).trim_start())
+    fn inline(&self, number: usize, in_kernel: bool) -> String {
+        format!("{}\t", self.exit_text(number, in_kernel).trim_start())
     }
 
     /// One copy of the code for all ways out. Threads that leave early then wait for those they diverged from, which is
@@ -159,7 +141,7 @@ impl<'a> Job<'a> {
             && !exits.falls_off
             && instruction(body, index).is_some_and(|i| i.guard.is_none())
         {
-            edits.insert(body.before(index), self.inline(1));
+            edits.insert(body.before(index), self.inline(1, true));
             return String::new();
         }
         for exit in &exits.list {
@@ -167,7 +149,7 @@ impl<'a> Job<'a> {
                 replace_by_branch(body, *index, "wbpf_exit", edits);
             }
         }
-        format!("wbpf_exit:\n{}\tret;\n", self.exit.text(1, self.sm))
+        format!("wbpf_exit:\n{}\tret;\n", self.exit_text(1, true))
     }
 
     /// A copy of the code for each way out. Where lanes wait at barriers and shuffles for those that are still there, a
@@ -176,23 +158,34 @@ impl<'a> Job<'a> {
     fn apart(&self, module: &Module<'_>, body: &Body<'_, '_>, edits: &mut Splices) -> String {
         let exits = exits(body, module.text, true);
         let mut tail = String::new();
-        if exits.falls_off {
-            tail.push_str(&format!("{}\tret;\n", self.exit.text(1, self.sm)));
+        let none = self.exit.is_empty();
+        if exits.falls_off && !none {
+            tail.push_str(&format!("{}\tret;\n", self.exit_text(1, true)));
         }
         for (exit, number) in exits.list.iter().zip(2..) {
             let label = format!("wbpf_exit_{number}");
+            let mut passed = String::new();
             match exit {
+                Exit::Leave(_) if none => continue,
                 Exit::Leave(index) => {
                     if instruction(body, *index).is_some_and(|i| i.guard.is_none()) {
-                        edits.insert(body.before(*index), self.inline(number));
+                        edits.insert(body.before(*index), self.inline(number, true));
                         continue;
                     }
                     replace_by_branch(body, *index, &label, edits);
                 }
-                Exit::Branch(span) => edits.replace(span.clone(), label.clone()),
+                Exit::Branch(span) => {
+                    // Programs at instructions that the branch now goes past.
+                    let way = way_out(body, &module.text[span.clone()]);
+                    passed = self.middle.on_way(&way);
+                    if none && passed.is_empty() {
+                        continue;
+                    }
+                    edits.replace(span.clone(), label.clone());
+                }
             }
-            let code = self.exit.text(number, self.sm);
-            tail.push_str(&format!("{label}:\n{code}\tret;\n"));
+            let code = self.exit_text(number, true);
+            tail.push_str(&format!("{label}:\n{passed}{code}\tret;\n"));
         }
         tail
     }
@@ -205,8 +198,8 @@ impl<'a> Job<'a> {
     /// Edits of the calls in a kernel or function that lead to an `exit`: they hand the launch record on.
     pub(crate) fn hand_on(
         &self,
-        symbols: &Symbols<'_, '_>,
-        body: &Body<'_, '_>,
+        symbols: &Symbols<'_, 'a>,
+        body: &Body<'_, 'a>,
         edits: &mut Splices,
     ) {
         let mut any = false;
@@ -239,17 +232,18 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Edits of a device function's body: its `exit`s end the kernel for the thread.
+    /// Edits of a device function's body: its sites, and its `exit`s, which end the kernel for the thread.
     pub(crate) fn function(&self, body: &Body<'_, '_>, edits: &mut Splices) {
+        self.middle.splice(body.function.name, edits);
         if self.exit.is_empty() {
             return;
         }
         for (index, number) in function_exits(body).into_iter().zip(1..) {
             let Some(guard) = instruction(body, index).and_then(|i| i.guard) else {
-                edits.insert(body.before(index), self.inline(number));
+                edits.insert(body.before(index), self.inline(number, false));
                 continue;
             };
-            let code = self.exit.text(number, self.sm);
+            let code = self.exit_text(number, false);
             let not = if guard.negated { "" } else { "!" };
             let span = body.statements[index].span.clone();
             edits.replace(
@@ -261,6 +255,61 @@ impl<'a> Job<'a> {
             );
         }
     }
+}
+
+fn check_version(
+    module: &Module<'_>,
+    kernel: &str,
+    attachments: &[Attachment<'_>],
+) -> Result<(), PatchError> {
+    let (major, minor) = module.version;
+    let masked =
+        |a: &Attachment<'_>| needs_mask(a) || a.site == Site::Exit && a.scope == Scope::Block;
+    if attachments.iter().any(masked) && module.version < (6, 2) {
+        return Err(PatchError::TooOld {
+            kernel: kernel.to_owned(),
+            what: "`activemask`",
+            needs: "6.2",
+            major,
+            minor,
+        });
+    }
+    Ok(())
+}
+
+/// A count of arrivals must come to its end: every thread arrives, and where it does, the launch record is in reach.
+fn check_counted(
+    closure: &Closure<'_, '_>,
+    leaving: &[&str],
+    kernel: &str,
+    attachments: &[Attachment<'_>],
+) -> Result<(), PatchError> {
+    let refused = |reason: String, advice: &str| PatchError::Refused {
+        kernel: kernel.to_owned(),
+        reason,
+        advice: advice.to_owned(),
+    };
+    let in_registers = |name: &&&str| {
+        let function = closure.bodies.get(**name).map(|body| body.function);
+        function.is_some_and(|f| f.params.iter().any(|p| p.is_reg))
+    };
+    if let Some(name) = leaving.iter().find(in_registers) {
+        return Err(refused(
+            format!(
+                "its function `{name}` ends threads by `exit` and takes its parameters in registers, so that the launch \
+                 record cannot be handed to it"
+            ),
+            "use `thread` scope at exit",
+        ));
+    }
+    if attachments.iter().any(|a| ends_thread(a.fragment)) {
+        return Err(refused(
+            "a program ends threads (helper 507) while another waits for all threads of a warp or block to leave"
+                .to_owned(),
+            "use `thread` scope at exit, or do without the helper",
+        ));
+    }
+    Ok(())
 }
 
 fn instruction<'b, 'a>(body: &'b Body<'_, 'a>, index: usize) -> Option<&'b Instruction<'a>> {

@@ -3,21 +3,30 @@
 //! An instrumented kernel is a variant beside the original. [`way`] says how it can be made: as a [`slice()`], a module of
 //! its own with that kernel and what it reaches, or as a clone in the original module ([`clone_in_module`]), where
 //! function pointers, constants and textures stay one and the same. Both are byte splices of the original text; no
-//! instruction of the application is understood further than its operands' names, nor moved.
+//! instruction of the application is moved, changed or executed twice.
 //!
 //! Absent on purpose: loading, launching, addresses. [`Variant`] tells the session what those need.
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod select;
 pub mod variant;
 
 mod bake;
 mod body;
+mod capture;
 mod clone;
 mod closure;
+mod find;
+mod gaps;
 mod insert;
+mod list;
+mod middle;
+mod operand;
 mod params;
 mod patcher;
+mod program;
+mod registers;
 mod scope;
 mod site;
 mod slice;
@@ -29,7 +38,9 @@ pub use bake::bake;
 pub use clone::clone_in_module;
 pub use closure::{Way, way};
 pub use error::PatchError;
+pub use list::{Detail, SiteFact, SiteList, list_sites};
 pub use patcher::Patcher;
+pub use select::Select;
 pub use slice::slice;
 pub use variant::*;
 
@@ -40,6 +51,8 @@ pub struct Attachment<'a> {
     pub site: Site,
     /// How often it fires there.
     pub scope: Scope,
+    /// Which of the sites of its kind.
+    pub select: &'a Select,
     /// The code.
     pub fragment: &'a Fragment,
 }
@@ -51,4 +64,10 @@ pub struct Options {
     pub first_global_slot: u32,
     /// Where the table lies.
     pub slot_space: SlotSpace,
+    /// Number of the first site in the middle of a kernel; those of a variant are numbered on from it, see
+    /// [`Variant::sites`].
+    pub first_site: u32,
+    /// Put each program into the module once, as a function that its sites call, instead of inline at each site: the
+    /// kernel then needs registers for one call and not for many copies.
+    pub out_of_line: bool,
 }

@@ -6,8 +6,9 @@ use warpbpf_ptx::ast::Module;
 use crate::body::Symbols;
 use crate::clone::clone_of;
 use crate::closure::{Closure, Way};
+use crate::list::sites_of;
 use crate::slice::slice_of;
-use crate::{Attachment, Options, PatchError, Variant};
+use crate::{Attachment, Options, PatchError, SiteList, Variant};
 
 /// A module and what is known of it.
 pub struct Patcher<'m, 'a> {
@@ -28,6 +29,14 @@ impl<'m, 'a> Patcher<'m, 'a> {
     /// No such kernel, or a text that cannot be read.
     pub fn way(&self, kernel: &str) -> Result<Way, PatchError> {
         Ok(Closure::of(&self.symbols, kernel)?.way)
+    }
+
+    /// As [`crate::list_sites`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn list_sites(&self, kernel: &str) -> Result<SiteList, PatchError> {
+        sites_of(&self.symbols, kernel)
     }
 
     /// As [`crate::slice()`].

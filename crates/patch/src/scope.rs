@@ -14,6 +14,8 @@ use warpbpf_abi::names::{GROUP_MASK, LAUNCH_PARAM};
 use warpbpf_codegen::Fragment;
 
 use crate::Attachment;
+use crate::capture::{Block, Source};
+use crate::program::Programs;
 
 /// The attachments of one site, by scope, in the order in which they run.
 #[derive(Debug, Clone, Default)]
@@ -61,40 +63,48 @@ impl<'a> SiteCode<'a> {
 
     /// Needs the group of lanes: `activemask`, which is PTX 6.2.
     pub(crate) fn needs_mask(&self) -> bool {
-        let all = self.thread.iter().chain(&self.warp).chain(&self.block);
-        let reads = all.into_iter().any(|f| f.uses_group_mask);
+        let reads = self.all().any(|f| f.uses_group_mask);
         reads || !self.warp.is_empty() || self.block_counters()
     }
 
-    /// A fragment that ends the thread (helper 507) and would leave a count of arrivals open.
-    pub(crate) fn ends_thread(&self) -> bool {
+    fn all(&self) -> impl Iterator<Item = &'a Fragment> {
         let all = self.thread.iter().chain(&self.warp).chain(&self.block);
-        all.into_iter().any(|f| {
-            f.body
-                .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.')))
-                .any(|word| word == "exit")
-        })
+        all.copied()
     }
 
     /// The code, in a `{ … }` of its own; `label` makes its labels unique in the function, and `sm` is the number of the
     /// target architecture.
-    pub(crate) fn text(&self, label: usize, sm: u32) -> String {
+    pub(crate) fn text(
+        &self,
+        label: usize,
+        sm: u32,
+        source: &Source<'_, '_, '_, '_>,
+        programs: &Programs<'_>,
+    ) -> String {
         let mut w = Writer {
             out: String::new(),
+            programs,
             label,
             sm,
             warp_counters: self.warp_counters(),
             block_counters: self.block_counters(),
         };
         let bare = !self.needs_mask() && self.block.is_empty();
-        if bare {
+        let mut captured = Block::default();
+        let captures = self.all().flat_map(|f| &f.captures);
+        source.write(&captures.copied().collect(), &mut captured);
+        if bare && !captured.declares() {
             w.fragments(&self.thread);
             return w.out;
         }
         w.line("{");
-        w.line(".reg .pred %wbpf_p;");
-        w.line(".reg .b32 %wbpf_a, %wbpf_b, %wbpf_c, %wbpf_n;");
-        w.line(".reg .b64 %wbpf_d, %wbpf_e, %wbpf_f;");
+        if !bare {
+            w.line(".reg .pred %wbpf_p;");
+            w.line(".reg .b32 %wbpf_a, %wbpf_b, %wbpf_c, %wbpf_n;");
+            w.line(".reg .b64 %wbpf_d, %wbpf_e, %wbpf_f;");
+        }
+        w.out.push_str(&captured.declarations());
+        w.out.push_str(&captured.late);
         if self.needs_mask() {
             w.put(format_args!(".reg .b32 {GROUP_MASK};"));
             w.put(format_args!("activemask.b32 {GROUP_MASK};"));
@@ -112,15 +122,46 @@ impl<'a> SiteCode<'a> {
     }
 }
 
-struct Writer {
+/// `%wbpf_p`: this lane is not the lowest of its group.
+pub(crate) fn not_leader() -> String {
+    format!(
+        "\tmov.u32 %wbpf_a, %lanemask_lt;\n\tand.b32 %wbpf_a, %wbpf_a, {GROUP_MASK};\n\tsetp.ne.u32 %wbpf_p, \
+         %wbpf_a, 0;\n"
+    )
+}
+
+/// `%wbpf_p`: this is not thread 0 of its block.
+pub(crate) fn not_first() -> String {
+    let mut out = String::from("\tmov.u32 %wbpf_a, %tid.x;\n");
+    for axis in ["y", "z"] {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            out,
+            "\tmov.u32 %wbpf_b, %tid.{axis};\n\tor.b32 %wbpf_a, %wbpf_a, %wbpf_b;\n"
+        );
+    }
+    out.push_str("\tsetp.ne.u32 %wbpf_p, %wbpf_a, 0;\n");
+    out
+}
+
+/// The fragment ends the thread (helper 507), and would leave a count of arrivals open.
+pub(crate) fn ends_thread(fragment: &Fragment) -> bool {
+    fragment
+        .body
+        .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.')))
+        .any(|word| word == "exit")
+}
+
+struct Writer<'w> {
     out: String,
+    programs: &'w Programs<'w>,
     label: usize,
     sm: u32,
     warp_counters: bool,
     block_counters: bool,
 }
 
-impl Writer {
+impl Writer<'_> {
     fn line(&mut self, text: &str) {
         self.out.push('\t');
         self.out.push_str(text);
@@ -149,34 +190,19 @@ impl Writer {
 
     fn fragments(&mut self, fragments: &[&Fragment]) {
         for fragment in fragments {
-            self.out.push_str(&fragment.body);
-            if !fragment.body.ends_with('\n') {
-                self.out.push('\n');
-            }
+            self.programs.write(fragment, &mut self.out);
         }
-    }
-
-    /// `%wbpf_p`: this lane is not the lowest of its group.
-    fn not_leader(&mut self) {
-        self.line("mov.u32 %wbpf_a, %lanemask_lt;");
-        self.put(format_args!("and.b32 %wbpf_a, %wbpf_a, {GROUP_MASK};"));
-        self.line("setp.ne.u32 %wbpf_p, %wbpf_a, 0;");
     }
 
     fn entry(&mut self, warp: &[&Fragment], block: &[&Fragment]) {
         if !warp.is_empty() {
-            self.not_leader();
+            self.out.push_str(&not_leader());
             self.branch("@%wbpf_p ", "led");
             self.fragments(warp);
             self.mark("led");
         }
         if !block.is_empty() {
-            self.line("mov.u32 %wbpf_a, %tid.x;");
-            self.line("mov.u32 %wbpf_b, %tid.y;");
-            self.line("or.b32 %wbpf_a, %wbpf_a, %wbpf_b;");
-            self.line("mov.u32 %wbpf_b, %tid.z;");
-            self.line("or.b32 %wbpf_a, %wbpf_a, %wbpf_b;");
-            self.line("setp.ne.u32 %wbpf_p, %wbpf_a, 0;");
+            self.out.push_str(&not_first());
             self.branch("@%wbpf_p ", "first");
             self.fragments(block);
             self.mark("first");
@@ -185,7 +211,7 @@ impl Writer {
 
     fn exit(&mut self, warp: &[&Fragment], block: &[&Fragment]) {
         self.put(format_args!("bar.warp.sync {GROUP_MASK};"));
-        self.not_leader();
+        self.out.push_str(&not_leader());
         self.branch("@%wbpf_p ", "done");
         self.put(format_args!("popc.b32 %wbpf_n, {GROUP_MASK};"));
         self.linear_block();

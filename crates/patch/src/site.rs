@@ -90,7 +90,7 @@ fn branch_target<'a>(instruction: &Instruction<'a>) -> Option<&'a str> {
 }
 
 /// No instruction, or a last one that control passes.
-fn falls_off(body: &Body<'_, '_>) -> bool {
+pub(crate) fn falls_off(body: &Body<'_, '_>) -> bool {
     let last = body.statements.iter().rev().find(|s| {
         matches!(
             s.kind,
@@ -134,6 +134,28 @@ fn exit_labels<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {
         }
         if found.len() == known {
             return found;
+        }
+    }
+}
+
+/// The instructions between a branch to `label`, behind which nothing happens but that the thread leaves, and the end of
+/// the thread: the branches that it goes on through, and the `ret` or `exit`.
+pub(crate) fn way_out(body: &Body<'_, '_>, label: &str) -> Vec<usize> {
+    let mut way = Vec::new();
+    let mut label = label;
+    loop {
+        let place = body.statements.iter().position(|s| match &s.kind {
+            StatementKind::Label(name) => *name == label,
+            _ => false,
+        });
+        let mut behind = body.instructions().skip_while(|(i, _)| Some(*i) < place);
+        let Some((index, instruction)) = behind.next().filter(|(i, _)| !way.contains(i)) else {
+            return way;
+        };
+        way.push(index);
+        match branch_target(instruction) {
+            Some(next) => label = next,
+            None => return way,
         }
     }
 }

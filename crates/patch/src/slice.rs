@@ -11,8 +11,11 @@ use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Guard, Instruction, Module, Operand, StatementKind};
 
 use crate::body::{Body, Mention, Symbol, Symbols};
+use crate::capture::{Slots, space_name};
 use crate::closure::{Closure, Way};
 use crate::insert::Job;
+use crate::middle::Setting;
+use crate::program::Programs;
 use crate::{Attachment, Options, PatchError, Variant, params};
 
 /// The module of `kernel` with `attachments` in it, and what loading it needs.
@@ -39,13 +42,28 @@ pub(crate) fn slice_of(
     let module = symbols.module;
     let closure = Closure::of(symbols, kernel)?;
     closure.allow_slice(kernel)?;
-    let job = Job::new(symbols, &closure, kernel, attachments, options)?;
     let globals = globals(symbols, &closure, options.first_global_slot);
+    let slots = Slots {
+        globals: &globals,
+        space: options.slot_space,
+    };
+    let programs = if options.out_of_line {
+        Programs::out_of_line(attachments.iter().map(|a| a.fragment))
+    } else {
+        Programs::inline()
+    };
+    let setting = Setting {
+        programs: &programs,
+        slots: Some(slots),
+        first_site: options.first_site,
+    };
+    let job = Job::new(symbols, &closure, kernel, attachments, options, setting)?;
     let slot_count = options.first_global_slot + globals.len() as u32;
 
     let mut out = header(module);
     out.push_str(&slot_table(slot_count, options.slot_space));
     out.push_str(&fragment_functions(attachments.iter())?);
+    out.push_str(&programs.functions());
     let mut pieces: Vec<(usize, String)> = Vec::new();
     let mut files = BTreeSet::new();
     for variable in &module.variables {
@@ -70,8 +88,7 @@ pub(crate) fn slice_of(
             module,
             symbols,
             body,
-            globals: &globals,
-            space: options.slot_space,
+            slots,
         }
         .text(&job, kernel, closure.has_sync, &mut files)?;
         pieces.push((body.function.span.start, text));
@@ -98,6 +115,8 @@ pub(crate) fn slice_of(
         slot_count,
         hidden: job.hidden,
         params: params::layout(closure.kernel(kernel)?.function)?,
+        sites: job.middle.sites,
+        left_out: job.middle.left_out,
     };
     Ok((out, variant))
 }
@@ -168,13 +187,6 @@ pub(crate) fn slot_table(slots: u32, space: SlotSpace) -> String {
     )
 }
 
-fn space_name(space: SlotSpace) -> &'static str {
-    match space {
-        SlotSpace::Const => "const",
-        SlotSpace::Global => "global",
-    }
-}
-
 /// The functions that the fragments call, each once.
 pub(crate) fn fragment_functions<'f>(
     attachments: impl Iterator<Item = &'f Attachment<'f>>,
@@ -198,14 +210,13 @@ struct Rewrite<'r, 'm, 'a> {
     module: &'r Module<'a>,
     symbols: &'r Symbols<'m, 'a>,
     body: &'r Body<'m, 'a>,
-    globals: &'r BTreeMap<&'a str, u32>,
-    space: SlotSpace,
+    slots: Slots<'r, 'a>,
 }
 
 impl<'a> Rewrite<'_, '_, 'a> {
     fn text(
         &self,
-        job: &Job<'_>,
+        job: &Job<'_, 'a>,
         kernel: &str,
         has_sync: bool,
         files: &mut BTreeSet<u32>,
@@ -266,7 +277,7 @@ impl<'a> Rewrite<'_, '_, 'a> {
             let Symbol::Variable(variable) = mention.symbol else {
                 continue;
             };
-            let Some(slot) = self.globals.get(variable.name).copied() else {
+            let Some(slot) = self.slots.globals.get(variable.name).copied() else {
                 continue;
             };
             if self.whole(mention, slot, edits) {
@@ -275,7 +286,7 @@ impl<'a> Rewrite<'_, '_, 'a> {
             // One register for all mentions of one variable in a statement.
             if last != Some((mention.statement, slot)) {
                 let at = self.body.before(mention.statement);
-                let load = self.load(&format!("%wbpf_s{registers}"), slot);
+                let load = self.slots.load(&format!("%wbpf_s{registers}"), slot);
                 edits.insert(at, format!("{load}\n\t"));
                 registers += 1;
                 last = Some((mention.statement, slot));
@@ -289,11 +300,6 @@ impl<'a> Rewrite<'_, '_, 'a> {
         }
     }
 
-    fn load(&self, register: &str, slot: u32) -> String {
-        let space = space_name(self.space);
-        format!("ld.{space}.u64 {register}, [{SLOTS}+{}];", slot * 8)
-    }
-
     /// `mov.u64 %rd1, sym;`, `cvta.global.u64 %rd1, sym;` and the same with an offset are replaced whole.
     fn whole(&self, mention: &Mention<'_, 'a>, slot: u32, edits: &mut Splices) -> bool {
         let statement = &self.body.statements[mention.statement];
@@ -304,7 +310,7 @@ impl<'a> Rewrite<'_, '_, 'a> {
             return false;
         };
         let guard = instruction.guard.map_or(String::new(), guard_text);
-        let mut text = format!("{guard}{}", self.load(to, slot));
+        let mut text = format!("{guard}{}", self.slots.load(to, slot));
         if offset != 0 {
             let _ = write!(text, "\n\t{guard}add.s64 {to}, {to}, {offset};");
         }

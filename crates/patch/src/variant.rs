@@ -1,5 +1,7 @@
 //! What the splicer makes: the contract with the session and the launch path.
 
+use warpbpf_abi::attach::Site;
+
 /// An instrumented kernel, as PTX text plus all that loading and launching it needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
@@ -14,6 +16,27 @@ pub struct Variant {
     pub hidden: Option<HiddenParam>,
     /// Offsets and sizes of the original's parameters.
     pub params: Vec<ParamLayout>,
+    /// The sites in the middle of the kernel and its functions that got code, in the order of their numbers.
+    pub sites: Vec<SiteInfo>,
+    /// Sites that a program wanted and did not get, with the reason.
+    pub left_out: Vec<(SiteInfo, String)>,
+}
+
+/// A place in the middle of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteInfo {
+    /// Its number, as the context's field `site` gives it; 0 if it was left out.
+    pub number: u32,
+    /// Kind of place.
+    pub site: Site,
+    /// Function as the module names it: the kernel, or one that it reaches.
+    pub function: String,
+    /// Opcode with modifiers as written; empty for a function's start.
+    pub op: String,
+    /// Source file and line by `.loc`, that of the outermost call where code was inlined.
+    pub at: Option<(String, u32)>,
+    /// Line of the module's text.
+    pub text_line: usize,
 }
 
 /// A parameter in the kernel's parameter buffer.

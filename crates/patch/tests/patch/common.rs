@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::context::Capture;
 use warpbpf_codegen::Fragment;
-use warpbpf_patch::{Attachment, Options};
+use warpbpf_patch::{Attachment, Options, Select};
 
 /// All sites and scopes, in the order of their counters.
 pub const ALL: [(Site, Scope); 6] = [
@@ -22,7 +24,15 @@ pub const ALL: [(Site, Scope); 6] = [
 pub const OPTIONS: Options = Options {
     first_global_slot: 2,
     slot_space: warpbpf_codegen::SlotSpace::Const,
+    first_site: 1,
+    out_of_line: false,
 };
+
+/// A filter that lets every site through.
+pub fn every() -> &'static Select {
+    static ANY: LazyLock<Select> = LazyLock::new(Select::default);
+    &ANY
+}
 
 /// Adds 1 to the u64 counter with number `index`, and the lanes of its group to the one 8 further on.
 pub fn counter(index: usize, lanes: bool) -> Fragment {
@@ -41,8 +51,34 @@ pub fn counter(index: usize, lanes: bool) -> Fragment {
         body,
         functions: BTreeMap::new(),
         uses_group_mask: lanes,
+        captures: BTreeSet::new(),
         slots: BTreeSet::from([1]),
         local_bytes: 0,
+    }
+}
+
+/// Adds 1 to the u64 counter with number `index`, and the value of each capture to one of those behind it.
+pub fn adder(index: usize, captures: &[Capture]) -> Fragment {
+    let mut body = format!(
+        "\t{{\n\t.reg .b64 %rd<3>;\n\tld.const.u64 %rd1, [wbpf_slots+8];\n\tred.global.add.u64 [%rd1+{}], 1;\n",
+        index * 8
+    );
+    for (capture, at) in captures.iter().zip(index + 1..) {
+        let (register, at) = (capture.register(), at * 8);
+        let value = if capture.bits() == 32 {
+            body.push_str(&format!("\tcvt.u64.u32 %rd2, {register};\n"));
+            "%rd2"
+        } else {
+            register.as_str()
+        };
+        body.push_str(&format!("\tred.global.add.u64 [%rd1+{at}], {value};\n"));
+    }
+    body.push_str("\t}\n");
+    Fragment {
+        body,
+        captures: captures.iter().copied().collect(),
+        slots: BTreeSet::from([1]),
+        ..Fragment::default()
     }
 }
 
@@ -62,6 +98,7 @@ pub fn attach<'f>(
         .map(|((site, scope), fragment)| Attachment {
             site: *site,
             scope: *scope,
+            select: every(),
             fragment,
         })
         .collect()

@@ -2,45 +2,75 @@
 //! comes out. `WARPBPF_BLESS=1` writes the latter.
 //!
 //! `// test: slice KERNEL SITE.SCOPE…` or `// test: clone KERNEL SITE.SCOPE…[; KERNEL SITE.SCOPE…]`
+//!
+//! or `// test: list KERNEL`, which says what could be probed. The words for sites are those of `words.rs`; `call` puts
+//! programs out of line.
 
 use std::fmt::Write as _;
 
-use crate::common::{ALL, OPTIONS, attach, counters, ptxas, root, scratch};
-use warpbpf_codegen::Fragment;
-use warpbpf_patch::{Attachment, PatchError, Variant, clone_in_module, slice};
-
-/// The attachments that words such as `entry.warp` ask for.
-fn attachments<'f>(words: &[&str], fragments: &'f [Fragment]) -> Vec<Attachment<'f>> {
-    for word in words {
-        assert!(
-            ALL.iter()
-                .any(|(site, scope)| *word == format!("{}.{}", site.word(), scope.word())),
-            "no such site: `{word}`"
-        );
-    }
-    attach(fragments, |site, scope| {
-        words.contains(&format!("{}.{}", site.word(), scope.word()).as_str())
-    })
-}
+use crate::common::{ALL, OPTIONS, ptxas, root, scratch};
+use crate::words::{Wanted, attached, wanted};
+use warpbpf_patch::{
+    Attachment, Options, PatchError, Variant, bake, clone_in_module, list_sites, slice,
+};
 
 fn run(text: &str, test: &str) -> Result<(String, Vec<Variant>), PatchError> {
     let module = warpbpf_ptx::index(text).unwrap();
-    let fragments = counters();
     let (way, rest) = test.split_once(' ').unwrap();
-    let requests: Vec<(&str, Vec<Attachment<'_>>)> = rest
-        .split(';')
-        .map(|request| {
-            let words: Vec<&str> = request.split_whitespace().collect();
-            (words[0], attachments(&words[1..], &fragments))
-        })
+    let mut options = Options {
+        first_site: 10,
+        ..OPTIONS
+    };
+    let mut requests: Vec<(&str, Vec<Wanted>)> = Vec::new();
+    for request in rest.split(';') {
+        let words: Vec<&str> = request.split_whitespace().collect();
+        options.out_of_line |= words.contains(&"call");
+        let mut places: Vec<Wanted> = Vec::new();
+        for word in words[1..].iter().filter(|word| **word != "call") {
+            places.push(wanted(word, 6));
+        }
+        // What stood at the ends before was ordered by site and scope.
+        places.sort_by_key(|w| {
+            let pair = ALL.iter().position(|pair| *pair == (w.site, w.scope));
+            pair.unwrap_or(ALL.len())
+        });
+        requests.push((words[0], places));
+    }
+    let requests: Vec<(&str, Vec<Attachment<'_>>)> = requests
+        .iter()
+        .map(|(kernel, places)| (*kernel, attached(places)))
         .collect();
     match way {
-        "slice" => {
-            slice(&module, requests[0].0, &requests[0].1, &OPTIONS).map(|(ptx, v)| (ptx, vec![v]))
-        }
-        "clone" => clone_in_module(&module, &requests, &OPTIONS),
+        "slice" => slice(&module, requests[0].0, &requests[0].1, &options).map(|(ptx, v)| {
+            let baked = bake(&ptx, &vec![0x7f00; v.slot_count as usize]).unwrap();
+            assert!(!baked.contains("wbpf_slots"), "{baked}");
+            (ptx, vec![v])
+        }),
+        "clone" => clone_in_module(&module, &requests, &options),
         other => panic!("no such way: `{other}`"),
     }
+}
+
+/// What `list_sites` says of a kernel, one line per place.
+fn listed(text: &str, kernel: &str, out: &mut String) {
+    let module = warpbpf_ptx::index(text).unwrap();
+    let list = list_sites(&module, kernel).unwrap();
+    for fact in list.sites {
+        let i = &fact.info;
+        writeln!(
+            out,
+            "//// {} {} `{}` {:?} text line {}: {:?} {}",
+            i.site.word(),
+            i.function,
+            i.op,
+            i.at,
+            i.text_line,
+            fact.detail,
+            fact.barred.unwrap_or("")
+        )
+        .unwrap();
+    }
+    writeln!(out, "//// {:?}", list.opcodes).unwrap();
 }
 
 /// The architecture to compile for: the module's own, or the oldest that this ptxas knows.
@@ -63,6 +93,10 @@ fn check(name: &str) {
         .filter_map(|line| line.strip_prefix("// test: "))
     {
         writeln!(out, "//// {test}").unwrap();
+        if let Some(kernel) = test.strip_prefix("list ") {
+            listed(&text, kernel, &mut out);
+            continue;
+        }
         match run(&text, test) {
             Ok((ptx, variants)) => {
                 for v in variants {
@@ -80,6 +114,31 @@ fn check(name: &str) {
                             .collect::<Vec<_>>()
                     )
                     .unwrap();
+                    for i in &v.sites {
+                        writeln!(
+                            out,
+                            "//// site {} {} {} `{}` {:?} text line {}",
+                            i.number,
+                            i.site.word(),
+                            i.function,
+                            i.op,
+                            i.at,
+                            i.text_line
+                        )
+                        .unwrap();
+                    }
+                    for (i, reason) in &v.left_out {
+                        writeln!(
+                            out,
+                            "//// left out: {} {} {} `{}` text line {}: {reason}",
+                            i.number,
+                            i.site.word(),
+                            i.function,
+                            i.op,
+                            i.text_line
+                        )
+                        .unwrap();
+                    }
                 }
                 out.push_str(&ptx);
                 ptxas(&scratch("golden"), name, &ptx, arch(&text), &[]);
@@ -142,4 +201,16 @@ goldens! {
     lines "lines"
     alias "alias"
     indirect_exit "indirect-exit"
+    memory "memory"
+    memory_after "memory-after"
+    operands "operands"
+    branches "branches"
+    barriers "barriers"
+    functions "functions"
+    source_lines "source-lines"
+    gaps "gaps"
+    matrices "matrices"
+    out_of_line "out-of-line"
+    registers "registers"
+    ways_out "ways-out"
 }

@@ -3,8 +3,10 @@
 
 mod common;
 mod device;
+mod words;
 
 mod golden;
+mod middle;
 mod ptxas;
 mod random;
 mod refusals;

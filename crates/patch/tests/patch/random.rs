@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
-use crate::common::{OPTIONS, attach, counter, counters};
+use crate::common::{OPTIONS, attach, counter, counters, every};
 use crate::device::{Session, Shape, alloc, check, gpu, read, run};
+use crate::words::{attached, wanted};
 use proptest::prelude::*;
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_patch::{Attachment, clone_in_module, slice};
@@ -20,8 +21,12 @@ enum Step {
     },
     /// `@p bra` to a label further on.
     Skip(usize),
-    /// Adds to the thread's result.
+    /// Adds to the thread's result, and stores it.
     Add(u32),
+    /// `@p st` of the result, raised by one.
+    Store { negated: bool },
+    /// `@p ld` of what was stored last into the result.
+    Load { negated: bool },
     /// Waits for the threads that are still there.
     Barrier,
     /// Calls a function that ends some threads.
@@ -39,6 +44,8 @@ fn programs(calls: bool) -> impl Strategy<Value = Program> {
         3 => any::<(bool, bool, bool)>().prop_map(|(negated, exit, nested)| Step::Leave { negated, exit, nested }),
         3 => (0..6usize).prop_map(Step::Skip),
         3 => (1..100u32).prop_map(Step::Add),
+        2 => any::<bool>().prop_map(|negated| Step::Store { negated }),
+        2 => any::<bool>().prop_map(|negated| Step::Load { negated }),
         1 => Just(Step::Barrier),
         1 => Just(if calls { Step::Call } else { Step::Add(7) }),
     ];
@@ -121,6 +128,17 @@ impl Program {
                 Step::Add(n) => {
                     let _ = writeln!(t, "\tadd.u32 %r8, %r8, {n};\n\tst.global.u32 [%rd1], %r8;");
                 }
+                Step::Store { negated } => {
+                    let not = if *negated { "!" } else { "" };
+                    let _ = writeln!(
+                        t,
+                        "\tadd.u32 %r8, %r8, 1;\n\t@{not}%p1 st.global.u32 [%rd1], %r8;"
+                    );
+                }
+                Step::Load { negated } => {
+                    let not = if *negated { "!" } else { "" };
+                    let _ = writeln!(t, "\t@{not}%p1 ld.global.u32 %r8, [%rd1];");
+                }
                 Step::Barrier => t.push_str("\tbarrier.sync 0;\n"),
                 Step::Call => t.push_str(
                     "\t{\n\t.param .b32 a;\n\tst.param.b32 [a], %r1;\n\tcall leave, (a);\n\t}\n",
@@ -129,6 +147,63 @@ impl Program {
         }
         let _ = writeln!(t, "L{}:\n\t{}\n}}", self.steps.len(), self.end);
         t
+    }
+}
+
+/// What one thread does, or all together.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Deeds {
+    stores: u64,
+    stored: u64,
+    loads: u64,
+    loaded: u64,
+    branches: u64,
+    taken: u64,
+}
+
+impl Program {
+    /// Adds what thread `i` does.
+    fn run(&self, i: u32, deeds: &mut Deeds) {
+        let (mut result, mut cell, mut at) = (0u32, 0u32, 0);
+        while let Some((step, modulus, rest)) = self.steps.get(at) {
+            let p = i % modulus == rest % modulus;
+            at += 1;
+            match step {
+                Step::Leave { negated, .. } if p != *negated => return,
+                Step::Leave { .. } | Step::Barrier => {}
+                Step::Skip(far) => {
+                    deeds.branches += 1;
+                    deeds.taken += u64::from(p);
+                    at = if p {
+                        (at + far).min(self.steps.len())
+                    } else {
+                        at
+                    };
+                }
+                Step::Add(n) => {
+                    result = result.wrapping_add(*n);
+                    cell = result;
+                    deeds.stores += 1;
+                    deeds.stored += u64::from(result);
+                }
+                Step::Store { negated } => {
+                    result = result.wrapping_add(1);
+                    if p != *negated {
+                        cell = result;
+                        deeds.stores += 1;
+                        deeds.stored += u64::from(result);
+                    }
+                }
+                Step::Load { negated } if p != *negated => {
+                    result = cell;
+                    deeds.loads += 1;
+                    deeds.loaded += u64::from(result);
+                }
+                Step::Load { .. } => {}
+                Step::Call if i % 5 == 1 => return,
+                Step::Call => {}
+            }
+        }
     }
 }
 
@@ -143,8 +218,21 @@ fn try_program(program: &Program, calls: bool, seed: Option<u64>, shape: &Shape)
     attachments.push(Attachment {
         site: Site::Entry,
         scope: Scope::Warp,
+        select: every(),
         fragment: &lanes,
     });
+    let middle = [
+        ("mem.thread:value0|op=st.global.*", 6),
+        ("mem.warp|op=st.global.*|lanes", 8),
+        ("mem.thread:value0|op=ld.global.*|after", 12),
+        ("branch.thread:taken", 14),
+    ];
+    let middle = middle.map(|(word, base)| wanted(word, base));
+    attachments.extend(attached(&middle));
+    let mut deeds = Deeds::default();
+    for i in 0..shape.blocks() * shape.threads() {
+        program.run(i as u32, &mut deeds);
+    }
     let (sliced, slice_variant) = slice(&module, "k", &attachments, &OPTIONS).unwrap();
     let (cloned, clone_variants) =
         clone_in_module(&module, &[("k", attachments)], &OPTIONS).unwrap();
@@ -162,6 +250,19 @@ fn try_program(program: &Program, calls: bool, seed: Option<u64>, shape: &Shape)
         session.bind(&module, &original, variant);
         let counts = session.launch(&module, variant, shape, &params);
         check(&counts, shape, seed.is_some(), !calls, &text);
+        assert_eq!(
+            counts[9], counts[6],
+            "lanes of the groups that store: {text}"
+        );
+        let counted = Deeds {
+            stores: counts[6],
+            stored: counts[7],
+            loads: counts[12],
+            loaded: counts[13],
+            branches: counts[14],
+            taken: counts[15],
+        };
+        assert_eq!(counted, deeds, "{text}");
         assert!(
             read(&gpu, out, bytes) == expected,
             "the output differs: {text}"

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{OPTIONS, attach, counter, counters};
+use crate::common::{OPTIONS, attach, counter, counters, every};
+use crate::words::{attached, wanted};
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
-use warpbpf_patch::{Attachment, Options, PatchError, Way, clone_in_module, slice, way};
+use warpbpf_patch::{
+    Attachment, Options, PatchError, Way, clone_in_module, list_sites, slice, way,
+};
 
 const HEAD: &str = ".version 8.3\n.target sm_90\n.address_size 64\n";
 
@@ -170,6 +173,45 @@ fn old_modules_have_no_groups() {
 }
 
 #[test]
+fn groups_in_the_middle_need_activemask_too() {
+    let text = ".version 6.1\n.target sm_70\n.address_size 64\n.entry k() { .reg .pred p; @p bra A; A: ret; }";
+    for (word, fits) in [
+        ("branch.thread:taken", true),
+        ("branch.block", true),
+        ("branch.thread:takenmask", false),
+        ("branch.warp", false),
+        ("insn.thread|lanes", false),
+    ] {
+        let wanted = [wanted(word, 0)];
+        let made = sliced(text, &attached(&wanted));
+        assert_eq!(made.is_ok(), fits, "{word}: {made:?}");
+    }
+}
+
+#[test]
+fn no_program_in_the_middle_leaves_a_count_open() {
+    let text = format!("{HEAD}.entry k() {{ .local .u32 x; st.local.u32 [x], 1; ret; }}");
+    let mut wanted = [wanted("mem.thread", 0), wanted("exit.warp", 0)];
+    wanted[0].fragment.body = "\t{\n\texit;\n\t}\n".to_owned();
+    let error = sliced(&text, &attached(&wanted)).unwrap_err().to_string();
+    assert!(
+        error.contains("a program ends threads (helper 507) while another waits"),
+        "{error}"
+    );
+    assert!(sliced(&text, &attached(&wanted[..1])).is_ok());
+}
+
+#[test]
+fn a_kernel_without_the_place_is_not_changed() {
+    let text = format!("{HEAD}.visible .entry k() {{ ret; }}");
+    let wanted = [wanted("mem.thread", 0), wanted("line.thread|at=a.cu:1", 0)];
+    let ptx = sliced(&text, &attached(&wanted)).unwrap();
+    assert!(ptx.ends_with(".visible .entry k() { ret; }\n"), "{ptx}");
+    let error = list_sites(&warpbpf_ptx::index(&text).unwrap(), "j").unwrap_err();
+    assert_eq!(error.to_string(), "the module has no kernel `j`");
+}
+
+#[test]
 fn the_hidden_parameter_must_fit() {
     let fragments = counters();
     let block = attach(&fragments, |site, scope| {
@@ -214,11 +256,13 @@ fn a_program_that_ends_threads_leaves_no_count_open() {
         Attachment {
             site: Site::Entry,
             scope: Scope::Thread,
+            select: every(),
             fragment: &leaving,
         },
         Attachment {
             site: Site::Exit,
             scope: Scope::Block,
+            select: every(),
             fragment: &counting,
         },
     ];
@@ -238,6 +282,7 @@ fn mistakes_of_the_caller_are_reported() {
     let attachment = Attachment {
         site: Site::Entry,
         scope: Scope::Thread,
+        select: every(),
         fragment: &fragment,
     };
     let options = Options {

@@ -1,7 +1,7 @@
 //! Variants run on the soft GPU: every count is exact, results and global state are those of the original, and the
 //! launch record is zero again, however the schedule splits the warps.
 
-use crate::common::{OPTIONS, attach, counter, counters, nvcc, scratch};
+use crate::common::{OPTIONS, attach, counter, counters, every, nvcc, scratch};
 use crate::device::{SHAPES, Session, Shape, alloc, check, gpu, read, run};
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_patch::{Attachment, clone_in_module, slice};
@@ -20,6 +20,7 @@ fn compare(source: &str, name: &str, counted: bool) {
     attachments.push(Attachment {
         site: Site::Entry,
         scope: Scope::Warp,
+        select: every(),
         fragment: &lanes,
     });
     let (slice_ptx, slice_variant) = slice(&ast, name, &attachments, &OPTIONS).unwrap();
