@@ -1,7 +1,11 @@
-// GPU time of vec_add with probes: ours in `vadd`, hand-written ones in the other kernels, all in one run.
+// GPU time of memory-bound kernels with probes: vec_add, and a stencil of more accesses for each byte of memory. Ours are in
+// `vadd` and `stencil`, hand-written ones in the `hand_` kernels, all in one run.
 // Each kernel is replayed as a graph, so launch cost is out. Prints one line per kernel and size:
-//   KERNEL N MICROSECONDS
-// usage: vecadd [kernel ...]   (default: all; `hits` prints device counters of the hand-written probes)
+//   KERNEL N MICROSECONDS right|WRONG
+// and at the end, for each of `vadd` and `stencil` that ran, over all of its launches:
+//   threads KERNEL THREADS
+//   accesses KERNEL ACCESSES BYTES
+// usage: vecadd [kernel ...]   (default: all)
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -81,6 +85,14 @@ __device__ __forceinline__ void event(const Probe &p)
         atomicAdd(p.commits + 8 * sm + at / (p.ring_bytes / 8), 32ull * __popc(mask));
 }
 
+// One access: an add to each of two counters of the SM. ptxas makes one of those of a warp, and does it better than an
+// elected lane, whose adds it aggregates once more.
+__device__ __forceinline__ void count_access(u64 *counters, u64 bytes)
+{
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" ::"l"(counters));
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(counters + 1), "l"(bytes));
+}
+
 #define BODY                                                                                 \
     int i = blockIdx.x * blockDim.x + threadIdx.x;                                           \
     if (i < n)                                                                               \
@@ -105,10 +117,63 @@ __global__ void hand_ring(const float *a, const float *b, float *c, int n, Probe
     BODY
 }
 
+__global__ void hand_memory(const float *a, const float *b, float *c, int n, Probe p)
+{
+    u64 *counters = p.counters + 16 * smid();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        count_access(counters, 4);
+        float x = a[i];
+        count_access(counters, 4);
+        float y = b[i];
+        count_access(counters, 4);
+        c[i] = x + y;
+    }
+}
+
+// Elements of a row of the field.
+constexpr int WIDTH = 1024;
+
+// An element and its four neighbours; at the rim the element itself stands for those that are not there.
+#define STENCIL(ACCESS)                                                                      \
+    int i = blockIdx.x * blockDim.x + threadIdx.x;                                           \
+    if (i < n) {                                                                             \
+        int at[5] = {i, i > 0 ? i - 1 : i, i + 1 < n ? i + 1 : i, i >= WIDTH ? i - WIDTH : i, \
+                     i + WIDTH < n ? i + WIDTH : i};                                         \
+        float sum = 0;                                                                       \
+        for (int k = 0; k < 5; k++) {                                                        \
+            ACCESS;                                                                          \
+            sum += a[at[k]];                                                                 \
+        }                                                                                    \
+        ACCESS;                                                                              \
+        c[i] = sum;                                                                          \
+    }
+
+__global__ void stencil_base(const float *a, const float *, float *c, int n) { STENCIL() }
+// As `vadd`.
+__global__ void stencil(const float *a, const float *, float *c, int n) { STENCIL() }
+__global__ void hand_stencil(const float *a, const float *, float *c, int n, Probe p)
+{
+    u64 *counters = p.counters + 16 * smid();
+    STENCIL(count_access(counters, 4))
+}
+
+// What `fill` becomes. Multiples of a quarter, and small: sums are exact in any order.
+static float added(const std::vector<float> &fill, int i, int) { return fill[i] + fill[i]; }
+static float smeared(const std::vector<float> &fill, int i, int n)
+{
+    return fill[i] + fill[i > 0 ? i - 1 : i] + fill[i + 1 < n ? i + 1 : i] + fill[i >= WIDTH ? i - WIDTH : i] +
+           fill[i + WIDTH < n ? i + WIDTH : i];
+}
+
 struct Kernel {
     const char *name;
     void *function;
-    bool takes_probe;
+    float (*expected)(const std::vector<float> &fill, int i, int n);
+    int accesses; // of 4 bytes, for each element
+    bool probed;  // programs attach to it
+    u64 threads_run;
+    u64 accesses_run;
 };
 
 static double microseconds(const Kernel &kernel, int n, int threads, int launches, int replays, void **arguments)
@@ -171,14 +236,17 @@ int main(int argc, char **argv)
     CHECK(cudaMemset(probe.reserved, 0, sms * 128));
     CHECK(cudaMemset(probe.commits, 0, sms * 64));
 
-    const Kernel kernels[] = {
-        {"vadd_base", (void *)vadd_base, false},
-        {"vadd", (void *)vadd, false},
-        {"hand_counter", (void *)hand_counter, true},
-        {"hand_slot", (void *)hand_slot, true},
-        {"hand_ring", (void *)hand_ring, true},
+    Kernel kernels[] = {
+        {"vadd_base", (void *)vadd_base, added, 3, false, 0, 0},
+        {"vadd", (void *)vadd, added, 3, true, 0, 0},
+        {"hand_counter", (void *)hand_counter, added, 3, false, 0, 0},
+        {"hand_slot", (void *)hand_slot, added, 3, false, 0, 0},
+        {"hand_ring", (void *)hand_ring, added, 3, false, 0, 0},
+        {"hand_memory", (void *)hand_memory, added, 3, false, 0, 0},
+        {"stencil_base", (void *)stencil_base, smeared, 6, false, 0, 0},
+        {"stencil", (void *)stencil, smeared, 6, true, 0, 0},
+        {"hand_stencil", (void *)hand_stencil, smeared, 6, false, 0, 0},
     };
-    u64 threads_run = 0;
     int largest = getenv("BENCH_LARGEST") ? atoi(getenv("BENCH_LARGEST")) : most;
     for (int n : {1000, 1000000, most}) {
         if (n > largest)
@@ -186,7 +254,7 @@ int main(int argc, char **argv)
         int threads = n == 1000 ? 256 : 512;
         int launches = n == most ? 1 : n == 1000 ? 50 : 10;
         int replays = getenv("BENCH_REPLAYS") ? atoi(getenv("BENCH_REPLAYS")) : 25;
-        for (const Kernel &kernel : kernels) {
+        for (Kernel &kernel : kernels) {
             bool wanted = argc < 2;
             for (int i = 1; i < argc; i++)
                 wanted |= !strcmp(argv[i], kernel.name);
@@ -199,12 +267,17 @@ int main(int argc, char **argv)
             CHECK(cudaMemcpy(result.data(), c, n * 4ull, cudaMemcpyDeviceToHost));
             bool right = true;
             for (int i = 0; i < n; i++)
-                right &= result[i] == fill[i] + fill[i];
+                right &= result[i] == kernel.expected(fill, i, n);
             printf("%s %d %.3f %s\n", kernel.name, n, time, right ? "right" : "WRONG");
-            if (!strcmp(kernel.name, "vadd"))
-                threads_run += (u64)((n + threads - 1) / threads) * threads * launches * (replays + 2);
+            u64 runs = (u64)launches * (replays + 2);
+            kernel.threads_run += (u64)((n + threads - 1) / threads) * threads * runs;
+            kernel.accesses_run += (u64)n * kernel.accesses * runs;
         }
     }
-    printf("vadd_threads %llu\n", threads_run);
+    for (const Kernel &kernel : kernels)
+        if (kernel.probed && kernel.threads_run) {
+            printf("threads %s %llu\n", kernel.name, kernel.threads_run);
+            printf("accesses %s %llu %llu\n", kernel.name, kernel.accesses_run, kernel.accesses_run * 4);
+        }
     return 0;
 }

@@ -3,7 +3,7 @@
 #ifndef WARPBPF_H
 #define WARPBPF_H
 
-/* Include <linux/bpf.h> and <bpf/bpf_helpers.h> before this file. */
+/* Include <linux/bpf.h> or vmlinux.h before this file. */
 
 /* Map types beyond Linux's own (bpftime's numbers). */
 enum {
@@ -13,6 +13,71 @@ enum {
 
 /* Number of a kernel; as a map key the tools print the kernel's name. */
 typedef __u64 wbpf_kernel_id_t;
+
+/* Number of a place in a kernel; as a map key the tools print where it is. */
+typedef __u32 wbpf_site_id_t;
+
+/* What an access does, and in which state space. */
+enum {
+	WBPF_KIND_LOAD = 1,
+	WBPF_KIND_STORE = 2,
+	WBPF_KIND_ATOMIC = 3,
+	WBPF_KIND_REDUCTION = 4,
+	WBPF_KIND_ASYNC_COPY = 5,
+	WBPF_KIND_BULK_COPY = 6,
+	WBPF_KIND_TENSOR_COPY = 7,
+	WBPF_KIND_MATRIX_LOAD = 8,
+	WBPF_KIND_MATRIX_STORE = 9,
+	WBPF_KIND_WMMA_LOAD = 10,
+	WBPF_KIND_WMMA_STORE = 11,
+	WBPF_KIND_PREFETCH = 12,
+	WBPF_KIND_TEXTURE = 13,
+	WBPF_KIND_SURFACE_LOAD = 14,
+	WBPF_KIND_SURFACE_STORE = 15,
+	WBPF_KIND_OTHER = 16,
+};
+
+enum {
+	WBPF_SPACE_GENERIC = 0,
+	WBPF_SPACE_GLOBAL = 1,
+	WBPF_SPACE_SHARED = 2,
+	WBPF_SPACE_CLUSTER = 3,
+	WBPF_SPACE_LOCAL = 4,
+	WBPF_SPACE_CONST = 5,
+	WBPF_SPACE_PARAM = 6,
+	WBPF_SPACE_TEXTURE = 7,
+};
+
+/* Its cache operator or ordering. */
+enum {
+	WBPF_CACHE_DEFAULT = 0,
+	WBPF_CACHE_CA = 1,
+	WBPF_CACHE_CG = 2,
+	WBPF_CACHE_CS = 3,
+	WBPF_CACHE_LU = 4,
+	WBPF_CACHE_CV = 5,
+	WBPF_CACHE_WB = 6,
+	WBPF_CACHE_WT = 7,
+	WBPF_CACHE_NC = 8,
+	WBPF_CACHE_VOLATILE = 9,
+	WBPF_CACHE_RELAXED = 10,
+	WBPF_CACHE_ACQUIRE = 11,
+	WBPF_CACHE_RELEASE = 12,
+	WBPF_CACHE_ACQ_REL = 13,
+	WBPF_CACHE_MMIO = 14,
+};
+
+/* Barriers. */
+enum {
+	WBPF_BARRIER_SYNC = 1,
+	WBPF_BARRIER_ARRIVE = 2,
+	WBPF_BARRIER_WARP = 3,
+	WBPF_BARRIER_CLUSTER_ARRIVE = 4,
+	WBPF_BARRIER_CLUSTER_WAIT = 5,
+	WBPF_BARRIER_MBARRIER_ARRIVE = 6,
+	WBPF_BARRIER_MBARRIER_WAIT = 7,
+	WBPF_BARRIER_GROUP_WAIT = 8,
+};
 
 /* Context of `gpu/entry` and `gpu/exit`: read-only, each field read as a whole. */
 struct wbpf_kernel_ctx {
@@ -26,6 +91,135 @@ struct wbpf_kernel_ctx {
 	__u32 active_mask; /* lanes that arrived here together */
 	wbpf_kernel_id_t kernel_id; /* number of this kernel; the tools print its name */
 	__u64 grid_id; /* number of this launch in its context (%gridid) */
+	__u32 dynamic_shared; /* bytes of dynamic shared memory of the launch */
+	__u32 cluster_rank; /* rank of the block in its cluster */
+	__u32 cluster_dim[3]; /* blocks of a cluster */
+	__u32 arg_count; /* parameters of the kernel */
+	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+};
+
+/* Context of `gpu/func`, `gpu/funcret` and `gpu/line`: read-only, each field read as a whole. */
+struct wbpf_site_ctx {
+	__u32 block_idx[3]; /* blockIdx */
+	__u32 block_dim[3]; /* blockDim */
+	__u32 thread_idx[3]; /* threadIdx */
+	__u32 grid_dim[3]; /* gridDim */
+	__u32 lane; /* lane in the warp, 0 to 31 */
+	__u32 warp; /* warp in the block: linear thread index / 32 */
+	__u32 sm; /* multiprocessor that runs the block */
+	__u32 active_mask; /* lanes that arrived here together */
+	wbpf_kernel_id_t kernel_id; /* number of this kernel; the tools print its name */
+	__u64 grid_id; /* number of this launch in its context (%gridid) */
+	__u32 dynamic_shared; /* bytes of dynamic shared memory of the launch */
+	__u32 cluster_rank; /* rank of the block in its cluster */
+	__u32 cluster_dim[3]; /* blocks of a cluster */
+	__u32 arg_count; /* parameters of the kernel */
+	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	wbpf_site_id_t site; /* number of this site; the tools print its name */
+	__u32 line; /* source line, 0 if unknown */
+};
+
+/* Context of `gpu/mem`: read-only, each field read as a whole. */
+struct wbpf_mem_ctx {
+	__u32 block_idx[3]; /* blockIdx */
+	__u32 block_dim[3]; /* blockDim */
+	__u32 thread_idx[3]; /* threadIdx */
+	__u32 grid_dim[3]; /* gridDim */
+	__u32 lane; /* lane in the warp, 0 to 31 */
+	__u32 warp; /* warp in the block: linear thread index / 32 */
+	__u32 sm; /* multiprocessor that runs the block */
+	__u32 active_mask; /* lanes that arrived here together */
+	wbpf_kernel_id_t kernel_id; /* number of this kernel; the tools print its name */
+	__u64 grid_id; /* number of this launch in its context (%gridid) */
+	__u32 dynamic_shared; /* bytes of dynamic shared memory of the launch */
+	__u32 cluster_rank; /* rank of the block in its cluster */
+	__u32 cluster_dim[3]; /* blocks of a cluster */
+	__u32 arg_count; /* parameters of the kernel */
+	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	wbpf_site_id_t site; /* number of this site; the tools print its name */
+	__u32 line; /* source line, 0 if unknown */
+	__u64 address; /* address as the instruction has it; of a copy, what is read */
+	__u32 bytes; /* bytes that this lane accesses; 0 if unknown */
+	__u32 kind; /* one of WBPF_KIND_* */
+	__u32 space; /* one of WBPF_SPACE_* */
+	__u32 cache; /* one of WBPF_CACHE_* */
+	__u64 value[4]; /* bits stored (or operands of an atomic) */
+	__u64 target; /* where a copy goes */
+	__u32 target_space; /* space of target */
+	__u32 value_bytes; /* bytes of value that are there */
+};
+
+/* Context of `gpu/barrier`: read-only, each field read as a whole. */
+struct wbpf_barrier_ctx {
+	__u32 block_idx[3]; /* blockIdx */
+	__u32 block_dim[3]; /* blockDim */
+	__u32 thread_idx[3]; /* threadIdx */
+	__u32 grid_dim[3]; /* gridDim */
+	__u32 lane; /* lane in the warp, 0 to 31 */
+	__u32 warp; /* warp in the block: linear thread index / 32 */
+	__u32 sm; /* multiprocessor that runs the block */
+	__u32 active_mask; /* lanes that arrived here together */
+	wbpf_kernel_id_t kernel_id; /* number of this kernel; the tools print its name */
+	__u64 grid_id; /* number of this launch in its context (%gridid) */
+	__u32 dynamic_shared; /* bytes of dynamic shared memory of the launch */
+	__u32 cluster_rank; /* rank of the block in its cluster */
+	__u32 cluster_dim[3]; /* blocks of a cluster */
+	__u32 arg_count; /* parameters of the kernel */
+	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	wbpf_site_id_t site; /* number of this site; the tools print its name */
+	__u32 line; /* source line, 0 if unknown */
+	__u64 address; /* address of an mbarrier, in its space */
+	__u64 waited; /* clock cycles spent in it, with |when=after */
+	__u32 kind; /* one of WBPF_BARRIER_* */
+	__u32 barrier_id; /* number of a block's barrier, 0 to 15 */
+	__u32 threads; /* threads that take part, 0 for all of the block */
+	__u32 space; /* space of address */
+};
+
+/* Context of `gpu/insn`: read-only, each field read as a whole. */
+struct wbpf_insn_ctx {
+	__u32 block_idx[3]; /* blockIdx */
+	__u32 block_dim[3]; /* blockDim */
+	__u32 thread_idx[3]; /* threadIdx */
+	__u32 grid_dim[3]; /* gridDim */
+	__u32 lane; /* lane in the warp, 0 to 31 */
+	__u32 warp; /* warp in the block: linear thread index / 32 */
+	__u32 sm; /* multiprocessor that runs the block */
+	__u32 active_mask; /* lanes that arrived here together */
+	wbpf_kernel_id_t kernel_id; /* number of this kernel; the tools print its name */
+	__u64 grid_id; /* number of this launch in its context (%gridid) */
+	__u32 dynamic_shared; /* bytes of dynamic shared memory of the launch */
+	__u32 cluster_rank; /* rank of the block in its cluster */
+	__u32 cluster_dim[3]; /* blocks of a cluster */
+	__u32 arg_count; /* parameters of the kernel */
+	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	wbpf_site_id_t site; /* number of this site; the tools print its name */
+	__u32 line; /* source line, 0 if unknown */
+	__u64 operand[8]; /* bits of source operands by position */
+	__u32 operand_count; /* operands of the instruction */
+};
+
+/* Context of `gpu/branch`: read-only, each field read as a whole. */
+struct wbpf_branch_ctx {
+	__u32 block_idx[3]; /* blockIdx */
+	__u32 block_dim[3]; /* blockDim */
+	__u32 thread_idx[3]; /* threadIdx */
+	__u32 grid_dim[3]; /* gridDim */
+	__u32 lane; /* lane in the warp, 0 to 31 */
+	__u32 warp; /* warp in the block: linear thread index / 32 */
+	__u32 sm; /* multiprocessor that runs the block */
+	__u32 active_mask; /* lanes that arrived here together */
+	wbpf_kernel_id_t kernel_id; /* number of this kernel; the tools print its name */
+	__u64 grid_id; /* number of this launch in its context (%gridid) */
+	__u32 dynamic_shared; /* bytes of dynamic shared memory of the launch */
+	__u32 cluster_rank; /* rank of the block in its cluster */
+	__u32 cluster_dim[3]; /* blocks of a cluster */
+	__u32 arg_count; /* parameters of the kernel */
+	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	wbpf_site_id_t site; /* number of this site; the tools print its name */
+	__u32 line; /* source line, 0 if unknown */
+	__u32 taken_mask; /* lanes of active_mask that take the branch */
+	__u32 taken; /* 1 if this lane takes it */
 };
 
 /* Helpers on the device beyond Linux's own (bpftime's numbers). */
@@ -51,5 +245,59 @@ static __u64 (*bpf_gpu_sm_id)(void) __attribute__((unused)) = (void *)509;
 static __u64 (*bpf_gpu_warp_id)(void) __attribute__((unused)) = (void *)510;
 /* %laneid. */
 static __u64 (*bpf_gpu_lane_id)(void) __attribute__((unused)) = (void *)511;
+/* As bpf_probe_read, at an address in the state space `space` (WBPF_SPACE_*), as the context of gpu/mem has it: generic, global, or this block's shared memory. -EFAULT for any other space. */
+static long (*bpf_gpu_read)(void *dst, __u32 size, __u64 address, __u32 space) __attribute__((unused)) = (void *)520;
+
+/* Loops that something bounds; Linux has them under the same names. Where libbpf is newer than <linux/bpf.h>, its macros lack
+ * `struct bpf_iter_num`: then include this file before <bpf/bpf_helpers.h>. */
+struct bpf_iter_num;
+extern int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end) __attribute__((weak, section(".ksyms")));
+extern int *bpf_iter_num_next(struct bpf_iter_num *it) __attribute__((weak, section(".ksyms")));
+extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __attribute__((weak, section(".ksyms")));
+
+static inline __attribute__((always_inline, unused)) void wbpf_numbers_end(long long *numbers)
+{
+	bpf_iter_num_destroy((struct bpf_iter_num *)numbers);
+}
+
+/* The iterator's 8 bytes and its bounds, which are evaluated once; `break`, `return` and `goto` out of the loop end it. */
+#define WBPF_NUMBERS(start, end) \
+	long long wbpf_numbers __attribute__((cleanup(wbpf_numbers_end))), \
+		wbpf_start __attribute__((unused)) = (int)(start), wbpf_end __attribute__((unused)) = (int)(end), \
+		wbpf_made __attribute__((unused)) = bpf_iter_num_new((struct bpf_iter_num *)&wbpf_numbers, wbpf_start, wbpf_end)
+
+/* for (i = start; i < end; i++), for any number of rounds up to 8388608. `i` is a variable of yours; what you assign to it
+ * does not change the rounds. */
+#ifndef bpf_for
+#define bpf_for(i, start, end) \
+	for (WBPF_NUMBERS(start, end); ({ \
+		     const int *wbpf_next = bpf_iter_num_next((struct bpf_iter_num *)&wbpf_numbers); \
+		     wbpf_next && ((i) = *wbpf_next, (i) >= (int)wbpf_start && (i) < (int)wbpf_end); \
+	     });)
+#endif
+
+/* n rounds, up to 8388608. */
+#ifndef bpf_repeat
+#define bpf_repeat(n) for (WBPF_NUMBERS(0, n); bpf_iter_num_next((struct bpf_iter_num *)&wbpf_numbers);)
+#endif
+
+/* may_goto: code 0xe5, and how many instructions of 8 bytes behind the next one it jumps to. */
+static inline __attribute__((always_inline, unused)) int wbpf_can_loop(void)
+{
+	asm volatile goto(".long 0xe5 + ((%l[over] - .) / 8 - 1) * 0x10000, 0" : : : : over);
+	return 1;
+over:
+	return 0;
+}
+
+/* Part of a loop's condition: true until this call of the function has used up the rounds that the verifier allows it. */
+#ifndef can_loop
+#define can_loop wbpf_can_loop()
+#endif
+
+/* Statement in a loop: leaves it where `can_loop` is false. */
+#ifndef cond_break
+#define cond_break ({ if (!wbpf_can_loop()) break; })
+#endif
 
 #endif /* WARPBPF_H */

@@ -1,47 +1,54 @@
 #!/usr/bin/env bash
-# Times vec_add with each probe against no probe and against hand-written CUDA for the same, in one run each, and checks
-# that the probes fired. Prints Markdown rows for docs/measurements.md.
+# Times vec_add, and for accesses to memory a stencil too, with each probe against no probe and against hand-written CUDA for
+# the same, in one run each, and checks that the probes fired. Prints Markdown rows for docs/measurements.md.
 set -uo pipefail
 bundle=$1
 out=$2
 app=$bundle/apps/vecadd-bench
 failed=0
 
-run() { # name object hand-written-kernel
-    local name=$1 object=$2 hand=$3
-    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/$object.json" "$bundle/objects/$object.bpf.o" -- \
-        "$app" vadd_base vadd $hand >"$out/$object.txt" 2>"$out/$object.err" || { echo "  $name: the run FAILED"; failed=1; }
-    [[ -s $out/$object.err ]] && head -5 "$out/$object.err"
-    python3 - "$name" "$hand" "$out/$object.txt" "$out/$object.json" <<'PY' || failed=1
+run() { # name object hand-written-kernel [kernel]
+    local name=$1 object=$2 hand=$3 kernel=${4:-vadd}
+    local to=$out/$object-$kernel
+    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$to.json" "$bundle/objects/$object.bpf.o" -- \
+        "$app" "${kernel}_base" "$kernel" $hand >"$to.txt" 2>"$to.err" || { echo "  $name: the run FAILED"; failed=1; }
+    [[ -s $to.err ]] && head -5 "$to.err"
+    python3 - "$name" "$hand" "$to.txt" "$to.json" "$kernel" <<'PY' || failed=1
 import json, os, sys
-name, hand, text, report = sys.argv[1:5]
-times, threads, wrong = {}, 0, 0
+name, hand, text, report, kernel = sys.argv[1:6]
+times, threads, accesses, wrong = {}, 0, (0, 0), 0
 for line in open(text):
     words = line.split()
-    if words[0] == "vadd_threads":
-        threads = int(words[1])
+    if words[0] == "threads":
+        threads = int(words[2])
+    elif words[0] == "accesses":
+        accesses = int(words[2]), int(words[3])
     else:
         times[words[0], int(words[1])] = float(words[2])
         wrong += words[3] != "right"
 process = json.load(open(report))["processes"][0]
-kernels = [k for k in process["kernels"] if k["name"] == "vadd"]
+kernels = [k for k in process["kernels"] if k["name"] == kernel]
 hits, counted = "no map", True
 for m in process["maps"]:
     if m["name"] == "hits":
         hits, counted = f'{m["sum"]} of {threads} counted', m["sum"] == threads
     elif m["name"] == "slots":
         hits, counted = f'{m["sum"]} of {threads} counted in {m["threads"]["count"]} slots', m["sum"] == threads
+    elif m["name"] == "memory":
+        value = m["entries"][0]["value"] if m["entries"] else {"accesses": 0, "bytes": 0}
+        hits = f'{value["accesses"]} of {accesses[0]} accesses, {value["bytes"]} of {accesses[1]} bytes'
+        counted = (value["accesses"], value["bytes"]) == accesses
     elif m["name"] == "events":
         e = m["events"]
         all_of_them = e["received"] + e["lost"]
         hits, counted = f'{e["received"]} received + {e["lost"]} lost = {all_of_them} of {threads}', all_of_them == threads
 registers = kernels[0]["registers"] if kernels else None
 sizes = [n for n in (1000, 1000000, 1 << 26) if n <= int(os.environ.get("BENCH_LARGEST", 1 << 26))]
-missing = [n for n in sizes if ("vadd", n) not in times or ("vadd_base", n) not in times]
+missing = [n for n in sizes if (kernel, n) not in times or (kernel + "_base", n) not in times]
 if missing:
     sys.exit(f"  {name}: INVALID: no times for {missing} elements")
 for n in sizes:
-    base, ours = times["vadd_base", n], times["vadd", n]
+    base, ours = times[kernel + "_base", n], times[kernel, n]
     by_hand = times.get((hand, n))
     against = f"{by_hand / base:.2f}× | {ours / by_hand:.2f}×" if by_hand else "– | –"
     print(f"| {name} | {n} | {base:.2f} µs | {ours:.2f} µs | {ours / base:.2f}× | {against} |")
@@ -58,6 +65,10 @@ echo "|---|---|---|---|---|---|---|"
 run "empty" bench-empty ""
 run "counter" bench-counter hand_counter
 BENCH_LARGEST=1000000 run "slot per thread" bench-slot hand_slot
+run "accesses" bench-memcount hand_memory
+run "accesses, warp scope" bench-memcount-warp hand_memory
+run "accesses, stencil" bench-memcount hand_stencil stencil
+run "accesses, stencil, warp scope" bench-memcount-warp hand_stencil stencil
 BENCH_REPLAYS=5 BENCH_PAUSE_MS=1500 run "ring" bench-ring hand_ring
 
 echo

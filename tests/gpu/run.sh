@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Everything that must hold on a real GPU, from a bundle made by `cargo xtask gpu-bundle`. Builds nothing.
-# usage: tests/gpu/run.sh [BUNDLE [PART...]]     parts: suite conformance sanitizer bench (default: all)
+# usage: tests/gpu/run.sh [BUNDLE [PART...]]     parts: suite kernels conformance sanitizer bench (default: these), fuzz
+# `fuzz` keeps every core of the machine busy for FUZZ_SECONDS (default 540), starting from seed FUZZ_SEED.
 set -uo pipefail
 bundle=${1:-target/gpu-bundle}
 shift || true
-parts=${*:-suite conformance sanitizer bench}
+parts=${*:-suite kernels conformance sanitizer bench}
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$(mktemp -d)}
 failed=0
 
 for part in $parts; do
     case $part in
-        suite | conformance | sanitizer | bench) ;;
-        *) echo "run.sh: there is no part \`$part\`: suite conformance sanitizer bench" >&2; exit 2 ;;
+        suite | kernels | conformance | sanitizer | bench | fuzz) ;;
+        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance sanitizer bench fuzz" >&2; exit 2 ;;
     esac
 done
 
@@ -30,11 +31,19 @@ if wants suite; then
     timeout 240 "$bundle/warpbpf-suite" gpu "$bundle" 2>&1 | tee "$out/suite.txt" || failed=1
 fi
 
+if wants kernels; then
+    echo "== the corpus of kernels, with programs at every kind of place"
+    timeout 300 "$bundle/warpbpf-kernels" gpu "$bundle" 2>&1 | tee "$out/kernels.txt" || failed=1
+fi
+
 if wants conformance; then
     echo "== bpf_conformance on every engine"
     timeout 240 "$bundle/warpbpf-conformance" suite "$bundle"/suites/{bpf_conformance,found} --driver libcuda.so.1 \
         >"$out/conformance.txt" 2>&1 || failed=1
     sed -n '1p;/^passed/,$p' "$out/conformance.txt"
+    echo "== every lane-local operation on random operands"
+    timeout 240 "$bundle/warpbpf-conformance" operands --engine gpu --seed "$RANDOM" >"$out/operands.txt" 2>&1 || failed=1
+    cat "$out/operands.txt"
     # The driver compiles for one thread of a process at a time, so these are processes.
     echo "== generated programs on the interpreter and the GPU"
     fuzzers=()
@@ -47,6 +56,45 @@ if wants conformance; then
         wait "$fuzzer" || failed=1
     done
     grep -h '^seed\|^fuzz\|^warpbpf' "$out"/fuzz-?.txt
+fi
+
+if wants fuzz; then
+    # A process that the driver's own compiler took down has lost its summary; its last `batch` line says how far it came.
+    seconds=${FUZZ_SECONDS:-540}
+    seed=${FUZZ_SEED:-$((RANDOM * 1000))}
+    cores=$(nproc)
+    gpus=$(nvidia-smi -L | wc -l)
+    on_gpu=$((cores * 2 / 3))
+    echo "== generated programs for $seconds s: $on_gpu processes on $gpus GPUs, $((cores - on_gpu)) threads on the soft GPU, seeds from $seed"
+    fuzzers=()
+    for ((process = 0; process < on_gpu; process++)); do
+        CUDA_VISIBLE_DEVICES=$((process % gpus)) timeout $((seconds + 60)) "$bundle/warpbpf-conformance" fuzz --engine gpu \
+            --seconds "$seconds" --seed "$((seed + process))" >"$out/fuzz-gpu-$process.txt" 2>&1 &
+        fuzzers+=($!)
+    done
+    timeout $((seconds + 60)) "$bundle/warpbpf-conformance" fuzz --engine soft --seconds "$seconds" \
+        --threads $((cores - on_gpu)) --seed "$((seed + on_gpu))" >"$out/fuzz-soft.txt" 2>&1 &
+    fuzzers+=($!)
+    for fuzzer in "${fuzzers[@]}"; do
+        wait "$fuzzer"
+        status=$?
+        [[ $status == 0 ]] || { failed=1; echo "a fuzzer ended with status $status"; }
+    done
+    grep -h '^seed\|^warpbpf' "$out"/fuzz-gpu-*.txt "$out/fuzz-soft.txt"
+    for unfinished in $(grep -L '^fuzz ' "$out"/fuzz-gpu-*.txt "$out/fuzz-soft.txt"); do
+        echo "$(basename "$unfinished") has no end: $(grep '^batch' "$unfinished" | tail -1)"
+    done
+    cat "$out"/fuzz-gpu-*.txt "$out/fuzz-soft.txt" | awk '/^fuzz / {
+        for (i = 2; i <= NF; i++) { split($i, pair, "="); value[pair[1]] = pair[2] }
+        engine = value["engine"]; n[engine]++
+        for (name in value) sum[engine, name] += value[name]
+    } END {
+        for (engine in n) printf "fuzz %s: %d processes, %.2f CPU hours, %d programs verified, %d launches, %d GPU threads, %d disagreements\n",
+            engine, n[engine], sum[engine, "cpu_seconds"] / 3600, sum[engine, "verified"], sum[engine, "launches"],
+            sum[engine, "gpu_threads"], sum[engine, "disagreements"]
+    }'
+    # Too many files to come home one by one.
+    tar -C "$out" -czf "$out/fuzz.tar.gz" --remove-files $(cd "$out" && ls fuzz-gpu-*.txt fuzz-soft.txt)
 fi
 
 if wants sanitizer; then

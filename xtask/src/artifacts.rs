@@ -37,6 +37,10 @@ pub struct Artifacts {
     pub objects: PathBuf,
     /// Folder of applications: `NAME` with the static runtime, `NAME-shared` with the shared one.
     pub apps: PathBuf,
+    /// Folder of the corpus: programs as above, their PTX `NAME.ptx`, and `triton/`.
+    pub kernels: PathBuf,
+    /// Folder of the counter of accesses by Compute Sanitizer: `libmemcount.so` and its patches, `memcount.fatbin`.
+    pub sanitizer: PathBuf,
 }
 
 /// BPF programs: name and source.
@@ -47,6 +51,8 @@ const PROGRAMS: &[(&str, &str)] = &[
         "examples/kernelretsnoop/kernelretsnoop.bpf.c",
     ),
     ("launchcount", "examples/launchcount/launchcount.bpf.c"),
+    ("memtraffic", "examples/memtraffic/memtraffic.bpf.c"),
+    ("divergence", "examples/divergence/divergence.bpf.c"),
     ("scopes", "tests/programs/scopes.bpf.c"),
     ("hashstress", "tests/programs/hashstress.bpf.c"),
     ("helpers", "tests/programs/helpers.bpf.c"),
@@ -56,11 +62,36 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bpftime", "tests/programs/bpftime.bpf.c"),
     ("loops", "tests/programs/loops.bpf.c"),
     ("atomizer", "tests/programs/atomizer.bpf.c"),
+    ("fenced", "tests/programs/fenced.bpf.c"),
+    ("fencerace", "tests/programs/fencerace.bpf.c"),
+    ("everywhere", "tests/programs/everywhere.bpf.c"),
+    ("everywhere_mem", "tests/programs/everywhere_mem.bpf.c"),
+    (
+        "everywhere_barrier",
+        "tests/programs/everywhere_barrier.bpf.c",
+    ),
+    (
+        "everywhere_branch",
+        "tests/programs/everywhere_branch.bpf.c",
+    ),
+    ("everywhere_code", "tests/programs/everywhere_code.bpf.c"),
+    ("everywhere_all", "tests/programs/everywhere_all.bpf.c"),
+    ("memcount", "tests/programs/memcount.bpf.c"),
+    ("sites_mem", "tests/programs/sites_mem.bpf.c"),
+    ("sites_size", "tests/programs/sites_size.bpf.c"),
+    ("sites_code", "tests/programs/sites_code.bpf.c"),
+    ("sites_args", "tests/programs/sites_args.bpf.c"),
+    ("sites_order", "tests/programs/sites_order.bpf.c"),
+    ("sites_none", "tests/programs/sites_none.bpf.c"),
+    ("sites_launch", "tests/programs/sites_launch.bpf.c"),
+    ("sites_capture", "tests/programs/sites_capture.bpf.c"),
     ("bench-empty", "benches/probes/empty.bpf.c"),
     ("bench-counter", "benches/probes/counter.bpf.c"),
     ("bench-slot", "benches/probes/slot.bpf.c"),
     ("bench-ring", "benches/probes/ring.bpf.c"),
     ("bench-launch", "benches/probes/launch.bpf.c"),
+    ("bench-memcount", "benches/probes/memcount.bpf.c"),
+    ("bench-memcount-warp", "benches/probes/memcount_warp.bpf.c"),
 ];
 
 /// CUDA applications: name and source.
@@ -70,9 +101,47 @@ const APPS: &[(&str, &str)] = &[
     ("reduction", "examples/apps/reduction.cu"),
     ("variants", "tests/apps/variants.cu"),
     ("crash", "tests/apps/crash.cu"),
+    ("fenced", "tests/apps/fenced.cu"),
+    ("places", "tests/apps/places.cu"),
+    ("fencerace", "tests/apps/fencerace.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
 ];
+
+/// Programs of the corpus, `tests/kernels/sources/NAME.cu`, and how each is compiled.
+const KERNELS: &[(&str, Code)] = &[
+    ("tiling", Code::Plain),
+    ("warps", Code::Plain),
+    ("cooperative", Code::Plain),
+    ("inline_ptx", Code::Plain),
+    ("tensor", Code::Plain),
+    ("wgmma", Code::Specific),
+    ("async", Code::Plain),
+    ("clusters", Code::Plain),
+    ("specialised", Code::Specific),
+    ("recursion", Code::Plain),
+    ("indirect", Code::Plain),
+    ("speak", Code::Plain),
+    ("heap", Code::Plain),
+    ("textures", Code::Plain),
+    ("params", Code::Plain),
+    ("doubles", Code::Plain),
+    ("halves", Code::Plain),
+    ("counted", Code::Plain),
+    ("device_launch", Code::Relocatable),
+    ("captured", Code::Plain),
+];
+
+/// What code nvcc makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Code {
+    /// For `sm_90` and later.
+    Plain,
+    /// For `sm_90a` alone: wgmma and setmaxnreg are not in later ones.
+    Specific,
+    /// For the device linker, with CUDA's device runtime; the PTX does not come with it.
+    Relocatable,
+}
 
 /// Builds everything.
 pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
@@ -84,6 +153,7 @@ pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
         "warpbpf-softcuda",
         "warpbpf-suite",
         "warpbpf-conformance",
+        "warpbpf-kernels",
     ] {
         command.args(["-p", package]);
     }
@@ -97,10 +167,14 @@ pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
         soft: binaries.join("soft"),
         objects: binaries.join("objects"),
         apps: binaries.join("apps"),
+        kernels: binaries.join("kernels"),
+        sanitizer: binaries.join("sanitizer"),
     };
     soft::assemble(&binaries, &artifacts.soft)?;
     objects(tools, &artifacts.objects)?;
     apps(tools, &artifacts.apps)?;
+    kernels(tools, &artifacts.kernels)?;
+    sanitizer(tools, &artifacts.sanitizer)?;
     Ok(artifacts)
 }
 
@@ -142,7 +216,7 @@ pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
                 continue;
             }
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
-            nvcc.args(["-O2", "-std=c++17", "-cudart", runtime]);
+            nvcc.args(["-O2", "-std=c++17", "-lineinfo", "-cudart", runtime]);
             nvcc.args(["-gencode", "arch=compute_75,code=compute_75"]);
             nvcc.args(["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
             nvcc.arg("-L")
@@ -153,6 +227,107 @@ pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
         }
     }
     other_tool(into)
+}
+
+/// Compiles the corpus. Device code is compiled once, its PTX is kept, and both runtimes are linked to it.
+pub fn kernels(tools: &Tools, into: &Path) -> Result<(), Failure> {
+    let sources = root().join("tests/kernels/sources");
+    make_dir(into)?;
+    for (name, code) in KERNELS {
+        let source = sources.join(format!("{name}.cu"));
+        let object = into.join(format!("{name}.o"));
+        let linked = into.join(name);
+        let headers = [sources.join("corpus.h"), sources.join("barriers.h")];
+        if is_newer(&linked, &[&source, &headers[0], &headers[1]]) {
+            continue;
+        }
+        let arch = match code {
+            Code::Plain | Code::Relocatable => "90",
+            Code::Specific => "90a",
+        };
+        let kept = into.join(format!("kept-{name}"));
+        make_dir(&kept)?;
+        let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
+        nvcc.args(["-c", "-O2", "-std=c++17", "-lineinfo", "-gencode"]);
+        nvcc.arg(format!(
+            "arch=compute_{arch},code=[compute_{arch},sm_{arch}]"
+        ));
+        if *code == Code::Relocatable {
+            nvcc.arg("-rdc=true");
+        }
+        nvcc.args(["-keep", "-keep-dir"]).arg(&kept);
+        run(nvcc.arg("-o").arg(&object).arg(&source))?;
+        if *code != Code::Relocatable {
+            let ptx = format!("{name}.ptx");
+            std::fs::rename(kept.join(&ptx), into.join(&ptx))
+                .map_err(|e| Failure(format!("nvcc kept no `{ptx}`: {e}")))?;
+        }
+        std::fs::remove_dir_all(&kept)
+            .map_err(|e| Failure(format!("cannot remove `{}`: {e}", kept.display())))?;
+        // The one that is looked at above comes last.
+        for (runtime, suffix) in [("shared", "-shared"), ("static", "")] {
+            let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
+            nvcc.args(["-cudart", runtime, "-arch"])
+                .arg(format!("sm_{arch}"));
+            nvcc.arg("-L").arg(tools.cuda.join("lib"));
+            nvcc.arg(&object)
+                .arg("-o")
+                .arg(into.join(format!("{name}{suffix}")));
+            if *code == Code::Relocatable {
+                nvcc.arg("-lcudadevrt");
+            }
+            run(&mut nvcc)?;
+        }
+        std::fs::remove_file(&object)
+            .map_err(|e| Failure(format!("cannot remove `{}`: {e}", object.display())))?;
+    }
+    captured(&into.join("triton"))
+}
+
+/// PTX that other compilers made, as it is.
+fn captured(into: &Path) -> Result<(), Failure> {
+    let from = root().join("tests/kernels/triton");
+    make_dir(into)?;
+    let entries = std::fs::read_dir(&from)
+        .map_err(|e| Failure(format!("cannot list `{}`: {e}", from.display())))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path
+            .extension()
+            .is_some_and(|e| e == "ptx" || e == "launch")
+        {
+            let to = into.join(path.file_name().unwrap_or_default());
+            std::fs::copy(&path, &to)
+                .map_err(|e| Failure(format!("cannot copy to `{}`: {e}", to.display())))?;
+        }
+    }
+    Ok(())
+}
+
+/// Compiles the counter of accesses, for the GPU that `tests/gpu` runs on. It finds NVIDIA's library on that machine.
+fn sanitizer(tools: &Tools, into: &Path) -> Result<(), Failure> {
+    let sources = root().join("tests/gpu/sanitizer");
+    let counters = sources.join("counters.h");
+    make_dir(into)?;
+    let (source, patches) = (
+        sources.join("memcount_patches.cu"),
+        into.join("memcount.fatbin"),
+    );
+    if !is_newer(&patches, &[&source, &counters]) {
+        let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
+        nvcc.args(["-std=c++17", "-fatbin", "--compile-as-tools-patch"]);
+        nvcc.args(["-gencode", "arch=compute_90,code=sm_90", "-o"]);
+        run(nvcc.arg(&patches).arg(&source))?;
+    }
+    let (source, library) = (sources.join("memcount.cpp"), into.join("libmemcount.so"));
+    if is_newer(&library, &[&source, &counters]) {
+        return Ok(());
+    }
+    let mut cxx = Command::new("g++");
+    cxx.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"]);
+    cxx.args(["-shared", "-fPIC", "-fvisibility=hidden", "-isystem"]);
+    cxx.arg(tools.cuda.join("include")).arg(&source).arg("-L");
+    cxx.arg(tools.cuda.join("lib")).arg("-lsanitizer-public");
+    run(cxx.arg("-o").arg(&library))
 }
 
 /// A library that can hold the injection slot.

@@ -26,6 +26,7 @@ pub fn run() -> Result<(), Failure> {
         "warpbpf",
         "warpbpf-suite",
         "warpbpf-conformance",
+        "warpbpf-kernels",
         "libwarpbpf_agent.so",
     ] {
         copy_stripped(&binaries.join(name), &bundle.join(name))?;
@@ -35,7 +36,9 @@ pub fn run() -> Result<(), Failure> {
     }
     copy_folder(&artifacts.objects, &bundle.join("objects"))?;
     copy_folder(&artifacts.apps, &bundle.join("apps"))?;
+    copy_folder(&artifacts.sanitizer, &bundle.join("sanitizer"))?;
     copy_folder(&root().join("suites"), &bundle.join("suites"))?;
+    copy_kernels(&artifacts.kernels, &bundle.join("kernels"))?;
     let bytes = size(&bundle);
     println!(
         "gpu-bundle: {} in {:.1} MiB",
@@ -47,6 +50,23 @@ pub fn run() -> Result<(), Failure> {
     } else {
         Ok(())
     }
+}
+
+/// The corpus: programs that bring their runtime along, and captured texts. Libraries of the GPU machine may be others.
+fn copy_kernels(from: &Path, to: &Path) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure(format!("cannot pack the corpus: {e}"));
+    std::fs::create_dir_all(to).map_err(failed)?;
+    for entry in std::fs::read_dir(from).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let target = to.join(name.as_ref());
+        if path.is_dir() {
+            copy_folder(&path, &target)?;
+        } else if path.extension().is_none() && !name.ends_with("-shared") {
+            copy_stripped(&path, &target)?;
+        }
+    }
+    Ok(())
 }
 
 fn copy_stripped(from: &Path, to: &Path) -> Result<(), Failure> {

@@ -13,6 +13,8 @@ const CUDA_WHEELS: &[&str] = &[
     "nvidia-cuda-crt==13.0.88",
     "nvidia-cuda-runtime==13.0.96",
     "nvidia-cuda-cccl==13.0.85",
+    // For `tests/gpu/sanitizer`: headers, and a library to link with that no bundle carries.
+    "nvidia-cuda-sanitizer-api==13.0.85",
 ];
 
 /// Tools found or installed.

@@ -41,6 +41,14 @@ pub fn run() -> Result<(), Failure> {
             .arg("soft")
             .arg(&folder),
     )?;
+    let kernels = folder.join("warpbpf-kernels");
+    run_command(Command::new(&kernels).arg("soft").arg(&folder))?;
+    run_command(
+        Command::new(&kernels)
+            .arg("text")
+            .arg(&folder)
+            .arg(tools.cuda.join("bin/ptxas")),
+    )?;
     conformance::suite(&folder)?;
     if Command::new("nvidia-smi")
         .output()

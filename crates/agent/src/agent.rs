@@ -17,12 +17,13 @@ use warpbpf_wire::{AgentConnection, NoteLevel, SharedError, ToAgent, ToTool, Wir
 use crate::contexts::Retains;
 use crate::greeting::{hello, ready};
 use crate::launch::Entry;
+use crate::memory::Memory;
 use crate::modules::Images;
 use crate::pump::{self, Pump};
 use crate::roster::Roster;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
-use crate::{control, guard, modules};
+use crate::{control, guard, memory, modules};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -121,6 +122,8 @@ pub(crate) struct Agent {
     pub(crate) pump: Mutex<Option<Pump>>,
     pub(crate) images: Images,
     pub(crate) retains: Retains,
+    /// The application's memory, for programs that read it.
+    pub(crate) memory: Memory,
     /// Images that wait for a context.
     pending: AtomicIsize,
     pub(crate) roster: Roster,
@@ -164,6 +167,7 @@ impl Agent {
             pump: Mutex::default(),
             images: Images::default(),
             retains: Retains::default(),
+            memory: Memory::default(),
             pending: AtomicIsize::new(0),
             roster: Roster::default(),
             outbox: Mutex::default(),
@@ -200,6 +204,7 @@ impl Agent {
         self.on.store(false, Ordering::Relaxed);
         self.pending.store(0, Ordering::Relaxed);
         self.table.close();
+        self.memory.forget_if_unused();
     }
 
     /// In a forked child: as [`Agent::turn_off`], but no lock is taken and only async-signal-safe calls are made.
@@ -207,6 +212,7 @@ impl Agent {
         self.on.store(false, Ordering::Relaxed);
         self.pending.store(0, Ordering::Relaxed);
         self.table.replace_after_fork(self.spare);
+        self.memory.forget_in_child();
         let socket = self.socket.swap(-1, Ordering::Relaxed);
         if socket >= 0 {
             // SAFETY: the thread that owns the descriptor does not exist in this process.
@@ -217,11 +223,13 @@ impl Agent {
     /// What the tool wants. The first call asks it; that needs an initialised driver.
     pub(crate) fn mode(&'static self) -> &'static Mode {
         self.mode.get_or_init(|| {
-            self.handshake().unwrap_or_else(|_| {
+            let mode = self.handshake().unwrap_or_else(|_| {
                 // Nobody to tell it to: the tool is what could not be reached.
                 self.turn_off();
                 Mode::PassThrough
-            })
+            });
+            self.memory.decide(&mode);
+            mode
         })
     }
 
@@ -281,6 +289,8 @@ impl Agent {
                         allow_modify: options.allow_modify,
                         budget: options.budget,
                         threads: options.threads,
+                        max_registers: options.max_registers,
+                        out_of_line: options.out_of_line,
                     };
                     match Session::new(&frame.blob, &options, device) {
                         Ok(session) => Mode::Attached(Arc::new(session)),
@@ -387,6 +397,7 @@ impl Agent {
             Ok((live, (pump, fd))) => {
                 self.send(ToTool::Ready(ready(session, &live)), Some(fd));
                 *lock(&self.pump) = Some(pump);
+                memory::publish_all(self, &live);
                 *state = LiveState::Here(Box::new(live));
             }
             Err(Unmade(message)) => {
@@ -508,6 +519,7 @@ impl Agent {
         // Its handles died with the context: not even its destructors may use them.
         std::mem::forget(std::mem::replace(&mut *state, gone));
         drop(state);
+        self.memory.forget_all();
         modules::context_gone(self);
         self.note(
             NoteLevel::Info,

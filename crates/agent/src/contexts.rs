@@ -9,7 +9,7 @@ use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUresult};
 use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
-use crate::modules;
+use crate::{memory, modules};
 
 /// # Safety
 /// As the driver's function.
@@ -46,7 +46,11 @@ pub(crate) unsafe fn push_current(
 pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, context: CUcontext) -> CUresult {
     // SAFETY: the application's own argument.
     let end = || outcome.keep(unsafe { original::ctx_destroy(context) });
-    agent.context_ends(Context(context), end, |code| *code == sys::SUCCESS)
+    let code = agent.context_ends(Context(context), end, |code| *code == sys::SUCCESS);
+    if code == sys::SUCCESS {
+        memory::context_gone(agent, context as usize);
+    }
+    code
 }
 
 /// # Safety
@@ -61,6 +65,12 @@ pub(crate) unsafe fn primary_retain(
     let code = outcome.keep(unsafe { original::primary_retain(context, device) });
     if code == sys::SUCCESS {
         agent.retains.add(device, 1);
+        if !context.is_null() {
+            // SAFETY: the driver has written it.
+            agent
+                .memory
+                .note_primary(device, unsafe { *context } as usize);
+        }
         // A program whose first call is a launch: the runtime loads its code while the primary context is current but
         // not alive, and this is what brings it to life, before the launch.
         if agent.has_pending() {
@@ -75,10 +85,14 @@ pub(crate) unsafe fn primary_retain(
 pub(crate) unsafe fn primary_reset(agent: &Agent, outcome: &Outcome, device: CUdevice) -> CUresult {
     // SAFETY: the application's own argument.
     let end = || outcome.keep(unsafe { original::primary_reset(device) });
-    match ours_on(agent, device) {
+    let code = match ours_on(agent, device) {
         Some(context) => agent.context_ends(context, end, |code| *code == sys::SUCCESS),
         None => end(),
+    };
+    if code == sys::SUCCESS {
+        memory::primary_gone(agent, device);
     }
+    code
 }
 
 /// # Safety
@@ -97,7 +111,11 @@ pub(crate) unsafe fn primary_release(
         code
     };
     let Some(context) = ours_on(agent, device) else {
-        return end();
+        let code = end();
+        if code == sys::SUCCESS && agent.memory.is_watched() && !is_active(agent, device) {
+            memory::primary_gone(agent, device);
+        }
+        return code;
     };
     // The last release ends the context. One that is not the last must not wait for kernels: the application may be
     // about to give them what they wait for.

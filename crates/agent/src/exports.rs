@@ -9,13 +9,14 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use warpbpf_driver::sys::{
-    CUcontext, CUdevice, CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule, CUresult,
-    CUstream,
+    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule,
+    CUresult, CUstream,
 };
 
 use crate::agent::Agent;
 use crate::guard::protect;
-use crate::{attributes, contexts, launch, loads};
+use crate::memory_hooks::{AccessDescription, IpcHandle};
+use crate::{attributes, contexts, launch, loads, memory_hooks};
 
 /// The agent of this process, null before it is installed.
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
@@ -121,7 +122,7 @@ hooks! {
         when (agent => agent.is_on()) => loads::module_load_fatbin;
     #[essential]
     module_unload = "cuModuleUnload"(module: CUmodule)
-        when (agent => agent.is_on()) => loads::module_unload;
+        when (agent => agent.is_on() || agent.memory.is_watched()) => loads::module_unload;
     #[essential]
     module_get_function = "cuModuleGetFunction"(function: *mut CUfunction, module: CUmodule, name: *const c_char)
         when (agent => agent.is_on()) => loads::module_get_function;
@@ -132,12 +133,12 @@ hooks! {
         when (agent => agent.is_on()) => loads::library_load_file;
     #[essential]
     library_unload = "cuLibraryUnload"(library: CUlibrary)
-        when (agent => agent.is_on()) => loads::library_unload;
+        when (agent => agent.is_on() || agent.memory.is_watched()) => loads::library_unload;
     #[essential]
     library_get_kernel = "cuLibraryGetKernel"(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char)
         when (agent => agent.is_on()) => loads::library_get_kernel;
     library_get_module = "cuLibraryGetModule"(module: *mut CUmodule, library: CUlibrary)
-        when (agent => agent.is_on()) => loads::library_get_module;
+        when (agent => agent.is_on() || agent.memory.is_watched()) => loads::library_get_module;
     kernel_get_function = "cuKernelGetFunction"(function: *mut CUfunction, kernel: CUkernel)
         when (agent => agent.is_on()) => loads::kernel_get_function;
     ctx_set_current = "cuCtxSetCurrent"(context: CUcontext)
@@ -145,13 +146,13 @@ hooks! {
     ctx_push_current = "cuCtxPushCurrent_v2"(context: CUcontext)
         when (agent => agent.has_pending()) => contexts::push_current;
     ctx_destroy = "cuCtxDestroy_v2"(context: CUcontext)
-        when (agent => agent.is_on()) => contexts::destroy;
+        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::destroy;
     primary_retain = "cuDevicePrimaryCtxRetain"(context: *mut CUcontext, device: CUdevice)
-        when (agent => agent.is_on()) => contexts::primary_retain;
+        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_retain;
     primary_release = "cuDevicePrimaryCtxRelease_v2"(device: CUdevice)
-        when (agent => agent.is_on()) => contexts::primary_release;
+        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_release;
     primary_reset = "cuDevicePrimaryCtxReset_v2"(device: CUdevice)
-        when (agent => agent.is_on()) => contexts::primary_reset;
+        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_reset;
     func_set_attribute = "cuFuncSetAttribute"(function: CUfunction, attribute: c_int, value: c_int)
         when (agent => agent.table.get(function as usize).is_some()) => attributes::func_set_attribute;
     kernel_set_attribute = "cuKernelSetAttribute"(attribute: c_int, value: c_int, kernel: CUkernel, device: CUdevice)
@@ -174,4 +175,58 @@ hooks! {
         when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative;
     launch_cooperative_ptsz = "cuLaunchCooperativeKernel_ptsz"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void)
         when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative_ptsz;
+    mem_alloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize)
+        when (agent => agent.memory.is_watched()) => memory_hooks::alloc;
+    mem_alloc_pitch = "cuMemAllocPitch_v2"(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint)
+        when (agent => agent.memory.is_watched()) => memory_hooks::alloc_pitch;
+    mem_alloc_managed = "cuMemAllocManaged"(address: *mut CUdeviceptr, bytes: usize, flags: c_uint)
+        when (agent => agent.memory.is_watched()) => memory_hooks::alloc_managed;
+    mem_free = "cuMemFree_v2"(address: CUdeviceptr)
+        when (agent => agent.memory.is_watched()) => memory_hooks::free;
+    mem_alloc_async = "cuMemAllocAsync"(address: *mut CUdeviceptr, bytes: usize, stream: CUstream)
+        when (agent => agent.memory.is_watched()) => memory_hooks::alloc_async;
+    mem_alloc_async_ptsz = "cuMemAllocAsync_ptsz"(address: *mut CUdeviceptr, bytes: usize, stream: CUstream)
+        when (agent => agent.memory.is_watched()) => memory_hooks::alloc_async_ptsz;
+    mem_alloc_from_pool = "cuMemAllocFromPoolAsync"(address: *mut CUdeviceptr, bytes: usize, pool: *mut c_void, stream: CUstream)
+        when (agent => agent.memory.is_watched()) => memory_hooks::alloc_from_pool;
+    mem_alloc_from_pool_ptsz = "cuMemAllocFromPoolAsync_ptsz"(address: *mut CUdeviceptr, bytes: usize, pool: *mut c_void, stream: CUstream)
+        when (agent => agent.memory.is_watched()) => memory_hooks::alloc_from_pool_ptsz;
+    mem_free_async = "cuMemFreeAsync"(address: CUdeviceptr, stream: CUstream)
+        when (agent => agent.memory.is_watched()) => memory_hooks::free_async;
+    mem_free_async_ptsz = "cuMemFreeAsync_ptsz"(address: CUdeviceptr, stream: CUstream)
+        when (agent => agent.memory.is_watched()) => memory_hooks::free_async_ptsz;
+    mem_alloc_host = "cuMemAllocHost_v2"(pointer: *mut *mut c_void, bytes: usize)
+        when (agent => agent.memory.is_watched()) => memory_hooks::alloc_host;
+    host_alloc = "cuMemHostAlloc"(pointer: *mut *mut c_void, bytes: usize, flags: c_uint)
+        when (agent => agent.memory.is_watched()) => memory_hooks::host_alloc;
+    free_host = "cuMemFreeHost"(pointer: *mut c_void)
+        when (agent => agent.memory.is_watched()) => memory_hooks::free_host;
+    host_register = "cuMemHostRegister_v2"(pointer: *mut c_void, bytes: usize, flags: c_uint)
+        when (agent => agent.memory.is_watched()) => memory_hooks::host_register;
+    host_unregister = "cuMemHostUnregister"(pointer: *mut c_void)
+        when (agent => agent.memory.is_watched()) => memory_hooks::host_unregister;
+    ipc_open = "cuIpcOpenMemHandle_v2"(address: *mut CUdeviceptr, handle: IpcHandle, flags: c_uint)
+        when (agent => agent.memory.is_watched()) => memory_hooks::ipc_open;
+    ipc_close = "cuIpcCloseMemHandle"(address: CUdeviceptr)
+        when (agent => agent.memory.is_watched()) => memory_hooks::ipc_close;
+    mem_create = "cuMemCreate"(handle: *mut u64, bytes: usize, properties: *const c_void, flags: u64)
+        when (agent => agent.memory.is_watched()) => memory_hooks::create;
+    mem_release = "cuMemRelease"(handle: u64)
+        when (agent => agent.memory.is_watched()) => memory_hooks::release;
+    mem_map = "cuMemMap"(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64)
+        when (agent => agent.memory.is_watched()) => memory_hooks::map;
+    mem_unmap = "cuMemUnmap"(address: CUdeviceptr, bytes: usize)
+        when (agent => agent.memory.is_watched()) => memory_hooks::unmap;
+    mem_set_access = "cuMemSetAccess"(address: CUdeviceptr, bytes: usize, access: *const AccessDescription, count: usize)
+        when (agent => agent.memory.is_watched()) => memory_hooks::set_access;
+    attach_async = "cuStreamAttachMemAsync"(stream: CUstream, address: CUdeviceptr, bytes: usize, flags: c_uint)
+        when (agent => agent.memory.is_watched()) => memory_hooks::attach_async;
+    attach_async_ptsz = "cuStreamAttachMemAsync_ptsz"(stream: CUstream, address: CUdeviceptr, bytes: usize, flags: c_uint)
+        when (agent => agent.memory.is_watched()) => memory_hooks::attach_async_ptsz;
+    module_global = "cuModuleGetGlobal_v2"(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char)
+        when (agent => agent.memory.is_watched()) => memory_hooks::module_global;
+    library_global = "cuLibraryGetGlobal"(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char)
+        when (agent => agent.memory.is_watched()) => memory_hooks::library_global;
+    library_managed = "cuLibraryGetManaged"(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char)
+        when (agent => agent.memory.is_watched()) => memory_hooks::library_managed;
 }

@@ -26,6 +26,8 @@ mod contexts;
 mod image;
 mod launch;
 mod loads;
+mod memory;
+mod memory_hooks;
 mod modules;
 mod observe;
 mod params;

@@ -10,6 +10,7 @@ use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::image;
+use crate::memory;
 use crate::modules::{self, Handle, Leaving, enter, forget, load, settle_pending};
 
 /// # Safety
@@ -277,10 +278,11 @@ unsafe fn library_handle(code: CUresult, library: *mut CUlibrary) -> Handle {
 /// As the driver's function.
 pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUmodule) -> CUresult {
     let leaving = forget(agent, Handle::Module(module as usize));
+    let variables = memory::withdraw(agent, |known| known.set.take_owned(module as usize));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::module_unload(module) });
     after_unload(agent, leaving, code);
-    code
+    memory::settle(agent, variables, code)
 }
 
 fn after_unload(agent: &Agent, leaving: Option<Leaving>, code: CUresult) {
@@ -300,10 +302,11 @@ pub(crate) unsafe fn library_unload(
     library: CUlibrary,
 ) -> CUresult {
     let leaving = forget(agent, Handle::Library(library as usize));
+    let variables = memory::withdraw(agent, |known| known.set.take_owned(library as usize));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::library_unload(library) });
     after_unload(agent, leaving, code);
-    code
+    memory::settle(agent, variables, code)
 }
 
 /// A handle that the driver gave out for a kernel of an image by name.
@@ -369,7 +372,9 @@ pub(crate) unsafe fn library_get_module(
     let code = outcome.keep(unsafe { original::library_get_module(module, library) });
     if code == sys::SUCCESS && !module.is_null() {
         // SAFETY: the driver has written the module.
-        let module = Handle::Module(unsafe { *module } as usize);
+        let module = unsafe { *module } as usize;
+        agent.memory.note_library(module, library as usize);
+        let module = Handle::Module(module);
         modules::alias(agent, Handle::Library(library as usize), module);
     }
     code

@@ -11,7 +11,7 @@ use warpbpf_driver::{JitOptions, Library, Module};
 use warpbpf_session::{
     ImageInfo, KernelSummary, LoadedVariant, Prepared, PreparedKernel, Session, inspect,
 };
-use warpbpf_wire::{Kernel, NoteLevel, Occupancy, ToTool};
+use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
 
 use crate::agent::{Absent, Agent, LiveState, Mode};
 use crate::guard::Outcome;
@@ -57,6 +57,8 @@ impl Image {
 pub(crate) struct Images {
     by_handle: Mutex<HashMap<Handle, Arc<Image>>>,
     reported: Mutex<HashSet<(String, String, String)>>,
+    /// Numbers of sites whose names were sent.
+    named: Mutex<usize>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,6 +110,7 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
         return None;
     };
     let mut prepared = session.prepare(&info);
+    send_site_names(agent, session);
     let text = prepared.rewritten.take().and_then(|text| {
         let text = CString::new(text);
         if text.is_err() {
@@ -397,11 +400,31 @@ fn report(
                 after: c.after.blocks_per_sm,
             }),
             local_bytes: change.map(|c| (c.before.local, c.after.local)),
+            shared_bytes: change.map(|c| (c.before.shared, c.after.shared)),
+            compiler_warnings: variant.map_or_else(Vec::new, |v| v.compiler_warnings.clone()),
+            sites: kernel.sites,
+            left_out: kernel.left_out.clone(),
             way,
             instrumented: variant.is_some(),
             programs: kernel.programs.clone(),
         },
     );
+}
+
+/// Sends the names that the session gave to sites since the last time.
+fn send_site_names(agent: &Agent, session: &Session) {
+    let mut sent = lock(&agent.images.named);
+    let names = session.site_names();
+    // No site has the number 0.
+    let first = (*sent).max(1);
+    if names.len() > first {
+        let sites = Sites {
+            first: first as u32,
+            names: names[first..].to_vec(),
+        };
+        agent.send(ToTool::Sites(sites), None);
+        *sent = names.len();
+    }
 }
 
 /// Sends a kernel's report, the same one once.

@@ -25,17 +25,12 @@ pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
         send_kernel(
             agent,
             Kernel {
-                kernel_id: None,
                 mangled: kernel.mangled.clone(),
                 demangled: kernel.demangled.clone(),
                 source: kernel.source.clone(),
                 registers_before: kernel.registers,
-                registers_after: None,
-                occupancy: None,
-                local_bytes: None,
                 way,
-                instrumented: false,
-                programs: Vec::new(),
+                ..Kernel::default()
             },
         );
     }

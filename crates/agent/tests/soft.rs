@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use warpbpf_softcuda as _;
 use warpbpf_wire::{
-    Counts, Kernel, Listener, Options, Ready, SharedReader, ToAgent, ToTool, ToolConnection,
+    Counts, Kernel, Listener, Options, Ready, SharedReader, Sites, ToAgent, ToTool, ToolConnection,
 };
 
 type Handle = *mut c_void;
@@ -68,14 +68,14 @@ ret;
 }
 ";
 
-/// Counts entries per thread and exits per block; the second needs a launch record.
+/// Counts entries per thread, exits per block and additions per thread; the second needs a launch record.
 const PROGRAM: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 2);
+    __uint(max_entries, 3);
     __type(key, __u32);
     __type(value, __u64);
 } counts SEC(".maps");
@@ -104,6 +104,15 @@ int leave(struct wbpf_kernel_ctx *ctx)
         *event = ctx->block_idx[0];
         bpf_ringbuf_submit(event, 0);
     }
+    return 0;
+}
+SEC("gpu/mem/inc|kind=reduction")
+int added(struct wbpf_mem_ctx *ctx)
+{
+    __u32 key = 2;
+    __u64 *value = bpf_map_lookup_elem(&counts, &key);
+    if (value)
+        *value += ctx->site;
     return 0;
 }
 char LICENSE[] SEC("license") = "GPL";
@@ -139,6 +148,7 @@ struct Seen {
     kernels: Vec<Kernel>,
     counts: Counts,
     notes: Vec<String>,
+    sites: Vec<Sites>,
     bye: Option<String>,
 }
 
@@ -153,6 +163,7 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
                 seen.ready = Some((ready, SharedReader::open(frame.fd.unwrap()).unwrap()));
             }
             ToTool::Kernel(kernel) => seen.kernels.push(kernel),
+            ToTool::Sites(sites) => seen.sites.push(sites),
             ToTool::Counts(counts) => seen.counts = counts,
             ToTool::Note { text, .. } => seen.notes.push(text),
             ToTool::Bye { reason } => seen.bye = Some(reason),
@@ -162,7 +173,77 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
     }
 }
 
-/// Loads the module, launches `inc` in four ways with 2 blocks of 64 threads each, and unloads it.
+/// Launches `inc` with 2 blocks of 64 threads each.
+fn launch(symbol: &str, function: Handle, params: *mut Handle, extra: *mut Handle) {
+    let address = find(symbol).unwrap();
+    type Launch = unsafe extern "C" fn(
+        Handle,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        Handle,
+        *mut Handle,
+        *mut Handle,
+    ) -> c_int;
+    // SAFETY: the function's signature and its kernel's parameters.
+    let code = unsafe {
+        let launch: Launch = std::mem::transmute(address);
+        launch(
+            function,
+            2,
+            1,
+            1,
+            64,
+            1,
+            1,
+            0,
+            ptr::null_mut(),
+            params,
+            extra,
+        )
+    };
+    assert_eq!(code, 0);
+}
+
+/// What the runtime does for a program whose first call is a launch: the code is loaded while the primary context is current
+/// but held by nobody, then it is held, and the kernel is launched by the handle that there was before. Returns memory that
+/// the kernel added to.
+fn launch_first() -> u64 {
+    let mut context: Handle = ptr::null_mut();
+    let retain = |context: &mut Handle| call!("cuDevicePrimaryCtxRetain"(context => *mut Handle, 0 => c_int));
+    assert_eq!(retain(&mut context), 0);
+    assert_eq!(call!("cuDevicePrimaryCtxRelease_v2"(0 => c_int)), 0);
+    assert_eq!(call!("cuCtxSetCurrent"(context => Handle)), 0);
+    let text = CString::new(PTX).unwrap();
+    let (mut library, mut kernel): (Handle, Handle) = (ptr::null_mut(), ptr::null_mut());
+    let none: Handle = ptr::null_mut();
+    let code = call!("cuLibraryLoadData"(&mut library => *mut Handle, text.as_ptr() => *const c_char, none => Handle, none => Handle, 0 => c_uint, none => Handle, none => Handle, 0 => c_uint));
+    assert_eq!(code, 0);
+    let code = call!("cuLibraryGetKernel"(&mut kernel => *mut Handle, library => Handle, c"inc".as_ptr() => *const c_char));
+    assert_eq!(code, 0);
+    let mut value = 0u64;
+    let allocate = |value: &mut u64| call!("cuMemAlloc_v2"(value => *mut u64, 4 => usize));
+    assert_eq!(allocate(&mut value), 709, "nobody holds the context");
+    assert_eq!(retain(&mut context), 0);
+    assert_eq!(allocate(&mut value), 0);
+    assert_eq!(call!("cuMemsetD8_v2"(value => u64, 0 => u8, 4 => usize)), 0);
+    let (mut p, mut n) = (value, 2u32);
+    let mut params: [Handle; 2] = [ptr::from_mut(&mut p).cast(), ptr::from_mut(&mut n).cast()];
+    launch(
+        "cuLaunchKernel",
+        kernel,
+        params.as_mut_ptr(),
+        ptr::null_mut(),
+    );
+    assert_eq!(call!("cuCtxSynchronize"()), 0);
+    value
+}
+
+/// Loads the module, launches `inc` in four ways, and unloads it.
 fn use_module(value: u64) {
     let text = CString::new(PTX).unwrap();
     let (mut module, mut function): (Handle, Handle) = (ptr::null_mut(), ptr::null_mut());
@@ -173,47 +254,9 @@ fn use_module(value: u64) {
     assert_eq!(code, 0);
     let (mut p, mut n) = (value, 2u32);
     let mut params: [Handle; 2] = [ptr::from_mut(&mut p).cast(), ptr::from_mut(&mut n).cast()];
-    let launch = |symbol: &str, params: *mut Handle, extra: *mut Handle| {
-        let address = find(symbol).unwrap();
-        type Launch = unsafe extern "C" fn(
-            Handle,
-            c_uint,
-            c_uint,
-            c_uint,
-            c_uint,
-            c_uint,
-            c_uint,
-            c_uint,
-            Handle,
-            *mut Handle,
-            *mut Handle,
-        ) -> c_int;
-        // SAFETY: the function's signature and its kernel's parameters.
-        unsafe {
-            let launch: Launch = std::mem::transmute(address);
-            launch(
-                function,
-                2,
-                1,
-                1,
-                64,
-                1,
-                1,
-                0,
-                ptr::null_mut(),
-                params,
-                extra,
-            )
-        }
-    };
-    assert_eq!(
-        launch("cuLaunchKernel", params.as_mut_ptr(), ptr::null_mut()),
-        0
-    );
-    assert_eq!(
-        launch("cuLaunchKernel_ptsz", params.as_mut_ptr(), ptr::null_mut()),
-        0
-    );
+    for symbol in ["cuLaunchKernel", "cuLaunchKernel_ptsz"] {
+        launch(symbol, function, params.as_mut_ptr(), ptr::null_mut());
+    }
     let mut buffer = [0u8; 12];
     buffer[..8].copy_from_slice(&value.to_le_bytes());
     buffer[8..].copy_from_slice(&2u32.to_le_bytes());
@@ -225,9 +268,11 @@ fn use_module(value: u64) {
         ptr::from_mut(&mut size).cast(),
         ptr::null_mut(),
     ];
-    assert_eq!(
-        launch("cuLaunchKernel", ptr::null_mut(), extra.as_mut_ptr()),
-        0
+    launch(
+        "cuLaunchKernel",
+        function,
+        ptr::null_mut(),
+        extra.as_mut_ptr(),
     );
     let config = warpbpf_driver::sys::CUlaunchConfig {
         grid_dim_x: 2,
@@ -262,7 +307,11 @@ fn check(seen: &mut Seen, launches: u64) {
         let shard = |s: &[u8]| u64::from_le_bytes(s[key * 8..key * 8 + 8].try_into().unwrap());
         bytes.chunks(stride).map(shard).sum()
     };
-    assert_eq!((sum(0), sum(1)), (launches * 128, launches * 2));
+    // Its only place has the number 1.
+    assert_eq!(
+        (sum(0), sum(1), sum(2)),
+        (launches * 128, launches * 2, launches * 128)
+    );
     let counts: Vec<_> = seen
         .counts
         .kernels
@@ -283,19 +332,6 @@ fn a_program_in_the_kernels_of_the_soft_gpu() {
 
     // SAFETY: no pointers.
     assert_eq!(unsafe { cuInit(0) }, 0);
-    let mut context: Handle = ptr::null_mut();
-    assert_eq!(
-        call!("cuDevicePrimaryCtxRetain"(&mut context => *mut Handle, 0 => c_int)),
-        0
-    );
-    assert_eq!(call!("cuCtxSetCurrent"(context => Handle)), 0);
-    let mut value = 0u64;
-    assert_eq!(
-        call!("cuMemAlloc_v2"(&mut value => *mut u64, 4 => usize)),
-        0
-    );
-    assert_eq!(call!("cuMemsetD8_v2"(value => u64, 0 => u8, 4 => usize)), 0);
-
     let tool = std::thread::spawn(move || {
         let mut tool = listener.accept(Duration::from_secs(20)).unwrap().unwrap();
         let options = Options::default();
@@ -304,11 +340,12 @@ fn a_program_in_the_kernels_of_the_soft_gpu() {
             .unwrap();
         (tool, listener)
     });
+    let value = launch_first();
     use_module(value);
     let (mut tool, _listener) = tool.join().unwrap();
     let mut seen = Seen::default();
     read(&mut tool, &mut seen, |s| {
-        s.counts.kernels.iter().any(|k| k.launches == 4)
+        s.counts.kernels.iter().any(|k| k.launches + k.missed == 5)
     });
 
     // Again, and again: the driver may give out the same handles, and each time they are the new module's.
@@ -318,13 +355,13 @@ fn a_program_in_the_kernels_of_the_soft_gpu() {
     tool.send(&ToAgent::Snapshot { token: 1 }, &[], None, second_wait)
         .unwrap();
     read(&mut tool, &mut seen, |s| {
-        s.counts.kernels.iter().any(|k| k.launches == 12)
+        s.counts.kernels.iter().any(|k| k.launches + k.missed == 13)
     });
 
     tool.send(&ToAgent::Detach, &[], None, second_wait).unwrap();
     read(&mut tool, &mut seen, |s| s.bye.is_some());
     assert_eq!(seen.bye.as_deref(), Some("detached"));
-    check(&mut seen, 12);
+    check(&mut seen, 13);
     assert_eq!(seen.notes, Vec::<String>::new());
     let kernels: Vec<_> = seen
         .kernels
@@ -342,12 +379,15 @@ fn a_program_in_the_kernels_of_the_soft_gpu() {
         kernels,
         [
             ("other", "not matched", false, &[][..]),
-            ("inc", "slice", true, &[0, 1][..])
+            ("inc", "slice", true, &[0, 1, 2][..])
         ]
     );
+    // Without line information a place is told by the line of the text; the same text again has the same numbers.
+    let names = vec!["inc+11 red.global.add.u32".to_owned()];
+    assert_eq!(seen.sites, [Sites { first: 1, names }]);
     let (ready, shared) = seen.ready.as_mut().unwrap();
     let names: Vec<_> = ready.programs.iter().map(|p| p.name.as_str()).collect();
-    assert_eq!(names, ["enter", "leave"]);
+    assert_eq!(names, ["enter", "leave", "added"]);
     let mut blocks = [0u64; 2];
     let events = shared
         .events(|event| {
@@ -356,14 +396,15 @@ fn a_program_in_the_kernels_of_the_soft_gpu() {
             blocks[block as usize] += 1;
         })
         .unwrap();
-    assert_eq!((events, blocks), (24, [12, 12]));
+    assert_eq!((events, blocks), (26, [13, 13]));
 
     // After the detach the original runs, and nothing is counted.
     use_module(value);
-    check(&mut seen, 12);
+    check(&mut seen, 13);
     let mut total = 0u32;
     let code = call!("cuMemcpyDtoH_v2"(ptr::from_mut(&mut total).cast() => Handle, value => u64, 4 => usize));
     assert_eq!(code, 0);
-    // Four rounds of four launches of 128 threads that each add 2: the application computes what it did without us.
-    assert_eq!(total, 4 * 4 * 128 * 2);
+    // The first launch and four rounds of four, of 128 threads that each add 2: the application computes what it did
+    // without us.
+    assert_eq!(total, (1 + 4 * 4) * 128 * 2);
 }

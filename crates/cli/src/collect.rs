@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::MapType;
-use warpbpf_maps::printk::Message;
-use warpbpf_maps::{MapPlan, MapView};
-use warpbpf_object::{MapDef, MapKind, Object};
+use warpbpf_maps::MapPlan;
+use warpbpf_object::{MapKind, Object};
 use warpbpf_wire::{
-    Listener, MapInfo, NoteLevel, Options, PRINTK, SharedReader, ToAgent, ToTool, ToolConnection,
-    WireError,
+    Listener, MapInfo, NoteLevel, Options, PRINTK, SharedReader, Sites, ToAgent, ToTool,
+    ToolConnection, WireError,
 };
 
+use crate::contents::{fill, printk};
 use crate::model;
 use crate::pretty::Printer;
 
@@ -41,6 +40,7 @@ struct Agent {
     connection: Option<ToolConnection>,
     process: model::Process,
     kernel_names: Vec<String>,
+    site_names: Vec<String>,
     shared: Option<SharedReader>,
     maps: Vec<MapInfo>,
     rings: Vec<model::Events>,
@@ -142,6 +142,7 @@ impl Agent {
             connection,
             process: model::Process::default(),
             kernel_names: Vec::new(),
+            site_names: Vec::new(),
             shared: None,
             maps: Vec::new(),
             rings: Vec::new(),
@@ -227,10 +228,17 @@ impl Agent {
                     registers: kernel
                         .registers_before
                         .map(|before| (before, kernel.registers_after.unwrap_or(before))),
+                    local_bytes: kernel.local_bytes,
+                    shared_bytes: kernel.shared_bytes,
+                    occupancy: kernel.occupancy,
+                    compiler_warnings: kernel.compiler_warnings,
+                    sites: kernel.sites,
+                    left_out: kernel.left_out,
                     launches: 0,
                     missed: 0,
                 });
             }
+            ToTool::Sites(sites) => place(&mut self.site_names, sites),
             ToTool::Note { level, text } => self.notes.push((level, text)),
             ToTool::Counts(counts) => {
                 for count in counts.kernels {
@@ -257,6 +265,7 @@ impl Agent {
         let printer = Printer {
             btf: object.btf.as_ref(),
             kernels: &self.kernel_names,
+            sites: &self.site_names,
         };
         let (rings, messages) = (&mut self.rings, &mut self.process.messages);
         let taken = shared.events(|event| {
@@ -289,6 +298,7 @@ impl Agent {
         let printer = Printer {
             btf: object.btf.as_ref(),
             kernels: &self.kernel_names,
+            sites: &self.site_names,
         };
         let mut bytes = Vec::new();
         for (index, info) in self.maps.iter().enumerate() {
@@ -326,6 +336,16 @@ impl Agent {
     }
 }
 
+/// Puts names to their numbers.
+fn place(names: &mut Vec<String>, sites: Sites) {
+    // Numbers come one after the other: a message with a hole in front of it is not from our agent.
+    let first = sites.first as usize;
+    if first <= names.len().max(1) {
+        names.resize(first, String::new());
+        names.extend(sites.names);
+    }
+}
+
 /// Records of a ring that did not reach us, wherever they were lost.
 fn lost(shared: &SharedReader, map: u32) -> u64 {
     let device = shared.device_losses(map);
@@ -348,117 +368,20 @@ fn plan_of(info: &MapInfo) -> MapPlan {
     }
 }
 
-fn fill(map: &mut model::Map, plan: &MapPlan, def: &MapDef, bytes: &[u8], printer: &Printer<'_>) {
-    let view = match MapView::new(plan, bytes) {
-        Ok(view) => view,
-        Err(error) => {
-            map.warnings.push(error.to_string());
-            return;
-        }
-    };
-    let mut sum = Some(0u128);
-    let mut add = |value: &[u8]| {
-        sum = sum
-            .zip(number(value))
-            .map(|(total, n)| total + u128::from(n));
-    };
-    for entry in view.entries() {
-        let value = match entry.value {
-            warpbpf_maps::Value::One(value) => {
-                if plan.map_type != MapType::Hash && value.iter().all(|b| *b == 0) {
-                    continue;
-                }
-                add(&value);
-                printer.json(def.value_type, &value)
-            }
-            warpbpf_maps::Value::PerSm(values) => {
-                if values.iter().flatten().all(|b| *b == 0) {
-                    continue;
-                }
-                values.iter().for_each(|v| add(v));
-                Value::Array(
-                    values
-                        .iter()
-                        .map(|v| printer.json(def.value_type, v))
-                        .collect(),
-                )
-            }
-            warpbpf_maps::Value::PerThread(values) => {
-                values.iter().for_each(|(_, v)| add(v));
-                map.threads = threads(&values);
-                continue;
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sites_come_in_parts() {
+        let mut names = Vec::new();
+        let part = |first, names: &[&str]| Sites {
+            first,
+            names: names.iter().map(|n| (*n).to_owned()).collect(),
         };
-        map.entries.push(model::Entry {
-            key: printer.json(def.key_type, &entry.key),
-            value,
-        });
+        place(&mut names, part(1, &["a", "b"]));
+        place(&mut names, part(3, &["c"]));
+        place(&mut names, part(u32::MAX, &["far"]));
+        assert_eq!(names, ["", "a", "b", "c"]);
     }
-    map.sum = sum.filter(|_| matches!(def.kind, MapKind::User));
-    let counters = view.counters();
-    for (count, what) in [
-        (
-            counters.full,
-            "updates found the map full; raise `max_entries`",
-        ),
-        (
-            counters.busy,
-            "operations were given up after the bound on retries",
-        ),
-        (
-            counters.refused,
-            "lookups came from threads beyond the array's; raise `map_extra` or pass `--threads`",
-        ),
-    ] {
-        if count > 0 {
-            map.warnings.push(format!("{count} {what}"));
-        }
-    }
-}
-
-fn threads(values: &[(u64, Vec<u8>)]) -> Option<model::Threads> {
-    let mut numbers = values
-        .iter()
-        .map(|(_, v)| number(v))
-        .collect::<Option<Vec<u64>>>()?;
-    numbers.sort_unstable();
-    let mut histogram: Vec<(u64, u64)> = Vec::new();
-    for value in &numbers {
-        match histogram.last_mut() {
-            Some((last, count)) if last == value => *count += 1,
-            _ => histogram.push((*value, 1)),
-        }
-    }
-    Some(model::Threads {
-        count: numbers.len() as u64,
-        min: numbers.first().copied().unwrap_or(0),
-        max: numbers.last().copied().unwrap_or(0),
-        histogram,
-    })
-}
-
-fn number(bytes: &[u8]) -> Option<u64> {
-    match bytes.len() {
-        8 => bytes.try_into().ok().map(u64::from_le_bytes),
-        4 => bytes
-            .try_into()
-            .ok()
-            .map(|b| u64::from(u32::from_le_bytes(b))),
-        _ => None,
-    }
-}
-
-fn printk(object: &Object, payload: &[u8]) -> Option<String> {
-    let message = Message::read(payload)?;
-    let def = object.maps.get(message.format_map as usize)?;
-    let MapKind::Data { image, .. } = &def.kind else {
-        return None;
-    };
-    let format = image.get(message.format_offset as usize..)?;
-    let [bx, by, bz] = message.block;
-    let [tx, ty, tz] = message.thread;
-    Some(format!(
-        "block ({bx},{by},{bz}) thread ({tx},{ty},{tz}): {}",
-        message.text(format).trim_end()
-    ))
 }

@@ -21,6 +21,10 @@ pub enum Command {
     Run(RunFlags),
     /// Run an application and list its kernels: where their code comes from, whether they can be instrumented
     Kernels(KernelsFlags),
+    /// List what can be probed in a file: kernels, and in them accesses, barriers, lines, instructions
+    Sites(SitesFlags),
+    /// Run programs that are kernels themselves (`gpu/run`, bpftime's `__directly_run`)
+    Launch(LaunchFlags),
     /// Prove a program safe, or say why it is not
     Verify(VerifyFlags),
     /// Show what a program becomes
@@ -90,8 +94,22 @@ impl ProgramFlags {
             allow_modify: self.allow_modify,
             budget: self.budget,
             threads: self.threads,
+            ..warpbpf_session::Options::default()
         }
     }
+}
+
+/// How programs are put into kernels.
+#[derive(Debug, Clone, Args)]
+pub struct CodeFlags {
+    /// Registers per thread that instrumented kernels may have; what does not fit goes to local memory. For a kernel whose
+    /// probes leave room for fewer blocks at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=255))]
+    pub max_registers: Option<u32>,
+    /// Put each program into a kernel once, as a function that its sites call, instead of inline at each site: slower to
+    /// run, but less code and fewer registers
+    #[arg(long)]
+    pub out_of_line: bool,
 }
 
 /// How an application is started.
@@ -127,6 +145,8 @@ pub struct RunFlags {
     #[command(flatten)]
     pub program: ProgramFlags,
     #[command(flatten)]
+    pub code: CodeFlags,
+    #[command(flatten)]
     pub output: OutputFlags,
     /// Events to print per ring; all are counted
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -148,6 +168,83 @@ pub struct KernelsFlags {
     pub output: OutputFlags,
     #[command(flatten)]
     pub target: TargetFlags,
+}
+
+/// `warpbpf sites`
+#[derive(Debug, Args)]
+pub struct SitesFlags {
+    /// An executable, a shared library, PTX text, a fatbin or a cubin
+    #[arg(value_name = "APP|FILE.ptx")]
+    pub file: PathBuf,
+    /// Only kernels that this glob names, mangled or not
+    #[arg(long, value_name = "GLOB", default_value = "*")]
+    pub kernel: String,
+    /// Source lines that have code, as `|at=FILE:LINE` takes them, with the places on each
+    #[arg(long)]
+    pub lines: bool,
+    /// Opcodes with how many instructions have them, as `|op=GLOB` takes them
+    #[arg(long)]
+    pub insns: bool,
+    /// Of a file with code for several architectures: what runs on this one
+    #[arg(long, value_name = "sm_NN", default_value = "sm_90")]
+    pub target: String,
+    /// JSON with everything instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `warpbpf launch`
+#[derive(Debug, Args)]
+pub struct LaunchFlags {
+    #[command(flatten)]
+    pub object: ObjectFlags,
+    #[command(flatten)]
+    pub program: ProgramFlags,
+    #[command(flatten)]
+    pub output: OutputFlags,
+    /// Only this program; else all, in the object's order
+    #[arg(long, value_name = "NAME")]
+    pub program_name: Option<String>,
+    /// Blocks of the grid
+    #[arg(long, value_name = "X[,Y[,Z]]", default_value = "1", value_parser = shape)]
+    pub grid: Shape,
+    /// Threads of a block
+    #[arg(long, value_name = "X[,Y[,Z]]", default_value = "1", value_parser = shape)]
+    pub block: Shape,
+    /// Launches of each program, one after the other
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub count: u32,
+    /// Events to print per ring; all are counted
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub events: u64,
+    /// Rows to print per map; all are in the JSON
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+    /// Where it runs
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceChoice,
+}
+
+/// Extents of a grid or a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape(pub [u32; 3]);
+
+/// `4`, `4,2` or `4,2,1`.
+fn shape(text: &str) -> Result<Shape, String> {
+    let mut extents = [1; 3];
+    let parts: Vec<&str> = text.split(',').collect();
+    if parts.len() > extents.len() {
+        return Err("there are three dimensions at most".to_owned());
+    }
+    for (extent, part) in extents.iter_mut().zip(parts) {
+        *extent = part
+            .trim()
+            .parse()
+            .ok()
+            .filter(|n| *n > 0)
+            .ok_or_else(|| format!("`{part}` is not a number of at least 1"))?;
+    }
+    Ok(Shape(extents))
 }
 
 /// `warpbpf verify`
@@ -190,7 +287,13 @@ pub struct CompileFlags {
     /// With `--emit ir`: print it as it is after this pass instead of the last one; `all` for every pass
     #[arg(long, value_name = "PASS")]
     pub after: Option<String>,
-    /// Target architecture
+    /// Show this kernel of this file (PTX, or anything that `warpbpf sites` reads) before and after, as a unified diff
+    #[arg(long, num_args = 2, value_names = ["KERNEL", "FILE.ptx"], conflicts_with_all = ["emit", "after", "program_name"])]
+    pub show_splice: Option<Vec<OsString>>,
+    /// With `--show-splice`: each program once, as a function that its sites call
+    #[arg(long, requires = "show_splice")]
+    pub out_of_line: bool,
+    /// Target architecture; of a file with code for several, what runs on it
     #[arg(long, value_name = "sm_NN", default_value = "sm_90")]
     pub target: String,
     #[command(flatten)]
@@ -236,7 +339,17 @@ pub struct ReportFlags {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::Cli;
+    use super::{Cli, Shape, shape};
+
+    #[test]
+    fn shapes_have_up_to_three_extents() {
+        assert_eq!(shape("7"), Ok(Shape([7, 1, 1])));
+        assert_eq!(shape("7, 2,3"), Ok(Shape([7, 2, 3])));
+        let refused = |text: &str| shape(text).unwrap_err();
+        assert_eq!(refused("1,0"), "`0` is not a number of at least 1");
+        assert_eq!(refused("x"), "`x` is not a number of at least 1");
+        assert_eq!(refused("1,1,1,1"), "there are three dimensions at most");
+    }
 
     /// The reference in `docs/cli.md` is what `--help` prints; `WARPBPF_BLESS=1` rewrites it.
     #[test]

@@ -13,13 +13,17 @@ mod commands {
     pub mod compile;
     pub mod doctor;
     pub mod kernels;
+    pub mod launch;
     pub mod link;
     pub mod report;
     pub mod run;
+    pub mod sites;
+    pub mod splice;
     pub mod verify;
 }
 
 mod collect;
+mod contents;
 mod error;
 mod explain;
 mod machine;
@@ -28,6 +32,7 @@ mod objects;
 mod output;
 mod pretty;
 mod render;
+mod table;
 mod target;
 
 use clap::Parser as _;
@@ -40,6 +45,8 @@ fn main() -> std::process::ExitCode {
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),
         Command::Kernels(flags) => commands::kernels::run(&flags, &surroundings),
+        Command::Sites(flags) => output::answer(flags.json, commands::sites::run(&flags)),
+        Command::Launch(flags) => output::answer(flags.output.json, commands::launch::run(&flags)),
         Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
         Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),
         Command::Link(flags) => output::answer(flags.json, commands::link::run(&flags)),

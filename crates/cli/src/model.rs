@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use warpbpf_wire::Occupancy;
 
 /// Raised when a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -84,6 +85,24 @@ pub struct Kernel {
     pub instrumented: bool,
     /// Registers per thread before and after.
     pub registers: Option<(u32, u32)>,
+    /// Bytes of local memory per thread, stack frame and spills, before and after.
+    #[serde(default)]
+    pub local_bytes: Option<(u32, u32)>,
+    /// Bytes of static shared memory of a block before and after.
+    #[serde(default)]
+    pub shared_bytes: Option<(u32, u32)>,
+    /// Blocks that one SM runs at once before and after.
+    #[serde(default)]
+    pub occupancy: Option<Occupancy>,
+    /// What the compiler warns of only with probes.
+    #[serde(default)]
+    pub compiler_warnings: Vec<String>,
+    /// Sites in its middle that have a program.
+    #[serde(default)]
+    pub sites: u32,
+    /// Sites that a program wanted and did not get: how many, for each reason.
+    #[serde(default)]
+    pub left_out: Vec<(String, u32)>,
     /// Launches with probes.
     pub launches: u64,
     /// Launches of the original although a program matches.

@@ -1,10 +1,12 @@
-//! Bytes of keys, values and records as JSON, by their BTF types; numbers of kernels as their names.
+//! Bytes of keys, values and records as JSON, by their BTF types; numbers of kernels and sites as their names.
 
 use serde_json::{Map, Value, json};
 use warpbpf_object::{Btf, Type, TypeId};
 
 /// Typedef whose values are shown as kernel names.
 const KERNEL_ID: &str = "wbpf_kernel_id_t";
+/// Typedef whose values are shown as names of sites.
+const SITE_ID: &str = "wbpf_site_id_t";
 
 /// What is needed to show bytes.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +15,8 @@ pub struct Printer<'a> {
     pub btf: Option<&'a Btf>,
     /// Kernel names by number.
     pub kernels: &'a [String],
+    /// Names of sites by number; an empty one is none.
+    pub sites: &'a [String],
 }
 
 impl Printer<'_> {
@@ -30,12 +34,16 @@ impl Printer<'_> {
         }
         match btf.type_by_id(id) {
             Some(Type::Typedef { name, target }) => {
-                if name == KERNEL_ID
-                    && let Some(number) = number(bytes)
-                {
-                    let name = usize::try_from(number)
-                        .ok()
-                        .and_then(|n| self.kernels.get(n));
+                let names = match name.as_str() {
+                    KERNEL_ID => Some(self.kernels),
+                    SITE_ID => Some(self.sites),
+                    _ => None,
+                };
+                if let (Some(names), Some(number)) = (names, number(bytes)) {
+                    let at = usize::try_from(number).ok();
+                    let name = at
+                        .and_then(|n| names.get(n))
+                        .filter(|name| !name.is_empty());
                     return name.map_or_else(|| json!(number), |n| json!(n));
                 }
                 self.typed(btf, *target, bytes, depth + 1)
@@ -134,10 +142,44 @@ mod tests {
         let printer = Printer {
             btf: None,
             kernels: &[],
+            sites: &[],
         };
         assert_eq!(printer.json(None, &[1, 0, 0, 0]), json!(1));
         assert_eq!(printer.json(None, &[0xff; 8]), json!(u64::MAX));
         assert_eq!(printer.json(None, &[1, 2, 3]), json!("010203"));
+    }
+
+    /// Types 1 `u32`, 2 `wbpf_kernel_id_t`, 3 `wbpf_site_id_t`.
+    fn ids() -> Btf {
+        let strings = b"\0u32\0wbpf_kernel_id_t\0wbpf_site_id_t\0";
+        let types: [u32; 10] = [1, 1 << 24, 4, 32, 5, 8 << 24, 1, 22, 8 << 24, 1];
+        let mut bytes = vec![0x9f, 0xeb, 1, 0];
+        let header = [24, 0, 40, 40, strings.len() as u32];
+        for word in header.into_iter().chain(types) {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(strings);
+        Btf::parse(&bytes).expect("it is BTF")
+    }
+
+    #[test]
+    fn numbers_of_kernels_and_sites_are_names() {
+        let btf = ids();
+        let names = |names: [&str; 2]| names.map(str::to_owned);
+        let (kernels, sites) = (names(["k", "m"]), names(["", "k at a.cu:7 ld.global.f32"]));
+        let printer = Printer {
+            btf: Some(&btf),
+            kernels: &kernels,
+            sites: &sites,
+        };
+        let shown = |ty, number: u32| printer.json(Some(TypeId(ty)), &number.to_le_bytes());
+        assert_eq!(shown(2, 0), json!("k"));
+        assert_eq!(shown(2, 2), json!(2));
+        assert_eq!(shown(3, 1), json!("k at a.cu:7 ld.global.f32"));
+        // No site has the number 0, and this one has not been named.
+        assert_eq!(shown(3, 0), json!(0));
+        assert_eq!(shown(3, 2), json!(2));
+        assert_eq!(shown(1, 1), json!(1));
     }
 
     #[test]

@@ -4,7 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use warpbpf_session::NO_SITE;
+use warpbpf_wire::Occupancy;
+
 use crate::model::{Kernel, Map, Process, Report};
+use crate::table::{Table, counted, group};
 
 /// Width of a histogram's longest bar.
 const BAR: usize = 40;
@@ -30,36 +34,39 @@ pub fn summary(processes: &[Process]) -> String {
         let launches: u64 = process.kernels.iter().map(|k| k.launches).sum();
         let _ = write!(
             out,
-            "warpbpf: pid {}: {} launches",
+            "warpbpf: pid {}: {}",
             process.pid,
-            group(u128::from(launches))
+            counted(launches.into(), "launch")
         );
         for map in &process.maps {
             let _ = match (&map.events, &map.threads, map.sum) {
                 (Some(events), _, _) => write!(
                     out,
-                    ", {} {} events ({} lost)",
+                    ", {} {} ({} lost)",
                     map.name,
-                    group(events.received.into()),
+                    counted(events.received.into(), "event"),
                     events.lost
                 ),
                 (_, Some(threads), sum) => {
                     write!(
                         out,
-                        ", {} {} threads (sum {})",
+                        ", {} {} (sum {})",
                         map.name,
-                        group(threads.count.into()),
+                        counted(threads.count.into(), "thread"),
                         group(sum.unwrap_or(0))
                     )
                 }
                 (_, _, Some(sum)) => write!(
                     out,
-                    ", {} {} entries (sum {})",
+                    ", {} {} (sum {})",
                     map.name,
-                    map.entries.len(),
+                    counted(map.entries.len() as u128, "entry"),
                     group(sum)
                 ),
-                _ => write!(out, ", {} {} entries", map.name, map.entries.len()),
+                _ => {
+                    let entries = counted(map.entries.len() as u128, "entry");
+                    write!(out, ", {} {entries}", map.name)
+                }
             };
         }
         out.push('\n');
@@ -96,14 +103,24 @@ fn process_text(out: &mut String, process: &Process, rows: usize) {
             "  the application ended without a good-bye: these are the data read until then\n",
         );
     }
+    // One that lost all its sites says why.
+    let no_site = |k: &Kernel| k.way == NO_SITE && k.left_out.is_empty();
     let wanted: Vec<Kernel> = process
         .kernels
         .iter()
-        .filter(|k| k.way != "not matched")
+        .filter(|k| k.way != "not matched" && !no_site(k))
         .cloned()
         .collect();
     if !wanted.is_empty() {
         kernel_table(out, &wanted, true);
+    }
+    let without = process.kernels.iter().filter(|k| no_site(k)).count();
+    if without > 0 {
+        let _ = writeln!(
+            out,
+            "  {} without a site that a program wants",
+            counted(without as u128, "kernel")
+        );
     }
     for map in &process.maps {
         map_text(out, map, rows);
@@ -132,35 +149,113 @@ fn heading(out: &mut String, process: &Process) {
 }
 
 fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
-    let mut table = Table::new(if with_counts {
-        &["kernel", "launches", "missed", "registers", "way"]
-    } else {
-        &["kernel", "registers", "source", "way"]
-    });
-    for kernel in kernels {
-        let registers = match kernel.registers {
-            Some((before, after)) if before == after || !kernel.instrumented => before.to_string(),
-            Some((before, after)) => format!("{before} → {after}"),
-            None => "?".into(),
-        };
-        table.row(if with_counts {
-            vec![
+    if !with_counts {
+        let mut table = Table::new(&["kernel", "registers", "source", "way"]);
+        for kernel in kernels {
+            table.row(vec![
                 kernel.name.clone(),
-                group(kernel.launches.into()),
-                group(kernel.missed.into()),
-                registers,
-                kernel.way.clone(),
-            ]
-        } else {
-            vec![
-                kernel.name.clone(),
-                registers,
+                registers(kernel),
                 kernel.source.clone(),
                 kernel.way.clone(),
-            ]
-        });
+            ]);
+        }
+        table.write(out);
+        return;
+    }
+    // A column that has nothing to say of any kernel is left away.
+    let any = |says: fn(&Kernel) -> bool| kernels.iter().any(says);
+    let sites = any(|k| k.sites > 0);
+    let local = any(|k| k.local_bytes.is_some_and(|(b, a)| b.max(a) > 0));
+    let shared = any(|k| k.shared_bytes.is_some_and(|(b, a)| b != a));
+    let blocks = any(|k| k.occupancy.is_some());
+    let mut heads = vec!["kernel", "launches", "missed"];
+    heads.extend(sites.then_some("sites"));
+    heads.push("registers");
+    heads.extend(local.then_some("local bytes"));
+    heads.extend(shared.then_some("shared bytes"));
+    heads.extend(blocks.then_some("blocks/SM"));
+    heads.push("way");
+    let mut table = Table::new(&heads);
+    for kernel in kernels {
+        let pair = |pair: Option<(u32, u32)>| pair.map_or_else(String::new, change);
+        let mut row = vec![
+            kernel.name.clone(),
+            group(kernel.launches.into()),
+            group(kernel.missed.into()),
+        ];
+        row.extend(sites.then(|| group(kernel.sites.into())));
+        row.push(registers(kernel));
+        row.extend(local.then(|| pair(kernel.local_bytes)));
+        row.extend(shared.then(|| pair(kernel.shared_bytes)));
+        row.extend(blocks.then(|| pair(kernel.occupancy.map(|o| (o.before, o.after)))));
+        row.push(kernel.way.clone());
+        table.row(row);
     }
     table.write(out);
+    for kernel in kernels {
+        for warning in kernel_warnings(kernel) {
+            let _ = writeln!(out, "  warning: {warning}");
+        }
+    }
+}
+
+fn registers(kernel: &Kernel) -> String {
+    match kernel.registers {
+        Some((before, _)) if !kernel.instrumented => before.to_string(),
+        Some(pair) => change(pair),
+        None => "?".into(),
+    }
+}
+
+fn change((before, after): (u32, u32)) -> String {
+    if before == after {
+        before.to_string()
+    } else {
+        format!("{before} → {after}")
+    }
+}
+
+/// What probes cost a kernel beyond their own time, or could not do, with the ways out.
+fn kernel_warnings(kernel: &Kernel) -> Vec<String> {
+    let name = &kernel.name;
+    let mut warnings = Vec::new();
+    if let Some(room) = kernel.occupancy.filter(|room| room.after < room.before) {
+        let mut ways = Vec::new();
+        if let (Some(limit), Some((_, after))) = (registers_for(room), kernel.registers)
+            && limit < after
+        {
+            ways.push(format!("`--max-registers {limit}`"));
+        }
+        ways.push("`--out-of-line`".into());
+        warnings.push(format!(
+            "probes cost `{name}` occupancy: blocks of {} threads per SM {} → {}; try {}",
+            room.block_threads,
+            room.before,
+            room.after,
+            ways.join(" or ")
+        ));
+    }
+    warnings.extend(
+        kernel
+            .compiler_warnings
+            .iter()
+            .map(|warning| format!("`{name}` with probes: {warning}")),
+    );
+    warnings.extend(kernel.left_out.iter().map(|(reason, count)| {
+        format!(
+            "{} in `{name}` left out: {reason}",
+            counted((*count).into(), "site")
+        )
+    }));
+    warnings
+}
+
+/// The most registers per thread with which one SM, which has 65536, runs as many blocks as without probes.
+fn registers_for(room: Occupancy) -> Option<u32> {
+    let threads = room.before.checked_mul(room.block_threads)?;
+    let each = 65_536u32.checked_div(threads)?;
+    // They are given out in eights.
+    Some(each.min(255) & !7).filter(|limit| *limit >= 16)
 }
 
 fn map_text(out: &mut String, map: &Map, rows: usize) {
@@ -168,8 +263,8 @@ fn map_text(out: &mut String, map: &Map, rows: usize) {
     if let Some(events) = &map.events {
         let _ = writeln!(
             out,
-            ": {} events, {} lost",
-            group(events.received.into()),
+            ": {}, {} lost",
+            counted(events.received.into(), "event"),
             group(events.lost.into())
         );
         let mut table = Table::for_values(&[], &events.first);
@@ -185,8 +280,8 @@ fn map_text(out: &mut String, map: &Map, rows: usize) {
         let sum = map.sum.unwrap_or(0);
         let _ = writeln!(
             out,
-            ": {} threads with a value, sum {}, min {}, max {}",
-            group(threads.count.into()),
+            ": {} with a value, sum {}, min {}, max {}",
+            counted(threads.count.into(), "thread"),
             group(sum),
             group(threads.min.into()),
             group(threads.max.into())
@@ -196,7 +291,8 @@ fn map_text(out: &mut String, map: &Map, rows: usize) {
         let sum = map
             .sum
             .map_or(String::new(), |s| format!(", sum {}", group(s)));
-        let _ = writeln!(out, ": {} entries{sum}", group(map.entries.len() as u128));
+        let entries = counted(map.entries.len() as u128, "entry");
+        let _ = writeln!(out, ": {entries}{sum}");
         let values: Vec<Value> = map.entries.iter().map(|e| e.value.clone()).collect();
         let mut table = Table::for_values(&["key"], &values);
         for entry in map.entries.iter().take(rows) {
@@ -247,19 +343,6 @@ fn histogram(out: &mut String, pairs: &[(u64, u64)], value: &str, count: &str) {
     }
 }
 
-/// Digits in groups of three.
-pub fn group(n: u128) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 fn columns(value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) => fields.values().map(cell).collect(),
@@ -290,69 +373,6 @@ fn cell(value: &Value) -> String {
     }
 }
 
-struct Table {
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    fn new(heads: &[&str]) -> Table {
-        Table {
-            rows: vec![heads.iter().map(|h| (*h).to_string()).collect()],
-        }
-    }
-
-    /// Heads from the fields of the first value.
-    fn for_values(before: &[&str], values: &[Value]) -> Table {
-        let mut heads: Vec<&str> = before.to_vec();
-        match values.first() {
-            Some(Value::Object(fields)) => heads.extend(fields.keys().map(String::as_str)),
-            _ => heads.push("value"),
-        }
-        Table::new(&heads)
-    }
-
-    fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
-    }
-
-    fn write(&self, out: &mut String) {
-        if self.rows.len() < 2 {
-            return;
-        }
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |c: usize| {
-            self.rows
-                .iter()
-                .filter_map(|r| r.get(c))
-                .map(|t| t.chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let numeric = |c: usize| {
-            let mut cells = self.rows.iter().skip(1).filter_map(|r| r.get(c));
-            cells.all(|t| {
-                t.starts_with(|d: char| d.is_ascii_digit())
-                    && t.chars().all(|d| d.is_ascii_digit() || d == ',')
-            })
-        };
-        let right: Vec<bool> = (0..columns).map(numeric).collect();
-        for row in &self.rows {
-            let mut line = String::from(" ");
-            for (c, text) in row.iter().enumerate() {
-                let fill = " ".repeat(widths[c] - text.chars().count());
-                let _ = if right[c] {
-                    write!(line, " {fill}{text}")
-                } else {
-                    write!(line, " {text}{fill}")
-                };
-                line.push(' ');
-            }
-            let _ = writeln!(out, "{}", line.trim_end());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -372,11 +392,95 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_grouped() {
-        assert_eq!(group(0), "0");
-        assert_eq!(group(999), "999");
-        assert_eq!(group(1000), "1,000");
-        assert_eq!(group(1_234_567), "1,234,567");
+    fn kernels_show_what_probes_cost_them() {
+        let kernel = |name: &str| Kernel {
+            name: name.into(),
+            way: "slice".into(),
+            instrumented: true,
+            registers: Some((12, 40)),
+            launches: 3,
+            ..Kernel::default()
+        };
+        let shown = |kernels: &[Kernel]| {
+            let mut out = String::new();
+            kernel_table(&mut out, kernels, true);
+            out
+        };
+        assert_eq!(
+            shown(&[kernel("k")]),
+            "  kernel  launches  missed  registers  way\n  k              3       0  12 → 40    slice\n"
+        );
+        let costly = Kernel {
+            sites: 2,
+            local_bytes: Some((0, 16)),
+            shared_bytes: Some((1024, 1024)),
+            occupancy: Some(Occupancy {
+                block_threads: 256,
+                before: 8,
+                after: 6,
+            }),
+            compiler_warnings: vec!["ptxas info : (C7510) wgmma is serialized".into()],
+            left_out: vec![("inside a wgmma group".into(), 2), ("in a call".into(), 1)],
+            ..kernel("inc")
+        };
+        assert_eq!(
+            shown(&[kernel("k"), costly]),
+            "  kernel  launches  missed  sites  registers  local bytes  blocks/SM  way\n  \
+               k              3       0      0  12 → 40                            slice\n  \
+               inc            3       0      2  12 → 40    0 → 16       8 → 6      slice\n  \
+               warning: probes cost `inc` occupancy: blocks of 256 threads per SM 8 → 6; try `--max-registers 32` or `--out-of-line`\n  \
+               warning: `inc` with probes: ptxas info : (C7510) wgmma is serialized\n  \
+               warning: 2 sites in `inc` left out: inside a wgmma group\n  \
+               warning: 1 site in `inc` left out: in a call\n"
+        );
+    }
+
+    #[test]
+    fn registers_that_leave_room_for_as_many_blocks() {
+        let room = |before, block_threads| {
+            registers_for(Occupancy {
+                block_threads,
+                before,
+                after: 0,
+            })
+        };
+        assert_eq!(room(8, 256), Some(32));
+        assert_eq!(room(1, 1024), Some(64));
+        assert_eq!(room(5, 256), Some(48));
+        assert_eq!(room(1, 32), Some(248));
+        assert_eq!(room(0, 256), None);
+        assert_eq!(room(u32::MAX, 256), None);
+    }
+
+    #[test]
+    fn kernels_without_a_site_are_only_counted_unless_there_is_a_reason() {
+        let kernel = |name: &str, way: &str| Kernel {
+            name: name.into(),
+            way: way.into(),
+            ..Kernel::default()
+        };
+        let process = Process {
+            exe: "app".into(),
+            device: "H200".into(),
+            complete: true,
+            kernels: vec![
+                kernel("a", "not matched"),
+                kernel("b", NO_SITE),
+                kernel("c", NO_SITE),
+                Kernel {
+                    left_out: vec![("in a call".into(), 2)],
+                    ..kernel("d", NO_SITE)
+                },
+            ],
+            ..Process::default()
+        };
+        let mut out = String::new();
+        process_text(&mut out, &process, 1);
+        assert_eq!(
+            out,
+            "\napp [pid 0] on H200\n  kernel  launches  missed  registers  way\n  d              0       0  ?          no site\n  \
+               warning: 2 sites in `d` left out: in a call\n  2 kernels without a site that a program wants\n"
+        );
     }
 
     #[test]

@@ -43,6 +43,13 @@ impl JitOptions {
         JitOptions(pairs.filter(|(o, _)| REPEATED.contains(o)).collect())
     }
 
+    /// The same with `option` at this value, whatever it was before.
+    pub fn with(mut self, option: c_int, value: u32) -> JitOptions {
+        self.0.retain(|(other, _)| *other != option);
+        self.0.push((option, value));
+        self
+    }
+
     /// Option and value, in the application's order.
     pub fn pairs(&self) -> &[(c_int, u32)] {
         &self.0
@@ -76,6 +83,15 @@ mod tests {
                 (MAX_REGISTERS, 32),
                 (GENERATE_LINE_INFO, 1),
                 (OPTIMIZATION_LEVEL, 2)
+            ]
+        );
+        let fewer = read.clone().with(MAX_REGISTERS, 24);
+        assert_eq!(
+            fewer.pairs(),
+            [
+                (GENERATE_LINE_INFO, 1),
+                (OPTIMIZATION_LEVEL, 2),
+                (MAX_REGISTERS, 24)
             ]
         );
         // SAFETY: null is allowed.

@@ -61,6 +61,15 @@ impl std::fmt::Debug for Driver {
     }
 }
 
+/// Room for what the compiler says.
+const LOG_BYTES: usize = 8192;
+
+/// A log up to its NUL.
+fn log_text(log: &[u8]) -> String {
+    let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[..end]).into_owned()
+}
+
 impl Driver {
     /// Wraps a filled table.
     pub fn new(api: Api) -> Driver {
@@ -254,24 +263,53 @@ impl Driver {
 
     /// As [`Driver::load_ptx`], with options of the compiler.
     pub fn load_ptx_with(&self, ptx: &str, jit: &JitOptions) -> Result<Module, DriverError> {
+        self.load_text(ptx, jit, &mut [])
+    }
+
+    /// As [`Driver::load_ptx_with`], and what the compiler said of a text that it accepted: its warnings. Nothing where the
+    /// driver had the machine code in its cache.
+    pub fn load_ptx_logged(
+        &self,
+        ptx: &str,
+        jit: &JitOptions,
+    ) -> Result<(Module, String), DriverError> {
+        let mut info = vec![0u8; LOG_BYTES];
+        let module = self.load_text(ptx, jit, &mut info)?;
+        Ok((module, log_text(&info)))
+    }
+
+    /// An empty `info` is not asked for.
+    fn load_text(
+        &self,
+        ptx: &str,
+        jit: &JitOptions,
+        info: &mut [u8],
+    ) -> Result<Module, DriverError> {
         let image = CString::new(ptx).map_err(|_| DriverError {
             call: "cuModuleLoadDataEx",
             code: sys::INVALID_VALUE,
             name: "CUDA_ERROR_INVALID_VALUE".into(),
             detail: "the PTX text holds a NUL byte".into(),
         })?;
-        let mut log = vec![0u8; 8192];
+        let mut log = vec![0u8; LOG_BYTES];
         let mut options = vec![
             sys::JIT_ERROR_LOG_BUFFER,
             sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
         let mut values: Vec<*mut c_void> = vec![log.as_mut_ptr().cast(), log.len() as *mut c_void];
+        if !info.is_empty() {
+            options.extend([
+                sys::JIT_INFO_LOG_BUFFER,
+                sys::JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+            ]);
+            values.extend([info.as_mut_ptr().cast(), info.len() as *mut c_void]);
+        }
         for (option, value) in jit.pairs() {
             options.push(*option);
             values.push(*value as usize as *mut c_void);
         }
         let mut module = ptr::null_mut();
-        // SAFETY: the image is NUL-terminated; both option arrays have the length given, and the log its own.
+        // SAFETY: the image is NUL-terminated; both option arrays have the length given, and the logs their own.
         let code = unsafe {
             (self.api.module_load)(
                 &mut module,
@@ -281,10 +319,7 @@ impl Driver {
                 values.as_mut_ptr(),
             )
         };
-        self.check("cuModuleLoadDataEx", code, || {
-            let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
-            String::from_utf8_lossy(&log[..end]).into_owned()
-        })?;
+        self.check("cuModuleLoadDataEx", code, || log_text(&log))?;
         Ok(Module(module))
     }
 
@@ -441,6 +476,24 @@ impl Driver {
             format!("{} bytes", bytes.len())
         })?;
         self.wait(stream)
+    }
+
+    /// Starts a copy to the device; [`Driver::wait`] tells when it is done. Copies in one stream happen one after the other.
+    ///
+    /// # Safety
+    /// `bytes` are there and do not change until the stream has been waited for.
+    pub unsafe fn start_write(
+        &self,
+        to: CUdeviceptr,
+        bytes: &[u8],
+        stream: Stream,
+    ) -> Result<(), DriverError> {
+        // SAFETY: the caller's promise.
+        let code =
+            unsafe { (self.api.copy_to_device)(to, bytes.as_ptr().cast(), bytes.len(), stream.0) };
+        self.check("cuMemcpyHtoDAsync", code, || {
+            format!("{} bytes", bytes.len())
+        })
     }
 
     /// Copies from the device and waits.

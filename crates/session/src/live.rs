@@ -7,11 +7,12 @@ use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
 use warpbpf_maps::MapPlan;
 use warpbpf_maps::ring::{Lost, Reader};
 
+use crate::allocations::Fence;
 use crate::clock::{Clock, Reading};
 use crate::held::Held;
 use crate::plan::{Session, SessionError};
 use crate::prepare::Prepared;
-use crate::variant::{Addresses, LaunchRecords, LoadedVariant, load};
+use crate::variant::{Addresses, LaunchRecords, LoadedVariant, Loading};
 
 /// Bytes of page-locked memory that ring data is copied into.
 const STAGING: u64 = 8 << 20;
@@ -29,6 +30,7 @@ pub struct Live {
     rings: Mutex<Vec<Ring>>,
     staging: Option<Staging>,
     clock: Mutex<Clock>,
+    fence: Option<Fence>,
     records: OnceLock<Result<Arc<LaunchRecords>, DriverError>>,
 }
 
@@ -176,6 +178,14 @@ impl Live {
             }),
         };
         let clock = Clock::new(driver, held, env, stream)?;
+        let fence = match session.reads_application() {
+            true => Some(Fence::new(driver, held)?),
+            false => None,
+        };
+        if let Some(fence) = &fence {
+            let base = fence.base().to_le_bytes();
+            driver.write(env + env::FENCE, &base, stream)?;
+        }
         Ok(Live {
             driver: *driver,
             session,
@@ -186,6 +196,7 @@ impl Live {
             rings: Mutex::new(rings),
             staging,
             clock: Mutex::new(clock),
+            fence,
             records: OnceLock::new(),
         })
     }
@@ -193,6 +204,14 @@ impl Live {
     /// The context it lives in.
     pub fn context(&self) -> Context {
         self.context
+    }
+    /// The stream of its copies, which never synchronises with the application's default stream.
+    pub fn stream(&self) -> Stream {
+        self.stream
+    }
+    /// The fence around the application's memory, if some program reads it.
+    pub fn fence(&self) -> Option<&Fence> {
+        self.fence.as_ref()
     }
     /// The session.
     pub fn session(&self) -> &Arc<Session> {
@@ -209,7 +228,14 @@ impl Live {
     ) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
         let mut fixed = vec![self.env];
         fixed.extend(&self.maps);
-        let addresses = Addresses { fixed: &fixed };
+        let loading = Loading {
+            driver: &self.driver,
+            original,
+            addresses: Addresses { fixed: &fixed },
+            jit,
+            max_registers: self.session.options.max_registers,
+            stream: self.stream,
+        };
         let wanted = prepared.kernels.iter().filter(|k| k.wanted);
         self.driver.relaxed(|| {
             wanted
@@ -219,17 +245,7 @@ impl Live {
                     } else {
                         Ok(None)
                     };
-                    let variant = records.and_then(|records| {
-                        load(
-                            &self.driver,
-                            kernel,
-                            original,
-                            &addresses,
-                            records,
-                            jit,
-                            self.stream,
-                        )
-                    });
+                    let variant = records.and_then(|records| loading.load(kernel, records));
                     (kernel.mangled.clone(), variant.map(Arc::new))
                 })
                 .collect()

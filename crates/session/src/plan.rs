@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use warpbpf_abi::attach::Site;
 use warpbpf_abi::layout::{MapLayout, RingLayout, slot};
 use warpbpf_abi::names::PRINTK_RING;
 use warpbpf_codegen::{MapBinding, map_uses};
@@ -12,7 +13,8 @@ pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
 
 use crate::names;
-use crate::section::{self, AttachSpec, SectionError};
+use crate::section::{self, AttachSpec, Form, SectionError};
+use crate::sites::Sites;
 
 /// Bytes of the printk ring, as `max_entries` of a ring buffer would say.
 const PRINTK_BYTES: u32 = 256 << 10;
@@ -26,6 +28,11 @@ pub struct Options {
     pub budget: Option<u64>,
     /// Threads of per-thread arrays (1502) that do not say `map_extra`, instead of the default.
     pub threads: Option<u64>,
+    /// Registers per thread that the compiler may give to instrumented kernels. It then spills what it has no register
+    /// for. Clones, which are compiled together with the application's own kernels, are not bound by it.
+    pub max_registers: Option<u32>,
+    /// Put each program into a kernel once, as a function that its sites call.
+    pub out_of_line: bool,
 }
 
 /// Why an object cannot become a session. `Display` is the whole message for the user.
@@ -39,7 +46,7 @@ pub enum SessionError {
     )]
     Empty,
     #[error("{0}")]
-    Section(SectionError),
+    Section(Box<SectionError>),
     #[error("{0}")]
     Map(MapError),
     #[error("program `{}` was refused\n{}", rejection.program, rejection.render())]
@@ -62,6 +69,11 @@ impl PlannedProgram {
     pub fn name(&self) -> &str {
         &self.verified.program().name
     }
+    /// It is at sites in the middle of kernels, of which there may be any number; at a kernel's start and end there always
+    /// is one.
+    pub(crate) fn has_sites(&self) -> bool {
+        !matches!(self.spec.site, Site::Entry | Site::Exit)
+    }
     /// The section name.
     pub fn section(&self) -> &str {
         &self.verified.program().section
@@ -76,6 +88,8 @@ pub struct Session {
     defs: Vec<MapDef>,
     printk: Option<MapPlan>,
     kernels: Mutex<Vec<String>>,
+    pub(crate) sites: Mutex<Sites>,
+    pub(crate) options: Options,
 }
 
 /// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.
@@ -134,11 +148,14 @@ fn prove_each(
     }
     let mut programs = Vec::with_capacity(object.programs.len());
     for program in object.programs {
-        let spec =
-            section::parse(&program.name, &program.section).map_err(SessionError::Section)?;
-        let platform = Platform::new(spec.site)
-            .with_scope(spec.scope)
-            .with_allow_modify(options.allow_modify);
+        let spec = section::parse(&program.name, &program.section)
+            .map_err(|e| SessionError::Section(Box::new(e)))?;
+        let platform = Platform {
+            context: spec.context(),
+            ..Platform::new(spec.site)
+        }
+        .with_scope(spec.scope)
+        .with_allow_modify(options.allow_modify);
         let platform = match options.budget {
             Some(budget) => platform.with_budget(budget),
             None => platform,
@@ -188,7 +205,9 @@ impl Session {
             maps,
             defs,
             printk,
-            kernels: Mutex::new(Vec::new()),
+            kernels: Mutex::default(),
+            sites: Mutex::default(),
+            options: options.clone(),
         })
     }
 
@@ -220,9 +239,19 @@ impl Session {
             .clone()
     }
 
+    /// Readable names by site number, as the context's field `site` gives it; that of 0 is empty. It only grows.
+    pub fn site_names(&self) -> Vec<String> {
+        self.sites
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .names()
+    }
+
     /// Programs that want to be in this kernel, in order.
     pub fn matching(&self, mangled: &str) -> Vec<usize> {
-        let wanted = |p: &PlannedProgram| names::matches(&p.spec.kernels, mangled);
+        let wanted = |p: &PlannedProgram| {
+            p.spec.form != Form::Run && names::matches(&p.spec.kernels, mangled)
+        };
         self.programs
             .iter()
             .enumerate()

@@ -1,14 +1,18 @@
 //! The text work for one image: which kernels are wanted, which way each can be instrumented, and the PTX for it.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use warpbpf_codegen::{Env, Fragment, Input, SlotSpace, Target, compile};
-use warpbpf_patch::{self as patch, Attachment, PatchError, Patcher, Variant, Way};
-use warpbpf_ptx::ast::Module;
+use warpbpf_patch::{Patcher, Variant, Way};
 
 use crate::image::{ImageInfo, KernelSummary};
 use crate::names::demangle;
 use crate::plan::Session;
+use crate::sites;
+use crate::texts::{Clone, Texts};
+
+/// `way` of a kernel in which no program has a site: it runs as it is, and no launch of it is missed.
+pub const NO_SITE: &str = "no site";
 
 /// Result of [`Session::prepare`].
 #[derive(Debug, Default)]
@@ -30,12 +34,16 @@ pub struct PreparedKernel {
     pub kernel_id: Option<u64>,
     /// Programs that want it, by index.
     pub programs: Vec<usize>,
-    /// `slice`, `clone: reasons`, `not matched` or `refused: reason`.
+    /// `slice`, `clone: reasons`, `not matched`, [`NO_SITE`] or `refused: reason`.
     pub way: String,
     /// It will be instrumented.
     pub wanted: bool,
     /// The image holds machine code of it, which the driver would run.
     pub machine_code: bool,
+    /// Sites in its middle, and in functions that it reaches, that have a program.
+    pub sites: u32,
+    /// Sites that a program wanted and did not get: how many, for each reason.
+    pub left_out: Vec<(String, u32)>,
     /// The instrumented code.
     pub(crate) code: Option<Code>,
 }
@@ -48,6 +56,21 @@ impl PreparedKernel {
             None => false,
         }
     }
+
+    /// Takes over what the patcher says of the sites. False if there is none, and so nothing to run.
+    pub(crate) fn take_sites(&mut self, variant: &Variant, only_sites: bool) -> bool {
+        self.sites = variant.sites.len() as u32;
+        self.left_out = sites::left_out(variant);
+        if !only_sites || self.sites > 0 {
+            return true;
+        }
+        self.wanted = false;
+        self.way = NO_SITE.into();
+        if self.left_out.is_empty() {
+            self.programs.clear();
+        }
+        false
+    }
 }
 
 /// Instrumented code of a kernel.
@@ -57,6 +80,8 @@ pub(crate) enum Code {
     Slice {
         /// Its text.
         ptx: String,
+        /// The same without programs, where the compiler may have something to say of both.
+        plain: Option<String>,
         /// How to load and launch it.
         variant: Variant,
     },
@@ -73,274 +98,154 @@ impl Session {
     /// A panic is a failure like any other: what it says stands in the `way` of the kernel, or of all of them if it
     /// concerns the image.
     pub fn prepare(&self, image: &ImageInfo) -> Prepared {
-        caught(|| Ok(self.prepare_kernels(image))).unwrap_or_else(|reason| {
-            let refused = |kernel: &KernelSummary| {
-                let programs = self.matching(&kernel.mangled);
-                let way = if programs.is_empty() {
-                    "not matched".into()
-                } else {
-                    format!("refused: {reason}")
-                };
-                self.undone(&kernel.mangled, programs, way)
-            };
-            Prepared {
-                rewritten: None,
-                kernels: image.kernels.iter().map(refused).collect(),
-            }
-        })
+        self.prepare_for(image, &|mangled| self.matching(mangled))
     }
 
-    fn prepare_kernels(&self, image: &ImageInfo) -> Prepared {
-        let mut prepared = Prepared::default();
+    /// As [`Session::prepare`], with the programs of each kernel as `programs` says.
+    pub(crate) fn prepare_for(
+        &self,
+        image: &ImageInfo,
+        programs: &dyn Fn(&str) -> Vec<usize>,
+    ) -> Prepared {
+        caught(|| Ok(self.prepare_kernels(image, programs)))
+            .unwrap_or_else(|reason| refuse_all(image, programs, &reason))
+    }
+
+    fn prepare_kernels(
+        &self,
+        image: &ImageInfo,
+        programs: &dyn Fn(&str) -> Vec<usize>,
+    ) -> Prepared {
         let Some(ptx) = image.ptx.as_deref() else {
             let why = image.why_no_ptx.as_deref().unwrap_or("it has no PTX");
-            for kernel in &image.kernels {
-                let programs = self.matching(&kernel.mangled);
-                let way = if programs.is_empty() {
-                    "not matched".into()
-                } else {
-                    format!("refused: {why}")
-                };
-                prepared
-                    .kernels
-                    .push(self.undone(&kernel.mangled, programs, way));
-            }
-            return prepared;
+            return refuse_all(image, programs, why);
         };
         let module = match warpbpf_ptx::index(ptx) {
             Ok(module) => module,
             Err(error) => {
-                for kernel in &image.kernels {
-                    let way = format!("refused: its PTX cannot be read: {error}");
-                    prepared.kernels.push(self.undone(
-                        &kernel.mangled,
-                        self.matching(&kernel.mangled),
-                        way,
-                    ));
-                }
-                return prepared;
+                let why = format!("its PTX cannot be read: {error}");
+                return refuse_all(image, programs, &why);
             }
         };
         let patcher = Patcher::new(&module);
-        let mut clones = Vec::new();
+        let texts = Texts::new(self, &module, &patcher, self.hash(ptx));
+        let mut prepared = Prepared::default();
+        let mut clones: Vec<Clone> = Vec::new();
         for kernel in &image.kernels {
-            let machine_code = kernel.registers.is_some();
-            let programs = self.matching(&kernel.mangled);
-            if programs.is_empty() {
-                prepared
-                    .kernels
-                    .push(self.undone(&kernel.mangled, programs, "not matched".into()));
-                continue;
-            }
-            let decided = patcher.way(&kernel.mangled).map_err(|e| e.to_string());
-            let made = decided.and_then(|way| {
-                caught(|| self.make(&module, &patcher, &kernel.mangled, programs.clone(), way))
-            });
-            match made {
-                Ok((mut done, None)) => {
-                    done.machine_code = machine_code;
-                    prepared.kernels.push(done);
-                }
-                Ok((done, Some(fragments))) => {
-                    clones.push((prepared.kernels.len(), fragments));
-                    prepared.kernels.push(done);
-                }
-                Err(reason) => {
-                    prepared.kernels.push(self.undone(
-                        &kernel.mangled,
-                        programs,
-                        format!("refused: {reason}"),
-                    ));
+            let mut done = undone(kernel, programs(&kernel.mangled));
+            if !done.programs.is_empty() {
+                done.machine_code = kernel.registers.is_some();
+                let made = patcher
+                    .way(&kernel.mangled)
+                    .map_err(|e| e.to_string())
+                    .and_then(|way| caught(|| make(self, &texts, kernel, &done.programs, way)));
+                match made {
+                    Ok((made, None)) => {
+                        done = PreparedKernel {
+                            machine_code: done.machine_code,
+                            ..made
+                        };
+                    }
+                    Ok((made, Some(fragments))) => {
+                        done = made;
+                        clones.push(Clone {
+                            at: prepared.kernels.len(),
+                            fragments,
+                        });
+                    }
+                    Err(reason) => refuse(&mut done, &reason),
                 }
             }
+            prepared.kernels.push(done);
         }
         if !clones.is_empty() {
-            self.make_clones(&module, &patcher, clones, &mut prepared);
+            texts.make_clones(clones, &mut prepared);
         }
         prepared
     }
 
-    fn undone(&self, mangled: &str, programs: Vec<usize>, way: String) -> PreparedKernel {
-        PreparedKernel {
-            mangled: mangled.to_string(),
-            demangled: demangle(mangled),
-            kernel_id: None,
-            programs,
-            way,
-            wanted: false,
-            machine_code: false,
-            code: None,
+    /// Tells texts apart where numbers are given to their sites.
+    fn hash(&self, ptx: &str) -> u64 {
+        if !self.programs().iter().any(|p| p.has_sites()) {
+            return 0;
+        }
+        let mut hasher = DefaultHasher::new();
+        ptx.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// A slice, ready; or what a clone needs, to be made together with the image's other clones.
+fn make(
+    session: &Session,
+    texts: &Texts<'_, '_>,
+    kernel: &KernelSummary,
+    programs: &[usize],
+    way: Way,
+) -> Result<(PreparedKernel, Option<Vec<warpbpf_codegen::Fragment>>), String> {
+    let mut done = undone(kernel, programs.to_vec());
+    let kernel_id = session.kernel_id(&done.demangled);
+    done.kernel_id = Some(kernel_id);
+    let reasons = match way {
+        Way::Slice => None,
+        Way::Clone { reasons } => Some(reasons),
+        Way::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
+    };
+    let fragments = texts.fragments(programs, kernel_id)?;
+    done.wanted = true;
+    match reasons {
+        None => {
+            let (ptx, variant) = texts.slice(&kernel.mangled, programs, &fragments)?;
+            done.way = "slice".into();
+            if done.take_sites(&variant, texts.only_sites(programs)) {
+                let plain = texts.plain(&kernel.mangled, &ptx);
+                done.code = Some(Code::Slice {
+                    ptx,
+                    plain,
+                    variant,
+                });
+            }
+            Ok((done, None))
+        }
+        Some(reasons) => {
+            done.way = format!("clone: {}", reasons.join("; "));
+            Ok((done, Some(fragments)))
         }
     }
+}
 
-    /// A slice, ready; or what a clone needs, to be made together with the image's other clones.
-    fn make(
-        &self,
-        module: &Module<'_>,
-        patcher: &Patcher<'_, '_>,
-        mangled: &str,
-        programs: Vec<usize>,
-        way: Way,
-    ) -> Result<(PreparedKernel, Option<Vec<Fragment>>), String> {
-        let mut done = self.undone(mangled, programs, String::new());
-        let kernel_id = self.kernel_id(&done.demangled);
-        done.kernel_id = Some(kernel_id);
-        let reasons = match way {
-            Way::Slice => None,
-            Way::Clone { reasons } => Some(reasons),
-            Way::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
-        };
-        let fragments = self.fragments(module, &done.programs, kernel_id, SlotSpace::Const)?;
-        done.wanted = true;
-        match reasons {
-            None => {
-                let attachments = self.attachments(&done.programs, &fragments);
-                let (ptx, variant) = patcher
-                    .slice(mangled, &attachments, &self.patch_options(SlotSpace::Const))
-                    .map_err(|e| e.to_string())?;
-                done.way = "slice".into();
-                done.code = Some(Code::Slice { ptx, variant });
-                Ok((done, None))
-            }
-            Some(reasons) => {
-                done.way = format!("clone: {}", reasons.join("; "));
-                Ok((done, Some(fragments)))
-            }
+fn undone(kernel: &KernelSummary, programs: Vec<usize>) -> PreparedKernel {
+    PreparedKernel {
+        mangled: kernel.mangled.clone(),
+        demangled: demangle(&kernel.mangled),
+        kernel_id: None,
+        programs,
+        way: "not matched".into(),
+        wanted: false,
+        machine_code: false,
+        sites: 0,
+        left_out: Vec::new(),
+        code: None,
+    }
+}
+
+fn refuse_all(image: &ImageInfo, programs: &dyn Fn(&str) -> Vec<usize>, reason: &str) -> Prepared {
+    let refused = |kernel: &KernelSummary| {
+        let mut done = undone(kernel, programs(&kernel.mangled));
+        if !done.programs.is_empty() {
+            refuse(&mut done, reason);
         }
+        done
+    };
+    Prepared {
+        rewritten: None,
+        kernels: image.kernels.iter().map(refused).collect(),
     }
+}
 
-    /// Clones of one image are made together. Where that fails, each is tried alone and those that fail are dropped.
-    fn make_clones(
-        &self,
-        module: &Module<'_>,
-        patcher: &Patcher<'_, '_>,
-        mut clones: Vec<(usize, Vec<Fragment>)>,
-        prepared: &mut Prepared,
-    ) {
-        let mut space = SlotSpace::Const;
-        loop {
-            match self.try_clones(patcher, &clones, space, prepared) {
-                Ok((text, variants)) => {
-                    prepared.rewritten = Some(text);
-                    for ((at, _), variant) in clones.iter().zip(variants) {
-                        prepared.kernels[*at].code = Some(Code::Clone { variant });
-                    }
-                    return;
-                }
-                Err(PatchError::ConstantBank { .. }) if space == SlotSpace::Const => {
-                    space = SlotSpace::Global;
-                    for (at, fragments) in &mut clones {
-                        let kernel = &prepared.kernels[*at];
-                        if let Ok(again) = self.fragments(
-                            module,
-                            &kernel.programs,
-                            kernel.kernel_id.unwrap_or(0),
-                            space,
-                        ) {
-                            *fragments = again;
-                        }
-                    }
-                }
-                Err(together) => {
-                    let whole = clones.len();
-                    clones.retain(|clone| {
-                        let alone =
-                            self.try_clones(patcher, std::slice::from_ref(clone), space, prepared);
-                        if let Err(error) = &alone {
-                            refuse(&mut prepared.kernels[clone.0], &error.to_string());
-                        }
-                        alone.is_ok()
-                    });
-                    if clones.is_empty() {
-                        return;
-                    }
-                    if clones.len() == whole {
-                        for (at, _) in &clones {
-                            refuse(&mut prepared.kernels[*at], &together.to_string());
-                        }
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    fn try_clones(
-        &self,
-        patcher: &Patcher<'_, '_>,
-        clones: &[(usize, Vec<Fragment>)],
-        space: SlotSpace,
-        prepared: &Prepared,
-    ) -> Result<(String, Vec<Variant>), PatchError> {
-        let requests: Vec<(&str, Vec<Attachment<'_>>)> = clones
-            .iter()
-            .map(|(at, fragments)| {
-                let kernel = &prepared.kernels[*at];
-                (
-                    kernel.mangled.as_str(),
-                    self.attachments(&kernel.programs, fragments),
-                )
-            })
-            .collect();
-        patcher.clone_in_module(&requests, &self.patch_options(space))
-    }
-
-    fn fragments(
-        &self,
-        module: &Module<'_>,
-        programs: &[usize],
-        kernel_id: u64,
-        slots: SlotSpace,
-    ) -> Result<Vec<Fragment>, String> {
-        let sm = module
-            .targets
-            .first()
-            .and_then(|t| sm_number(t))
-            .ok_or("its `.target` is not an `sm_NN`")?;
-        let target = Target {
-            ptx: module.version,
-            sm,
-        };
-        let compile_one = |index: &usize| {
-            let program = &self.programs()[*index];
-            let env = Env {
-                target,
-                site: program.spec.site,
-                scope: program.spec.scope,
-                kernel_id,
-                maps: self.bindings(),
-                printk: self.printk_binding(),
-                slots,
-                input: Input::Context,
-            };
-            compile(&program.verified, &env)
-                .map_err(|e| format!("program `{}`: {e}", program.name()))
-        };
-        programs.iter().map(compile_one).collect()
-    }
-
-    fn attachments<'f>(
-        &self,
-        programs: &[usize],
-        fragments: &'f [Fragment],
-    ) -> Vec<Attachment<'f>> {
-        let attach = |(index, fragment): (&usize, &'f Fragment)| {
-            let spec = &self.programs()[*index].spec;
-            Attachment {
-                site: spec.site,
-                scope: spec.scope,
-                fragment,
-            }
-        };
-        programs.iter().zip(fragments).map(attach).collect()
-    }
-
-    fn patch_options(&self, slot_space: SlotSpace) -> patch::Options {
-        patch::Options {
-            first_global_slot: self.first_free_slot(),
-            slot_space,
-        }
-    }
+pub(crate) fn refuse(kernel: &mut PreparedKernel, reason: &str) {
+    kernel.way = format!("refused: {reason}");
+    kernel.wanted = false;
 }
 
 /// What `work` gives; a panic becomes a reason that a user can read and report.
@@ -358,20 +263,6 @@ fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
             "warpbpf failed internally: `{said}`; please report this with the program"
         ))
     })
-}
-
-fn refuse(kernel: &mut PreparedKernel, reason: &str) {
-    kernel.way = format!("refused: {reason}");
-    kernel.wanted = false;
-}
-
-/// `sm_90a` → 90.
-fn sm_number(target: &str) -> Option<u32> {
-    let digits = target.strip_prefix("sm_")?;
-    digits
-        .trim_end_matches(|c: char| c.is_ascii_alphabetic())
-        .parse()
-        .ok()
 }
 
 #[cfg(test)]

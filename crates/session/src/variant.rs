@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::SLOTS;
-use warpbpf_driver::{Driver, DriverError, Function, JitOptions, Module, Stream, sys};
+use warpbpf_driver::{Driver, DriverError, Function, JitOptions, Module, Stream, jit, sys};
 use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 
 use crate::prepare::{Code, PreparedKernel};
@@ -31,6 +31,8 @@ pub struct LoadedVariant {
     pub hidden: Option<HiddenParam>,
     /// Resources before and after.
     pub resources: Change,
+    /// What the compiler warns of with probes and not without: `C75xx`, wgmma or register allocation gone serial.
+    pub compiler_warnings: Vec<String>,
     rooms: Rooms,
     /// The module that was loaded for it alone; `None` for a clone, which goes with the original's.
     module: Mutex<Option<Module>>,
@@ -142,48 +144,124 @@ pub(crate) struct Addresses<'a> {
     pub(crate) fixed: &'a [u64],
 }
 
-/// Loads the code of a prepared kernel and fills its slots. `original` is the module that the application loaded.
-///
-/// # Errors
-/// What failed, for the user; the original is not touched.
-pub(crate) fn load(
-    driver: &Driver,
-    kernel: &PreparedKernel,
-    original: Module,
-    addresses: &Addresses<'_>,
-    records: Option<Arc<LaunchRecords>>,
-    jit: &JitOptions,
-    stream: Stream,
-) -> Result<LoadedVariant, String> {
-    let text = |e: DriverError| e.to_string();
-    let before = driver.function(original, &kernel.mangled).map_err(text)?;
-    match &kernel.code {
-        Some(Code::Slice { ptx, variant }) => {
-            let slots = slots(driver, original, variant, addresses).map_err(text)?;
-            let ptx = warpbpf_patch::bake(ptx, &slots).map_err(|e| e.to_string())?;
-            // Machine code that was shipped was not made with these options.
-            let none = JitOptions::default();
-            let jit = if kernel.machine_code { &none } else { jit };
-            let module = driver.load_ptx_with(&ptx, jit).map_err(text)?;
-            match bind(driver, kernel, before, module, variant, records) {
-                Ok(mut loaded) => {
-                    loaded.module = Mutex::new(Some(module));
-                    Ok(loaded)
-                }
-                Err(error) => {
-                    // The error that matters is this one; a module that cannot be unloaded only costs memory.
-                    let _ = driver.unload(module);
-                    Err(text(error))
+/// What loading a variant depends on besides its kernel.
+pub(crate) struct Loading<'a> {
+    pub(crate) driver: &'a Driver,
+    /// The module that the application loaded.
+    pub(crate) original: Module,
+    pub(crate) addresses: Addresses<'a>,
+    /// What the application chose for the image's PTX.
+    pub(crate) jit: &'a JitOptions,
+    /// What the user allows variants.
+    pub(crate) max_registers: Option<u32>,
+    pub(crate) stream: Stream,
+}
+
+impl Loading<'_> {
+    /// Loads the code of a prepared kernel and fills its slots.
+    ///
+    /// # Errors
+    /// What failed, for the user; the original is not touched.
+    pub(crate) fn load(
+        &self,
+        kernel: &PreparedKernel,
+        records: Option<Arc<LaunchRecords>>,
+    ) -> Result<LoadedVariant, String> {
+        let text = |e: DriverError| e.to_string();
+        let (driver, original) = (self.driver, self.original);
+        let before = driver.function(original, &kernel.mangled).map_err(text)?;
+        match &kernel.code {
+            Some(Code::Slice {
+                ptx,
+                plain,
+                variant,
+            }) => {
+                let slots = slots(driver, original, variant, &self.addresses).map_err(text)?;
+                let baked = |ptx| warpbpf_patch::bake(ptx, &slots).map_err(|e| e.to_string());
+                let jit = self.slice_options(kernel);
+                let ptx = baked(ptx)?;
+                let (module, warnings) = match plain {
+                    None => (driver.load_ptx_with(&ptx, &jit).map_err(text)?, Vec::new()),
+                    Some(plain) => {
+                        let (module, log) = driver.load_ptx_logged(&ptx, &jit).map_err(text)?;
+                        let without = || baked(plain).map(|plain| self.log_of(&plain, &jit));
+                        (module, new_warnings(&log, || without().unwrap_or_default()))
+                    }
+                };
+                match bind(driver, kernel, before, module, variant, records) {
+                    Ok(mut loaded) => {
+                        loaded.module = Mutex::new(Some(module));
+                        loaded.compiler_warnings = warnings;
+                        Ok(loaded)
+                    }
+                    Err(error) => {
+                        // The error that matters is this one; a module that cannot be unloaded only costs memory.
+                        let _ = driver.unload(module);
+                        Err(text(error))
+                    }
                 }
             }
+            Some(Code::Clone { variant }) => {
+                let slots = slots(driver, original, variant, &self.addresses).map_err(text)?;
+                fill_slots(driver, original, &slots, self.stream).map_err(text)?;
+                bind(driver, kernel, before, original, variant, records).map_err(text)
+            }
+            None => Err("no code was made for it".into()),
         }
-        Some(Code::Clone { variant }) => {
-            let slots = slots(driver, original, variant, addresses).map_err(text)?;
-            fill_slots(driver, original, &slots, stream).map_err(text)?;
-            bind(driver, kernel, before, original, variant, records).map_err(text)
-        }
-        None => Err("no code was made for it".into()),
     }
+
+    fn slice_options(&self, kernel: &PreparedKernel) -> JitOptions {
+        // Machine code that was shipped was not made with the application's options.
+        let chosen = if kernel.machine_code {
+            JitOptions::default()
+        } else {
+            self.jit.clone()
+        };
+        match self.max_registers {
+            Some(limit) => chosen.with(jit::MAX_REGISTERS, limit),
+            None => chosen,
+        }
+    }
+
+    /// What the compiler says of a text that nobody will run.
+    fn log_of(&self, ptx: &str, jit: &JitOptions) -> String {
+        match self.driver.load_ptx_logged(ptx, jit) {
+            Ok((module, log)) => {
+                // It costs memory if it stays.
+                let _ = self.driver.unload(module);
+                log
+            }
+            Err(_) => String::new(),
+        }
+    }
+}
+
+/// The warnings `C75xx` of a compiler's log whose numbers are not in the other one, which is only asked for if there are
+/// any. Texts are not compared: they tell registers and lines, which differ.
+fn new_warnings(log: &str, before: impl FnOnce() -> String) -> Vec<String> {
+    let warnings: Vec<(&str, &str)> = log
+        .lines()
+        .filter_map(|line| Some((warning_number(line)?, line.trim())))
+        .collect();
+    if warnings.is_empty() {
+        return Vec::new();
+    }
+    let before = before();
+    let known: Vec<&str> = before.lines().filter_map(warning_number).collect();
+    let mut new: Vec<String> = Vec::new();
+    for (number, line) in warnings {
+        if !known.contains(&number) && !new.iter().any(|other| other == line) {
+            new.push(line.to_owned());
+        }
+    }
+    new
+}
+
+/// `C7510` in `ptxas info : (C7510) Potential Performance Loss: …`.
+fn warning_number(line: &str) -> Option<&str> {
+    let number = line.get(line.find("(C75")? + 1..)?.split(')').next()?;
+    let digits = number.get(1..)?;
+    (digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_digit())).then_some(number)
 }
 
 fn bind(
@@ -205,6 +283,7 @@ fn bind(
         params: variant.params.clone(),
         hidden: variant.hidden,
         resources,
+        compiler_warnings: Vec::new(),
         rooms: Rooms::default(),
         module: Mutex::new(None),
         records: variant.hidden.and(records),
@@ -256,5 +335,35 @@ fn mirror_attributes(driver: &Driver, from: Function, to: Function) {
             // SAFETY: a live function and a plain integer attribute.
             let _ = unsafe { (driver.api.func_set_attribute)(to.0, which, wanted) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_warnings_that_the_probe_brought_are_told() {
+        let line = |number: &str, what: &str| {
+            format!("ptxas info    : ({number}) Potential Performance Loss: {what}\n")
+        };
+        let serial = line(
+            "C7510",
+            "wgmma.mma_async instructions are serialized in 'k'",
+        );
+        let setmax = line("C7508", "setmaxnreg ignored in 'k'");
+        let log = format!("{serial}{setmax}{serial}info    : 12 registers (C12)\n");
+        let new = |log: &str, before: &str| new_warnings(log, || before.to_owned());
+        assert_eq!(new(&log, ""), [serial.trim(), setmax.trim()]);
+        assert_eq!(
+            new(&log, &line("C7510", "in another function")),
+            [setmax.trim()]
+        );
+        assert_eq!(new(&log, &log), [""; 0]);
+        let not_asked = || panic!("a text without warnings needs no second compilation");
+        assert_eq!(
+            new_warnings("warning (C75) (C75x1)\n(C75", not_asked),
+            [""; 0]
+        );
     }
 }

@@ -18,7 +18,7 @@ pub use connection::{Connection, Frame, WireError};
 pub use listener::Listener;
 pub use message::{
     Counts, Device, Hello, Kernel, KernelCount, Layout, MapInfo, NoteLevel, Occupancy, Options,
-    PROTOCOL, Program, Ready, SumField, ToAgent, ToTool,
+    PROTOCOL, Program, Ready, Sites, SumField, ToAgent, ToTool,
 };
 pub use shared::{
     DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SharedError, SharedReader, SharedWriter,

@@ -41,6 +41,8 @@ pub enum ToTool {
     Ready(Ready),
     /// A kernel was loaded. Sent once per image and kernel.
     Kernel(Kernel),
+    /// Names of sites, before any program there runs.
+    Sites(Sites),
     /// Something a person should know.
     Note {
         /// How bad.
@@ -74,6 +76,12 @@ pub struct Options {
     /// Bytes of the event ring in the shared area; 64 MiB when absent.
     #[serde(default)]
     pub ring_bytes: Option<u64>,
+    /// Registers per thread that instrumented kernels may have.
+    #[serde(default)]
+    pub max_registers: Option<u32>,
+    /// Programs are functions that their sites call.
+    #[serde(default)]
+    pub out_of_line: bool,
 }
 
 /// Who connected.
@@ -271,8 +279,17 @@ impl From<SumField> for layout::SumField {
     }
 }
 
+/// Names that a session gave to sites in the middle of kernels.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sites {
+    /// Number of the first; the others follow it.
+    pub first: u32,
+    /// For people.
+    pub names: Vec<String>,
+}
+
 /// A kernel and what was done with it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
     /// What programs read as `kernel_id`, if the session numbered it.
     pub kernel_id: Option<u32>,
@@ -292,7 +309,19 @@ pub struct Kernel {
     /// Bytes of local memory per thread (stack frame and spills), before and after.
     #[serde(default)]
     pub local_bytes: Option<(u32, u32)>,
-    /// `slice`, `clone`, `not matched`, `refused: …`, `failed: …`.
+    /// Bytes of static shared memory of a block, before and after.
+    #[serde(default)]
+    pub shared_bytes: Option<(u32, u32)>,
+    /// What the compiler warns of only with probes.
+    #[serde(default)]
+    pub compiler_warnings: Vec<String>,
+    /// Sites in its middle that have a program.
+    #[serde(default)]
+    pub sites: u32,
+    /// Sites that a program wanted and did not get: how many, for each reason.
+    #[serde(default)]
+    pub left_out: Vec<(String, u32)>,
+    /// `slice`, `clone`, `not matched`, `no site`, `refused: …`, `failed: …`.
     pub way: String,
     /// It runs with probes.
     pub instrumented: bool,
@@ -371,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_an_older_tool_have_the_default_ring() {
+    fn options_of_an_older_tool_have_defaults() {
         let text =
             r#"{"type":"attach","options":{"allow_modify":true,"budget":null,"threads":64}}"#;
         assert_eq!(
@@ -381,7 +410,9 @@ mod tests {
                     allow_modify: true,
                     budget: None,
                     threads: Some(64),
-                    ring_bytes: None
+                    ring_bytes: None,
+                    max_registers: None,
+                    out_of_line: false,
                 }
             }
         );
@@ -392,6 +423,7 @@ mod tests {
         let text = r#"{"kernel_id":3,"mangled":"k","demangled":"k","source":"s","registers_before":12,"registers_after":40,"way":"slice","instrumented":true,"programs":[0]}"#;
         let kernel: Kernel = serde_json::from_str(text).unwrap();
         assert_eq!((kernel.occupancy, kernel.local_bytes), (None, None));
+        assert_eq!((kernel.sites, kernel.shared_bytes), (0, None));
         let kernel = Kernel {
             occupancy: Some(Occupancy {
                 block_threads: 256,
@@ -409,6 +441,20 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Kernel>(&text).unwrap(), kernel);
+    }
+
+    #[test]
+    fn names_of_sites_follow_their_first_number() {
+        let message = ToTool::Sites(Sites {
+            first: 3,
+            names: vec!["k at a.cu:7 ld.global.f32".into()],
+        });
+        let text = serde_json::to_string(&message).unwrap();
+        assert_eq!(
+            text,
+            r#"{"type":"sites","first":3,"names":["k at a.cu:7 ld.global.f32"]}"#
+        );
+        assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), message);
     }
 
     #[test]

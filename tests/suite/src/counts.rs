@@ -340,7 +340,8 @@ fn bpftime(bench: &Bench) -> Told {
 fn loops(bench: &Bench) -> Told {
     let app = &VECTORADD;
     let run = bench.both("loops", app.name, app.arguments)?;
-    for (key, each) in [(0, 64), (1, 33), (2, 9), (3, 7), (4, 12)] {
+    let sums = [64, 33, 91, 83, 6, 15, 7, 7, 6, 12];
+    for (key, each) in (0..).zip(sums) {
         same(
             &format!("sum {key}"),
             run.value("results", key)?,

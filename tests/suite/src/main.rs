@@ -9,7 +9,10 @@
 
 mod bad_input;
 mod counts;
+mod memory;
+mod places;
 mod run;
+mod selectors;
 
 use run::{Bench, Case};
 
@@ -30,6 +33,9 @@ fn main() -> std::process::ExitCode {
     let bench = Bench::new(&folder, device == "soft");
     let mut cases: Vec<Case> = Vec::new();
     cases.extend(counts::cases());
+    cases.extend(memory::cases());
+    cases.extend(places::cases());
+    cases.extend(selectors::cases());
     cases.extend(bad_input::cases());
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for case in cases.iter().filter(|c| c.name.contains(&only)) {

@@ -68,7 +68,7 @@ impl Bench {
     pub fn warpbpf(&self, verb: &str) -> Command {
         let mut command = Command::new(self.folder.join("warpbpf"));
         command.arg(verb).stdin(Stdio::null());
-        if matches!(verb, "run" | "kernels") {
+        if matches!(verb, "run" | "kernels" | "launch") {
             command.args(["--device", if self.soft { "soft" } else { "gpu" }]);
         }
         command
@@ -120,8 +120,19 @@ impl Bench {
 
     /// Runs plain and probed, and checks that the application's output is the same, byte for byte.
     pub fn both(&self, object: &str, app: &str, arguments: &[&str]) -> Result<Run, String> {
+        self.both_with(&[], object, app, arguments)
+    }
+
+    /// The same with more flags for `warpbpf run`.
+    pub fn both_with(
+        &self,
+        flags: &[&str],
+        object: &str,
+        app: &str,
+        arguments: &[&str],
+    ) -> Result<Run, String> {
         let expected = self.plain(app, arguments)?;
-        let run = self.probed(&[], &self.object(object), &self.app(app), arguments)?;
+        let run = self.probed(flags, &self.object(object), &self.app(app), arguments)?;
         if run.output.stdout != expected {
             return Err(format!(
                 "the application's output differs: `{}` instead of `{}`; {}",
@@ -184,6 +195,16 @@ impl Run {
             .find(|(k, _)| k.as_u64() == Some(key))
             .and_then(|(_, v)| v.as_u64())
             .unwrap_or(0))
+    }
+
+    /// A kernel's row.
+    pub fn kernel(&self, name: &str) -> Result<&Value, String> {
+        let kernels = self.process()["kernels"].as_array();
+        kernels
+            .into_iter()
+            .flatten()
+            .find(|kernel| kernel["name"] == name)
+            .ok_or_else(|| format!("`{name}` is not among the kernels: {}", self.report))
     }
 
     /// Standard error as text.

@@ -64,38 +64,41 @@ char LICENSE[] SEC("license") = "GPL";
 
 fn object() -> &'static [u8] {
     static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
-    OBJECT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let name = format!("warpbpf-agent-{}", std::process::id());
-        let source = std::env::temp_dir().join(name).with_extension("bpf.c");
-        let object = source.with_extension("o");
-        std::fs::write(&source, PROGRAM).unwrap();
-        let clang = ["clang", "clang-19", "clang-18", "clang-16", "clang-14"];
-        let clang = clang
-            .iter()
-            .find(|c| Command::new(c).arg("--version").output().is_ok())
-            .expect("no clang: run `cargo xtask setup`");
-        let status = Command::new(clang)
-            .args(["-O2", "-g", "-target", "bpf", "-c"])
-            .arg(format!("-I{}", root.join("include").display()))
-            .arg("-I/usr/include/x86_64-linux-gnu")
-            .args([&source, Path::new("-o"), &object])
-            .status()
-            .unwrap();
-        assert!(status.success(), "clang failed: run `cargo xtask setup`");
-        let bytes = std::fs::read(&object).unwrap();
-        for file in [source, object] {
-            std::fs::remove_file(file).unwrap();
-        }
-        bytes
-    })
+    OBJECT.get_or_init(|| compile("attached", PROGRAM))
+}
+
+/// The object of a program in C.
+pub(super) fn compile(name: &str, program: &str) -> Vec<u8> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let name = format!("warpbpf-agent-{}-{name}", std::process::id());
+    let source = std::env::temp_dir().join(name).with_extension("bpf.c");
+    let object = source.with_extension("o");
+    std::fs::write(&source, program).unwrap();
+    let clang = ["clang", "clang-19", "clang-18", "clang-16", "clang-14"];
+    let clang = clang
+        .iter()
+        .find(|c| Command::new(c).arg("--version").output().is_ok())
+        .expect("no clang: run `cargo xtask setup`");
+    let status = Command::new(clang)
+        .args(["-O2", "-g", "-target", "bpf", "-c"])
+        .arg(format!("-I{}", root.join("include").display()))
+        .arg("-I/usr/include/x86_64-linux-gnu")
+        .args([&source, Path::new("-o"), &object])
+        .status()
+        .unwrap();
+    assert!(status.success(), "clang failed: run `cargo xtask setup`");
+    let bytes = std::fs::read(&object).unwrap();
+    for file in [source, object] {
+        std::fs::remove_file(file).unwrap();
+    }
+    bytes
 }
 
 /// An application whose first load will attach the program.
 pub(super) struct Application {
     pub(super) agent: &'static Agent,
     pub(super) world: Arc<World>,
-    context: usize,
+    pub(super) context: usize,
     pub(super) tool: Option<ToolConnection>,
     /// Everything that the driver answered it.
     pub(super) answers: Vec<c_int>,
@@ -169,7 +172,7 @@ impl Application {
         self.answers.push(code);
     }
 
-    fn library(&mut self) -> usize {
+    pub(super) fn library(&mut self) -> usize {
         let (mut library, text) = (ptr::null_mut(), CString::new(PTX).unwrap());
         let (outcome, image) = (Outcome::default(), text.as_ptr().cast());
         // SAFETY: a local, NUL-terminated text, and no options.
@@ -191,7 +194,7 @@ impl Application {
         library as usize
     }
 
-    fn kernel(&mut self, library: usize) -> usize {
+    pub(super) fn kernel(&mut self, library: usize) -> usize {
         let mut kernel = ptr::null_mut();
         let (outcome, name) = (Outcome::default(), c"inc".as_ptr());
         // SAFETY: a local and NUL-terminated text.
@@ -207,6 +210,13 @@ impl Application {
         let outcome = Outcome::default();
         // SAFETY: a module of this world, or none.
         let code = unsafe { loads::module_unload(self.agent, &outcome, module as *mut c_void) };
+        self.answers.push(code);
+    }
+
+    pub(super) fn unload_library(&mut self, library: usize) {
+        let outcome = Outcome::default();
+        // SAFETY: a library of this world.
+        let code = unsafe { loads::library_unload(self.agent, &outcome, library as *mut c_void) };
         self.answers.push(code);
     }
 
@@ -242,7 +252,7 @@ fn notes(said: &[ToTool]) -> Vec<&str> {
         .collect()
 }
 
-fn counts(said: &[ToTool]) -> Vec<KernelCount> {
+pub(super) fn counts(said: &[ToTool]) -> Vec<KernelCount> {
     said.iter()
         .rev()
         .find_map(|m| match m {
@@ -424,49 +434,6 @@ fn a_librarys_kernels_outlive_the_context_of_the_maps_but_not_their_variants() {
     assert_eq!(app.answers, [0; 7]);
     let [inc] = counts(&app.said()).try_into().unwrap();
     assert_eq!((inc.launches, inc.missed), (1, 2));
-}
-
-#[test]
-fn a_module_of_another_context_is_missed_and_a_library_waits_for_its_own() {
-    let mut app = Application::new();
-    let module = app.load();
-    let first = app.context;
-    app.world.another_context();
-    let other = app.load();
-    assert!(!app.agent.has_pending(), "a module belongs to one context");
-    let function = app.function(other);
-    app.launch(function, 1, 32);
-    let library = app.library();
-    assert!(app.agent.has_pending());
-    app.world.switch_to(first);
-    crate::modules::settle_pending(app.agent);
-    assert!(!app.agent.has_pending());
-    let kernel = app.kernel(library);
-    app.launch(kernel, 1, 32);
-    let function = app.function(module);
-    app.launch(function, 1, 32);
-    assert_eq!(
-        (app.world.launched().len(), app.world.with_probes()),
-        (3, 2)
-    );
-    assert!(app.answers.iter().all(|code| *code == 0));
-    let said = app.said();
-    let ways: Vec<&str> = said
-        .iter()
-        .filter_map(|m| match m {
-            ToTool::Kernel(kernel) => Some(kernel.way.as_str()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(
-        ways,
-        [
-            "slice",
-            "failed: it was loaded in another context than its maps live in"
-        ]
-    );
-    let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (2, 1));
 }
 
 #[test]

@@ -93,7 +93,7 @@ unsafe extern "C" fn unload(module: usize) -> CUresult {
 }
 
 fn address(symbol: &str) -> usize {
-    if let Some(address) = world::address(symbol) {
+    if let Some(address) = world::address(symbol).or_else(|| super::memory::address(symbol)) {
         return address;
     }
     match symbol {

@@ -5,4 +5,6 @@ mod fake;
 pub(crate) mod faults;
 mod handshake;
 mod loads;
+mod memory;
+mod waiting;
 mod world;

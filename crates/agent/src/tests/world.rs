@@ -11,6 +11,8 @@ use warpbpf_driver::sys::CUresult;
 
 /// What calls of ours answer that were made to fail: `CUDA_ERROR_UNKNOWN`.
 pub(super) const FAULT: CUresult = 999;
+/// What the driver answers in a primary context that nobody holds: `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+const CONTEXT_IS_DESTROYED: CUresult = 709;
 
 #[derive(Debug, Default)]
 pub(super) struct World {
@@ -33,6 +35,8 @@ struct Inner {
     launched: Vec<(usize, bool)>,
     /// How often the primary context is held; the first context is it.
     retains: i32,
+    /// The primary context is current but not alive until it is held.
+    asleep: bool,
     /// Options of each load of ours: pairs of number and value, logs left out.
     jit: Vec<Vec<(c_int, usize)>>,
 }
@@ -77,6 +81,16 @@ impl World {
 
     pub(super) fn fail(&self, symbol: &'static str, call: u32) {
         self.lock().fault = Some((symbol, call));
+    }
+
+    /// Calls that need the primary context fail until the application holds it.
+    pub(super) fn fall_asleep(&self) {
+        self.lock().asleep = true;
+    }
+
+    /// The handle of a kernel or function, got in a way that is not hooked.
+    pub(super) fn found(&self, module: usize, name: &str) -> usize {
+        self.function(module, name).unwrap()
     }
 
     pub(super) fn calls(&self) -> BTreeMap<&'static str, u32> {
@@ -169,6 +183,10 @@ fn ours(symbol: &'static str) -> Result<Arc<World>, CUresult> {
     let now = (symbol, *calls);
     if inner.fault == Some(now) {
         return Err(FAULT);
+    }
+    // A library's kernels are of no context.
+    if inner.asleep && symbol != "cuLibraryGetKernel" {
+        return Err(CONTEXT_IS_DESTROYED);
     }
     drop(inner);
     Ok(world)
@@ -400,7 +418,10 @@ pub(super) mod application {
         _device: c_int,
     ) -> CUresult {
         let Some(world) = world() else { return 201 };
-        world.lock().retains += 1;
+        let mut inner = world.lock();
+        inner.retains += 1;
+        inner.asleep = false;
+        drop(inner);
         // SAFETY: as above.
         unsafe { *context = current().unwrap_or(0) };
         0

@@ -23,24 +23,22 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
         )));
     }
     let loaded = objects::bring(&flags.object)?;
-    let sm: u32 = flags
-        .target
-        .strip_prefix("sm_")
-        .and_then(|n| n.trim_end_matches(char::is_alphabetic).parse().ok())
-        .ok_or_else(|| {
-            CliError::Other(format!(
-                "`{}` is not a target; write `sm_90` or the like",
-                flags.target
-            ))
-        })?;
+    let sm = sm_number(&flags.target)?;
     let info = DeviceInfo {
         name: String::new(),
         capability: (sm / 10, sm % 10),
         sms: SMS,
         driver_version: 13000,
     };
-    let session = Session::new(&loaded.bytes, &flags.program.options(), &info)
-        .map_err(|error| loaded.rejected(error))?;
+    let options = warpbpf_session::Options {
+        out_of_line: flags.out_of_line,
+        ..flags.program.options()
+    };
+    let session =
+        Session::new(&loaded.bytes, &options, &info).map_err(|error| loaded.rejected(error))?;
+    if let Some([kernel, file]) = flags.show_splice.as_deref() {
+        return super::splice::run(flags, &session, info.capability, [kernel, file]);
+    }
     let wanted = |name: &str| flags.program_name.as_deref().is_none_or(|n| n == name);
     let mut shown = Vec::new();
     for program in session.programs().iter().filter(|p| wanted(p.name())) {
@@ -101,4 +99,19 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
         }
     }
     Ok(0)
+}
+
+/// `sm_90a` → 90.
+///
+/// # Errors
+/// Says what a target looks like.
+pub fn sm_number(target: &str) -> Result<u32, CliError> {
+    target
+        .strip_prefix("sm_")
+        .and_then(|n| n.trim_end_matches(char::is_alphabetic).parse().ok())
+        .ok_or_else(|| {
+            CliError::Other(format!(
+                "`{target}` is not a target; write `sm_90` or the like"
+            ))
+        })
 }

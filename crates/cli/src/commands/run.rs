@@ -5,6 +5,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use warpbpf_session::NO_SITE;
+use warpbpf_session::section::Form;
 use warpbpf_wire::{Listener, Options};
 
 use crate::collect::{Collector, Request};
@@ -29,12 +31,15 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
     let (programs, _) =
         warpbpf_session::plan::prove(loaded.object.clone(), &flags.program.options())
             .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
-    let globs: Vec<String> = programs.iter().map(|p| p.spec.kernels.clone()).collect();
+    let (own, probes): (Vec<_>, Vec<_>) = programs.iter().partition(|p| p.spec.form == Form::Run);
+    let globs: Vec<String> = probes.iter().map(|p| p.spec.kernels.clone()).collect();
     let options = Options {
         allow_modify: flags.program.allow_modify,
         budget: flags.program.budget,
         threads: flags.program.threads,
         ring_bytes: None,
+        max_registers: flags.code.max_registers,
+        out_of_line: flags.code.out_of_line,
     };
     let request = Request {
         object: Some((&loaded.bytes, &loaded.object)),
@@ -62,6 +67,17 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
             .extend(warnings.map(|w| format!("program `{}`, {w}", program.name())));
     }
     note_unmatched(&mut report, &globs);
+    note_no_site(&mut report);
+    if let Some(limit) = flags.code.max_registers {
+        note_unbound(&mut report, limit);
+    }
+    report.notes.extend(own.iter().map(|program| {
+        format!(
+            "program `{}` is a kernel itself ({}) and in none of the application's: run it by `warpbpf launch`",
+            program.name(),
+            program.section()
+        )
+    }));
     write(&flags.output, &report, flags.rows, &render::report)?;
     Ok(report.status.unwrap_or(125) as u8)
 }
@@ -239,6 +255,43 @@ fn note_unmatched(report: &mut Report, globs: &[String]) {
     report.notes.extend(notes);
 }
 
+/// Programs that were put nowhere leave nothing in their maps: that is said, with the way to find out why.
+fn note_no_site(report: &mut Report) {
+    let kernels = || report.processes.iter().flat_map(|p| &p.kernels);
+    let none = |k: &model::Kernel| k.way == NO_SITE && k.left_out.is_empty();
+    if kernels().any(|k| k.instrumented) || !kernels().any(none) {
+        return;
+    }
+    let app = report.command.first().map_or("APP", String::as_str);
+    let mut note = format!(
+        "no kernel has a site that a program wants: `warpbpf sites {app}` lists what there is"
+    );
+    if report.programs.iter().any(|p| p.section.contains("at=")) {
+        note += "; `at=` needs line information (`nvcc -lineinfo`)";
+    }
+    report.notes.push(note);
+}
+
+/// Clones are compiled with the application's kernels, which a limit for all of a module would bind too.
+fn note_unbound(report: &mut Report, limit: u32) {
+    let mut clones: Vec<String> = report
+        .processes
+        .iter()
+        .flat_map(|p| &p.kernels)
+        .filter(|k| k.instrumented && k.way.starts_with("clone"))
+        .filter(|k| k.registers.is_some_and(|(_, after)| after > limit))
+        .map(|k| format!("`{}`", k.name))
+        .collect();
+    clones.sort();
+    clones.dedup();
+    if !clones.is_empty() {
+        report.notes.push(format!(
+            "`--max-registers {limit}` does not bind {}: clones are compiled together with the application's own kernels",
+            clones.join(", ")
+        ));
+    }
+}
+
 /// Writes a report to standard error or a file, as text or JSON.
 pub fn write<T: serde::Serialize>(
     flags: &OutputFlags,
@@ -268,5 +321,90 @@ pub fn write<T: serde::Serialize>(
                 source,
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_without_a_site_are_not_passed_over() {
+        let kernel = |way: &str, left_out: &[(&str, u32)]| model::Kernel {
+            way: way.into(),
+            left_out: left_out.iter().map(|(r, n)| ((*r).into(), *n)).collect(),
+            ..model::Kernel::default()
+        };
+        let noted = |section: &str, kernels: &[model::Kernel]| {
+            let mut report = Report {
+                command: vec!["./app".into()],
+                programs: vec![model::Program {
+                    section: section.into(),
+                    ..model::Program::default()
+                }],
+                processes: vec![model::Process {
+                    kernels: kernels.to_vec(),
+                    ..model::Process::default()
+                }],
+                ..Report::default()
+            };
+            note_no_site(&mut report);
+            report.notes
+        };
+        let without = kernel(NO_SITE, &[]);
+        let other = kernel("not matched", &[]);
+        let said =
+            "no kernel has a site that a program wants: `warpbpf sites ./app` lists what there is";
+        assert_eq!(
+            noted("gpu/mem/*", &[without.clone(), other.clone()]),
+            [said]
+        );
+        assert_eq!(
+            noted("gpu/line/*|at=k.cu:7", std::slice::from_ref(&without)),
+            [format!(
+                "{said}; `at=` needs line information (`nvcc -lineinfo`)"
+            )]
+        );
+        let probed = model::Kernel {
+            instrumented: true,
+            ..kernel("slice", &[])
+        };
+        let left_out = kernel(NO_SITE, &[("inside a wgmma group", 2)]);
+        for kernels in [vec![without, probed], vec![left_out], vec![other], vec![]] {
+            assert_eq!(noted("gpu/mem/*", &kernels), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn clones_that_a_limit_does_not_bind_are_named() {
+        let kernel = |name: &str, way: &str, after| model::Kernel {
+            name: name.into(),
+            way: way.into(),
+            instrumented: true,
+            registers: Some((8, after)),
+            ..model::Kernel::default()
+        };
+        let mut report = Report {
+            processes: vec![model::Process {
+                kernels: vec![
+                    kernel("b", "clone: it reads a constant", 40),
+                    kernel("a", "clone: it reads a constant", 33),
+                    kernel("b", "clone: it reads a constant", 40),
+                    kernel("fits", "clone: it reads a constant", 32),
+                    kernel("own", "slice", 40),
+                ],
+                ..model::Process::default()
+            }],
+            ..Report::default()
+        };
+        note_no_site(&mut report);
+        note_unbound(&mut report, 32);
+        note_unbound(&mut report, 64);
+        assert_eq!(
+            report.notes,
+            [
+                "`--max-registers 32` does not bind `a`, `b`: clones are compiled together with the application's own kernels"
+            ]
+        );
     }
 }

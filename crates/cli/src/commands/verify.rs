@@ -12,7 +12,7 @@ use crate::explain::output_in_colour;
 use crate::flags::{ProgramFlags, VerifyFlags};
 use crate::objects;
 use crate::output::{line_json, say};
-use crate::render::group;
+use crate::table::group;
 
 /// Proves every program of an object.
 pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {

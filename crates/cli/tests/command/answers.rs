@@ -1,92 +1,9 @@
 //! What scripts see of `verify`, `compile` and `link`: one JSON document on standard output, and an exit status.
 
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
+use crate::common::Folder;
 use serde_json::{Value, json};
-
-/// A folder of its own for each test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(test: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("warpbpf-cli-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("it is created");
-        Folder(path)
-    }
-
-    /// Compiles `source` to the file `name`.
-    fn compile(&self, name: &str, source: &str) {
-        let chosen = std::env::var("WARPBPF_CLANG").ok();
-        let known = ["clang-19", "clang-22", "clang-21", "clang-20", "clang"].map(str::to_owned);
-        let headers = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
-        std::fs::write(self.0.join("source.c"), format!("{headers}{source}\n"))
-            .expect("it is written");
-        let done = chosen.into_iter().chain(known).find_map(|clang| {
-            Command::new(clang)
-                .current_dir(&self.0)
-                .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3"])
-                .args([
-                    "-I/usr/include/x86_64-linux-gnu",
-                    "-c",
-                    "source.c",
-                    "-o",
-                    name,
-                ])
-                .output()
-                .ok()
-        });
-        let done = done.expect("these tests need clang with the BPF target; run `cargo xtask setup` (or set WARPBPF_CLANG)");
-        assert!(
-            done.status.success(),
-            "{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
-    }
-
-    fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_warpbpf"));
-        command.current_dir(&self.0).args(line.split(' '));
-        command
-    }
-
-    fn output(&self, line: &str) -> Output {
-        self.command(line).output().expect("it starts")
-    }
-
-    /// The exit status and the JSON of `line`, which writes nothing else.
-    fn json(&self, line: &str) -> (Option<i32>, Value) {
-        let output = self.output(line);
-        assert_eq!(
-            String::from_utf8_lossy(&output.stderr),
-            "",
-            "`warpbpf {line}`"
-        );
-        let value = serde_json::from_slice(&output.stdout);
-        let value = value.unwrap_or_else(|error| panic!("`warpbpf {line}`: {error}"));
-        (output.status.code(), value)
-    }
-
-    /// The exit status and the standard error of `line`, which writes nothing to standard output.
-    fn text(&self, line: &str) -> (Option<i32>, String) {
-        let output = self.output(line);
-        assert_eq!(
-            String::from_utf8_lossy(&output.stdout),
-            "",
-            "`warpbpf {line}`"
-        );
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 const GOOD: &str = "const volatile unsigned char bytes[4];
     SEC(\"gpu/entry/*\") int enter(void *ctx) { return bytes[0]; }
@@ -256,4 +173,63 @@ fn a_reader_that_goes_away_is_no_failure() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "`{line}`");
         assert_eq!(output.status.code(), Some(0), "`{line}`");
     }
+}
+
+#[test]
+fn launching_needs_a_device() {
+    let folder = Folder::new("launch");
+    folder.compile("good.o", GOOD);
+    let run = |line: &str| {
+        let mut command = folder.command(line);
+        command.env("WARPBPF_SOFT_DIR", "/nonexistent");
+        command.output().expect("it starts")
+    };
+    let output = run("launch --json --device soft good.o");
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(
+        serde_json::from_slice::<Value>(&output.stdout).expect("it is JSON"),
+        failure(
+            "the soft GPU is missing: looked for `/nonexistent/libcuda.so.1`; build it with `cargo xtask build`, or name it with WARPBPF_SOFT_DIR"
+        )
+    );
+    let (status, text) = folder.text("launch good.o --block 1,2,0");
+    assert_eq!(status, Some(2));
+    assert!(
+        text.starts_with(
+            "error: invalid value '1,2,0' for '--block <X[,Y[,Z]]>': `0` is not a number of at least 1\n"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn registers_are_given_within_bounds() {
+    let folder = Folder::new("registers");
+    for limit in ["15", "256"] {
+        let (status, text) = folder.text(&format!("run --max-registers {limit} p.o -- app"));
+        assert_eq!(status, Some(2));
+        assert!(
+            text.starts_with(&format!(
+                "error: invalid value '{limit}' for '--max-registers <N>': {limit} is not in 16..=255\n"
+            )),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn sections_are_refused_with_what_may_stand_there() {
+    let folder = Folder::new("sections");
+    folder.compile(
+        "bad.o",
+        "SEC(\"gpu/mem/*|kind=lod\") int loads(void *ctx) { return 0; } char LICENSE[] SEC(\"license\") = \"GPL\";",
+    );
+    let (status, text) = folder.text("verify bad.o");
+    assert_eq!(status, Some(1));
+    assert!(
+        text.starts_with(
+            "warpbpf: bad.o: `loads`: `kind` cannot be `lod` in section `gpu/mem/*|kind=lod`; it is one of `load`, `store`, "
+        ),
+        "{text}"
+    );
 }

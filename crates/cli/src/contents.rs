@@ -1,0 +1,133 @@
+//! What maps hold, from their bytes on a device to what a report shows.
+
+use serde_json::Value;
+use warpbpf_abi::maps::MapType;
+use warpbpf_maps::printk::Message;
+use warpbpf_maps::{MapPlan, MapView};
+use warpbpf_object::{MapDef, MapKind, Object};
+
+use crate::model;
+use crate::pretty::Printer;
+
+/// Puts the entries of a snapshot into the report's map.
+pub fn fill(
+    map: &mut model::Map,
+    plan: &MapPlan,
+    def: &MapDef,
+    bytes: &[u8],
+    printer: &Printer<'_>,
+) {
+    let view = match MapView::new(plan, bytes) {
+        Ok(view) => view,
+        Err(error) => {
+            map.warnings.push(error.to_string());
+            return;
+        }
+    };
+    let mut sum = Some(0u128);
+    let mut add = |value: &[u8]| {
+        sum = sum
+            .zip(number(value))
+            .map(|(total, n)| total + u128::from(n));
+    };
+    for entry in view.entries() {
+        let value = match entry.value {
+            warpbpf_maps::Value::One(value) => {
+                if plan.map_type != MapType::Hash && value.iter().all(|b| *b == 0) {
+                    continue;
+                }
+                add(&value);
+                printer.json(def.value_type, &value)
+            }
+            warpbpf_maps::Value::PerSm(values) => {
+                if values.iter().flatten().all(|b| *b == 0) {
+                    continue;
+                }
+                values.iter().for_each(|v| add(v));
+                Value::Array(
+                    values
+                        .iter()
+                        .map(|v| printer.json(def.value_type, v))
+                        .collect(),
+                )
+            }
+            warpbpf_maps::Value::PerThread(values) => {
+                values.iter().for_each(|(_, v)| add(v));
+                map.threads = threads(&values);
+                continue;
+            }
+        };
+        map.entries.push(model::Entry {
+            key: printer.json(def.key_type, &entry.key),
+            value,
+        });
+    }
+    map.sum = sum.filter(|_| matches!(def.kind, MapKind::User));
+    let counters = view.counters();
+    for (count, what) in [
+        (
+            counters.full,
+            "updates found the map full; raise `max_entries`",
+        ),
+        (
+            counters.busy,
+            "operations were given up after the bound on retries",
+        ),
+        (
+            counters.refused,
+            "lookups came from threads beyond the array's; raise `map_extra` or pass `--threads`",
+        ),
+    ] {
+        if count > 0 {
+            map.warnings.push(format!("{count} {what}"));
+        }
+    }
+}
+
+fn threads(values: &[(u64, Vec<u8>)]) -> Option<model::Threads> {
+    let mut numbers = values
+        .iter()
+        .map(|(_, v)| number(v))
+        .collect::<Option<Vec<u64>>>()?;
+    numbers.sort_unstable();
+    let mut histogram: Vec<(u64, u64)> = Vec::new();
+    for value in &numbers {
+        match histogram.last_mut() {
+            Some((last, count)) if last == value => *count += 1,
+            _ => histogram.push((*value, 1)),
+        }
+    }
+    Some(model::Threads {
+        count: numbers.len() as u64,
+        min: numbers.first().copied().unwrap_or(0),
+        max: numbers.last().copied().unwrap_or(0),
+        histogram,
+    })
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    match bytes.len() {
+        8 => bytes.try_into().ok().map(u64::from_le_bytes),
+        4 => bytes
+            .try_into()
+            .ok()
+            .map(|b| u64::from(u32::from_le_bytes(b))),
+        _ => None,
+    }
+}
+
+/// A message of `bpf_printk` as a line; `None` if it is not one.
+pub fn printk(object: &Object, payload: &[u8]) -> Option<String> {
+    let message = Message::read(payload)?;
+    let def = object.maps.get(message.format_map as usize)?;
+    let MapKind::Data { image, .. } = &def.kind else {
+        return None;
+    };
+    let format = image.get(message.format_offset as usize..)?;
+    let [bx, by, bz] = message.block;
+    let [tx, ty, tz] = message.thread;
+    Some(format!(
+        "block ({bx},{by},{bz}) thread ({tx},{ty},{tz}): {}",
+        message.text(format).trim_end()
+    ))
+}

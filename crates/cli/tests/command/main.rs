@@ -1,0 +1,6 @@
+//! The `warpbpf` command as scripts and people see it: what it prints, and its exit status.
+
+mod common;
+
+mod answers;
+mod listing;

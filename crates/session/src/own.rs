@@ -1,0 +1,53 @@
+//! Programs that are kernels themselves (`gpu/run`): an empty kernel with the program at its start.
+
+use crate::image::{ImageInfo, inspect};
+use crate::plan::Session;
+use crate::prepare::Prepared;
+use crate::section::Form;
+
+/// A kernel that consists of a program.
+#[derive(Debug)]
+pub struct OwnKernel {
+    /// The empty kernel's module, to be loaded in the place of an application's.
+    pub text: String,
+    /// What [`crate::Live::instrument`] takes.
+    pub prepared: Prepared,
+}
+
+/// First PTX version that knows every architecture up to a number (PTX ISA, "Release Notes").
+const VERSIONS: &[(u32, (u32, u32))] = &[(90, (8, 0)), (101, (8, 6)), (u32::MAX, (8, 8))];
+
+impl Session {
+    /// The programs that are kernels, by index.
+    pub fn own_kernels(&self) -> Vec<usize> {
+        let programs = self.programs().iter().enumerate();
+        programs
+            .filter(|(_, p)| p.spec.form == Form::Run)
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// The kernel that program `index` is, for a device of this compute capability.
+    ///
+    /// # Errors
+    /// Why no code can be made for it.
+    pub fn own_kernel(&self, index: usize, capability: (u32, u32)) -> Result<OwnKernel, String> {
+        let name = self.programs()[index].name();
+        let sm = capability.0 * 10 + capability.1;
+        let (major, minor) = VERSIONS
+            .iter()
+            .find(|(last, _)| sm <= *last)
+            .map_or((8, 8), |(_, version)| *version);
+        let text = format!(
+            ".version {major}.{minor}\n.target sm_{sm}\n.address_size 64\n.visible .entry {name}()\n{{\n\tret;\n}}\n"
+        );
+        let image: ImageInfo =
+            inspect(text.as_bytes(), capability).map_err(|error| error.to_string())?;
+        let prepared = self.prepare_for(&image, &|_| vec![index]);
+        match prepared.kernels.as_slice() {
+            [kernel] if kernel.wanted => Ok(OwnKernel { text, prepared }),
+            [kernel, ..] => Err(kernel.way.clone()),
+            [] => Err(image.why_no_ptx.unwrap_or_default()),
+        }
+    }
+}

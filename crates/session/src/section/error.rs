@@ -1,0 +1,104 @@
+//! What is wrong with a section name, and what may stand there.
+
+use super::places;
+
+/// Why a section name is not an attach point.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum SectionError {
+    #[error(
+        "`{program}`: section `{section}` is not an attach point; write `gpu/PLACE/KERNEL`, where the place is {}, with `.warp` or `.block` after it for another scope",
+        places()
+    )]
+    Unknown { program: String, section: String },
+    #[error(
+        "`{program}`: there is no place `{place}` (section `{section}`); places are {}",
+        places()
+    )]
+    Place {
+        program: String,
+        section: String,
+        place: String,
+    },
+    #[error(
+        "`{program}`: scope `{scope}` in section `{section}` is unknown; scopes are `thread`, `warp` and `block`"
+    )]
+    Scope {
+        program: String,
+        section: String,
+        scope: String,
+    },
+    #[error(
+        "`{program}`: scope `{scope}` has no meaning at `{place}` (section `{section}`); scopes there are {allowed}"
+    )]
+    ScopeHere {
+        program: String,
+        section: String,
+        scope: String,
+        place: &'static str,
+        allowed: String,
+    },
+    #[error(
+        "`{program}`: section `{section}` names no kernel; write a name or a glob, for example `gpu/{place}/*`"
+    )]
+    NoKernel {
+        program: String,
+        section: String,
+        place: &'static str,
+    },
+    #[error(
+        "`{program}`: `{part}` in section `{section}` is not `key=value`; `gpu/{place}`: {allowed}"
+    )]
+    Shape {
+        program: String,
+        section: String,
+        part: String,
+        place: &'static str,
+        allowed: String,
+    },
+    #[error("`{program}`: `gpu/{place}` has no key `{key}` (section `{section}`); {allowed}")]
+    Key {
+        program: String,
+        section: String,
+        key: String,
+        place: &'static str,
+        allowed: String,
+    },
+    #[error("`{program}`: `{key}` is given twice in section `{section}`; {advice}")]
+    Twice {
+        program: String,
+        section: String,
+        key: &'static str,
+        advice: &'static str,
+    },
+    #[error("`{program}`: `{key}` cannot be `{value}` in section `{section}`; it is {allowed}")]
+    Value {
+        program: String,
+        section: String,
+        key: &'static str,
+        value: String,
+        allowed: String,
+    },
+    #[error("`{program}`: no access has the size that section `{section}` asks for")]
+    NoSize { program: String, section: String },
+    #[error(
+        "`{program}`: `gpu/{place}` needs `{key}=` (section `{section}`); write for example `gpu/{place}/*|{example}`"
+    )]
+    Needs {
+        program: String,
+        section: String,
+        place: &'static str,
+        key: &'static str,
+        example: &'static str,
+    },
+    #[error(
+        "`{program}`: section `{section}` is a host-side program; this version runs GPU programs only (`gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`)"
+    )]
+    HostSide { program: String, section: String },
+    #[error("`{program}`: section `{section}` is bpftime's `{name}`, which goes with `kprobe/`")]
+    NotAtExit {
+        program: String,
+        section: String,
+        name: &'static str,
+    },
+}

@@ -1,0 +1,177 @@
+//! A kernel before and after, for people who want to see what is put into it.
+
+use std::collections::BTreeMap;
+
+use warpbpf_abi::names::PREFIX;
+use warpbpf_ptx::ast::{Function, Module};
+
+use crate::image::ImageInfo;
+use crate::names;
+use crate::plan::Session;
+use crate::prepare::{Code, NO_SITE, Prepared, PreparedKernel};
+
+/// What instrumenting a kernel makes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Splice {
+    /// The kernel's name as the driver knows it.
+    pub mangled: String,
+    /// `slice` or `clone: reasons`.
+    pub way: String,
+    /// The functions that change, the kernel among them, and those of the programs.
+    pub functions: Vec<SplicedFunction>,
+    /// Names of the sites in its middle, by their order.
+    pub sites: Vec<String>,
+    /// Sites that a program wanted and did not get: how many, for each reason.
+    pub left_out: Vec<(String, u32)>,
+}
+
+/// A function's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplicedFunction {
+    /// Its name in the original, or that of a function of ours.
+    pub name: String,
+    /// As it was; empty for a function of ours.
+    pub before: String,
+    /// As it is in the variant.
+    pub after: String,
+}
+
+impl Session {
+    /// Instruments the one kernel of `image` that `glob` names.
+    ///
+    /// # Errors
+    /// No or several kernels of that name, no program for it, or why it cannot be instrumented.
+    pub fn splice(&self, image: &ImageInfo, glob: &str) -> Result<Splice, String> {
+        let mangled = one_kernel(image, glob)?;
+        if self.matching(mangled).is_empty() {
+            let sections: Vec<String> = self
+                .programs()
+                .iter()
+                .map(|p| format!("`{}`", p.section()))
+                .collect();
+            return Err(format!(
+                "no program is for kernel `{}`; the sections are {}",
+                names::demangle(mangled),
+                sections.join(", ")
+            ));
+        }
+        let prepared = self.prepare_for(image, &|kernel| {
+            if kernel == mangled {
+                self.matching(kernel)
+            } else {
+                Vec::new()
+            }
+        });
+        let kernel = prepared.kernels.iter().find(|k| k.mangled == mangled);
+        let Some((kernel, text)) =
+            kernel.and_then(|k| Some((k, text_of(k.code.as_ref()?, &prepared)?)))
+        else {
+            return Err(kernel.map_or_else(String::new, why_not));
+        };
+        let read = |text| warpbpf_ptx::index(text).map_err(|e| e.to_string());
+        let before = read(image.ptx.as_deref().unwrap_or_default())?;
+        let after = read(text)?;
+        let sites = self
+            .site_names()
+            .into_iter()
+            .filter(|name| !name.is_empty());
+        Ok(Splice {
+            mangled: mangled.to_owned(),
+            way: kernel.way.clone(),
+            functions: changes(&before, &after),
+            sites: sites.collect(),
+            left_out: kernel.left_out.clone(),
+        })
+    }
+}
+
+/// Why there is nothing to show.
+fn why_not(kernel: &PreparedKernel) -> String {
+    let name = &kernel.demangled;
+    if kernel.way != NO_SITE {
+        return format!("kernel `{name}`: {}", kernel.way);
+    }
+    let mut text = format!("kernel `{name}`: no site that a program wants is in it");
+    for (reason, count) in &kernel.left_out {
+        text += &format!("; {count} left out: {reason}");
+    }
+    text
+}
+
+fn text_of<'p>(code: &'p Code, prepared: &'p Prepared) -> Option<&'p str> {
+    match code {
+        Code::Slice { ptx, .. } => Some(ptx),
+        Code::Clone { .. } => prepared.rewritten.as_deref(),
+    }
+}
+
+fn one_kernel<'i>(image: &'i ImageInfo, glob: &str) -> Result<&'i str, String> {
+    let all = || image.kernels.iter();
+    let named: Vec<&str> = all()
+        .filter(|k| names::matches(glob, &k.mangled))
+        .map(|k| k.mangled.as_str())
+        .collect();
+    let list = |names: &[&str]| match names {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    match named.as_slice() {
+        [one] => Ok(one),
+        [] => {
+            let known: Vec<&str> = all().map(|k| k.demangled.as_str()).collect();
+            Err(format!(
+                "`{glob}` names no kernel; there are {}",
+                list(&known)
+            ))
+        }
+        several => Err(format!(
+            "`{glob}` names several kernels: {}; write the mangled name of one",
+            list(several)
+        )),
+    }
+}
+
+/// The functions of `after` that are not in `before` as they are.
+fn changes(before: &Module<'_>, after: &Module<'_>) -> Vec<SplicedFunction> {
+    let text = |module: &Module<'_>, function: &Function<'_>| {
+        module.text[function.span.clone()].to_owned()
+    };
+    let originals: BTreeMap<&str, &Function<'_>> = before
+        .functions
+        .iter()
+        .filter(|f| f.body.is_some())
+        .map(|f| (f.name, f))
+        .collect();
+    let mut changed = Vec::new();
+    for function in after.functions.iter().filter(|f| f.body.is_some()) {
+        let name = original_name(function.name, &originals);
+        let was = originals.get(name).map(|f| text(before, f));
+        let is = text(after, function);
+        if was.as_deref() != Some(&is) {
+            changed.push(SplicedFunction {
+                name: name.to_owned(),
+                before: was.unwrap_or_default(),
+                after: is,
+            });
+        }
+    }
+    // The kernel is what one looks for.
+    changed.sort_by_key(|f| !originals.get(f.name.as_str()).is_some_and(|f| f.is_entry));
+    changed
+}
+
+/// `wbpf_kernel` and `wbpf_0_function`, as copies are called, to the name of what they are a copy of.
+fn original_name<'n>(name: &'n str, originals: &BTreeMap<&str, &Function<'_>>) -> &'n str {
+    let Some(rest) = name.strip_prefix(PREFIX) else {
+        return name;
+    };
+    let numbered = rest
+        .split_once('_')
+        .filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+        .map(|(_, name)| name);
+    [Some(rest), numbered]
+        .into_iter()
+        .flatten()
+        .find(|candidate| originals.contains_key(candidate))
+        .unwrap_or(name)
+}

@@ -1,0 +1,289 @@
+//! Instrumented texts of one module: fragments of the programs, slices of kernels, and clones of kernels together.
+
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+
+use warpbpf_codegen::{Env, Fragment, Input, SlotSpace, Target, compile};
+use warpbpf_patch::{Attachment, Options, PatchError, Patcher, Select, Variant};
+use warpbpf_ptx::ast::Module;
+
+use crate::names;
+use crate::plan::Session;
+use crate::prepare::{Code, Prepared, refuse};
+use crate::sites;
+
+/// What the compiler speaks of in warnings that a probe can bring about: `C75xx`.
+const COMMENTED: &[&str] = &["wgmma.", "setmaxnreg."];
+
+/// A clone to be made: its kernel's place in [`Prepared`] and the code of its programs.
+pub(crate) struct Clone {
+    pub(crate) at: usize,
+    pub(crate) fragments: Vec<Fragment>,
+}
+
+/// See the module.
+pub(crate) struct Texts<'w, 'a> {
+    session: &'w Session,
+    module: &'w Module<'a>,
+    patcher: &'w Patcher<'w, 'a>,
+    hash: u64,
+    /// By program: its selectors, with the functions of this module in them.
+    selects: Vec<Select>,
+}
+
+impl<'w, 'a> Texts<'w, 'a> {
+    /// `hash` tells the module from others.
+    pub(crate) fn new(
+        session: &'w Session,
+        module: &'w Module<'a>,
+        patcher: &'w Patcher<'w, 'a>,
+        hash: u64,
+    ) -> Texts<'w, 'a> {
+        let functions = |glob: &String| -> BTreeSet<String> {
+            let named = module.functions.iter().map(|f| f.name);
+            named
+                .filter(|name| names::matches(glob, name))
+                .map(str::to_owned)
+                .collect()
+        };
+        let selects = session.programs().iter().map(|program| Select {
+            functions: program.spec.functions.as_ref().map(functions),
+            ..program.spec.select.clone()
+        });
+        Texts {
+            session,
+            module,
+            patcher,
+            hash,
+            selects: selects.collect(),
+        }
+    }
+
+    /// None of the programs is at a kernel's start or end, where there always is a site.
+    pub(crate) fn only_sites(&self, programs: &[usize]) -> bool {
+        let all = self.session.programs();
+        programs.iter().all(|index| all[*index].has_sites())
+    }
+
+    /// The code of the programs for one kernel.
+    ///
+    /// # Errors
+    /// Which program cannot be compiled, and why.
+    pub(crate) fn fragments(
+        &self,
+        programs: &[usize],
+        kernel_id: u64,
+    ) -> Result<Vec<Fragment>, String> {
+        self.fragments_in(programs, kernel_id, SlotSpace::Const)
+    }
+
+    fn fragments_in(
+        &self,
+        programs: &[usize],
+        kernel_id: u64,
+        slots: SlotSpace,
+    ) -> Result<Vec<Fragment>, String> {
+        let sm = self
+            .module
+            .targets
+            .first()
+            .and_then(|t| sm_number(t))
+            .ok_or("its `.target` is not an `sm_NN`")?;
+        let target = Target {
+            ptx: self.module.version,
+            sm,
+        };
+        let compile_one = |index: &usize| {
+            let program = &self.session.programs()[*index];
+            let env = Env {
+                target,
+                site: program.spec.site,
+                scope: program.spec.scope,
+                kernel_id,
+                maps: self.session.bindings(),
+                printk: self.session.printk_binding(),
+                slots,
+                input: Input::Context,
+            };
+            compile(&program.verified, &env)
+                .map_err(|e| format!("program `{}`: {e}", program.name()))
+        };
+        programs.iter().map(compile_one).collect()
+    }
+
+    /// A kernel as a module of its own, its sites numbered and named.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub(crate) fn slice(
+        &self,
+        kernel: &str,
+        programs: &[usize],
+        fragments: &[Fragment],
+    ) -> Result<(String, Variant), String> {
+        let attachments = self.attachments(programs, fragments);
+        let make = |first| {
+            let options = self.options(SlotSpace::Const, first);
+            self.patcher.slice(kernel, &attachments, &options)
+        };
+        let made = if self.any_sites(programs) {
+            let numbers = self.session.sites.lock();
+            let mut numbers = numbers.unwrap_or_else(PoisonError::into_inner);
+            numbers.number(self.hash, kernel, make, |(_, variant)| {
+                sites::names(kernel, variant)
+            })
+        } else {
+            make(0)
+        };
+        made.map_err(|e| e.to_string())
+    }
+
+    /// A kernel without programs, if the compiler may comment on `instrumented`.
+    pub(crate) fn plain(&self, kernel: &str, instrumented: &str) -> Option<String> {
+        if !COMMENTED.iter().any(|word| instrumented.contains(word)) {
+            return None;
+        }
+        let made = self
+            .patcher
+            .slice(kernel, &[], &self.options(SlotSpace::Const, 0));
+        // Without it, all warnings of the instrumented text are taken for new ones.
+        made.ok().map(|(text, _)| text)
+    }
+
+    fn any_sites(&self, programs: &[usize]) -> bool {
+        let all = self.session.programs();
+        programs.iter().any(|index| all[*index].has_sites())
+    }
+
+    /// Clones of one image are made together. Where that fails, each is tried alone and those that fail are dropped.
+    pub(crate) fn make_clones(&self, mut clones: Vec<Clone>, prepared: &mut Prepared) {
+        let mut space = SlotSpace::Const;
+        loop {
+            match self.try_clones(&clones, space, prepared) {
+                Ok((text, variants)) => {
+                    let whole = clones.len();
+                    let mut variants = variants.into_iter();
+                    clones.retain(|clone| {
+                        let kernel = &mut prepared.kernels[clone.at];
+                        let Some(variant) = variants.next() else {
+                            return false;
+                        };
+                        let only_sites = self.only_sites(&kernel.programs);
+                        let kept = kernel.take_sites(&variant, only_sites);
+                        kernel.code = kept.then_some(Code::Clone { variant });
+                        kept
+                    });
+                    if clones.len() == whole {
+                        prepared.rewritten = Some(text);
+                        return;
+                    }
+                    if clones.is_empty() {
+                        return;
+                    }
+                }
+                Err(PatchError::ConstantBank { .. }) if space == SlotSpace::Const => {
+                    space = SlotSpace::Global;
+                    for clone in &mut clones {
+                        let kernel = &prepared.kernels[clone.at];
+                        let id = kernel.kernel_id.unwrap_or(0);
+                        if let Ok(again) = self.fragments_in(&kernel.programs, id, space) {
+                            clone.fragments = again;
+                        }
+                    }
+                }
+                Err(together) => {
+                    let whole = clones.len();
+                    clones.retain(|clone| {
+                        let alone = self.try_clones(std::slice::from_ref(clone), space, prepared);
+                        if let Err(error) = &alone {
+                            refuse(&mut prepared.kernels[clone.at], &error.to_string());
+                        }
+                        alone.is_ok()
+                    });
+                    if clones.is_empty() {
+                        return;
+                    }
+                    if clones.len() == whole {
+                        for clone in &clones {
+                            refuse(&mut prepared.kernels[clone.at], &together.to_string());
+                        }
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_clones(
+        &self,
+        clones: &[Clone],
+        space: SlotSpace,
+        prepared: &Prepared,
+    ) -> Result<(String, Vec<Variant>), PatchError> {
+        let kernels = clones.iter().map(|clone| &prepared.kernels[clone.at]);
+        let requests: Vec<(&str, Vec<Attachment<'_>>)> = kernels
+            .clone()
+            .zip(clones)
+            .map(|(kernel, clone)| {
+                (
+                    kernel.mangled.as_str(),
+                    self.attachments(&kernel.programs, &clone.fragments),
+                )
+            })
+            .collect();
+        let make = |first| {
+            self.patcher
+                .clone_in_module(&requests, &self.options(space, first))
+        };
+        if !kernels.clone().any(|k| self.any_sites(&k.programs)) {
+            return make(0);
+        }
+        let all: Vec<&str> = requests.iter().map(|(kernel, _)| *kernel).collect();
+        let mut numbers = self
+            .session
+            .sites
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        numbers.number(self.hash, &all.join(" "), make, |(_, variants)| {
+            let named = all.iter().zip(variants);
+            named
+                .flat_map(|(kernel, variant)| sites::names(kernel, variant))
+                .collect()
+        })
+    }
+
+    fn attachments<'f>(
+        &'f self,
+        programs: &[usize],
+        fragments: &'f [Fragment],
+    ) -> Vec<Attachment<'f>> {
+        let attach = |(index, fragment): (&usize, &'f Fragment)| {
+            let spec = &self.session.programs()[*index].spec;
+            Attachment {
+                site: spec.site,
+                scope: spec.scope,
+                select: &self.selects[*index],
+                fragment,
+            }
+        };
+        programs.iter().zip(fragments).map(attach).collect()
+    }
+
+    fn options(&self, slot_space: SlotSpace, first_site: u32) -> Options {
+        Options {
+            first_global_slot: self.session.first_free_slot(),
+            slot_space,
+            first_site,
+            out_of_line: self.session.options.out_of_line,
+        }
+    }
+}
+
+/// `sm_90a` → 90.
+fn sm_number(target: &str) -> Option<u32> {
+    let digits = target.strip_prefix("sm_")?;
+    digits
+        .trim_end_matches(|c: char| c.is_ascii_alphabetic())
+        .parse()
+        .ok()
+}

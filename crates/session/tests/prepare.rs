@@ -1,0 +1,250 @@
+//! What a session makes of images: which programs have sites where, how sites are numbered and named, and what is said
+//! of those that get none. Programs are compiled by clang.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use warpbpf_driver::DeviceInfo;
+use warpbpf_session::{NO_SITE, Options, Prepared, PreparedKernel, Session, SessionError, inspect};
+
+const CAPABILITY: (u32, u32) = (9, 0);
+
+/// Two kernels that share a function; `looks` needs a clone, because its constant is initialised in the module.
+const MODULE: &str = ".version 8.3
+.target sm_90
+.address_size 64
+.const .align 4 .b32 table[2] = {1, 2};
+.func (.param .b32 out) _Z4loadPKi(.param .b64 in)
+{
+	.reg .b32 %r1;
+	.reg .b64 %rd1;
+	ld.param.u64 %rd1, [in];
+	ld.u32 %r1, [%rd1];
+	st.param.b32 [out], %r1;
+	ret;
+}
+.visible .entry _Z4plusPi(.param .u64 p)
+{
+	.reg .b32 %r<3>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [p];
+	ld.global.u32 %r1, [%rd1];
+	{
+	.param .b64 a;
+	st.param.b64 [a], %rd1;
+	.param .b32 b;
+	call.uni (b), _Z4loadPKi, (a);
+	ld.param.b32 %r2, [b];
+	}
+	st.global.u32 [%rd1], %r2;
+	bar.sync 0;
+	ret;
+}
+.visible .entry looks(.param .u64 p)
+{
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [p];
+	ld.const.u32 %r1, [table];
+	st.global.u32 [%rd1], %r1;
+	ret;
+}
+";
+
+/// A session of one program per section, each of which counts.
+fn session(sections: &[&str]) -> Result<Session, SessionError> {
+    let programs: String = sections
+        .iter()
+        .enumerate()
+        .map(|(number, section)| {
+            let name = if section.starts_with("kprobe") {
+                "cuda__p"
+            } else {
+                "p"
+            };
+            format!("SEC(\"{section}\") int {name}{number}(void *ctx) {{ return add(); }}\n")
+        })
+        .collect();
+    session_of(&format!(
+        "struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1);
+            __type(key, __u32); __type(value, __u64); }} counts SEC(\".maps\");
+        static inline int add(void) {{
+            __u32 key = 0;
+            __u64 *value = bpf_map_lookup_elem(&counts, &key);
+            if (value) *value += 1;
+            return 0;
+        }}
+        {programs}"
+    ))
+}
+
+fn session_of(source: &str) -> Result<Session, SessionError> {
+    let info = DeviceInfo {
+        name: String::new(),
+        capability: CAPABILITY,
+        sms: 4,
+        driver_version: 13000,
+    };
+    Session::new(&compiled(source), &Options::default(), &info)
+}
+
+fn compiled(source: &str) -> Vec<u8> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("warpbpf-session-{}-{number}", std::process::id());
+    let base: PathBuf = std::env::temp_dir().join(name);
+    let (c, o) = (base.with_extension("c"), base.with_extension("o"));
+    let text = format!(
+        "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{source}\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n"
+    );
+    std::fs::write(&c, text).expect("it is written");
+    let chosen = std::env::var("WARPBPF_CLANG").ok();
+    let known = ["clang-19", "clang-22", "clang-21", "clang-20", "clang"].map(str::to_owned);
+    let done = chosen.into_iter().chain(known).find_map(|clang| {
+        Command::new(clang)
+            .args([
+                "-O2",
+                "-g",
+                "-target",
+                "bpf",
+                "-mcpu=v3",
+                "-I/usr/include/x86_64-linux-gnu",
+                "-c",
+            ])
+            .arg(&c)
+            .arg("-o")
+            .arg(&o)
+            .output()
+            .ok()
+    });
+    let done = done.expect("these tests need clang with the BPF target; run `cargo xtask setup` (or set WARPBPF_CLANG)");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let bytes = std::fs::read(&o).expect("it was written");
+    let _ = (std::fs::remove_file(&c), std::fs::remove_file(&o));
+    bytes
+}
+
+fn prepared(session: &Session, ptx: &str) -> Prepared {
+    session.prepare(&inspect(ptx.as_bytes(), CAPABILITY).expect("an image"))
+}
+
+fn kernel<'p>(prepared: &'p Prepared, name: &str) -> &'p PreparedKernel {
+    let mut kernels = prepared.kernels.iter();
+    kernels
+        .find(|k| k.demangled == name)
+        .expect("a kernel of that name")
+}
+
+/// How a kernel is made, its sites, and the programs that want it.
+fn fate<'p>(prepared: &'p Prepared, name: &str) -> (&'p str, u32, &'p [usize]) {
+    let kernel = kernel(prepared, name);
+    let way = kernel.way.split(':').next().unwrap_or_default();
+    (way, kernel.sites, &kernel.programs)
+}
+
+#[test]
+fn sites_have_one_numbering_and_keep_it() {
+    let session = session(&["gpu/mem/*|space=global+generic"]).expect("it is accepted");
+    assert_eq!(session.site_names(), [""]);
+    let first = prepared(&session, MODULE);
+    assert_eq!(fate(&first, "plus"), ("slice", 3, &[0][..]));
+    assert_eq!(fate(&first, "looks"), ("clone", 1, &[0][..]));
+    let names = session.site_names();
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert_eq!(
+        sorted,
+        [
+            "",
+            "looks+37 st.global.u32",
+            "plus+19 ld.global.u32",
+            "plus+27 st.global.u32",
+            "plus/load+10 ld.u32",
+        ]
+    );
+    let text = first.rewritten.as_deref().expect("a clone");
+    let number = names.iter().position(|name| name.starts_with("looks"));
+    assert!(number.is_some_and(|n| n > 0), "{names:?}");
+    assert!(text.contains(".entry wbpf_looks("), "{text}");
+    // The same text again, as in another context, and another one.
+    prepared(&session, MODULE);
+    assert_eq!(session.site_names(), names);
+    prepared(&session, &MODULE.replace("_Z4plusPi", "_Z3subPi"));
+    assert_eq!(session.site_names().len(), 9);
+}
+
+#[test]
+fn selectors_over_functions_are_of_each_module() {
+    for (section, sites) in [
+        ("gpu/mem/plus|func=load,space=generic", 1),
+        ("gpu/mem/plus|func=_Z4load*", 1),
+        ("gpu/mem/plus|func=plus,kind=store", 1),
+        ("gpu/func/plus", 1),
+        ("gpu/funcret/plus|func=load", 1),
+        ("gpu/barrier/plus|kind=sync", 1),
+        ("gpu/insn/plus|op=bar.*", 1),
+    ] {
+        let session = session(&[section]).expect("it is accepted");
+        let made = prepared(&session, MODULE);
+        assert_eq!(fate(&made, "plus"), ("slice", sites, &[0][..]), "{section}");
+        assert_eq!(kernel(&made, "looks").way, "not matched", "{section}");
+    }
+}
+
+#[test]
+fn a_kernel_without_a_site_runs_as_it_is() {
+    let session = session(&["gpu/mem/*|kind=atomic", "gpu/barrier/plus"]).expect("it is accepted");
+    let made = prepared(&session, MODULE);
+    // Its clone was made, and dropped when nothing was found to be in it.
+    assert_eq!(fate(&made, "looks"), (NO_SITE, 0, &[][..]));
+    assert!(!kernel(&made, "looks").wanted);
+    assert_eq!(made.rewritten, None);
+    assert_eq!(fate(&made, "plus"), ("slice", 1, &[0, 1][..]));
+    // At a start there always is something to do.
+    let session = self::session(&["gpu/mem/*|kind=atomic", "gpu/entry/*"]).expect("as above");
+    let made = prepared(&session, MODULE);
+    assert_eq!(fate(&made, "looks"), ("clone", 0, &[0, 1][..]));
+    assert_eq!(fate(&made, "plus"), ("slice", 0, &[0, 1][..]));
+}
+
+#[test]
+fn memcapture_is_at_loads_and_stores_and_gives_no_text() {
+    let session = session(&["kprobe/__memcapture"]).expect("it is accepted");
+    let made = prepared(&session, MODULE);
+    assert_eq!(fate(&made, "plus"), ("slice", 4, &[0][..]));
+    let error =
+        session_of("SEC(\"kprobe/__memcapture\") int cuda__p(char *text) { return text[0]; }")
+            .expect_err("the text cannot be read");
+    let said = error.to_string();
+    assert!(
+        said.contains("is no field of `the PTX text of __memcapture, which this version does not give: use gpu/mem and its fields`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_can_be_a_kernel() {
+    let session = session(&["gpu/run", "gpu/entry/*", "kprobe/__directly_run"]).expect("accepted");
+    assert_eq!(session.own_kernels(), [0, 2]);
+    // It is in no kernel of an application, not even in one of its name.
+    let made = prepared(&session, &MODULE.replace("looks", "p0"));
+    assert_eq!(fate(&made, "p0").2, [1]);
+    let own = session.own_kernel(2, CAPABILITY).expect("code is made");
+    assert_eq!(
+        own.text,
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry cuda__p2()\n{\n\tret;\n}\n"
+    );
+    assert_eq!(fate(&own.prepared, "cuda__p2"), ("slice", 0, &[2][..]));
+    for (capability, head) in [
+        ((10, 0), ".version 8.6\n.target sm_100\n"),
+        ((12, 0), ".version 8.8\n.target sm_120\n"),
+    ] {
+        let own = session.own_kernel(0, capability).expect("code is made");
+        assert!(own.text.starts_with(head), "{}", own.text);
+    }
+}
