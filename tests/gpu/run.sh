@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Everything that must hold on a real GPU, from a bundle made by `cargo xtask gpu-bundle`. Builds nothing.
-# usage: tests/gpu/run.sh [BUNDLE [PART...]]     parts: suite kernels conformance sanitizer bench (default: these), fuzz
+# usage: tests/gpu/run.sh [BUNDLE [PART...]]     parts: suite kernels conformance memcount sanitizer bench (default: these), fuzz
 # `fuzz` keeps every core of the machine busy for FUZZ_SECONDS (default 540), starting from seed FUZZ_SEED.
 set -uo pipefail
 bundle=${1:-target/gpu-bundle}
 shift || true
-parts=${*:-suite kernels conformance sanitizer bench}
+parts=${*:-suite kernels conformance memcount sanitizer bench}
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$(mktemp -d)}
 failed=0
 
 for part in $parts; do
     case $part in
-        suite | kernels | conformance | sanitizer | bench | fuzz) ;;
-        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance sanitizer bench fuzz" >&2; exit 2 ;;
+        suite | kernels | conformance | memcount | sanitizer | bench | fuzz) ;;
+        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance memcount sanitizer bench fuzz" >&2; exit 2 ;;
     esac
 done
 
@@ -95,6 +95,11 @@ if wants fuzz; then
     }'
     # Too many files to come home one by one.
     tar -C "$out" -czf "$out/fuzz.tar.gz" --remove-files $(cd "$out" && ls fuzz-gpu-*.txt fuzz-soft.txt)
+fi
+
+if wants memcount; then
+    echo "== accesses counted by programs, and by Compute Sanitizer"
+    timeout 240 "$here/memcount.sh" "$bundle" 2>&1 | tee "$out/memcount.txt" || failed=1
 fi
 
 if wants sanitizer; then

@@ -16,7 +16,7 @@ use warpbpf_ptx::type_size;
 use crate::body::Symbol;
 use crate::closure::OPAQUE_TYPES;
 use crate::find::{Fact, Place, Scene};
-use crate::operand::{Word, constant, sources, words};
+use crate::operand::{SourceOperand, Word, base_and_offset, constant, expression, sources, words};
 
 /// A block of code in the making: the registers it declares, what runs before the site's instruction, and what runs where
 /// the programs do.
@@ -217,7 +217,7 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
             }
             Capture::Operand(i) => self.operand(early, usize::from(i), d, block),
             Capture::OperandCount => {
-                let count = self.instruction().map_or(0, |i| sources(i).len());
+                let count = self.instruction().map_or(0, |i| self.sources(i).len());
                 immediate(block, count as u32);
             }
             Capture::TakenMask => match self.taken() {
@@ -327,6 +327,11 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         let (base, offset) = match operand {
             Some(Operand::Address { base, offset, .. }) => (*base, *offset),
             Some(Operand::Name(name)) => (Some(*name), 0),
+            Some(Operand::Other(text)) => match base_and_offset(text) {
+                // ptxas computes it.
+                Some((base, offset)) => return self.computed(early, base, offset, d, block),
+                None => return self.indexed(early, text, d, block),
+            },
             _ => (None, 0),
         };
         let Some(base) = base else {
@@ -347,11 +352,40 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         }
     }
 
-    fn symbol(&self, early: bool, name: &str, offset: i64, d: &str, block: &mut Block) {
+    /// `[base + offset]` whose offset is a constant expression.
+    fn computed(&self, early: bool, base: &str, offset: &str, d: &str, block: &mut Block) {
+        match self.ty(base).and_then(type_size) {
+            Some(8) => block.put(early, format_args!("add.s64 {d}, {base}, {offset};")),
+            Some(4) => {
+                let t = block.register("b32", "%wbpf_t");
+                block.put(early, format_args!("add.s32 {t}, {base}, {offset};"));
+                block.put(early, format_args!("cvt.u64.u32 {d}, {t};"));
+            }
+            Some(_) => block.put(early, format_args!("mov.b64 {d}, 0;")),
+            None => {
+                self.symbol(early, base, 0, d, block);
+                block.put(early, format_args!("add.s64 {d}, {d}, {offset};"));
+            }
+        }
+    }
+
+    /// `name[index]`, PTX ISA "Arrays as Operands": the index counts elements, so ptxas is left to compute it.
+    fn indexed(&self, early: bool, text: &str, d: &str, block: &mut Block) {
+        let is_array = text.ends_with(']') && !text.starts_with('[');
+        match text.split_once('[').filter(|_| is_array) {
+            Some((name, _)) if self.is_memory(name.trim()) => {
+                block.put(early, format_args!("mov.u64 {d}, {text};"));
+            }
+            _ => block.put(early, format_args!("mov.b64 {d}, 0;")),
+        }
+    }
+
+    /// The name is of memory that has an address.
+    fn is_memory(&self, name: &str) -> bool {
         let Some((scene, _, statement)) = self.place else {
-            return;
+            return false;
         };
-        let known = match scene.body.symbol(statement, name) {
+        match scene.body.symbol(statement, name) {
             Some(Symbol::Variable(v)) => !OPAQUE_TYPES.contains(&v.ty) && v.space != "tex",
             Some(Symbol::Function(_)) => false,
             None => {
@@ -359,8 +393,14 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
                 let param = self.in_kernel && params.any(|p| p.name == name);
                 param || scene.variables.contains(name)
             }
+        }
+    }
+
+    fn symbol(&self, early: bool, name: &str, offset: i64, d: &str, block: &mut Block) {
+        let Some((scene, _, statement)) = self.place else {
+            return;
         };
-        if !known {
+        if !self.is_memory(name) {
             return block.put(early, format_args!("mov.b64 {d}, 0;"));
         }
         let slot = self.slots.and_then(|slots| {
@@ -380,6 +420,10 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
     fn narrow(&self, early: bool, at: Option<usize>, d: &str, block: &mut Block) {
         let operand = at.and_then(|at| self.instruction()?.operands.get(at));
         match operand {
+            Some(operand) if self.expression(operand).is_some() => {
+                let text = self.expression(operand).unwrap_or_default();
+                block.put(early, format_args!("mov.b32 {d}, {text};"));
+            }
             Some(Operand::Name(name)) => match self.ty(name).and_then(type_size) {
                 Some(4) => block.put(early, format_args!("mov.b32 {d}, {name};")),
                 Some(8) => block.put(early, format_args!("cvt.u32.u64 {d}, {name};")),
@@ -456,19 +500,30 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
             return block.put(early, format_args!("mov.b64 {d}, 0;"));
         };
         let size = i.modifiers.iter().rev().find_map(|word| type_size(word));
-        match sources(i).get(number).copied() {
-            Some(Operand::Name(name)) if self.ty(name).and_then(type_size) == Some(16) => {
+        let source = self.sources(i).get(number).copied();
+        match source {
+            Some((Operand::Name(name), None)) if self.ty(name).and_then(type_size) == Some(16) => {
                 self.half(early, name, false, d, block);
             }
-            Some(operand @ (Operand::Name(_) | Operand::Not(_))) => {
-                self.widen(early, operand, None, None, d, block);
+            Some((operand @ (Operand::Name(_) | Operand::Not(_)), component))
+                if self.expression(operand).is_none() =>
+            {
+                self.widen(early, operand, component, None, d, block);
             }
-            Some(operand) => {
+            Some((operand, component)) => {
                 let size = size.map(|size| size as u32);
-                self.widen(early, operand, None, size, d, block);
+                self.widen(early, operand, component, size, d, block);
             }
             None => block.put(early, format_args!("mov.b64 {d}, 0;")),
         }
+    }
+
+    fn sources(&self, i: &'b Instruction<'a>) -> Vec<SourceOperand<'b, 'a>> {
+        sources(i, &|name| self.ty(name))
+    }
+
+    fn expression(&self, operand: &Operand<'a>) -> Option<&'a str> {
+        expression(operand, &|name| self.ty(name))
     }
 
     /// Bits of an operand, of its lowest `size` bytes if that is known, in 64 bits; of a vector register those of one
@@ -476,12 +531,16 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
     fn widen(
         &self,
         early: bool,
-        operand: &Operand<'_>,
+        operand: &Operand<'a>,
         component: Option<char>,
         size: Option<u32>,
         d: &str,
         block: &mut Block,
     ) {
+        if let Some(text) = self.expression(operand) {
+            block.put(early, format_args!("mov.b64 {d}, {text};"));
+            return self.mask(early, size, 8, d, block);
+        }
         let (name, not) = match operand {
             Operand::Name(name) => (*name, false),
             Operand::Not(name) => (*name, true),
@@ -515,7 +574,11 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
             1 => block.put(early, format_args!("cvt.u64.u8 {d}, {name};")),
             _ => return block.put(early, format_args!("mov.b64 {d}, 0;")),
         }
-        // A register may be wider than what is stored of it.
+        self.mask(early, size, held, d, block);
+    }
+
+    /// A register may be wider than what is stored of it.
+    fn mask(&self, early: bool, size: Option<u32>, held: u32, d: &str, block: &mut Block) {
         if let Some(size) = size.filter(|size| *size < held) {
             let mask = (1u64 << (size * 8)) - 1;
             block.put(early, format_args!("and.b64 {d}, {d}, {mask:#x};"));

@@ -113,6 +113,10 @@ impl<'m, 'a> Closure<'m, 'a> {
                     Symbol::Function(called) if mention.is_call => pending.push(called),
                     Symbol::Function(taken) => judge.address_taken(function.name, taken.name),
                     Symbol::Variable(variable) => {
+                        let behind = symbols.module.text[mention.span.end..].trim_start();
+                        if variable.space == "global" && behind.starts_with('[') {
+                            judge.indexed(function.name, variable.name);
+                        }
                         if !closure.variables.contains(&variable.name) {
                             closure.variables.push(variable.name);
                             judge.variable(variable);
@@ -230,6 +234,12 @@ impl Judge {
     fn address_taken(&mut self, function: &str, taken: &str) {
         self.reason(format!(
             "`{function}` takes the address of function `{taken}`, and function pointers belong to one module"
+        ));
+    }
+
+    fn indexed(&mut self, function: &str, variable: &str) {
+        self.reason(format!(
+            "`{function}` names elements of `{variable}` by their index, which an address read from a slot cannot have"
         ));
     }
 

@@ -17,24 +17,15 @@ pub(crate) fn words<'b, 'a>(
     element: u32,
     ty: &dyn Fn(&str) -> Option<&'a str>,
 ) -> (Vec<Word<'b, 'a>>, u32) {
-    let elements: Vec<(&'b Operand<'a>, Option<char>)> = match operand {
-        Operand::Vector(list) => list.iter().map(|part| (part, None)).collect(),
-        Operand::Name(name) => match ty(name).and_then(|ty| ty.split_once('.')) {
-            Some((width, _)) => {
-                let lanes = width.trim_start_matches('v').parse().unwrap_or(0);
-                let components = "xyzw".chars().take(lanes);
-                components.map(|c| (operand, Some(c))).collect()
-            }
-            None => vec![(operand, None)],
-        },
-        _ => vec![(operand, None)],
-    };
+    let elements = elements(operand, ty);
     let bytes = element.saturating_mul(elements.len() as u32);
     let words = match element {
         16 => elements
             .iter()
             .flat_map(|(part, _)| match part {
-                Operand::Name(name) => [Word::Half(name, false), Word::Half(name, true)],
+                Operand::Name(name) if *name != "_" => {
+                    [Word::Half(name, false), Word::Half(name, true)]
+                }
                 _ => [Word::Parts(Vec::new()), Word::Parts(Vec::new())],
             })
             .collect(),
@@ -63,9 +54,43 @@ pub(crate) fn constant(operand: &Operand<'_>, size: Option<u32>) -> u64 {
     }
 }
 
+/// A constant expression, which is left to ptxas: `1+2`, `~5`, `WARP_SZ`. `ty` gives the type of a register.
+pub(crate) fn expression<'a>(
+    operand: &Operand<'a>,
+    ty: &dyn Fn(&str) -> Option<&'a str>,
+) -> Option<&'a str> {
+    match operand {
+        // Strings, elements of arrays.
+        Operand::Other(text) if text.contains(['"', '[', '{']) => None,
+        Operand::Other(text) => Some(text),
+        Operand::Name(name) if *name == WARP_SIZE && ty(name).is_none() => Some(name),
+        _ => None,
+    }
+}
+
+/// PTX ISA "Predefined Constants".
+const WARP_SIZE: &str = "WARP_SZ";
+
+/// Base and constant expression of an address whose offset is one, `[%rd1+4*2]`.
+pub(crate) fn base_and_offset(address: &str) -> Option<(&str, &str)> {
+    let inner = address.strip_prefix('[')?;
+    let inner = inner.get(..inner.rfind(']')?)?;
+    let (base, offset) = inner.split_once('+')?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.');
+    let (base, offset) = (base.trim(), offset.trim());
+    let plain = !base.is_empty() && base.chars().all(is_name) && !offset.contains(',');
+    plain.then_some((base, offset))
+}
+
+/// A source operand, and which component if it is one of a vector register.
+pub(crate) type SourceOperand<'b, 'a> = (&'b Operand<'a>, Option<char>);
+
 /// The source operands of an instruction, the parts of a vector each for itself. The first operand is the destination,
-/// unless it is an address or the instruction gives no result.
-pub(crate) fn sources<'b, 'a>(i: &'b Instruction<'a>) -> Vec<&'b Operand<'a>> {
+/// unless it is an address or the instruction gives no result. `ty` gives the type of a register.
+pub(crate) fn sources<'b, 'a>(
+    i: &'b Instruction<'a>,
+    ty: &dyn Fn(&str) -> Option<&'a str>,
+) -> Vec<SourceOperand<'b, 'a>> {
     let no_result = matches!(
         i.opcode,
         "bar" | "barrier" | "bra" | "brx" | "nanosleep" | "setmaxnreg" | "stackrestore" | "pmevent"
@@ -77,11 +102,27 @@ pub(crate) fn sources<'b, 'a>(i: &'b Instruction<'a>) -> Vec<&'b Operand<'a>> {
         Some(Operand::Name(_) | Operand::Pair(..) | Operand::Vector(_)) if !no_result => 1,
         _ => 0,
     };
-    let flat = i.operands[from..].iter().flat_map(|operand| match operand {
-        Operand::Vector(list) => list.iter().collect(),
-        other => vec![other],
-    });
+    let flat = i.operands[from..].iter().flat_map(|o| elements(o, ty));
     flat.collect()
+}
+
+/// The parts of a vector, or of a vector register; anything else as it is.
+fn elements<'b, 'a>(
+    operand: &'b Operand<'a>,
+    ty: &dyn Fn(&str) -> Option<&'a str>,
+) -> Vec<SourceOperand<'b, 'a>> {
+    match operand {
+        Operand::Vector(list) => list.iter().map(|part| (part, None)).collect(),
+        Operand::Name(name) => match ty(name).and_then(|ty| ty.split_once('.')) {
+            Some((width, _)) => {
+                let lanes = width.trim_start_matches('v').parse().unwrap_or(0);
+                let components = "xyzw".chars().take(lanes);
+                components.map(|c| (operand, Some(c))).collect()
+            }
+            None => vec![(operand, None)],
+        },
+        _ => vec![(operand, None)],
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +138,10 @@ mod tests {
         let StatementKind::Instruction(i) = &body[0].kind else {
             panic!("{text}")
         };
-        sources(i).iter().map(|o| format!("{o:?}")).collect()
+        sources(i, &|_| None)
+            .iter()
+            .map(|(o, _)| format!("{o:?}"))
+            .collect()
     }
 
     #[test]
@@ -118,6 +162,22 @@ mod tests {
             ["Int(1)", "Name(\"p\")"]
         );
         assert_eq!(operands("ret;").len(), 0);
+    }
+
+    #[test]
+    fn expressions_and_offsets_that_are_such() {
+        let none = |_: &str| None;
+        assert_eq!(expression(&Operand::Other("1+2"), &none), Some("1+2"));
+        assert_eq!(expression(&Operand::Other("a[1]"), &none), None);
+        assert_eq!(expression(&Operand::Other("\"x\""), &none), None);
+        let size = Operand::Name("WARP_SZ");
+        assert_eq!(expression(&size, &none), Some("WARP_SZ"));
+        assert_eq!(expression(&size, &|_| Some("u32")), None);
+        assert_eq!(base_and_offset("[%rd1 + 4*2]"), Some(("%rd1", "4*2")));
+        assert_eq!(base_and_offset("[a+(8)].unified"), Some(("a", "(8)")));
+        assert_eq!(base_and_offset("[4*2]"), None);
+        assert_eq!(base_and_offset("[a+4*2, {b}]"), None);
+        assert_eq!(base_and_offset("a[1]"), None);
     }
 
     #[test]

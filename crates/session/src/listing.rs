@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use warpbpf_abi::access::{Barrier, Kind, Space};
 use warpbpf_abi::attach::Site;
 use warpbpf_patch::{Detail, Patcher, SiteFact, SiteList, Way};
+use warpbpf_ptx::arguments::Arguments;
+use warpbpf_ptx::ast::Module;
 
 use crate::image::{ImageInfo, KernelSummary};
 use crate::names;
@@ -20,12 +22,25 @@ pub struct KernelSites {
     pub source: String,
     /// `slice`, `clone: reasons` or `refused: reason`.
     pub way: String,
+    /// Its parameters by position, as `args` of the context has them.
+    pub arguments: Vec<Argument>,
     /// Places of the same kind, in the order of the documentation. Lines are in [`KernelSites::lines`].
     pub places: Vec<Places>,
     /// Source lines that have code, by file and line.
     pub lines: Vec<Line>,
     /// Opcodes with their modifiers and how often each occurs, the most frequent first.
     pub opcodes: Vec<(String, usize)>,
+}
+
+/// A parameter of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Argument {
+    /// PTX type: `u64`, or `b8[24]` for a structure.
+    pub ptx: String,
+    /// Name in the source; empty without debug information (`nvcc -G`).
+    pub name: String,
+    /// Type in the source; empty likewise.
+    pub ty: String,
 }
 
 /// Places of the same kind.
@@ -70,7 +85,10 @@ pub fn sites(image: &ImageInfo, glob: &str) -> Vec<KernelSites> {
     let all_refused = |reason: &str| {
         wanted
             .clone()
-            .map(|kernel| listed(kernel, refused(reason), &SiteList::default()))
+            .map(|kernel| {
+                let list = SiteList::default();
+                listed(kernel, refused(reason), Vec::new(), &list)
+            })
             .collect()
     };
     let Some(ptx) = image.ptx.as_deref() else {
@@ -81,6 +99,7 @@ pub fn sites(image: &ImageInfo, glob: &str) -> Vec<KernelSites> {
         Err(error) => return all_refused(&format!("its PTX cannot be read: {error}")),
     };
     let patcher = Patcher::new(&module);
+    let debug = Arguments::new(&module);
     wanted
         .map(|kernel| {
             let way = match patcher.way(&kernel.mangled) {
@@ -89,10 +108,32 @@ pub fn sites(image: &ImageInfo, glob: &str) -> Vec<KernelSites> {
                 Ok(Way::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),
                 Err(error) => refused(&error.to_string()),
             };
+            let given = arguments(&module, &debug, &kernel.mangled);
             match patcher.list_sites(&kernel.mangled) {
-                Ok(list) => listed(kernel, way, &list),
-                Err(error) => listed(kernel, refused(&error.to_string()), &SiteList::default()),
+                Ok(list) => listed(kernel, way, given, &list),
+                Err(error) => {
+                    let way = refused(&error.to_string());
+                    listed(kernel, way, given, &SiteList::default())
+                }
             }
+        })
+        .collect()
+}
+
+fn arguments(module: &Module<'_>, debug: &Arguments<'_, '_>, kernel: &str) -> Vec<Argument> {
+    let params = module.function(kernel).map_or(&[][..], |f| &f.params);
+    let mut named = debug.of(kernel).into_iter();
+    params
+        .iter()
+        .map(|param| {
+            let (name, ty) = named
+                .next()
+                .map_or_else(Default::default, |a| (a.name, a.ty));
+            let ptx = match param.array {
+                Some(n) => format!("{}[{n}]", param.ty),
+                None => param.ty.to_owned(),
+            };
+            Argument { ptx, name, ty }
         })
         .collect()
 }
@@ -125,7 +166,12 @@ fn group(fact: &SiteFact) -> Group {
     }
 }
 
-fn listed(kernel: &KernelSummary, way: String, list: &SiteList) -> KernelSites {
+fn listed(
+    kernel: &KernelSummary,
+    way: String,
+    arguments: Vec<Argument>,
+    list: &SiteList,
+) -> KernelSites {
     let mut groups: BTreeMap<Group, (usize, BTreeMap<&'static str, usize>)> = BTreeMap::new();
     let mut lines: BTreeMap<(&str, u32), OnLine> = BTreeMap::new();
     for fact in &list.sites {
@@ -155,6 +201,7 @@ fn listed(kernel: &KernelSummary, way: String, list: &SiteList) -> KernelSites {
         demangled: kernel.demangled.clone(),
         source: kernel.source.clone(),
         way,
+        arguments,
         places: groups
             .into_iter()
             .map(

@@ -1,6 +1,8 @@
 //! Which read-modify-writes of shared values become one atomic operation: what `codegen::opt_atomics` does, told from the
 //! eBPF code. Where the two disagree, this one says no, and a warning too many is given.
 
+use std::collections::BTreeSet;
+
 use warpbpf_abi::helpers::{Arg, Effect};
 use warpbpf_ebpf::{AluOp, Callee, Insn, Reg, Source, Width};
 
@@ -180,10 +182,9 @@ pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
     };
     // A combination that is needed for itself cannot be done with other operands.
     let inner = chain.get(1..).unwrap_or_default();
-    let needed = Reg::ALL.iter().any(|&reg| {
-        line.definition(reg, store)
-            .is_some_and(|def| inner.contains(&def))
-            && is_read_behind(graph, store, reg)
+    let needed = Reg::all().any(|reg| {
+        let made = line.definition(reg, store);
+        made.is_some_and(|made| inner.contains(&made)) && is_read_behind(graph, store, reg)
     });
     if needed {
         return false;
@@ -198,6 +199,44 @@ pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
         Insn::StoreRelease { .. } | Insn::LoadAcquire { .. } => false,
         _ => true,
     })
+}
+
+/// Some path from behind `node` reads the value that `reg` has there. Calls of functions of the program count as reads.
+fn is_read_behind(graph: &Graph<'_>, node: usize, reg: Reg) -> bool {
+    let mut pending: Vec<usize> = graph.cfg.succs(node).to_vec();
+    let mut seen = BTreeSet::new();
+    while let Some(node) = pending.pop() {
+        if !seen.insert(node) {
+            continue;
+        }
+        if reads(graph, node, reg) {
+            return true;
+        }
+        if !writes(graph, node, reg) {
+            pending.extend(graph.cfg.succs(node));
+        }
+    }
+    false
+}
+
+fn reads(graph: &Graph<'_>, node: usize, reg: Reg) -> bool {
+    let argument = reg.index().wrapping_sub(1);
+    match graph.insn(node) {
+        Insn::Call {
+            callee: Callee::Helper(id),
+        } => {
+            let helper = graph.env.platform.helper(id);
+            helper.is_none_or(|h| h.args.get(argument).is_some_and(|arg| *arg != Arg::None))
+        }
+        Insn::Call { .. } | Insn::CallReg { .. } => true,
+        Insn::Exit => reg == Reg::R0,
+        Insn::Alu {
+            op: AluOp::Mov,
+            src,
+            ..
+        } => register(src) == Some(reg),
+        _ => operands(graph.insn(node)).contains(&Some(reg)),
+    }
 }
 
 /// `node` is the load, or a combination of that kind of something that leads to it.
@@ -229,7 +268,16 @@ fn leads_to(
 
 /// The instruction does something with what was loaded or computed, other than to copy it.
 fn uses(line: &Line<'_, '_>, node: usize, load: usize, chain: &[usize]) -> bool {
-    let (a, b) = match line.graph.insn(node) {
+    let registers = operands(line.graph.insn(node));
+    registers.into_iter().flatten().any(|reg| {
+        line.definition(reg, node)
+            .is_some_and(|def| def == load || chain.contains(&def))
+    })
+}
+
+/// The registers that an instruction does something with, other than to copy or hand them on.
+fn operands(insn: Insn) -> [Option<Reg>; 2] {
+    let (a, b) = match insn {
         Insn::Alu {
             op: AluOp::Mov,
             wide: true,
@@ -249,15 +297,11 @@ fn uses(line: &Line<'_, '_>, node: usize, load: usize, chain: &[usize]) -> bool 
         }
         Insn::Jump { dst, src, .. } => (Some(dst), register(src)),
         Insn::Goto { .. } | Insn::MayGoto { .. } => (None, None),
-        // The calls that a line may have take no arguments.
         Insn::Call { .. } | Insn::CallReg { .. } | Insn::Exit | Insn::LegacyPacket { .. } => {
             (None, None)
         }
     };
-    [a, b].into_iter().flatten().any(|reg| {
-        line.definition(reg, node)
-            .is_some_and(|def| def == load || chain.contains(&def))
-    })
+    [a, b]
 }
 
 fn register(src: Source) -> Option<Reg> {

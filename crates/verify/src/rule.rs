@@ -357,7 +357,7 @@ impl Rule {
                 "give the loop a constant bound that the program counts up to"
             }
             Rule::Budget { .. } => {
-                "do less per invocation, attach with a wider scope, or raise the budget (`--budget N`)"
+                "do less per invocation, attach with a wider scope, or raise the budget (`--budget N`); an array that is keyed by a small number such as `ctx->site` costs a tenth of a hash"
             }
             Rule::WalkBudget { .. } => {
                 "raise the budget (`--budget N`), or make the map smaller: it has at least 4 slots for each of `max_entries`, and at least 256"

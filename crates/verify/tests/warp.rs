@@ -388,9 +388,33 @@ fn updates_that_can_be_lost() {
         "r2 = 5\nr1 -= r2\nr1 += 7\nr1 -= 1\n",
         "r2 = 5\nr2 += r1\nr2 += 3\nr1 = r2\n",
         "r1 ^= 5\nr1 ^= 9\n",
+        // A second name of what is combined, which nobody reads.
+        "r2 = r1\nr2 += 1\nr3 = 2\nr3 += r2\nr1 = r3\n",
     ] {
         assert_eq!(update(change), [], "{change}");
     }
+    // What was combined first is read after the store.
+    for (behind, found) in [
+        ("*(u64 *)(r0 + 8) = r2", true),
+        ("r2 = 0\n*(u64 *)(r0 + 8) = r2", false),
+        ("*(u64 *)(r0 + 8) = r1", false),
+    ] {
+        let warnings = warned(&format!(
+            "{}r1 = *(u64 *)(r0 + 0)\nr2 = r1\nr2 += 1\nr1 = 3\nr1 += r2\n*(u64 *)(r0 + 0) = r1\n{behind}\nr0 = 0\nexit",
+            lookup(8)
+        ));
+        assert_eq!(warnings.len(), usize::from(found), "{behind}");
+    }
+    // Two places of which nothing is known but that they are in one value.
+    assert_eq!(
+        warned(&format!(
+            "r6 = *(u32 *)(r1 + 24)\nr7 = *(u32 *)(r1 + 0)\nr8 = r7\nr6 &= 1\nr7 &= 1\nr6 <<= 3\nr7 <<= 3\n{}r6 += r0\nr7 += r0\nif r8 == 9 goto out\n\
+             r1 = *(u64 *)(r6 + 0)\nr1 += 1\n*(u64 *)(r7 + 0) = r1\nout:\nr0 = 0\nexit",
+            lookup(8)
+        ))
+        .len(),
+        1
+    );
     // A new value, whatever was loaded.
     assert_eq!(update("r1 = 1\n"), []);
     for (change, slot) in [

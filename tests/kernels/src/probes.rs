@@ -38,6 +38,7 @@ const MISSED_BY_ALL: &[&str] = &[
     POINTER,
     "sets the carry",
     "belongs to a call",
+    "between a product and a sum",
     "the copy is not done when control passes behind it",
 ];
 

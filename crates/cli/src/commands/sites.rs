@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use warpbpf_abi::attach::Site;
-use warpbpf_session::listing::{KernelSites, sites};
+use warpbpf_session::listing::{Argument, KernelSites, sites};
 
 use super::compile::sm_number;
 use super::splice::images;
@@ -81,13 +81,22 @@ fn kernel_json(kernel: &KernelSites) -> Value {
         .iter()
         .map(|(op, count)| json!({ "op": op, "count": count }))
         .collect();
+    let arguments: Vec<Value> = kernel
+        .arguments
+        .iter()
+        .map(|a| json!({ "ptx": a.ptx, "name": a.name, "type": a.ty }))
+        .collect();
     json!({ "name": kernel.demangled, "mangled": kernel.mangled, "source": kernel.source, "way": kernel.way,
-            "places": places, "lines": lines, "opcodes": opcodes })
+            "arguments": arguments, "places": places, "lines": lines, "opcodes": opcodes })
 }
 
 fn kernel_text(kernel: &KernelSites, flags: &SitesFlags) -> String {
     let mut out = format!("{} ({}; {})\n", kernel.demangled, kernel.source, kernel.way);
     if !flags.lines && !flags.insns {
+        if !kernel.arguments.is_empty() {
+            let list: Vec<String> = kernel.arguments.iter().enumerate().map(argument).collect();
+            let _ = writeln!(out, "  args: {}", list.join(", "));
+        }
         places_table(&mut out, kernel);
     }
     if flags.lines {
@@ -101,6 +110,19 @@ fn kernel_text(kernel: &KernelSites, flags: &SitesFlags) -> String {
         table.write(&mut out);
     }
     out
+}
+
+/// `2 n u32 (int)`: position, name where debug information has one, PTX type, the source's.
+fn argument((position, argument): (usize, &Argument)) -> String {
+    let mut text = position.to_string();
+    if !argument.name.is_empty() {
+        let _ = write!(text, " {}", argument.name);
+    }
+    let _ = write!(text, " {}", argument.ptx);
+    if !argument.ty.is_empty() {
+        let _ = write!(text, " ({})", argument.ty);
+    }
+    text
 }
 
 fn places_table(out: &mut String, kernel: &KernelSites) {
