@@ -17,12 +17,12 @@ use crate::fragment::{Env, Input, MapBinding, MapUse, SlotSpace, Target};
 use crate::ir::{Mem, Op, Origin, Rmw};
 use crate::{PASSES, from_ebpf};
 
-/// One [`MapUse`] per map of the object.
-pub fn map_uses<P: Subject>(program: &Verified<P>, map_count: usize) -> Vec<MapUse> {
-    uses_of(program.program().code(), program.facts(), map_count)
+/// One [`MapUse`] per map of the object. `site` is the one that the program was proved for.
+pub fn map_uses<P: Subject>(program: &Verified<P>, site: Site, map_count: usize) -> Vec<MapUse> {
+    uses_of(program.program().code(), program.facts(), site, map_count)
 }
 
-fn uses_of(code: &Code, facts: &Facts, map_count: usize) -> Vec<MapUse> {
+fn uses_of(code: &Code, facts: &Facts, site: Site, map_count: usize) -> Vec<MapUse> {
     let mut uses = Uses {
         maps: vec![MapUse::default(); map_count],
     };
@@ -43,7 +43,7 @@ fn uses_of(code: &Code, facts: &Facts, map_count: usize) -> Vec<MapUse> {
             rings.insert(map);
         }
     }
-    let env = plain_env(map_count, |map| rings.contains(&map));
+    let env = plain_env(site, map_count, |map| rings.contains(&map));
     let mut func = match from_ebpf::run(code, facts, &env) {
         Ok(func) => func,
         Err(error) => {
@@ -178,7 +178,7 @@ fn is_ring(helper: HelperId) -> bool {
 }
 
 /// An environment in which any program compiles as far as the IR.
-fn plain_env(map_count: usize, is_ring: impl Fn(u32) -> bool) -> Env {
+fn plain_env(site: Site, map_count: usize, is_ring: impl Fn(u32) -> bool) -> Env {
     let ring = MapLayout::Ring(RingLayout::new(1 << 20, 1));
     let array = MapLayout::Array(ArrayLayout {
         max_entries: u32::MAX,
@@ -197,7 +197,7 @@ fn plain_env(map_count: usize, is_ring: impl Fn(u32) -> bool) -> Env {
             ptx: (6, 3),
             sm: 75,
         },
-        site: Site::Entry,
+        site,
         scope: Scope::Thread,
         kernel_id: 0,
         maps: (0..count)

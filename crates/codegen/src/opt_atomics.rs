@@ -3,8 +3,8 @@
 //!
 //! The three stand in one block with nothing in between that may write the same bytes. Of several combinations in a row
 //! (`*v += a + 1` is compiled as two additions) all but one are first done among what is not loaded. The atomic takes the
-//! store's place; if the values are needed earlier, it takes the load's place, provided that nothing reads shared memory in
-//! between.
+//! store's place, and what is only computed from the values comes behind it; if the values are needed earlier, it takes the
+//! load's place, provided that nothing reads shared memory in between.
 
 use std::collections::BTreeSet;
 
@@ -288,17 +288,30 @@ fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) -> bool {
         return false;
     };
     let between = &insts[found.load + 1..found.store];
-    let needs = |v: Value| {
-        let mut count = 0;
-        for (i, inst) in between.iter().enumerate() {
-            if found.load + 1 + i != found.combine {
-                inst.op
-                    .for_each_operand(|used| count += u32::from(used == v));
-            }
+    // What is only computed from the values can be computed behind the atomic.
+    let mut derived = BTreeSet::from([found.old.index(), found.new.index()]);
+    let mut later = BTreeSet::new();
+    let mut needed_before = false;
+    for (at, inst) in (found.load + 1..).zip(between) {
+        let mut uses_them = false;
+        inst.op
+            .for_each_operand(|used| uses_them |= derived.contains(&used.index()));
+        if at == found.combine || !uses_them {
+            continue;
         }
-        count
-    };
-    let needed_before = needs(found.old) + needs(found.new) > 0;
+        match inst.result {
+            Some(result) if inst.op.effect() == Effect::Pure => {
+                derived.insert(result.index());
+                later.insert(at);
+            }
+            _ => needed_before = true,
+        }
+    }
+    if needed_before {
+        later.clear();
+    } else if derived.contains(&found.operand.index()) {
+        return false;
+    }
     // The combination uses the old value once, the store the new one once; each further use wants the value.
     let wanted = uses[found.old.index()] > 1 || uses[found.new.index()] > 1;
     let reads = |i: &Inst| {
@@ -354,6 +367,7 @@ fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) -> bool {
     });
     let insts = &mut func.blocks[block].insts;
     let mut out = Vec::with_capacity(insts.len() + fresh.len());
+    let mut sunk = Vec::new();
     for (i, inst) in std::mem::take(insts).into_iter().enumerate() {
         if i == found.load {
             if at_load {
@@ -367,6 +381,9 @@ fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) -> bool {
                     op: combined(found),
                 });
             }
+            out.append(&mut sunk);
+        } else if later.contains(&i) {
+            sunk.push(inst);
         } else if i == found.combine {
             if at_load {
                 out.push(inst);

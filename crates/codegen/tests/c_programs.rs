@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Case, Device, clang, workspace};
-use warpbpf_abi::attach::Scope;
+use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::{HashLayout, MapLayout, SumField};
 use warpbpf_codegen::map_uses;
 use warpbpf_softgpu::Config;
@@ -144,7 +144,7 @@ char LICENSE[] SEC("license") = "GPL";
         words.sort();
         assert_eq!(words, [10 * 22, 2 * 640]);
 
-        let uses = map_uses(&case.program, object.maps.len());
+        let uses = map_uses(&case.program, Site::Entry, object.maps.len());
         assert_eq!(uses[0].not_summable, None);
         let fields = [(0, 8), (8, 4), (12, 4), (16, 8), (24, 8)];
         assert_eq!(
@@ -186,7 +186,7 @@ char LICENSE[] SEC("license") = "GPL";
     let object = clang("unsummable", source, "v3");
     let case = Case::object(&object, 4);
     common::ptxas(&case.module("sm_90", (8, 0)), "sm_90", &[]);
-    let uses = map_uses(&case.program, object.maps.len());
+    let uses = map_uses(&case.program, Site::Entry, object.maps.len());
     let reasons: Vec<(&str, Option<&str>)> = object
         .maps
         .iter()

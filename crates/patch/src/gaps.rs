@@ -124,10 +124,13 @@ impl<'a> Gaps<'a> {
     fn products(&mut self, body: &Body<'_, '_>) {
         // Registers that hold a product of the block, with where it was made.
         let mut products: BTreeMap<&str, usize> = BTreeMap::new();
+        let straight = straight(body);
         for (index, statement) in body.statements.iter().enumerate() {
             let i = match &statement.kind {
                 StatementKind::Instruction(i) => i,
-                StatementKind::Label(name) if self.targets.contains(name) => {
+                StatementKind::Label(name)
+                    if self.targets.contains(name) && !straight.contains(name) =>
+                {
                     products.clear();
                     continue;
                 }
@@ -143,14 +146,9 @@ impl<'a> Gaps<'a> {
                 | StatementKind::CallTargets { .. }
                 | StatementKind::Directive(_) => continue,
             };
-            let made = i.operands.iter().skip(1).find_map(|operand| match operand {
-                Operand::Name(name) => products.get(name).copied(),
-                _ => None,
-            });
-            let to = match i.operands.first() {
-                Some(Operand::Name(name)) => Some(*name),
-                _ => None,
-            };
+            // Of several products ptxas takes the one that it can reach.
+            let sources = i.operands.iter().skip(1).flat_map(names);
+            let made = sources.filter_map(|name| products.get(name).copied()).min();
             match (i.opcode, made) {
                 ("add" | "sub", Some(first)) if is_contractible(i) => {
                     for gap in first + 1..=index {
@@ -161,15 +159,21 @@ impl<'a> Gaps<'a> {
             }
             let made = match i.opcode {
                 "mul" if is_contractible(i) => Some(index),
+                // The last step of both is a product.
+                "div" if i.has("approx") || i.has("full") => Some(index),
+                // Packed and unpacked, too.
                 "mov" | "neg" => made,
                 _ => None,
             };
-            match (to, made) {
-                (Some(to), Some(made)) => drop(products.insert(to, made)),
-                (Some(to), None) => drop(products.remove(to)),
-                (None, _) => {}
+            for to in i.operands.first().into_iter().flat_map(names) {
+                match made {
+                    Some(made) => drop(products.insert(to, made)),
+                    None => drop(products.remove(to)),
+                }
             }
-            if ends_block(i) {
+            let goes_on =
+                matches!(i.operands.first(), Some(Operand::Name(to)) if straight.contains(to));
+            if ends_block(i) && !goes_on {
                 products.clear();
             }
         }
@@ -256,6 +260,15 @@ impl<'a> Gaps<'a> {
     }
 }
 
+/// The names in an operand, of all parts of a vector.
+fn names<'a>(operand: &Operand<'a>) -> Vec<&'a str> {
+    match operand {
+        Operand::Name(name) => vec![name],
+        Operand::Vector(list) => list.iter().flat_map(names).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// Of floating-point numbers, and not told how to round.
 fn is_contractible(i: &Instruction<'_>) -> bool {
     let float = |ty: &&str| {
@@ -280,6 +293,44 @@ fn targets<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {
         }
     }
     targets
+}
+
+/// Labels that only the branch just before them goes to: for ptxas no block begins there.
+fn straight<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {
+    let mut places: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut branch: Option<&'a str> = None;
+    let mut straight = BTreeSet::new();
+    for statement in &body.statements {
+        match &statement.kind {
+            StatementKind::Instruction(i) => {
+                branch = match i.operands.first() {
+                    Some(Operand::Name(to)) if i.opcode == "bra" => Some(to),
+                    _ => None,
+                };
+                if let Some(to) = branch {
+                    *places.entry(to).or_default() += 1;
+                }
+            }
+            StatementKind::BranchTargets { targets, .. } => {
+                for to in targets {
+                    *places.entry(to).or_default() += 2;
+                }
+            }
+            StatementKind::Label(name) if branch == Some(name) => drop(straight.insert(*name)),
+            StatementKind::Label(_)
+            | StatementKind::Open
+            | StatementKind::Close
+            | StatementKind::Registers(_)
+            | StatementKind::Variable(_)
+            | StatementKind::Loc(_)
+            | StatementKind::Pragma(_)
+            | StatementKind::CallPrototype { .. }
+            | StatementKind::CallTargets { .. }
+            | StatementKind::Directive(_) => {}
+        }
+    }
+    straight.retain(|name| places.get(name) == Some(&1));
+    straight
 }
 
 fn ends_block(i: &Instruction<'_>) -> bool {

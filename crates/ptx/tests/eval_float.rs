@@ -6,6 +6,7 @@ mod common;
 use common::{both, decode, one, table};
 use half::{bf16, f16};
 use proptest::prelude::*;
+use warpbpf_ptx::eval::{Op, eval};
 
 const NAN32: u64 = 0x7fff_ffff;
 const NAN64: u64 = 0xfff8_0000_0000_0000;
@@ -1220,4 +1221,41 @@ proptest! {
             prop_assert_eq!(one("cvt.rzi.s64.f32", &[s(single)]), single as i64 as u64);
         }
     }
+}
+
+/// Sources that random operands found on an H200.
+#[test]
+fn a_fused_result_is_tiny_before_it_is_rounded() {
+    let fma = |name: &str, sources: [u64; 3]| {
+        let mut words = name.split('.');
+        let op = Op::decode(words.next().unwrap(), &words.collect::<Vec<_>>()).unwrap();
+        eval(op, &sources)[0]
+    };
+    let smallest = 0x0080_0000;
+    let down = [0x87e5_1e3a, 0x2bff_df73, smallest];
+    assert_eq!(fma("fma.rn.ftz.f32", down), 0);
+    assert_eq!(fma("mad.rn.ftz.f32", down), 0);
+    assert_eq!(fma("fma.rn.f32", down), smallest);
+    assert_eq!(
+        fma("fma.rn.ftz.sat.f32", [0x8359_4d3d, 0x3037_13b5, smallest]),
+        0
+    );
+    assert_eq!(
+        fma("fma.rp.ftz.sat.f32", [0x904c_446a, 0x23e8_7e9c, smallest]),
+        0
+    );
+    // Exactly the smallest normal number, and above it.
+    assert_eq!(fma("fma.rn.ftz.f32", [0, 0x3f80_0000, smallest]), smallest);
+    assert_eq!(
+        fma("fma.rz.ftz.f32", [0x07e5_1e3a, 0x2bff_df73, smallest]),
+        smallest
+    );
+    assert_eq!(
+        fma("fma.rn.ftz.f32", [0x07e5_1e3a, 0xabff_df73, 0x8080_0000]),
+        0x8080_0000
+    );
+    assert_eq!(
+        fma("fma.rn.ftz.f32", [0x07e5_1e3a, 0x2bff_df73, 0x8080_0000]),
+        0x8000_0000
+    );
 }

@@ -182,7 +182,7 @@ impl Session {
         let (programs, defs) = prove(object, options)?;
         let uses: Vec<_> = programs
             .iter()
-            .map(|p| map_uses(&p.verified, defs.len()))
+            .map(|p| map_uses(&p.verified, p.spec.site, defs.len()))
             .collect();
         let mut maps = Vec::with_capacity(defs.len());
         for (index, def) in defs.iter().enumerate() {

@@ -248,3 +248,25 @@ fn a_program_can_be_a_kernel() {
         assert!(own.text.starts_with(head), "{}", own.text);
     }
 }
+
+/// What a program reads from the context of its place does not keep its counters from having a copy per multiprocessor.
+#[test]
+fn counters_in_the_middle_of_a_kernel_are_sharded() {
+    // `bytes` of `struct wbpf_mem_ctx`, `taken` of `struct wbpf_branch_ctx`.
+    for (section, offset) in [("gpu/mem/*", 248), ("gpu/branch/*", 244)] {
+        let session = session_of(&format!(
+            "struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1);
+                __type(key, __u32); __type(value, __u64); }} counts SEC(\".maps\");
+            SEC(\"{section}\") int p(char *ctx) {{
+                __u32 key = 0;
+                __u64 *value = bpf_map_lookup_elem(&counts, &key);
+                if (value) *value += *(volatile __u32 *)(ctx + {offset});
+                return 0;
+            }}"
+        ))
+        .unwrap_or_else(|error| panic!("{error}"));
+        let map = &session.maps()[0];
+        assert_eq!(map.not_summed, None, "{section}");
+        assert_eq!(map.sum_fields.len(), 1, "{section}");
+    }
+}

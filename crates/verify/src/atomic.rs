@@ -180,8 +180,10 @@ pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
             (false, _) => return false,
         };
     };
-    // A combination that is needed for itself cannot be done with other operands.
-    let inner = chain.get(1..).unwrap_or_default();
+    // A combination that is needed for itself cannot be done with other operands. The last one can be made again from the
+    // old value, but of a 4-byte field what is needed may be all 8 bytes of the register.
+    let last = usize::from(width == Width::W64 || chain.len() == 1);
+    let inner = chain.get(last..).unwrap_or_default();
     let needed = Reg::all().any(|reg| {
         let made = line.definition(reg, store);
         made.is_some_and(|made| inner.contains(&made)) && is_read_behind(graph, store, reg)

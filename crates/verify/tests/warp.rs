@@ -405,6 +405,14 @@ fn updates_that_can_be_lost() {
         ));
         assert_eq!(warnings.len(), usize::from(found), "{behind}");
     }
+    // Of a 4-byte field, a sum of several that is needed in 8 bytes; a single one is none.
+    for (change, count) in [("r1 += 1\nr1 += r2\n", 1), ("r1 += r2\n", 0)] {
+        let warnings = warned(&format!(
+            "{}r1 = *(u32 *)(r0 + 0)\nr2 = *(u32 *)(r10 - 4)\n{change}*(u32 *)(r0 + 0) = r1\n*(u64 *)(r0 + 8) = r1\nr0 = 0\nexit",
+            lookup(8)
+        ));
+        assert_eq!(warnings.len(), count, "{change}");
+    }
     // Two places of which nothing is known but that they are in one value.
     assert_eq!(
         warned(&format!(

@@ -204,6 +204,7 @@ goldens! {
     memory "memory"
     memory_after "memory-after"
     operands "operands"
+    expressions "expressions"
     branches "branches"
     barriers "barriers"
     functions "functions"

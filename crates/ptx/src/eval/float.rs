@@ -324,7 +324,8 @@ impl Float {
                         bits
                     })
                 });
-                self.finish(Format::F32, single_bits(f(sources)))
+                let bits = sources.map(|source| source.to_bits().into());
+                self.finish(Format::F32, self.tiny(bits, single_bits(f(sources))))
             });
         } else {
             lanes.map(|[a, b, c, ..]| single_bits(f([a, b, c].map(value))));
@@ -346,7 +347,30 @@ impl Float {
                 bits & format.mask()
             }
         });
-        self.finish(format, self.rounded(format, sources))
+        let result = self.rounded(format, sources);
+        if format == Format::F32 {
+            return self.finish(format, self.tiny(sources, result));
+        }
+        self.finish(format, result)
+    }
+
+    /// `fma.ftz.f32` looks for a subnormal result before it rounds: what would be rounded up to the smallest normal number
+    /// becomes a zero on an H200.
+    fn tiny(self, sources: [u64; 3], result: u64) -> u64 {
+        const SMALLEST: u64 = 0x0080_0000;
+        let sign = result & Format::F32.sign_bit();
+        if !self.flush || self.kind != Kind::Fma || result ^ sign != SMALLEST {
+            return result;
+        }
+        let cut = Float {
+            round: Round::Zero,
+            ..self
+        };
+        if Format::F32.has_zero_exponent(cut.rounded(Format::F32, sources)) {
+            sign
+        } else {
+            result
+        }
     }
 
     /// What modifiers make of a rounded result.
