@@ -14,6 +14,7 @@ use crate::body::Body;
 const CALL: &str = "it belongs to a call, and nothing can stand between a call and its parameters";
 const WGMMA: &str = "inside a wgmma group";
 const CARRY: &str = "between an instruction that sets the carry and one that reads it";
+const UNROLLED: &str = "in a loop whose rounds the compiler joins, a product of one with a sum of the next, which code there would prevent";
 const FUSED: &str = "between a product and a sum that the compiler makes one operation of, which code there would prevent";
 
 /// What stands against code before each statement.
@@ -36,6 +37,7 @@ impl<'a> Gaps<'a> {
         gaps.groups(body);
         gaps.carries(body);
         gaps.products(body);
+        gaps.loops(body);
         gaps.calls(body);
         gaps
     }
@@ -179,6 +181,48 @@ impl<'a> Gaps<'a> {
         }
     }
 
+    /// Loops of one basic block in which a product goes round to a sum.
+    fn loops(&mut self, body: &Body<'_, '_>) {
+        // The block that is being looked at: its label, where that is, and its instructions.
+        let mut block: Option<(&str, usize, Vec<&Instruction<'_>>)> = None;
+        for (index, statement) in body.statements.iter().enumerate() {
+            match &statement.kind {
+                StatementKind::Label(name) if self.targets.contains(name) => {
+                    block = Some((name, index, Vec::new()));
+                }
+                StatementKind::Instruction(i) if ends_block(i) => {
+                    let back = matches!(
+                        (i.opcode, i.operands.first(), &block),
+                        ("bra", Some(Operand::Name(to)), Some((label, ..))) if to == label
+                    );
+                    if let Some((_, head, list)) = block.take().filter(|_| back)
+                        && product_goes_round(&list)
+                    {
+                        for gap in head + 1..=index {
+                            self.bar(gap, UNROLLED);
+                        }
+                    }
+                }
+                StatementKind::Instruction(i) => {
+                    if let Some((_, _, list)) = &mut block {
+                        list.push(i);
+                    }
+                }
+                StatementKind::Label(_)
+                | StatementKind::Open
+                | StatementKind::Close
+                | StatementKind::Registers(_)
+                | StatementKind::Variable(_)
+                | StatementKind::Loc(_)
+                | StatementKind::Pragma(_)
+                | StatementKind::CallPrototype { .. }
+                | StatementKind::BranchTargets { .. }
+                | StatementKind::CallTargets { .. }
+                | StatementKind::Directive(_) => {}
+            }
+        }
+    }
+
     fn calls(&mut self, body: &Body<'_, '_>) {
         let calls: Vec<usize> = body
             .instructions()
@@ -258,6 +302,35 @@ impl<'a> Gaps<'a> {
         }
         last
     }
+}
+
+/// A product that is there at the end of the block is summed at its beginning, before its register is written again.
+fn product_goes_round(block: &[&Instruction<'_>]) -> bool {
+    let mut products: BTreeSet<&str> = BTreeSet::new();
+    for round in 0..2 {
+        for i in block {
+            let mut sources = i.operands.iter().skip(1).flat_map(names);
+            let of_product = sources.any(|name| products.contains(name));
+            if round == 1 && of_product && matches!(i.opcode, "add" | "sub") && is_contractible(i) {
+                return true;
+            }
+            let made = match i.opcode {
+                // In the second round only what the first one left counts.
+                "mul" if round == 0 => is_contractible(i),
+                "div" if round == 0 => i.has("approx") || i.has("full"),
+                "mov" | "neg" => of_product,
+                _ => false,
+            };
+            for to in i.operands.first().into_iter().flat_map(names) {
+                if made {
+                    products.insert(to);
+                } else {
+                    products.remove(to);
+                }
+            }
+        }
+    }
+    false
 }
 
 /// The names in an operand, of all parts of a vector.

@@ -39,6 +39,7 @@ const MISSED_BY_ALL: &[&str] = &[
     "sets the carry",
     "belongs to a call",
     "between a product and a sum",
+    "in a loop whose rounds the compiler joins",
     "the copy is not done when control passes behind it",
 ];
 
