@@ -13,7 +13,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Builds and packs into `target/gpu-bundle`.
 pub fn run() -> Result<(), Failure> {
     let tools = setup::run()?;
-    let artifacts = artifacts::build(&tools, Profile::Release)?;
+    let artifacts = artifacts::build_all(&tools, Profile::Release)?;
     let bundle = root().join("target/gpu-bundle");
     if bundle.exists() {
         std::fs::remove_dir_all(&bundle)

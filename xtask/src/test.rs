@@ -24,7 +24,7 @@ pub fn run() -> Result<(), Failure> {
         "-D",
         "warnings",
     ]))?;
-    let artifacts = artifacts::build(&tools, Profile::Dev)?;
+    let artifacts = artifacts::build_all(&tools, Profile::Dev)?;
     let mut tests = cargo();
     tests.args(["test", "--workspace", "--quiet", "--no-fail-fast"]);
     tests
