@@ -145,15 +145,10 @@ enum Code {
 
 /// Builds the tools, the soft GPU, and the example programs and applications.
 pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
-    let mut command = cargo();
-    command.args(["build", "--quiet"]);
-    for package in ["warpbpf-cli", "warpbpf-agent", "warpbpf-softcuda"] {
-        command.args(["-p", package]);
-    }
-    if profile == Profile::Release {
-        command.arg("--release");
-    }
-    run(&mut command)?;
+    packages(
+        &["warpbpf-cli", "warpbpf-agent", "warpbpf-softcuda"],
+        profile,
+    )?;
     let binaries = target_dir().join(profile.folder());
     let artifacts = Artifacts {
         warpbpf: binaries.join("warpbpf"),
@@ -169,18 +164,25 @@ pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
     Ok(artifacts)
 }
 
-/// What [`build`] does, the tests' own programs, and the corpus of kernels, which takes longer than all else.
-pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
-    let artifacts = build(tools, profile)?;
+fn packages(names: &[&str], profile: Profile) -> Result<(), Failure> {
     let mut command = cargo();
     command.args(["build", "--quiet"]);
-    for package in ["warpbpf-suite", "warpbpf-conformance", "warpbpf-kernels"] {
-        command.args(["-p", package]);
+    for name in names {
+        command.args(["-p", name]);
     }
     if profile == Profile::Release {
         command.arg("--release");
     }
-    run(&mut command)?;
+    run(&mut command)
+}
+
+/// What [`build`] does, the tests' own programs, and the corpus of kernels, which takes longer than all else.
+pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
+    let artifacts = build(tools, profile)?;
+    packages(
+        &["warpbpf-suite", "warpbpf-conformance", "warpbpf-kernels"],
+        profile,
+    )?;
     kernels(tools, &artifacts.kernels)?;
     sanitizer(tools, &artifacts.sanitizer)?;
     Ok(artifacts)

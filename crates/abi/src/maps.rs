@@ -40,10 +40,6 @@ impl MapType {
             .find(|(t, _)| *t == self)
             .map_or("", |(_, n)| n)
     }
-    /// `bpf_map_lookup_elem` is allowed.
-    pub const fn has_lookup(self) -> bool {
-        !matches!(self, MapType::Ringbuf)
-    }
 }
 
 /// `BPF_F_RDONLY_PROG`, a flag of a map: programs may only read it.

@@ -211,7 +211,7 @@ impl<'b, 'm, 'a> Scene<'b, 'm, 'a> {
 
     fn access(&self, index: usize, i: &Instruction<'a>) -> Option<Access> {
         let ty = |name: &'a str| self.registers.ty(index, name);
-        let access = access_typed(i, &ty).or_else(|| access_typed(&bracketed(i)?, &ty))?;
+        let access = access_typed(i, &ty)?;
         if access.space != Space::Param {
             return Some(access);
         }
@@ -228,19 +228,6 @@ impl<'b, 'm, 'a> Scene<'b, 'm, 'a> {
         };
         (function.is_entry && kernels && i.opcode == "ld").then_some(access)
     }
-}
-
-/// With `[a]` for `a[1]`, which is an address too (PTX ISA "Arrays as Operands").
-fn bracketed<'a>(i: &Instruction<'a>) -> Option<Instruction<'a>> {
-    let is_element = |operand: &Operand<'_>| matches!(operand, Operand::Other(text) if text.ends_with(']') && !text.starts_with('['));
-    let at = i.operands.iter().position(is_element)?;
-    let mut i = i.clone();
-    i.operands[at] = Operand::Address {
-        base: None,
-        offset: 0,
-        rest: Vec::new(),
-    };
-    Some(i)
 }
 
 fn variables<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {

@@ -92,9 +92,9 @@ impl<'a> Gaps<'a> {
 
     fn carries(&mut self, body: &Body<'_, '_>) {
         let mut set = None;
-        for (index, statement) in body.statements.iter().enumerate() {
-            match &statement.kind {
-                StatementKind::Instruction(i) => {
+        for (index, step) in steps(body) {
+            match step {
+                Step::Instruction(i) => {
                     if let (Some(first), "addc" | "subc" | "madc") = (set, i.opcode) {
                         for gap in first + 1..=index {
                             self.bar(gap, CARRY);
@@ -107,18 +107,8 @@ impl<'a> Gaps<'a> {
                         set = None;
                     }
                 }
-                StatementKind::Label(name) if self.targets.contains(name) => set = None,
-                StatementKind::Label(_)
-                | StatementKind::Open
-                | StatementKind::Close
-                | StatementKind::Registers(_)
-                | StatementKind::Variable(_)
-                | StatementKind::Loc(_)
-                | StatementKind::Pragma(_)
-                | StatementKind::CallPrototype { .. }
-                | StatementKind::BranchTargets { .. }
-                | StatementKind::CallTargets { .. }
-                | StatementKind::Directive(_) => {}
+                Step::Label(name) if self.targets.contains(name) => set = None,
+                Step::Label(_) => {}
             }
         }
     }
@@ -127,26 +117,15 @@ impl<'a> Gaps<'a> {
         // Registers that hold a product of the block, with where it was made.
         let mut products: BTreeMap<&str, usize> = BTreeMap::new();
         let straight = straight(body);
-        for (index, statement) in body.statements.iter().enumerate() {
-            let i = match &statement.kind {
-                StatementKind::Instruction(i) => i,
-                StatementKind::Label(name)
-                    if self.targets.contains(name) && !straight.contains(name) =>
-                {
-                    products.clear();
+        for (index, step) in steps(body) {
+            let i = match step {
+                Step::Instruction(i) => i,
+                Step::Label(name) => {
+                    if self.targets.contains(name) && !straight.contains(name) {
+                        products.clear();
+                    }
                     continue;
                 }
-                StatementKind::Label(_)
-                | StatementKind::Open
-                | StatementKind::Close
-                | StatementKind::Registers(_)
-                | StatementKind::Variable(_)
-                | StatementKind::Loc(_)
-                | StatementKind::Pragma(_)
-                | StatementKind::CallPrototype { .. }
-                | StatementKind::BranchTargets { .. }
-                | StatementKind::CallTargets { .. }
-                | StatementKind::Directive(_) => continue,
             };
             // Of several products ptxas takes the one that it can reach.
             let sources = i.operands.iter().skip(1).flat_map(names);
@@ -185,12 +164,12 @@ impl<'a> Gaps<'a> {
     fn loops(&mut self, body: &Body<'_, '_>) {
         // The block that is being looked at: its label, where that is, and its instructions.
         let mut block: Option<(&str, usize, Vec<&Instruction<'_>>)> = None;
-        for (index, statement) in body.statements.iter().enumerate() {
-            match &statement.kind {
-                StatementKind::Label(name) if self.targets.contains(name) => {
+        for (index, step) in steps(body) {
+            match step {
+                Step::Label(name) if self.targets.contains(name) => {
                     block = Some((name, index, Vec::new()));
                 }
-                StatementKind::Instruction(i) if ends_block(i) => {
+                Step::Instruction(i) if ends_block(i) => {
                     let back = matches!(
                         (i.opcode, i.operands.first(), &block),
                         ("bra", Some(Operand::Name(to)), Some((label, ..))) if to == label
@@ -203,22 +182,12 @@ impl<'a> Gaps<'a> {
                         }
                     }
                 }
-                StatementKind::Instruction(i) => {
+                Step::Instruction(i) => {
                     if let Some((_, _, list)) = &mut block {
                         list.push(i);
                     }
                 }
-                StatementKind::Label(_)
-                | StatementKind::Open
-                | StatementKind::Close
-                | StatementKind::Registers(_)
-                | StatementKind::Variable(_)
-                | StatementKind::Loc(_)
-                | StatementKind::Pragma(_)
-                | StatementKind::CallPrototype { .. }
-                | StatementKind::BranchTargets { .. }
-                | StatementKind::CallTargets { .. }
-                | StatementKind::Directive(_) => {}
+                Step::Label(_) => {}
             }
         }
     }
@@ -349,6 +318,34 @@ fn is_contractible(i: &Instruction<'_>) -> bool {
         kinds.contains(ty)
     };
     i.modifiers.last().is_some_and(float) && !["rn", "rz", "rm", "rp"].iter().any(|r| i.has(r))
+}
+
+/// What makes basic blocks.
+enum Step<'s, 'a> {
+    Label(&'a str),
+    Instruction(&'s Instruction<'a>),
+}
+
+/// Labels and instructions with their places.
+fn steps<'s, 'a>(body: &'s Body<'_, 'a>) -> impl Iterator<Item = (usize, Step<'s, 'a>)> {
+    let step = |(index, statement): (usize, &'s Statement<'a>)| {
+        let step = match &statement.kind {
+            StatementKind::Label(name) => Step::Label(name),
+            StatementKind::Instruction(i) => Step::Instruction(i),
+            StatementKind::Open
+            | StatementKind::Close
+            | StatementKind::Registers(_)
+            | StatementKind::Variable(_)
+            | StatementKind::Loc(_)
+            | StatementKind::Pragma(_)
+            | StatementKind::CallPrototype { .. }
+            | StatementKind::BranchTargets { .. }
+            | StatementKind::CallTargets { .. }
+            | StatementKind::Directive(_) => return None,
+        };
+        Some((index, step))
+    };
+    body.statements.iter().enumerate().filter_map(step)
 }
 
 fn targets<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {

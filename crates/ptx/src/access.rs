@@ -425,7 +425,8 @@ fn other(i: &Instruction<'_>) -> Option<Access> {
 pub(crate) fn is_address(operand: &Operand<'_>) -> bool {
     match operand {
         Operand::Address { .. } => true,
-        Operand::Other(text) => text.starts_with('['),
+        // `[…]` that is more than base and offset, or an element `a[1]` (PTX ISA "Arrays as Operands").
+        Operand::Other(text) => text.ends_with(']'),
         Operand::Name(_)
         | Operand::Not(_)
         | Operand::Int(_)

@@ -100,6 +100,11 @@ const ACCESSES: Table = &[
                 "ld.global.u8 %r1, [%rd1];",
                 "load global default 1 @1 r0 e1",
             ),
+            ("ld.global.u8 %r1, gl[1];", "load global default 1 @1 r0 e1"),
+            (
+                "st.global.u8 gl[2], %r1;",
+                "store global default 1 @0 v[1] e1",
+            ),
             (
                 "@%p1 ld.global.f32 %f1, [gl+4];",
                 "load global default 4 @1 r0 e4",
@@ -626,6 +631,7 @@ const ACCESSES: Table = &[
             ("mapa.shared::cluster.u32 %r1, %r2, %r3;", "none"),
             ("getctarank.shared::cluster.u32 %r1, %r2;", "none"),
             ("mov.u64 %rd1, gl;", "none"),
+            ("mov.u64 %rd1, gl[1];", "none"),
             ("add.s32 %r1, %r2, %r3;", "none"),
             ("mbarrier.init.shared.b64 [sh], 1;", "none"),
             ("mbarrier.arrive.shared.b64 %rd1, [sh];", "none"),

@@ -19,7 +19,11 @@ pub struct Splice {
     pub way: String,
     /// The functions that change, the kernel among them, and those of the programs.
     pub functions: Vec<SplicedFunction>,
-    /// Names of the sites in its middle, by their order.
+    /// The module that holds the kernel with its programs, as it is before addresses are baked in.
+    pub text: String,
+    /// How many sites in its middle got code.
+    pub site_count: u32,
+    /// Names of the sites in its middle, by their order, and of those of kernels that were spliced before.
     pub sites: Vec<String>,
     /// Sites that a program wanted and did not get: how many, for each reason.
     pub left_out: Vec<(String, u32)>,
@@ -79,6 +83,8 @@ impl Session {
             mangled: mangled.to_owned(),
             way: kernel.way.clone(),
             functions: changes(&before, &after),
+            text: text.to_owned(),
+            site_count: kernel.sites,
             sites: sites.collect(),
             left_out: kernel.left_out.clone(),
         })

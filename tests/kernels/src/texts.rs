@@ -1,17 +1,13 @@
 //! The corpus as text, without a device: PTX comes back byte for byte where nothing is put in, and `ptxas` accepts every
 //! kernel with a program at every place there is.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use warpbpf_abi::layout::slot;
-use warpbpf_codegen::{Env, Fragment, Input, SlotSpace, Target, compile};
 use warpbpf_driver::DeviceInfo;
-use warpbpf_patch::{Attachment, Options, Patcher, Select, Way};
 use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Module, StatementKind};
-use warpbpf_session::Session;
+use warpbpf_session::{Session, inspect};
 
 use crate::groups::{self, Group};
 
@@ -87,16 +83,18 @@ pub fn check(bundle: &Path, file: &Path, ptxas: &str) -> Result<Checked, String>
     };
     let session = Session::new(&object, &warpbpf_session::Options::default(), &device)
         .map_err(|e| e.to_string())?;
-    let patcher = Patcher::new(&module);
+    let image = inspect(text.as_bytes(), device.capability).map_err(|e| e.to_string())?;
     for kernel in module
         .functions
         .iter()
         .filter(|f| f.is_entry && f.body.is_some())
     {
         checked.kernels += 1;
-        match instrument(&session, &module, &patcher, kernel.name)
-            .and_then(|(text, sites)| accepts(ptxas, &module, kernel.name, &text).map(|()| sites))
-        {
+        let accepted = session.splice(&image, kernel.name).and_then(|splice| {
+            accepts(ptxas, &module, kernel.name, &splice.text)?;
+            Ok(splice.site_count)
+        });
+        match accepted {
             Ok(sites) => checked.accepted.push(format!("{} {sites}", kernel.name)),
             Err(reason) => checked.wrong.push(format!("`{}`: {reason}", kernel.name)),
         }
@@ -138,80 +136,6 @@ fn round_trip(module: &Module<'_>) -> Vec<String> {
         }
     }
     wrong
-}
-
-/// A kernel with all programs of the session in it, and at how many sites.
-fn instrument(
-    session: &Session,
-    module: &Module<'_>,
-    patcher: &Patcher<'_, '_>,
-    kernel: &str,
-) -> Result<(String, usize), String> {
-    let target = module.target().ok_or("its `.target` is not an `sm_NN`")?;
-    let target = Target {
-        ptx: module.version,
-        sm: target.number,
-    };
-    let selects: Vec<Select> = session
-        .programs()
-        .iter()
-        .map(|p| p.spec.select.clone())
-        .collect();
-    let fragments = session
-        .programs()
-        .iter()
-        .map(|program| {
-            let env = Env {
-                target,
-                site: program.spec.site,
-                scope: program.spec.scope,
-                kernel_id: 0,
-                maps: session.bindings(),
-                printk: session.printk_binding(),
-                slots: SlotSpace::Const,
-                input: Input::Context,
-            };
-            compile(&program.verified, &env)
-                .map_err(|e| format!("program `{}`: {e}", program.name()))
-        })
-        .collect::<Result<Vec<Fragment>, String>>()?;
-    let attachments: Vec<Attachment<'_>> = session
-        .programs()
-        .iter()
-        .zip(&fragments)
-        .zip(&selects)
-        .map(|((program, fragment), select)| Attachment {
-            site: program.spec.site,
-            scope: program.spec.scope,
-            select,
-            fragment,
-        })
-        .collect();
-    let maps = session.maps().len() as u32 + u32::from(session.printk().is_some());
-    let options = Options {
-        first_global_slot: slot::FIRST_MAP + maps,
-        first_site: 1,
-        ..Options::default()
-    };
-    let failed = |e: warpbpf_patch::PatchError| e.to_string();
-    let (text, variant) = match patcher.way(kernel).map_err(failed)? {
-        Way::Slice => patcher
-            .slice(kernel, &attachments, &options)
-            .map_err(failed)?,
-        Way::Clone { .. } => {
-            let requests = [(kernel, attachments)];
-            let (text, mut variants) = patcher
-                .clone_in_module(&requests, &options)
-                .map_err(failed)?;
-            (text, variants.pop().ok_or("a clone without a variant")?)
-        }
-        Way::Refused { reason, .. } => return Err(reason),
-    };
-    let numbers: BTreeSet<u32> = variant.sites.iter().map(|site| site.number).collect();
-    if numbers.len() != variant.sites.len() {
-        return Err("two sites have one number".into());
-    }
-    Ok((text, variant.sites.len()))
 }
 
 fn accepts(ptxas: &str, module: &Module<'_>, kernel: &str, text: &str) -> Result<(), String> {
