@@ -8,12 +8,44 @@ pub enum MapType {
     Hash = 1,
     /// BPF_MAP_TYPE_ARRAY: fixed slots; sharded per SM by us where programs only add and the host only sums.
     Array = 2,
+    /// BPF_MAP_TYPE_PERF_EVENT_ARRAY: records to the host, stored as in a ring buffer; the index is the multiprocessor.
+    PerfEventArray = 4,
+    /// BPF_MAP_TYPE_PERCPU_HASH: a hash with a value per SM and key.
+    PercpuHash = 5,
     /// BPF_MAP_TYPE_PERCPU_ARRAY: one copy per SM; the host sees every copy.
     PercpuArray = 6,
+    /// BPF_MAP_TYPE_LRU_HASH: a hash that drops keys not used lately when it is full.
+    LruHash = 9,
+    /// BPF_MAP_TYPE_LRU_PERCPU_HASH: as [`MapType::LruHash`], with a value per SM and key.
+    LruPercpuHash = 10,
+    /// BPF_MAP_TYPE_ARRAY_OF_MAPS: maps by index.
+    ArrayOfMaps = 12,
+    /// BPF_MAP_TYPE_HASH_OF_MAPS: maps by key.
+    HashOfMaps = 13,
+    /// BPF_MAP_TYPE_QUEUE: first in, first out.
+    Queue = 22,
+    /// BPF_MAP_TYPE_STACK: last in, first out.
+    Stack = 23,
     /// BPF_MAP_TYPE_RINGBUF: device memory, one ring per SM, drained by DMA, losses counted.
     Ringbuf = 27,
+    /// BPF_MAP_TYPE_BLOOM_FILTER: a set that may say yes to what was never put in, and never no to what was.
+    BloomFilter = 30,
+    /// BPF_MAP_TYPE_USER_RINGBUF: records from the host to programs.
+    UserRingbuf = 31,
+    /// bpftime's hash in device memory: as [`MapType::Hash`].
+    GpuHash = 1501,
     /// bpftime's per-thread array: one value per key and linear global thread.
     PerThreadArray = 1502,
+    /// bpftime's array in device memory, one copy: as [`MapType::Array`], never sharded.
+    GpuArray = 1503,
+    /// bpftime's array that host, kernel and GPU share: as [`MapType::GpuArray`], in host memory.
+    GpuKernelArray = 1504,
+    /// As [`MapType::PerThreadArray`], in host memory.
+    PerThreadHostArray = 1512,
+    /// As [`MapType::GpuArray`], in host memory.
+    GpuHostArray = 1513,
+    /// bpftime's ring of records by `bpf_perf_event_output`, in order per thread.
+    GpuRingbuf = 1527,
 }
 
 /// All of them, with the names used in messages and tables.

@@ -72,15 +72,7 @@ impl MapPlan {
 /// [`MapError`] names the map, the attribute and what to change.
 pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError> {
     let sms = sms.max(1);
-    let map_type = MapType::from_number(def.map_type).ok_or_else(|| MapError::UnknownType {
-        map: def.name.clone(),
-        number: def.map_type,
-        served: MAP_TYPES
-            .iter()
-            .map(|(t, name)| format!("{name} ({})", *t as u32))
-            .collect::<Vec<_>>()
-            .join(", "),
-    })?;
+    let map_type = MapType::from_number(def.map_type).ok_or_else(|| unknown_type(def))?;
     check_attributes(def, map_type)?;
     let mut plan = MapPlan {
         name: def.name.clone(),
@@ -108,8 +100,35 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
         MapType::PerThreadArray => per_thread::plan(def, &mut plan)?,
         MapType::Hash => hash::plan(def, &mut plan)?,
         MapType::Ringbuf => ring::plan(def, sms, &mut plan)?,
+        MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash => {
+            return Err(unknown_type(def));
+        }
+        MapType::PerfEventArray
+        | MapType::ArrayOfMaps
+        | MapType::HashOfMaps
+        | MapType::Queue
+        | MapType::Stack
+        | MapType::BloomFilter
+        | MapType::UserRingbuf
+        | MapType::GpuArray
+        | MapType::GpuKernelArray
+        | MapType::PerThreadHostArray
+        | MapType::GpuHostArray
+        | MapType::GpuRingbuf => return Err(unknown_type(def)),
     }
     Ok(plan)
+}
+
+fn unknown_type(def: &MapDef) -> MapError {
+    MapError::UnknownType {
+        map: def.name.clone(),
+        number: def.map_type,
+        served: MAP_TYPES
+            .iter()
+            .map(|(t, name)| format!("{name} ({})", *t as u32))
+            .collect::<Vec<_>>()
+            .join(", "),
+    }
 }
 
 fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
@@ -119,6 +138,19 @@ fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
             MapType::PercpuArray | MapType::PerThreadArray => F_RDONLY_PROG,
             MapType::Hash => F_NO_PREALLOC,
             MapType::Ringbuf => 0,
+            MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash => 0,
+            MapType::PerfEventArray
+            | MapType::ArrayOfMaps
+            | MapType::HashOfMaps
+            | MapType::Queue
+            | MapType::Stack
+            | MapType::BloomFilter
+            | MapType::UserRingbuf
+            | MapType::GpuArray
+            | MapType::GpuKernelArray
+            | MapType::PerThreadHostArray
+            | MapType::GpuHostArray
+            | MapType::GpuRingbuf => 0,
         };
     let bits = def.flags & !known;
     if bits != 0 {

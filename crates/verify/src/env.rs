@@ -235,6 +235,19 @@ fn shape_problem(def: &MapDef, map_type: MapType) -> Option<String> {
                 .then(|| "must have no key".to_owned())
                 .or_else(entries)
         }
+        MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash => None,
+        MapType::PerfEventArray
+        | MapType::ArrayOfMaps
+        | MapType::HashOfMaps
+        | MapType::Queue
+        | MapType::Stack
+        | MapType::BloomFilter
+        | MapType::UserRingbuf
+        | MapType::GpuArray
+        | MapType::GpuKernelArray
+        | MapType::PerThreadHostArray
+        | MapType::GpuHostArray
+        | MapType::GpuRingbuf => None,
     }
 }
 

@@ -134,6 +134,23 @@ fn shared(graph: &Graph<'_>, map: u32) -> bool {
         Some(MapType::Hash | MapType::Array | MapType::PercpuArray) => {
             graph.env.constant_bytes(map).is_none()
         }
+        Some(
+            MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash,
+        ) => true,
+        Some(
+            MapType::PerfEventArray
+            | MapType::ArrayOfMaps
+            | MapType::HashOfMaps
+            | MapType::Queue
+            | MapType::Stack
+            | MapType::BloomFilter
+            | MapType::UserRingbuf
+            | MapType::GpuArray
+            | MapType::GpuKernelArray
+            | MapType::PerThreadHostArray
+            | MapType::GpuHostArray
+            | MapType::GpuRingbuf,
+        ) => false,
         Some(MapType::PerThreadArray | MapType::Ringbuf) | None => false,
     }
 }

@@ -484,5 +484,6 @@ fn layout_of(
             value_size,
             threads,
         }),
+        other => panic!("no layout of {} yet", other.name()),
     }
 }
