@@ -7,12 +7,27 @@
 
 /* Map types beyond Linux's own (bpftime's numbers). */
 enum {
+	/* A hash in device memory. */
+	BPF_MAP_TYPE_GPU_HASH = 1501,
 	/* One value per key and linear global thread. */
 	BPF_MAP_TYPE_PERGPUTD_ARRAY = 1502,
+	/* An array of one copy, in device memory. */
+	BPF_MAP_TYPE_GPU_ARRAY = 1503,
+	/* The same in host memory. */
+	BPF_MAP_TYPE_GPU_KERNEL_SHARED_ARRAY = 1504,
+	/* As PERGPUTD_ARRAY, in host memory. */
+	BPF_MAP_TYPE_PERGPUTD_ARRAY_HOST = 1512,
+	/* As GPU_ARRAY, in host memory. */
+	BPF_MAP_TYPE_GPU_ARRAY_HOST = 1513,
+	/* Events by bpf_perf_event_output. */
+	BPF_MAP_TYPE_GPU_RINGBUF = 1527,
 };
 
 /* Number of a kernel; as a map key the tools print the kernel's name. */
 typedef __u64 wbpf_kernel_id_t;
+
+/* The same as the key of an array, which has 4 bytes. */
+typedef __u32 wbpf_kernel_key_t;
 
 /* Number of a place in a kernel; as a map key the tools print where it is. */
 typedef __u32 wbpf_site_id_t;
@@ -96,6 +111,7 @@ struct wbpf_kernel_ctx {
 	__u32 cluster_dim[3]; /* blocks of a cluster */
 	__u32 arg_count; /* parameters of the kernel */
 	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	__u64 launch_id; /* number of this launch among those of the kernel, from 1, as the application made them. 0 in device functions */
 };
 
 /* Context of `gpu/func`, `gpu/funcret` and `gpu/line`: read-only, each field read as a whole. */
@@ -115,6 +131,7 @@ struct wbpf_site_ctx {
 	__u32 cluster_dim[3]; /* blocks of a cluster */
 	__u32 arg_count; /* parameters of the kernel */
 	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	__u64 launch_id; /* number of this launch among those of the kernel, from 1, as the application made them. 0 in device functions */
 	wbpf_site_id_t site; /* number of this site; the tools print its name */
 	__u32 line; /* source line, 0 if unknown */
 };
@@ -136,6 +153,7 @@ struct wbpf_mem_ctx {
 	__u32 cluster_dim[3]; /* blocks of a cluster */
 	__u32 arg_count; /* parameters of the kernel */
 	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	__u64 launch_id; /* number of this launch among those of the kernel, from 1, as the application made them. 0 in device functions */
 	wbpf_site_id_t site; /* number of this site; the tools print its name */
 	__u32 line; /* source line, 0 if unknown */
 	__u64 address; /* address as the instruction has it; of a copy, what is read */
@@ -166,6 +184,7 @@ struct wbpf_barrier_ctx {
 	__u32 cluster_dim[3]; /* blocks of a cluster */
 	__u32 arg_count; /* parameters of the kernel */
 	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	__u64 launch_id; /* number of this launch among those of the kernel, from 1, as the application made them. 0 in device functions */
 	wbpf_site_id_t site; /* number of this site; the tools print its name */
 	__u32 line; /* source line, 0 if unknown */
 	__u64 address; /* address of an mbarrier, in its space */
@@ -193,6 +212,7 @@ struct wbpf_insn_ctx {
 	__u32 cluster_dim[3]; /* blocks of a cluster */
 	__u32 arg_count; /* parameters of the kernel */
 	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	__u64 launch_id; /* number of this launch among those of the kernel, from 1, as the application made them. 0 in device functions */
 	wbpf_site_id_t site; /* number of this site; the tools print its name */
 	__u32 line; /* source line, 0 if unknown */
 	__u64 operand[8]; /* bits of source operands by position */
@@ -216,13 +236,14 @@ struct wbpf_branch_ctx {
 	__u32 cluster_dim[3]; /* blocks of a cluster */
 	__u32 arg_count; /* parameters of the kernel */
 	__u64 args[16]; /* bits of the kernel's parameters by position, of the first 8 bytes of longer ones */
+	__u64 launch_id; /* number of this launch among those of the kernel, from 1, as the application made them. 0 in device functions */
 	wbpf_site_id_t site; /* number of this site; the tools print its name */
 	__u32 line; /* source line, 0 if unknown */
 	__u32 taken_mask; /* lanes of active_mask that take the branch */
 	__u32 taken; /* 1 if this lane takes it */
 };
 
-/* Helpers on the device beyond Linux's own (bpftime's numbers). */
+/* Helpers on the device beyond Linux's own: 501 to 511 are bpftime's. docs/helpers.md has all of them. */
 /* Queues a constant string, as trace_printk does. */
 static long (*bpf_gpu_puts)(const char *text) __attribute__((unused)) = (void *)501;
 /* %globaltimer in nanoseconds, on the device's own clock. */
@@ -247,6 +268,56 @@ static __u64 (*bpf_gpu_warp_id)(void) __attribute__((unused)) = (void *)510;
 static __u64 (*bpf_gpu_lane_id)(void) __attribute__((unused)) = (void *)511;
 /* As bpf_probe_read, at an address in the state space `space` (WBPF_SPACE_*), as the context of gpu/mem has it: generic, global, or this block's shared memory. -EFAULT for any other space. */
 static long (*bpf_gpu_read)(void *dst, __u32 size, __u64 address, __u32 space) __attribute__((unused)) = (void *)520;
+/* The lanes that are together at this call, one bit each. Which of the lanes that could be here are together is up to the hardware; `ctx->active_mask` is the group that arrived at the site. */
+static __u32 (*bpf_gpu_active_mask)(void) __attribute__((unused)) = (void *)521;
+/* How many lanes the group has: those of `ctx->active_mask`; 1 in scopes warp and block, where one lane runs. */
+static __u32 (*bpf_gpu_warp_lanes)(void) __attribute__((unused)) = (void *)522;
+/* How many lanes of the group are below this one. */
+static __u32 (*bpf_gpu_warp_rank)(void) __attribute__((unused)) = (void *)523;
+/* 1 in the group's lowest lane, else 0. */
+static __u32 (*bpf_gpu_warp_leader)(void) __attribute__((unused)) = (void *)524;
+/* The lanes of the group whose value is not 0, one bit each. */
+static __u32 (*bpf_gpu_warp_ballot)(__u64 value) __attribute__((unused)) = (void *)525;
+/* The lanes of the group with the same value as this one, one bit each. */
+static __u32 (*bpf_gpu_warp_match)(__u64 value) __attribute__((unused)) = (void *)526;
+/* The value of the group's lowest lane. */
+static __u64 (*bpf_gpu_warp_first)(__u64 value) __attribute__((unused)) = (void *)527;
+/* The sum over the lanes of the group, modulo 2^64. */
+static __u64 (*bpf_gpu_warp_sum)(__u64 value) __attribute__((unused)) = (void *)528;
+/* The smallest value of the group, unsigned. */
+static __u64 (*bpf_gpu_warp_min)(__u64 value) __attribute__((unused)) = (void *)529;
+/* The largest value of the group, unsigned. */
+static __u64 (*bpf_gpu_warp_max)(__u64 value) __attribute__((unused)) = (void *)530;
+/* The bits that all values of the group have. */
+static __u64 (*bpf_gpu_warp_and)(__u64 value) __attribute__((unused)) = (void *)531;
+/* The bits that some value of the group has. */
+static __u64 (*bpf_gpu_warp_or)(__u64 value) __attribute__((unused)) = (void *)532;
+/* Which cluster of the grid the block is in. A block without a cluster, as all before sm_90, is a cluster of one. */
+static long (*bpf_gpu_cluster_idx)(__u64 *x, __u64 *y, __u64 *z) __attribute__((unused)) = (void *)533;
+/* Clusters of the grid. */
+static long (*bpf_gpu_cluster_count)(__u64 *x, __u64 *y, __u64 *z) __attribute__((unused)) = (void *)534;
+/* Where in its cluster the block is. */
+static long (*bpf_gpu_cluster_block)(__u64 *x, __u64 *y, __u64 *z) __attribute__((unused)) = (void *)535;
+/* Blocks of the cluster. */
+static long (*bpf_gpu_cluster_dim)(__u64 *x, __u64 *y, __u64 *z) __attribute__((unused)) = (void *)536;
+/* Linear index of the block in its cluster. */
+static __u32 (*bpf_gpu_cluster_rank)(void) __attribute__((unused)) = (void *)537;
+/* Linear index of the block in the grid. */
+static __u64 (*bpf_gpu_block_id)(void) __attribute__((unused)) = (void *)538;
+/* Linear index of the thread in the grid: its key in a map of type 1502. */
+static __u64 (*bpf_gpu_thread_id)(void) __attribute__((unused)) = (void *)539;
+/* Number of the kernel, as `ctx->kernel_id`. */
+static __u64 (*bpf_gpu_kernel_id)(void) __attribute__((unused)) = (void *)540;
+/* %gridid: the same in all threads of a launch, different for each launch of a context. */
+static __u64 (*bpf_gpu_launch_id)(void) __attribute__((unused)) = (void *)541;
+/* %clock64: cycles of this multiprocessor. */
+static __u64 (*bpf_gpu_clock)(void) __attribute__((unused)) = (void *)542;
+/* Asks for the line of L2 with this generic address. 0, or -EFAULT if nothing of global memory lives there. */
+static long (*bpf_gpu_prefetch_l2)(const void *address) __attribute__((unused)) = (void *)543;
+/* Multiprocessors of the device. */
+static __u32 (*bpf_gpu_sm_count)(void) __attribute__((unused)) = (void *)544;
+/* Lanes of a warp: 32. */
+static __u32 (*bpf_gpu_warp_size)(void) __attribute__((unused)) = (void *)545;
 
 /* Loops that something bounds; Linux has them under the same names. Where libbpf is newer than <linux/bpf.h>, its macros lack
  * `struct bpf_iter_num`: then include this file before <bpf/bpf_helpers.h>. */

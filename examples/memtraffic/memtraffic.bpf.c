@@ -5,7 +5,6 @@
 #include "warpbpf.h"
 
 struct bytes {
-	wbpf_kernel_id_t kernel;
 	__u64 launches;
 	__u64 global_read;
 	__u64 global_written;
@@ -17,7 +16,7 @@ struct bytes {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 256);
-	__type(key, __u32);
+	__type(key, wbpf_kernel_key_t);
 	__type(value, struct bytes);
 } kernels SEC(".maps");
 
@@ -36,12 +35,11 @@ struct {
 SEC("gpu/entry.block/*")
 int launch(struct wbpf_kernel_ctx *ctx)
 {
-	__u32 id = ctx->kernel_id;
+	wbpf_kernel_key_t id = ctx->kernel_id;
 	struct bytes *b = bpf_map_lookup_elem(&kernels, &id);
 
 	if (!b || ctx->block_idx[0] || ctx->block_idx[1] || ctx->block_idx[2])
 		return 0;
-	b->kernel = ctx->kernel_id; /* for its name */
 	b->launches += 1;
 	return 0;
 }
@@ -57,7 +55,7 @@ static __always_inline __u32 count(__u32 m)
 SEC("gpu/mem.warp/*|kind=load+store+atomic+reduction,space=global+generic+shared")
 int traffic(struct wbpf_mem_ctx *ctx)
 {
-	__u32 id = ctx->kernel_id;
+	wbpf_kernel_key_t id = ctx->kernel_id;
 	wbpf_site_id_t site = ctx->site;
 	__u32 lanes = count(ctx->active_mask);
 	__u64 moved = (__u64)lanes * ctx->bytes;

@@ -1,8 +1,8 @@
-; A string conversion would read memory of the application.
-; map rodata .rodata bytes=257300
+; There are no floating-point numbers in eBPF.
+; map rodata .rodata bytes=256600
     r3 = 1
     r1 = map[0][0] + 0
     r2 = 3
-    call 6  ; error[format-conversion]: `%s` in the format is not served
+    call 6  ; error[format-conversion]: `%f` in the format is not served
     r0 = 0
     exit

@@ -1,5 +1,5 @@
-; A helper that needs the same arguments in the whole group, with the lane as a value. No helper of today needs it: in
-; these tests `bpf_map_update_elem` does.
+; A helper that needs the same arguments in the whole group, with the lane as a value: here
+; `bpf_map_update_elem` is one.
 ; map array counts value=8 entries=16
 ; alike 2
     r6 = *(u32 *)(r1 + 48)

@@ -1,5 +1,5 @@
-; A helper that needs the whole group, on one way of a branch on the lane. No helper of today needs it: in these tests
-; `bpf_gpu_membar` does.
+; A helper that needs the whole group, on one way of a branch on the lane: here
+; `bpf_gpu_membar` is one.
 ; together 506
     r2 = *(u32 *)(r1 + 48)
     if r2 > 3 goto out

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Times vec_add, and for accesses to memory a stencil too, with each probe against no probe and against hand-written CUDA for
-# the same, in one run each, and checks that the probes fired. Prints Markdown rows for docs/measurements.md.
+# the same, in one run each, and checks that the probes fired; likewise hash operations against a hand-written table. Prints Markdown rows for docs/measurements.md.
 set -uo pipefail
 bundle=$1
 out=$2
@@ -84,4 +84,36 @@ print(f"  redirected: {probed['launches']} launches of `probed`, {probed['missed
 if probed["launches"] != 100000 or probed["missed"] != 0 or kernels["plain"]["launches"] != 0:
     sys.exit("  launches: INVALID")
 PY
+
+echo
+echo "hash operations (benches/hash.cu), µs for as many threads as there are keys, of a table with 2^20 entries; by hand is a plain"
+echo "open-addressing table of as many slots, 16 bytes each"
+echo "| table | operation | ours | by hand | ours / by hand |"
+echo "|---|---|---|---|---|"
+for table in hash lru; do
+    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/bench-$table.json" "$bundle/objects/bench-$table.bpf.o" -- \
+        "$bundle/apps/hash-bench" >"$out/bench-$table.txt" 2>"$out/bench-$table.err" || { echo "  $table: the run FAILED"; failed=1; }
+    [[ -s $out/bench-$table.err ]] && head -5 "$out/bench-$table.err"
+    python3 - "$table" "$out/bench-$table.txt" "$out/bench-$table.json" <<'PY' || failed=1
+import json, sys
+table, text, report = sys.argv[1:4]
+times = {words[0]: (float(words[1]), int(words[2]), int(words[3])) for words in map(str.split, open(text))}
+process = json.load(open(report))["processes"][0]
+results = {m["name"]: m for m in process["maps"]}["results"]["entries"]
+counts = {e["key"]: e["value"] for e in results}
+kernels = {k["name"]: k for k in process["kernels"]}
+bad = []
+for i, operation in enumerate(["insert", "count", "find", "miss", "crowd", "delete"]):
+    hand, wanted, by_hand = times["hand_" + operation]
+    ours = times["ours_" + operation][0]
+    print(f"| {table} | {operation} | {ours:.2f} µs | {hand:.2f} µs | {ours / hand:.2f}× |")
+    kernel = kernels["ours_" + operation]
+    # A time without hits, or of launches that ran the original, is no measurement.
+    if by_hand != wanted or counts.get(i, 0) != wanted or not kernel["instrumented"] or kernel["missed"]:
+        bad.append(f"{operation}: {counts.get(i, 0)} of {wanted} ours, {by_hand} by hand, {kernel['missed']} launches missed")
+print(f"  {table}: registers", {o: k["registers"] for o, k in kernels.items() if o.startswith("ours_")})
+if bad:
+    sys.exit(f"  {table}: INVALID: " + "; ".join(bad))
+PY
+done
 exit $failed

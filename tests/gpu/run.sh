@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # Everything that must hold on a real GPU, from a bundle made by `cargo xtask gpu-bundle`. Builds nothing.
-# usage: tests/gpu/run.sh [BUNDLE [PART...]]     parts: suite kernels conformance sanitizer bench (default: these), memcount fuzz
+# usage: tests/gpu/run.sh [BUNDLE [PART...]]     the bundle: a folder, or the archive of it
+#       parts: suite kernels conformance sanitizer bench (default: these), memcount fuzz
 # `fuzz` keeps every core of the machine busy for FUZZ_SECONDS (default 540), starting from seed FUZZ_SEED.
 set -uo pipefail
 bundle=${1:-target/gpu-bundle}
 shift || true
 parts=${*:-suite kernels conformance sanitizer bench}
 here=$(cd "$(dirname "$0")" && pwd)
+if [[ -f $bundle ]]; then
+    unpacked=$(mktemp -d)
+    tar --extract --file "$bundle" --directory "$unpacked" || exit 2
+    bundle=$unpacked/gpu-bundle
+fi
 out=${OUT:-$(mktemp -d)}
 failed=0
 

@@ -5,7 +5,8 @@
 #include "warpbpf.h"
 
 /* 0: threads, 1: those with a pointer, 2: n, 3: with the ratio's bits, 4: small, 5: with the first 8 bytes of a struct,
- * 6: parameters, 7: dynamic shared memory, 8: blocks of clusters, 9: ranks in them, 10: arguments that there are not */
+ * 6: parameters, 7: dynamic shared memory, 8: blocks of clusters, 9: ranks in them, 10: arguments that there are not,
+ * 11: numbers of launches, 12: the same by blocks */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16);
@@ -34,6 +35,7 @@ static __always_inline int look(struct wbpf_kernel_ctx *ctx)
 	add(8, ctx->cluster_dim[0] * ctx->cluster_dim[1] * ctx->cluster_dim[2]);
 	add(9, ctx->cluster_rank);
 	add(10, ctx->args[5] | ctx->args[15]);
+	add(11, ctx->launch_id);
 	return 0;
 }
 
@@ -47,6 +49,13 @@ SEC("gpu/exit/*given*")
 int at_exit(struct wbpf_kernel_ctx *ctx)
 {
 	return look(ctx);
+}
+
+SEC("gpu/exit.block/*given*")
+int at_end(struct wbpf_kernel_ctx *ctx)
+{
+	add(12, ctx->launch_id);
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

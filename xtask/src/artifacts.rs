@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::setup::Tools;
 use crate::shell::{Failure, cargo, root, run};
-use crate::soft;
+use crate::{libbpf, soft};
 
 /// Cargo profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct Artifacts {
     pub objects: PathBuf,
     /// Folder of applications: `NAME` with the static runtime, `NAME-shared` with the shared one.
     pub apps: PathBuf,
+    /// Folder of the tests' tools that use libbpf; empty without `bpftool`.
+    pub libbpf: PathBuf,
     /// Folder of the corpus: programs as above, their PTX `NAME.ptx`, and `triton/`.
     pub kernels: PathBuf,
     /// Folder of the counter of accesses by Compute Sanitizer: `libmemcount.so` and its patches, `memcount.fatbin`.
@@ -55,7 +57,11 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("divergence", "examples/divergence/divergence.bpf.c"),
     ("scopes", "tests/programs/scopes.bpf.c"),
     ("hashstress", "tests/programs/hashstress.bpf.c"),
+    ("maps_hash", "tests/programs/maps_hash.bpf.c"),
+    ("maps_more", "tests/programs/maps_more.bpf.c"),
+    ("maps_arrays", "tests/programs/maps_arrays.bpf.c"),
     ("helpers", "tests/programs/helpers.bpf.c"),
+    ("helpers_more", "tests/programs/helpers_more.bpf.c"),
     ("clock", "tests/programs/clock.bpf.c"),
     ("refused", "tests/programs/refused.bpf.c"),
     ("nomatch", "tests/programs/nomatch.bpf.c"),
@@ -64,6 +70,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("atomizer", "tests/programs/atomizer.bpf.c"),
     ("fenced", "tests/programs/fenced.bpf.c"),
     ("fencerace", "tests/programs/fencerace.bpf.c"),
+    ("longrun", "tests/programs/longrun.bpf.c"),
     ("everywhere", "tests/programs/everywhere.bpf.c"),
     ("everywhere_mem", "tests/programs/everywhere_mem.bpf.c"),
     (
@@ -78,6 +85,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("everywhere_all", "tests/programs/everywhere_all.bpf.c"),
     ("memcount", "tests/programs/memcount.bpf.c"),
     ("sites_mem", "tests/programs/sites_mem.bpf.c"),
+    ("sums", "tests/programs/sums.bpf.c"),
     ("sites_size", "tests/programs/sites_size.bpf.c"),
     ("sites_code", "tests/programs/sites_code.bpf.c"),
     ("sites_args", "tests/programs/sites_args.bpf.c"),
@@ -92,6 +100,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bench-launch", "benches/probes/launch.bpf.c"),
     ("bench-memcount", "benches/probes/memcount.bpf.c"),
     ("bench-memcount-warp", "benches/probes/memcount_warp.bpf.c"),
+    ("bench-hash", "benches/probes/hash.bpf.c"),
+    ("bench-lru", "benches/probes/lru.bpf.c"),
 ];
 
 /// CUDA applications: name and source.
@@ -104,8 +114,10 @@ const APPS: &[(&str, &str)] = &[
     ("fenced", "tests/apps/fenced.cu"),
     ("places", "tests/apps/places.cu"),
     ("fencerace", "tests/apps/fencerace.cu"),
+    ("longrun", "tests/apps/longrun.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
+    ("hash-bench", "benches/hash.cu"),
 ];
 
 /// Programs of the corpus, `tests/kernels/sources/NAME.cu`, and how each is compiled.
@@ -146,7 +158,12 @@ enum Code {
 /// Builds the tools, the soft GPU, and the example programs and applications.
 pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
     packages(
-        &["warpbpf-cli", "warpbpf-agent", "warpbpf-softcuda"],
+        &[
+            "warpbpf-cli",
+            "warpbpf-agent",
+            "warpbpf-loader",
+            "warpbpf-softcuda",
+        ],
         profile,
     )?;
     let binaries = target_dir().join(profile.folder());
@@ -155,6 +172,7 @@ pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
         soft: binaries.join("soft"),
         objects: binaries.join("objects"),
         apps: binaries.join("apps"),
+        libbpf: binaries.join("libbpf"),
         kernels: binaries.join("kernels"),
         sanitizer: binaries.join("sanitizer"),
     };
@@ -183,6 +201,7 @@ pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> 
         &["warpbpf-suite", "warpbpf-conformance", "warpbpf-kernels"],
         profile,
     )?;
+    libbpf::tools(tools, &artifacts.libbpf)?;
     kernels(tools, &artifacts.kernels)?;
     sanitizer(tools, &artifacts.sanitizer)?;
     Ok(artifacts)

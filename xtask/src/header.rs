@@ -97,9 +97,12 @@ fn text() -> String {
          /* Include <linux/bpf.h> or vmlinux.h before this file. */\n\n\
          /* Map types beyond Linux's own (bpftime's numbers). */\n",
     );
-    out.push_str("enum {\n\t/* One value per key and linear global thread. */\n\tBPF_MAP_TYPE_PERGPUTD_ARRAY = 1502,\n};\n\n");
+    out.push_str("enum {\n\t/* A hash in device memory. */\n\tBPF_MAP_TYPE_GPU_HASH = 1501,\n\t/* One value per key and linear global thread. */\n\tBPF_MAP_TYPE_PERGPUTD_ARRAY = 1502,\n\t/* An array of one copy, in device memory. */\n\tBPF_MAP_TYPE_GPU_ARRAY = 1503,\n\t/* The same in host memory. */\n\tBPF_MAP_TYPE_GPU_KERNEL_SHARED_ARRAY = 1504,\n\t/* As PERGPUTD_ARRAY, in host memory. */\n\tBPF_MAP_TYPE_PERGPUTD_ARRAY_HOST = 1512,\n\t/* As GPU_ARRAY, in host memory. */\n\tBPF_MAP_TYPE_GPU_ARRAY_HOST = 1513,\n\t/* Events by bpf_perf_event_output. */\n\tBPF_MAP_TYPE_GPU_RINGBUF = 1527,\n};\n\n");
     out.push_str(
         "/* Number of a kernel; as a map key the tools print the kernel's name. */\ntypedef __u64 wbpf_kernel_id_t;\n\n",
+    );
+    out.push_str(
+        "/* The same as the key of an array, which has 4 bytes. */\ntypedef __u32 wbpf_kernel_key_t;\n\n",
     );
     out.push_str(
         "/* Number of a place in a kernel; as a map key the tools print where it is. */\ntypedef __u32 wbpf_site_id_t;\n\n",
@@ -129,7 +132,9 @@ fn text() -> String {
     for (of, sites) in CONTEXTS {
         context(&mut out, of, sites);
     }
-    out.push_str("/* Helpers on the device beyond Linux's own (bpftime's numbers). */\n");
+    out.push_str(
+        "/* Helpers on the device beyond Linux's own: 501 to 511 are bpftime's. docs/helpers.md has all of them. */\n",
+    );
     for helper in HELPERS.iter().filter(|h| h.id >= 500) {
         let _ = writeln!(
             out,

@@ -12,7 +12,9 @@ mod bundle;
 mod conformance;
 mod demo;
 mod header;
+mod helpers;
 mod selftests;
+mod libbpf;
 mod setup;
 mod shell;
 mod soft;
@@ -28,7 +30,7 @@ usage: cargo xtask COMMAND
   build       everything the examples need: the tools, the soft GPU, the example programs and applications
   demo        run the main job on the GPU if there is one, else on the soft GPU
   test        set up, then run every check and test
-  codegen     write generated files (include/warpbpf.h); `codegen --check` fails if they are out of date
+  codegen     write generated files (include/warpbpf.h, docs/helpers.md); `codegen --check` fails if they are out of date
   tidy        check the rules that no compiler checks
   selftests   Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
   conformance every case of bpf_conformance on the interpreter, the soft GPU and the GPU, as one table
@@ -46,8 +48,8 @@ fn main() -> std::process::ExitCode {
             .map(|_| ()),
         ["demo"] => demo::run(),
         ["test"] => test::run(),
-        ["codegen"] => header::write(),
-        ["codegen", "--check"] => header::check(),
+        ["codegen"] => header::write().and_then(|()| helpers::write()),
+        ["codegen", "--check"] => header::check().and_then(|()| helpers::check()),
         ["tidy"] => tidy::run(),
         ["conformance"] => conformance::run(),
         ["fuzz", options @ ..] => conformance::fuzz(options),

@@ -70,12 +70,17 @@ fn find_clang() -> Option<String> {
 fn system_packages() -> Result<String, Failure> {
     let has_headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists()
         && Path::new("/usr/include/linux/bpf.h").exists();
+    // For the tests' tools that use libbpf: without these the suite leaves their cases out.
+    let has_bpftool = succeeds(Command::new("bpftool").arg("version"))
+        && Path::new("/usr/include/libelf.h").exists()
+        && Path::new("/usr/include/zlib.h").exists();
     let has_cxx = succeeds(Command::new("g++").arg("--version"));
     let has_pip = succeeds(Command::new("python3").args(["-m", "pip", "--version"]));
     let needs_pip = !has_pip && find_cuda().is_none();
     if let Some(clang) = find_clang()
         && has_headers
         && has_cxx
+        && has_bpftool
         && !needs_pip
     {
         return Ok(clang);
@@ -89,7 +94,7 @@ fn system_packages() -> Result<String, Failure> {
         || succeeds(Command::new("test").args(["-w", "/usr/bin"]));
     if !is_root {
         return failure(
-            "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 libbpf-dev linux-libc-dev g++ python3-pip\n(or `clang` where there is no clang-19), then this again",
+            "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 libbpf-dev libelf-dev zlib1g-dev bpftool linux-libc-dev g++ python3-pip\n(or `clang` where there is no clang-19), then this again",
         );
     }
     run_command(Command::new("apt-get").args(["update", "-qq"]))?;
@@ -107,7 +112,13 @@ fn system_packages() -> Result<String, Failure> {
         "--no-install-recommends",
         "libbpf-dev",
         "linux-libc-dev",
+        "libelf-dev",
+        "zlib1g-dev",
     ]);
+    // Not every release has it under this name.
+    if succeeds(Command::new("apt-cache").args(["show", "bpftool"])) {
+        install.arg("bpftool");
+    }
     if find_clang().is_none() {
         install.arg(clang);
     }

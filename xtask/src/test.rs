@@ -5,6 +5,7 @@ use std::process::Command;
 use crate::artifacts::{self, Profile};
 use crate::conformance;
 use crate::header;
+use crate::helpers;
 use crate::setup;
 use crate::shell::{Failure, cargo, run as run_command};
 use crate::tidy;
@@ -14,6 +15,7 @@ pub fn run() -> Result<(), Failure> {
     let tools = setup::run()?;
     tidy::run()?;
     header::check()?;
+    helpers::check()?;
     run_command(cargo().args(["fmt", "--all", "--check"]))?;
     run_command(cargo().args([
         "clippy",

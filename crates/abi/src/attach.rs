@@ -51,6 +51,10 @@ impl Site {
             Site::Branch => "branch",
         }
     }
+    /// In the middle of a kernel, where a thread may pass again and again.
+    pub const fn is_in_middle(self) -> bool {
+        !matches!(self, Site::Entry | Site::Exit)
+    }
     /// Instructions that one invocation may execute, helpers counted at their table cost. What stands in the middle of a
     /// kernel runs much more often than what stands at its ends.
     pub const fn default_budget(self) -> u64 {

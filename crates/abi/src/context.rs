@@ -49,6 +49,9 @@ pub enum Capture {
     /// Bits of the kernel's parameter of that number, of its first 8 bytes if it is longer; 0 in a device function,
     /// where PTX cannot read it.
     Arg(u8),
+    /// Number of the launch among those of its kernel, from 1, with or without programs; a graph's launches all have that of
+    /// their capture. 0 in a device function, as for [`Capture::Arg`].
+    Launch,
     /// Number of the site; the host knows its name.
     Site,
     /// Source line by `.loc`; 0 if unknown.
@@ -94,6 +97,7 @@ impl Capture {
     pub const fn bits(self) -> u32 {
         match self {
             Capture::Arg(_)
+            | Capture::Launch
             | Capture::Address
             | Capture::Value(_)
             | Capture::Target
@@ -122,6 +126,7 @@ impl Capture {
         match self {
             Capture::ArgCount
             | Capture::Arg(_)
+            | Capture::Launch
             | Capture::Site
             | Capture::Line
             | Capture::Kind
@@ -150,6 +155,7 @@ impl Capture {
         let name = match self {
             Capture::ArgCount => "argc",
             Capture::Arg(i) => return format!("%wbpf_v_arg{i}"),
+            Capture::Launch => "launch",
             Capture::Site => "site",
             Capture::Line => "line",
             Capture::Address => "address",
@@ -266,6 +272,7 @@ macro_rules! with_kernel {
         "args[13]" 208 8 FieldSource::Captured(Capture::Arg(13)), "bits of the kernel's parameters by position, of the first 8 bytes of longer ones. 0 in device functions";
         "args[14]" 216 8 FieldSource::Captured(Capture::Arg(14)), "bits of the kernel's parameters by position, of the first 8 bytes of longer ones. 0 in device functions";
         "args[15]" 224 8 FieldSource::Captured(Capture::Arg(15)), "bits of the kernel's parameters by position, of the first 8 bytes of longer ones. 0 in device functions";
+        "launch_id" 232 8 FieldSource::Captured(Capture::Launch), "number of this launch among those of the kernel, from 1, as the application made them. 0 in device functions";
         $($extra)*
     } };
 }
@@ -273,8 +280,8 @@ macro_rules! with_kernel {
 /// Rows of every site in the middle of a kernel, then those given.
 macro_rules! with_site {
     ($($extra:tt)*) => { with_kernel! {
-        "site" 232 4 FieldSource::Captured(Capture::Site), "number of this site; the tools print its name";
-        "line" 236 4 FieldSource::Captured(Capture::Line), "source line, 0 if unknown";
+        "site" 240 4 FieldSource::Captured(Capture::Site), "number of this site; the tools print its name";
+        "line" 244 4 FieldSource::Captured(Capture::Line), "source line, 0 if unknown";
         $($extra)*
     } };
 }
@@ -282,75 +289,75 @@ macro_rules! with_site {
 /// Context of `entry` and `exit`.
 pub static KERNEL: Context = Context {
     c_name: "wbpf_kernel_ctx",
-    size: 232,
+    size: 240,
     fields: with_kernel! {},
 };
 
 /// Context of `func`, `funcret` and `line`.
 pub static SITE: Context = Context {
     c_name: "wbpf_site_ctx",
-    size: 240,
+    size: 248,
     fields: with_site! {},
 };
 
 /// Context of `mem`.
 pub static MEM: Context = Context {
     c_name: "wbpf_mem_ctx",
-    size: 312,
+    size: 320,
     fields: with_site! {
-        "address" 240 8 FieldSource::Captured(Capture::Address), "address as the instruction has it; of a copy, what is read";
-        "bytes" 248 4 FieldSource::Captured(Capture::Bytes), "bytes that this lane accesses; 0 if unknown";
-        "kind" 252 4 FieldSource::Captured(Capture::Kind), "one of WBPF_KIND_*";
-        "space" 256 4 FieldSource::Captured(Capture::Space), "one of WBPF_SPACE_*";
-        "cache" 260 4 FieldSource::Captured(Capture::Cache), "one of WBPF_CACHE_*";
-        "value[0]" 264 8 FieldSource::Captured(Capture::Value(0)), "bits stored (or operands of an atomic). With |when=after also what was loaded";
-        "value[1]" 272 8 FieldSource::Captured(Capture::Value(1)), "bits stored (or operands of an atomic). With |when=after also what was loaded";
-        "value[2]" 280 8 FieldSource::Captured(Capture::Value(2)), "bits stored (or operands of an atomic). With |when=after also what was loaded";
-        "value[3]" 288 8 FieldSource::Captured(Capture::Value(3)), "bits stored (or operands of an atomic). With |when=after also what was loaded";
-        "target" 296 8 FieldSource::Captured(Capture::Target), "where a copy goes";
-        "target_space" 304 4 FieldSource::Captured(Capture::TargetSpace), "space of target";
-        "value_bytes" 308 4 FieldSource::Captured(Capture::ValueBytes), "bytes of value that are there";
+        "address" 248 8 FieldSource::Captured(Capture::Address), "address as the instruction has it; of a copy, what is read";
+        "bytes" 256 4 FieldSource::Captured(Capture::Bytes), "bytes that this lane accesses; 0 if unknown";
+        "kind" 260 4 FieldSource::Captured(Capture::Kind), "one of WBPF_KIND_*";
+        "space" 264 4 FieldSource::Captured(Capture::Space), "one of WBPF_SPACE_*";
+        "cache" 268 4 FieldSource::Captured(Capture::Cache), "one of WBPF_CACHE_*";
+        "value[0]" 272 8 FieldSource::Captured(Capture::Value(0)), "bits stored (or operands of an atomic). With |when=after also what was loaded";
+        "value[1]" 280 8 FieldSource::Captured(Capture::Value(1)), "bits stored (or operands of an atomic). With |when=after also what was loaded";
+        "value[2]" 288 8 FieldSource::Captured(Capture::Value(2)), "bits stored (or operands of an atomic). With |when=after also what was loaded";
+        "value[3]" 296 8 FieldSource::Captured(Capture::Value(3)), "bits stored (or operands of an atomic). With |when=after also what was loaded";
+        "target" 304 8 FieldSource::Captured(Capture::Target), "where a copy goes";
+        "target_space" 312 4 FieldSource::Captured(Capture::TargetSpace), "space of target";
+        "value_bytes" 316 4 FieldSource::Captured(Capture::ValueBytes), "bytes of value that are there";
     },
 };
 
 /// Context of `barrier`.
 pub static BARRIER: Context = Context {
     c_name: "wbpf_barrier_ctx",
-    size: 272,
+    size: 280,
     fields: with_site! {
-        "address" 240 8 FieldSource::Captured(Capture::Address), "address of an mbarrier, in its space";
-        "waited" 248 8 FieldSource::Captured(Capture::Waited), "clock cycles spent in it, with |when=after";
-        "kind" 256 4 FieldSource::Captured(Capture::BarrierKind), "one of WBPF_BARRIER_*";
-        "barrier_id" 260 4 FieldSource::Captured(Capture::BarrierId), "number of a block's barrier, 0 to 15";
-        "threads" 264 4 FieldSource::Captured(Capture::BarrierThreads), "threads that take part, 0 for all of the block";
-        "space" 268 4 FieldSource::Captured(Capture::Space), "space of address";
+        "address" 248 8 FieldSource::Captured(Capture::Address), "address of an mbarrier, in its space";
+        "waited" 256 8 FieldSource::Captured(Capture::Waited), "clock cycles spent in it, with |when=after";
+        "kind" 264 4 FieldSource::Captured(Capture::BarrierKind), "one of WBPF_BARRIER_*";
+        "barrier_id" 268 4 FieldSource::Captured(Capture::BarrierId), "number of a block's barrier, 0 to 15";
+        "threads" 272 4 FieldSource::Captured(Capture::BarrierThreads), "threads that take part, 0 for all of the block";
+        "space" 276 4 FieldSource::Captured(Capture::Space), "space of address";
     },
 };
 
 /// Context of `insn`.
 pub static INSN: Context = Context {
     c_name: "wbpf_insn_ctx",
-    size: 312,
+    size: 320,
     fields: with_site! {
-        "operand[0]" 240 8 FieldSource::Captured(Capture::Operand(0)), "bits of source operands by position. 0 for what is no register or number";
-        "operand[1]" 248 8 FieldSource::Captured(Capture::Operand(1)), "bits of source operands by position. 0 for what is no register or number";
-        "operand[2]" 256 8 FieldSource::Captured(Capture::Operand(2)), "bits of source operands by position. 0 for what is no register or number";
-        "operand[3]" 264 8 FieldSource::Captured(Capture::Operand(3)), "bits of source operands by position. 0 for what is no register or number";
-        "operand[4]" 272 8 FieldSource::Captured(Capture::Operand(4)), "bits of source operands by position. 0 for what is no register or number";
-        "operand[5]" 280 8 FieldSource::Captured(Capture::Operand(5)), "bits of source operands by position. 0 for what is no register or number";
-        "operand[6]" 288 8 FieldSource::Captured(Capture::Operand(6)), "bits of source operands by position. 0 for what is no register or number";
-        "operand[7]" 296 8 FieldSource::Captured(Capture::Operand(7)), "bits of source operands by position. 0 for what is no register or number";
-        "operand_count" 304 4 FieldSource::Captured(Capture::OperandCount), "operands of the instruction";
+        "operand[0]" 248 8 FieldSource::Captured(Capture::Operand(0)), "bits of source operands by position. 0 for what is no register or number";
+        "operand[1]" 256 8 FieldSource::Captured(Capture::Operand(1)), "bits of source operands by position. 0 for what is no register or number";
+        "operand[2]" 264 8 FieldSource::Captured(Capture::Operand(2)), "bits of source operands by position. 0 for what is no register or number";
+        "operand[3]" 272 8 FieldSource::Captured(Capture::Operand(3)), "bits of source operands by position. 0 for what is no register or number";
+        "operand[4]" 280 8 FieldSource::Captured(Capture::Operand(4)), "bits of source operands by position. 0 for what is no register or number";
+        "operand[5]" 288 8 FieldSource::Captured(Capture::Operand(5)), "bits of source operands by position. 0 for what is no register or number";
+        "operand[6]" 296 8 FieldSource::Captured(Capture::Operand(6)), "bits of source operands by position. 0 for what is no register or number";
+        "operand[7]" 304 8 FieldSource::Captured(Capture::Operand(7)), "bits of source operands by position. 0 for what is no register or number";
+        "operand_count" 312 4 FieldSource::Captured(Capture::OperandCount), "operands of the instruction";
     },
 };
 
 /// Context of `branch`.
 pub static BRANCH: Context = Context {
     c_name: "wbpf_branch_ctx",
-    size: 248,
+    size: 256,
     fields: with_site! {
-        "taken_mask" 240 4 FieldSource::Captured(Capture::TakenMask), "lanes of active_mask that take the branch";
-        "taken" 244 4 FieldSource::Captured(Capture::Taken), "1 if this lane takes it";
+        "taken_mask" 248 4 FieldSource::Captured(Capture::TakenMask), "lanes of active_mask that take the branch";
+        "taken" 252 4 FieldSource::Captured(Capture::Taken), "1 if this lane takes it";
     },
 };
 

@@ -1,10 +1,10 @@
 //! The helper table: numbers, signatures, effects and worst-case costs. Linux's numbers where Linux has the helper,
 //! bpftime's 501 to 511 with their bugs fixed.
 //!
-//! None needs the lanes of a warp together today: code generation takes the lanes that are there. The column exists
-//! because the verifier's rule does, and a helper that exchanges values between lanes will need it.
+//! Most take the lanes that are there. Those that exchange values between lanes (`gpu_warp_sum` and its like) need all lanes
+//! of the group, and the verifier sees to it that they come.
 
-use crate::layout::{HashLayout, RingLayout};
+use crate::layout::{HashLayout, LruLayout, QueueLayout, RingLayout};
 use crate::maps::MapType;
 
 /// What an argument must be.
@@ -44,8 +44,16 @@ pub enum Arg {
     MemReadOrNull,
     /// As [`Arg::Size`], but it may be 0.
     SizeOrZero,
+    /// As [`Arg::ConstString`], and a format.
+    FormatString,
+    /// Readable memory with the values of the format before, eight bytes each; its size in bytes is the next argument: a
+    /// known multiple of 8. Null too, if that is 0.
+    Values,
     /// The context, as it was in `r1` at the start.
     Context,
+    /// Writable memory of the map's value size; need not be initialised before, is after. Of a bloom filter, as
+    /// [`Arg::MapValue`].
+    MapValueOut,
 }
 
 /// What is in `r0` after the call.
@@ -95,6 +103,8 @@ pub enum Uniform {
     Varies,
     /// If the arguments are, with the memory that they point to.
     ByArguments,
+    /// Always: the lanes make it together.
+    Group,
 }
 
 /// One helper.
@@ -176,18 +186,54 @@ helpers! {
     TracePrintk = 6, "trace_printk", (Format, Size, Scalar, Scalar, Scalar) -> Scalar, Map, AnyLanes, Varies, 260,
         "static long (*bpf_trace_printk)(const char *fmt, __u32 fmt_size, ...)",
         "Queues a message; the host formats it. Never waits; the number of lost messages is reported. Returns the record size or -EAGAIN.";
+    GetPrandomU32 = 7, "get_prandom_u32", () -> Scalar, Observe, AnyLanes, Varies, 60,
+        "static __u32 (*bpf_get_prandom_u32)(void)",
+        "A pseudo-random number: a mixed function of thread, launch, multiprocessor and the clock at the call. It keeps no state, so no two calls share one; not for cryptography.";
     GetSmpProcessorId = 8, "get_smp_processor_id", () -> Scalar, Observe, AnyLanes, Varies, 1,
         "static __u32 (*bpf_get_smp_processor_id)(void)",
         "The multiprocessor (%smid).";
     GetCurrentPidTgid = 14, "get_current_pid_tgid", () -> Scalar, Observe, AnyLanes, ByArguments, 4,
         "static __u64 (*bpf_get_current_pid_tgid)(void)",
         "Process id of the application in both halves: a kernel has no host thread.";
+    GetCurrentUidGid = 15, "get_current_uid_gid", () -> Scalar, Observe, AnyLanes, ByArguments, 4,
+        "static __u64 (*bpf_get_current_uid_gid)(void)",
+        "Group id of the application in the upper half, user id in the lower.";
+    GetCurrentComm = 16, "get_current_comm", (MemWrite, ConstSize) -> Scalar, Observe, AnyLanes, ByArguments, 40,
+        "static long (*bpf_get_current_comm)(void *buf, __u32 size_of_buf)",
+        "Name of the application's main thread when it was instrumented: at most 15 bytes, a NUL, zeroes. 0.";
+    PerfEventOutput = 25, "perf_event_output", (Context, Map, Scalar, MemRead, SizeOrZero) -> Scalar, Map, AnyLanes, Varies, 700,
+        "static long (*bpf_perf_event_output)(void *ctx, void *map, __u64 flags, void *data, __u64 size)",
+        "Queues an event. The index in `flags` (BPF_F_CURRENT_CPU, or any) is not looked at: an event is of the multiprocessor that wrote it. 0, or -ENOSPC when there is no room (counted), -EINVAL for other flags.";
+    GetNumaNodeId = 42, "get_numa_node_id", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
+        "static long (*bpf_get_numa_node_id)(void)",
+        "0: the multiprocessors of a GPU are one node.";
+    ProbeReadStr = 45, "probe_read_str", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 340,
+        "static long (*bpf_probe_read_str)(void *dst, __u32 size, const void *unsafe_ptr)",
+        "Reads a string of the application's memory, at most `size` bytes of it with the NUL, which is always there; zeroes follow. Its length with the NUL; 0 if `size` is 0; -EFAULT if it goes on where nothing lives, and `dst` is zeroed. Where may be read: see bpf_probe_read.";
+    MapPushElem = 87, "map_push_elem", (Map, MapValue, Scalar) -> Scalar, Map, AnyLanes, Varies, 400,
+        "static long (*bpf_map_push_elem)(void *map, const void *value, __u64 flags)",
+        "Adds a value to a queue, stack or bloom filter. BPF_EXIST drops the oldest value of a full queue. 0, or -E2BIG when full, -EBUSY (retry bound reached, counted), -EINVAL for other flags.";
+    MapPopElem = 88, "map_pop_elem", (Map, MapValueOut) -> Scalar, Map, AnyLanes, Varies, 400,
+        "static long (*bpf_map_pop_elem)(void *map, void *value)",
+        "Takes the next value out of a queue or stack. 0; or -ENOENT when it is empty, -EBUSY (retry bound reached, counted), and `value` is zeroed.";
+    MapPeekElem = 89, "map_peek_elem", (Map, MapValueOut) -> Scalar, Map, AnyLanes, Varies, 200,
+        "static long (*bpf_map_peek_elem)(void *map, void *value)",
+        "The next value of a queue or stack, which stays: as bpf_map_pop_elem. Of a bloom filter: whether `value` was pushed (0; it may be wrong) or not (-ENOENT; that is certain).";
     ProbeReadUser = 112, "probe_read_user", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 320,
         "static long (*bpf_probe_read_user)(void *dst, __u32 size, const void *unsafe_ptr)",
         "As bpf_probe_read: a kernel's addresses are of one kind.";
     ProbeReadKernel = 113, "probe_read_kernel", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 320,
         "static long (*bpf_probe_read_kernel)(void *dst, __u32 size, const void *unsafe_ptr)",
         "As bpf_probe_read: a kernel's addresses are of one kind.";
+    ProbeReadUserStr = 114, "probe_read_user_str", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 340,
+        "static long (*bpf_probe_read_user_str)(void *dst, __u32 size, const void *unsafe_ptr)",
+        "As bpf_probe_read_str: a kernel's addresses are of one kind.";
+    ProbeReadKernelStr = 115, "probe_read_kernel_str", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 340,
+        "static long (*bpf_probe_read_kernel_str)(void *dst, __u32 size, const void *unsafe_ptr)",
+        "As bpf_probe_read_str: a kernel's addresses are of one kind.";
+    KtimeGetBootNs = 125, "ktime_get_boot_ns", () -> Scalar, Observe, AnyLanes, Varies, 26,
+        "static __u64 (*bpf_ktime_get_boot_ns)(void)",
+        "Nanoseconds of the host's CLOCK_BOOTTIME: bpf_ktime_get_ns and the time that the host was suspended.";
     RingbufOutput = 130, "ringbuf_output", (Map, MemRead, Size, Scalar) -> Scalar, Map, AnyLanes, Varies, 700,
         "static long (*bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags)",
         "Copies a record into the ring. 0, or -EAGAIN when there is no room (counted).";
@@ -200,12 +246,30 @@ helpers! {
     RingbufDiscard = 133, "ringbuf_discard", (Record, Scalar) -> Scalar, Map, AnyLanes, Varies, 60,
         "static void (*bpf_ringbuf_discard)(void *data, __u64 flags)",
         "Gives a reserved record back unseen.";
+    KtimeGetCoarseNs = 160, "ktime_get_coarse_ns", () -> Scalar, Observe, AnyLanes, Varies, 24,
+        "static __u64 (*bpf_ktime_get_coarse_ns)(void)",
+        "As bpf_ktime_get_ns: nothing coarser would be cheaper.";
     ForEachMapElem = 164, "for_each_map_elem", (Map, Callback, CallbackContext, Scalar) -> Scalar, Map, AnyLanes, Varies, 20,
         "static long (*bpf_for_each_map_elem)(void *map, void *callback_fn, void *callback_ctx, __u64 flags)",
         "Calls `long callback(map, const void *key, void *value, void *ctx)` for each element until it returns 1. The number of calls, or -EINVAL if `flags` is not 0.";
+    Snprintf = 165, "snprintf", (MemWrite, SizeOrZero, FormatString, Values, SizeOrZero) -> Scalar, Observe, AnyLanes, Varies, 40,
+        "static long (*bpf_snprintf)(char *str, __u32 str_size, const char *fmt, __u64 *data, __u32 data_len)",
+        "Formats into memory, on the device. The format is a constant string with at most 12 conversions: %d %i %u %x %X %o with hh h l ll z, %p, %c, and %s, which reads the application's memory at that address (nothing where it cannot be read); flags 0 - + # and space, a width, no precision. The length of the whole text with its NUL, which may be more than `str_size`: then the text was cut. `%s` looks at `str_size` bytes at most.";
+    TraceVprintk = 177, "trace_vprintk", (Format, Size, Values, SizeOrZero) -> Scalar, Map, AnyLanes, Varies, 300,
+        "static long (*bpf_trace_vprintk)(const char *fmt, __u32 fmt_size, const void *data, __u32 data_len)",
+        "As bpf_trace_printk, with at most 12 values from an array; no %s.";
     Loop = 181, "loop", (Scalar, Callback, CallbackContext, Scalar) -> Scalar, Map, AnyLanes, Varies, 10,
         "static long (*bpf_loop)(__u32 nr_loops, void *callback_fn, void *callback_ctx, __u64 flags)",
         "Calls `long callback(__u64 index, void *ctx)` up to `nr_loops` times until it returns 1. The number of calls; -EINVAL if `flags` is not 0, -E2BIG above 8,388,608 loops.";
+    Strncmp = 182, "strncmp", (MemRead, Size, ConstString) -> Scalar, Observe, AnyLanes, ByArguments, 8,
+        "static long (*bpf_strncmp)(const char *s1, __u32 s1_sz, const char *s2)",
+        "Compares at most `s1_sz` bytes of a string with a constant one: -1, 0 or 1.";
+    MapLookupPercpuElem = 195, "map_lookup_percpu_elem", (Map, MapKey, Scalar) -> MapValueOrNull, Observe, AnyLanes, Varies, 40,
+        "static void *(*bpf_map_lookup_percpu_elem)(void *map, const void *key, __u32 cpu)",
+        "Pointer to the value of `key` in the copy of multiprocessor `cpu`, or NULL if there is no such key or copy.";
+    KtimeGetTaiNs = 208, "ktime_get_tai_ns", () -> Scalar, Observe, AnyLanes, Varies, 26,
+        "static __u64 (*bpf_ktime_get_tai_ns)(void)",
+        "Nanoseconds of the host's CLOCK_TAI.";
     GpuPuts = 501, "gpu_puts", (ConstString) -> Scalar, Map, AnyLanes, Varies, 260,
         "static long (*bpf_gpu_puts)(const char *text)",
         "Queues a constant string, as trace_printk does.";
@@ -242,10 +306,86 @@ helpers! {
     GpuRead = 520, "gpu_read", (MemWrite, SizeOrZero, Scalar, Scalar) -> Scalar, Observe, AnyLanes, Varies, 320,
         "static long (*bpf_gpu_read)(void *dst, __u32 size, __u64 address, __u32 space)",
         "As bpf_probe_read, at an address in the state space `space` (WBPF_SPACE_*), as the context of gpu/mem has it: generic, global, or this block's shared memory. -EFAULT for any other space.";
+    GpuActiveMask = 521, "gpu_active_mask", () -> Scalar, Observe, AnyLanes, Varies, 1,
+        "static __u32 (*bpf_gpu_active_mask)(void)",
+        "The lanes that are together at this call, one bit each. Which of the lanes that could be here are together is up to the hardware; `ctx->active_mask` is the group that arrived at the site.";
+    GpuWarpLanes = 522, "gpu_warp_lanes", () -> Scalar, Observe, AnyLanes, ByArguments, 3,
+        "static __u32 (*bpf_gpu_warp_lanes)(void)",
+        "How many lanes the group has: those of `ctx->active_mask`; 1 in scopes warp and block, where one lane runs.";
+    GpuWarpRank = 523, "gpu_warp_rank", () -> Scalar, Observe, AnyLanes, Varies, 5,
+        "static __u32 (*bpf_gpu_warp_rank)(void)",
+        "How many lanes of the group are below this one.";
+    GpuWarpLeader = 524, "gpu_warp_leader", () -> Scalar, Observe, AnyLanes, Varies, 8,
+        "static __u32 (*bpf_gpu_warp_leader)(void)",
+        "1 in the group's lowest lane, else 0.";
+    GpuWarpBallot = 525, "gpu_warp_ballot", (Scalar) -> Scalar, Observe, Together, Group, 4,
+        "static __u32 (*bpf_gpu_warp_ballot)(__u64 value)",
+        "The lanes of the group whose value is not 0, one bit each.";
+    GpuWarpMatch = 526, "gpu_warp_match", (Scalar) -> Scalar, Observe, Together, Varies, 40,
+        "static __u32 (*bpf_gpu_warp_match)(__u64 value)",
+        "The lanes of the group with the same value as this one, one bit each.";
+    GpuWarpFirst = 527, "gpu_warp_first", (Scalar) -> Scalar, Observe, Together, Group, 8,
+        "static __u64 (*bpf_gpu_warp_first)(__u64 value)",
+        "The value of the group's lowest lane.";
+    GpuWarpSum = 528, "gpu_warp_sum", (Scalar) -> Scalar, Observe, Together, Group, 360,
+        "static __u64 (*bpf_gpu_warp_sum)(__u64 value)",
+        "The sum over the lanes of the group, modulo 2^64.";
+    GpuWarpMin = 529, "gpu_warp_min", (Scalar) -> Scalar, Observe, Together, Group, 360,
+        "static __u64 (*bpf_gpu_warp_min)(__u64 value)",
+        "The smallest value of the group, unsigned.";
+    GpuWarpMax = 530, "gpu_warp_max", (Scalar) -> Scalar, Observe, Together, Group, 360,
+        "static __u64 (*bpf_gpu_warp_max)(__u64 value)",
+        "The largest value of the group, unsigned.";
+    GpuWarpAnd = 531, "gpu_warp_and", (Scalar) -> Scalar, Observe, Together, Group, 360,
+        "static __u64 (*bpf_gpu_warp_and)(__u64 value)",
+        "The bits that all values of the group have.";
+    GpuWarpOr = 532, "gpu_warp_or", (Scalar) -> Scalar, Observe, Together, Group, 360,
+        "static __u64 (*bpf_gpu_warp_or)(__u64 value)",
+        "The bits that some value of the group has.";
+    GpuClusterIdx = 533, "gpu_cluster_idx", (U64Out, U64Out, U64Out) -> Scalar, Observe, AnyLanes, ByArguments, 6,
+        "static long (*bpf_gpu_cluster_idx)(__u64 *x, __u64 *y, __u64 *z)",
+        "Which cluster of the grid the block is in. A block without a cluster, as all before sm_90, is a cluster of one.";
+    GpuClusterCount = 534, "gpu_cluster_count", (U64Out, U64Out, U64Out) -> Scalar, Observe, AnyLanes, ByArguments, 6,
+        "static long (*bpf_gpu_cluster_count)(__u64 *x, __u64 *y, __u64 *z)",
+        "Clusters of the grid.";
+    GpuClusterBlock = 535, "gpu_cluster_block", (U64Out, U64Out, U64Out) -> Scalar, Observe, AnyLanes, ByArguments, 6,
+        "static long (*bpf_gpu_cluster_block)(__u64 *x, __u64 *y, __u64 *z)",
+        "Where in its cluster the block is.";
+    GpuClusterDim = 536, "gpu_cluster_dim", (U64Out, U64Out, U64Out) -> Scalar, Observe, AnyLanes, ByArguments, 6,
+        "static long (*bpf_gpu_cluster_dim)(__u64 *x, __u64 *y, __u64 *z)",
+        "Blocks of the cluster.";
+    GpuClusterRank = 537, "gpu_cluster_rank", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
+        "static __u32 (*bpf_gpu_cluster_rank)(void)",
+        "Linear index of the block in its cluster.";
+    GpuBlockId = 538, "gpu_block_id", () -> Scalar, Observe, AnyLanes, ByArguments, 13,
+        "static __u64 (*bpf_gpu_block_id)(void)",
+        "Linear index of the block in the grid.";
+    GpuThreadId = 539, "gpu_thread_id", () -> Scalar, Observe, AnyLanes, Varies, 30,
+        "static __u64 (*bpf_gpu_thread_id)(void)",
+        "Linear index of the thread in the grid: its key in a map of type 1502.";
+    GpuKernelId = 540, "gpu_kernel_id", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
+        "static __u64 (*bpf_gpu_kernel_id)(void)",
+        "Number of the kernel, as `ctx->kernel_id`.";
+    GpuLaunchId = 541, "gpu_launch_id", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
+        "static __u64 (*bpf_gpu_launch_id)(void)",
+        "%gridid: the same in all threads of a launch, different for each launch of a context.";
+    GpuClock = 542, "gpu_clock", () -> Scalar, Observe, AnyLanes, Varies, 1,
+        "static __u64 (*bpf_gpu_clock)(void)",
+        "%clock64: cycles of this multiprocessor.";
+    GpuPrefetchL2 = 543, "gpu_prefetch_l2", (Scalar) -> Scalar, Observe, AnyLanes, Varies, 322,
+        "static long (*bpf_gpu_prefetch_l2)(const void *address)",
+        "Asks for the line of L2 with this generic address. 0, or -EFAULT if nothing of global memory lives there.";
+    GpuSmCount = 544, "gpu_sm_count", () -> Scalar, Observe, AnyLanes, ByArguments, 4,
+        "static __u32 (*bpf_gpu_sm_count)(void)",
+        "Multiprocessors of the device.";
+    GpuWarpSize = 545, "gpu_warp_size", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
+        "static __u32 (*bpf_gpu_warp_size)(void)",
+        "Lanes of a warp: 32.";
 }
 
 impl HelperId {
-    /// It reads the application's memory: size in argument 2, [`READ_WORD_COST`] for each 8 bytes beyond the row's cost.
+    /// It reads the application's memory, or asks whether it lives: it needs the table of what does
+    /// ([`crate::layout::fence`]). `bpf_snprintf` does so only where its format has a `%s`.
     pub const fn reads_application(self) -> bool {
         matches!(
             self,
@@ -253,6 +393,23 @@ impl HelperId {
                 | HelperId::ProbeReadUser
                 | HelperId::ProbeReadKernel
                 | HelperId::GpuRead
+                | HelperId::GpuPrefetchL2
+        ) || self.reads_string()
+    }
+
+    /// It reads a string of the application's memory: size in argument 2.
+    pub const fn reads_string(self) -> bool {
+        matches!(
+            self,
+            HelperId::ProbeReadStr | HelperId::ProbeReadUserStr | HelperId::ProbeReadKernelStr
+        )
+    }
+
+    /// It queues a message for the host.
+    pub const fn prints(self) -> bool {
+        matches!(
+            self,
+            HelperId::TracePrintk | HelperId::TraceVprintk | HelperId::GpuPuts
         )
     }
 }
@@ -260,6 +417,14 @@ impl HelperId {
 /// Instructions for each 8 bytes that a helper reads of the application's memory, byte by byte as it may have to. The rest
 /// (counting in and out, at most [`crate::layout::fence::STEPS`] steps of a search) is in the helper's own row.
 pub const READ_WORD_COST: u64 = 72;
+/// Instructions for each byte of a string of the application's memory: looked at once, and zeroed if that goes wrong.
+pub const READ_STRING_COST: u64 = 17;
+/// Instructions for each `%s` of a format, beyond those for its bytes: the look-up of its address.
+pub const FORMAT_STRING_COST: u64 = 340;
+/// Instructions for each byte that a `%s` can look at: measured, then copied.
+pub const FORMAT_STRING_BYTE_COST: u64 = 16;
+/// Instructions for each 8 bytes that `bpf_strncmp` compares.
+pub const COMPARE_WORD_COST: u64 = 24;
 
 /// A map operation on one type of map: what replaces the columns of the helper's own row.
 #[derive(Clone, Copy, Debug)]
@@ -298,20 +463,64 @@ map_ops! {
     MapLookupElem on PercpuArray: Varies, 24 + 0, 0, 0;
     MapLookupElem on PerThreadArray: Varies, 48 + 0, 0, 0;
     MapLookupElem on Hash: Varies, 400 + 16, HashLayout::PROBES, 24;
+    MapLookupElem on GpuHash: Varies, 400 + 16, HashLayout::PROBES, 24;
+    MapLookupElem on PercpuHash: Varies, 400 + 16, HashLayout::PROBES, 24;
+    MapLookupElem on LruHash: Varies, 400 + 16, LruLayout::TRIES, 120;
+    MapLookupElem on LruPercpuHash: Varies, 400 + 16, LruLayout::TRIES, 120;
+    MapLookupPercpuElem on PercpuArray: Varies, 24 + 0, 0, 0;
+    MapLookupElem on GpuArray: ByArguments, 12 + 0, 0, 0;
+    MapLookupElem on GpuKernelArray: ByArguments, 12 + 0, 0, 0;
+    MapLookupElem on GpuHostArray: ByArguments, 12 + 0, 0, 0;
+    MapLookupElem on PerThreadHostArray: Varies, 48 + 0, 0, 0;
+    MapLookupElem on ArrayOfMaps: Varies, 24 + 0, 0, 0;
+    MapLookupElem on HashOfMaps: Varies, 420 + 16, HashLayout::PROBES, 24;
     MapUpdateElem on Array: ByArguments, 24 + 16, 0, 0;
+    MapUpdateElem on GpuArray: ByArguments, 24 + 16, 0, 0;
+    MapUpdateElem on GpuKernelArray: ByArguments, 24 + 16, 0, 0;
+    MapUpdateElem on GpuHostArray: ByArguments, 24 + 16, 0, 0;
+    MapUpdateElem on PerThreadHostArray: Varies, 60 + 16, 0, 0;
     MapUpdateElem on PercpuArray: Varies, 36 + 16, 0, 0;
     MapUpdateElem on PerThreadArray: Varies, 60 + 16, 0, 0;
     MapUpdateElem on Hash: Varies, 900 + 16, HashLayout::PROBES, 48;
+    MapUpdateElem on GpuHash: Varies, 900 + 16, HashLayout::PROBES, 48;
+    MapUpdateElem on PercpuHash: Varies, 900 + 16, HashLayout::PROBES, 48;
+    MapUpdateElem on LruHash: Varies, 1600 + 16, LruLayout::TRIES, 240;
+    MapUpdateElem on LruPercpuHash: Varies, 1600 + 16, LruLayout::TRIES, 240;
     MapDeleteElem on Array: ByArguments, 4 + 0, 0, 0;
+    MapDeleteElem on GpuArray: ByArguments, 4 + 0, 0, 0;
+    MapDeleteElem on GpuKernelArray: ByArguments, 4 + 0, 0, 0;
+    MapDeleteElem on GpuHostArray: ByArguments, 4 + 0, 0, 0;
+    MapDeleteElem on PerThreadHostArray: ByArguments, 4 + 0, 0, 0;
+    MapPushElem on Queue: Varies, 160 + 2, QueueLayout::TRIES, 60;
+    MapPushElem on Stack: Varies, 120 + 2, QueueLayout::TRIES, 60;
+    MapPushElem on BloomFilter: ByArguments, 160 + 4, 0, 0;
+    MapPopElem on Queue: Varies, 160 + 3, QueueLayout::TRIES, 60;
+    MapPopElem on Stack: Varies, 120 + 3, QueueLayout::TRIES, 60;
+    MapPeekElem on Queue: Varies, 80 + 3, QueueLayout::TRIES, 60;
+    MapPeekElem on Stack: Varies, 40 + 3, QueueLayout::TRIES, 60;
+    MapPeekElem on BloomFilter: Varies, 200 + 4, 0, 0;
+    PerfEventOutput on PerfEventArray: Varies, 400 + 16, RingLayout::RETRIES, 16;
+    PerfEventOutput on GpuRingbuf: Varies, 400 + 16, RingLayout::RETRIES, 16;
     MapDeleteElem on PercpuArray: ByArguments, 4 + 0, 0, 0;
     MapDeleteElem on PerThreadArray: ByArguments, 4 + 0, 0, 0;
     MapDeleteElem on Hash: Varies, 500 + 16, HashLayout::PROBES, 24;
+    MapDeleteElem on GpuHash: Varies, 500 + 16, HashLayout::PROBES, 24;
+    MapDeleteElem on PercpuHash: Varies, 500 + 16, HashLayout::PROBES, 24;
+    MapDeleteElem on LruHash: Varies, 500 + 16, LruLayout::TRIES, 140;
+    MapDeleteElem on LruPercpuHash: Varies, 500 + 16, LruLayout::TRIES, 140;
     RingbufOutput on Ringbuf: Varies, 400 + 16, RingLayout::RETRIES, 16;
     RingbufReserve on Ringbuf: Varies, 400 + 0, RingLayout::RETRIES, 16;
     ForEachMapElem on Array: ByArguments, 20 + 0, 0, 0;
+    ForEachMapElem on GpuArray: ByArguments, 20 + 0, 0, 0;
+    ForEachMapElem on GpuKernelArray: ByArguments, 20 + 0, 0, 0;
+    ForEachMapElem on GpuHostArray: ByArguments, 20 + 0, 0, 0;
     ForEachMapElem on PercpuArray: Varies, 20 + 0, 0, 0;
     ForEachMapElem on PerThreadArray: Varies, 20 + 0, 0, 0;
     ForEachMapElem on Hash: Varies, 20 + 0, 0, 0;
+    ForEachMapElem on GpuHash: Varies, 20 + 0, 0, 0;
+    ForEachMapElem on PercpuHash: Varies, 20 + 0, 0, 0;
+    ForEachMapElem on LruHash: Varies, 20 + 0, 0, 0;
+    ForEachMapElem on LruPercpuHash: Varies, 20 + 0, 0, 0;
 }
 
 /// The helper works on maps of this type. One without rows in [`MAP_OPS`] works on any: it takes no map of ours, or it is
@@ -351,3 +560,29 @@ static FOREIGN: Helper = Helper {
     prototype: "",
     doc: "",
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux;
+
+    #[test]
+    fn rows_ascend_and_are_linux_own() {
+        assert!(HELPERS.windows(2).all(|two| two[0].id < two[1].id));
+        for helper in HELPERS {
+            assert_eq!(by_id(helper.id).map(|h| h.kind), Some(helper.kind));
+            if helper.id < 500 {
+                assert_eq!(linux::name(helper.id), Some(helper.name));
+            }
+            let name = alloc::format!("(*bpf_{})(", helper.name);
+            assert!(helper.prototype.contains(&name), "{}", helper.name);
+        }
+    }
+
+    #[test]
+    fn who_reads_the_application() {
+        let reads = HELPERS.iter().filter(|h| h.kind.reads_application());
+        let ids: alloc::vec::Vec<u32> = reads.map(|h| h.id).collect();
+        assert_eq!(ids, [4, 45, 112, 113, 114, 115, 520, 543]);
+    }
+}

@@ -3,6 +3,12 @@
 //!
 //! All sizes are bytes, all positions offsets from the block's base address, which is 256-byte aligned.
 
+pub use crate::queue::{BloomLayout, QueueLayout};
+
+mod hash;
+
+pub use hash::{HASH_MULTIPLIER, HashLayout, LruLayout, hash};
+
 const fn align_up(n: u64, to: u64) -> u64 {
     n.div_ceil(to) * to
 }
@@ -33,6 +39,18 @@ pub mod env {
     pub const PID_TGID: u64 = 96;
     /// Address of the [`super::fence`] block (u64); 0 if no program reads the application's memory. Never changes.
     pub const FENCE: u64 = 104;
+    /// `gid << 32 | uid` of the application (u64).
+    pub const UID_GID: u64 = 112;
+    /// Name of the application's main thread: 16 bytes, NUL-terminated and zero-padded.
+    pub const COMM: u64 = 120;
+    /// Bytes of [`COMM`].
+    pub const COMM_BYTES: u64 = 16;
+    /// What CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC (u64, ns). The host renews it with the time records.
+    pub const BOOT_OFFSET: u64 = 136;
+    /// What CLOCK_TAI is ahead of CLOCK_MONOTONIC (u64, ns). The host renews it with the time records.
+    pub const TAI_OFFSET: u64 = 144;
+    /// Multiprocessors of the device (u64).
+    pub const SM_COUNT: u64 = 152;
     /// Bytes of the block.
     pub const SIZE: u64 = 256;
 }
@@ -72,8 +90,14 @@ pub mod fence {
     pub const SIZE: u64 = TABLES + 2 * TABLE;
 }
 
-/// The launch record that the hidden parameter points to; exists only for variants that ask for it.
+/// The hidden parameter and the launch record that it points to; both exist only for variants that ask for them.
 pub mod launch {
+    /// In the hidden parameter: address of the record (u64), 0 if the variant counts no arrivals.
+    pub const PARAM_RECORD: u64 = 0;
+    /// In the hidden parameter: number of the launch (u64), see [`crate::context::Capture::Launch`].
+    pub const PARAM_NUMBER: u64 = 8;
+    /// Bytes of the hidden parameter.
+    pub const PARAM_SIZE: u64 = 16;
     /// Arrival counters for `exit.block` (u32 per linear block id), then for `exit.warp` (u32 per warp of the grid).
     /// All are zero before the launch and zero again after it.
     pub const COUNTERS: u64 = 0;
@@ -99,17 +123,33 @@ pub mod launch {
     }
 }
 
+/// A value of a map of maps.
+pub mod inner {
+    /// u64: base address of the map on the device; 0 if there is none.
+    pub const ADDRESS: u64 = 0;
+    /// u32: its index in the session plus one; 0 if there is none.
+    pub const INDEX: u64 = 8;
+    /// Bytes of a value.
+    pub const VALUE: u32 = 16;
+}
+
 /// How a map lies in device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MapLayout {
     /// ARRAY, `.data`, per-SM array and sharded counters.
     Array(ArrayLayout),
-    /// HASH.
+    /// HASH, GPU_HASH, PERCPU_HASH, HASH_OF_MAPS.
     Hash(HashLayout),
+    /// LRU_HASH, LRU_PERCPU_HASH.
+    Lru(LruLayout),
     /// RINGBUF and the printk ring.
     Ring(RingLayout),
     /// 1502.
     PerThread(PerThreadLayout),
+    /// QUEUE and STACK.
+    Queue(QueueLayout),
+    /// BLOOM_FILTER.
+    Bloom(BloomLayout),
 }
 
 impl MapLayout {
@@ -118,8 +158,11 @@ impl MapLayout {
         match self {
             MapLayout::Array(l) => l.size(),
             MapLayout::Hash(l) => l.size(),
+            MapLayout::Lru(l) => l.size(),
             MapLayout::Ring(l) => l.size(),
             MapLayout::PerThread(l) => l.size(),
+            MapLayout::Queue(l) => l.size(),
+            MapLayout::Bloom(l) => l.size(),
         }
     }
 }
@@ -197,92 +240,6 @@ impl PerThreadLayout {
     }
 }
 
-/// Open addressing over nodes. A slot (u64) is 0 when never used, [`HashLayout::DELETED`] after a delete, else
-/// `hash tag << 32 | node + 1`. A node is filled first and published by one CAS into the first empty slot of its
-/// bounded probe; a deleted slot and its node are not used again until the host compacts a quiet map. So a reader
-/// never sees half a key, two inserts of one key meet at the same slot, and nobody waits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct HashLayout {
-    /// Most keys alive at once.
-    pub max_entries: u32,
-    /// Key size as declared.
-    pub key_size: u32,
-    /// Value size as declared.
-    pub value_size: u32,
-}
-
-impl HashLayout {
-    /// u32: keys alive. Counted right after an insert publishes and a delete marks, so it may be off by those in
-    /// flight, and below zero; an insert that finds it beyond `max_entries` takes its key back.
-    pub const LIVE: u64 = 0;
-    /// u32: nodes handed out since the last compaction.
-    pub const NEXT_NODE: u64 = 128;
-    /// u64: updates refused because the map was full (`-E2BIG`).
-    pub const COUNT_FULL: u64 = 256;
-    /// u64: operations given up after [`HashLayout::PROBES`] slots or without a node (`-EBUSY`).
-    pub const COUNT_BUSY: u64 = 264;
-    /// First slot.
-    pub const SLOTS: u64 = 384;
-    /// A slot whose key was deleted.
-    pub const DELETED: u64 = 0xffff_ffff;
-    /// Longest probe, in slots.
-    pub const PROBES: u32 = 128;
-
-    /// Slots: a power of two, at least four times the live keys.
-    pub const fn slots(&self) -> u64 {
-        let n = (self.max_entries as u64 * 4).next_power_of_two();
-        if n < 256 { 256 } else { n }
-    }
-    /// Nodes: twice the live keys and some, so that inserts after deletes succeed between compactions.
-    pub const fn nodes(&self) -> u64 {
-        self.max_entries as u64 * 2 + 1024
-    }
-    /// Bytes of a key in a node.
-    pub const fn key_stride(&self) -> u64 {
-        align_up(self.key_size as u64, 8)
-    }
-    /// Bytes of a value in a node.
-    pub const fn value_stride(&self) -> u64 {
-        align_up(self.value_size as u64, 8)
-    }
-    /// Distance of nodes: key, then value.
-    pub const fn node_stride(&self) -> u64 {
-        self.key_stride() + self.value_stride()
-    }
-    /// First node.
-    pub const fn nodes_at(&self) -> u64 {
-        align_up(Self::SLOTS + self.slots() * 8, 128)
-    }
-    /// First u32 of the bitmap of free nodes: bit `n % 32` of word `n / 32` is set while node `n` was handed out and
-    /// given back unpublished, because another lane inserted the same key first. All zero after a compaction.
-    pub const fn free_at(&self) -> u64 {
-        self.nodes_at() + self.nodes() * self.node_stride()
-    }
-    /// Words of the bitmap.
-    pub const fn free_words(&self) -> u64 {
-        self.nodes().div_ceil(32)
-    }
-    /// Bytes in all.
-    pub const fn size(&self) -> u64 {
-        align_up(self.free_at() + self.free_words() * 4, 8)
-    }
-    /// The hash of a key, whose bytes are zero-padded to whole little-endian u64 words: per word
-    /// `h = (h ^ w) * 0x9E3779B97F4A7C15; h ^= h >> 32`, from h = key_size. Low bits choose the first slot, the upper
-    /// 32 bits are the tag.
-    pub fn hash(&self, key: &[u8]) -> u64 {
-        let mut h = self.key_size as u64;
-        for chunk in key.chunks(8) {
-            let mut word = [0u8; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            h = (h ^ u64::from_le_bytes(word)).wrapping_mul(Self::MULTIPLIER);
-            h ^= h >> 32;
-        }
-        h
-    }
-    /// Multiplier of [`HashLayout::hash`].
-    pub const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
-}
-
 /// Rings, one per SM, each divided into [`RingLayout::SUBS`] sub-buffers with a commit count.
 ///
 /// Positions are bytes since the ring was made and only grow. A writer checks that `reserved + need - consumed` is within
@@ -350,6 +307,17 @@ impl RingLayout {
             shard_bytes: bytes,
         }
     }
+    /// Rings of maps whose `max_entries` is not a size: 1 MiB on each SM, less where all together would pass 256 MiB.
+    pub const fn events(shards: u32) -> RingLayout {
+        let mut bytes = 1 << 20;
+        while bytes > 64 << 10 && bytes * shards as u64 > 256 << 20 {
+            bytes /= 2;
+        }
+        RingLayout {
+            shards,
+            shard_bytes: bytes,
+        }
+    }
     /// Bytes of a sub-buffer.
     pub const fn sub_bytes(&self) -> u64 {
         self.shard_bytes / Self::SUBS
@@ -393,7 +361,7 @@ impl RingLayout {
     }
 }
 
-/// A `bpf_trace_printk` record in the printk ring.
+/// A record of `bpf_trace_printk`, `bpf_trace_vprintk` or `bpf_gpu_puts` in the printk ring.
 pub mod printk {
     /// u32: session index of the map that holds the format.
     pub const FORMAT_MAP: u64 = 0;
@@ -401,18 +369,20 @@ pub mod printk {
     pub const FORMAT_OFFSET: u64 = 4;
     /// u32: format size in bytes with its NUL; 0 if only its NUL tells (`bpf_gpu_puts`).
     pub const FORMAT_SIZE: u64 = 8;
-    /// u32: number of arguments, 0 to 3, or [`VERBATIM`].
+    /// u32: number of arguments, 0 to [`crate::format::MAX_VALUES`], or [`VERBATIM`].
     pub const ARGS: u64 = 12;
     /// In [`ARGS`]: the text is no format; a `%` in it is a `%`.
     pub const VERBATIM: u32 = u32::MAX;
-    /// u64 per argument.
-    pub const ARG: u64 = 16;
     /// u64: %globaltimer.
-    pub const TIME: u64 = 40;
+    pub const TIME: u64 = 16;
     /// u32 ×3: blockIdx.
-    pub const BLOCK: u64 = 48;
+    pub const BLOCK: u64 = 24;
     /// u32 ×3: threadIdx.
-    pub const THREAD: u64 = 60;
-    /// Bytes of a record's payload.
-    pub const SIZE: u64 = 72;
+    pub const THREAD: u64 = 36;
+    /// u64 per argument, to the record's end.
+    pub const ARG: u64 = 48;
+    /// Bytes of a record's payload with so many arguments.
+    pub const fn size(args: usize) -> u64 {
+        ARG + args as u64 * 8
+    }
 }

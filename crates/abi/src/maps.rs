@@ -51,10 +51,25 @@ pub enum MapType {
 /// All of them, with the names used in messages and tables.
 pub const MAP_TYPES: &[(MapType, &str)] = &[
     (MapType::Hash, "hash"),
+    (MapType::PercpuHash, "percpu_hash"),
+    (MapType::LruHash, "lru_hash"),
+    (MapType::LruPercpuHash, "lru_percpu_hash"),
+    (MapType::GpuHash, "gpu_hash"),
     (MapType::Array, "array"),
     (MapType::PercpuArray, "percpu_array"),
     (MapType::Ringbuf, "ringbuf"),
     (MapType::PerThreadArray, "per_thread_array"),
+    (MapType::PerfEventArray, "perf_event_array"),
+    (MapType::ArrayOfMaps, "array_of_maps"),
+    (MapType::HashOfMaps, "hash_of_maps"),
+    (MapType::Queue, "queue"),
+    (MapType::Stack, "stack"),
+    (MapType::BloomFilter, "bloom_filter"),
+    (MapType::GpuArray, "gpu_array"),
+    (MapType::GpuKernelArray, "gpu_kernel_array"),
+    (MapType::PerThreadHostArray, "per_thread_host_array"),
+    (MapType::GpuHostArray, "gpu_host_array"),
+    (MapType::GpuRingbuf, "gpu_ringbuf"),
 ];
 
 impl MapType {
@@ -65,6 +80,17 @@ impl MapType {
             .map(|(t, _)| *t)
             .find(|t| *t as u32 == number)
     }
+    /// It holds keys that are put in, and keeps them in its memory: any of the hashes.
+    pub fn is_hash(self) -> bool {
+        matches!(
+            self,
+            MapType::Hash
+                | MapType::PercpuHash
+                | MapType::LruHash
+                | MapType::LruPercpuHash
+                | MapType::GpuHash
+        )
+    }
     /// Its name in messages and tables.
     pub fn name(self) -> &'static str {
         MAP_TYPES
@@ -72,6 +98,50 @@ impl MapType {
             .find(|(t, _)| *t == self)
             .map_or("", |(_, n)| n)
     }
+}
+
+/// A map type of Linux that we do not serve: its name, and what to do instead.
+pub fn unserved(number: u32) -> Option<(&'static str, &'static str)> {
+    const HOST: &str = "it is about the host's kernel; keep what the program knows in a hash, keyed by what it counts";
+    const PACKETS: &str = "it forwards packets, and a GPU kernel has none";
+    Some(match number {
+        3 => (
+            "prog_array",
+            "there are no tail calls: make the programs functions of one program, or attach them one beside the other",
+        ),
+        7 => (
+            "stack_trace",
+            "a GPU thread has no stack that can be walked: send block, thread and `site` of the context through a ring buffer",
+        ),
+        11 => (
+            "lpm_trie",
+            "use a hash for each length of prefix, and look from the longest on",
+        ),
+        31 => (
+            "user_ringbuf",
+            "let the host push into a queue, and programs pop from it",
+        ),
+        33 => (
+            "arena",
+            "use an array, or global variables: their addresses are the same in all threads",
+        ),
+        14 => ("devmap", PACKETS),
+        15 => ("sockmap", PACKETS),
+        16 => ("cpumap", PACKETS),
+        17 => ("xskmap", PACKETS),
+        18 => ("sockhash", PACKETS),
+        20 => ("reuseport_sockarray", PACKETS),
+        24 => ("sk_storage", PACKETS),
+        25 => ("devmap_hash", PACKETS),
+        8 => ("cgroup_array", HOST),
+        19 => ("cgroup_storage", HOST),
+        21 => ("percpu_cgroup_storage", HOST),
+        26 => ("struct_ops", HOST),
+        28 => ("inode_storage", HOST),
+        29 => ("task_storage", HOST),
+        32 => ("cgrp_storage", HOST),
+        _ => return None,
+    })
 }
 
 /// `BPF_F_RDONLY_PROG`, a flag of a map: programs may only read it.
@@ -92,12 +162,18 @@ pub const ENOENT: i64 = -2;
 pub const E2BIG: i64 = -7;
 /// `-EAGAIN`
 pub const EAGAIN: i64 = -11;
+/// `-ENOMEM`: an LRU map found no key to drop; the map counts it.
+pub const ENOMEM: i64 = -12;
 /// `-EFAULT`
 pub const EFAULT: i64 = -14;
 /// `-EBUSY`: a bounded retry ran out; the map counts it.
 pub const EBUSY: i64 = -16;
 /// `-EEXIST`
 pub const EEXIST: i64 = -17;
+/// `-ENOSPC`: there is no room in a ring.
+pub const ENOSPC: i64 = -28;
+/// `BPF_F_INDEX_MASK` of `bpf_perf_event_output`, and `BPF_F_CURRENT_CPU`, which is all of it.
+pub const BPF_F_INDEX_MASK: u64 = 0xffff_ffff;
 /// `-EINVAL`
 pub const EINVAL: i64 = -22;
 /// Default number of threads of a [`MapType::PerThreadArray`] when `map_extra` is 0.

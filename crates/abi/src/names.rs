@@ -4,7 +4,8 @@
 pub const PREFIX: &str = "wbpf_";
 /// The table of 64-bit addresses that a variant reads: `.const` (or `.global`) `.b64 wbpf_slots[n]`.
 pub const SLOTS: &str = "wbpf_slots";
-/// The hidden trailing kernel parameter (`.u64`): device address of the launch record, see [`crate::layout::launch`].
+/// The hidden trailing kernel parameter (16 bytes), see [`crate::layout::launch`]. A device function that gets the launch
+/// record's address has it as a parameter of the same name.
 pub const LAUNCH_PARAM: &str = "wbpf_launch";
 /// Register (`.b32`) holding the mask of lanes that arrived at the site together, declared by the splicer.
 pub const GROUP_MASK: &str = "%wbpf_mask";

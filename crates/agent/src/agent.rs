@@ -23,7 +23,7 @@ use crate::pump::{self, Pump};
 use crate::roster::Roster;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
-use crate::{control, guard, memory, modules};
+use crate::{control, guard, host_ops, memory, modules};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -274,6 +274,7 @@ impl Agent {
         let device = self.device.get_or_init(|| device);
         hello(&mut connection, Some(device))?;
         let end = Instant::now() + HANDSHAKE;
+        let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let frame = connection.recv(left)?.ok_or(WireError::Timeout {
@@ -291,11 +292,16 @@ impl Agent {
                         threads: options.threads,
                         max_registers: options.max_registers,
                         out_of_line: options.out_of_line,
+                        host_ops: options.host_ops,
+                        live_sums: options.live_sums,
                     };
-                    match Session::new(&frame.blob, &options, device) {
+                    let made = Session::new(&frame.blob, &options, device)
+                        .map_err(|error| error.to_string())
+                        .and_then(|session| host_ops::preset(session, &presets));
+                    match made {
                         Ok(session) => Mode::Attached(Arc::new(session)),
-                        Err(error) => {
-                            self.refuse(&mut connection, error.to_string())?;
+                        Err(message) => {
+                            self.refuse(&mut connection, message)?;
                             return Ok(Mode::PassThrough);
                         }
                     }
@@ -304,7 +310,11 @@ impl Agent {
                     self.turn_off();
                     return Ok(Mode::PassThrough);
                 }
-                ToAgent::Snapshot { .. } => continue,
+                ToAgent::Preset { map } => {
+                    presets.push((map, frame.blob));
+                    continue;
+                }
+                ToAgent::Snapshot { .. } | ToAgent::MapOps { .. } => continue,
             };
             let socket = std::os::fd::AsFd::as_fd(&connection).as_raw_fd();
             self.socket.store(socket, Ordering::Relaxed);

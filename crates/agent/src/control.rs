@@ -13,6 +13,7 @@ use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
 
 use crate::agent::{Agent, LiveState};
 use crate::guard::Guard;
+use crate::host_ops::{Reply, Requests};
 use crate::{modules, pump};
 
 /// Time between two looks at rings that were empty, at first. It doubles up to [`BUSY`].
@@ -28,6 +29,8 @@ const QUIET_FOR: Duration = Duration::from_secs(60);
 const CALIBRATE: Duration = Duration::from_secs(1);
 /// Snapshots take at most one part in this many of the time; large maps are copied less often.
 const SHARE: u32 = 10;
+/// Time between two looks at operations of the tool that the device has not done yet.
+const OPS: Duration = Duration::from_micros(200);
 /// How long the last messages may take to be read.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -65,6 +68,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             drain_pause: DRAIN_SHORT,
             calibrated: Instant::now(),
             token: None,
+            requests: Requests::default(),
         };
         thread.run()
     }));
@@ -95,6 +99,8 @@ struct Control {
     calibrated: Instant,
     /// A snapshot that was asked for.
     token: Option<u64>,
+    /// Operations on maps that were asked for.
+    requests: Requests,
 }
 
 impl Control {
@@ -110,7 +116,11 @@ impl Control {
                     }
                     ToAgent::Snapshot { token } => self.token = Some(token),
                     // One wish per connection.
-                    ToAgent::Attach { .. } | ToAgent::Observe => {}
+                    ToAgent::Attach { .. } | ToAgent::Observe | ToAgent::Preset { .. } => {}
+                    ToAgent::MapOps { token, map } => {
+                        let reply = self.requests.push(token, map, frame.blob);
+                        self.reply(reply)?;
+                    }
                 }
             }
             let wanted = {
@@ -131,7 +141,10 @@ impl Control {
         let everything_sent = self.connection.flush()?;
         let now = Instant::now();
         let next = self.next_snapshot.min(self.next_drain);
-        let left = next.saturating_duration_since(now).min(BUSY);
+        let mut left = next.saturating_duration_since(now).min(BUSY);
+        if self.requests.pending() {
+            left = left.min(OPS);
+        }
         // While launches go on, the next look comes soon enough: to be woken by each of them would cost the application
         // more than all else that a launch does here.
         if left > DRAIN_SHORT && self.idle().is_none_or(|idle| idle > BUSY) {
@@ -165,6 +178,7 @@ impl Control {
     }
 
     fn work(&mut self) -> Result<(), WireError> {
+        self.operate()?;
         let now = Instant::now();
         let launches = self.agent.roster.launched();
         if launches != self.launches {
@@ -193,6 +207,36 @@ impl Control {
         if let Some(token) = self.token.take() {
             let message = ToTool::Snapshotted { token };
             self.connection.queue(&message, &[], None)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with operations on maps.
+    fn operate(&mut self) -> Result<(), WireError> {
+        if !self.requests.pending() {
+            return Ok(());
+        }
+        let mut requests = std::mem::take(&mut self.requests);
+        let mut replies = None;
+        self.with_device(|_, pump, live| replies = Some(requests.turn(live, pump)));
+        let replies = replies.unwrap_or_else(|| {
+            let live = self.agent.live.read();
+            let why = match &*live.unwrap_or_else(PoisonError::into_inner) {
+                LiveState::Gone(why) => why,
+                LiveState::NotYet | LiveState::Here(_) => {
+                    "there are no maps yet: they are made when the application loads its first kernel"
+                }
+            };
+            requests.refuse_all(why)
+        });
+        self.requests = requests;
+        self.reply(replies)
+    }
+
+    fn reply(&mut self, replies: impl IntoIterator<Item = Reply>) -> Result<(), WireError> {
+        for Reply { token, error, blob } in replies {
+            let message = ToTool::MapOps { token, error };
+            self.connection.queue(&message, &blob, None)?;
         }
         Ok(())
     }
@@ -259,6 +303,8 @@ impl Control {
     }
 
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
+        let refused = self.requests.refuse_all(reason);
+        self.reply(refused)?;
         self.post()?;
         let counts = ToTool::Counts(self.agent.roster.counts());
         self.connection.queue(&counts, &[], None)?;

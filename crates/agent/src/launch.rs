@@ -15,7 +15,7 @@ use warpbpf_wire::NoteLevel;
 use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
-use crate::params::with_record;
+use crate::params::with_hidden;
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -39,6 +39,8 @@ pub(crate) struct Entry {
     pub(crate) variant: Option<Arc<LoadedVariant>>,
     /// Context that the variant lives in; [`NO_CONTEXT`] when it cannot be launched (any more).
     pub(crate) context: AtomicUsize,
+    /// Launches that the application asked for.
+    made: AtomicU64,
     /// Launches of the original.
     pub(crate) missed: AtomicU64,
     /// Launches of the variant.
@@ -63,6 +65,7 @@ impl Entry {
             mangled,
             variant,
             context: AtomicUsize::new(context),
+            made: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             launches: AtomicU64::new(0),
             handles: Mutex::default(),
@@ -129,8 +132,9 @@ unsafe fn dispatch(
     let Some(entry) = agent.table.get(function as usize) else {
         return plain();
     };
+    let number = entry.made.fetch_add(1, Ordering::Relaxed) + 1;
     // SAFETY: the caller's promise.
-    let miss = match unsafe { try_variant(agent, entry, shape, params, extra, run) } {
+    let miss = match unsafe { try_variant(agent, entry, number, shape, params, extra, run) } {
         Ok(()) => {
             entry.launches.fetch_add(1, Ordering::Relaxed);
             agent.launch_happened();
@@ -151,6 +155,7 @@ unsafe fn dispatch(
 unsafe fn try_variant(
     agent: &Agent,
     entry: &Entry,
+    number: u64,
     shape: &Shape,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
@@ -175,15 +180,16 @@ unsafe fn try_variant(
     }
     let code = match variant.hidden {
         None => run(variant.function.0, params, extra),
-        Some(_) if shape.overlaps => return Err(Miss::Overlap),
+        Some(hidden) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
         Some(hidden) => {
             let record = variant
                 .launch_record(shape.stream, shape.grid, shape.block)
                 .ok_or(Miss::Params)?;
             let given = variant.params.len();
+            let hidden_values = [record, number];
             let call = |params, extra| run(variant.function.0, params, extra);
             // SAFETY: the caller's promise.
-            unsafe { with_record(given, hidden.offset, record, params, extra, &call) }
+            unsafe { with_hidden(given, hidden.offset, hidden_values, params, extra, &call) }
                 .ok_or(Miss::Params)?
         }
     };

@@ -37,6 +37,7 @@ mod table;
 mod agent;
 mod control;
 mod greeting;
+mod host_ops;
 mod pump;
 
 pub use install::install_into;

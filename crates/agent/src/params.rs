@@ -1,30 +1,34 @@
-//! A launch's parameters, and one more behind them: the launch record of a variant that takes one.
+//! A launch's parameters, and one more behind them, for variants that take it: launch record and number.
 //!
 //! The driver takes parameters in two ways, as a list of pointers or as one buffer; the application chooses.
 
 use std::ffi::c_void;
 use std::ptr;
 
+use warpbpf_abi::layout::launch;
 use warpbpf_driver::sys::CUresult;
 
 /// `CU_LAUNCH_PARAM_END`, `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`
 const EXTRA_END: usize = 0;
 const EXTRA_POINTER: usize = 1;
 const EXTRA_SIZE: usize = 2;
+/// The hidden parameter: [`launch::PARAM_RECORD`], [`launch::PARAM_NUMBER`].
+pub(crate) type Hidden = [u64; launch::PARAM_SIZE as usize / 8];
+const _: () = assert!(launch::PARAM_RECORD == 0 && launch::PARAM_NUMBER == 8);
 /// Pairs of `extra` that are read before we give up finding its end.
 const EXTRA_PAIRS: usize = 8;
 /// Parameters that fit on the stack.
 const INLINE_PARAMS: usize = 48;
 
-/// Calls `run` with the launch record's address behind the application's `count` parameters, at byte `offset` of the
-/// parameter buffer. `None` if the parameters are not passed as documented.
+/// Calls `run` with the hidden parameter behind the application's `count` parameters, at byte `offset` of the parameter
+/// buffer. `None` if the parameters are not passed as documented.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for a kernel with `count` parameters.
-pub(crate) unsafe fn with_record(
+pub(crate) unsafe fn with_hidden(
     count: usize,
     offset: u64,
-    mut record: u64,
+    mut hidden: Hidden,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(*mut *mut c_void, *mut *mut c_void) -> CUresult,
@@ -33,11 +37,13 @@ pub(crate) unsafe fn with_record(
         // SAFETY: the caller's promise.
         let (given, size) = unsafe { parse_extra(extra)? };
         let offset = offset as usize;
-        let mut buffer = vec![0u8; offset + 8];
+        let mut buffer = vec![0u8; offset + size_of::<Hidden>()];
         let keep = size.min(offset);
         // SAFETY: `extra` says that `size` bytes are there.
         unsafe { ptr::copy_nonoverlapping(given, buffer.as_mut_ptr(), keep) };
-        buffer[offset..].copy_from_slice(&record.to_le_bytes());
+        for (bytes, word) in buffer[offset..].chunks_exact_mut(8).zip(hidden) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
         let mut bytes = buffer.len();
         let mut extended = [
             EXTRA_POINTER as *mut c_void,
@@ -63,7 +69,7 @@ pub(crate) unsafe fn with_record(
         // SAFETY: `params` has a pointer for each of the kernel's parameters.
         unsafe { ptr::copy_nonoverlapping(params, all.as_mut_ptr(), count) };
     }
-    all[count] = ptr::from_mut(&mut record).cast();
+    all[count] = ptr::from_mut(&mut hidden).cast();
     Some(run(all.as_mut_ptr(), ptr::null_mut()))
 }
 
@@ -98,10 +104,10 @@ mod tests {
 
     use super::*;
 
-    const RECORD: u64 = 0x1122_3344_5566_7788;
+    const HIDDEN: Hidden = [0x1122_3344_5566_7788, 41];
 
     #[test]
-    fn the_record_goes_behind_the_applications_parameters() {
+    fn the_hidden_parameter_goes_behind_the_applications_parameters() {
         let (mut a, mut b) = (1u64, 2u32);
         let mut params = [ptr::from_mut(&mut a).cast(), ptr::from_mut(&mut b).cast()];
         let expected = params;
@@ -110,13 +116,13 @@ mod tests {
             // SAFETY: three parameters were promised.
             let got = unsafe { std::slice::from_raw_parts(got, 3) };
             assert_eq!(got[..2], expected);
-            // SAFETY: the third is the record.
-            assert_eq!(unsafe { *got[2].cast::<u64>() }, RECORD);
+            // SAFETY: the third is the hidden one.
+            assert_eq!(unsafe { *got[2].cast::<Hidden>() }, HIDDEN);
             5
         };
         // SAFETY: two parameters.
         let code =
-            unsafe { with_record(2, 16, RECORD, params.as_mut_ptr(), ptr::null_mut(), &run) };
+            unsafe { with_hidden(2, 16, HIDDEN, params.as_mut_ptr(), ptr::null_mut(), &run) };
         assert_eq!(code, Some(5));
     }
 
@@ -133,8 +139,8 @@ mod tests {
                     // SAFETY: the application's values.
                     assert_eq!(unsafe { *value.cast::<u64>() }, i as u64);
                 }
-                // SAFETY: the record.
-                assert_eq!(unsafe { *got[count].cast::<u64>() }, RECORD);
+                // SAFETY: the hidden parameter.
+                assert_eq!(unsafe { *got[count].cast::<Hidden>() }, HIDDEN);
                 0
             };
             let given = if count == 0 {
@@ -143,7 +149,7 @@ mod tests {
                 params.as_mut_ptr()
             };
             // SAFETY: `count` parameters.
-            let code = unsafe { with_record(count, 0, RECORD, given, ptr::null_mut(), &run) };
+            let code = unsafe { with_hidden(count, 0, HIDDEN, given, ptr::null_mut(), &run) };
             assert_eq!(code, Some(0), "{count}");
         }
     }
@@ -167,21 +173,21 @@ mod tests {
             0
         };
         // SAFETY: a buffer of the size given.
-        unsafe { with_record(2, offset, RECORD, ptr::null_mut(), extra.as_mut_ptr(), &run)? };
+        unsafe { with_hidden(2, offset, HIDDEN, ptr::null_mut(), extra.as_mut_ptr(), &run)? };
         Some(got.into_inner().unwrap())
     }
 
     #[test]
     fn a_parameter_buffer_is_extended() {
-        let record = RECORD.to_le_bytes();
-        // 12 bytes of parameters, padded to the record's offset.
+        let hidden = HIDDEN.map(u64::to_le_bytes).concat();
+        // 12 bytes of parameters, padded to the hidden one's offset.
         let got = with_buffer(&mut [7; 12], 16).unwrap();
         assert_eq!(got[..16], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
-        assert_eq!(got[16..], record);
+        assert_eq!(got[16..], hidden);
         // A buffer with slack behind the parameters.
         let got = with_buffer(&mut [9; 64], 16).unwrap();
         assert_eq!(got[..16], [9; 16]);
-        assert_eq!(got[16..], record);
+        assert_eq!(got[16..], hidden);
     }
 
     #[test]
@@ -189,15 +195,15 @@ mod tests {
         let run = |_: *mut *mut c_void, _: *mut *mut c_void| panic!("must not run");
         let null = ptr::null_mut();
         // SAFETY: nothing is dereferenced: parameters are missing.
-        let code = unsafe { with_record(2, 16, RECORD, null, null, &run) };
+        let code = unsafe { with_hidden(2, 16, HIDDEN, null, null, &run) };
         assert_eq!(code, None);
         let mut strange = [9 as *mut c_void, ptr::null_mut(), EXTRA_END as *mut c_void];
         // SAFETY: a list with an unknown key.
-        let code = unsafe { with_record(2, 16, RECORD, null, strange.as_mut_ptr(), &run) };
+        let code = unsafe { with_hidden(2, 16, HIDDEN, null, strange.as_mut_ptr(), &run) };
         assert_eq!(code, None);
         let mut empty = [EXTRA_END as *mut c_void];
         // SAFETY: an empty list.
-        let code = unsafe { with_record(2, 16, RECORD, null, empty.as_mut_ptr(), &run) };
+        let code = unsafe { with_hidden(2, 16, HIDDEN, null, empty.as_mut_ptr(), &run) };
         assert_eq!(code, None);
     }
 }

@@ -3,8 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use warpbpf_abi::maps::EINVAL;
 use warpbpf_driver::Driver;
-use warpbpf_session::{DrainStats, Live};
+use warpbpf_session::{Answer, DrainStats, Live};
 use warpbpf_wire::{DeviceLosses, SharedError, SharedWriter};
 
 /// How long an event waits for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
@@ -44,17 +45,36 @@ impl Pump {
     /// Copies every map. One that cannot be copied keeps its last snapshot.
     pub(crate) fn snapshot(&mut self, live: &Live) {
         for map in 0..self.sizes.len() {
-            if self.sizes[map] != 0 {
-                let mut offset = 0;
-                let published = self.writer.publish_parts(map, &mut self.scratch, |part| {
-                    let copied = live.snapshot(map, offset, part);
-                    offset += part.len() as u64;
-                    copied
-                });
-                // The areas were made for these maps: there is one for each.
-                debug_assert!(published.is_ok());
-            }
+            self.publish(live, map);
         }
+    }
+
+    /// Copies one map now. Its sequence, or an error number.
+    pub(crate) fn snapshot_one(&mut self, live: &Live, map: usize) -> Answer {
+        const EIO: i64 = -5;
+        if self.sizes.get(map).is_none_or(|bytes| *bytes == 0) {
+            return Err(EINVAL);
+        }
+        if !self.publish(live, map) {
+            return Err(EIO);
+        }
+        Ok(self.writer.sequence(map).to_le_bytes().to_vec())
+    }
+
+    /// False if it cannot be copied.
+    fn publish(&mut self, live: &Live, map: usize) -> bool {
+        if self.sizes[map] == 0 {
+            return true;
+        }
+        let mut offset = 0;
+        let published = self.writer.publish_parts(map, &mut self.scratch, |part| {
+            let copied = live.snapshot(map, offset, part);
+            offset += part.len() as u64;
+            copied
+        });
+        // The areas were made for these maps: there is one for each.
+        debug_assert!(published.is_ok());
+        published.unwrap_or(false)
     }
 
     /// Moves every record that is complete. Does nothing if the session has no rings.

@@ -2,386 +2,251 @@
 
 use std::time::Duration;
 
-use warpbpf_abi::layout::MapLayout;
+use warpbpf::{KernelInfo, NoteLevel, Process, Tool};
 use warpbpf_abi::maps::MapType;
-use warpbpf_maps::MapPlan;
-use warpbpf_object::{MapKind, Object};
-use warpbpf_wire::{
-    Listener, MapInfo, NoteLevel, Options, PRINTK, SharedReader, Sites, ToAgent, ToTool,
-    ToolConnection, WireError,
-};
+use warpbpf_object::MapKind;
 
-use crate::contents::{fill, printk};
+use crate::contents::fill;
 use crate::model;
 use crate::pretty::Printer;
 
 /// Messages of `bpf_printk` that are kept.
 const MAX_MESSAGES: usize = 10_000;
 
-/// What agents are asked to do.
-#[derive(Debug)]
-pub struct Request<'a> {
-    /// Object file and its parsed form; `None` to observe only.
-    pub object: Option<(&'a [u8], &'a Object)>,
-    /// Options of the session.
-    pub options: Options,
-    /// Events to keep per ring.
-    pub events: u64,
-}
-
 /// All agents of a run.
-pub struct Collector<'a> {
-    listener: &'a Listener,
-    request: Request<'a>,
+pub struct Collector<'t> {
+    tool: &'t Tool,
+    /// Events to keep per ring.
+    kept: usize,
     agents: Vec<Agent>,
 }
 
+/// What came out of one process's rings.
+#[derive(Default)]
 struct Agent {
-    connection: Option<ToolConnection>,
-    process: model::Process,
-    kernel_names: Vec<String>,
-    site_names: Vec<String>,
-    shared: Option<SharedReader>,
-    maps: Vec<MapInfo>,
     rings: Vec<model::Events>,
-    notes: Vec<(NoteLevel, String)>,
-    refused: Option<String>,
+    messages: Vec<String>,
     /// Kept events per ring, and messages, that were told already.
     told: (Vec<usize>, usize),
 }
 
-impl<'a> Collector<'a> {
-    /// Ready to accept agents.
-    pub fn new(listener: &'a Listener, request: Request<'a>) -> Collector<'a> {
+impl<'t> Collector<'t> {
+    /// Ready for the tool's agents.
+    pub fn new(tool: &'t Tool, events: u64) -> Collector<'t> {
         Collector {
-            listener,
-            request,
+            tool,
+            kept: events as usize,
             agents: Vec::new(),
         }
     }
 
-    /// Takes in what is there; waits up to `patience` if nothing is.
-    ///
-    /// # Errors
-    /// [`WireError`] of the listening socket. A connection that breaks only ends that connection.
-    pub fn poll(&mut self, patience: Duration) -> Result<(), WireError> {
-        if let Some(mut connection) = self.listener.accept(patience)? {
-            let (message, blob) = match self.request.object {
-                Some((bytes, _)) => (
-                    ToAgent::Attach {
-                        options: self.request.options.clone(),
-                    },
-                    bytes,
-                ),
-                None => (ToAgent::Observe, &[][..]),
-            };
-            let sent = connection.send(&message, blob, None, Duration::from_secs(10));
-            self.agents
-                .push(Agent::new(sent.is_ok().then_some(connection)));
+    /// Takes in what is there; sleeps for `patience` if nothing is.
+    pub fn poll(&mut self, patience: Duration) {
+        let processes = self.tool.processes();
+        self.agents.resize_with(processes.len(), Agent::default);
+        let mut events = 0;
+        for (agent, process) in self.agents.iter_mut().zip(&processes) {
+            events += agent.take_events(process, self.kept);
         }
-        for agent in &mut self.agents {
-            agent.take_messages();
-            agent.take_events(&self.request);
+        if events == 0 {
+            std::thread::sleep(patience);
         }
-        Ok(())
     }
 
     /// An agent that is still connected.
     pub fn connected(&self) -> bool {
-        self.agents.iter().any(|a| a.connection.is_some())
+        self.tool.processes().iter().any(Process::is_connected)
     }
 
     /// Some agent ever came.
     pub fn any(&self) -> bool {
-        !self.agents.is_empty()
+        !self.tool.processes().is_empty()
     }
 
     /// Processes in which the agent refused to do anything, and why. Beside another agent in the same process that is no
     /// news: the other one serves it.
-    pub fn refusals(&self) -> Vec<(u32, &str)> {
+    pub fn refusals(&self) -> Vec<(u32, String)> {
+        let processes = self.tool.processes();
         let served = |pid: u32| {
-            self.agents
-                .iter()
-                .any(|a| a.process.pid == pid && a.refused.is_none())
+            let mut all = processes.iter();
+            all.any(|p| p.pid() == pid && p.refused().is_none())
         };
-        let refusing = self
-            .agents
+        let refusing = processes
             .iter()
-            .filter_map(|a| Some((a.process.pid, a.refused.as_deref()?)));
+            .filter_map(|p| Some((p.pid(), p.refused()?)));
         refusing.filter(|(pid, _)| !served(*pid)).collect()
     }
 
     /// Warnings and errors of all agents.
     pub fn notes(&self) -> Vec<String> {
         let told = |level: &NoteLevel| matches!(level, NoteLevel::Warning | NoteLevel::Error);
-        self.agents
-            .iter()
-            .flat_map(|a| &a.notes)
-            .filter(|(level, _)| told(level))
-            .map(|(_, text)| text.clone())
+        let notes = self.tool.processes().into_iter().flat_map(|p| p.notes());
+        notes
+            .filter(|note| told(&note.level))
+            .map(|note| note.text)
             .collect()
     }
 
     /// Events and messages that came since the last call, a line each, of those that are kept.
     pub fn news(&mut self) -> Vec<String> {
-        self.agents.iter_mut().flat_map(Agent::news).collect()
+        let processes = self.tool.processes();
+        let agents = self.agents.iter_mut().zip(&processes);
+        agents
+            .flat_map(|(agent, process)| agent.news(process))
+            .collect()
     }
 
     /// The state of each process now.
     pub fn processes(&self) -> Vec<model::Process> {
-        self.agents
-            .iter()
-            .map(|a| a.process_now(&self.request))
+        let processes = self.tool.processes();
+        let agents = self.agents.iter().zip(&processes);
+        agents
+            .map(|(agent, process)| agent.process_now(process))
             .collect()
     }
 }
 
 impl Agent {
-    fn new(connection: Option<ToolConnection>) -> Agent {
-        Agent {
-            connection,
-            process: model::Process::default(),
-            kernel_names: Vec::new(),
-            site_names: Vec::new(),
-            shared: None,
-            maps: Vec::new(),
-            rings: Vec::new(),
-            notes: Vec::new(),
-            refused: None,
-            told: (Vec::new(), 0),
-        }
+    fn take_events(&mut self, process: &Process, kept: usize) -> usize {
+        let Some(object) = process.object() else {
+            return 0;
+        };
+        let (kernels, sites) = (process.kernel_names(), process.site_names());
+        let printer = Printer {
+            btf: object.btf(),
+            kernels: &kernels,
+            sites: &sites,
+        };
+        process.poll(Duration::ZERO, |event| {
+            if event.is_message() {
+                if self.messages.len() < MAX_MESSAGES {
+                    let message = event.message(object);
+                    self.messages.extend(message.map(|m| m.to_string()));
+                }
+                return;
+            }
+            let map = event.map as usize;
+            let Some(def) = object.parsed().maps.get(map) else {
+                return;
+            };
+            if self.rings.len() <= map {
+                self.rings.resize(map + 1, model::Events::default());
+            }
+            let ring = &mut self.rings[map];
+            ring.received += 1;
+            if ring.first.len() < kept {
+                ring.first.push(printer.json(def.value_type, event.payload));
+            }
+        })
     }
 
-    fn news(&mut self) -> Vec<String> {
+    fn news(&mut self, process: &Process) -> Vec<String> {
         let mut lines = Vec::new();
         let (events, messages) = &mut self.told;
         events.resize(self.rings.len(), 0);
-        for ((ring, map), told) in self.rings.iter().zip(&self.maps).zip(events) {
+        let maps = process.maps();
+        for ((ring, map), told) in self.rings.iter().zip(&maps).zip(events) {
             let new = ring.first.iter().skip(*told);
-            lines.extend(new.map(|event| format!("{}: {}", map.name, crate::render::line(event))));
+            let name = map.name();
+            lines.extend(new.map(|event| format!("{name}: {}", crate::render::line(event))));
             *told = ring.first.len();
         }
-        lines.extend(self.process.messages.iter().skip(*messages).cloned());
-        *messages = self.process.messages.len();
+        lines.extend(self.messages.iter().skip(*messages).cloned());
+        *messages = self.messages.len();
         lines
     }
 
-    fn take_messages(&mut self) {
-        while let Some(connection) = &mut self.connection {
-            match connection.try_recv() {
-                Ok(Some(frame)) => self.take_message(frame.message, frame.fd),
-                Ok(None) => return,
-                // The process ended, with or without a good-bye: what it wrote is in the shared memory.
-                Err(_) => self.connection = None,
-            }
-        }
-    }
-
-    fn take_message(&mut self, message: ToTool, fd: Option<std::os::fd::OwnedFd>) {
-        match message {
-            ToTool::Hello(hello) => {
-                self.process.pid = hello.pid;
-                self.process.exe = hello.exe;
-                if let Some(device) = hello.device {
-                    let (major, minor) = device.capability;
-                    self.process.soft = device.soft;
-                    self.process.device = format!(
-                        "{}, sm_{major}{minor}, {} SMs, driver {}.{}",
-                        device.name,
-                        device.sms,
-                        device.driver_version / 1000,
-                        device.driver_version % 1000 / 10
-                    );
-                }
-            }
-            ToTool::Refused { message } => self.refused = Some(message),
-            ToTool::Ready(ready) => {
-                self.rings = ready
-                    .maps
-                    .iter()
-                    .map(|_| model::Events::default())
-                    .collect();
-                self.maps = ready.maps;
-                match fd.map(SharedReader::open) {
-                    Some(Ok(reader)) => self.shared = Some(reader),
-                    Some(Err(error)) => self.notes.push((NoteLevel::Error, error.to_string())),
-                    None => self
-                        .notes
-                        .push((NoteLevel::Error, "the agent sent no shared memory".into())),
-                }
-            }
-            ToTool::Kernel(kernel) => {
-                if let Some(id) = kernel.kernel_id {
-                    let id = id as usize;
-                    if self.kernel_names.len() <= id {
-                        self.kernel_names.resize(id + 1, String::new());
-                    }
-                    self.kernel_names[id].clone_from(&kernel.demangled);
-                }
-                self.process.kernels.push(model::Kernel {
-                    id: kernel.kernel_id,
-                    name: kernel.demangled,
-                    mangled: kernel.mangled,
-                    source: kernel.source,
-                    way: kernel.way,
-                    instrumented: kernel.instrumented,
-                    registers: kernel
-                        .registers_before
-                        .map(|before| (before, kernel.registers_after.unwrap_or(before))),
-                    local_bytes: kernel.local_bytes,
-                    shared_bytes: kernel.shared_bytes,
-                    occupancy: kernel.occupancy,
-                    compiler_warnings: kernel.compiler_warnings,
-                    sites: kernel.sites,
-                    left_out: kernel.left_out,
-                    launches: 0,
-                    missed: 0,
-                });
-            }
-            ToTool::Sites(sites) => place(&mut self.site_names, sites),
-            ToTool::Note { level, text } => self.notes.push((level, text)),
-            ToTool::Counts(counts) => {
-                for count in counts.kernels {
-                    for kernel in self
-                        .process
-                        .kernels
-                        .iter_mut()
-                        .filter(|k| k.mangled == count.mangled && k.way != "not matched")
-                    {
-                        kernel.launches = count.launches;
-                        kernel.missed = count.missed;
-                    }
-                }
-            }
-            ToTool::Snapshotted { .. } => {}
-            ToTool::Bye { .. } => self.process.complete = true,
-        }
-    }
-
-    fn take_events(&mut self, request: &Request<'_>) {
-        let (Some(shared), Some((_, object))) = (&mut self.shared, request.object) else {
-            return;
+    fn process_now(&self, process: &Process) -> model::Process {
+        let mut now = model::Process {
+            pid: process.pid(),
+            exe: process.exe(),
+            complete: process.is_complete(),
+            kernels: process.kernels().into_iter().map(kernel).collect(),
+            messages: self.messages.clone(),
+            ..model::Process::default()
         };
+        if let Some(device) = process.device() {
+            let (major, minor) = device.capability;
+            now.soft = device.soft;
+            now.device = format!(
+                "{}, sm_{major}{minor}, {} SMs, driver {}.{}",
+                device.name,
+                device.sms,
+                device.driver_version / 1000,
+                device.driver_version % 1000 / 10
+            );
+        }
+        if !process.is_ready() {
+            return now;
+        }
+        let (kernels, sites) = (process.kernel_names(), process.site_names());
         let printer = Printer {
-            btf: object.btf.as_ref(),
-            kernels: &self.kernel_names,
-            sites: &self.site_names,
+            btf: process.object().and_then(warpbpf::Object::btf),
+            kernels: &kernels,
+            sites: &sites,
         };
-        let (rings, messages) = (&mut self.rings, &mut self.process.messages);
-        let taken = shared.events(|event| {
-            if event.map == PRINTK {
-                if messages.len() < MAX_MESSAGES {
-                    messages.extend(printk(object, event.payload));
-                }
-            } else if let Some(ring) = rings.get_mut(event.map as usize) {
-                ring.received += 1;
-                if ring.first.len() < request.events as usize {
-                    let ty = object
-                        .maps
-                        .get(event.map as usize)
-                        .and_then(|m| m.value_type);
-                    ring.first.push(printer.json(ty, event.payload));
-                }
+        let maps = process.maps();
+        now.maps = maps
+            .iter()
+            .filter_map(|map| self.map_now(map, &printer))
+            .collect();
+        now.messages_lost = process.messages_lost();
+        now.clock_error_ns = process.clock_error();
+        now
+    }
+
+    /// `None` for constants.
+    fn map_now(&self, map: &warpbpf::Map, printer: &Printer<'_>) -> Option<model::Map> {
+        let def = map.definition()?;
+        let mut now = model::Map {
+            name: map.name().to_owned(),
+            kind: map.map_type().map_or("unknown", MapType::name).into(),
+            max_entries: map.info().max_entries,
+            ..model::Map::default()
+        };
+        if map.info().bytes == 0 {
+            let events = self.rings.get(map.index() as usize);
+            let mut events = events.cloned().unwrap_or_default();
+            events.lost = map.lost();
+            now.events = Some(events);
+        } else if matches!(
+            def.kind,
+            MapKind::Data {
+                read_only: true,
+                ..
             }
-        });
-        if let Err(error) = taken {
-            self.notes.push((NoteLevel::Error, error.to_string()));
-            self.shared = None;
+        ) {
+            return None;
+        } else if let (Ok(snapshot), Some(plan)) = (map.last_snapshot(), map.plan()) {
+            fill(&mut now, &plan, def, snapshot.bytes(), printer);
         }
-    }
-
-    fn process_now(&self, request: &Request<'_>) -> model::Process {
-        let mut process = self.process.clone();
-        let (Some(shared), Some((_, object))) = (&self.shared, request.object) else {
-            return process;
-        };
-        let printer = Printer {
-            btf: object.btf.as_ref(),
-            kernels: &self.kernel_names,
-            sites: &self.site_names,
-        };
-        let mut bytes = Vec::new();
-        for (index, info) in self.maps.iter().enumerate() {
-            let Some(def) = object.maps.get(index) else {
-                continue;
-            };
-            let mut map = model::Map {
-                name: info.name.clone(),
-                kind: MapType::from_number(info.map_type)
-                    .map_or("unknown", MapType::name)
-                    .into(),
-                max_entries: info.max_entries,
-                ..model::Map::default()
-            };
-            if info.bytes == 0 {
-                let mut events = self.rings[index].clone();
-                events.lost = lost(shared, index as u32);
-                map.events = Some(events);
-            } else if matches!(
-                def.kind,
-                MapKind::Data {
-                    read_only: true,
-                    ..
-                }
-            ) {
-                continue;
-            } else if let Ok(Some(_)) = shared.snapshot(index, &mut bytes) {
-                fill(&mut map, &plan_of(info), def, &bytes, &printer);
-            }
-            process.maps.push(map);
-        }
-        process.messages_lost = lost(shared, PRINTK);
-        process.clock_error_ns = shared.clock_error();
-        process
+        Some(now)
     }
 }
 
-/// Puts names to their numbers.
-fn place(names: &mut Vec<String>, sites: Sites) {
-    // Numbers come one after the other: a message with a hole in front of it is not from our agent.
-    let first = sites.first as usize;
-    if first <= names.len().max(1) {
-        names.resize(first, String::new());
-        names.extend(sites.names);
-    }
-}
-
-/// Records of a ring that did not reach us, wherever they were lost.
-fn lost(shared: &SharedReader, map: u32) -> u64 {
-    let device = shared.device_losses(map);
-    shared.lost(map) + device.full + device.busy
-}
-
-/// The plan that a view needs, from what the agent sent.
-fn plan_of(info: &MapInfo) -> MapPlan {
-    MapPlan {
-        name: info.name.clone(),
-        map_type: MapType::from_number(info.map_type).unwrap_or(MapType::Array),
-        key_size: info.key_size,
-        value_size: info.value_size,
-        max_entries: info.max_entries,
-        read_only: false,
-        layout: MapLayout::from(info.layout),
-        sum_fields: info.summed.iter().map(|f| (*f).into()).collect(),
-        not_summed: None,
-        image: Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_sites_come_in_parts() {
-        let mut names = Vec::new();
-        let part = |first, names: &[&str]| Sites {
-            first,
-            names: names.iter().map(|n| (*n).to_owned()).collect(),
-        };
-        place(&mut names, part(1, &["a", "b"]));
-        place(&mut names, part(3, &["c"]));
-        place(&mut names, part(u32::MAX, &["far"]));
-        assert_eq!(names, ["", "a", "b", "c"]);
+fn kernel(info: KernelInfo) -> model::Kernel {
+    let KernelInfo {
+        kernel,
+        launches,
+        missed,
+    } = info;
+    model::Kernel {
+        id: kernel.kernel_id,
+        name: kernel.demangled,
+        mangled: kernel.mangled,
+        source: kernel.source,
+        way: kernel.way,
+        instrumented: kernel.instrumented,
+        registers: kernel
+            .registers_before
+            .map(|before| (before, kernel.registers_after.unwrap_or(before))),
+        local_bytes: kernel.local_bytes,
+        shared_bytes: kernel.shared_bytes,
+        occupancy: kernel.occupancy,
+        compiler_warnings: kernel.compiler_warnings,
+        sites: kernel.sites,
+        left_out: kernel.left_out,
+        launches,
+        missed,
     }
 }

@@ -1,7 +1,7 @@
 //! What maps hold, from their bytes on a device to what a report shows.
 
 use serde_json::Value;
-use warpbpf_abi::maps::MapType;
+use warpbpf_abi::layout::MapLayout;
 use warpbpf_maps::printk::Message;
 use warpbpf_maps::{MapPlan, MapView};
 use warpbpf_object::{MapDef, MapKind, Object};
@@ -33,14 +33,14 @@ pub fn fill(
     for entry in view.entries() {
         let value = match entry.value {
             warpbpf_maps::Value::One(value) => {
-                if plan.map_type != MapType::Hash && value.iter().all(|b| *b == 0) {
+                if matches!(plan.layout, MapLayout::Array(_)) && value.iter().all(|b| *b == 0) {
                     continue;
                 }
                 add(&value);
                 printer.json(def.value_type, &value)
             }
             warpbpf_maps::Value::PerSm(values) => {
-                if values.iter().flatten().all(|b| *b == 0) {
+                if !plan.map_type.is_hash() && values.iter().flatten().all(|b| *b == 0) {
                     continue;
                 }
                 values.iter().for_each(|v| add(v));
@@ -119,15 +119,15 @@ fn number(bytes: &[u8]) -> Option<u64> {
 /// A message of `bpf_printk` as a line; `None` if it is not one.
 pub fn printk(object: &Object, payload: &[u8]) -> Option<String> {
     let message = Message::read(payload)?;
-    let def = object.maps.get(message.format_map as usize)?;
-    let MapKind::Data { image, .. } = &def.kind else {
-        return None;
+    let data = |map: u32, offset: u32| match &object.maps.get(map as usize)?.kind {
+        MapKind::Data { image, .. } => image.get(offset as usize..),
+        MapKind::User => None,
     };
-    let format = image.get(message.format_offset as usize..)?;
+    let format = data(message.format_map, message.format_offset)?;
     let [bx, by, bz] = message.block;
     let [tx, ty, tz] = message.thread;
     Some(format!(
         "block ({bx},{by},{bz}) thread ({tx},{ty},{tz}): {}",
-        message.text(format).trim_end()
+        message.text(format, data).trim_end()
     ))
 }

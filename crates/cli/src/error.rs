@@ -21,22 +21,10 @@ pub enum CliError {
         path: String,
         error: Box<warpbpf_session::SessionError>,
     },
-    #[error("`{program}` was not found; give a path or put it on PATH")]
-    NoProgram { program: String },
     #[error("`{program}` cannot be run: {reason}")]
     BadProgram { program: String, reason: String },
-    #[error(
-        "{what} is missing: looked for `{path}`; build it with `cargo xtask build`, or name it with {variable}"
-    )]
-    Missing {
-        what: &'static str,
-        path: String,
-        variable: &'static str,
-    },
-    #[error("no GPU: {reason}; use `--device soft` for the built-in soft GPU")]
-    NoGpu { reason: String },
     #[error("{0}")]
-    Wire(#[from] warpbpf_wire::WireError),
+    Tool(#[from] warpbpf::Error),
     #[error("`{path}` is not a warpbpf report: {reason}")]
     NotAReport { path: String, reason: String },
     #[error("{0}")]
@@ -47,14 +35,12 @@ impl CliError {
     /// As `env` and `timeout` do: 127 not found, 126 not runnable, 125 our own failure; 1 for a refused program.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CliError::NoProgram { .. } => 127,
-            CliError::BadProgram { .. } => 126,
+            CliError::Tool(warpbpf::Error::NoProgram { .. }) => 127,
+            CliError::BadProgram { .. } | CliError::Tool(warpbpf::Error::BadProgram { .. }) => 126,
             CliError::Refused { .. } | CliError::Rejected { .. } => 1,
             CliError::Read { .. }
             | CliError::Write { .. }
-            | CliError::Missing { .. }
-            | CliError::NoGpu { .. }
-            | CliError::Wire(_)
+            | CliError::Tool(_)
             | CliError::NotAReport { .. }
             | CliError::Other(_) => 125,
         }

@@ -23,6 +23,10 @@ pub enum Command {
     Kernels(KernelsFlags),
     /// List what can be probed in a file: kernels, and in them accesses, barriers, lines, instructions
     Sites(SitesFlags),
+    /// Run a tool that uses libbpf, with its GPU programs inside an application's kernels
+    Loader(LoaderFlags),
+    /// List, read, change and watch maps of applications that run under `warpbpf run`
+    Maps(MapsFlags),
     /// Run programs that are kernels themselves (`gpu/run`, bpftime's `__directly_run`)
     Launch(LaunchFlags),
     /// Prove a program safe, or say why it is not
@@ -110,6 +114,10 @@ pub struct CodeFlags {
     /// run, but less code and fewer registers
     #[arg(long)]
     pub out_of_line: bool,
+    /// Add to counters at each pass of a place in the middle of a kernel, so that they can be watched while it runs,
+    /// instead of when a thread leaves it: slower
+    #[arg(long)]
+    pub live_sums: bool,
 }
 
 /// How an application is started.
@@ -146,6 +154,9 @@ pub struct RunFlags {
     pub program: ProgramFlags,
     #[command(flatten)]
     pub code: CodeFlags,
+    /// Let `warpbpf maps` change hashes, queues and the like while kernels run; arrays and variables it always can
+    #[arg(long)]
+    pub host_ops: bool,
     #[command(flatten)]
     pub output: OutputFlags,
     /// Events to print per ring; all are counted
@@ -191,6 +202,136 @@ pub struct SitesFlags {
     /// JSON with everything instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+/// `warpbpf loader`
+#[derive(Debug, Args)]
+pub struct LoaderFlags {
+    /// Accept programs that can change what the application computes
+    #[arg(long)]
+    pub allow_modify: bool,
+    /// A file name for the control socket, the same each time, for applications that are started by others
+    #[arg(long, value_name = "FILE")]
+    pub socket: Option<PathBuf>,
+    /// Let the tool's `bpf()` be answered by another tool that runs, by its control socket (`--socket`): for `bpftool`
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    pub inside: Option<PathBuf>,
+    /// Seconds that the tool gets to show what it has after the application has ended; then it is interrupted
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    pub linger: f64,
+    /// Where kernels run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceChoice,
+    /// How the agent gets in
+    #[arg(long, value_enum, default_value = "auto")]
+    pub inject: Inject,
+    /// The tool and its arguments; behind `--` the application and its own, started when the tool has attached its programs.
+    /// Without an application, what to set in its environment is said instead
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "TOOL [ARGS] [-- APP [ARGS]]"
+    )]
+    pub command: Vec<OsString>,
+}
+
+impl LoaderFlags {
+    /// The tool's words and the application's.
+    pub fn tool_and_app(&self) -> (&[OsString], &[OsString]) {
+        match self.command.iter().position(|word| word == "--") {
+            Some(at) => (&self.command[..at], &self.command[at + 1..]),
+            None => (&self.command, &[]),
+        }
+    }
+}
+
+/// `warpbpf maps`
+#[derive(Debug, Args)]
+pub struct MapsFlags {
+    /// Only the session with this process id, of the application or of its `warpbpf run`
+    #[arg(long, value_name = "PID", global = true)]
+    pub pid: Option<u32>,
+    /// JSON instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub verb: MapsVerb,
+}
+
+/// What `maps` does. Keys and values are numbers, `hex:…` bytes, or fields by their names: `pid=3 config.level=2`.
+#[derive(Debug, Subcommand)]
+pub enum MapsVerb {
+    /// Name the maps of all sessions
+    List,
+    /// Show everything in a map
+    Dump {
+        /// Its name
+        map: String,
+    },
+    /// Show the value of a key
+    Lookup {
+        /// Its name
+        map: String,
+        /// A number, `hex:…`, or `field=value` for each field
+        #[arg(required = true, allow_negative_numbers = true)]
+        key: Vec<String>,
+    },
+    /// Give a key a value
+    Update {
+        /// Its name
+        map: String,
+        /// The key in one word: a number, `hex:…`, or `field=value,field=value`
+        #[arg(allow_negative_numbers = true)]
+        key: String,
+        /// A number, `hex:…`, or `field=value` for each field that changes; others stay as they are
+        #[arg(required = true, allow_negative_numbers = true)]
+        value: Vec<String>,
+        /// Only if the key is not there yet
+        #[arg(long, conflicts_with = "exist")]
+        noexist: bool,
+        /// Only if the key is there
+        #[arg(long)]
+        exist: bool,
+    },
+    /// Remove a key
+    Delete {
+        /// Its name
+        map: String,
+        /// A number, `hex:…`, or `field=value` for each field
+        #[arg(required = true, allow_negative_numbers = true)]
+        key: Vec<String>,
+    },
+    /// Add a value to a queue, stack or bloom filter
+    Push {
+        /// Its name
+        map: String,
+        /// A number, `hex:…`, or `field=value` for each field
+        #[arg(required = true, allow_negative_numbers = true)]
+        value: Vec<String>,
+    },
+    /// Take the next value out of a queue or stack
+    Pop {
+        /// Its name
+        map: String,
+    },
+    /// Show the next value of a queue or stack
+    Peek {
+        /// Its name
+        map: String,
+    },
+    /// Show what changes in a map, until it is interrupted or the application ends
+    Watch {
+        /// Its name
+        map: String,
+        /// Seconds between two looks
+        #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+        interval: f64,
+        /// End after so many looks
+        #[arg(long, value_name = "N")]
+        count: Option<u64>,
+    },
 }
 
 /// `warpbpf launch`
@@ -349,6 +490,33 @@ mod tests {
         assert_eq!(refused("1,0"), "`0` is not a number of at least 1");
         assert_eq!(refused("x"), "`x` is not a number of at least 1");
         assert_eq!(refused("1,1,1,1"), "there are three dimensions at most");
+    }
+
+    #[test]
+    fn a_tool_and_an_application_stand_on_one_line() {
+        use clap::Parser as _;
+        let split = |words: &[&str]| {
+            let cli = Cli::parse_from([&["warpbpf", "loader"], words].concat());
+            let super::Command::Loader(flags) = cli.command else {
+                panic!("another verb");
+            };
+            let text = |words: &[std::ffi::OsString]| {
+                let words: Vec<_> = words.iter().map(|w| w.to_string_lossy()).collect();
+                words.join(" ")
+            };
+            let (tool, app) = flags.tool_and_app();
+            (flags.allow_modify, text(tool), text(app))
+        };
+        let expect =
+            |modify: bool, tool: &str, app: &str| (modify, tool.to_owned(), app.to_owned());
+        assert_eq!(
+            split(&["--allow-modify", "./tool", "-v", "--", "./app", "--", "x"]),
+            expect(true, "./tool -v", "./app -- x")
+        );
+        assert_eq!(
+            split(&["./tool", "--linger", "1"]),
+            expect(false, "./tool --linger 1", "")
+        );
     }
 
     /// The reference in `docs/cli.md` is what `--help` prints; `WARPBPF_BLESS=1` rewrites it.

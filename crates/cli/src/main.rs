@@ -15,6 +15,8 @@ mod commands {
     pub mod kernels;
     pub mod launch;
     pub mod link;
+    pub mod loader;
+    pub mod maps;
     pub mod report;
     pub mod run;
     pub mod sites;
@@ -34,18 +36,22 @@ mod pretty;
 mod render;
 mod table;
 mod target;
+mod values;
 
 use clap::Parser as _;
 
 use flags::{Cli, Command};
 
 fn main() -> std::process::ExitCode {
-    let surroundings = target::Surroundings::take();
+    // SAFETY: there is one thread yet.
+    let surroundings = unsafe { target::Surroundings::take() };
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),
         Command::Kernels(flags) => commands::kernels::run(&flags, &surroundings),
         Command::Sites(flags) => output::answer(flags.json, commands::sites::run(&flags)),
+        Command::Loader(flags) => commands::loader::run(&flags, &surroundings),
+        Command::Maps(flags) => output::answer(flags.json, commands::maps::run(&flags)),
         Command::Launch(flags) => output::answer(flags.output.json, commands::launch::run(&flags)),
         Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
         Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),

@@ -5,6 +5,8 @@ use warpbpf_object::{Btf, Type, TypeId};
 
 /// Typedef whose values are shown as kernel names.
 const KERNEL_ID: &str = "wbpf_kernel_id_t";
+/// The same in 4 bytes, as the key of an array.
+const KERNEL_KEY: &str = "wbpf_kernel_key_t";
 /// Typedef whose values are shown as names of sites.
 const SITE_ID: &str = "wbpf_site_id_t";
 
@@ -35,7 +37,7 @@ impl Printer<'_> {
         match btf.type_by_id(id) {
             Some(Type::Typedef { name, target }) => {
                 let names = match name.as_str() {
-                    KERNEL_ID => Some(self.kernels),
+                    KERNEL_ID | KERNEL_KEY => Some(self.kernels),
                     SITE_ID => Some(self.sites),
                     _ => None,
                 };

@@ -258,7 +258,8 @@ fn registers_for(room: Occupancy) -> Option<u32> {
     Some(each.min(255) & !7).filter(|limit| *limit >= 16)
 }
 
-fn map_text(out: &mut String, map: &Map, rows: usize) {
+/// A map and its rows.
+pub fn map_text(out: &mut String, map: &Map, rows: usize) {
     let _ = write!(out, "\n{} ({})", map.name, map.kind);
     if let Some(events) = &map.events {
         let _ = writeln!(

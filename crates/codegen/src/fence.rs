@@ -25,9 +25,11 @@ pub fn fence_name(op: FenceOp, target: Target) -> Option<&'static str> {
         FenceOp::Enter => Some("wbpf_fence_enter"),
         FenceOp::Find if knows_end(target) => Some("wbpf_fence_find"),
         FenceOp::Find => Some("wbpf_fence_find_plain"),
+        FenceOp::Room if knows_end(target) => Some("wbpf_fence_room"),
+        FenceOp::Room => Some("wbpf_fence_room_plain"),
         FenceOp::Word { .. } => Some("wbpf_fence_word"),
         FenceOp::Leave => Some("wbpf_fence_leave"),
-        FenceOp::Copy { .. } => None,
+        FenceOp::Copy { .. } | FenceOp::Prefetch => None,
     }
 }
 
@@ -35,10 +37,11 @@ pub fn fence_name(op: FenceOp, target: Target) -> Option<&'static str> {
 pub fn fence_function(op: FenceOp, target: Target) -> String {
     let (params, body) = match op {
         FenceOp::Enter => (1, enter()),
-        FenceOp::Find => (4, find(target)),
+        FenceOp::Find => (4, find(target, Answer::Address)),
+        FenceOp::Room => (4, find(target, Answer::Bytes)),
         FenceOp::Word { .. } => (2, word()),
         FenceOp::Leave => (1, leave().to_owned()),
-        FenceOp::Copy { .. } => return String::new(),
+        FenceOp::Copy { .. } | FenceOp::Prefetch => return String::new(),
     };
     let params: Vec<String> = (0..params)
         .map(|i| format!(".param .b64 wbpf_a{i}"))
@@ -123,9 +126,30 @@ fn leave() -> &'static str {
     $wbpf_done:"
 }
 
+/// What a search tells.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// The address, if all bytes live.
+    Address,
+    /// How many of them do.
+    Bytes,
+}
+
 /// Addresses of shared memory are checked against what the block has; all others against the table. An address of the
 /// local window is in no table.
-fn find(target: Target) -> String {
+fn find(target: Target, answer: Answer) -> String {
+    // `%wbpf_t0` is how many bytes live from the address on.
+    let [in_shared, in_table] = match answer {
+        Answer::Address => {
+            let all = "setp.gt.u64 %wbpf_p0, %wbpf_size, %wbpf_t0;
+                @%wbpf_p0 bra $wbpf_done;";
+            [
+                format!("{all}\ncvta.shared.u64 %wbpf_res, %wbpf_at;"),
+                format!("{all}\nmov.b64 %wbpf_res, %wbpf_at;"),
+            ]
+        }
+        Answer::Bytes => ["min.u64 %wbpf_res, %wbpf_size, %wbpf_t0;"; 2].map(str::to_owned),
+    };
     // Where the end is not known, the last bytes are refused.
     let end_of_shared = if knows_end(target) {
         "%aggr_smem_size"
@@ -158,9 +182,7 @@ fn find(target: Target) -> String {
         setp.ge.u64 %wbpf_p0, %wbpf_at, %wbpf_t0;
         @%wbpf_p0 bra $wbpf_done;
         sub.s64 %wbpf_t0, %wbpf_t0, %wbpf_at;
-        setp.gt.u64 %wbpf_p0, %wbpf_size, %wbpf_t0;
-        @%wbpf_p0 bra $wbpf_done;
-        cvta.shared.u64 %wbpf_res, %wbpf_at;
+        {in_shared}
         bra $wbpf_done;
         $wbpf_table:
         ld.relaxed.sys.global.u64 %wbpf_t0, [%wbpf_fence+{current}];
@@ -195,9 +217,7 @@ fn find(target: Target) -> String {
         setp.ge.u64 %wbpf_p0, %wbpf_at, %wbpf_t0;
         @%wbpf_p0 bra $wbpf_done;
         sub.s64 %wbpf_t0, %wbpf_t0, %wbpf_at;
-        setp.gt.u64 %wbpf_p0, %wbpf_size, %wbpf_t0;
-        @%wbpf_p0 bra $wbpf_done;
-        mov.b64 %wbpf_res, %wbpf_at;
+        {in_table}
         $wbpf_done:",
         generic = Space::Generic as u32,
         global = Space::Global as u32,

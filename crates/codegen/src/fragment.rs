@@ -34,6 +34,8 @@ pub struct MapBinding {
     pub session_index: u32,
     /// Its layout.
     pub layout: MapLayout,
+    /// Of a map of maps: the layout of those that are in it.
+    pub inner: Option<MapLayout>,
 }
 
 /// Everything outside the program that its code depends on.
@@ -55,6 +57,9 @@ pub struct Env {
     pub slots: SlotSpace,
     /// What the program gets.
     pub input: Input,
+    /// Sums that only the host reads may be kept in registers and added to their map when the thread leaves
+    /// ([`Fragment::tallies`]), instead of at each pass.
+    pub keep_sums: bool,
 }
 
 /// What a program gets in its argument registers.
@@ -92,6 +97,31 @@ pub struct Fragment {
     pub slots: BTreeSet<u32>,
     /// Bytes of `.local` memory it declares.
     pub local_bytes: u32,
+    /// Registers it adds to ([`Tally::register`]), which the splicer must declare, start at 0, and see added to their
+    /// places in the map when the thread leaves, by [`crate::tally::flush`].
+    pub tallies: BTreeSet<Tally>,
+}
+
+/// A sum in a register: part of the field at `at` of a summed array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tally {
+    /// Slot of the map's base address.
+    pub slot: u32,
+    /// Copies of the array, one per multiprocessor; at least 2.
+    pub shards: u32,
+    /// Distance of the copies in bytes.
+    pub stride: u64,
+    /// Byte offset of the field in a copy.
+    pub at: u64,
+    /// Bits of the field: 32 or 64.
+    pub bits: u32,
+}
+
+impl Tally {
+    /// Name of the register.
+    pub fn register(&self) -> String {
+        format!("%wbpf_sum_{}_{}", self.slot, self.at)
+    }
 }
 
 /// How one program uses one map, so that the session can choose its layout.

@@ -14,6 +14,7 @@ pub mod error;
 pub mod fragment;
 pub mod kernel;
 pub mod map_use;
+pub mod tally;
 
 mod ir;
 mod print;
@@ -21,6 +22,7 @@ mod print;
 mod cfg;
 mod eval;
 mod stack;
+mod text;
 
 mod emit;
 mod fence;
@@ -36,7 +38,9 @@ mod opt_dce;
 mod opt_fold;
 mod opt_gvn;
 mod opt_stores;
+mod opt_tallies;
 mod prelude;
+mod queue;
 #[cfg(test)]
 mod tests;
 
@@ -50,7 +54,7 @@ pub use map_use::map_uses;
 use ir::Func;
 
 /// A pass over the whole fragment.
-type Pass = (&'static str, fn(&mut Func));
+type Pass = (&'static str, fn(&mut Func, &Env));
 
 /// First PTX version with `activemask`.
 const MIN_PTX: (u32, u32) = (6, 2);
@@ -81,32 +85,33 @@ pub fn pass_names() -> Vec<&'static str> {
 
 /// The passes between `from_ebpf` and `emit`, in order.
 const PASSES: &[Pass] = &[
-    ("opt_copy", opt_copy::run),
-    ("opt_fold", opt_fold::run),
-    ("opt_dce", opt_dce::run),
-    ("opt_blocks", opt_blocks::run),
-    ("opt_gvn", opt_gvn::run),
-    ("opt_fold.2", opt_fold::run),
-    ("opt_copy.2", opt_copy::run),
-    ("opt_blocks.2", opt_blocks::run),
-    ("opt_gvn.2", opt_gvn::run),
-    ("opt_dce.2", opt_dce::run),
-    ("opt_atomics", opt_atomics::run),
-    ("opt_stores", opt_stores::run),
-    ("opt_fold.3", opt_fold::run),
-    ("opt_dce.3", opt_dce::run),
-    ("guard_loops", guard_loops::run),
-    ("guard_products", guard_products::run),
-    ("lower", lower::run),
-    ("opt_gvn.3", opt_gvn::run),
-    ("opt_dce.4", opt_dce::run),
+    ("opt_copy", |f, _| opt_copy::run(f)),
+    ("opt_fold", |f, _| opt_fold::run(f)),
+    ("opt_dce", |f, _| opt_dce::run(f)),
+    ("opt_blocks", |f, _| opt_blocks::run(f)),
+    ("opt_gvn", |f, _| opt_gvn::run(f)),
+    ("opt_fold.2", |f, _| opt_fold::run(f)),
+    ("opt_copy.2", |f, _| opt_copy::run(f)),
+    ("opt_blocks.2", |f, _| opt_blocks::run(f)),
+    ("opt_gvn.2", |f, _| opt_gvn::run(f)),
+    ("opt_dce.2", |f, _| opt_dce::run(f)),
+    ("opt_atomics", |f, _| opt_atomics::run(f)),
+    ("opt_stores", |f, _| opt_stores::run(f)),
+    ("opt_fold.3", |f, _| opt_fold::run(f)),
+    ("opt_dce.3", |f, _| opt_dce::run(f)),
+    ("opt_tallies", opt_tallies::run),
+    ("guard_loops", |f, _| guard_loops::run(f)),
+    ("guard_products", |f, _| guard_products::run(f)),
+    ("lower", |f, _| lower::run(f)),
+    ("opt_gvn.3", |f, _| opt_gvn::run(f)),
+    ("opt_dce.4", |f, _| opt_dce::run(f)),
 ];
 
 fn compile_code(code: &Code, facts: &Facts, env: &Env) -> Result<Fragment, CodegenError> {
     check_target(env)?;
     let mut func = from_ebpf::run(code, facts, env)?;
     for (_, pass) in PASSES {
-        pass(&mut func);
+        pass(&mut func, env);
     }
     Ok(emit::run(&func, env))
 }
@@ -124,7 +129,7 @@ fn dump_code(code: &Code, facts: &Facts, env: &Env, after: Option<&str>) -> Stri
     };
     show("from_ebpf", &func);
     for (name, pass) in PASSES {
-        pass(&mut func);
+        pass(&mut func, env);
         show(name, &func);
     }
     text

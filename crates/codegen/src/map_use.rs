@@ -5,13 +5,13 @@
 //! code, and everything else that touches a value is a reason not to shard its map. The maps' layouts play no part, so
 //! the analysis binds layouts of its own.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::helpers::{self, HelperId};
-use warpbpf_abi::layout::{ArrayLayout, MapLayout, RingLayout, SumField};
+use warpbpf_abi::layout::{ArrayLayout, MapLayout, QueueLayout, RingLayout, SumField};
 use warpbpf_ebpf::Code;
-use warpbpf_verify::{ArgFact, CallFact, Facts, InsnFact, Region, Subject, Verified};
+use warpbpf_verify::{ArgFact, CallFact, Facts, INNER, InsnFact, Region, Subject, Verified};
 
 use crate::fragment::{Env, Input, MapBinding, MapUse, SlotSpace, Target};
 use crate::ir::{Mem, Op, Origin, Rmw};
@@ -36,14 +36,18 @@ fn uses_of(code: &Code, facts: &Facts, site: Site, map_count: usize) -> Vec<MapU
                 None
             }
         });
-    let mut rings = BTreeSet::new();
+    let mut layouts = BTreeMap::new();
     for call in calls {
         uses.call(call);
-        if let (Some(map), true) = (call.map, is_ring(call.helper)) {
-            rings.insert(map);
+        if let Some(map) = call.map {
+            let layout = plain_layout(call.helper);
+            let known = layouts.entry(map).or_insert(layout);
+            if layout != plain_layout(HelperId::MapLookupElem) {
+                *known = layout;
+            }
         }
     }
-    let env = plain_env(site, map_count, |map| rings.contains(&map));
+    let env = plain_env(site, map_count, &layouts);
     let mut func = match from_ebpf::run(code, facts, &env) {
         Ok(func) => func,
         Err(error) => {
@@ -54,7 +58,7 @@ fn uses_of(code: &Code, facts: &Facts, site: Site, map_count: usize) -> Vec<MapU
         }
     };
     for (name, pass) in PASSES {
-        pass(&mut func);
+        pass(&mut func, &env);
         // What follows changes how additions are done, not which there are.
         if *name == "opt_dce.3" {
             break;
@@ -167,29 +171,40 @@ fn at(origin: Origin) -> String {
         .unwrap_or_default()
 }
 
-fn is_ring(helper: HelperId) -> bool {
-    matches!(
-        helper,
+/// A layout that the helper works on.
+fn plain_layout(helper: HelperId) -> MapLayout {
+    match helper {
         HelperId::RingbufOutput
-            | HelperId::RingbufReserve
-            | HelperId::RingbufSubmit
-            | HelperId::RingbufDiscard
-    )
+        | HelperId::RingbufReserve
+        | HelperId::RingbufSubmit
+        | HelperId::RingbufDiscard
+        | HelperId::PerfEventOutput => MapLayout::Ring(RingLayout::new(1 << 20, 1)),
+        HelperId::MapPushElem | HelperId::MapPopElem | HelperId::MapPeekElem => {
+            MapLayout::Queue(QueueLayout {
+                max_entries: 1,
+                value_size: 8,
+                lifo: false,
+            })
+        }
+        _ => MapLayout::Array(ArrayLayout {
+            max_entries: u32::MAX,
+            value_size: 8,
+            shards: 1,
+            summed: false,
+        }),
+    }
 }
 
 /// An environment in which any program compiles as far as the IR.
-fn plain_env(site: Site, map_count: usize, is_ring: impl Fn(u32) -> bool) -> Env {
-    let ring = MapLayout::Ring(RingLayout::new(1 << 20, 1));
-    let array = MapLayout::Array(ArrayLayout {
-        max_entries: u32::MAX,
-        value_size: 8,
-        shards: 1,
-        summed: false,
-    });
-    let binding = |index: u32, layout| MapBinding {
+fn plain_env(site: Site, map_count: usize, layouts: &BTreeMap<u32, MapLayout>) -> Env {
+    let array = plain_layout(HelperId::MapLookupElem);
+    let ring = plain_layout(HelperId::RingbufOutput);
+    let layout = |map| layouts.get(&map).copied();
+    let binding = |index: u32, layout, inner| MapBinding {
         slot: index,
         session_index: index,
         layout,
+        inner,
     };
     let count = map_count as u32;
     Env {
@@ -201,10 +216,11 @@ fn plain_env(site: Site, map_count: usize, is_ring: impl Fn(u32) -> bool) -> Env
         scope: Scope::Thread,
         kernel_id: 0,
         maps: (0..count)
-            .map(|i| binding(i + 1, if is_ring(i) { ring } else { array }))
+            .map(|i| binding(i + 1, layout(i).unwrap_or(array), layout(i | INNER)))
             .collect(),
-        printk: Some(binding(count + 1, ring)),
+        printk: Some(binding(count + 1, ring, None)),
         slots: SlotSpace::Const,
         input: Input::Context,
+        keep_sums: false,
     }
 }

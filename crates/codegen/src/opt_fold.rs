@@ -228,11 +228,17 @@ impl Fold<'_> {
             | Op::Timer
             | Op::Membar
             | Op::StorePair { .. }
+            | Op::Tally { .. }
             | Op::RingReserve { .. }
             | Op::RingCommit { .. }
             | Op::CopyBytes { .. }
             | Op::Hash { .. }
-            | Op::Fence { .. } => Outcome::Keep(op),
+            | Op::Queue { .. }
+            | Op::Fence { .. }
+            | Op::Text { .. }
+            | Op::Lanes { .. }
+            | Op::Popc(_)
+            | Op::Clock => Outcome::Keep(op),
         }
     }
 

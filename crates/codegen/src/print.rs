@@ -95,7 +95,20 @@ impl fmt::Display for Op {
                 write!(f, "store.record.pair {}, {a}, {b}", address(addr, *off))
             }
             Op::Timer => write!(f, "timer"),
+            Op::Clock => write!(f, "clock"),
+            Op::Popc(a) => write!(f, "popc {a}"),
             Op::Membar => write!(f, "membar"),
+            Op::Tally {
+                tally,
+                value,
+                guard,
+            } => {
+                write!(f, "tally.{} {}, {value}", tally.bits, tally.register())?;
+                match guard {
+                    Some(guard) => write!(f, " if {guard}"),
+                    None => Ok(()),
+                }
+            }
             Op::Load {
                 mem,
                 width,
@@ -230,12 +243,19 @@ impl fmt::Display for Op {
                 let args: Vec<String> = args.iter().map(ToString::to_string).collect();
                 write!(f, "hash_{name} {}", args.join(", "))
             }
+            Op::Queue { op, args, .. } => {
+                let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+                let name = format!("{op:?}").to_lowercase();
+                write!(f, "queue_{name} {}", args.join(", "))
+            }
             Op::Fence { op, args } => {
                 let args: Vec<String> = args.iter().map(ToString::to_string).collect();
                 let args = args.join(", ");
                 match op {
                     FenceOp::Enter => write!(f, "fence_enter {args}"),
                     FenceOp::Find => write!(f, "fence_find {args}"),
+                    FenceOp::Room => write!(f, "fence_room {args}"),
+                    FenceOp::Prefetch => write!(f, "fence_prefetch {args}"),
                     FenceOp::Word { off, bytes } => {
                         write!(f, "fence_word.{bytes} {}", address(&args, *off as i32))
                     }
@@ -244,6 +264,16 @@ impl fmt::Display for Op {
                     }
                     FenceOp::Leave => write!(f, "fence_leave {args}"),
                 }
+            }
+            Op::Text { op, mem, args } => {
+                let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+                let name = format!("{op:?}").to_lowercase();
+                write!(f, "text_{name}.{} {}", mem_name(*mem), args.join(", "))
+            }
+            Op::Lanes { op, args } => {
+                let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+                let name = format!("{op:?}").to_lowercase();
+                write!(f, "lanes_{name} {}", args.join(", "))
             }
         }
     }
@@ -295,6 +325,9 @@ pub(crate) fn special_name(special: Special) -> String {
         Special::DynamicShared => "%dynamic_smem_size".to_owned(),
         Special::ClusterRank => "%cluster_ctarank".to_owned(),
         Special::ClusterDim(i) => format!("%cluster_nctaid.{}", axis(i)),
+        Special::ClusterIdx(i) => format!("%clusterid.{}", axis(i)),
+        Special::ClusterCount(i) => format!("%nclusterid.{}", axis(i)),
+        Special::ClusterBlock(i) => format!("%cluster_ctaid.{}", axis(i)),
         Special::Captured(capture) => capture.register(),
     }
 }

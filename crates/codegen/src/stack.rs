@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use warpbpf_abi::helpers::{self, Arg};
+use warpbpf_abi::helpers::{self, Arg, HelperId};
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_ebpf::{Callee, Code, Insn, Pc, Width};
-use warpbpf_verify::{ArgFact, Facts, InsnFact, Place, Region};
+use warpbpf_verify::{ArgFact, Facts, INNER, InsnFact, Place, Region};
 
 use crate::fragment::MapBinding;
 
@@ -68,7 +68,8 @@ pub fn key_size(layout: &MapLayout) -> u64 {
     match layout {
         MapLayout::Array(_) | MapLayout::PerThread(_) => 4,
         MapLayout::Hash(l) => u64::from(l.key_size),
-        MapLayout::Ring(_) => 0,
+        MapLayout::Lru(l) => u64::from(l.key_size),
+        MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => 0,
     }
 }
 
@@ -78,6 +79,9 @@ pub fn value_size(layout: &MapLayout) -> u64 {
         MapLayout::Array(l) => u64::from(l.value_size),
         MapLayout::PerThread(l) => u64::from(l.value_size),
         MapLayout::Hash(l) => u64::from(l.value_size),
+        MapLayout::Lru(l) => u64::from(l.value_size),
+        MapLayout::Queue(l) => u64::from(l.value_size),
+        MapLayout::Bloom(l) => u64::from(l.value_size),
         MapLayout::Ring(_) => 0,
     }
 }
@@ -174,6 +178,11 @@ impl StackPlan {
     }
 }
 
+/// The helper writes a text, byte by byte.
+fn is_text(helper: HelperId) -> bool {
+    helper.reads_string() || helper == HelperId::Snprintf
+}
+
 fn is_kfunc(insn: &Insn) -> bool {
     matches!(
         insn,
@@ -219,8 +228,8 @@ impl Touches {
             InsnFact::Call(call) => {
                 let layout = call
                     .map
-                    .and_then(|m| maps.get(m as usize))
-                    .map(|b| &b.layout);
+                    .and_then(|m| Some((m, maps.get((m & !INNER) as usize)?)))
+                    .and_then(|(m, b)| if m & INNER == 0 { Some(&b.layout) } else { b.inner.as_ref() });
                 let signature = helpers::of(call.helper);
                 for (i, (kind, arg)) in signature.args.iter().zip(&call.args).enumerate() {
                     let ArgFact::Pointer(place) = arg else {
@@ -228,9 +237,11 @@ impl Touches {
                     };
                     let size = match kind {
                         Arg::MapKey => layout.map(key_size),
-                        Arg::MapValue => layout.map(value_size),
+                        Arg::MapValue | Arg::MapValueOut => layout.map(value_size),
                         Arg::U64Out => Some(8),
-                        Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite => {
+                        // Texts are made in memory.
+                        Arg::MemWrite if is_text(call.helper) => None,
+                        Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite | Arg::Values => {
                             match call.args.get(i + 1) {
                                 Some(ArgFact::Scalar { value, .. }) => *value,
                                 _ => None,
@@ -247,6 +258,7 @@ impl Touches {
                         | Arg::Callback
                         | Arg::CallbackContext
                         | Arg::SizeOrZero
+                        | Arg::FormatString
                         | Arg::Context => continue,
                     };
                     self.place(*place, size);

@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
 use common::{Case, Device, Ran, array, hash, per_thread, ring, rodata, sharded};
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::layout::{HashLayout, MapLayout, PerThreadLayout, RingLayout, env, printk};
@@ -147,150 +145,6 @@ fn per_thread_values_and_strangers() {
     for thread in 0..100 {
         assert_eq!(ran.u64(0, layout.value(0, thread)), 2, "thread {thread}");
     }
-}
-
-/// Keys, values and counts of a hash after a run.
-fn contents(layout: &HashLayout, ran: &Ran) -> BTreeMap<u64, u64> {
-    let mut map = BTreeMap::new();
-    for slot in 0..layout.slots() {
-        let word = ran.u64(0, HashLayout::SLOTS + slot * 8);
-        if word == 0 || word == HashLayout::DELETED {
-            continue;
-        }
-        let node = layout.nodes_at() + ((word & 0xffff_ffff) - 1) * layout.node_stride();
-        let key = ran.u64(0, node);
-        assert_eq!(
-            layout.hash(&key.to_le_bytes()) >> 32,
-            word >> 32,
-            "tag of key {key}"
-        );
-        assert!(
-            map.insert(key, ran.u64(0, node + layout.key_stride()))
-                .is_none(),
-            "key {key} is there twice"
-        );
-    }
-    map
-}
-
-/// Each thread counts under the key `thread % keys`: insert if new, look up, add.
-fn count_by_key(keys: u32) -> String {
-    format!(
-        "r6 = *(u32 *)(r1 + 24)
-        r7 = r6
-        r7 %= {keys}
-        *(u64 *)(r10 - 8) = r7
-        *(u64 *)(r10 - 16) = 0
-        r1 = map[0]
-        r2 = r10
-        r2 += -8
-        r3 = r10
-        r3 += -16
-        r4 = 1
-        call 2
-        r1 = map[0]
-        r2 = r10
-        r2 += -8
-        call 1
-        if r0 == 0 goto out
-        r1 = 1
-        lock *(u64 *)(r0 + 0) += r1
-        out:
-        r0 = 0
-        exit"
-    )
-}
-
-#[test]
-fn hash_counts_by_key_are_exact() {
-    for (keys, entries) in [(1, 1), (16, 16), (37, 64), (96, 96)] {
-        let layout = HashLayout {
-            max_entries: entries,
-            key_size: 8,
-            value_size: 8,
-        };
-        let case = Case::new(&count_by_key(keys), vec![hash(8, 8, entries)]);
-        schedules(&case, 8, 96, |ran| {
-            let map = contents(&layout, ran);
-            let expected: BTreeMap<u64, u64> = (0..u64::from(keys))
-                .map(|key| {
-                    (
-                        key,
-                        8 * (0..96).filter(|t| t % u64::from(keys) == key).count() as u64,
-                    )
-                })
-                .collect();
-            assert_eq!(map, expected, "{keys} keys in {entries} entries");
-            assert_eq!(ran.u32(0, HashLayout::LIVE), keys);
-            assert_eq!(ran.u64(0, HashLayout::COUNT_BUSY), 0);
-            assert_eq!(ran.u64(0, HashLayout::COUNT_FULL), 0);
-        });
-    }
-}
-
-#[test]
-fn hash_full_is_counted() {
-    let layout = HashLayout {
-        max_entries: 10,
-        key_size: 8,
-        value_size: 8,
-    };
-    let case = Case::new(&count_by_key(64), vec![hash(8, 8, 10)]);
-    schedules(&case, 1, 64, |ran| {
-        let map = contents(&layout, ran);
-        assert_eq!(map.len(), 10);
-        assert!(map.values().all(|v| *v == 1), "{map:?}");
-        assert_eq!(ran.u32(0, HashLayout::LIVE), 10);
-        assert_eq!(ran.u64(0, HashLayout::COUNT_FULL), 54);
-    });
-}
-
-#[test]
-fn hash_inserts_and_deletes_at_once() {
-    // Each thread inserts its key, adds 1 to a sum of successful deletes, for keys shared by many threads.
-    let asm = "
-        r6 = *(u32 *)(r1 + 24)
-        r7 = r6
-        r7 %= 5
-        *(u64 *)(r10 - 8) = r7
-        *(u64 *)(r10 - 16) = 1
-        r1 = map[0]
-        r2 = r10
-        r2 += -8
-        r3 = r10
-        r3 += -16
-        r4 = 1
-        call 2
-        r8 = r0
-        r1 = map[0]
-        r2 = r10
-        r2 += -8
-        call 3
-        r9 = r0
-        r0 = map[1][0] + 0
-        if r8 != 0 goto not_inserted
-        r1 = 1
-        lock *(u64 *)(r0 + 0) += r1
-        not_inserted:
-        if r9 != 0 goto out
-        r1 = 1
-        lock *(u64 *)(r0 + 8) += r1
-        out:
-        r0 = 0
-        exit";
-    let layout = HashLayout {
-        max_entries: 512,
-        key_size: 8,
-        value_size: 8,
-    };
-    let case = Case::new(asm, vec![hash(8, 8, 512), array(16, 1)]);
-    schedules(&case, 2, 64, |ran| {
-        let left = contents(&layout, ran).len() as u64;
-        let (inserted, deleted) = (ran.u64(1, 0), ran.u64(1, 8));
-        assert_eq!(inserted, deleted + left);
-        assert_eq!(u64::from(ran.u32(0, HashLayout::LIVE)), left);
-        assert!(inserted >= 5, "{inserted}");
-    });
 }
 
 #[test]
@@ -762,7 +616,7 @@ fn printk_records() {
     let layout = RingLayout::new(1 << 16, 4);
     let ran = case.run(config(Some(3)), [2, 1, 1], [33, 1, 1]);
     assert_eq!(lost(&layout, &ran, 2), (0, 0));
-    assert_eq!(ran.u64(1, 0), printk::SIZE);
+    assert_eq!(ran.u64(1, 0), printk::size(2));
     let list = records(&layout, &ran, 2);
     let list: Vec<_> = list
         .iter()
@@ -775,10 +629,11 @@ fn printk_records() {
     };
     let mut threads = 0;
     for (flags, payload) in list {
-        assert_eq!((*flags, payload.len() as u64), (0, printk::SIZE));
+        assert_eq!(*flags, 0);
         assert_eq!(word(payload, printk::FORMAT_MAP), 100);
         match word(payload, printk::ARGS) {
             2 => {
+                assert_eq!(payload.len() as u64, printk::size(2));
                 assert_eq!(word(payload, printk::FORMAT_OFFSET), 0);
                 assert_eq!(word(payload, printk::FORMAT_SIZE), 9);
                 assert_eq!(
@@ -789,6 +644,7 @@ fn printk_records() {
                 threads += word(payload, printk::THREAD) + 100 * word(payload, printk::BLOCK);
             }
             printk::VERBATIM => {
+                assert_eq!(payload.len() as u64, printk::size(0));
                 assert_eq!(word(payload, printk::FORMAT_OFFSET), 9);
                 assert_eq!(word(payload, printk::FORMAT_SIZE), 0);
             }
@@ -995,36 +851,6 @@ fn atomics_with_results() {
     });
 }
 
-#[test]
-fn a_crowd_inserting_one_key_gives_its_nodes_back() {
-    // More lanes than the map has nodes, launch after launch: were nodes lost, later keys would find none.
-    let layout = HashLayout {
-        max_entries: 4,
-        key_size: 8,
-        value_size: 8,
-    };
-    let asm = count_by_key(1).replace("r7 = r6\n", "r7 = *(u64 *)(r9 + 0)\n");
-    let asm = asm
-        .replace("r6 = *", "r9 = map[1][0] + 0\nr6 = *")
-        .replace("r7 %= 1\n", "");
-    let case = Case::new(&asm, vec![hash(8, 8, 4), array(8, 1)]);
-    for seed in SEEDS {
-        let device = Device::new(&case, config(seed));
-        for key in 0..4u64 {
-            device.write(2, 0, &key.to_le_bytes());
-            device.launch([32, 1, 1], [256, 1, 1]);
-        }
-        let ran = device.maps();
-        let expected: BTreeMap<u64, u64> = (0..4).map(|key| (key, 32 * 256)).collect();
-        assert_eq!(contents(&layout, &ran), expected);
-        assert_eq!(ran.u64(0, HashLayout::COUNT_BUSY), 0);
-        let free: u32 = (0..layout.free_words())
-            .map(|i| ran.u32(0, layout.free_at() + i * 4).count_ones())
-            .sum();
-        assert_eq!(ran.u32(0, HashLayout::NEXT_NODE) - free, 4, "nodes in use");
-    }
-}
-
 /// A program that reserves `size` bytes and writes its thread into the first eight.
 fn reserve(size: u32) -> String {
     format!(
@@ -1179,29 +1005,17 @@ fn keys_and_values_of_any_size() {
         r0 = 0
         exit";
     let case = Case::new(asm, vec![hash(12, 5, 64), array(8, 1)]);
-    let layout = HashLayout {
-        max_entries: 64,
-        key_size: 12,
-        value_size: 5,
+    let MapLayout::Hash(layout) = case.maps[0].1 else {
+        panic!("a hash")
     };
     case.assembles();
     schedules(&case, 1, 64, |ran| {
         assert_eq!(ran.u64(1, 0), (0..64).sum::<u64>());
-        assert_eq!(ran.u32(0, HashLayout::LIVE), 64);
         for thread in 0..64u8 {
             let mut key = [0; 12];
             (key[0], key[11]) = (thread, 7);
-            let hash = layout.hash(&key);
-            let found = (0..u64::from(HashLayout::PROBES)).find_map(|i| {
-                let slot = hash.wrapping_add(i) & (layout.slots() - 1);
-                let word = ran.u64(0, HashLayout::SLOTS + slot * 8);
-                let node = (layout.nodes_at()
-                    + ((word & 0xffff_ffff).checked_sub(1)?) * layout.node_stride())
-                    as usize;
-                let bytes = &ran.areas[0][node..node + layout.node_stride() as usize];
-                (bytes[..12] == key).then(|| bytes[16..21].to_vec())
-            });
-            assert_eq!(found, Some(vec![9, 0, 0, 0, thread]), "thread {thread}");
+            let found = common::node(&layout, ran, 0, &key).expect("the key") as usize;
+            assert_eq!(ran.areas[0][found + 16..found + 21], [9, 0, 0, 0, thread]);
         }
     });
 }

@@ -27,6 +27,8 @@ pub type CUevent = *mut c_void;
 pub const SUCCESS: CUresult = 0;
 /// `CUDA_ERROR_INVALID_VALUE`
 pub const INVALID_VALUE: CUresult = 1;
+/// `CUDA_ERROR_NOT_READY`
+pub const NOT_READY: CUresult = 600;
 /// `CUDA_ERROR_NOT_FOUND`
 pub const NOT_FOUND: CUresult = 500;
 /// `CU_STREAM_NON_BLOCKING`
@@ -151,6 +153,7 @@ api! {
     copy_to_host = "cuMemcpyDtoHAsync_v2"(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
     stream_create = "cuStreamCreate"(stream: *mut CUstream, flags: c_uint);
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream);
+    stream_query = "cuStreamQuery"(stream: CUstream);
     stream_synchronize = "cuStreamSynchronize"(stream: CUstream);
     launch = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);

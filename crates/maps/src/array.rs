@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use warpbpf_abi::layout::{ArrayLayout, MapLayout, SumField};
-use warpbpf_abi::maps::MapType;
 use warpbpf_object::{MapDef, MapKind};
 
 use crate::bytes::{put, slice, u32_at, u64_at};
@@ -19,7 +18,7 @@ pub(crate) fn plan(
 ) -> Result<(), MapError> {
     let mut value_size = def.value_size;
     match &def.kind {
-        MapKind::User => check_indexed(def, MapType::Array)?,
+        MapKind::User => check_indexed(def, plan.map_type)?,
         MapKind::Data { image, .. } => {
             if image.len() != def.value_size as usize {
                 return Err(MapError::Image {

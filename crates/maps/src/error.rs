@@ -15,6 +15,18 @@ pub enum MapError {
         /// The types that exist, `name (number)`.
         served: String,
     },
+    /// A map type of Linux without an implementation.
+    #[error("map `{map}`: Linux's type {name} ({number}) is not served: {advice}")]
+    LinuxType {
+        /// Map name.
+        map: String,
+        /// Its type number.
+        number: u32,
+        /// Its type.
+        name: &'static str,
+        /// What to do instead.
+        advice: &'static str,
+    },
     /// A size that must not be zero.
     #[error("map `{map}`: `{what}` is 0 but type {map_type} needs at least 1")]
     Zero {
@@ -89,6 +101,54 @@ pub enum MapError {
         /// Type name.
         map_type: &'static str,
     },
+    /// Sizes that an array of events does not have.
+    #[error("map `{map}`: `{what}` is {found} but type {map_type} needs 4, or none")]
+    EventSize {
+        /// Map name.
+        map: String,
+        /// Type name.
+        map_type: &'static str,
+        /// Attribute.
+        what: &'static str,
+        /// As declared, in bytes.
+        found: u32,
+    },
+    /// A map of maps that cannot be made.
+    #[error("map `{map}`: {problem}")]
+    Inner {
+        /// Map name.
+        map: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A map in a map of maps that is not like the others.
+    #[error(
+        "map `{map}` cannot be in `{outer}`: its `{what}` is {found} but `{outer}` declares {wanted}; make them equal"
+    )]
+    InnerMismatch {
+        /// The map of maps.
+        outer: String,
+        /// The map in it.
+        map: String,
+        /// Attribute.
+        what: &'static str,
+        /// As `outer` declares.
+        wanted: u64,
+        /// As the map has it.
+        found: u64,
+    },
+    /// `map_extra` of a bloom filter asks for too many hash functions.
+    #[error(
+        "map `{map}`: `map_extra` is {found} but a bloom filter has 1 to {most} hash functions there, or 0 for 5"
+    )]
+    Hashes {
+        /// Map name.
+        map: String,
+        /// As declared.
+        found: u64,
+        /// The most there can be.
+        most: u32,
+    },
     /// A data section whose image and size differ: a bug of the loader, not of the program.
     #[error("map `{map}`: the image has {image} bytes but the value has {value_size}")]
     Image {
@@ -154,6 +214,12 @@ pub enum AccessError {
         /// Map name.
         map: String,
     },
+    /// A pop of an empty queue or stack.
+    #[error("map `{map}`: it is empty")]
+    Empty {
+        /// Map name.
+        map: String,
+    },
     /// More keys meet in one stretch of slots than a bounded probe reaches.
     #[error("map `{map}`: more than {probes} keys collide; raise `max_entries`")]
     Busy {
@@ -184,7 +250,7 @@ impl AccessError {
             | AccessError::Unsupported { .. } => EINVAL,
             AccessError::Full { .. } => E2BIG,
             AccessError::Exists { .. } => EEXIST,
-            AccessError::Missing { .. } => ENOENT,
+            AccessError::Missing { .. } | AccessError::Empty { .. } => ENOENT,
             AccessError::Busy { .. } => EBUSY,
         }
     }

@@ -1,63 +1,162 @@
-//! HASH: open addressing over nodes, as `HashLayout` tells it. The host reads any snapshot, and changes a map while no
-//! kernel runs; compaction takes back the slots and nodes of deleted keys.
+//! HASH, GPU_HASH and PERCPU_HASH: open addressing, as `HashLayout` tells it. The host reads any snapshot, and changes a map
+//! while no kernel runs; compaction takes back what deleted keys and overwritten values left behind.
 
-use warpbpf_abi::layout::{HashLayout, MapLayout};
+use warpbpf_abi::layout::{HashLayout, MapLayout, hash};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 use warpbpf_object::MapDef;
 
 use crate::bytes::{put, slice, u32_at, u64_at};
 use crate::plan::{check_bytes, check_filled, stride};
-use crate::{AccessError, MapError, MapPlan, Write};
+use crate::{AccessError, MapError, MapPlan, Value, Write};
 
 /// Longest key in bytes: what a program's stack can hold.
 pub const MAX_KEY: u32 = 512;
-/// Most entries: node numbers must stay below the mark of a deleted slot.
-pub const MAX_ENTRIES: u32 = 1 << 30;
+/// Most entries: node numbers must stay below the mark of a home.
+pub const MAX_ENTRIES: u32 = 1 << 29;
 
-pub(crate) fn plan(def: &MapDef, plan: &mut MapPlan) -> Result<(), MapError> {
-    check_filled(def, MapType::Hash)?;
+pub(crate) fn plan(
+    def: &MapDef,
+    map_type: MapType,
+    copies: u32,
+    plan: &mut MapPlan,
+) -> Result<(), MapError> {
+    check_key(def, map_type)?;
+    let layout = HashLayout {
+        max_entries: def.max_entries,
+        key_size: def.key_size,
+        value_size: def.value_size,
+        copies,
+    };
+    let node = stride(def.key_size) + stride(def.value_size) * u128::from(copies);
+    // The layout's own sums are of 64 bits, and a node may be too large for them.
+    let home = 8 + node <= u128::from(HashLayout::HOME_BYTES);
+    let slot = if home { layout.slot_stride() } else { 8 };
+    let bytes = u128::from(layout.slots()) * u128::from(slot) + u128::from(layout.nodes()) * node;
+    let what = || {
+        let nodes = layout.nodes() + if home { layout.slots() } else { 0 };
+        format!(
+            "{nodes} nodes of {} and {} slots for `max_entries` {}",
+            node_in_words(def, copies),
+            layout.slots(),
+            def.max_entries
+        )
+    };
+    check_bytes(def, what, bytes, "lower `max_entries` or `value_size`")?;
+    check_entries(
+        def,
+        MAX_ENTRIES,
+        bytes,
+        "lower `max_entries` to 2^29 at most",
+        what,
+    )?;
+    plan.layout = MapLayout::Hash(layout);
+    Ok(())
+}
+
+/// `key 4 + value 8 bytes`, with the number of copies if there are several.
+pub(crate) fn node_in_words(def: &MapDef, copies: u32) -> String {
+    let times = match copies {
+        1 => String::new(),
+        n => format!(" x {n} multiprocessors"),
+    };
+    format!(
+        "key {} + value {} bytes{times}",
+        def.key_size, def.value_size
+    )
+}
+
+/// A key of a size that programs can pass, a value, some entries.
+pub(crate) fn check_key(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
+    check_filled(def, map_type)?;
     if def.key_size == 0 || def.key_size > MAX_KEY {
         return Err(MapError::KeySize {
             map: def.name.clone(),
-            map_type: MapType::Hash.name(),
+            map_type: map_type.name(),
             found: def.key_size,
             wanted: "1 to 512",
         });
     }
-    let entries = u128::from(def.max_entries);
-    let slots = (entries * 4).next_power_of_two().max(256);
-    let nodes = entries * 2 + 1024;
-    let bytes = slots * 8 + nodes * (stride(def.key_size) + stride(def.value_size));
-    let what = || {
-        format!(
-            "{nodes} nodes of key {} + value {} bytes and {slots} slots for `max_entries` {}",
-            def.key_size, def.value_size, def.max_entries
-        )
-    };
-    check_bytes(def, what, bytes, "lower `max_entries` or `value_size`")?;
-    if def.max_entries > MAX_ENTRIES {
-        return Err(MapError::TooLarge {
-            map: def.name.clone(),
-            what: what(),
-            bytes,
-            limit: crate::MAX_BYTES,
-            advice: "lower `max_entries` to 2^30 at most",
-        });
-    }
-    plan.layout = MapLayout::Hash(HashLayout {
-        max_entries: def.max_entries,
-        key_size: def.key_size,
-        value_size: def.value_size,
-    });
     Ok(())
 }
 
-/// A key and its value in a snapshot.
+/// Refuses more entries than words can count.
+pub(crate) fn check_entries(
+    def: &MapDef,
+    most: u32,
+    bytes: u128,
+    advice: &'static str,
+    what: impl FnOnce() -> String,
+) -> Result<(), MapError> {
+    if def.max_entries <= most {
+        return Ok(());
+    }
+    Err(MapError::TooLarge {
+        map: def.name.clone(),
+        what: what(),
+        bytes,
+        limit: crate::MAX_BYTES,
+        advice,
+    })
+}
+
+/// A key and its values in a snapshot.
 pub(crate) struct Node<'a> {
     slot: u64,
-    node: u64,
+    /// Where the key is.
+    at: u64,
     pub(crate) key: &'a [u8],
-    pub(crate) value: &'a [u8],
+    /// All copies of the value.
+    values: &'a [u8],
+}
+
+impl<'a> Node<'a> {
+    /// Its value, or that of the first multiprocessor.
+    pub(crate) fn first(&self, size: u32) -> &'a [u8] {
+        slice(self.values, 0, size.into())
+    }
+    /// Its value, or those of the multiprocessors.
+    pub(crate) fn value(&self, map_type: MapType, size: u32) -> Value {
+        shown(map_type, size, self.values)
+    }
+}
+
+/// The copies of a value as they are shown: types that have one for each multiprocessor show all, on a device with one
+/// multiprocessor too.
+pub(crate) fn shown(map_type: MapType, size: u32, copies: &[u8]) -> Value {
+    let stride = size.next_multiple_of(8) as usize;
+    let mut values = copies
+        .chunks(stride)
+        .map(|copy| copy[..size as usize].to_vec());
+    if matches!(map_type, MapType::PercpuHash | MapType::LruPercpuHash) {
+        Value::PerSm(values.collect())
+    } else {
+        Value::One(values.next().unwrap_or_default())
+    }
+}
+
+/// All copies of a value that the host gives. `value` is one value, for every multiprocessor, or as in Linux one per
+/// multiprocessor, each padded to 8 bytes.
+pub(crate) fn given(
+    map: &str,
+    size: u32,
+    copies: u32,
+    value: &[u8],
+) -> Result<Vec<u8>, AccessError> {
+    let stride = size.next_multiple_of(8) as usize;
+    let all = stride * copies as usize;
+    if value.len() == size as usize {
+        let mut one = value.to_vec();
+        one.resize(stride, 0);
+        return Ok(one.repeat(copies as usize));
+    }
+    if copies > 1 && value.len() == all {
+        return Ok(value.to_vec());
+    }
+    Err(AccessError::Value {
+        map: map.to_owned(),
+        expected: if copies > 1 { all as u64 } else { size.into() },
+        found: value.len(),
+    })
 }
 
 /// All keys of the snapshot, in slot order. A slot whose node does not hold a key of its tag is left out: it was
@@ -71,42 +170,31 @@ pub(crate) fn nodes<'a>(
 }
 
 fn node_of<'a>(layout: &HashLayout, bytes: &'a [u8], slot: u64) -> Option<Node<'a>> {
-    let word = u64_at(bytes, HashLayout::SLOTS + slot * 8);
-    if word == 0 || word == HashLayout::DELETED {
-        return None;
-    }
-    let node = (word & 0xffff_ffff).checked_sub(1)?;
-    if node >= layout.nodes() {
-        return None;
-    }
-    let at = layout.nodes_at() + node * layout.node_stride();
+    let word = u64_at(bytes, layout.slot(slot));
+    let at = layout.node_of(slot, word)?;
     let key = slice(bytes, at, u64::from(layout.key_size));
-    if layout.hash(key) >> 32 != word >> 32 {
+    if hash(key) >> 32 != word >> 32 {
         return None;
     }
-    let value = slice(
-        bytes,
-        at + layout.key_stride(),
-        u64::from(layout.value_size),
-    );
+    let values = layout.value_stride() * u64::from(layout.copies);
     Some(Node {
         slot,
-        node,
+        at,
         key,
-        value,
+        values: slice(bytes, at + layout.key_stride(), values),
     })
 }
 
-/// The slots that a probe for `key` visits, in order.
-fn probe(layout: &HashLayout, key: &[u8]) -> impl Iterator<Item = u64> + use<> {
-    let (first, slots) = (layout.hash(key), layout.slots());
-    (0..u64::from(HashLayout::PROBES)).map(move |i| first.wrapping_add(i) & (slots - 1))
+/// The slots that a probe for a key with this hash visits, in order.
+fn probe(layout: &HashLayout, hash: u64) -> impl Iterator<Item = u64> + use<> {
+    let slots = layout.slots();
+    (0..u64::from(HashLayout::PROBES)).map(move |i| hash.wrapping_add(i) & (slots - 1))
 }
 
 /// The node of `key`, as a device lookup finds it.
 pub(crate) fn find<'a>(layout: &HashLayout, bytes: &'a [u8], key: &[u8]) -> Option<Node<'a>> {
-    probe(layout, key)
-        .take_while(|slot| u64_at(bytes, HashLayout::SLOTS + slot * 8) != 0)
+    probe(layout, hash(key))
+        .take_while(|slot| u64_at(bytes, layout.slot(*slot)) != 0)
         .filter_map(|slot| node_of(layout, bytes, slot))
         .find(|node| node.key == key)
 }
@@ -119,91 +207,140 @@ pub(crate) fn counters(bytes: &[u8]) -> (u64, u64) {
     )
 }
 
-/// The writes that give `key` its value in a quiet map. A map that has used up its nodes or the slots near the key is
-/// compacted, and then the only write is all of it.
-pub(crate) fn store(
+fn used(bytes: &[u8], shard: u32) -> i32 {
+    u32_at(bytes, HashLayout::control(shard) + HashLayout::USED) as i32
+}
+
+/// The write that sets what a shard counts.
+fn count(shard: u32, used: i32) -> Write {
+    Write {
+        offset: HashLayout::control(shard) + HashLayout::USED,
+        bytes: used.to_le_bytes().to_vec(),
+    }
+}
+
+/// What to do with a key, by the flags of an update: Linux's errors, or whether it may be made.
+pub(crate) fn check_flags(
     map: &str,
+    map_type: MapType,
+    flags: u64,
+    exists: bool,
+) -> Result<(), AccessError> {
+    let map = map.to_owned();
+    match (flags, exists) {
+        (BPF_ANY, _) | (BPF_EXIST, true) | (BPF_NOEXIST, false) => Ok(()),
+        (BPF_NOEXIST, true) => Err(AccessError::Exists { map }),
+        (BPF_EXIST, false) => Err(AccessError::Missing { map }),
+        _ => Err(AccessError::Unsupported {
+            map,
+            map_type: map_type.name(),
+            what: format!("an update with flags {flags:#x}"),
+        }),
+    }
+}
+
+/// The writes that give `key` its value in a quiet map; `values` are all copies. A map that has used up its nodes or the
+/// slots near the key is compacted, and then the only write is all of it.
+pub(crate) fn store(
+    plan: &MapPlan,
     layout: &HashLayout,
     bytes: &[u8],
     key: &[u8],
     value: &[u8],
     flags: u64,
 ) -> Result<Vec<Write>, AccessError> {
-    let name = || map.to_owned();
-    if let Some(node) = find(layout, bytes, key) {
-        if flags == BPF_NOEXIST {
-            return Err(AccessError::Exists { map: name() });
-        }
-        let at = layout.nodes_at() + node.node * layout.node_stride() + layout.key_stride();
+    let map = plan.name.as_str();
+    let values = given(map, layout.value_size, layout.copies, value)?;
+    let node = find(layout, bytes, key);
+    check_flags(map, plan.map_type, flags, node.is_some())?;
+    if let Some(node) = node {
         return Ok(vec![Write {
-            offset: at,
-            bytes: value.to_vec(),
+            offset: node.at + layout.key_stride(),
+            bytes: values,
         }]);
     }
-    match flags {
-        BPF_ANY | BPF_NOEXIST => {}
-        BPF_EXIST => return Err(AccessError::Missing { map: name() }),
-        _ => {
-            return Err(AccessError::Unsupported {
-                map: name(),
-                map_type: MapType::Hash.name(),
-                what: format!("an update with flags {flags:#x}"),
-            });
-        }
-    }
-    if u32_at(bytes, HashLayout::LIVE) >= layout.max_entries {
+    let Some(room) = (0..HashLayout::SHARDS)
+        .find(|&shard| i64::from(used(bytes, shard)) < i64::from(layout.quota(shard)))
+    else {
         return Err(AccessError::Full {
-            map: name(),
+            map: map.to_owned(),
             why: format!("`max_entries` is {}", layout.max_entries),
         });
-    }
-    if let Some(writes) = insert(layout, bytes, key, value) {
+    };
+    if let Some(mut writes) = insert(layout, bytes, key, &values) {
+        // Before the slot, which publishes it.
+        writes.insert(writes.len() - 1, count(room, used(bytes, room) + 1));
         return Ok(writes);
     }
     let mut fresh = compact(map, layout, bytes)?;
-    let writes = insert(layout, &fresh, key, value).ok_or_else(|| AccessError::Busy {
-        map: name(),
-        probes: HashLayout::PROBES,
-    })?;
-    for write in writes {
-        put(&mut fresh, write.offset, &write.bytes);
-    }
+    let again = find(layout, &fresh, key).is_none();
+    let writes = if again {
+        store_fresh(layout, &mut fresh, key, &values)
+    } else {
+        None
+    };
+    writes.ok_or_else(|| busy(map))?;
     Ok(vec![Write {
         offset: 0,
         bytes: fresh,
     }])
 }
 
-/// Node, counts, then the slot that publishes it. `None` without a free node or a never used slot in reach.
-fn insert(layout: &HashLayout, bytes: &[u8], key: &[u8], value: &[u8]) -> Option<Vec<Write>> {
-    let node = u64::from(u32_at(bytes, HashLayout::NEXT_NODE));
-    if node >= layout.nodes() {
-        return None;
+fn busy(map: &str) -> AccessError {
+    AccessError::Busy {
+        map: map.to_owned(),
+        probes: HashLayout::PROBES,
     }
-    let slot = probe(layout, key).find(|slot| u64_at(bytes, HashLayout::SLOTS + slot * 8) == 0)?;
+}
+
+/// Inserts and counts a key that is not there.
+fn store_fresh(layout: &HashLayout, fresh: &mut [u8], key: &[u8], values: &[u8]) -> Option<()> {
+    let mut writes = insert(layout, fresh, key, values)?;
+    let room = (0..HashLayout::SHARDS)
+        .find(|&shard| i64::from(used(fresh, shard)) < i64::from(layout.quota(shard)))?;
+    writes.push(count(room, used(fresh, room) + 1));
+    for write in writes {
+        put(fresh, write.offset, &write.bytes);
+    }
+    Some(())
+}
+
+/// The node, then the slot that publishes it. `None` without a free node or a never used slot in reach.
+fn insert(layout: &HashLayout, bytes: &[u8], key: &[u8], values: &[u8]) -> Option<Vec<Write>> {
+    let hash = hash(key);
+    let tag = hash >> 32 << 32;
+    // A claim that nobody made good, because its kernel was ended, is as good as an empty slot, but its home may be half full.
+    let claimed = tag | HashLayout::CLAIMED;
+    let (slot, word) = probe(layout, hash)
+        .map(|slot| (slot, u64_at(bytes, layout.slot(slot))))
+        .find(|(_, word)| *word == 0 || *word == claimed)?;
+    let mut writes = Vec::new();
+    let (at, low) = if layout.homes() && word == 0 {
+        (layout.slot(slot) + 8, HashLayout::HOME)
+    } else {
+        let next_at = |shard| HashLayout::control(shard) + HashLayout::NEXT_NODE;
+        let (shard, next) = (0..HashLayout::SHARDS)
+            .map(|shard| (shard, u32_at(bytes, next_at(shard))))
+            .find(|(_, next)| u64::from(*next) < layout.shard_nodes())?;
+        writes.push(Write {
+            offset: next_at(shard),
+            bytes: (next + 1).to_le_bytes().to_vec(),
+        });
+        let node = u64::from(shard) * layout.shard_nodes() + u64::from(next);
+        (layout.node(node), node + HashLayout::FIRST_NODE)
+    };
     let mut content = vec![0; layout.node_stride() as usize];
     put(&mut content, 0, key);
-    put(&mut content, layout.key_stride(), value);
-    let live = u32_at(bytes, HashLayout::LIVE) + 1;
-    let word = (layout.hash(key) >> 32) << 32 | (node + 1);
-    Some(vec![
-        Write {
-            offset: layout.nodes_at() + node * layout.node_stride(),
-            bytes: content,
-        },
-        Write {
-            offset: HashLayout::LIVE,
-            bytes: live.to_le_bytes().to_vec(),
-        },
-        Write {
-            offset: HashLayout::NEXT_NODE,
-            bytes: (node as u32 + 1).to_le_bytes().to_vec(),
-        },
-        Write {
-            offset: HashLayout::SLOTS + slot * 8,
-            bytes: word.to_le_bytes().to_vec(),
-        },
-    ])
+    put(&mut content, layout.key_stride(), values);
+    writes.push(Write {
+        offset: at,
+        bytes: content,
+    });
+    writes.push(Write {
+        offset: layout.slot(slot),
+        bytes: (tag | low).to_le_bytes().to_vec(),
+    });
+    Some(writes)
 }
 
 /// The writes that remove `key` from a quiet map.
@@ -216,21 +353,17 @@ pub(crate) fn remove(
     let node = find(layout, bytes, key).ok_or_else(|| AccessError::Missing {
         map: map.to_owned(),
     })?;
-    let live = u32_at(bytes, HashLayout::LIVE).saturating_sub(1);
     Ok(vec![
         Write {
-            offset: HashLayout::SLOTS + node.slot * 8,
+            offset: layout.slot(node.slot),
             bytes: HashLayout::DELETED.to_le_bytes().to_vec(),
         },
-        Write {
-            offset: HashLayout::LIVE,
-            bytes: live.to_le_bytes().to_vec(),
-        },
+        count(0, used(bytes, 0) - 1),
     ])
 }
 
-/// The whole map anew: the keys of `bytes` and the counters of refusals, without what deleted keys left behind. The map
-/// must be quiet, and `bytes` as long as the layout.
+/// The whole map anew: the keys of `bytes` and the counters of refusals, without what deleted keys and overwritten values
+/// left behind. The map must be quiet, and `bytes` as long as the layout. An LRU map never needs it.
 ///
 /// # Errors
 /// [`AccessError::Busy`] if so many keys collide that a bounded probe would not find one of them again;
@@ -248,14 +381,22 @@ pub fn compact(map: &str, layout: &HashLayout, bytes: &[u8]) -> Result<Vec<u8>, 
         put(&mut fresh, at, slice(bytes, at, 8));
     }
     for node in nodes(layout, bytes) {
-        let writes =
-            insert(layout, &fresh, node.key, node.value).ok_or_else(|| AccessError::Busy {
-                map: map.to_owned(),
-                probes: HashLayout::PROBES,
-            })?;
-        for write in writes {
-            put(&mut fresh, write.offset, &write.bytes);
-        }
+        store_fresh(layout, &mut fresh, node.key, node.values).ok_or_else(|| busy(map))?;
     }
     Ok(fresh)
+}
+
+/// Whether a map has used up so much that updates may soon give up (`-EBUSY`), and compaction would help: half of what some
+/// shard of the pool has, or half of the slots.
+pub fn wants_compaction(layout: &HashLayout, bytes: &[u8]) -> bool {
+    let pool = (0..HashLayout::SHARDS).any(|shard| {
+        let next = u32_at(bytes, HashLayout::control(shard) + HashLayout::NEXT_NODE);
+        u64::from(next) * 2 > layout.shard_nodes()
+    });
+    let gone = || {
+        (0..layout.slots())
+            .filter(|slot| u64_at(bytes, layout.slot(*slot)) == HashLayout::DELETED)
+            .count() as u64
+    };
+    pool || gone() * 2 > layout.slots()
 }

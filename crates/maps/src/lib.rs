@@ -12,7 +12,11 @@
 //! | summed array | a sum of counts, each at most as old as the snapshot; never more than was added | exact |
 //! | percpu_array | as array, per multiprocessor | exact |
 //! | per_thread_array | as array, per thread | exact |
-//! | hash | a published key is whole; a value as array; keys inserted during the copy may be missing | exact |
+//! | hash, gpu_hash | a published key is whole; a value of at most 8 bytes is one that was there, and so is a larger one unless programs write into it; keys inserted during the copy may be missing | exact |
+//! | percpu_hash | as hash, but each value as array, per multiprocessor | exact |
+//! | lru_hash, lru_percpu_hash | a key may be missing, or have a value that another key or another update put there since | exact |
+//! | queue, stack | values that are in it, whole; what is pushed or popped during the copy may be missing | exact |
+//! | bloom_filter | no bit is lost | exact |
 //! | ringbuf | whole records only, in order per multiprocessor | every submitted record, every loss counted |
 #![forbid(unsafe_code)]
 
@@ -20,18 +24,22 @@ mod plan;
 mod view;
 
 pub mod array;
+mod bloom;
 pub mod hash;
+pub mod lru;
+pub mod inner;
 pub mod per_thread;
 pub mod percpu;
 pub mod printk;
+mod queue;
 pub mod ring;
 
 mod bytes;
 mod error;
 
 pub use error::{AccessError, MapError};
-pub use plan::{MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, SumUse, plan};
-pub use view::{Counters, Entry, MapView, Value, delete, update};
+pub use plan::{MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, Placement, SumUse, plan};
+pub use view::{Counters, Entry, MapView, Value, delete, pop, update};
 
 /// Bytes to put at an offset of a map's device memory.
 #[derive(Clone, PartialEq, Eq, Debug)]

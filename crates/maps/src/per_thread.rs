@@ -2,7 +2,7 @@
 //! and are counted, where bpftime wrote out of bounds.
 
 use warpbpf_abi::layout::{MapLayout, PerThreadLayout};
-use warpbpf_abi::maps::{MapType, PER_THREAD_DEFAULT};
+use warpbpf_abi::maps::PER_THREAD_DEFAULT;
 use warpbpf_object::MapDef;
 
 use crate::bytes::{slice, u64_at};
@@ -10,7 +10,7 @@ use crate::plan::{check_bytes, check_indexed, stride};
 use crate::{MapError, MapPlan};
 
 pub(crate) fn plan(def: &MapDef, plan: &mut MapPlan) -> Result<(), MapError> {
-    check_indexed(def, MapType::PerThreadArray)?;
+    check_indexed(def, plan.map_type)?;
     let threads = match def.extra.get("map_extra").copied().unwrap_or(0) {
         0 => PER_THREAD_DEFAULT,
         threads => threads,

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use warpbpf_abi::layout::{ArrayLayout, MapLayout, SumField};
-use warpbpf_abi::maps::{MAP_TYPES, MapType};
+use warpbpf_abi::maps::{MAP_TYPES, MapType, unserved};
 use warpbpf_object::{MapDef, MapKind};
 
-use crate::{MapError, Write, array, hash, per_thread, percpu, ring};
+use crate::{MapError, Write, array, bloom, hash, inner, lru, per_thread, percpu, queue, ring};
 
 /// Most bytes of device memory that one map may take.
 pub const MAX_BYTES: u64 = 8 << 30;
@@ -17,6 +17,8 @@ pub const MAX_SHARDED_BYTES: u64 = 64 << 20;
 
 /// `BPF_F_NO_PREALLOC`: about host memory, so without effect here.
 pub(crate) const F_NO_PREALLOC: u32 = 1;
+/// `BPF_F_NO_COMMON_LRU`: a list of keys for each CPU; without effect here, where keys are dropped bucket by bucket.
+pub(crate) const F_NO_COMMON_LRU: u32 = 1 << 1;
 /// `BPF_F_NUMA_NODE`: about host memory, so without effect here.
 pub(crate) const F_NUMA_NODE: u32 = 1 << 2;
 /// `BPF_F_RDONLY_PROG`: the verifier holds programs to it.
@@ -31,6 +33,15 @@ pub struct SumUse {
     pub adds: BTreeSet<SumField>,
     /// Why the map cannot be summed, if it cannot.
     pub not_summable: Option<String>,
+}
+
+/// Whose memory a map lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Placement {
+    /// The device's.
+    Device,
+    /// Page-locked memory of the host that the device reaches.
+    Host,
 }
 
 /// A map that can be made: how large, how laid out, with what in it.
@@ -59,9 +70,19 @@ pub struct MapPlan {
 }
 
 impl MapPlan {
-    /// Bytes of device memory.
+    /// Bytes of memory.
     pub fn bytes(&self) -> u64 {
         self.layout.size()
+    }
+
+    /// Whose memory it lies in.
+    pub fn placement(&self) -> Placement {
+        match self.map_type {
+            MapType::GpuKernelArray | MapType::PerThreadHostArray | MapType::GpuHostArray => {
+                Placement::Host
+            }
+            _ => Placement::Device,
+        }
     }
 }
 
@@ -98,28 +119,36 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
         MapType::Array => array::plan(def, sms, uses, &mut plan)?,
         MapType::PercpuArray => percpu::plan(def, sms, &mut plan)?,
         MapType::PerThreadArray => per_thread::plan(def, &mut plan)?,
-        MapType::Hash => hash::plan(def, &mut plan)?,
+        MapType::Hash | MapType::GpuHash => hash::plan(def, map_type, 1, &mut plan)?,
+        MapType::PercpuHash => hash::plan(def, map_type, sms, &mut plan)?,
+        MapType::LruHash => lru::plan(def, map_type, 1, &mut plan)?,
+        MapType::LruPercpuHash => lru::plan(def, map_type, sms, &mut plan)?,
         MapType::Ringbuf => ring::plan(def, sms, &mut plan)?,
-        MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash => {
-            return Err(unknown_type(def));
+        MapType::PerfEventArray | MapType::GpuRingbuf => {
+            ring::plan_events(def, map_type, sms, &mut plan)?;
         }
-        MapType::PerfEventArray
-        | MapType::ArrayOfMaps
-        | MapType::HashOfMaps
-        | MapType::Queue
-        | MapType::Stack
-        | MapType::BloomFilter
-        | MapType::UserRingbuf
-        | MapType::GpuArray
-        | MapType::GpuKernelArray
-        | MapType::PerThreadHostArray
-        | MapType::GpuHostArray
-        | MapType::GpuRingbuf => return Err(unknown_type(def)),
+        MapType::ArrayOfMaps | MapType::HashOfMaps => inner::plan(def, map_type, &mut plan)?,
+        MapType::Queue | MapType::Stack => queue::plan(def, map_type, &mut plan)?,
+        MapType::BloomFilter => bloom::plan(def, &mut plan)?,
+        MapType::GpuArray | MapType::GpuKernelArray | MapType::GpuHostArray => {
+            // One copy, as bpftime's own: nobody asked for sums.
+            array::plan(def, sms, &[], &mut plan)?;
+        }
+        MapType::PerThreadHostArray => per_thread::plan(def, &mut plan)?,
+        MapType::UserRingbuf => return Err(unknown_type(def)),
     }
     Ok(plan)
 }
 
 fn unknown_type(def: &MapDef) -> MapError {
+    if let Some((name, advice)) = unserved(def.map_type) {
+        return MapError::LinuxType {
+            map: def.name.clone(),
+            number: def.map_type,
+            name,
+            advice,
+        };
+    }
     MapError::UnknownType {
         map: def.name.clone(),
         number: def.map_type,
@@ -136,20 +165,21 @@ fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
         | match map_type {
             MapType::Array => F_RDONLY_PROG | F_MMAPABLE,
             MapType::PercpuArray | MapType::PerThreadArray => F_RDONLY_PROG,
-            MapType::Hash => F_NO_PREALLOC,
+            MapType::Hash | MapType::GpuHash | MapType::PercpuHash => F_NO_PREALLOC,
+            // Where its nodes are is not for the author to choose: each SM takes from all.
+            MapType::LruHash | MapType::LruPercpuHash => F_NO_COMMON_LRU,
             MapType::Ringbuf => 0,
-            MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash => 0,
+            MapType::GpuArray | MapType::GpuKernelArray | MapType::GpuHostArray => {
+                F_RDONLY_PROG | F_MMAPABLE
+            }
+            MapType::PerThreadHostArray => F_RDONLY_PROG,
+            MapType::HashOfMaps => F_NO_PREALLOC,
             MapType::PerfEventArray
             | MapType::ArrayOfMaps
-            | MapType::HashOfMaps
             | MapType::Queue
             | MapType::Stack
             | MapType::BloomFilter
             | MapType::UserRingbuf
-            | MapType::GpuArray
-            | MapType::GpuKernelArray
-            | MapType::PerThreadHostArray
-            | MapType::GpuHostArray
             | MapType::GpuRingbuf => 0,
         };
     let bits = def.flags & !known;
@@ -163,7 +193,15 @@ fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
     for (attribute, value) in &def.extra {
         let known = match attribute.as_str() {
             "numa_node" => true,
-            "map_extra" => *value == 0 || map_type == MapType::PerThreadArray,
+            "map_extra" => {
+                *value == 0
+                    || matches!(
+                        map_type,
+                        MapType::PerThreadArray
+                            | MapType::PerThreadHostArray
+                            | MapType::BloomFilter
+                    )
+            }
             _ => *value == 0,
         };
         if !known {
@@ -175,7 +213,8 @@ fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
             });
         }
     }
-    if def.inner.is_some() || !def.initial.is_empty() {
+    let of_maps = matches!(map_type, MapType::ArrayOfMaps | MapType::HashOfMaps);
+    if !of_maps && (def.inner.is_some() || !def.initial.is_empty()) {
         return Err(MapError::Initial {
             map: def.name.clone(),
             map_type: map_type.name(),

@@ -56,6 +56,32 @@ pub(crate) fn plan(def: &MapDef, sms: u32, plan: &mut MapPlan) -> Result<(), Map
     Ok(())
 }
 
+/// Rings of PERF_EVENT_ARRAY and bpftime's GPU_RINGBUF, whose `max_entries` tells no size: see [`RingLayout::events`].
+pub(crate) fn plan_events(
+    def: &MapDef,
+    map_type: MapType,
+    sms: u32,
+    plan: &mut MapPlan,
+) -> Result<(), MapError> {
+    // bpftime's ring says how large its records are; Linux's holds file descriptors.
+    let sizes = [
+        ("key_size", def.key_size, true),
+        ("value_size", def.value_size, map_type == MapType::PerfEventArray),
+    ];
+    for (what, size, checked) in sizes {
+        if checked && size != 0 && size != 4 {
+            return Err(MapError::EventSize {
+                map: def.name.clone(),
+                map_type: map_type.name(),
+                what,
+                found: size,
+            });
+        }
+    }
+    plan.layout = MapLayout::Ring(RingLayout::events(sms));
+    Ok(())
+}
+
 /// Written bytes of one ring that can be copied now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunk {

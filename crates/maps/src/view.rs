@@ -4,7 +4,7 @@ use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 
 use crate::bytes::index;
-use crate::{AccessError, MapPlan, Write, array, hash, per_thread, percpu};
+use crate::{AccessError, MapPlan, Write, array, bloom, hash, inner, lru, per_thread, percpu, queue};
 
 /// What a key stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,6 +64,41 @@ impl<'a> MapView<'a> {
     /// [`crate::ring::Reader`].
     pub fn entries(&self) -> Box<dyn Iterator<Item = Entry> + 'a> {
         let view = *self;
+        if inner::is_outer(self.plan) {
+            return Box::new(view.plain_entries().filter_map(|entry| {
+                let value = inner::shown(entry.value)?;
+                Some(Entry { value, ..entry })
+            }));
+        }
+        view.plain_entries()
+    }
+
+    /// Every key of a map with one value per key, with its value, without a copy of either: what a large map is read by.
+    /// In the order of [`MapView::entries`]. Values of maps of maps are as they lie there. Nothing for maps with several
+    /// values per key, and rings.
+    pub fn each(&self, mut each: impl FnMut(&[u8], &[u8])) {
+        let several = matches!(
+            self.plan.map_type,
+            MapType::PercpuHash | MapType::LruPercpuHash
+        );
+        match &self.plan.layout {
+            MapLayout::Hash(layout) if !several => {
+                for node in hash::nodes(layout, self.bytes) {
+                    each(node.key, node.first(layout.value_size));
+                }
+            }
+            _ => {
+                for entry in self.plain_entries() {
+                    if let Value::One(value) = &entry.value {
+                        each(&entry.key, value);
+                    }
+                }
+            }
+        }
+    }
+
+    fn plain_entries(self) -> Box<dyn Iterator<Item = Entry> + 'a> {
+        let view = self;
         match &self.plan.layout {
             MapLayout::Array(_) | MapLayout::PerThread(_) => {
                 let keys = 0..self.plan.max_entries;
@@ -75,12 +110,27 @@ impl<'a> MapView<'a> {
                 }))
             }
             MapLayout::Hash(layout) => {
-                Box::new(hash::nodes(layout, self.bytes).map(|node| Entry {
+                let (map_type, size) = (self.plan.map_type, layout.value_size);
+                Box::new(hash::nodes(layout, self.bytes).map(move |node| Entry {
                     key: node.key.to_vec(),
-                    value: Value::One(node.value.to_vec()),
+                    value: node.value(map_type, size),
                 }))
             }
-            MapLayout::Ring(_) => Box::new(std::iter::empty()),
+            MapLayout::Lru(layout) => {
+                let (map_type, size) = (self.plan.map_type, layout.value_size);
+                Box::new(lru::nodes(layout, self.bytes).map(move |node| Entry {
+                    key: node.key.to_vec(),
+                    value: node.value(map_type, size),
+                }))
+            }
+            MapLayout::Queue(layout) => {
+                let values = queue::values(layout, self.bytes);
+                Box::new(values.into_iter().map(|value| Entry {
+                    key: Vec::new(),
+                    value: Value::One(value.to_vec()),
+                }))
+            }
+            MapLayout::Ring(_) | MapLayout::Bloom(_) => Box::new(std::iter::empty()),
         }
     }
 
@@ -90,14 +140,29 @@ impl<'a> MapView<'a> {
     /// A key of another size, or a ring.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Value>, AccessError> {
         check_key(self.plan, key)?;
+        let value = self.plain_lookup(key)?;
+        Ok(if inner::is_outer(self.plan) {
+            value.and_then(inner::shown)
+        } else {
+            value
+        })
+    }
+
+    fn plain_lookup(&self, key: &[u8]) -> Result<Option<Value>, AccessError> {
         Ok(match &self.plan.layout {
             MapLayout::Array(_) | MapLayout::PerThread(_) => {
                 index(key).and_then(|key| self.indexed(key))
             }
-            MapLayout::Hash(layout) => {
-                hash::find(layout, self.bytes, key).map(|node| Value::One(node.value.to_vec()))
+            MapLayout::Hash(layout) => hash::find(layout, self.bytes, key)
+                .map(|node| node.value(self.plan.map_type, layout.value_size)),
+            MapLayout::Lru(layout) => lru::find(layout, self.bytes, key)
+                .map(|node| node.value(self.plan.map_type, layout.value_size)),
+            MapLayout::Queue(layout) => {
+                queue::peek(layout, self.bytes).map(|value| Value::One(value.to_vec()))
             }
-            MapLayout::Ring(_) => return Err(unsupported(self.plan, "a lookup")),
+            MapLayout::Ring(_) | MapLayout::Bloom(_) => {
+                return Err(unsupported(self.plan, "a lookup"));
+            }
         })
     }
 
@@ -114,8 +179,11 @@ impl<'a> MapView<'a> {
     /// What the device counted. A ring's losses are told by its reader.
     pub fn counters(&self) -> Counters {
         match &self.plan.layout {
-            MapLayout::Hash(_) => {
-                let (full, busy) = hash::counters(self.bytes);
+            MapLayout::Hash(_) | MapLayout::Lru(_) => {
+                let (full, busy) = match &self.plan.layout {
+                    MapLayout::Lru(_) => lru::counters(self.bytes),
+                    _ => hash::counters(self.bytes),
+                };
                 Counters {
                     full,
                     busy,
@@ -126,8 +194,28 @@ impl<'a> MapView<'a> {
                 refused: per_thread::refused(self.bytes),
                 ..Counters::default()
             },
-            MapLayout::Array(_) | MapLayout::Ring(_) => Counters::default(),
+            MapLayout::Queue(_) => {
+                let (full, busy) = queue::counters(self.bytes);
+                Counters {
+                    full,
+                    busy,
+                    ..Counters::default()
+                }
+            }
+            MapLayout::Array(_) | MapLayout::Ring(_) | MapLayout::Bloom(_) => Counters::default(),
         }
+    }
+
+    /// `value` was put into the bloom filter, or something like it was.
+    ///
+    /// # Errors
+    /// A value of another size, or a map of another type.
+    pub fn contains(&self, value: &[u8]) -> Result<bool, AccessError> {
+        let MapLayout::Bloom(layout) = &self.plan.layout else {
+            return Err(unsupported(self.plan, "a question for a value"));
+        };
+        check_value(self.plan, value)?;
+        Ok(bloom::contains(layout, self.bytes, value))
     }
 
     fn indexed(&self, key: u32) -> Option<Value> {
@@ -147,7 +235,11 @@ impl<'a> MapView<'a> {
             MapLayout::PerThread(layout) => Some(Value::PerThread(per_thread::values(
                 layout, self.bytes, key,
             ))),
-            MapLayout::Hash(_) | MapLayout::Ring(_) => None,
+            MapLayout::Hash(_)
+            | MapLayout::Lru(_)
+            | MapLayout::Ring(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_) => None,
         }
     }
 }
@@ -171,6 +263,10 @@ pub fn update(
 ) -> Result<Vec<Write>, AccessError> {
     MapView::new(plan, bytes)?;
     check_key(plan, key)?;
+    if inner::is_outer(plan) {
+        check_value(plan, value)?;
+        return inner::store(plan, bytes, key, value, flags);
+    }
     match &plan.layout {
         MapLayout::Array(layout) => {
             match flags {
@@ -199,9 +295,18 @@ pub fn update(
             check_value(plan, value)?;
             Ok(array::store(layout, at, value))
         }
-        MapLayout::Hash(layout) => {
+        MapLayout::Hash(layout) => hash::store(plan, layout, bytes, key, value, flags),
+        MapLayout::Lru(layout) => lru::store(plan, layout, bytes, key, value, flags),
+        MapLayout::Queue(layout) => {
             check_value(plan, value)?;
-            hash::store(&plan.name, layout, bytes, key, value, flags)
+            queue::push(plan, layout, bytes, value, flags)
+        }
+        MapLayout::Bloom(layout) => {
+            check_value(plan, value)?;
+            if flags != BPF_ANY {
+                return Err(unsupported(plan, &format!("a push with flags {flags:#x}")));
+            }
+            Ok(bloom::put(layout, bytes, value))
         }
         MapLayout::PerThread(_) | MapLayout::Ring(_) => {
             Err(unsupported(plan, "an update from the host"))
@@ -218,10 +323,30 @@ pub fn delete(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, Ac
     check_key(plan, key)?;
     match &plan.layout {
         MapLayout::Hash(layout) => hash::remove(&plan.name, layout, bytes, key),
-        MapLayout::Array(_) | MapLayout::PerThread(_) | MapLayout::Ring(_) => {
+        MapLayout::Lru(layout) => lru::remove(&plan.name, layout, bytes, key),
+        MapLayout::Array(_)
+        | MapLayout::PerThread(_)
+        | MapLayout::Ring(_)
+        | MapLayout::Queue(_)
+        | MapLayout::Bloom(_) => {
             Err(unsupported(plan, "a delete"))
         }
     }
+}
+
+/// The value that comes out of a queue or stack next, and the writes that take it out; no kernel uses the map now and
+/// `bytes` is a snapshot of all of it. The writes must be done in order.
+///
+/// # Errors
+/// [`AccessError`], whose [`AccessError::errno`] is Linux's.
+pub fn pop(plan: &MapPlan, bytes: &[u8]) -> Result<(Vec<u8>, Vec<Write>), AccessError> {
+    MapView::new(plan, bytes)?;
+    let MapLayout::Queue(layout) = &plan.layout else {
+        return Err(unsupported(plan, "a pop"));
+    };
+    queue::pop(layout, bytes).ok_or_else(|| AccessError::Empty {
+        map: plan.name.clone(),
+    })
 }
 
 fn check_key(plan: &MapPlan, key: &[u8]) -> Result<(), AccessError> {

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-use warpbpf_abi::layout::{HashLayout, MapLayout, SumField};
-use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, EINVAL, ENOENT};
+use warpbpf_abi::layout::{MapLayout, SumField};
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL, ENOENT};
 use warpbpf_maps::{
-    AccessError, Counters, Entry, MapPlan, MapView, SumUse, Value, Write, delete, hash, plan,
+    AccessError, Counters, Entry, MapPlan, MapView, SumUse, Value, Write, delete, plan,
     update,
 };
 use warpbpf_object::{MapDef, MapKind};
@@ -45,13 +44,6 @@ fn apply(bytes: &mut [u8], writes: &[Write]) {
     for write in writes {
         let at = write.offset as usize;
         bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
-    }
-}
-
-fn hash_of(plan: &MapPlan) -> HashLayout {
-    match plan.layout {
-        MapLayout::Hash(layout) => layout,
-        other => panic!("{other:?}"),
     }
 }
 
@@ -271,197 +263,4 @@ fn wrong_accesses_are_refused_with_linuxs_errno() {
         "map `m`: a lookup is not possible on type ringbuf"
     );
     assert_eq!(view.entries().count(), 0);
-}
-
-#[test]
-fn a_hash_that_used_up_its_nodes_is_compacted_on_update() {
-    let plan = make(1, 8, 8, 2, 1, &[]);
-    let layout = hash_of(&plan);
-    let mut bytes = zeroed(&plan);
-    bytes[HashLayout::COUNT_FULL as usize] = 3;
-    bytes[HashLayout::COUNT_BUSY as usize] = 4;
-    let mut compactions = 0;
-    for round in 0..3 * layout.nodes() {
-        let writes = update(
-            &plan,
-            &bytes,
-            &round.to_le_bytes(),
-            &(!round).to_le_bytes(),
-            BPF_NOEXIST,
-        )
-        .unwrap();
-        compactions += usize::from(writes.len() == 1);
-        apply(&mut bytes, &writes);
-        if round > 0 {
-            let writes = delete(&plan, &bytes, &(round - 1).to_le_bytes()).unwrap();
-            apply(&mut bytes, &writes);
-        }
-        let entries: Vec<Entry> = MapView::new(&plan, &bytes).unwrap().entries().collect();
-        let value = Value::One((!round).to_le_bytes().to_vec());
-        assert_eq!(
-            entries,
-            [Entry {
-                key: round.to_le_bytes().to_vec(),
-                value
-            }]
-        );
-    }
-    assert!(compactions >= 2, "{compactions}");
-    let view = MapView::new(&plan, &bytes).unwrap();
-    assert_eq!(
-        view.counters(),
-        Counters {
-            full: 3,
-            busy: 4,
-            refused: 0
-        }
-    );
-    assert_eq!(
-        hash::compact("m", &layout, &bytes[1..])
-            .unwrap_err()
-            .to_string(),
-        format!(
-            "map `m`: the snapshot has {} bytes but the layout has {}",
-            bytes.len() - 1,
-            bytes.len()
-        )
-    );
-}
-
-#[test]
-fn a_full_hash_says_so() {
-    let plan = make(1, 1, 1, 2, 1, &[]);
-    let mut bytes = zeroed(&plan);
-    for key in [7, 8] {
-        let writes = update(&plan, &bytes, &[key], &[key], BPF_ANY).unwrap();
-        apply(&mut bytes, &writes);
-    }
-    let error = update(&plan, &bytes, &[9], &[9], BPF_ANY).unwrap_err();
-    assert_eq!(error.to_string(), "map `m`: no room: `max_entries` is 2");
-    assert_eq!(
-        update(&plan, &bytes, &[7], &[1], BPF_NOEXIST)
-            .unwrap_err()
-            .errno(),
-        EEXIST
-    );
-    let writes = update(&plan, &bytes, &[7], &[1], BPF_EXIST).unwrap();
-    apply(&mut bytes, &writes);
-    let view = MapView::new(&plan, &bytes).unwrap();
-    assert_eq!(view.lookup(&[7]).unwrap(), Some(Value::One(vec![1])));
-    assert_eq!(view.lookup(&[9]).unwrap(), None);
-}
-
-#[test]
-fn keys_that_collide_beyond_the_probe_are_busy() {
-    let plan = make(1, 4, 4, 200, 1, &[]);
-    let layout = hash_of(&plan);
-    let first = |key: u32| layout.hash(&key.to_le_bytes()) & (layout.slots() - 1);
-    let mut bytes = zeroed(&plan);
-    let colliding: Vec<u32> = (0..).filter(|key| first(*key) == 5).take(129).collect();
-    for key in &colliding[..128] {
-        let writes = update(&plan, &bytes, &key.to_le_bytes(), &[1; 4], BPF_ANY).unwrap();
-        apply(&mut bytes, &writes);
-    }
-    let error = update(
-        &plan,
-        &bytes,
-        &colliding[128].to_le_bytes(),
-        &[1; 4],
-        BPF_ANY,
-    )
-    .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "map `m`: more than 128 keys collide; raise `max_entries`"
-    );
-    assert_eq!(error.errno(), EBUSY);
-    assert_eq!(MapView::new(&plan, &bytes).unwrap().entries().count(), 128);
-}
-
-#[test]
-fn a_torn_slot_is_left_out() {
-    let plan = make(1, 4, 4, 4, 1, &[]);
-    let layout = hash_of(&plan);
-    let mut bytes = zeroed(&plan);
-    let writes = update(&plan, &bytes, &[1; 4], &[1; 4], BPF_ANY).unwrap();
-    apply(&mut bytes, &writes);
-    // Slots copied after, nodes copied before the insert; and a node that cannot be.
-    let slot = |i: u64| (HashLayout::SLOTS + i * 8) as usize;
-    let free: Vec<u64> = (0..layout.slots())
-        .filter(|i| bytes[slot(*i)..slot(*i) + 8] == [0; 8])
-        .take(2)
-        .collect();
-    bytes[slot(free[0])..slot(free[0]) + 8].copy_from_slice(&(77 << 32 | 2u64).to_le_bytes());
-    bytes[slot(free[1])..slot(free[1]) + 8]
-        .copy_from_slice(&(77 << 32 | 0xffff_fff0u64).to_le_bytes());
-    assert_eq!(MapView::new(&plan, &bytes).unwrap().entries().count(), 1);
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Update(u8, u16, u64),
-    Delete(u8),
-    Compact,
-}
-
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = prop_oneof![
-        6 => (0..24u8, any::<u16>(), 0..3u64).prop_map(|(key, value, flags)| Op::Update(key, value, flags)),
-        4 => (0..24u8).prop_map(Op::Delete),
-        1 => Just(Op::Compact),
-    ];
-    proptest::collection::vec(op, 0..120)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn a_hash_behaves_like_a_map(ops in ops()) {
-        let plan = make(1, 3, 2, 12, 1, &[]);
-        let layout = hash_of(&plan);
-        let mut bytes = zeroed(&plan);
-        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-        for op in ops {
-            match op {
-                Op::Update(key, value, flags) => {
-                    let (key, value) = (vec![key, 0, key], value.to_le_bytes().to_vec());
-                    let there = model.contains_key(&key);
-                    let expected = match flags {
-                        BPF_NOEXIST if there => Err(EEXIST),
-                        BPF_EXIST if !there => Err(ENOENT),
-                        _ if !there && model.len() == 12 => Err(E2BIG),
-                        _ => Ok(()),
-                    };
-                    let got = update(&plan, &bytes, &key, &value, flags);
-                    prop_assert_eq!(got.as_ref().map(|_| ()).map_err(AccessError::errno), expected);
-                    if let Ok(writes) = got {
-                        apply(&mut bytes, &writes);
-                        model.insert(key, value);
-                    }
-                }
-                Op::Delete(key) => {
-                    let key = vec![key, 0, key];
-                    let got = delete(&plan, &bytes, &key);
-                    prop_assert_eq!(got.is_ok(), model.remove(&key).is_some());
-                    if let Ok(writes) = got {
-                        apply(&mut bytes, &writes);
-                    }
-                }
-                Op::Compact => bytes = hash::compact("m", &layout, &bytes).unwrap(),
-            }
-            let view = MapView::new(&plan, &bytes).unwrap();
-            let all: BTreeMap<Vec<u8>, Vec<u8>> = view
-                .entries()
-                .map(|entry| match entry.value {
-                    Value::One(value) => (entry.key, value),
-                    other => panic!("{other:?}"),
-                })
-                .collect();
-            prop_assert_eq!(&all, &model);
-            for (key, value) in &model {
-                prop_assert_eq!(view.lookup(key).unwrap(), Some(Value::One(value.clone())));
-            }
-        }
-    }
 }

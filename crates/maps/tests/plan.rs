@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use warpbpf_abi::layout::{
-    ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, SumField,
+    ArrayLayout, HashLayout, LruLayout, MapLayout, PerThreadLayout, RingLayout, SumField,
 };
 use warpbpf_abi::maps::MapType;
 use warpbpf_maps::{MAX_BYTES, MapError, SumUse, Write, plan};
@@ -74,10 +74,32 @@ fn each_type_gets_its_layout() {
         max_entries: 10,
         key_size: 6,
         value_size: 12,
+        copies: 1,
+    };
+    for map_type in [1, 1501] {
+        assert_eq!(
+            plan(&def(map_type, 6, 12, 10), 132, &[]).unwrap().layout,
+            MapLayout::Hash(hash)
+        );
+    }
+    let copies = 132;
+    assert_eq!(
+        plan(&def(5, 6, 12, 10), 132, &[]).unwrap().layout,
+        MapLayout::Hash(HashLayout { copies, ..hash })
+    );
+    let lru = LruLayout {
+        max_entries: 10,
+        key_size: 6,
+        value_size: 12,
+        copies: 1,
     };
     assert_eq!(
-        plan(&def(1, 6, 12, 10), 132, &[]).unwrap().layout,
-        MapLayout::Hash(hash)
+        plan(&def(9, 6, 12, 10), 132, &[]).unwrap().layout,
+        MapLayout::Lru(lru)
+    );
+    assert_eq!(
+        plan(&def(10, 6, 12, 10), 132, &[]).unwrap().layout,
+        MapLayout::Lru(LruLayout { copies, ..lru })
     );
     let ring = RingLayout::new(1 << 20, 132);
     assert_eq!(
@@ -213,14 +235,19 @@ fn harmless_attributes_pass() {
     let mut hash = def(1, 4, 8, 1);
     hash.flags = 1;
     assert_eq!(plan(&hash, 1, &[]).unwrap().map_type, MapType::Hash);
+    let mut lru = def(9, 4, 8, 1);
+    lru.flags = 1 << 1;
+    assert_eq!(plan(&lru, 1, &[]).unwrap().map_type, MapType::LruHash);
 }
 
 #[test]
 fn refusals_name_the_attribute() {
+    let unknown = message(&def(99, 4, 4, 4));
+    assert!(unknown.starts_with("map `m`: type 99 is not served; served are hash (1), percpu_hash (5), "));
     assert_eq!(
-        message(&def(5, 4, 4, 4)),
-        "map `m`: type 5 is not served; served are hash (1), array (2), percpu_array (6), ringbuf (27), \
-         per_thread_array (1502)"
+        message(&def(3, 4, 4, 4)),
+        "map `m`: Linux's type prog_array (3) is not served: there are no tail calls: make the programs functions of \
+         one program, or attach them one beside the other"
     );
     assert_eq!(
         message(&def(2, 8, 4, 4)),
@@ -281,7 +308,7 @@ fn refusals_name_the_attribute() {
 
 #[test]
 fn sizes_that_would_overflow_are_refused() {
-    for map_type in [1, 2, 6, 1502] {
+    for map_type in [1, 2, 5, 6, 9, 10, 1501, 1502] {
         let mut huge = def(map_type, 4, u32::MAX, u32::MAX);
         huge.extra.insert(
             "map_extra".to_owned(),

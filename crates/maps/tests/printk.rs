@@ -31,7 +31,12 @@ fn conversions_print_as_in_linux() {
         ("[%-05d]", &[7], "[7    ]"),
         ("%c%c%c", &[b'g' as u64, b'p' as u64, b'u' as u64], "gpu"),
         ("100%% %d%%", &[3], "100% 3%"),
-        ("%s %d", &[1, 2], "<%s not supported> 2"),
+        (
+            "[%s] [%5s] %d",
+            &[3, 1 << 32 | 4, 2],
+            "[other text] [  her] 2",
+        ),
+        ("%s", &[7 << 32], "<%s is no constant string>"),
         (
             "%pI4 %pK|%d",
             &[1, 2, 3],
@@ -40,7 +45,7 @@ fn conversions_print_as_in_linux() {
         (
             "%hd %f %lc",
             &[1, 2, 3],
-            "<%h not supported>d <%f not supported> <%lc not supported>",
+            "1 <%f not supported> <%lc not supported>",
         ),
         ("%llld", &[1], "<%llld not supported>"),
         ("%d %d", &[1], "1 <%d has no argument>"),
@@ -49,14 +54,20 @@ fn conversions_print_as_in_linux() {
         ("%!", &[], "%!"),
         ("cut\0 here %d", &[], "cut"),
     ] {
-        assert_eq!(format(args, text.as_bytes()), expected, "{text}");
+        assert_eq!(format(args, text.as_bytes(), string), expected, "{text}");
     }
-    assert_eq!(format(&[1], b"%99999999999d").len(), 1024);
-    assert_eq!(format(&[0xc3], b"\xff%c"), "\u{fffd}\u{fffd}");
+    assert_eq!(format(&[1], b"%99999999999d", string).len(), 1024);
+    assert_eq!(format(&[0xc3], b"\xff%c", string), "\u{fffd}\u{fffd}");
 }
 
-fn record(args: u32, arg: [u64; 3]) -> Vec<u8> {
-    let mut record = vec![0; layout::SIZE as usize];
+/// Strings of maps 0 and 1.
+fn string(map: u32, offset: u32) -> Option<&'static [u8]> {
+    let texts: [&[u8]; 2] = [b"an other text\0x", b"and her\0"];
+    texts.get(map as usize)?.get(offset as usize..)
+}
+
+fn record(args: u32, arg: &[u64]) -> Vec<u8> {
+    let mut record = vec![0; layout::size(arg.len()) as usize];
     let mut put = |at: u64, bytes: &[u8]| {
         record[at as usize..at as usize + bytes.len()].copy_from_slice(bytes)
     };
@@ -77,46 +88,47 @@ fn record(args: u32, arg: [u64; 3]) -> Vec<u8> {
 
 #[test]
 fn a_record_is_read() {
-    let message = Message::read(&record(2, [7, 8, 9])).unwrap();
+    let message = Message::read(&record(2, &[7, 8])).unwrap();
     let expected = Message {
         format_map: 3,
         format_offset: 16,
         format_size: 9,
-        args: 2,
-        arg: [7, 8, 9],
+        verbatim: false,
+        args: vec![7, 8],
         time: 123,
         block: [1, 2, 3],
         thread: [4, 5, 6],
     };
     assert_eq!(message, expected);
-    assert_eq!(message.text(b"%d %d %d\0"), "7 8 <%d has no argument>");
     assert_eq!(
-        Message {
-            args: 77,
-            ..expected
-        }
-        .args(),
-        &[7, 8, 9]
+        message.text(b"%d %d %d\0", string),
+        "7 8 <%d has no argument>"
     );
-    assert_eq!(
-        Message {
-            args: VERBATIM,
-            ..expected
-        }
-        .text(b"100% d\0"),
-        "100% d"
-    );
-    assert_eq!(Message::read(&record(2, [0; 3])[1..]), None);
+    let twelve: Vec<u64> = (1..=12).collect();
+    let message = Message::read(&record(12, &twelve)).unwrap();
+    assert_eq!(message.args, twelve);
+    let message = Message::read(&record(VERBATIM, &[])).unwrap();
+    assert!(message.verbatim);
+    assert_eq!(message.text(b"100% d\0", string), "100% d");
+}
+
+#[test]
+fn records_of_a_wrong_size_are_none() {
+    assert_eq!(Message::read(&record(2, &[0; 2])[1..]), None);
+    assert_eq!(Message::read(&record(2, &[0; 3])), None);
+    assert_eq!(Message::read(&record(13, &[0; 13])), None);
+    assert_eq!(Message::read(&record(u32::MAX - 1, &[0; 3])), None);
+    assert_eq!(Message::read(&[0; 47]), None);
 }
 
 proptest! {
     #[test]
     fn any_bytes_make_some_text(bytes in proptest::collection::vec(any::<u8>(), 0..40), args in any::<[u64; 3]>()) {
-        format(&args, &bytes);
+        format(&args, &bytes, string);
     }
 
     #[test]
     fn any_format_of_our_alphabet_makes_some_text(text in "[%dixXlpcs0-9 +-]{0,20}", args in any::<[u64; 3]>()) {
-        prop_assert!(format(&args, text.as_bytes()).len() <= 4 * 1024 * 20);
+        prop_assert!(format(&args, text.as_bytes(), string).len() <= 4 * 1024 * 20);
     }
 }

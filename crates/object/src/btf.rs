@@ -12,7 +12,7 @@ use crate::error::ObjectError;
 use crate::read::Reader;
 
 /// Number of a type in a [`Btf`]. Zero is `void`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct TypeId(pub u32);
 
 impl TypeId {

@@ -6,7 +6,7 @@
 //! relocated is refused by name, so nothing half-understood reaches the verifier: `.kconfig` externs, kernel symbols
 //! that are not served, `struct_ops`, the legacy `maps` section, arenas.
 //!
-//! [`link`] makes one object of several, and [`set_variables`] gives global variables other values, both as bytes of an
+//! [`link`] makes one object of several, [`assemble`] one of what a loader has passed to `bpf()`, and [`set_variables`] gives global variables other values, both as bytes of an
 //! object file again, and [`relocate`] does CO-RE relocations in advance: what is loaded here and in the target process
 //! is then one and the same.
 //!
@@ -36,7 +36,10 @@ use warpbpf_ebpf::{Code, Pc};
 pub use btf::{Btf, BtfError, Linkage, Member, SectionVar, Type, TypeId};
 pub use core::{UNRESOLVED_CALL, relocate};
 pub use error::{FunctionDecodeError, ObjectError};
-pub use link::{Difference, LinkError, link};
+pub use link::{
+    AssembleError, Assembly, Difference, LinkError, LoadedLine, LoadedMap, LoadedProgram,
+    MapReference, assemble, link,
+};
 pub use settings::{SetError, set_variables};
 
 /// A loaded object.

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use warpbpf_abi::access::{Kind, Space};
 use warpbpf_abi::attach::When;
 use warpbpf_abi::context::Capture;
-use warpbpf_abi::names::{GROUP_MASK, SLOTS};
+use warpbpf_abi::layout::launch;
+use warpbpf_abi::names::{GROUP_MASK, LAUNCH_PARAM, SLOTS};
 use warpbpf_codegen::SlotSpace;
 use warpbpf_ptx::access::{Bytes, row_lanes};
 use warpbpf_ptx::ast::{Function, Instruction, Operand, Param};
@@ -131,6 +132,7 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
             }
             Capture::ArgCount
             | Capture::Arg(_)
+            | Capture::Launch
             | Capture::Site
             | Capture::Line
             | Capture::Kind
@@ -161,6 +163,14 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         match capture {
             Capture::ArgCount => immediate(block, self.kernel.params.len() as u32),
             Capture::Arg(i) => self.argument(usize::from(i), d, block),
+            Capture::Launch if self.in_kernel => {
+                let at = launch::PARAM_NUMBER;
+                block.put(
+                    false,
+                    format_args!("ld.param.u64 {d}, [{LAUNCH_PARAM}+{at}];"),
+                );
+            }
+            Capture::Launch => block.put(false, format_args!("mov.b64 {d}, 0;")),
             Capture::Site => immediate(block, self.site),
             Capture::Line => immediate(block, self.line),
             Capture::Address => {
@@ -211,6 +221,9 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
                 } else {
                     let now = block.register("b64", "%wbpf_now");
                     block.put(true, format_args!("mov.u64 {d}, %clock64;"));
+                    // On sm_90 a barrier does not hold back a read of the clock that follows it, but what synchronises
+                    // the warp it does (docs/measurements.md, "Time at barriers").
+                    block.put(false, format_args!("bar.warp.sync {GROUP_MASK};"));
                     block.put(false, format_args!("mov.u64 {now}, %clock64;"));
                     block.put(false, format_args!("sub.s64 {d}, {now}, {d};"));
                 }

@@ -15,6 +15,7 @@ use crate::middle::Setting;
 use crate::program::Programs;
 use crate::site::function_exits;
 use crate::slice::{fragment_functions, slot_table};
+use crate::sums::Sums;
 use crate::{Attachment, Options, PatchError, Variant, params};
 
 /// Bytes of `.const` variables that a module can have, PTX ISA "Constant State Space".
@@ -45,11 +46,7 @@ pub(crate) fn clone_of(
     let mut variants = Vec::with_capacity(requests.len());
     let slot_count = options.first_global_slot;
     let fragments = requests.iter().flat_map(|(_, a)| a).map(|a| a.fragment);
-    let programs = if options.out_of_line {
-        Programs::out_of_line(fragments)
-    } else {
-        Programs::inline()
-    };
+    let programs = Programs::of(fragments, options);
     let mut first_site = options.first_site;
     for (number, (kernel, attachments)) in requests.iter().enumerate() {
         if requests[..number].iter().any(|(other, _)| other == kernel) {
@@ -65,12 +62,22 @@ pub(crate) fn clone_of(
                 advice: advice.clone(),
             });
         }
+        let sums = Sums::of(symbols, &closure, kernel, attachments, options)?;
         let setting = Setting {
             programs: &programs,
             slots: None,
             first_site,
+            kept: sums.kept(),
         };
-        let job = Job::new(symbols, &closure, kernel, attachments, options, setting)?;
+        let job = Job::new(
+            symbols,
+            &closure,
+            kernel,
+            attachments,
+            options,
+            setting,
+            &sums,
+        )?;
         first_site += job.middle.sites.len() as u32;
         let maker = Maker {
             symbols,
@@ -78,6 +85,7 @@ pub(crate) fn clone_of(
             job: &job,
             kernel,
             number,
+            max_registers: options.max_registers,
         };
         tail.push_str(&maker.text()?);
         variants.push(Variant {
@@ -127,6 +135,7 @@ struct Maker<'r, 'm, 'a> {
     job: &'r Job<'r, 'a>,
     kernel: &'r str,
     number: usize,
+    max_registers: Option<u32>,
 }
 
 impl<'a> Maker<'_, '_, 'a> {
@@ -174,6 +183,7 @@ impl<'a> Maker<'_, '_, 'a> {
             body.function,
             &name,
             hidden,
+            self.max_registers,
         ));
         let text = self.apply(&edits, body.function.body.clone().unwrap_or_default())?;
         out.push_str(&format!("{{{text}}}\n"));

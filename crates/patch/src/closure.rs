@@ -106,6 +106,11 @@ impl<'m, 'a> Closure<'m, 'a> {
                 continue;
             }
             let body = Body::read(symbols, function, kernel)?;
+            if let Some(span) = &function.body
+                && symbols.module.text[span.clone()].contains(PREFIX)
+            {
+                judge.our_names(function.name);
+            }
             judge.body(&body);
             closure.has_sync |= has_sync(&body);
             for mention in &body.mentions {
@@ -213,6 +218,13 @@ impl Judge {
     fn refuse(&mut self, reason: String, advice: &str) {
         self.refused
             .get_or_insert_with(|| (reason, advice.to_owned()));
+    }
+
+    fn our_names(&mut self, function: &str) {
+        self.refuse(
+            format!("`{function}` has names with `{PREFIX}` in them, which warpbpf's own code has"),
+            "name them otherwise",
+        );
     }
 
     fn extern_function(&mut self, symbols: &Symbols<'_, '_>, name: &str) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use warpbpf_abi::attach::{Scope, Site, When};
+use warpbpf_abi::context::Capture;
 use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, Span, StatementKind};
@@ -15,6 +16,7 @@ use crate::program::Programs;
 use crate::scope::{SiteCode, ends_thread};
 use crate::site::{Exit, exits, function_exits, way_out};
 use crate::slice::guard_text;
+use crate::sums::Sums;
 use crate::{Attachment, HiddenParam, Options, PatchError, params};
 
 /// Code for one kernel, checked against it.
@@ -30,6 +32,8 @@ pub(crate) struct Job<'j, 'a> {
     carriers: BTreeSet<String>,
     /// One past the highest slot that a fragment reads.
     pub(crate) slots_read: u32,
+    /// Declares the registers of sums.
+    sums: String,
 }
 
 impl<'j, 'a> Job<'j, 'a> {
@@ -40,6 +44,7 @@ impl<'j, 'a> Job<'j, 'a> {
         attachments: &[Attachment<'j>],
         options: &Options,
         setting: Setting<'j, 'a>,
+        sums: &'j Sums,
     ) -> Result<Job<'j, 'a>, PatchError> {
         let module = symbols.module;
         check_version(module, kernel, attachments)?;
@@ -53,7 +58,12 @@ impl<'j, 'a> Job<'j, 'a> {
             hidden: None,
             carriers: BTreeSet::new(),
             slots_read: 0,
+            sums: String::new(),
         };
+        if sums.kept() && !job.middle.sites.is_empty() {
+            job.exit.put_first(&sums.flush);
+            job.sums = sums.declarations();
+        }
         for slot in attachments.iter().flat_map(|a| &a.fragment.slots) {
             if *slot >= options.first_global_slot {
                 return Err(PatchError::SlotClash {
@@ -68,6 +78,11 @@ impl<'j, 'a> Job<'j, 'a> {
             let leaving = closure.leaving(symbols, kernel);
             check_counted(closure, &leaving, kernel, attachments)?;
             job.carriers = leaving.into_iter().map(str::to_owned).collect();
+        }
+        let numbered = attachments
+            .iter()
+            .any(|a| a.fragment.captures.contains(&Capture::Launch));
+        if block_counters || warp_counters || numbered {
             let body = closure.kernel(kernel)?;
             let layout = params::layout(body.function)?;
             job.hidden = Some(HiddenParam {
@@ -90,6 +105,10 @@ impl<'j, 'a> Job<'j, 'a> {
         let Some(span) = body.function.body.clone() else {
             return;
         };
+        if !self.sums.is_empty() {
+            let declared = self.sums.trim_end_matches('\n');
+            edits.insert(span.start, format!("\n{declared}"));
+        }
         if !self.entry.is_empty() {
             let code = self
                 .entry

@@ -30,6 +30,7 @@ mod registers;
 mod scope;
 mod site;
 mod slice;
+mod sums;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
@@ -70,4 +71,7 @@ pub struct Options {
     /// Put each program into the module once, as a function that its sites call, instead of inline at each site: the
     /// kernel then needs registers for one call and not for many copies.
     pub out_of_line: bool,
+    /// Most registers of a thread in a clone that says nothing of them itself (PTX ISA, ".maxnreg"). A slice is a module of
+    /// its own, whose compiler is told.
+    pub max_registers: Option<u32>,
 }

@@ -45,6 +45,8 @@ pub(crate) struct Setting<'s, 'a> {
     pub(crate) slots: Option<Slots<'s, 'a>>,
     /// Number of the first site.
     pub(crate) first_site: u32,
+    /// Programs in the kernel's own body keep their sums in its registers.
+    pub(crate) kept: bool,
 }
 
 impl Middle {
@@ -394,8 +396,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
     ) -> String {
         let all = attachments.iter().flat_map(|a| &a.fragment.captures);
         let captures: BTreeSet<Capture> = all.copied().collect();
-        let masked =
-            captures.contains(&Capture::TakenMask) || attachments.iter().any(|a| needs_mask(a));
+        let masked = attachments.iter().any(|a| needs_mask(a));
         source.write(&captures, block);
         let mut out = String::new();
         let skip = format!("wbpf_skip_{label}");
@@ -422,7 +423,10 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
                 block.register("b32", "%wbpf_b");
                 let _ = writeln!(out, "{elect}\t@%wbpf_p bra {other};");
             }
-            self.setting.programs.write(attachment.fragment, &mut out);
+            let kept = self.setting.kept && self.scene.body.function.is_entry;
+            self.setting
+                .programs
+                .write(attachment.fragment, kept, &mut out);
             if elect.is_some() {
                 let _ = writeln!(out, "{other}:");
             }
@@ -437,7 +441,9 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
 /// The attachment needs `activemask`.
 pub(crate) fn needs_mask(attachment: &Attachment<'_>) -> bool {
     let fragment = attachment.fragment;
-    let captured = fragment.captures.contains(&Capture::TakenMask);
+    let captured = [Capture::TakenMask, Capture::Waited]
+        .iter()
+        .any(|c| fragment.captures.contains(c));
     fragment.uses_group_mask || captured || attachment.scope == Scope::Warp
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::ast::{Function, Module};
 
@@ -42,24 +43,26 @@ pub(crate) fn hidden_offset(
     let offset = bytes.next_multiple_of(8);
     let large = module.version >= (8, 1) && module.target().is_some_and(|t| t.number >= 70);
     let limit = if large { LARGE_LIMIT } else { LIMIT };
-    if offset + 8 > limit {
+    let total = offset + launch::PARAM_SIZE;
+    if total > limit {
         return Err(PatchError::Parameters {
             kernel: kernel.name.to_owned(),
             bytes,
-            total: offset + 8,
+            total,
             limit,
         });
     }
     Ok(offset)
 }
 
-/// The kernel's signature under another name: from `.visible` to before the body's `{`, with the hidden parameter if
-/// asked for.
+/// The kernel's signature under another name: from `.visible` to before the body's `{`, with the hidden parameter and a
+/// limit of registers if asked for.
 pub(crate) fn signature(
     module: &Module<'_>,
     kernel: &Function<'_>,
     name: &str,
     hidden: bool,
+    max_registers: Option<u32>,
 ) -> String {
     let mut out = format!(".visible .entry {name}(");
     let list = kernel.params_span.clone().unwrap_or(0..0);
@@ -70,8 +73,9 @@ pub(crate) fn signature(
         // Writing to a String cannot fail.
         let _ = write!(
             out,
-            "{}{comma}\n\t.param .u64 {LAUNCH_PARAM}{}\n",
+            "{}{comma}\n\t.param .align 8 .b8 {LAUNCH_PARAM}[{}]{}\n",
             &module.text[list.start..last],
+            launch::PARAM_SIZE,
             module.text[last..list.end].trim_end(),
         );
     } else {
@@ -81,7 +85,12 @@ pub(crate) fn signature(
     let rest = (kernel.params_span.as_ref()).map_or(kernel.name_span.end, |span| span.end + 1);
     let body = kernel.body.clone().map_or(kernel.span.end, |b| b.start);
     // `body` starts behind its brace.
-    out.push_str(&module.text[rest..body.saturating_sub(1)]);
+    let directives = &module.text[rest..body.saturating_sub(1)];
+    if let Some(limit) = max_registers.filter(|_| !directives.contains(".maxnreg")) {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\n.maxnreg {limit}");
+    }
+    out.push_str(directives);
     out
 }
 

@@ -5,13 +5,16 @@ use std::fmt::Write as _;
 
 use warpbpf_abi::context::Capture;
 use warpbpf_abi::names::{GROUP_MASK, PREFIX};
-use warpbpf_codegen::Fragment;
+use warpbpf_codegen::tally::{Adding, declare, flush};
+use warpbpf_codegen::{Fragment, SlotSpace};
+
+use crate::Options;
 
 /// The programs of a module.
-#[derive(Default)]
 pub(crate) struct Programs<'f> {
     /// Number of each, where they are called.
-    called: BTreeMap<Key<'f>, usize>,
+    called: BTreeMap<Key<'f>, (usize, &'f Fragment)>,
+    slots: SlotSpace,
 }
 
 /// What makes two fragments the same function.
@@ -22,17 +25,19 @@ fn key(fragment: &Fragment) -> Key<'_> {
 }
 
 impl<'f> Programs<'f> {
-    /// All are put inline.
-    pub(crate) fn inline() -> Programs<'f> {
-        Programs::default()
-    }
-
-    /// Each is a function.
-    pub(crate) fn out_of_line(fragments: impl Iterator<Item = &'f Fragment>) -> Programs<'f> {
-        let mut programs = Programs::default();
-        for fragment in fragments {
+    /// As `options` want it: all inline, or each a function.
+    pub(crate) fn of(
+        fragments: impl Iterator<Item = &'f Fragment>,
+        options: &Options,
+    ) -> Programs<'f> {
+        let mut programs = Programs {
+            called: BTreeMap::new(),
+            slots: options.slot_space,
+        };
+        for fragment in fragments.filter(|_| options.out_of_line) {
             let number = programs.called.len();
-            programs.called.entry(key(fragment)).or_insert(number);
+            let called = programs.called.entry(key(fragment));
+            called.or_insert((number, fragment));
         }
         programs
     }
@@ -40,11 +45,10 @@ impl<'f> Programs<'f> {
     /// The functions.
     pub(crate) fn functions(&self) -> String {
         let mut out = String::new();
-        let mut all: Vec<_> = self.called.iter().collect();
-        all.sort_by_key(|(_, number)| **number);
-        for (key, number) in all {
-            let (body, mask, captures) = key;
-            let params = registers(*mask, captures);
+        let mut all: Vec<_> = self.called.values().collect();
+        all.sort_by_key(|(number, _)| *number);
+        for (number, fragment) in all {
+            let params = registers(fragment.uses_group_mask, &fragment.captures);
             let list = params.iter().enumerate();
             let list: Vec<String> = list
                 .map(|(i, (bits, _))| format!(".param .b{bits} {}", param(i)))
@@ -59,16 +63,19 @@ impl<'f> Programs<'f> {
                 let _ = writeln!(out, "\t.reg .b{bits} {register};");
                 let _ = writeln!(out, "\tld.param.b{bits} {register}, [{}];", param(i));
             }
-            push_lines(body, &mut out);
+            self.push(fragment, &mut out);
             out.push_str("\tret;\n}\n");
         }
         out
     }
 
-    /// What stands at a site where the registers are set.
-    pub(crate) fn write(&self, fragment: &Fragment, out: &mut String) {
-        let Some(number) = self.called.get(&key(fragment)) else {
-            return push_lines(&fragment.body, out);
+    /// What stands at a site where the registers are set; `kept`: those of its sums are too.
+    pub(crate) fn write(&self, fragment: &Fragment, kept: bool, out: &mut String) {
+        let Some((number, _)) = self.called.get(&key(fragment)) else {
+            return match kept {
+                true => push_lines(&fragment.body, out),
+                false => self.push(fragment, out),
+            };
         };
         let arguments = registers(fragment.uses_group_mask, &fragment.captures);
         let mut list = String::new();
@@ -84,6 +91,19 @@ impl<'f> Programs<'f> {
         } else {
             let _ = writeln!(out, "\tcall {}, ({list});", name(*number));
         }
+        out.push_str("\t}\n");
+    }
+
+    /// The code with sums of its own, which are in the map when it has run.
+    fn push(&self, fragment: &Fragment, out: &mut String) {
+        if fragment.tallies.is_empty() {
+            return push_lines(&fragment.body, out);
+        }
+        out.push_str("\t{\n");
+        out.push_str(&declare(&fragment.tallies));
+        push_lines(&fragment.body, out);
+        let flush = flush(&fragment.tallies, Adding::Lanes, self.slots);
+        push_lines(&flush.body, out);
         out.push_str("\t}\n");
     }
 }

@@ -43,6 +43,11 @@ impl<'a> SiteCode<'a> {
         }
     }
 
+    /// Puts a fragment of thread scope before all others.
+    pub(crate) fn put_first(&mut self, fragment: &'a Fragment) {
+        self.thread.insert(0, fragment);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.thread.is_empty() && self.warp.is_empty() && self.block.is_empty()
     }
@@ -190,7 +195,7 @@ impl Writer<'_> {
 
     fn fragments(&mut self, fragments: &[&Fragment]) {
         for fragment in fragments {
-            self.programs.write(fragment, &mut self.out);
+            self.programs.write(fragment, false, &mut self.out);
         }
     }
 

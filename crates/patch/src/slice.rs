@@ -16,6 +16,7 @@ use crate::closure::{Closure, Way};
 use crate::insert::Job;
 use crate::middle::Setting;
 use crate::program::Programs;
+use crate::sums::Sums;
 use crate::{Attachment, Options, PatchError, Variant, params};
 
 /// The module of `kernel` with `attachments` in it, and what loading it needs.
@@ -47,17 +48,23 @@ pub(crate) fn slice_of(
         globals: &globals,
         space: options.slot_space,
     };
-    let programs = if options.out_of_line {
-        Programs::out_of_line(attachments.iter().map(|a| a.fragment))
-    } else {
-        Programs::inline()
-    };
+    let programs = Programs::of(attachments.iter().map(|a| a.fragment), options);
+    let sums = Sums::of(symbols, &closure, kernel, attachments, options)?;
     let setting = Setting {
         programs: &programs,
         slots: Some(slots),
         first_site: options.first_site,
+        kept: sums.kept(),
     };
-    let job = Job::new(symbols, &closure, kernel, attachments, options, setting)?;
+    let job = Job::new(
+        symbols,
+        &closure,
+        kernel,
+        attachments,
+        options,
+        setting,
+        &sums,
+    )?;
     let slot_count = options.first_global_slot + globals.len() as u32;
 
     let mut out = header(module);
@@ -241,7 +248,8 @@ impl<'a> Rewrite<'_, '_, 'a> {
                 })
         };
         if is_kernel {
-            let signature = params::signature(self.module, function, kernel, job.hidden.is_some());
+            let signature =
+                params::signature(self.module, function, kernel, job.hidden.is_some(), None);
             let body = apply(function.body.clone().unwrap_or_default())?;
             Ok(format!("{signature}{{{body}}}"))
         } else {

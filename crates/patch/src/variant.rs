@@ -12,7 +12,7 @@ pub struct Variant {
     pub globals: Vec<(u32, String)>,
     /// Length of the slot table.
     pub slot_count: u32,
-    /// The hidden trailing parameter, if a scope or the context needs the launch record.
+    /// The hidden trailing parameter, if a scope needs the launch record or a program reads the launch's number.
     pub hidden: Option<HiddenParam>,
     /// Offsets and sizes of the original's parameters.
     pub params: Vec<ParamLayout>,
@@ -57,4 +57,11 @@ pub struct HiddenParam {
     pub block_counters: bool,
     /// The launch record has a counter per warp.
     pub warp_counters: bool,
+}
+
+impl HiddenParam {
+    /// Its launch record counts arrivals; else there is none.
+    pub fn counts(&self) -> bool {
+        self.block_counters || self.warp_counters
+    }
 }

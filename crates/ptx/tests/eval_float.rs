@@ -1225,7 +1225,7 @@ proptest! {
 
 /// Sources that random operands found on an H200.
 #[test]
-fn a_fused_result_is_tiny_before_it_is_rounded() {
+fn a_fused_result_is_flushed_as_it_is_rounded_without_a_smallest_exponent() {
     let fma = |name: &str, sources: [u64; 3]| {
         let mut words = name.split('.');
         let op = Op::decode(words.next().unwrap(), &words.collect::<Vec<_>>()).unwrap();
@@ -1244,6 +1244,21 @@ fn a_fused_result_is_tiny_before_it_is_rounded() {
         fma("fma.rp.ftz.sat.f32", [0x904c_446a, 0x23e8_7e9c, smallest]),
         0
     );
+    // So little below the smallest normal number that 24 bits are rounded to it.
+    for (name, sources) in [
+        ("fma.rn.ftz.f32", [0x0a95_16c4, 0x9f93_3cb0, smallest]),
+        ("mad.rn.ftz.f32", [0x9a6f_31c4, smallest, smallest]),
+        ("fma.rn.ftz.sat.f32", [0x8fb5_9e9d, 0x1524_a4fa, smallest]),
+        ("fma.rp.ftz.f32", [0x8f82_25eb, 0x1af9_d406, smallest]),
+        ("fma.rn.ftz.f32", [smallest, 0x8b35_9e9d, smallest]),
+    ] {
+        assert_eq!(fma(name, sources), smallest, "{name} {sources:x?}");
+    }
+    // 2^-126 - 2^-151, half of the last bit: to even; and a little more.
+    let half = [0x8000_0000 | (127 - 100) << 23, (127 - 51) << 23, smallest];
+    assert_eq!(fma("fma.rn.ftz.f32", half), smallest);
+    let more = [half[0], half[1] + 1, smallest];
+    assert_eq!(fma("fma.rn.ftz.f32", more), 0);
     // Exactly the smallest normal number, and above it.
     assert_eq!(fma("fma.rn.ftz.f32", [0, 0x3f80_0000, smallest]), smallest);
     assert_eq!(

@@ -7,6 +7,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::time::{ClockId, DynamicClockId};
 use warpbpf_abi::layout::env;
 use warpbpf_abi::names::SOFT_DEVICE;
 use warpbpf_driver::{Driver, DriverError, Function, Stream};
@@ -160,6 +161,13 @@ impl Clock {
         driver.write(env + env::TIME + index * env::TIME_STRIDE, &record, stream)?;
         driver.write(env + env::TIME_INDEX, &index.to_le_bytes(), stream)?;
         self.index = index;
+        // Suspending moves one of them, setting the clock the other: both seldom enough for words of their own.
+        for (at, clock) in [
+            (env::BOOT_OFFSET, DynamicClockId::Boottime),
+            (env::TAI_OFFSET, DynamicClockId::Tai),
+        ] {
+            driver.write(env + at, &ahead_ns(clock).to_le_bytes(), stream)?;
+        }
         Ok(())
     }
 }
@@ -232,8 +240,19 @@ impl Measuring {
 
 /// CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic))
+}
+
+fn nanoseconds(time: rustix::time::Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What a clock is ahead of CLOCK_MONOTONIC, in nanoseconds, but for the time between two calls; 0 where there is no such
+/// clock.
+fn ahead_ns(clock: DynamicClockId<'_>) -> u64 {
+    let before = monotonic_ns();
+    rustix::time::clock_gettime_dynamic(clock)
+        .map_or(0, |now| nanoseconds(now).saturating_sub(before))
 }
 
 #[cfg(test)]

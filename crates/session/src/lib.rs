@@ -16,24 +16,30 @@ pub mod image;
 pub mod listing;
 pub mod own;
 pub mod prepare;
+pub mod preset;
 mod sites;
 pub mod splice;
 mod texts;
 
 mod held;
+mod host_memory;
 
 pub mod allocations;
 
 pub mod clock;
+pub mod host_ops;
 pub mod live;
+mod process;
 pub mod resources;
 pub mod variant;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
 pub use image::{ImageError, ImageInfo, KernelSummary, inspect};
+pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use live::{DrainStats, Live, MapLayoutInfo, RingEvent};
 pub use plan::{Options, PlannedProgram, Session, SessionError};
+pub use preset::PresetError;
 pub use prepare::{NO_SITE, Prepared, PreparedKernel};
 pub use resources::{Change, Resources, Room};
 pub use variant::LoadedVariant;
-pub use warpbpf_verify::{HelperUse, SourceLine, helpers_used};
+pub use warpbpf_verify::{HelperUse, SourceLine, helpers_used, map_def};

@@ -4,14 +4,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpbpf_abi::layout::{MapLayout, SumField, env};
 use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
-use warpbpf_maps::MapPlan;
+use warpbpf_maps::{MapPlan, Placement, inner};
 use warpbpf_maps::ring::{Lost, Reader};
 
 use crate::allocations::Fence;
 use crate::clock::{Clock, Reading};
 use crate::held::Held;
+use crate::host_memory::HostMemory;
+use crate::host_ops::{At, HostOp, HostOps, Progress};
 use crate::plan::{Session, SessionError};
 use crate::prepare::Prepared;
+use crate::process;
 use crate::variant::{Addresses, LaunchRecords, LoadedVariant, Loading};
 
 /// Bytes of page-locked memory that ring data is copied into.
@@ -27,10 +30,13 @@ pub struct Live {
     env: u64,
     /// Base addresses: the session's maps, then the printk ring.
     maps: Vec<u64>,
+    /// The memory of those that lie on the host.
+    in_host: Vec<Option<HostMemory>>,
     rings: Mutex<Vec<Ring>>,
     staging: Option<Staging>,
     clock: Mutex<Clock>,
     fence: Option<Fence>,
+    host_ops: Mutex<HostOps>,
     records: OnceLock<Result<Arc<LaunchRecords>, DriverError>>,
 }
 
@@ -141,17 +147,25 @@ impl Live {
         };
         let stream = held.stream()?;
         let env = held.alloc_zeroed(env::SIZE, stream)?;
-        let pid = u64::from(std::process::id());
-        driver.write(
-            env + env::PID_TGID,
-            &(pid << 32 | pid).to_le_bytes(),
-            stream,
-        )?;
+        for (at, bytes) in process::of_process() {
+            driver.write(env + at, &bytes, stream)?;
+        }
+        let device = driver.device_info(driver.current_device()?)?;
+        let sms = u64::from(device.sms).to_le_bytes();
+        driver.write(env + env::SM_COUNT, &sms, stream)?;
         let mut maps = Vec::new();
+        let mut in_host = Vec::new();
         let mut rings = Vec::new();
         let mut staging_bytes = 0;
         for (index, plan) in session.maps().iter().chain(session.printk()).enumerate() {
-            let base = held.alloc_zeroed(plan.bytes(), stream)?;
+            let (base, host) = match plan.placement() {
+                Placement::Device => (held.alloc_zeroed(plan.bytes(), stream)?, None),
+                Placement::Host => {
+                    let memory = HostMemory::zeroed(held, plan.bytes())?;
+                    (memory.address, Some(memory))
+                }
+            };
+            in_host.push(host);
             for write in &plan.image {
                 driver.write(base + write.offset, &write.bytes, stream)?;
             }
@@ -170,6 +184,12 @@ impl Live {
             }
             maps.push(base);
         }
+        for (plan, base) in session.maps().iter().zip(&maps) {
+            let address = |map: u32| maps.get(map as usize).copied();
+            for write in inner::resolve(plan, address) {
+                driver.write(base + write.offset, &write.bytes, stream)?;
+            }
+        }
         let staging = match staging_bytes {
             0 => None,
             bytes => Some(Staging {
@@ -186,6 +206,9 @@ impl Live {
             let base = fence.base().to_le_bytes();
             driver.write(env + env::FENCE, &base, stream)?;
         }
+        let mut addresses = vec![env];
+        addresses.extend(&maps);
+        let host_ops = HostOps::new(driver, held, &session, &addresses, stream)?;
         Ok(Live {
             driver: *driver,
             session,
@@ -193,10 +216,12 @@ impl Live {
             stream,
             env,
             maps,
+            in_host,
             rings: Mutex::new(rings),
             staging,
             clock: Mutex::new(clock),
             fence,
+            host_ops: Mutex::new(host_ops),
             records: OnceLock::new(),
         })
     }
@@ -284,7 +309,30 @@ impl Live {
     /// # Errors
     /// [`DriverError`] of the copy.
     pub fn snapshot(&self, map: usize, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
+        if let Some(memory) = &self.in_host[map] {
+            memory.read(offset, into);
+            return Ok(());
+        }
         self.driver.read(self.maps[map] + offset, into, self.stream)
+    }
+
+    /// Begins operations of the host on map `map`, to be done as if one after the other. Unless it answers at once,
+    /// [`Live::host_progress`] must be asked until it does; what is begun meanwhile is answered with `-EBUSY`.
+    pub fn host_ops(&self, map: usize, ops: Vec<HostOp>) -> Progress {
+        let at = At {
+            driver: &self.driver,
+            session: &self.session,
+            index: map,
+            base: self.maps[map],
+        };
+        let mut host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
+        self.driver.relaxed(|| host_ops.submit(&at, ops))
+    }
+
+    /// Goes on with what [`Live::host_ops`] began.
+    pub fn host_progress(&self) -> Progress {
+        let mut host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
+        self.driver.relaxed(|| host_ops.progress(&self.driver))
     }
 
     /// Hands out every record that is complete.

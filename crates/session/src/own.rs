@@ -17,6 +17,12 @@ pub struct OwnKernel {
 /// First PTX version that knows every architecture up to a number (PTX ISA, "Release Notes").
 const VERSIONS: &[(u32, (u32, u32))] = &[(90, (8, 0)), (101, (8, 6)), (u32::MAX, (8, 8))];
 
+/// The PTX version of a module of ours for `sm_NN`.
+pub(crate) fn ptx_version(sm: u32) -> (u32, u32) {
+    let known = VERSIONS.iter().find(|(last, _)| sm <= *last);
+    known.map_or((8, 8), |(_, version)| *version)
+}
+
 impl Session {
     /// The programs that are kernels, by index.
     pub fn own_kernels(&self) -> Vec<usize> {
@@ -34,10 +40,7 @@ impl Session {
     pub fn own_kernel(&self, index: usize, capability: (u32, u32)) -> Result<OwnKernel, String> {
         let name = self.programs()[index].name();
         let sm = capability.0 * 10 + capability.1;
-        let (major, minor) = VERSIONS
-            .iter()
-            .find(|(last, _)| sm <= *last)
-            .map_or((8, 8), |(_, version)| *version);
+        let (major, minor) = ptx_version(sm);
         let text = format!(
             ".version {major}.{minor}\n.target sm_{sm}\n.address_size 64\n.visible .entry {name}()\n{{\n\tret;\n}}\n"
         );

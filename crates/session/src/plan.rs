@@ -4,10 +4,11 @@ use std::sync::{Mutex, PoisonError};
 
 use warpbpf_abi::attach::Site;
 use warpbpf_abi::layout::{MapLayout, RingLayout, slot};
+use warpbpf_abi::maps::MapType;
 use warpbpf_abi::names::PRINTK_RING;
 use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
-use warpbpf_maps::{MapError, MapPlan, SumUse};
+use warpbpf_maps::{MapError, MapPlan, SumUse, inner};
 use warpbpf_object::{MapDef, Object, ObjectError, Program};
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
@@ -33,6 +34,10 @@ pub struct Options {
     pub max_registers: Option<u32>,
     /// Put each program into a kernel once, as a function that its sites call.
     pub out_of_line: bool,
+    /// Load, with the maps, what changes hashes and the like from the host while kernels run (see [`crate::host_ops`]).
+    pub host_ops: bool,
+    /// Sums reach their map at each pass, and not when the thread leaves.
+    pub live_sums: bool,
 }
 
 /// Why an object cannot become a session. `Display` is the whole message for the user.
@@ -85,6 +90,8 @@ impl PlannedProgram {
 pub struct Session {
     programs: Vec<PlannedProgram>,
     maps: Vec<MapPlan>,
+    /// Of maps of maps, the layout of those that are in it.
+    inner: Vec<Option<MapLayout>>,
     defs: Vec<MapDef>,
     printk: Option<MapPlan>,
     kernels: Mutex<Vec<String>>,
@@ -135,7 +142,10 @@ fn prove_each(
     if let Some(threads) = options.threads {
         for map in maps
             .iter_mut()
-            .filter(|m| m.map_type == warpbpf_abi::maps::MapType::PerThreadArray as u32)
+            .filter(|m| {
+                m.map_type == MapType::PerThreadArray as u32
+                    || m.map_type == MapType::PerThreadHostArray as u32
+            })
         {
             let extra = map.extra.entry("map_extra".into()).or_insert(0);
             if *extra == 0 {
@@ -194,8 +204,21 @@ impl Session {
                     not_summable: u.not_summable.clone(),
                 })
                 .collect();
+            let uses = match inner::outer_of(&defs, index) {
+                None => uses,
+                Some(outer) => vec![SumUse {
+                    not_summable: Some(format!("programs also find it in `{outer}`")),
+                    ..SumUse::default()
+                }],
+            };
             maps.push(warpbpf_maps::plan(def, info.sms, &uses).map_err(SessionError::Map)?);
         }
+        inner::check_all(&defs).map_err(SessionError::Map)?;
+        let inner = defs
+            .iter()
+            .map(|def| inner_layout(def, info.sms))
+            .collect::<Result<_, _>>()
+            .map_err(SessionError::Map)?;
         let printk = programs
             .iter()
             .any(|p| p.verified.facts().uses_printk())
@@ -203,6 +226,7 @@ impl Session {
         Ok(Session {
             programs,
             maps,
+            inner,
             defs,
             printk,
             kernels: Mutex::default(),
@@ -218,6 +242,9 @@ impl Session {
     /// The maps, in the object's order.
     pub fn maps(&self) -> &[MapPlan] {
         &self.maps
+    }
+    pub(crate) fn maps_mut(&mut self) -> &mut [MapPlan] {
+        &mut self.maps
     }
     /// The maps' definitions, parallel to [`Session::maps`].
     pub fn map_defs(&self) -> &[MapDef] {
@@ -276,6 +303,7 @@ impl Session {
             slot: slot::FIRST_MAP + index as u32,
             session_index: index as u32,
             layout: map.layout,
+            inner: self.inner.get(index).copied().flatten(),
         };
         self.maps.iter().enumerate().map(bind).collect()
     }
@@ -288,6 +316,7 @@ impl Session {
             slot: slot::FIRST_MAP + index,
             session_index: index,
             layout: ring.layout,
+            inner: None,
         })
     }
 
@@ -297,10 +326,22 @@ impl Session {
     }
 }
 
+/// How the maps in a map of maps lie in memory.
+fn inner_layout(def: &MapDef, sms: u32) -> Result<Option<MapLayout>, MapError> {
+    let Some(template) = &def.inner else {
+        return Ok(None);
+    };
+    let one_copy = SumUse {
+        not_summable: Some("it is in a map of maps".to_owned()),
+        ..SumUse::default()
+    };
+    warpbpf_maps::plan(template, sms, &[one_copy]).map(|plan| Some(plan.layout))
+}
+
 fn printk_plan(sms: u32) -> MapPlan {
     MapPlan {
         name: PRINTK_RING.into(),
-        map_type: warpbpf_abi::maps::MapType::Ringbuf,
+        map_type: MapType::Ringbuf,
         key_size: 0,
         value_size: 0,
         max_entries: PRINTK_BYTES,

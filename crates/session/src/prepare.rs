@@ -52,7 +52,9 @@ impl PreparedKernel {
     /// Its launches carry a launch record.
     pub(crate) fn needs_launch_record(&self) -> bool {
         match &self.code {
-            Some(Code::Slice { variant, .. } | Code::Clone { variant }) => variant.hidden.is_some(),
+            Some(Code::Slice { variant, .. } | Code::Clone { variant }) => {
+                variant.hidden.is_some_and(|hidden| hidden.counts())
+            }
             None => false,
         }
     }

@@ -104,6 +104,7 @@ impl<'w, 'a> Texts<'w, 'a> {
                 printk: self.session.printk_binding(),
                 slots,
                 input: Input::Context,
+                keep_sums: program.spec.site.is_in_middle() && !self.session.options.live_sums,
             };
             compile(&program.verified, &env)
                 .map_err(|e| format!("program `{}`: {e}", program.name()))
@@ -275,6 +276,7 @@ impl<'w, 'a> Texts<'w, 'a> {
             slot_space,
             first_site,
             out_of_line: self.session.options.out_of_line,
+            max_registers: self.session.options.max_registers,
         }
     }
 }

@@ -77,10 +77,13 @@ impl LoadedVariant {
         }
     }
 
-    /// The launch record for a launch on `stream`, if the variant takes one: `Some(None)` when the pool has no room, and
+    /// The launch record for a launch on `stream`: 0 if the variant counts no arrivals, `None` when the pool has no room, and
     /// the original must run. Launches of one stream run one after the other and leave the record zeroed, so they share it.
     pub fn launch_record(&self, stream: Stream, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
         let hidden = self.hidden?;
+        if !hidden.counts() {
+            return Some(0);
+        }
         let records = self.records.as_ref()?;
         // Numbers that no driver accepts must not wrap around to ones that fit.
         let count = |all: [u32; 3]| {

@@ -7,21 +7,32 @@
 
 use std::collections::BTreeMap;
 
-use warpbpf_abi::helpers::{Helper, HelperId, READ_WORD_COST, map_op, of};
-use warpbpf_abi::layout::HashLayout;
+use warpbpf_abi::format;
+use warpbpf_abi::helpers::{
+    COMPARE_WORD_COST, FORMAT_STRING_BYTE_COST, FORMAT_STRING_COST, Helper, HelperId,
+    READ_STRING_COST, READ_WORD_COST, map_op, of,
+};
+use warpbpf_abi::layout::{HashLayout, LruLayout};
 use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
 use crate::env::Env;
-use crate::facts::{ArgFact, CallFact, Facts, InsnFact};
+use crate::facts::{ArgFact, CallFact, Facts, InsnFact, map_def};
 use crate::rule::Rule;
 
-/// Instructions for each 32 nodes of a hash's free list, which an update looks through at most 32 times
-/// (`codegen::prelude`): one per node.
+/// Instructions for each word of a bitmap that an update looks at for a free node, and for each shard of a hash that it
+/// asks for a node or for room.
 const SEARCH: u64 = 16;
+/// How often a hash update looks for a node at most (`codegen::prelude`).
+const SEARCHES: u64 = 32;
+/// Instructions for each slot that an eviction looks at.
+const EVICT: u64 = 20;
+/// Copies of a value per multiprocessor that an insert into an LRU map is expected to zero at most, an instruction each
+/// and four of the loop.
+const ZEROED: u64 = 256 * 5;
 /// Instructions of one round of `bpf_for_each_map_elem` over a slot of a hash that holds nothing, as emitted: 7 for the
-/// end of the loop, 8 to load and test the slot, 3 to go on.
-const SLOT_COST: u64 = 18;
+/// end of the loop, 9 to load and test the slot, 3 to go on.
+const SLOT_COST: u64 = 19;
 
 /// What one call counts for.
 pub(crate) fn call_cost(env: &Env<'_>, helper: &Helper, call: &CallFact) -> u64 {
@@ -37,9 +48,9 @@ pub(crate) fn too_far_to_walk(env: &Env<'_>, rule: Rule, call: &CallFact) -> Rul
         return rule;
     };
     match env.map(map) {
-        Ok((def, MapType::Hash)) => Rule::WalkBudget {
+        Ok((def, map_type)) if map_type.is_hash() => Rule::WalkBudget {
             map: env.map_name(map).to_owned(),
-            slots: hash_layout(def).slots(),
+            slots: slots(def, map_type),
             cost,
             budget,
         },
@@ -49,8 +60,8 @@ pub(crate) fn too_far_to_walk(env: &Env<'_>, rule: Rule, call: &CallFact) -> Rul
 
 fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) -> u64 {
     let walked = match (helper.kind, map) {
-        (HelperId::ForEachMapElem, Some((def, MapType::Hash))) => {
-            hash_layout(def).slots() * SLOT_COST
+        (HelperId::ForEachMapElem, Some((def, map_type))) if map_type.is_hash() => {
+            slots(def, map_type) * SLOT_COST
         }
         _ => 0,
     };
@@ -60,7 +71,9 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
             let words = touched(helper.kind, call, def).div_ceil(8);
             u64::from(op.cost) + words.saturating_mul(u64::from(op.per_word))
         }
-        None => u64::from(helper.cost).saturating_add(read_cost(helper, call)),
+        None => u64::from(helper.cost)
+            .saturating_add(read_cost(helper, call))
+            .saturating_add(text_cost(call)),
     };
     cost.saturating_add(walked).max(1)
 }
@@ -68,8 +81,30 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
 /// What the bytes cost that a call reads of the application's memory.
 fn read_cost(helper: &Helper, call: &CallFact) -> u64 {
     match call.args[1] {
+        ArgFact::Scalar { max, .. } if helper.kind.reads_string() => {
+            max.saturating_mul(READ_STRING_COST)
+        }
         ArgFact::Scalar { max, .. } if helper.kind.reads_application() => {
             max.div_ceil(8).saturating_mul(READ_WORD_COST)
+        }
+        _ => 0,
+    }
+}
+
+/// What a call costs because of its constant string.
+fn text_cost(call: &CallFact) -> u64 {
+    let (Some(text), &ArgFact::Scalar { max, .. }) = (&call.text, &call.args[1]) else {
+        return 0;
+    };
+    match call.helper {
+        HelperId::Snprintf => {
+            let string =
+                FORMAT_STRING_COST.saturating_add(FORMAT_STRING_BYTE_COST.saturating_mul(max));
+            format::cost(text).saturating_add(string.saturating_mul(format::strings(text) as u64))
+        }
+        HelperId::Strncmp => {
+            let bytes = max.min(text.len() as u64 + 1);
+            bytes.div_ceil(8).saturating_mul(COMPARE_WORD_COST)
         }
         _ => 0,
     }
@@ -81,6 +116,11 @@ fn touched(helper: HelperId, call: &CallFact, def: &MapDef) -> u64 {
     match helper {
         HelperId::MapUpdateElem => key + value,
         HelperId::MapLookupElem | HelperId::MapDeleteElem => key,
+        HelperId::MapPushElem | HelperId::MapPopElem | HelperId::MapPeekElem => value,
+        HelperId::PerfEventOutput => match call.args[4] {
+            ArgFact::Scalar { max, .. } => max,
+            _ => 0,
+        },
         HelperId::RingbufOutput => match call.args[2] {
             ArgFact::Scalar { max, .. } => max,
             _ => 0,
@@ -117,7 +157,7 @@ pub fn helpers_used(facts: &Facts, maps: &[MapDef]) -> Vec<HelperUse> {
     for fact in facts.instances.iter().flat_map(|i| &i.insns) {
         let InsnFact::Call(call) = fact else { continue };
         let map = call.map.and_then(|index| {
-            let def = maps.get(index as usize)?;
+            let def = map_def(maps, index)?;
             Some((def, MapType::from_number(def.map_type)?))
         });
         let counted = counted(of(call.helper), call, map);
@@ -148,16 +188,45 @@ fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
     let key_words = u64::from(def.key_size).div_ceil(8);
     let round = u64::from(op.round) + if op.round > 0 { 3 * key_words } else { 0 };
     let rounds = u64::from(op.rounds) * round;
-    if (helper, map_type) != (HelperId::MapUpdateElem, MapType::Hash) {
-        return rounds;
-    }
-    rounds + hash_layout(def).nodes() * SEARCH
+    let beyond = match (helper, map_type) {
+        (HelperId::MapUpdateElem, MapType::Hash | MapType::GpuHash | MapType::PercpuHash) => {
+            let shards = u64::from(HashLayout::SHARDS);
+            let words = hash_layout(def, map_type).free_words().min(64);
+            (SEARCHES * (shards + words) + 2 * shards) * SEARCH
+        }
+        (HelperId::MapUpdateElem, MapType::LruHash | MapType::LruPercpuHash) => {
+            let slots = u64::from(LruLayout::EVICT_BUCKETS) * LruLayout::WAYS;
+            let zeroed = match map_type {
+                MapType::LruPercpuHash => u64::from(def.value_size).div_ceil(8) * ZEROED,
+                _ => 0,
+            };
+            u64::from(LruLayout::FREE_SEARCH) * SEARCH + 2 * slots * EVICT + zeroed
+        }
+        _ => 0,
+    };
+    rounds + beyond
 }
 
-fn hash_layout(def: &MapDef) -> HashLayout {
+/// Slots of a hash, all of which a walk looks at.
+fn slots(def: &MapDef, map_type: MapType) -> u64 {
+    match map_type {
+        MapType::LruHash | MapType::LruPercpuHash => LruLayout {
+            max_entries: def.max_entries,
+            key_size: def.key_size,
+            value_size: def.value_size,
+            copies: 1,
+        }
+        .slots(),
+        _ => hash_layout(def, map_type).slots(),
+    }
+}
+
+/// With per-SM values as on a large device: the number of slots depends on whether a node is small.
+fn hash_layout(def: &MapDef, map_type: MapType) -> HashLayout {
     HashLayout {
         key_size: def.key_size,
         value_size: def.value_size,
         max_entries: def.max_entries,
+        copies: if map_type == MapType::PercpuHash { 256 } else { 1 },
     }
 }

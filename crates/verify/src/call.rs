@@ -1,7 +1,13 @@
 //! Helper calls: each argument against the helper's row of the table. What the call does is in [`crate::effect`].
 
+mod strings;
+
+use std::sync::Arc;
+
+use warpbpf_abi::format::{Conversion, Spec};
 use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, takes};
-use warpbpf_abi::maps::MAP_TYPES;
+use warpbpf_abi::linux;
+use warpbpf_abi::maps::{MAP_TYPES, MapType};
 use warpbpf_ebpf::Reg;
 use warpbpf_object::MapDef;
 
@@ -10,10 +16,12 @@ use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::env::{Env, place_of};
-use crate::facts::{ArgFact, CallFact};
+use crate::facts::{ArgFact, CallFact, INNER};
 use crate::rule::Rule;
 
-/// Values that `bpf_trace_printk` takes beside the format.
+/// Arguments of `bpf_trace_printk` before its values,
+const PRINTK_BEFORE: usize = 2;
+/// and how many values there are.
 const PRINTK_VALUES: usize = 3;
 
 /// The memory that a call reads or writes, for the stack's depth.
@@ -25,16 +33,7 @@ pub fn check_call<'a>(
     state: &State,
     id: u32,
 ) -> Result<(&'static Helper, CallFact, Touched), Rule> {
-    let helper = env.platform.helper(id).ok_or_else(|| Rule::UnknownHelper {
-        id,
-        known: env
-            .platform
-            .helpers
-            .iter()
-            .map(|h| format!("{} ({})", h.name, h.id))
-            .collect::<Vec<_>>()
-            .join(", "),
-    })?;
+    let helper = env.platform.helper(id).ok_or_else(|| unknown(env, id))?;
     if helper.effect == Effect::Modify && !env.platform.allow_modify {
         return Err(Rule::Modifies {
             helper: helper.name,
@@ -45,7 +44,8 @@ pub fn check_call<'a>(
         state,
         helper,
         map: None,
-        values: PRINTK_VALUES,
+        format: Vec::new(),
+        text: None,
         touched: Vec::new(),
     };
     let mut args = [ArgFact::Unused; 5];
@@ -56,8 +56,29 @@ pub fn check_call<'a>(
         helper: helper.kind,
         map: call.map.map(|(index, _)| index),
         args,
+        text: call.text.take(),
     };
     Ok((helper, fact, call.touched))
+}
+
+fn unknown(env: &Env<'_>, id: u32) -> Rule {
+    match linux::name(id) {
+        Some(name) => Rule::LinuxHelper {
+            id,
+            name,
+            advice: linux::advice(id),
+        },
+        None => Rule::UnknownHelper {
+            id,
+            known: env
+                .platform
+                .helpers
+                .iter()
+                .map(|h| format!("{} ({})", h.name, h.id))
+                .collect::<Vec<_>>()
+                .join(", "),
+        },
+    }
 }
 
 struct Call<'a, 's> {
@@ -66,12 +87,14 @@ struct Call<'a, 's> {
     helper: &'static Helper,
     /// The map argument seen so far.
     map: Option<(u32, &'a MapDef)>,
-    /// How many values the format still asks for.
-    values: usize,
+    /// What the format asks for.
+    format: Vec<Spec>,
+    /// The constant string.
+    text: Option<Arc<[u8]>>,
     touched: Touched,
 }
 
-impl Call<'_, '_> {
+impl<'a> Call<'a, '_> {
     /// Argument `i`, counted from 0.
     fn argument(&mut self, i: usize) -> Result<ArgFact, Rule> {
         let kind = self.helper.args[i];
@@ -79,18 +102,20 @@ impl Call<'_, '_> {
             return Ok(ArgFact::Unused);
         };
         let is_value = self.helper.kind == HelperId::TracePrintk && kind == Arg::Scalar;
-        if kind == Arg::None || is_value && self.values == 0 {
+        let value = match i.checked_sub(PRINTK_BEFORE) {
+            Some(n) if is_value => self.format.get(n).copied(),
+            _ => None,
+        };
+        if kind == Arg::None || is_value && value.is_none() {
             return Ok(ArgFact::Unused);
         }
         readable(self.env, self.state, reg)?;
+        if value.is_some_and(|spec| spec.conversion == Conversion::String) {
+            return self.some_constant_string(i, reg);
+        }
         match kind {
             Arg::None => Ok(ArgFact::Unused),
-            Arg::Scalar => {
-                if is_value {
-                    self.values -= 1;
-                }
-                self.number(i, reg, "a number").map(|s| scalar_fact(&s))
-            }
+            Arg::Scalar => self.number(i, reg, "a number").map(|s| scalar_fact(&s)),
             Arg::Map => self.map_argument(i, reg),
             Arg::MapKey => {
                 let (size, what) = self.map.map_or((0, String::new()), |(_, def)| {
@@ -110,6 +135,7 @@ impl Call<'_, '_> {
                 });
                 self.memory(i, reg, u64::from(size), what)
             }
+            Arg::MapValueOut => self.value_out(i, reg),
             Arg::MemReadOrNull
                 if self.state.reg(reg).scalar().and_then(Scalar::known) == Some(0)
                     && self.size(i + 1)?.known() == Some(0) =>
@@ -161,13 +187,20 @@ impl Call<'_, '_> {
                     return self.refuse(i + 1, next(reg), "a constant size".to_owned());
                 };
                 let text = self.constant_string(i, reg, Some(bytes))?;
-                self.values = conversions(text)?;
+                self.format(text)?;
+                self.constant_fact(i, reg)
+            }
+            Arg::FormatString => {
+                let text = self.constant_string(i, reg, None)?;
+                self.format(text)?;
                 self.constant_fact(i, reg)
             }
             Arg::ConstString => {
-                self.constant_string(i, reg, None)?;
+                let text = self.constant_string(i, reg, None)?;
+                self.text = Some(text.into());
                 self.constant_fact(i, reg)
             }
+            Arg::Values => self.values(i, reg),
             Arg::Callback => match self.state.reg(reg) {
                 Value::Pointer(Pointer {
                     target: Target::Function(_),
@@ -239,6 +272,23 @@ impl Call<'_, '_> {
         self.pointer_fact(i, reg, pointer)
     }
 
+    /// A value that the helper fills; of a bloom filter one that it looks at.
+    fn value_out(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
+        let (size, name, is_out) = self.map.map_or((0, "", true), |(_, def)| {
+            (def.value_size, def.name.as_str(), fills_value(def))
+        });
+        let expected = format!("a value of map `{name}` ({size} bytes)");
+        if !is_out {
+            return self.memory(i, reg, u64::from(size), expected);
+        }
+        if !matches!(self.state.reg(reg), Value::Pointer(_)) {
+            return self.refuse(i, reg, expected);
+        }
+        let pointer = memory_writable(self.env, self.state, reg, u64::from(size), 1)
+            .map_err(|rule| self.memory_problem(i, expected, rule))?;
+        self.pointer_fact(i, reg, pointer)
+    }
+
     /// The size in argument `i`: at least 1 (or 0 where that is allowed), and no larger than any region is, so that it
     /// can be an offset.
     fn size(&self, i: usize) -> Result<Scalar, Rule> {
@@ -262,14 +312,39 @@ impl Call<'_, '_> {
     }
 
     fn map_argument(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
-        let Value::Pointer(Pointer {
-            target: Target::Map(index),
-            ..
-        }) = *self.state.reg(reg)
+        let Value::Pointer(
+            pointer @ Pointer {
+                target: Target::Map(index),
+                ..
+            },
+        ) = *self.state.reg(reg)
         else {
             return self.refuse(i, reg, "a map".to_owned());
         };
+        if pointer.nullable {
+            return Err(Rule::MaybeNull {
+                reg: reg.to_string(),
+                pointer: self.env.pointer(&pointer),
+            });
+        }
         let (def, map_type) = self.env.map(index)?;
+        let problem = match self.helper.kind {
+            _ if index & INNER == 0 => None,
+            HelperId::RingbufReserve => Some(
+                "is in a map of maps: a record that is given back later would not tell its ring; use `bpf_ringbuf_output`",
+            ),
+            HelperId::ForEachMapElem => Some(
+                "is in a map of maps, and only maps with a name can be walked; call `bpf_for_each_map_elem` with the map itself",
+            ),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Err(Rule::MapShape {
+                map: def.name.clone(),
+                map_type: map_type.name(),
+                problem: problem.to_owned(),
+            });
+        }
         if !takes(self.helper.kind, map_type) {
             let types: Vec<&str> = MAP_TYPES
                 .iter()
@@ -285,7 +360,10 @@ impl Call<'_, '_> {
         }
         let writes = matches!(
             self.helper.kind,
-            HelperId::MapUpdateElem | HelperId::MapDeleteElem
+            HelperId::MapUpdateElem
+                | HelperId::MapDeleteElem
+                | HelperId::MapPushElem
+                | HelperId::MapPopElem
         );
         if writes && self.env.read_only(index) {
             return Err(Rule::ReadOnly {
@@ -354,47 +432,11 @@ impl Call<'_, '_> {
             }
         }
     }
+}
 
-    /// The string that a pointer to constant data points to, without its NUL, which is within `size` bytes.
-    fn constant_string(&self, i: usize, reg: Reg, size: Option<u64>) -> Result<&[u8], Rule> {
-        let found = match self.state.reg(reg) {
-            Value::Pointer(
-                p @ Pointer {
-                    target: Target::MapValue(map),
-                    nullable: false,
-                    ..
-                },
-            ) => self
-                .env
-                .constant_bytes(*map)
-                .zip(p.fixed().and_then(|at| usize::try_from(at).ok())),
-            Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => None,
-        };
-        let Some(bytes) = found.and_then(|(bytes, at)| bytes.get(at..)) else {
-            return self.refuse(i, reg, "a constant string (in `.rodata`)".to_owned());
-        };
-        let within = match size {
-            Some(size) => bytes.get(..size as usize),
-            None => Some(bytes),
-        };
-        match within.and_then(|bytes| Some(&bytes[..bytes.iter().position(|&b| b == 0)?])) {
-            Some(text) => Ok(text),
-            None => self.refuse(
-                i,
-                reg,
-                "a constant string that ends with a NUL inside its size".to_owned(),
-            ),
-        }
-    }
-
-    fn constant_fact(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
-        match *self.state.reg(reg) {
-            Value::Pointer(p) => self.pointer_fact(i, reg, p),
-            Value::Number { .. } | Value::Nothing(_) => {
-                self.refuse(i, reg, "a constant string".to_owned())
-            }
-        }
-    }
+/// A peek of this map writes a value: in a bloom filter it only looks for one.
+pub fn fills_value(def: &MapDef) -> bool {
+    def.map_type != MapType::BloomFilter as u32
 }
 
 fn next(reg: Reg) -> Reg {
@@ -406,35 +448,4 @@ fn scalar_fact(scalar: &Scalar) -> ArgFact {
         value: scalar.known(),
         max: scalar.u64.max,
     }
-}
-
-/// How many values a format takes.
-fn conversions(format: &[u8]) -> Result<usize, Rule> {
-    let mut count = 0;
-    let mut rest = format.iter().copied().enumerate();
-    while let Some((start, byte)) = rest.next() {
-        if byte != b'%' {
-            continue;
-        }
-        // Flags, width, precision and length stand before the letter.
-        let end = rest.find(|(_, b)| {
-            !matches!(
-                b,
-                b'0'..=b'9' | b'-' | b'+' | b' ' | b'#' | b'.' | b'l' | b'h' | b'z'
-            )
-        });
-        match end {
-            Some((at, b'%')) if at == start + 1 => {}
-            Some((_, b'd' | b'i' | b'u' | b'x' | b'X' | b'o' | b'c' | b'p')) => count += 1,
-            other => {
-                let end = other.map_or(format.len(), |(at, _)| at + 1);
-                let conversion = String::from_utf8_lossy(&format[start..end]).into_owned();
-                return Err(Rule::FormatConversion { conversion });
-            }
-        }
-    }
-    if count > PRINTK_VALUES {
-        return Err(Rule::FormatArguments { conversions: count });
-    }
-    Ok(count)
 }

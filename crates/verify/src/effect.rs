@@ -4,11 +4,12 @@ use warpbpf_abi::helpers::{Arg, Helper, HelperId, Ret};
 use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{Pc, Reg};
 
+use crate::call::fills_value;
 use crate::domain::pointer::{Pointer, Target, Value, Why};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::{Held, State};
 use crate::env::Env;
-use crate::facts::{ArgFact, CallFact, Place, Region};
+use crate::facts::{ArgFact, CallFact, INNER, Place, Region, map_def};
 use crate::platform::result_range;
 
 /// What a checked call does to the state. False if the helper does not return.
@@ -30,6 +31,12 @@ pub fn apply_call(
         };
         match kind {
             Arg::U64Out => written(state, &p, 8),
+            Arg::MapValueOut => {
+                let def = fact.map.and_then(|map| map_def(env.maps, map));
+                if let Some(def) = def.filter(|def| fills_value(def)) {
+                    written(state, &p, def.value_size.into());
+                }
+            }
             Arg::MemWrite => match fact.args.get(i + 1) {
                 Some(ArgFact::Scalar {
                     value: Some(bytes), ..
@@ -52,6 +59,8 @@ pub fn apply_call(
             | Arg::CallbackContext
             | Arg::MemReadOrNull
             | Arg::SizeOrZero
+            | Arg::FormatString
+            | Arg::Values
             | Arg::Context => {}
         }
     }
@@ -59,6 +68,7 @@ pub fn apply_call(
     let map = fact.map.unwrap_or(0);
     let result = match helper.ret {
         Ret::Scalar => Value::number(result_range(helper.kind)),
+        Ret::MapValueOrNull if is_outer(env, map) => nullable(state, Target::Map(map | INNER)),
         Ret::MapValueOrNull if found => Value::pointer(Target::MapValue(map)),
         Ret::MapValueOrNull => nullable(state, Target::MapValue(map)),
         Ret::RecordOrNull => {
@@ -85,6 +95,14 @@ pub fn apply_call(
     true
 }
 
+/// What is looked up in this map are maps.
+fn is_outer(env: &Env<'_>, map: u32) -> bool {
+    matches!(
+        env.map(map),
+        Ok((_, MapType::ArrayOfMaps | MapType::HashOfMaps))
+    )
+}
+
 /// A lookup in an array whose key lies in the stack and is below the number of entries: it never fails.
 fn is_found(env: &Env<'_>, state: &State, helper: &Helper, fact: &CallFact) -> bool {
     if helper.kind != HelperId::MapLookupElem {
@@ -93,7 +111,14 @@ fn is_found(env: &Env<'_>, state: &State, helper: &Helper, fact: &CallFact) -> b
     let Some((def, map_type)) = fact.map.and_then(|map| env.map(map).ok()) else {
         return false;
     };
-    if !matches!(map_type, MapType::Array | MapType::PercpuArray) {
+    if !matches!(
+        map_type,
+        MapType::Array
+            | MapType::PercpuArray
+            | MapType::GpuArray
+            | MapType::GpuKernelArray
+            | MapType::GpuHostArray
+    ) {
         return false;
     }
     let ArgFact::Pointer(Place {

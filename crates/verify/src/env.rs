@@ -1,13 +1,13 @@
 //! What is fixed while one program is verified: its code, its maps, the platform; and how to speak of them.
 
 use warpbpf_abi::layout::RingLayout;
-use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MAP_TYPES, MapType};
+use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MAP_TYPES, MapType, unserved};
 use warpbpf_ebpf::{Code, Width};
 use warpbpf_object::{MapDef, MapKind};
 
 use crate::domain::pointer::{Pointer, Target, Value, Why};
 use crate::domain::scalar::Scalar;
-use crate::facts::{Place, Region};
+use crate::facts::{INNER, Place, Region, map_def};
 use crate::platform::Platform;
 use crate::rule::Rule;
 
@@ -29,21 +29,13 @@ impl<'a> Env<'a> {
     /// A map that the program uses, with its type, if it can be served.
     ///
     /// # Errors
-    /// [`Rule::NoSuchMap`], [`Rule::UnknownMapType`], [`Rule::Lock`] or [`Rule::MapShape`].
+    /// [`Rule::NoSuchMap`], [`Rule::UnknownMapType`], [`Rule::LinuxMapType`], [`Rule::Lock`] or [`Rule::MapShape`].
     pub fn map(&self, index: u32) -> Result<(&'a MapDef, MapType), Rule> {
-        let def = self.maps.get(index as usize).ok_or(Rule::NoSuchMap {
+        let def = map_def(self.maps, index).ok_or(Rule::NoSuchMap {
             index,
             count: self.maps.len(),
         })?;
-        let map_type = MapType::from_number(def.map_type).ok_or_else(|| Rule::UnknownMapType {
-            map: def.name.clone(),
-            number: def.map_type,
-            served: MAP_TYPES
-                .iter()
-                .map(|(t, name)| format!("{name} ({})", *t as u32))
-                .collect::<Vec<_>>()
-                .join(", "),
-        })?;
+        let map_type = MapType::from_number(def.map_type).ok_or_else(|| unknown_type(def))?;
         if let Some(rule) = crate::wait::lock_in(def) {
             return Err(rule);
         }
@@ -59,9 +51,7 @@ impl<'a> Env<'a> {
 
     /// A map's name.
     pub fn map_name(&self, index: u32) -> &'a str {
-        self.maps
-            .get(index as usize)
-            .map_or("?", |m| m.name.as_str())
+        map_def(self.maps, index).map_or("?", |m| m.name.as_str())
     }
 
     /// Programs may only read the map.
@@ -75,13 +65,13 @@ impl<'a> Env<'a> {
     }
 
     fn has_flag(&self, index: u32, flag: u32) -> bool {
-        let def = self.maps.get(index as usize);
+        let def = map_def(self.maps, index);
         def.is_some_and(|def| def.flags & flag != 0)
     }
 
     /// The bytes of a map whose contents never change: its data section is read-only.
     pub fn constant_bytes(&self, index: u32) -> Option<&'a [u8]> {
-        match &self.maps.get(index as usize)?.kind {
+        match &map_def(self.maps, index)?.kind {
             MapKind::Data {
                 image,
                 read_only: true,
@@ -104,15 +94,11 @@ impl<'a> Env<'a> {
             Target::Memory(bytes) => (0, u64::from(bytes)),
             Target::MapKey(map) => (
                 0,
-                self.maps
-                    .get(map as usize)
-                    .map_or(0, |m| u64::from(m.key_size)),
+                map_def(self.maps, map).map_or(0, |m| u64::from(m.key_size)),
             ),
             Target::MapValue(map) => (
                 0,
-                self.maps
-                    .get(map as usize)
-                    .map_or(0, |m| u64::from(m.value_size)),
+                map_def(self.maps, map).map_or(0, |m| u64::from(m.value_size)),
             ),
             Target::Record { size, .. } => (0, u64::from(size)),
         }
@@ -123,6 +109,9 @@ impl<'a> Env<'a> {
         match target {
             Target::Stack(_) => "the stack".to_owned(),
             Target::Context => "the context".to_owned(),
+            Target::Map(map) if map & INNER != 0 => {
+                format!("a map in `{}`", self.map_name(map & !INNER))
+            }
             Target::Map(map) => format!("map `{}`", self.map_name(map)),
             Target::MapValue(map) => format!("a value of map `{}`", self.map_name(map)),
             Target::MapKey(map) => format!("a key of map `{}`", self.map_name(map)),
@@ -163,7 +152,7 @@ impl<'a> Env<'a> {
         let null = if p.nullable { ", or null" } else { "" };
         match (p.target, p.fixed()) {
             (Target::Map(_) | Target::Context | Target::Function(_), Some(0)) => {
-                self.target(p.target)
+                format!("{}{null}", self.target(p.target))
             }
             (
                 Target::MapValue(_)
@@ -201,7 +190,33 @@ impl<'a> Env<'a> {
     /// The largest record that a ring buffer takes, whatever the number of SMs: more of them only make rings smaller,
     /// down to a bound that does not depend on it.
     pub fn max_record(&self, def: &MapDef) -> u64 {
-        RingLayout::new(def.max_entries, u32::MAX).max_payload()
+        match MapType::from_number(def.map_type) {
+            Some(MapType::PerfEventArray | MapType::GpuRingbuf) => {
+                RingLayout::events(u32::MAX).max_payload()
+            }
+            _ => RingLayout::new(def.max_entries, u32::MAX).max_payload(),
+        }
+    }
+}
+
+fn unknown_type(def: &MapDef) -> Rule {
+    let (map, number) = (def.name.clone(), def.map_type);
+    match unserved(number) {
+        Some((name, advice)) => Rule::LinuxMapType {
+            map,
+            number,
+            name,
+            advice,
+        },
+        None => Rule::UnknownMapType {
+            map,
+            number,
+            served: MAP_TYPES
+                .iter()
+                .map(|(t, name)| format!("{name} ({})", *t as u32))
+                .collect::<Vec<_>>()
+                .join(", "),
+        },
     }
 }
 
@@ -217,7 +232,11 @@ fn shape_problem(def: &MapDef, map_type: MapType) -> Option<String> {
         MapType::Array | MapType::PercpuArray | MapType::PerThreadArray => {
             key(4).or_else(value).or_else(entries)
         }
-        MapType::Hash => {
+        MapType::Hash
+        | MapType::GpuHash
+        | MapType::PercpuHash
+        | MapType::LruHash
+        | MapType::LruPercpuHash => {
             let bad_key = !(1..=MAX_KEY_BYTES).contains(&def.key_size);
             bad_key
                 .then(|| {
@@ -235,19 +254,23 @@ fn shape_problem(def: &MapDef, map_type: MapType) -> Option<String> {
                 .then(|| "must have no key".to_owned())
                 .or_else(entries)
         }
-        MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash => None,
-        MapType::PerfEventArray
-        | MapType::ArrayOfMaps
-        | MapType::HashOfMaps
-        | MapType::Queue
-        | MapType::Stack
-        | MapType::BloomFilter
-        | MapType::UserRingbuf
-        | MapType::GpuArray
+        MapType::GpuArray
         | MapType::GpuKernelArray
         | MapType::PerThreadHostArray
-        | MapType::GpuHostArray
-        | MapType::GpuRingbuf => None,
+        | MapType::GpuHostArray => key(4).or_else(value).or_else(entries),
+        MapType::Queue | MapType::Stack | MapType::BloomFilter => (def.key_size != 0)
+            .then(|| "must have no key".to_owned())
+            .or_else(value)
+            .or_else(entries),
+        MapType::ArrayOfMaps | MapType::HashOfMaps => (def.inner.is_none())
+            .then(|| {
+                "must declare the maps that are in it: `__array(values, struct { … })`".to_owned()
+            })
+            .or_else(|| (map_type == MapType::ArrayOfMaps).then(|| key(4)).flatten())
+            .or_else(entries),
+        // `max_entries` is the number of CPUs there, and often left out.
+        MapType::PerfEventArray | MapType::GpuRingbuf => None,
+        MapType::UserRingbuf => None,
     }
 }
 

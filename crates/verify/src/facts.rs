@@ -2,9 +2,12 @@
 //! stack offset, it reads them here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use warpbpf_abi::format;
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::Pc;
+use warpbpf_object::MapDef;
 
 /// Facts about a whole program. A local function is proved once per place it is called from, because the regions its
 /// pointers point to differ from caller to caller; each such proof is an [`Instance`], and the code generator inlines
@@ -31,13 +34,15 @@ pub struct Facts {
 impl Facts {
     /// Some reachable call queues a message for the host.
     pub fn uses_printk(&self) -> bool {
-        let printing = |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if matches!(call.helper, HelperId::TracePrintk | HelperId::GpuPuts));
+        let printing =
+            |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if call.helper.prints());
         self.instances.iter().flat_map(|i| &i.insns).any(printing)
     }
 
     /// Some reachable call reads the application's memory.
     pub fn reads_application(&self) -> bool {
-        let reading = |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if call.helper.reads_application());
+        let reading =
+            |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if call.reads_application());
         self.instances.iter().flat_map(|i| &i.insns).any(reading)
     }
 }
@@ -107,6 +112,20 @@ pub struct Place {
     pub align: u32,
 }
 
+/// Marks the index of a map of maps: together they stand for the maps that are in it, of which programs know only what
+/// the map of maps declares. The base address of such a map is what the pointer to it holds.
+pub const INNER: u32 = 1 << 31;
+
+/// The definition of a map of the object, or of those in a map of maps ([`INNER`]).
+pub fn map_def(maps: &[MapDef], index: u32) -> Option<&MapDef> {
+    let def = maps.get((index & !INNER) as usize)?;
+    if index & INNER != 0 {
+        def.inner.as_deref()
+    } else {
+        Some(def)
+    }
+}
+
 /// The kinds of memory a pointer can point to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Region {
@@ -145,6 +164,16 @@ pub struct CallFact {
     pub map: Option<u32>,
     /// What is known of `r1` to `r5`.
     pub args: [ArgFact; 5],
+    /// The constant string among the arguments, without its NUL.
+    pub text: Option<Arc<[u8]>>,
+}
+
+impl CallFact {
+    /// The call reads the application's memory.
+    pub fn reads_application(&self) -> bool {
+        let strings = || self.text.as_deref().map_or(0, format::strings);
+        self.helper.reads_application() || self.helper == HelperId::Snprintf && strings() > 0
+    }
 }
 
 /// What is known of one argument.

@@ -7,7 +7,8 @@ use warpbpf_abi::helpers::{Arg, HelperId, Uniform, map_op};
 use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_ebpf::{AluOp, Callee, Insn, Reg, Source};
 
-use crate::facts::{ArgFact, CallFact, InsnFact, Place, Region};
+use crate::call::fills_value;
+use crate::facts::{ArgFact, CallFact, InsnFact, Place, Region, map_def};
 use crate::graph::{At, FRAMES, Flow, Graph, Kind, LOOP, LOOP_CONTEXT, Part, ROUNDS, fetched};
 
 impl Graph<'_> {
@@ -269,39 +270,45 @@ impl Graph<'_> {
             return;
         }
         let row = self.helper(node);
-        let alike = call
+        let uniform = call
             .map
             .and_then(|map| self.map_type(map))
             .and_then(|map_type| map_op(call.helper, map_type))
             .map(|op| op.uniform)
             .or(row.map(|h| h.uniform))
-            == Some(Uniform::ByArguments);
+            .unwrap_or(Uniform::Varies);
+        let varies = uniform == Uniform::Varies;
         // The arguments are joined first, in a place that nobody reads otherwise.
         let gathered = Part::regs(f, LOOP);
         set(gathered, [Part::NONE; 3], false, true);
         for i in 0..5 {
             let [memory, address] = self.argument(node, i);
-            let is_out = row.is_some_and(|h| is_out(h.args[i]));
+            let is_out = row.is_some_and(|h| self.is_out(call, h.args[i]));
             let memory = if is_out { Part::NONE } else { memory };
             let varies = !is_out && self.reads_shared(call, i);
             set(gathered, [memory, address, Part::NONE], varies, false);
         }
         for i in 0..5 {
-            if row.is_some_and(|h| is_out(h.args[i]))
+            if row.is_some_and(|h| self.is_out(call, h.args[i]))
                 && let ArgFact::Pointer(place) = call.args[i]
                 && let Region::Stack { frame } = place.region
             {
                 let bytes = self.argument_bytes(node, call, i);
                 let (to, whole) = Part::stack(frame, place.offset, bytes);
                 // Of a buffer it may write less than there is room for.
-                let whole = whole && row.is_some_and(|h| h.args[i] == Arg::U64Out);
-                set(to, [gathered, Part::NONE, Part::NONE], !alike, whole);
+                let whole = whole
+                    && row.is_some_and(|h| matches!(h.args[i], Arg::U64Out | Arg::MapValueOut));
+                set(to, [gathered, Part::NONE, Part::NONE], varies, whole);
             }
         }
+        let decides = match uniform {
+            Uniform::Group => Part::NONE,
+            Uniform::Varies | Uniform::ByArguments => gathered,
+        };
         set(
             Part::reg(f, Reg::R0),
-            [gathered, Part::NONE, Part::NONE],
-            !alike,
+            [decides, Part::NONE, Part::NONE],
+            varies,
             true,
         );
         // `r1` to `r5`, and the place.
@@ -352,7 +359,16 @@ impl Graph<'_> {
     }
 }
 
-/// The helper writes what the argument points to.
-fn is_out(arg: Arg) -> bool {
-    matches!(arg, Arg::U64Out | Arg::MemWrite)
+impl Graph<'_> {
+    /// The helper writes what the argument points to.
+    fn is_out(&self, call: &CallFact, arg: Arg) -> bool {
+        match arg {
+            Arg::U64Out | Arg::MemWrite => true,
+            Arg::MapValueOut => call
+                .map
+                .and_then(|map| map_def(self.env.maps, map))
+                .is_none_or(fills_value),
+            _ => false,
+        }
+    }
 }

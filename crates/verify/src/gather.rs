@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use warpbpf_ebpf::{Callee, Code, Insn, Pc};
 
@@ -153,6 +154,7 @@ impl Gather {
                     helper: call.helper,
                     map: join_map(env, old.map, call.map)?,
                     args,
+                    text: join_text(old.text.as_ref(), call.text.as_ref())?,
                 }
             }
             Fact::Dead | Fact::Plain | Fact::Access(_) | Fact::Branch { .. } => call.clone(),
@@ -397,6 +399,21 @@ fn join_map(env: &Env<'_>, a: Option<u32>, b: Option<u32>) -> Result<Option<u32>
         }),
         (a, b) => Ok(a.or(b)),
     }
+}
+
+/// A constant string is part of the code that is made, so it is the same on every path.
+fn join_text(a: Option<&Arc<[u8]>>, b: Option<&Arc<[u8]>>) -> Result<Option<Arc<[u8]>>, Rule> {
+    if a == b {
+        return Ok(a.cloned());
+    }
+    let name = |text: Option<&Arc<[u8]>>| match text {
+        Some(text) => format!("the string {:?}", String::from_utf8_lossy(text)),
+        None => "no string".to_owned(),
+    };
+    Err(Rule::Mixed {
+        first: name(a),
+        second: name(b),
+    })
 }
 
 fn join_arg(env: &Env<'_>, a: ArgFact, b: ArgFact) -> Result<ArgFact, Rule> {

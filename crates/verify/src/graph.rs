@@ -11,7 +11,7 @@ use warpbpf_ebpf::{AtomicOp, Callee, Insn, Pc, Reg, Source};
 use warpbpf_flow::Cfg;
 
 use crate::env::Env;
-use crate::facts::{ArgFact, CallFact, Facts, InsnFact, Place, Region};
+use crate::facts::{ArgFact, CallFact, Facts, InsnFact, Place, Region, map_def};
 
 /// Call frames, as the explorer allows them.
 pub const FRAMES: usize = 8;
@@ -375,15 +375,17 @@ impl<'a> Graph<'a> {
 
     pub fn argument_bytes(&self, node: usize, call: &CallFact, i: usize) -> i64 {
         let kind = self.helper(node).map_or(Arg::None, |h| h.args[i]);
-        let def = call.map.and_then(|m| self.env.maps.get(m as usize));
+        let def = call.map.and_then(|m| map_def(self.env.maps, m));
         match kind {
             Arg::MapKey => def.map_or(STACK, |d| i64::from(d.key_size)),
-            Arg::MapValue => def.map_or(STACK, |d| i64::from(d.value_size)),
+            Arg::MapValue | Arg::MapValueOut => def.map_or(STACK, |d| i64::from(d.value_size)),
             Arg::U64Out => 8,
-            Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite => match call.args.get(i + 1) {
-                Some(ArgFact::Scalar { max, .. }) => i64::try_from(*max).unwrap_or(STACK),
-                _ => STACK,
-            },
+            Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite | Arg::Values => {
+                match call.args.get(i + 1) {
+                    Some(ArgFact::Scalar { max, .. }) => i64::try_from(*max).unwrap_or(STACK),
+                    _ => STACK,
+                }
+            }
             _ => STACK,
         }
     }

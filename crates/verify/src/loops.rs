@@ -5,7 +5,7 @@
 
 use warpbpf_abi::helpers::{Helper, HelperId};
 use warpbpf_abi::kfuncs::{KfuncId, MAX_LOOPS};
-use warpbpf_abi::maps::{EINVAL, MapType};
+use warpbpf_abi::maps::EINVAL;
 use warpbpf_ebpf::{Insn, Pc, Reg};
 
 use crate::check::readable;
@@ -30,7 +30,7 @@ const MAY_GOTO_COST: u64 = 3;
 const ROUND_COST: u64 = 6;
 /// What it spends besides for an element of a hash, to find the key and the value in its node. The slots that it looks
 /// through are counted at the call: see [`crate::budget`].
-const NODE_COST: u64 = 6;
+const NODE_COST: u64 = 11;
 /// What a call for an iterator costs.
 const ITERATOR_COST: u64 = 8;
 
@@ -110,7 +110,7 @@ impl Explorer<'_, '_, '_> {
                 let map = fact.map.unwrap_or(0);
                 let (def, map_type) = self.env.map(map)?;
                 let entries = def.max_entries;
-                let least = if map_type == MapType::Hash {
+                let least = if map_type.is_hash() {
                     0
                 } else {
                     entries
@@ -262,7 +262,7 @@ impl Explorer<'_, '_, '_> {
                 frame.regs[2] = Value::pointer(Target::MapKey(map));
                 frame.regs[3] = Value::pointer(Target::MapValue(map));
                 frame.regs[4] = looping.context;
-                if matches!(self.env.map(map), Ok((_, MapType::Hash))) {
+                if matches!(self.env.map(map), Ok((_, map_type)) if map_type.is_hash()) {
                     spent += NODE_COST;
                 }
             }

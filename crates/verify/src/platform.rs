@@ -142,6 +142,7 @@ fn captured_range(capture: Capture, size: u32) -> Scalar {
         Capture::Taken => Scalar::range(0, 1),
         Capture::ArgCount
         | Capture::Arg(_)
+        | Capture::Launch
         | Capture::Site
         | Capture::Line
         | Capture::Address
@@ -160,17 +161,33 @@ fn captured_range(capture: Capture, size: u32) -> Scalar {
 /// What a helper that returns a number can return.
 pub(crate) fn result_range(helper: HelperId) -> Scalar {
     match helper {
-        HelperId::GpuLaneId => Scalar::range(0, LANES - 1),
+        HelperId::GpuLaneId | HelperId::GpuWarpRank => Scalar::range(0, LANES - 1),
+        HelperId::GpuWarpLanes => Scalar::range(1, LANES),
+        HelperId::GpuWarpSize => Scalar::constant(LANES),
+        HelperId::GpuWarpLeader => Scalar::range(0, 1),
+        HelperId::GetNumaNodeId | HelperId::GetCurrentComm => Scalar::constant(0),
+        HelperId::Strncmp => Scalar::signed_range(-1, 1),
+        // At least this lane is there.
+        HelperId::GpuActiveMask | HelperId::GpuWarpMatch => Scalar::range(1, u64::from(u32::MAX)),
+        HelperId::GetPrandomU32
+        | HelperId::GpuWarpBallot
+        | HelperId::GpuClusterRank
+        | HelperId::GpuSmCount => Scalar::loaded(32, false),
         HelperId::GetSmpProcessorId | HelperId::GpuSmId | HelperId::GpuWarpId => {
             Scalar::loaded(32, false)
         }
         // 0 or an error number.
         HelperId::MapUpdateElem
         | HelperId::MapDeleteElem
+        | HelperId::MapPushElem
+        | HelperId::MapPopElem
+        | HelperId::MapPeekElem
+        | HelperId::PerfEventOutput
         | HelperId::RingbufOutput
         | HelperId::ProbeRead
         | HelperId::ProbeReadUser
         | HelperId::ProbeReadKernel
+        | HelperId::GpuPrefetchL2
         | HelperId::GpuRead => Scalar::signed_range(-4095, 0),
         HelperId::Foreign
         | HelperId::MapLookupElem
@@ -189,6 +206,31 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::Loop
         | HelperId::GpuMembar
         | HelperId::GpuExit
-        | HelperId::GpuGridDim => Scalar::UNKNOWN,
+        | HelperId::GpuGridDim
+        | HelperId::GetCurrentUidGid
+        | HelperId::ProbeReadStr
+        | HelperId::ProbeReadUserStr
+        | HelperId::ProbeReadKernelStr
+        | HelperId::KtimeGetBootNs
+        | HelperId::KtimeGetCoarseNs
+        | HelperId::KtimeGetTaiNs
+        | HelperId::Snprintf
+        | HelperId::TraceVprintk
+        | HelperId::MapLookupPercpuElem
+        | HelperId::GpuWarpFirst
+        | HelperId::GpuWarpSum
+        | HelperId::GpuWarpMin
+        | HelperId::GpuWarpMax
+        | HelperId::GpuWarpAnd
+        | HelperId::GpuWarpOr
+        | HelperId::GpuClusterIdx
+        | HelperId::GpuClusterCount
+        | HelperId::GpuClusterBlock
+        | HelperId::GpuClusterDim
+        | HelperId::GpuBlockId
+        | HelperId::GpuThreadId
+        | HelperId::GpuKernelId
+        | HelperId::GpuLaunchId
+        | HelperId::GpuClock => Scalar::UNKNOWN,
     }
 }

@@ -65,6 +65,12 @@ impl Rejection {
                 },
                 None => Rule::UnknownHelper { id, known },
             },
+            Rule::LinuxHelper { id, name, advice } => match subject.unresolved(broken.pc) {
+                Some(what) => Rule::Unresolved {
+                    what: what.to_owned(),
+                },
+                None => Rule::LinuxHelper { id, name, advice },
+            },
             rule => rule,
         };
         Rejection {

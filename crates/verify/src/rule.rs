@@ -105,6 +105,12 @@ pub enum Rule {
     StackReturned,
     #[error("helper {id} is not known")]
     UnknownHelper { id: u32, known: String },
+    #[error("`bpf_{name}` of Linux (helper {id}) is not served")]
+    LinuxHelper {
+        id: u32,
+        name: &'static str,
+        advice: &'static str,
+    },
     #[error("{what}")]
     Unresolved { what: String },
     #[error("`bpf_{helper}` can change what the application computes")]
@@ -137,6 +143,13 @@ pub enum Rule {
         number: u32,
         served: String,
     },
+    #[error("map `{map}` has Linux's type {name} ({number}), which is not served")]
+    LinuxMapType {
+        map: String,
+        number: u32,
+        name: &'static str,
+        advice: &'static str,
+    },
     #[error("map `{map}` of type {map_type} {problem}")]
     MapShape {
         map: String,
@@ -155,10 +168,19 @@ pub enum Rule {
     },
     #[error("a record of {size} bytes does not fit into map `{map}`: at most {max}")]
     RecordTooLarge { size: u64, map: String, max: u64 },
-    #[error("the format has {conversions} conversions; `bpf_trace_printk` takes 3")]
-    FormatArguments { conversions: usize },
+    #[error("the format has {conversions} conversions; `bpf_{helper}` {takes}")]
+    FormatArguments {
+        helper: &'static str,
+        conversions: usize,
+        takes: String,
+    },
     #[error("`{conversion}` in the format is not served")]
     FormatConversion { conversion: String },
+    #[error("`{conversion}` in the format of `bpf_{helper}` would read memory later")]
+    FormatMemory {
+        helper: &'static str,
+        conversion: String,
+    },
     #[error("control falls off the end of the function")]
     FallsOff,
     #[error("the jump goes to instruction {target}, outside its function")]
@@ -246,19 +268,19 @@ impl Rule {
             Rule::PointerCompared { .. } => "pointer-compared",
             Rule::PointerReturned { .. } => "pointer-returned",
             Rule::StackReturned => "stack-returned",
-            Rule::UnknownHelper { .. } => "unknown-helper",
+            Rule::UnknownHelper { .. } | Rule::LinuxHelper { .. } => "unknown-helper",
             Rule::Unresolved { .. } => "unresolved",
             Rule::Modifies { .. } => "modifies",
             Rule::Argument { .. } => "argument",
             Rule::Memory { .. } => "argument-memory",
             Rule::WrongMapType { .. } => "wrong-map-type",
-            Rule::UnknownMapType { .. } => "unknown-map-type",
+            Rule::UnknownMapType { .. } | Rule::LinuxMapType { .. } => "unknown-map-type",
             Rule::MapShape { .. } => "map-shape",
             Rule::NoSuchMap { .. } => "no-such-map",
             Rule::RecordHeld { .. } => "record-held",
             Rule::RecordTooLarge { .. } => "record-too-large",
             Rule::FormatArguments { .. } => "format-arguments",
-            Rule::FormatConversion { .. } => "format-conversion",
+            Rule::FormatConversion { .. } | Rule::FormatMemory { .. } => "format-conversion",
             Rule::FallsOff => "falls-off",
             Rule::JumpsOut { .. } => "jumps-out",
             Rule::CallsNowhere { .. } => "calls-nowhere",
@@ -327,6 +349,7 @@ impl Rule {
             Rule::PointerReturned { .. } => "return 0",
             Rule::StackReturned => "return a number, or let the caller pass the buffer",
             Rule::UnknownHelper { known, .. } => return format!("these are served: {known}"),
+            Rule::LinuxHelper { advice, .. } => advice,
             Rule::Unresolved { .. } => {
                 "ask first whether it exists: `bpf_core_field_exists`, `bpf_core_type_exists`, `bpf_core_enum_value_exists`, `bpf_ksym_exists`"
             }
@@ -334,6 +357,7 @@ impl Rule {
             Rule::Argument { .. } => "see the helper's prototype in `warpbpf.h`",
             Rule::Memory { problem, .. } => return problem.help(),
             Rule::WrongMapType { expected, .. } => return format!("it takes {expected}"),
+            Rule::LinuxMapType { advice, .. } => advice,
             Rule::UnknownMapType { served, .. } => return format!("these are served: {served}"),
             Rule::MapShape { .. } => "correct the map's definition",
             Rule::NoSuchMap { .. } => "the code was not relocated against this list of maps",
@@ -341,9 +365,14 @@ impl Rule {
                 "call `bpf_ringbuf_submit` or `bpf_ringbuf_discard` on every path on which the record is not null"
             }
             Rule::RecordTooLarge { .. } => "make the record smaller or `max_entries` larger",
-            Rule::FormatArguments { .. } => "split the message",
+            Rule::FormatArguments { .. } => {
+                "give each conversion a value, or split the message; `bpf_printk` with more than 3 values becomes `bpf_trace_vprintk`, which takes 12"
+            }
+            Rule::FormatMemory { .. } => {
+                "format the string with `bpf_snprintf` and send it through a ring, or pass a constant string to `bpf_trace_printk`"
+            }
             Rule::FormatConversion { .. } => {
-                "use %d, %i, %u, %x, %X, %o or %c with l, ll or h; %p prints a number in hex"
+                "use %d, %i, %u, %x, %X or %o with hh, h, l, ll or z, %p, %c or %s; flags and a width, no precision"
             }
             Rule::FallsOff => "end every path with `exit`",
             Rule::JumpsOut { .. } => "jump inside the function, or call the other one",
@@ -360,11 +389,11 @@ impl Rule {
                 "do less per invocation, attach with a wider scope, or raise the budget (`--budget N`); an array that is keyed by a small number such as `ctx->site` costs a tenth of a hash"
             }
             Rule::WalkBudget { .. } => {
-                "raise the budget (`--budget N`), or make the map smaller: it has at least 4 slots for each of `max_entries`, and at least 256"
+                "raise the budget (`--budget N`), or make the map smaller: it has at least 2 slots for each of `max_entries`, and a hash at least 256"
             }
             Rule::TooComplex { .. } => "give loops smaller bounds, or fewer branches inside them",
             Rule::NotTogether { .. } => {
-                "make the call before the branch, or branch on what all lanes share (`block_idx`, `warp`, a constant)"
+                "make the call before the branch, with a value that changes nothing where it is not wanted (`wanted ? x : 0`), or branch on what all lanes share (`block_idx`, `warp`, a constant)"
             }
             Rule::NotAlike { .. } => {
                 "pass a constant, or what all lanes share (`block_idx`, `warp`, `kernel_id`)"

@@ -14,7 +14,7 @@ use warpbpf_ebpf::{AluOp, AtomicOp, Insn, JumpOp, Pc, Reg, Source, Width};
 use warpbpf_flow::{DomTree, Loops};
 
 use crate::atomic::{Line, becomes_atomic, overlap};
-use crate::facts::{ArgFact, InsnFact, Place, Region};
+use crate::facts::{ArgFact, InsnFact, Place, Region, map_def};
 use crate::graph::{Graph, Kind, Part, fetched};
 use crate::warp::{postdominators, region};
 
@@ -112,7 +112,9 @@ fn collect(graph: &Graph<'_>, node: usize, uses: &mut BTreeMap<u32, Uses>) {
                 return;
             };
             match call.helper {
-                HelperId::MapLookupElem => uses.entry(map).or_default().lookups.push(node),
+                HelperId::MapLookupElem | HelperId::MapLookupPercpuElem => {
+                    uses.entry(map).or_default().lookups.push(node);
+                }
                 HelperId::MapUpdateElem => uses.entry(map).or_default().updates.push(node),
                 _ => {}
             }
@@ -138,6 +140,9 @@ fn shared(graph: &Graph<'_>, map: u32) -> bool {
             MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash,
         ) => true,
         Some(
+            MapType::GpuArray | MapType::GpuKernelArray | MapType::GpuHostArray,
+        ) => true,
+        Some(
             MapType::PerfEventArray
             | MapType::ArrayOfMaps
             | MapType::HashOfMaps
@@ -145,10 +150,7 @@ fn shared(graph: &Graph<'_>, map: u32) -> bool {
             | MapType::Stack
             | MapType::BloomFilter
             | MapType::UserRingbuf
-            | MapType::GpuArray
-            | MapType::GpuKernelArray
             | MapType::PerThreadHostArray
-            | MapType::GpuHostArray
             | MapType::GpuRingbuf,
         ) => false,
         Some(MapType::PerThreadArray | MapType::Ringbuf) | None => false,
@@ -357,7 +359,7 @@ impl<'g, 'a> OfMap<'g, 'a> {
         };
         // All addresses of a data section come from one value.
         let data = matches!(
-            self.graph.env.maps.get(self.map as usize).map(|m| &m.kind),
+            map_def(self.graph.env.maps, self.map).map(|m| &m.kind),
             Some(warpbpf_object::MapKind::Data { .. })
         );
         Some(if data {
@@ -455,7 +457,7 @@ impl<'g, 'a> OfMap<'g, 'a> {
 
     /// Where a null check of a lookup goes if there was nothing.
     fn null_side(&self, branch: usize) -> Option<usize> {
-        if self.graph.map_type(self.map) != Some(MapType::Hash) {
+        if !self.graph.map_type(self.map).is_some_and(MapType::is_hash) {
             return None;
         }
         let (

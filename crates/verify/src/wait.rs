@@ -28,14 +28,9 @@ pub(crate) fn named(
     mut broken: Box<Broken>,
 ) -> Box<Broken> {
     match &broken.rule {
-        Rule::UnknownHelper { id, .. } if LOCK_HELPERS.contains(id) => {
-            let what = if *id == LOCK_HELPERS[0] {
-                "lock"
-            } else {
-                "unlock"
-            };
+        Rule::LinuxHelper { id, name, .. } if LOCK_HELPERS.contains(id) => {
             broken.rule = Rule::Lock {
-                what: format!("`bpf_spin_{what}` is not served"),
+                what: format!("`bpf_{name}` is not served"),
             };
         }
         Rule::MayNotEnd | Rule::LoopBudget { .. } => {
@@ -264,14 +259,23 @@ impl Search<'_, '_> {
             }
             Insn::Call { callee: Callee::Helper(id) } => {
                 Given::Cause(match self.env.platform.helper(id).map(|h| h.kind) {
-                    Some(HelperId::MapLookupElem) => Cause::Lookup(pc),
+                    Some(HelperId::MapLookupElem | HelperId::MapLookupPercpuElem) => {
+                        Cause::Lookup(pc)
+                    }
                     Some(
                         HelperId::MapUpdateElem
                         | HelperId::MapDeleteElem
                         | HelperId::RingbufOutput
                         | HelperId::RingbufReserve,
                     ) => Cause::Memory(pc),
-                    Some(HelperId::KtimeGetNs | HelperId::GpuGlobaltimer) => Cause::Clock(pc),
+                    Some(
+                        HelperId::KtimeGetNs
+                        | HelperId::KtimeGetBootNs
+                        | HelperId::KtimeGetCoarseNs
+                        | HelperId::KtimeGetTaiNs
+                        | HelperId::GpuClock
+                        | HelperId::GpuGlobaltimer,
+                    ) => Cause::Clock(pc),
                     _ => Cause::Own,
                 })
             }

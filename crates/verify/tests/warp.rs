@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use common::{accept, attempt, code, lookup, maps, platform};
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::helpers::{Arg, HELPERS, Helper, HelperId, MAP_OPS, Warp, map_op, of, takes};
+use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::Pc;
 use warpbpf_verify::{Platform, WarpFact, helpers_used, verify};
 
@@ -296,12 +297,57 @@ fn a_helper_that_needs_alike_arguments_gets_them_or_is_refused() {
 }
 
 #[test]
-fn no_helper_needs_a_group_today() {
-    assert!(HELPERS.iter().all(|h| h.warp == Warp::AnyLanes));
+fn exchanges_between_lanes_need_a_group() {
+    let together = HELPERS.iter().filter(|h| h.warp != Warp::AnyLanes);
+    assert_eq!(
+        together.map(|h| h.name).collect::<Vec<_>>(),
+        [
+            "gpu_warp_ballot",
+            "gpu_warp_match",
+            "gpu_warp_first",
+            "gpu_warp_sum",
+            "gpu_warp_min",
+            "gpu_warp_max",
+            "gpu_warp_and",
+            "gpu_warp_or"
+        ]
+    );
     assert_eq!(
         of(HelperId::GpuMembar).effect,
         warpbpf_abi::helpers::Effect::Order
     );
+}
+
+#[test]
+fn what_a_group_makes_together_is_uniform() {
+    let of = |helper: u32| {
+        let text = format!("r1 = *(u32 *)(r1 + 48)\ncall {helper}\nr0 += 0\nr0 = 0\nexit");
+        of_thread(&text).chars().nth(1)
+    };
+    let uniform: Vec<u32> = (525..=532).filter(|id| of(*id) == Some('u')).collect();
+    assert_eq!(uniform, [525, 527, 528, 529, 530, 531, 532]);
+    assert_eq!(of(526), Some('v'));
+    // Of the group itself: its size, not the place in it.
+    assert_eq!(of(522), Some('u'));
+    assert_eq!(
+        (of(521), of(523), of(524)),
+        (Some('v'), Some('v'), Some('v'))
+    );
+}
+
+#[test]
+fn a_lane_that_has_ended_does_not_come() {
+    let text =
+        "r1 = *(u32 *)(r1 + 48)\nif r1 > 3 goto +1\ncall 507\nr1 = 1\ncall 528\nr0 = 0\nexit";
+    let judge = |platform: &Platform| {
+        let verdict = attempt(text, &platform.clone().with_allow_modify(true));
+        verdict.map(|_| ()).map_err(|r| r.rule.to_string())
+    };
+    assert_eq!(
+        judge(&platform()),
+        Err("`bpf_gpu_warp_sum` needs all lanes that arrived together, but the branch at instruction 1 sends some of them another way".to_owned())
+    );
+    assert_eq!(judge(&platform().with_scope(Scope::Warp)), Ok(()));
 }
 
 /// Slot and rule of the refusal.
@@ -644,6 +690,7 @@ fn every_map_operation_has_its_row() {
         for helper in HELPERS.iter().map(|h| h.kind) {
             let known = match helper {
                 HelperId::RingbufOutput | HelperId::RingbufReserve => ring,
+                HelperId::MapLookupPercpuElem => *map_type == MapType::PercpuArray,
                 _ if operations.contains(&helper) => !ring,
                 _ => true,
             };

@@ -11,14 +11,18 @@ pub mod message;
 
 mod connection;
 mod listener;
+mod ops;
 mod shared;
 mod words;
 
 pub use connection::{Connection, Frame, WireError};
-pub use listener::Listener;
+pub use listener::{Acceptor, Listener};
 pub use message::{
     Counts, Device, Hello, Kernel, KernelCount, Layout, MapInfo, NoteLevel, Occupancy, Options,
     PROTOCOL, Program, Ready, Sites, SumField, ToAgent, ToTool,
+};
+pub use ops::{
+    MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,
 };
 pub use shared::{
     DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SharedError, SharedReader, SharedWriter,

@@ -17,9 +17,71 @@ use crate::connection::{Connection, WireError};
 /// A bound control socket. Dropping it removes socket and directory.
 #[derive(Debug)]
 pub struct Listener {
-    socket: OwnedFd,
+    acceptor: Acceptor,
     directory: PathBuf,
+}
+
+/// A bound socket of mode 0600. Dropping it removes it.
+#[derive(Debug)]
+pub struct Acceptor {
+    socket: OwnedFd,
     path: PathBuf,
+}
+
+impl Acceptor {
+    /// Listens at `path`, in a directory that only this user may enter.
+    pub fn bind(path: &Path) -> Result<Acceptor, WireError> {
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(failed("make", path))?;
+        let address = SocketAddrUnix::new(path).map_err(failed("name", path))?;
+        bind(&socket, &address).map_err(failed("bind", path))?;
+        let acceptor = Acceptor {
+            socket,
+            path: path.to_owned(),
+        };
+        chmod(path, Mode::RUSR | Mode::WUSR).map_err(failed("protect", path))?;
+        listen(&acceptor.socket, 64).map_err(failed("listen on", path))?;
+        Ok(acceptor)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next one who connects, if somebody does now.
+    pub fn accept(&self) -> Result<Option<OwnedFd>, WireError> {
+        loop {
+            match accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                Ok(socket) => return Ok(Some(socket)),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => {
+                    return Err(WireError::Os {
+                        call: "accept",
+                        errno,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Acceptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        let _ = unlink(&self.path);
+    }
 }
 
 impl Listener {
@@ -36,12 +98,10 @@ impl Listener {
                 Err(errno) => return Err(failed("make a directory for", &directory)(errno)),
             }
         };
-        let path = directory.join("control");
-        match Listener::bind_in(&path) {
-            Ok(socket) => Ok(Listener {
-                socket,
+        match Acceptor::bind(&directory.join("control")) {
+            Ok(acceptor) => Ok(Listener {
+                acceptor,
                 directory,
-                path,
             }),
             Err(error) => {
                 let _ = std::fs::remove_dir_all(&directory);
@@ -50,56 +110,32 @@ impl Listener {
         }
     }
 
-    fn bind_in(path: &Path) -> Result<OwnedFd, WireError> {
-        let socket = socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )
-        .map_err(failed("make", path))?;
-        let address = SocketAddrUnix::new(path).map_err(failed("name", path))?;
-        bind(&socket, &address).map_err(failed("bind", path))?;
-        chmod(path, Mode::RUSR | Mode::WUSR).map_err(failed("protect", path))?;
-        listen(&socket, 64).map_err(failed("listen on", path))?;
-        Ok(socket)
-    }
-
     /// What `WARPBPF_SOCKET` must say in the target's environment.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.acceptor.path()
     }
 
     /// The next agent; `None` when `timeout` passed without one. An agent of another user is turned away and an error.
     pub fn accept(&self, timeout: Duration) -> Result<Option<ToolConnection>, WireError> {
         let end = Instant::now() + timeout;
         loop {
-            match accept_with(&self.socket, SocketFlags::CLOEXEC) {
-                Ok(socket) => return Connection::new(socket).map(Some),
-                Err(Errno::AGAIN) => {
-                    let left = end.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Ok(None);
-                    }
-                    let timeout = Timespec {
-                        tv_sec: left.as_secs() as i64,
-                        tv_nsec: i64::from(left.subsec_nanos()),
-                    };
-                    let mut set = [PollFd::new(&self.socket, PollFlags::IN)];
-                    match poll(&mut set, Some(&timeout)) {
-                        Ok(_) | Err(Errno::INTR) => {}
-                        Err(errno) => {
-                            return Err(WireError::Os {
-                                call: "poll",
-                                errno,
-                            });
-                        }
-                    }
-                }
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
+            if let Some(socket) = self.acceptor.accept()? {
+                return Connection::new(socket).map(Some);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let timeout = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let mut set = [PollFd::new(&self.acceptor, PollFlags::IN)];
+            match poll(&mut set, Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
                     return Err(WireError::Os {
-                        call: "accept",
+                        call: "poll",
                         errno,
                     });
                 }
@@ -110,13 +146,13 @@ impl Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.acceptor.as_fd()
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let _ = unlink(&self.path);
+        let _ = unlink(self.acceptor.path());
         let _ = std::fs::remove_dir(&self.directory);
     }
 }

@@ -24,6 +24,19 @@ pub enum ToAgent {
         /// Chosen by the tool.
         token: u64,
     },
+    /// Before `Attach`: operations on a map before any kernel runs. The frame's blob is a batch ([`crate::encode_ops`]) of
+    /// updates. What cannot be done makes the attach fail.
+    Preset {
+        /// The map's name.
+        map: String,
+    },
+    /// Operations on a live map. The frame's blob is a batch ([`crate::encode_ops`]); answered by [`ToTool::MapOps`].
+    MapOps {
+        /// Chosen by the tool.
+        token: u64,
+        /// Index in [`Ready::maps`].
+        map: u32,
+    },
 }
 
 /// From the agent to a tool.
@@ -57,6 +70,14 @@ pub enum ToTool {
         /// The request's.
         token: u64,
     },
+    /// The answer to `MapOps`. The frame's blob holds an outcome for each operation ([`crate::decode_outcomes`]).
+    MapOps {
+        /// The request's.
+        token: u64,
+        /// Why nothing was done, if the request as a whole cannot be served; then the blob is empty.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
     /// Last message; the shared area is final.
     Bye {
         /// `exit`, `the context was destroyed`, `detached`.
@@ -82,6 +103,12 @@ pub struct Options {
     /// Programs are functions that their sites call.
     #[serde(default)]
     pub out_of_line: bool,
+    /// Prepare for operations of the host that must be done on the device while kernels run (`MapOps`).
+    #[serde(default)]
+    pub host_ops: bool,
+    /// Sums reach their map at each pass of a place in the middle of a kernel, and not when the thread leaves.
+    #[serde(default)]
+    pub live_sums: bool,
 }
 
 /// Who connected.
@@ -179,6 +206,13 @@ pub enum Layout {
         max_entries: u32,
         key_size: u32,
         value_size: u32,
+        copies: u32,
+    },
+    Lru {
+        max_entries: u32,
+        key_size: u32,
+        value_size: u32,
+        copies: u32,
     },
     Ring {
         shards: u32,
@@ -188,6 +222,16 @@ pub enum Layout {
         max_entries: u32,
         value_size: u32,
         threads: u64,
+    },
+    Queue {
+        max_entries: u32,
+        value_size: u32,
+        lifo: bool,
+    },
+    Bloom {
+        max_entries: u32,
+        value_size: u32,
+        hashes: u32,
     },
 }
 
@@ -204,10 +248,27 @@ impl From<MapLayout> for Layout {
                 max_entries: l.max_entries,
                 key_size: l.key_size,
                 value_size: l.value_size,
+                copies: l.copies,
+            },
+            MapLayout::Lru(l) => Layout::Lru {
+                max_entries: l.max_entries,
+                key_size: l.key_size,
+                value_size: l.value_size,
+                copies: l.copies,
             },
             MapLayout::Ring(l) => Layout::Ring {
                 shards: l.shards,
                 shard_bytes: l.shard_bytes,
+            },
+            MapLayout::Queue(l) => Layout::Queue {
+                max_entries: l.max_entries,
+                value_size: l.value_size,
+                lifo: l.lifo,
+            },
+            MapLayout::Bloom(l) => Layout::Bloom {
+                max_entries: l.max_entries,
+                value_size: l.value_size,
+                hashes: l.hashes,
             },
             MapLayout::PerThread(l) => Layout::PerThread {
                 max_entries: l.max_entries,
@@ -236,10 +297,23 @@ impl From<Layout> for MapLayout {
                 max_entries,
                 key_size,
                 value_size,
+                copies,
             } => MapLayout::Hash(layout::HashLayout {
                 max_entries,
                 key_size,
                 value_size,
+                copies,
+            }),
+            Layout::Lru {
+                max_entries,
+                key_size,
+                value_size,
+                copies,
+            } => MapLayout::Lru(layout::LruLayout {
+                max_entries,
+                key_size,
+                value_size,
+                copies,
             }),
             Layout::Ring {
                 shards,
@@ -247,6 +321,24 @@ impl From<Layout> for MapLayout {
             } => MapLayout::Ring(layout::RingLayout {
                 shards,
                 shard_bytes,
+            }),
+            Layout::Queue {
+                max_entries,
+                value_size,
+                lifo,
+            } => MapLayout::Queue(layout::QueueLayout {
+                max_entries,
+                value_size,
+                lifo,
+            }),
+            Layout::Bloom {
+                max_entries,
+                value_size,
+                hashes,
+            } => MapLayout::Bloom(layout::BloomLayout {
+                max_entries,
+                value_size,
+                hashes,
             }),
             Layout::PerThread {
                 max_entries,
@@ -413,6 +505,8 @@ mod tests {
                     ring_bytes: None,
                     max_registers: None,
                     out_of_line: false,
+                    host_ops: false,
+                    live_sums: false,
                 }
             }
         );
@@ -470,8 +564,25 @@ mod tests {
                 max_entries: 5,
                 key_size: 4,
                 value_size: 8,
+                copies: 1,
+            }),
+            MapLayout::Lru(layout::LruLayout {
+                max_entries: 5,
+                key_size: 4,
+                value_size: 8,
+                copies: 132,
             }),
             MapLayout::Ring(layout::RingLayout::new(1 << 20, 4)),
+            MapLayout::Queue(layout::QueueLayout {
+                max_entries: 7,
+                value_size: 12,
+                lifo: true,
+            }),
+            MapLayout::Bloom(layout::BloomLayout {
+                max_entries: 9,
+                value_size: 4,
+                hashes: 5,
+            }),
             MapLayout::PerThread(layout::PerThreadLayout {
                 max_entries: 1,
                 value_size: 8,

@@ -7,6 +7,7 @@
 //! | 0 | magic, version, number of maps, ring offset, ring bytes, total bytes, error of the device's host clock in ns + 1 |
 //! | 128 | ring head: bytes ever written, moved by the agent |
 //! | 256 | ring tail: bytes ever read, moved by the tool |
+//! | 320 | epoch: how many consumers the ring has had |
 //! | 384 | events of the printk ring lost here because the ring was full, and on the device: full, busy |
 //! | 4096 | per map 64 bytes: offset, bytes, distance of its two copies, sequence, events lost as above |
 //! | … | snapshot areas, page-aligned, two copies of each map |
@@ -18,6 +19,10 @@
 //!
 //! A ring record is `map: u32, shard: u32, len: u32, 0: u32`, then the payload padded to 8. Records wrap at the end of
 //! the ring. A record that does not fit is counted, never waited for.
+//!
+//! The ring has one consumer at a time. The first look at events makes a reader the consumer: it raises the epoch and goes
+//! on where the tail is. One that was the consumer before sees that it is not any more, and hands out nothing. So a tool
+//! that died is followed by another, and each event is handed out; the one that it died with may be so twice.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
@@ -39,6 +44,7 @@ const VERSION: u64 = 1;
 const PAGE: u64 = 4096;
 const HEAD: u64 = 128;
 const TAIL: u64 = 256;
+const EPOCH: u64 = 320;
 const LOST_PRINTK: u64 = 384;
 /// In the header: 1 + the bound of the error of host time on the device, in ns; 0 before it is known.
 const CLOCK_ERROR: u64 = 48;
@@ -71,6 +77,8 @@ pub enum SharedError {
     Busy { map: usize, tries: u32 },
     #[error("the event ring is damaged at {position}: {what}")]
     Ring { position: u64, what: String },
+    #[error("another tool has taken the events over")]
+    TakenOver,
 }
 
 /// Losses on the device, before events reach this ring.
@@ -231,6 +239,15 @@ impl SharedWriter {
         Ok(true)
     }
 
+    /// Snapshots published of a map.
+    pub fn sequence(&self, map: usize) -> u64 {
+        if map < self.areas.len() {
+            self.words.word(sequence_at(map)).load(Ordering::Relaxed)
+        } else {
+            0
+        }
+    }
+
     /// Appends an event; false (and counted for its map) when the tool has not made room.
     pub fn push(&mut self, map: u32, shard: u32, payload: &[u8]) -> bool {
         let pushed = self.try_push(map, shard, payload);
@@ -320,6 +337,8 @@ pub struct SharedReader {
     ring: u64,
     ring_bytes: u64,
     tail: u64,
+    /// Which consumer of the ring it is, if it is one.
+    epoch: Option<u64>,
     payload: Vec<u8>,
 }
 
@@ -380,13 +399,13 @@ impl SharedReader {
             }
             areas.push(area);
         }
-        let tail = words.word(TAIL).load(Ordering::Relaxed);
         Ok(SharedReader {
             words,
             areas,
             ring,
             ring_bytes,
-            tail,
+            tail: 0,
+            epoch: None,
             payload: Vec::new(),
         })
     }
@@ -433,45 +452,100 @@ impl SharedReader {
         }
     }
 
-    /// Hands every event that is there to `sink` and gives its room back. Returns how many.
+    /// Hands every event that is there to `sink` and gives its room back. Returns how many. The first call takes the ring
+    /// over from whoever read it before.
+    ///
+    /// # Errors
+    /// [`SharedError::Ring`], [`SharedError::TakenOver`].
     pub fn events(&mut self, mut sink: impl FnMut(Event<'_>)) -> Result<u64, SharedError> {
+        self.events_while(|event| {
+            sink(event);
+            true
+        })
+    }
+
+    /// As [`SharedReader::events`], until `sink` says false: the event that it was given then counts as handed out.
+    pub fn events_while(
+        &mut self,
+        mut sink: impl FnMut(Event<'_>) -> bool,
+    ) -> Result<u64, SharedError> {
+        self.take_over()?;
         let head = self.words.word(HEAD).load(Ordering::Acquire);
         let mut events = 0;
         while self.tail != head {
-            let damaged = |what: String| SharedError::Ring {
-                position: self.tail,
-                what,
-            };
-            let there = head.wrapping_sub(self.tail);
-            if there > self.ring_bytes || there < RECORD_HEADER {
-                return Err(damaged(format!("{there} bytes are said to be there")));
+            let record = self.record(head);
+            // What was read before this is as it was written: only a consumer of a later epoch gives its room back.
+            fence(Ordering::Acquire);
+            if !self.is_consumer() {
+                return Err(SharedError::TakenOver);
             }
-            let mut header = [0u8; RECORD_HEADER as usize];
-            self.ring_load(self.tail, &mut header);
-            let word = |i: usize| {
-                u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]])
-            };
-            let (map, shard, len) = (word(0), word(4), word(8) as usize);
-            let need = RECORD_HEADER + (len as u64).next_multiple_of(8);
-            if need > there {
-                return Err(damaged(format!(
-                    "a record of {len} bytes where {there} are there"
-                )));
-            }
-            let mut payload = std::mem::take(&mut self.payload);
-            payload.resize(len, 0);
-            self.ring_load(self.tail + RECORD_HEADER, &mut payload);
-            sink(Event {
+            let (map, shard, need) = record?;
+            let more = sink(Event {
                 map,
                 shard,
-                payload: &payload,
+                payload: &self.payload,
             });
-            self.payload = payload;
-            self.tail += need;
-            self.words.word(TAIL).store(self.tail, Ordering::Release);
+            let tail = self.words.word(TAIL);
+            let next = self.tail + need;
+            match tail.compare_exchange(self.tail, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => self.tail = next,
+                // The consumer before us was about to give this event's room back when we came.
+                Err(moved) if self.is_consumer() => self.tail = moved,
+                Err(_) => return Err(SharedError::TakenOver),
+            }
             events += 1;
+            if !more {
+                break;
+            }
         }
         Ok(events)
+    }
+
+    /// Reads the record at the tail into `payload`: its map, its shard, and the bytes that it takes.
+    fn record(&mut self, head: u64) -> Result<(u32, u32, u64), SharedError> {
+        let damaged = |what: String| SharedError::Ring {
+            position: self.tail,
+            what,
+        };
+        let there = head.wrapping_sub(self.tail);
+        if there > self.ring_bytes || there < RECORD_HEADER {
+            return Err(damaged(format!("{there} bytes are said to be there")));
+        }
+        let mut header = [0u8; RECORD_HEADER as usize];
+        self.ring_load(self.tail, &mut header);
+        let word =
+            |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+        let (map, shard, len) = (word(0), word(4), word(8) as usize);
+        let need = RECORD_HEADER + (len as u64).next_multiple_of(8);
+        if need > there {
+            return Err(damaged(format!(
+                "a record of {len} bytes where {there} are there"
+            )));
+        }
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize(len, 0);
+        self.ring_load(self.tail + RECORD_HEADER, &mut payload);
+        self.payload = payload;
+        Ok((map, shard, need))
+    }
+
+    /// Makes this reader the consumer of the ring, if it never was.
+    fn take_over(&mut self) -> Result<(), SharedError> {
+        if self.epoch.is_none() {
+            let before = self.words.word(EPOCH).fetch_add(1, Ordering::AcqRel);
+            self.epoch = Some(before + 1);
+            self.tail = self.words.word(TAIL).load(Ordering::Acquire);
+        }
+        if self.is_consumer() {
+            Ok(())
+        } else {
+            Err(SharedError::TakenOver)
+        }
+    }
+
+    /// Nobody has taken the ring over from it.
+    fn is_consumer(&self) -> bool {
+        self.epoch == Some(self.words.word(EPOCH).load(Ordering::Acquire))
     }
 
     /// Events of a map ([`PRINTK`] too) that did not fit into this ring.

@@ -130,6 +130,7 @@ pub fn build(test: &Test, target: Target, effort: Effort) -> Result<Built, Build
         slot: MAP_SLOTS + index,
         session_index: index,
         layout: plan.layout,
+        inner: None,
     });
     let env = Env {
         target,
@@ -144,6 +145,7 @@ pub fn build(test: &Test, target: Target, effort: Effort) -> Result<Built, Build
             size: test.memory,
             stride,
         },
+        keep_sums: false,
     };
     let fragment = caught("the code generator", || compile(&verified, &env))?;
     let fragment = fragment.map_err(|error| BuildError::Codegen {

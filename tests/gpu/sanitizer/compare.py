@@ -15,7 +15,7 @@ GENERIC = 0
 COLUMNS = ["loads", "stores", "atomics", "bytes", "copies"]
 # First words of reasons: the compiler made one access of several, left one out, made several of one; the address of a generic
 # access was one of shared or local memory; or a function that is only called through a pointer has no programs.
-WHY = {"merged", "removed", "split", "elsewhere", "unreached"}
+WHY = {"merged", "removed", "split", "elsewhere", "narrowed", "unreached"}
 
 
 def read_differences(path):

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,7 +18,8 @@
 namespace {
 
 struct Kernel {
-    Counters *device = nullptr;
+    // Page-locked memory that launches count in: it can be read when a launch has ended, without a copy.
+    Counters *live = nullptr;
     Counters counters = {};
     uint64_t launches = 0;
 };
@@ -75,26 +77,22 @@ void begin(const Sanitizer_LaunchData &launch)
 {
     const char *name = launch.functionName;
     Kernel &kernel = state().kernels[{launch.context, name ? name : "?"}];
-    if (kernel.device == nullptr) {
+    if (kernel.live == nullptr) {
         void *memory = nullptr;
-        if (!done(sanitizerAlloc(launch.context, &memory, sizeof(Counters)), "cannot allocate counters") ||
-            !done(sanitizerMemset(memory, 0, sizeof(Counters), launch.hStream), "cannot clear counters"))
+        if (!done(sanitizerAllocHost(launch.context, &memory, sizeof(Counters)), "cannot allocate counters"))
             return;
-        // Another stream may count there next.
-        done(sanitizerStreamSynchronize(launch.hStream), "cannot wait for cleared counters");
-        kernel.device = static_cast<Counters *>(memory);
+        kernel.live = new (memory) Counters();
     }
     kernel.launches++;
-    done(sanitizerSetLaunchCallbackData(launch.hLaunch, launch.function, launch.hStream, kernel.device),
+    done(sanitizerSetLaunchCallbackData(launch.hLaunch, launch.function, launch.hStream, kernel.live),
          "cannot give counters to a launch");
 }
 
 // Counters are read while the context is sure to be alive; at exit it may be gone.
-void read(const Key &key, Kernel &kernel, Sanitizer_StreamHandle stream)
+void read(Kernel &kernel)
 {
-    if (kernel.device != nullptr)
-        done(sanitizerMemcpyDeviceToHost(&kernel.counters, kernel.device, sizeof(Counters), stream),
-             "cannot read the counters of `" + key.second + "`");
+    if (kernel.live != nullptr)
+        kernel.counters = *kernel.live;
 }
 
 void end(const Sanitizer_LaunchData &launch)
@@ -102,7 +100,7 @@ void end(const Sanitizer_LaunchData &launch)
     const char *name = launch.functionName;
     const auto found = state().kernels.find({launch.context, name ? name : "?"});
     if (found != state().kernels.end() && done(sanitizerStreamSynchronize(launch.hStream), "cannot wait for a launch"))
-        read(found->first, found->second, launch.hStream);
+        read(found->second);
 }
 
 void end(const Sanitizer_GraphLaunchData &graph)
@@ -111,7 +109,7 @@ void end(const Sanitizer_GraphLaunchData &graph)
         return;
     for (auto &[key, kernel] : state().kernels)
         if (key.first == graph.context)
-            read(key, kernel, graph.hStream);
+            read(kernel);
 }
 
 void called(void *, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id, const void *data)

@@ -122,8 +122,19 @@ impl Bench {
     pub fn recompiled(&self, group: &Group, kernels: &[&str]) -> Result<Run, String> {
         let mut command = Command::new(self.program(group));
         command.args(self.arguments(group, kernels));
+        // What the driver compiles it keeps, so what it keeps tells that it has compiled.
+        let cache = self.scratch.join("compiled");
+        let _ = std::fs::remove_dir_all(&cache);
         command.env("CUDA_FORCE_PTX_JIT", "1");
-        self.finish(&mut command, self.soft, None)
+        command.env("CUDA_CACHE_PATH", &cache);
+        command.env_remove("CUDA_CACHE_DISABLE");
+        let run = self.finish(&mut command, self.soft, None)?;
+        let kept = || std::fs::read_dir(&cache).is_ok_and(|mut files| files.next().is_some());
+        if self.soft || kept() {
+            Ok(run)
+        } else {
+            Err("the driver was asked to compile the PTX, and kept nothing that it compiled".into())
+        }
     }
 
     /// Runs these kernels of a group with the programs of a probe in them.

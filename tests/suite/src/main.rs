@@ -9,6 +9,12 @@
 
 mod bad_input;
 mod counts;
+mod loader;
+mod host_ops;
+mod library;
+mod helpers;
+mod maps_hash;
+mod maps_more;
 mod memory;
 mod places;
 mod run;
@@ -33,9 +39,15 @@ fn main() -> std::process::ExitCode {
     let bench = Bench::new(&folder, device == "soft");
     let mut cases: Vec<Case> = Vec::new();
     cases.extend(counts::cases());
+    cases.extend(helpers::cases());
+    cases.extend(maps_more::cases());
+    cases.extend(maps_hash::cases());
     cases.extend(memory::cases());
+    cases.extend(host_ops::cases());
+    cases.extend(library::cases());
     cases.extend(places::cases());
     cases.extend(selectors::cases());
+    cases.extend(loader::cases());
     cases.extend(bad_input::cases());
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for case in cases.iter().filter(|c| c.name.contains(&only)) {

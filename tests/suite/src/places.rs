@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         case("accesses of reduction by space and place", reduction),
         case("accesses by warps are those of threads", by_warps),
         case("accesses with code out of line", out_of_line),
+        case("sums that threads keep", kept),
         case("accesses with few registers", few_registers),
         case("names of places in tables", tables),
         case("accesses by size, and their values", sizes),
@@ -159,10 +160,10 @@ fn by_warps(bench: &Bench) -> Told {
         };
         let atomic = bytes(ATOMIC + GLOBAL);
         let kernels = run.entries("kernels")?;
-        let Some((_, value)) = kernels.first() else {
+        let Some((key, value)) = kernels.first() else {
             return Err(format!("no kernel in {kernels:?}"));
         };
-        same("kernel", value["kernel"].as_str(), Some(kernel))?;
+        same("kernel", key.as_str(), Some(kernel))?;
         for (field, expected) in [
             ("global_read", bytes(LOAD + GLOBAL) + atomic),
             ("global_written", bytes(STORE + GLOBAL) + atomic),
@@ -203,6 +204,59 @@ fn out_of_line(bench: &Bench) -> Told {
     )?;
     same("taken", sum(&run, FEW_TAKEN)?, ALL / 32 * 5)?;
     Ok("as in line".into())
+}
+
+/// In registers, at each pass, and in functions: the sums are the same, and those of matmul and reduction are known. The
+/// application `variants` has functions that kernels call, that call themselves, and that end threads.
+fn kept(bench: &Bench) -> Told {
+    let fields = ["accesses", "bytes", "large", "down", "wraps"];
+    let sums = |run: &Run, key: usize| -> Result<Vec<u64>, String> {
+        let entries = run.entries("sums")?;
+        let value = entries.get(key).map(|(_, value)| value);
+        let value = value.ok_or_else(|| format!("no key {key} in `sums`"))?;
+        let number = |name| {
+            let number: Option<u64> = value[name].as_u64();
+            number.ok_or_else(|| format!("no `{name}` in {value}"))
+        };
+        fields.iter().map(|name| number(*name)).collect()
+    };
+    let of = |accesses: u64, bytes: u64| {
+        vec![
+            accesses,
+            bytes,
+            accesses.wrapping_mul(1 << 40),
+            accesses.wrapping_mul(3).wrapping_neg(),
+            accesses.wrapping_mul(0x4000_0001) & 0xffff_ffff,
+        ]
+    };
+    let known = [matmul_expected().to_vec(), reduction_expected().to_vec()];
+    for ((app, arguments), known) in [("matmul", MATMUL), ("reduction", REDUCTION)]
+        .into_iter()
+        .zip(known)
+    {
+        let counted = known.iter().filter(|(key, _, _)| key % 8 != PARAM);
+        let (n, bytes) = counted.fold((0, 0), |sum, (_, n, bytes)| (sum.0 + n, sum.1 + bytes));
+        let run = bench.both("sums", app, arguments)?;
+        same(app, sums(&run, 0)?, of(n, bytes))?;
+    }
+    let mut told = String::new();
+    for (app, arguments) in [("matmul", MATMUL), ("variants", &[][..])] {
+        let kept = bench.both("sums", app, arguments)?;
+        let live = bench.both_with(&["--live-sums"], "sums", app, arguments)?;
+        let called = bench.both_with(&["--out-of-line"], "sums", app, arguments)?;
+        for key in [0, 1] {
+            let expected = sums(&live, key)?;
+            same(app, sums(&kept, key)?, expected.clone())?;
+            same(app, sums(&called, key)?, expected.clone())?;
+            same(app, of(expected[0], expected[1]), expected.clone())?;
+            told = format!(
+                "{told}{}{} of {app}",
+                if told.is_empty() { "" } else { ", " },
+                expected[0]
+            );
+        }
+    }
+    Ok(told)
 }
 
 fn few_registers(bench: &Bench) -> Told {
@@ -403,6 +457,17 @@ fn given(bench: &Bench) -> Told {
     ] {
         same(what, run.value("sums", key)?, each * seen)?;
     }
+    let numbers: u64 = (1..=LAUNCHES).sum();
+    same(
+        "numbers of launches",
+        run.value("sums", 11)?,
+        2 * GRID * numbers,
+    )?;
+    same(
+        "the same by blocks",
+        run.value("sums", 12)?,
+        BLOCKS * numbers,
+    )?;
     same("ranks", run.value("sums", 9)?, seen / 2)?;
     same("arguments that there are not", run.value("sums", 10)?, 0)?;
     Ok(format!("{seen} times"))

@@ -68,7 +68,7 @@ impl Bench {
     pub fn warpbpf(&self, verb: &str) -> Command {
         let mut command = Command::new(self.folder.join("warpbpf"));
         command.arg(verb).stdin(Stdio::null());
-        if matches!(verb, "run" | "kernels" | "launch") {
+        if matches!(verb, "run" | "kernels" | "launch" | "loader") {
             command.args(["--device", if self.soft { "soft" } else { "gpu" }]);
         }
         command

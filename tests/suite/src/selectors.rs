@@ -236,10 +236,18 @@ fn splice(bench: &Bench) -> Told {
             .count()
     };
     same("accesses added and removed", lines('+'), lines('-'))?;
-    let added = text
-        .lines()
-        .filter(|l| l.starts_with('+') && l.contains("red.relaxed.gpu.global.add"));
+    let added = |part: &str| {
+        let lines = text.lines().filter(|l| l.starts_with('+'));
+        lines.filter(|l| l.contains(part)).count()
+    };
     // Two wide loads with a program that adds twice and one that adds once; a narrow one, also with both; a store with three.
-    same("sums", added.count(), 2 * (2 + 1) + (2 + 1) + 3)?;
+    same(
+        "additions",
+        added("add.u64 %wbpf_sum_"),
+        2 * (2 + 1) + (2 + 1) + 3,
+    )?;
+    // When a thread leaves: once for all lanes, and once for each if a sum is large.
+    let sums = added(".reg .b64 %wbpf_sum_");
+    same("atomics", added("red.relaxed.gpu.global.add"), 2 * sums)?;
     Ok(format!("{} lines", text.lines().count()))
 }

@@ -106,14 +106,26 @@ pub(super) struct Application {
 
 impl Application {
     pub(super) fn new() -> Application {
+        Application::with(Options::default(), object(), &[])
+    }
+
+    /// With other options, another program, and what the tool says before: messages with their blobs.
+    pub(super) fn with(
+        options: Options,
+        object: &[u8],
+        before: &[(ToAgent, Vec<u8>)],
+    ) -> Application {
         let (world, context) = World::enter();
         let (agent, mut tool) = agent();
+        for (message, blob) in before {
+            tool.send(message, blob, None, SECOND).unwrap();
+        }
         let options = Options {
             ring_bytes: Some(4096),
-            ..Options::default()
+            ..options
         };
         let wish = ToAgent::Attach { options };
-        tool.send(&wish, object(), None, SECOND).unwrap();
+        tool.send(&wish, object, None, SECOND).unwrap();
         Application {
             agent,
             world,

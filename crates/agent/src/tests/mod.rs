@@ -4,6 +4,7 @@ mod attached;
 mod fake;
 pub(crate) mod faults;
 mod handshake;
+mod host_ops;
 mod loads;
 mod memory;
 mod waiting;

@@ -37,6 +37,8 @@ struct Inner {
     retains: i32,
     /// The primary context is current but not alive until it is held.
     asleep: bool,
+    /// What is in streams is not done.
+    busy: bool,
     /// Options of each load of ours: pairs of number and value, logs left out.
     jit: Vec<Vec<(c_int, usize)>>,
 }
@@ -86,6 +88,11 @@ impl World {
     /// Calls that need the primary context fail until the application holds it.
     pub(super) fn fall_asleep(&self) {
         self.lock().asleep = true;
+    }
+
+    /// What is in streams is done, or not.
+    pub(super) fn set_busy(&self, busy: bool) {
+        self.lock().busy = busy;
     }
 
     /// The handle of a kernel or function, got in a way that is not hooked.
@@ -276,6 +283,9 @@ driver! {
     stream_destroy = "cuStreamDestroy_v2"(stream: usize) |world| {
         world.lock().held.remove(&stream).map(|_| ()).ok_or(400)
     }
+    stream_query = "cuStreamQuery"(_stream: usize) |world| {
+        if world.lock().busy { Err(600) } else { Ok(()) }
+    }
     stream_synchronize = "cuStreamSynchronize"(_stream: usize) |_world| { Ok(()) }
     mem_alloc = "cuMemAlloc_v2"(address: *mut u64, bytes: usize) |world| {
         *address = world.allocate(bytes) as u64;
@@ -322,8 +332,9 @@ driver! {
         Ok(())
     }
     module_global = "cuModuleGetGlobal_v2"(address: *mut u64, bytes: *mut usize, _module: usize, _name: *const c_char) |_world| {
-        *address = 0x7000;
-        *bytes = 8;
+        // Somebody may write there, and nobody frees it.
+        *address = Box::leak(Box::new([0u64; 512])).as_ptr() as u64;
+        *bytes = 4096;
         Ok(())
     }
     func_attribute = "cuFuncGetAttribute"(value: *mut c_int, attribute: c_int, function: usize) |world| {

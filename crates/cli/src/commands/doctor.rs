@@ -89,7 +89,7 @@ fn agent() -> Check {
     )
 }
 
-fn found(name: &'static str, result: Result<String, CliError>, advice: &'static str) -> Check {
+fn found(name: &'static str, result: Result<String, warpbpf::Error>, advice: &'static str) -> Check {
     match result {
         Ok(found) => Check {
             name,

@@ -1,6 +1,5 @@
 //! `warpbpf kernels`: what an application loads, and what could be done with it.
 
-use crate::collect::Request;
 use crate::commands::run::{observe, write};
 use crate::error::CliError;
 use crate::flags::KernelsFlags;
@@ -10,12 +9,8 @@ use crate::target::Surroundings;
 
 /// Runs the application without any program and lists its kernels.
 pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
-    let request = Request {
-        object: None,
-        options: warpbpf_wire::Options::default(),
-        events: 0,
-    };
-    let report = observe(&flags.target, surroundings, request, None)?;
+    let tool = warpbpf::Tool::observe()?;
+    let report = observe(&flags.target, surroundings, &tool, 0, None)?;
     write(&flags.output, &report, usize::MAX, &|report: &Report, _| {
         let mut text: String = report.processes.iter().map(render::kernels).collect();
         for note in &report.notes {

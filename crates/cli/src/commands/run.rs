@@ -5,11 +5,11 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use warpbpf::{Launch, Options, Tool};
 use warpbpf_session::NO_SITE;
 use warpbpf_session::section::Form;
-use warpbpf_wire::{Listener, Options};
 
-use crate::collect::{Collector, Request};
+use crate::collect::Collector;
 use crate::error::CliError;
 use crate::flags::{OutputFlags, RunFlags, TargetFlags};
 use crate::machine::{self, Device};
@@ -17,7 +17,7 @@ use crate::model::{self, Report};
 use crate::objects;
 use crate::output::say;
 use crate::render;
-use crate::target::{self, Entry, Surroundings};
+use crate::target::{Entry, Surroundings};
 
 /// How long a message or an agent's last words may take.
 const TICK: Duration = Duration::from_millis(20);
@@ -40,15 +40,16 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
         ring_bytes: None,
         max_registers: flags.code.max_registers,
         out_of_line: flags.code.out_of_line,
+        host_ops: flags.host_ops,
+        live_sums: flags.code.live_sums,
     };
-    let request = Request {
-        object: Some((&loaded.bytes, &loaded.object)),
-        options,
-        events: flags.events,
-    };
+    let object =
+        warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
+    let tool = Tool::attach(object, options)?;
+    tool.serve()?;
     let interval = (flags.interval > 0.0 && !flags.output.json && std::io::stderr().is_terminal())
         .then(|| Duration::from_secs_f64(flags.interval));
-    let mut report = observe(&flags.target, surroundings, request, interval)?;
+    let mut report = observe(&flags.target, surroundings, &tool, flags.events, interval)?;
     report.programs = programs
         .iter()
         .map(|program| model::Program {
@@ -68,9 +69,6 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
     }
     note_unmatched(&mut report, &globs);
     note_no_site(&mut report);
-    if let Some(limit) = flags.code.max_registers {
-        note_unbound(&mut report, limit);
-    }
     report.notes.extend(own.iter().map(|program| {
         format!(
             "program `{}` is a kernel itself ({}) and in none of the application's: run it by `warpbpf launch`",
@@ -89,28 +87,26 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
 pub fn observe(
     flags: &TargetFlags,
     surroundings: &Surroundings,
-    request: Request<'_>,
+    tool: &Tool,
+    events: u64,
     interval: Option<Duration>,
 ) -> Result<Report, CliError> {
     let device = machine::choose(flags.device)?;
     if let Device::Soft { why, .. } = &device {
         eprintln!("warpbpf: running on the soft GPU ({why})");
     }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(std::path::PathBuf::from)
-        .filter(|p| p.is_dir());
-    let listener = Listener::bind(&runtime.unwrap_or_else(std::env::temp_dir))?;
-    let (mut child, entry) = target::start(flags, &device, listener.path(), surroundings)?;
-    let mut collector = Collector::new(&listener, request);
-    let status = follow(&mut child, &mut collector, interval);
+    let launch = Launch::new(&flags.command).inject(flags.inject.into());
+    let mut app = tool.start_on(&launch, device, surroundings)?;
+    let entry = app.entry();
+    let mut collector = Collector::new(tool, events);
+    let status = follow(app.child(), &mut collector, interval);
+    let device = app.device();
     let end = Instant::now() + LAST_WORDS;
-    loop {
-        collector.poll(TICK)?;
-        // A child of the application may outlive it: its agent is given the same grace, no more.
-        if !collector.connected() || Instant::now() > end {
-            break;
-        }
+    // A child of the application may outlive it: its agent is given the same grace, no more.
+    while collector.connected() && Instant::now() < end {
+        collector.poll(TICK);
     }
+    collector.poll(Duration::ZERO);
     let mut report = Report {
         version: model::VERSION,
         command: flags
@@ -136,7 +132,7 @@ pub fn observe(
             .push("another warpbpf surrounds this one: it sees nothing of this application".into());
     }
     if !collector.any() {
-        report.notes.push(nobody_came(flags, &entry, &device));
+        report.notes.push(nobody_came(flags, &entry, device));
     } else if let Entry::Preload(why) = entry {
         report
             .notes
@@ -175,10 +171,7 @@ fn follow(
     let mut next = interval.map(|i| Instant::now() + i);
     let ignore = InterruptsIgnored::new();
     let status = loop {
-        // A broken listening socket must not end the application's run: its status still counts.
-        if collector.poll(TICK).is_err() {
-            break child.wait().ok();
-        }
+        collector.poll(TICK);
         if interval.is_some() {
             for line in collector.news() {
                 eprintln!("{line}");
@@ -201,14 +194,15 @@ fn follow(
 }
 
 /// Ctrl-C goes to the application too: it decides, and we live to show the data.
-struct InterruptsIgnored {
+pub struct InterruptsIgnored {
     old: libc::sighandler_t,
 }
 
 extern "C" fn nothing(_: libc::c_int) {}
 
 impl InterruptsIgnored {
-    fn new() -> InterruptsIgnored {
+    /// Until it is dropped.
+    pub fn new() -> InterruptsIgnored {
         // SAFETY: the handler does nothing. A handler, unlike SIG_IGN, is not inherited by what we start.
         let old = unsafe { libc::signal(libc::SIGINT, nothing as *const () as libc::sighandler_t) };
         InterruptsIgnored { old }
@@ -222,7 +216,8 @@ impl Drop for InterruptsIgnored {
     }
 }
 
-fn shell_status(status: ExitStatus) -> i32 {
+/// As a shell says it.
+pub fn shell_status(status: ExitStatus) -> i32 {
     status
         .code()
         .or_else(|| status.signal().map(|s| 128 + s))
@@ -270,26 +265,6 @@ fn note_no_site(report: &mut Report) {
         note += "; `at=` needs line information (`nvcc -lineinfo`)";
     }
     report.notes.push(note);
-}
-
-/// Clones are compiled with the application's kernels, which a limit for all of a module would bind too.
-fn note_unbound(report: &mut Report, limit: u32) {
-    let mut clones: Vec<String> = report
-        .processes
-        .iter()
-        .flat_map(|p| &p.kernels)
-        .filter(|k| k.instrumented && k.way.starts_with("clone"))
-        .filter(|k| k.registers.is_some_and(|(_, after)| after > limit))
-        .map(|k| format!("`{}`", k.name))
-        .collect();
-    clones.sort();
-    clones.dedup();
-    if !clones.is_empty() {
-        report.notes.push(format!(
-            "`--max-registers {limit}` does not bind {}: clones are compiled together with the application's own kernels",
-            clones.join(", ")
-        ));
-    }
 }
 
 /// Writes a report to standard error or a file, as text or JSON.
@@ -373,38 +348,5 @@ mod tests {
         for kernels in [vec![without, probed], vec![left_out], vec![other], vec![]] {
             assert_eq!(noted("gpu/mem/*", &kernels), Vec::<String>::new());
         }
-    }
-
-    #[test]
-    fn clones_that_a_limit_does_not_bind_are_named() {
-        let kernel = |name: &str, way: &str, after| model::Kernel {
-            name: name.into(),
-            way: way.into(),
-            instrumented: true,
-            registers: Some((8, after)),
-            ..model::Kernel::default()
-        };
-        let mut report = Report {
-            processes: vec![model::Process {
-                kernels: vec![
-                    kernel("b", "clone: it reads a constant", 40),
-                    kernel("a", "clone: it reads a constant", 33),
-                    kernel("b", "clone: it reads a constant", 40),
-                    kernel("fits", "clone: it reads a constant", 32),
-                    kernel("own", "slice", 40),
-                ],
-                ..model::Process::default()
-            }],
-            ..Report::default()
-        };
-        note_no_site(&mut report);
-        note_unbound(&mut report, 32);
-        note_unbound(&mut report, 64);
-        assert_eq!(
-            report.notes,
-            [
-                "`--max-registers 32` does not bind `a`, `b`: clones are compiled together with the application's own kernels"
-            ]
-        );
     }
 }

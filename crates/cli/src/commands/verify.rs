@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write as _};
 use serde_json::{Value, json};
 use warpbpf_object::MapDef;
 use warpbpf_session::plan::{LogStep, prove, prove_logged};
-use warpbpf_session::{PlannedProgram, helpers_used};
+use warpbpf_session::{PlannedProgram, helpers_used, map_def};
 
 use crate::error::CliError;
 use crate::explain::output_in_colour;
@@ -86,7 +86,7 @@ fn program_text(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
     for used in helpers_used(facts, maps) {
         let on = used
             .map
-            .and_then(|map| maps.get(map as usize))
+            .and_then(|map| map_def(maps, map))
             .map_or(String::new(), |map| format!(" on `{}`", map.name));
         let beyond = if used.at_most > used.counted {
             format!(", {} at most if crowded", group(used.at_most.into()))
@@ -117,7 +117,7 @@ fn program_json(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
     let helpers: Vec<_> = helpers_used(facts, maps)
         .into_iter()
         .map(|used| {
-            let map = used.map.and_then(|map| maps.get(map as usize));
+            let map = used.map.and_then(|map| map_def(maps, map));
             json!({ "helper": used.name(), "map": map.map(|m| &m.name), "places": used.places,
                     "counted": used.counted, "at_most": used.at_most })
         })

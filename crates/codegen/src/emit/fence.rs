@@ -17,6 +17,11 @@ impl Emit<'_> {
             self.fence_call(name, op, args, result);
             return;
         }
+        if let (FenceOp::Prefetch, &[at]) = (op, args) {
+            let (at, p) = (self.operand(at), self.temp(Ty::Pred));
+            self.line(format!("setp.ne.s64 {p}, {at}, 0;"));
+            self.line(format!("@{p} prefetch.global.L2 [{at}];"));
+        }
         if let (FenceOp::Copy { mem, off }, &[from, to, size]) = (op, args) {
             self.copy_application(mem, from, to, off, size);
         }
@@ -35,20 +40,11 @@ impl Emit<'_> {
             }
             args.push(bytes.to_string());
         }
-        self.line("{");
-        for (i, arg) in args.iter().enumerate() {
-            self.line(format!(".param .b64 wbpf_c{i};"));
-            self.line(format!("st.param.b64 [wbpf_c{i}], {arg};"));
-        }
-        self.line(".param .b64 wbpf_v;");
-        let list: Vec<String> = (0..args.len()).map(|i| format!("wbpf_c{i}")).collect();
-        self.line(format!("call (wbpf_v), {name}, ({});", list.join(", ")));
         let d = match result {
             Some(v) => self.reg(v),
             None => self.temp(Ty::B64),
         };
-        self.line(format!("ld.param.b64 {d}, [wbpf_v];"));
-        self.line("}");
+        self.call_function(name, &args, &d);
     }
 
     /// `size` bytes from `from`, zeroes if that is 0.

@@ -3,6 +3,7 @@
 use warpbpf_ebpf::Width;
 
 use super::{Emit, mem_suffix};
+use crate::fragment::Tally;
 use crate::ir::{HashOp, Mem, Op, Order, Rmw, Ty, Value};
 use crate::print::rmw_name;
 
@@ -58,8 +59,31 @@ impl Emit<'_> {
         ));
     }
 
+    pub(super) fn tally(&mut self, tally: Tally, value: Value, guard: Option<Value>) {
+        let value = self.operand(value);
+        let guard = guard
+            .map(|g| format!("@{} ", self.operand(g)))
+            .unwrap_or_default();
+        let (register, bits) = (tally.register(), tally.bits);
+        self.line(format!(
+            "{guard}add.u{bits} {register}, {register}, {value};"
+        ));
+        self.fragment.tallies.insert(tally);
+        self.fragment.slots.insert(tally.slot);
+    }
+
     pub(super) fn call(&mut self, name: &str, args: &[Value], result: Option<Value>, op: HashOp) {
         let args: Vec<String> = args.iter().map(|v| self.operand(*v)).collect();
+        let d = match (result, op) {
+            (Some(v), _) => self.reg(v),
+            (None, HashOp::Lookup | HashOp::Update | HashOp::Delete) => self.temp(Ty::B64),
+        };
+        self.call_function(name, &args, &d);
+    }
+
+    /// Calls a function all of whose parameters are `.b64`. The result has to be read even if nobody wants it: ptxas pairs
+    /// calls with their results.
+    pub(super) fn call_function(&mut self, name: &str, args: &[String], result: &str) {
         self.line("{");
         for (i, arg) in args.iter().enumerate() {
             self.line(format!(".param .b64 wbpf_c{i};"));
@@ -68,12 +92,7 @@ impl Emit<'_> {
         self.line(".param .b64 wbpf_v;");
         let list: Vec<String> = (0..args.len()).map(|i| format!("wbpf_c{i}")).collect();
         self.line(format!("call (wbpf_v), {name}, ({});", list.join(", ")));
-        // The result has to be read even if nobody wants it: ptxas pairs calls with their results.
-        let d = match (result, op) {
-            (Some(v), _) => self.reg(v),
-            (None, HashOp::Lookup | HashOp::Update | HashOp::Delete) => self.temp(Ty::B64),
-        };
-        self.line(format!("ld.param.b64 {d}, [wbpf_v];"));
+        self.line(format!("ld.param.b64 {result}, [wbpf_v];"));
         self.line("}");
     }
 

@@ -5,8 +5,10 @@
 //! converged: no `.uni`, no barrier, no mask that was not asked for a few instructions before.
 
 mod fence;
+mod lanes;
 mod memory;
 mod ring;
+mod text;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,6 +21,7 @@ use crate::cfg::Flow;
 use crate::fragment::{Env, Fragment, SlotSpace};
 use crate::ir::{BinOp, Block, Cond, Edge, Func, Mem, Op, Special, Term, Ty, UnOp, Value};
 use crate::prelude::{hash_function, hash_name};
+use crate::queue::{queue_function, queue_name};
 use crate::print::special_name;
 
 use ring::Reserved;
@@ -280,6 +283,14 @@ impl Emit<'_> {
             (Op::Atomic { .. }, _) => self.atomic(result, op),
             (Op::Membar, _) => self.line("membar.sys;"),
             (
+                Op::Tally {
+                    tally,
+                    value,
+                    guard,
+                },
+                _,
+            ) => self.tally(*tally, *value, *guard),
+            (
                 Op::RingCommit {
                     ring,
                     base,
@@ -314,16 +325,32 @@ impl Emit<'_> {
                 },
                 _,
             ) => self.copy_bytes(*mem, *from, *off, *to, *size),
-            (Op::Hash { op, layout, args }, _) => {
-                let name = hash_name(*op, layout);
+            (Op::Hash { op, table, args }, _) => {
+                let name = hash_name(*op, table);
                 let op = *op;
                 self.fragment
                     .functions
                     .entry(name.clone())
-                    .or_insert_with(|| hash_function(op, layout));
+                    .or_insert_with(|| hash_function(op, table));
                 self.call(&name, args, result, op);
             }
+            (Op::Queue { op, layout, args }, _) => {
+                let name = queue_name(*op, layout);
+                let text = || queue_function(*op, layout);
+                self.fragment
+                    .functions
+                    .entry(name.clone())
+                    .or_insert_with(text);
+                let args: Vec<String> = args.iter().map(|v| self.operand(*v)).collect();
+                let d = match result {
+                    Some(v) => self.reg(v),
+                    None => self.temp(Ty::B64),
+                };
+                self.call_function(&name, &args, &d);
+            }
             (Op::Fence { op, args }, _) => self.fence(*op, args, result),
+            (Op::Text { op, mem, args }, _) => self.text(*op, *mem, args, result),
+            (Op::Lanes { op, args }, _) => self.lanes(*op, args, result),
             (_, None) => {}
             (
                 Op::RingReserve {
@@ -447,6 +474,15 @@ impl Emit<'_> {
                 let d = self.reg(result);
                 self.line(format!("mov.u64 {d}, %globaltimer;"));
             }
+            Op::Clock => {
+                let d = self.reg(result);
+                self.line(format!("mov.u64 {d}, %clock64;"));
+            }
+            Op::Popc(a) => {
+                let a = self.operand(*a);
+                let d = self.reg(result);
+                self.line(format!("popc.b32 {d}, {a};"));
+            }
             Op::Load {
                 mem,
                 width,
@@ -477,12 +513,16 @@ impl Emit<'_> {
             | Op::Store { .. }
             | Op::StorePair { .. }
             | Op::Atomic { .. }
+            | Op::Tally { .. }
             | Op::Membar
             | Op::RingReserve { .. }
             | Op::RingCommit { .. }
             | Op::CopyBytes { .. }
             | Op::Hash { .. }
-            | Op::Fence { .. } => {}
+            | Op::Queue { .. }
+            | Op::Fence { .. }
+            | Op::Text { .. }
+            | Op::Lanes { .. } => {}
         }
     }
 

@@ -2,14 +2,14 @@
 //! loop around it; what the callback does to stack variables goes round as the loop's parameters.
 
 use warpbpf_abi::kfuncs::MAX_LOOPS;
-use warpbpf_abi::layout::{HashLayout, MapLayout};
+use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{E2BIG, EINVAL};
-use warpbpf_ebpf::{Reg, Width};
+use warpbpf_ebpf::Reg;
 use warpbpf_verify::{CallFact, InsnFact, Instance};
 
 use super::{State, Translator};
 use crate::error::CodegenError;
-use crate::ir::{BinOp, Block, Cond, Mem, Op, Origin, Term, Ty, Value};
+use crate::ir::{BinOp, Block, Cond, Op, Term, Ty, Value};
 
 /// What a map's register holds: programs can only compare it with null, which it is not.
 pub(super) const MAP_POINTER: u64 = 1;
@@ -20,11 +20,11 @@ pub(super) const MAP_POINTER: u64 = 1;
 pub(super) const NOT_NULL: u64 = 1 << 40;
 
 /// A loop that calls a function back.
-struct Loop {
+pub(super) struct Loop {
     /// Evaluates the condition; its parameters are the index and the stack variables.
     head: Block,
     /// The counter in `head`.
-    index: Value,
+    pub(super) index: Value,
     /// Gets the helper's result and the stack variables.
     after: Block,
     result: Value,
@@ -46,7 +46,7 @@ impl<'a> Translator<'a> {
 
     /// The function that the current instruction calls, with `args` in r1 and up if there are any, else with what is there.
     /// Goes on where it returned; gives its r0.
-    fn inline(&mut self, instance: &'a Instance, args: &[Value]) -> Result<Value, CodegenError> {
+    pub(super) fn inline(&mut self, instance: &'a Instance, args: &[Value]) -> Result<Value, CodegenError> {
         let callee = instance
             .calls
             .get(&self.pc)
@@ -102,27 +102,27 @@ impl<'a> Translator<'a> {
         let map = self.map_arg(call)?;
         let binding = self.binding(map)?;
         let context = self.arg(2);
+        let base = self.map_base(call)?;
         match binding.layout {
             MapLayout::Array(layout) => {
                 let l = self.loop_without_flags(Ty::B32);
-                let base = self.array_base(binding.slot, &layout);
+                let base = self.array_base(base, &layout);
                 let count = self.constant32(layout.max_entries);
                 self.for_each_index(instance, l, base, layout.value_stride(), count, context)
             }
             MapLayout::PerThread(layout) => {
                 let l = self.loop_without_flags(Ty::B32);
-                let (known, base) = self.per_thread_base(binding.slot, &layout);
+                let (known, base) = self.per_thread_base(base, &layout);
                 let (all, none) = (self.constant32(layout.max_entries), self.constant32(0));
                 let count = self.select(known, all, none);
                 let stride = layout.threads * layout.value_stride();
                 self.for_each_index(instance, l, base, stride, count, context)
             }
-            MapLayout::Hash(layout) => {
+            MapLayout::Hash(_) | MapLayout::Lru(_) => {
                 let l = self.loop_without_flags(Ty::B64);
-                let base = self.push(Ty::B64, Op::Slot(binding.slot));
-                self.for_each_node(instance, l, map, base, &layout, context)
+                self.for_each_node(instance, l, map, context)
             }
-            MapLayout::Ring(_) => self.wrong_layout(call, map),
+            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => self.wrong_layout(call, map),
         }
     }
 
@@ -158,63 +158,6 @@ impl<'a> Translator<'a> {
         self.finish(l)
     }
 
-    /// Calls back for each published node, as often as the map has entries at most: nodes may come and go meanwhile.
-    fn for_each_node(
-        &mut self,
-        instance: &'a Instance,
-        l: Loop,
-        map: u32,
-        base: Value,
-        layout: &HashLayout,
-        context: Value,
-    ) -> Result<Value, CodegenError> {
-        // The slot in the lower half of the counter, the calls made in the upper: one parameter serves.
-        self.enter(&l);
-        let slot = self.trunc(l.index);
-        let calls = self.bin_const(BinOp::Shr, l.index, 32);
-        let at_end = self.cmp_const(Cond::Uge, slot, layout.slots());
-        let narrow = self.trunc(calls);
-        let enough = self.cmp_const(Cond::Uge, narrow, layout.max_entries.into());
-        let done = self.bin(BinOp::Or, at_end, enough);
-        self.at = self.leave_with(&l, done, calls);
-        let wide = self.zext(slot);
-        let skip = self.bin_const(BinOp::Mul, wide, 8);
-        let address = self.bin(BinOp::Add, base, skip);
-        let origin = Origin { map, offset: None };
-        let word = self.push(
-            Ty::B64,
-            Op::Load {
-                // Acquire: who sees the slot sees its node.
-                mem: Mem::MapSlot(origin),
-                width: Width::W64,
-                signed: false,
-                addr: address,
-                off: HashLayout::SLOTS as i32,
-            },
-        );
-        let empty = self.cmp_const(Cond::Eq, word, 0);
-        let deleted = self.cmp_const(Cond::Eq, word, HashLayout::DELETED);
-        let nothing = self.bin(BinOp::Or, empty, deleted);
-        let (skipped, found) = (self.func.add_block(), self.func.add_block());
-        self.branch(nothing, skipped, found);
-        self.at = skipped;
-        let next = self.bin_const(BinOp::Add, l.index, 1);
-        self.repeat(&l, next);
-        self.at = found;
-        let number = self.bin_const(BinOp::And, word, 0xffff_ffff);
-        let number = self.bin_const(BinOp::Sub, number, 1);
-        let skip = self.bin_const(BinOp::Mul, number, layout.node_stride());
-        let node = self.bin(BinOp::Add, base, skip);
-        let key = self.bin_const(BinOp::Add, node, layout.nodes_at());
-        let value = self.bin_const(BinOp::Add, key, layout.key_stride());
-        let map = self.constant(MAP_POINTER);
-        let stop = self.inline(instance, &[map, key, value, context])?;
-        let next = self.bin_const(BinOp::Add, l.index, 1 << 32 | 1);
-        let made = self.bin_const(BinOp::Add, calls, 1);
-        self.go_round(&l, stop, next, made);
-        Ok(self.finish(l))
-    }
-
     /// The blocks of a loop with a counter of type `ty`, and the check of the flags, which are the fourth argument. Goes on where they are fine.
     fn loop_without_flags(&mut self, ty: Ty) -> Loop {
         let (head, after) = (self.func.add_block(), self.func.add_block());
@@ -239,7 +182,7 @@ impl<'a> Translator<'a> {
         self.leave_with(l, cond, result)
     }
 
-    fn leave_with(&mut self, l: &Loop, cond: Value, result: Value) -> Block {
+    pub(super) fn leave_with(&mut self, l: &Loop, cond: Value, result: Value) -> Block {
         let (out, on) = (self.func.add_block(), self.func.add_block());
         self.branch(cond, out, on);
         self.at = out;
@@ -255,14 +198,14 @@ impl<'a> Translator<'a> {
     }
 
     /// Goes to the head with a counter of 0, and goes on there.
-    fn enter(&mut self, l: &Loop) {
+    pub(super) fn enter(&mut self, l: &Loop) {
         let zero = self.push(self.func.ty(l.index), Op::Const(0));
         self.repeat(l, zero);
         self.state.vars = self.var_params(l.head);
         self.at = l.head;
     }
 
-    fn repeat(&mut self, l: &Loop, index: Value) {
+    pub(super) fn repeat(&mut self, l: &Loop, index: Value) {
         let args = std::iter::once(index)
             .chain(self.state.vars.iter().copied())
             .collect();
@@ -270,14 +213,14 @@ impl<'a> Translator<'a> {
     }
 
     /// After the callback: leaves with `result` if it returned something, else goes round with `next`.
-    fn go_round(&mut self, l: &Loop, stop: Value, next: Value, result: Value) {
+    pub(super) fn go_round(&mut self, l: &Loop, stop: Value, next: Value, result: Value) {
         let stop = self.cmp_const(Cond::Ne, stop, 0);
         self.at = self.leave_with(l, stop, result);
         self.repeat(l, next);
     }
 
     /// Goes on behind the loop; gives the helper's result.
-    fn finish(&mut self, l: Loop) -> Value {
+    pub(super) fn finish(&mut self, l: Loop) -> Value {
         self.at = l.after;
         self.state.vars = l.after_vars;
         l.result

@@ -66,7 +66,7 @@ impl Translator<'_> {
     }
 
     /// The target has cluster registers, PTX ISA "Special Registers: %cluster_ctarank".
-    fn has_clusters(&self) -> bool {
+    pub(super) fn has_clusters(&self) -> bool {
         self.env.target.sm >= 90 && self.env.target.ptx >= (7, 8)
     }
 
@@ -89,6 +89,19 @@ impl Translator<'_> {
 
     /// Linear index of the thread in its grid, `b64`.
     pub(super) fn thread_in_grid(&mut self) -> Value {
+        let block = self.block_in_grid();
+        let [tx, ty, tz] = [0, 1, 2].map(|i| self.special(Special::Ntid(i)));
+        let threads = self.bin(BinOp::Mul, tx, ty);
+        let threads = self.bin(BinOp::Mul, threads, tz);
+        let threads = self.zext(threads);
+        let before = self.bin(BinOp::Mul, block, threads);
+        let inner = self.thread_in_block();
+        let inner = self.zext(inner);
+        self.bin(BinOp::Add, before, inner)
+    }
+
+    /// Linear index of the block in its grid, `b64`.
+    pub(super) fn block_in_grid(&mut self) -> Value {
         let (y, z) = (
             self.special(Special::Ctaid(1)),
             self.special(Special::Ctaid(2)),
@@ -103,14 +116,6 @@ impl Translator<'_> {
         let row = self.zext(row);
         let block = self.bin(BinOp::Mul, row, nx);
         let x = self.special64(Special::Ctaid(0));
-        let block = self.bin(BinOp::Add, block, x);
-        let [tx, ty, tz] = [0, 1, 2].map(|i| self.special(Special::Ntid(i)));
-        let threads = self.bin(BinOp::Mul, tx, ty);
-        let threads = self.bin(BinOp::Mul, threads, tz);
-        let threads = self.zext(threads);
-        let before = self.bin(BinOp::Mul, block, threads);
-        let inner = self.thread_in_block();
-        let inner = self.zext(inner);
-        self.bin(BinOp::Add, before, inner)
+        self.bin(BinOp::Add, block, x)
     }
 }

@@ -55,15 +55,7 @@ impl Translator<'_> {
                 self.store_words(to, bytes, &words)?;
             }
             Some(_) | None => {
-                let mem = match to.place.region {
-                    Region::Stack { .. } => Mem::Local,
-                    Region::MapValue { map } => to.map_memory(map, false),
-                    Region::Record { .. } => Mem::Record,
-                    Region::Memory => Mem::Memory,
-                    Region::Context | Region::MapKey { .. } => {
-                        return self.missing("a writable region");
-                    }
-                };
+                let mem = self.writable(to)?;
                 let target = self.address(mem, to.pointer);
                 self.push_effect(Op::Fence {
                     op: FenceOp::Copy { mem, off: to.off },
@@ -83,11 +75,40 @@ impl Translator<'_> {
         Ok(self.select(nothing, fine, result))
     }
 
-    fn fence(&mut self, op: FenceOp, args: Vec<Value>) -> Value {
+    /// The memory class of a buffer that is in memory.
+    pub(super) fn writable(&self, to: Spot) -> Result<Mem, CodegenError> {
+        match to.place.region {
+            Region::Stack { .. } => Ok(Mem::Local),
+            Region::MapValue { map } => Ok(to.map_memory(map, false)),
+            Region::Record { .. } => Ok(Mem::Record),
+            Region::Memory => Ok(Mem::Memory),
+            Region::Context | Region::MapKey { .. } => self.missing("a writable region"),
+        }
+    }
+
+    /// Asks for the line of L2 with the address in `r1`, if something of global memory lives there.
+    pub(super) fn prefetch(&mut self) -> Value {
+        let address = self.arg(0);
+        let base = self.push(Ty::B64, Op::Slot(slot::ENV));
+        let fence = self.env_field(Mem::Env, base, env::FENCE);
+        let reader = self.fence(FenceOp::Enter, vec![fence]);
+        let (one, space) = (self.constant(1), self.constant(Space::Global as u64));
+        let found = self.fence(FenceOp::Find, vec![fence, address, one, space]);
+        self.push_effect(Op::Fence {
+            op: FenceOp::Prefetch,
+            args: vec![found],
+        });
+        self.leave_fence(reader);
+        let refused = self.cmp_const(Cond::Eq, found, 0);
+        let (fault, fine) = (self.constant(EFAULT as u64), self.constant(0));
+        self.select(refused, fault, fine)
+    }
+
+    pub(super) fn fence(&mut self, op: FenceOp, args: Vec<Value>) -> Value {
         self.push(Ty::B64, Op::Fence { op, args })
     }
 
-    fn leave_fence(&mut self, reader: Value) {
+    pub(super) fn leave_fence(&mut self, reader: Value) {
         self.push_effect(Op::Fence {
             op: FenceOp::Leave,
             args: vec![reader],
@@ -95,7 +116,12 @@ impl Translator<'_> {
     }
 
     /// Stores `size` bytes of little-endian words.
-    fn store_words(&mut self, to: Spot, size: u64, words: &[Value]) -> Result<(), CodegenError> {
+    pub(super) fn store_words(
+        &mut self,
+        to: Spot,
+        size: u64,
+        words: &[Value],
+    ) -> Result<(), CodegenError> {
         for (at, width) in pieces(to.place, size, 8) {
             let Some(&word) = words.get(at as usize / 8) else {
                 return self.missing("a word that was read");

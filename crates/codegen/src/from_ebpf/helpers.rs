@@ -8,7 +8,10 @@ use warpbpf_verify::{ArgFact, CallFact, Instance};
 use super::Translator;
 use super::memory::Spot;
 use crate::error::CodegenError;
-use crate::ir::{BinOp, Mem, Op, Special, Term, Ty, Value};
+use crate::ir::{BinOp, LaneOp, Mem, Op, QueueOp, Special, Term, Ty, Value};
+
+/// Lanes of a warp.
+pub(super) const LANES: u64 = 32;
 
 impl<'a> Translator<'a> {
     /// Translates a call. True if it does not return.
@@ -21,13 +24,25 @@ impl<'a> Translator<'a> {
             HelperId::MapLookupElem => self.map_lookup(call)?,
             HelperId::MapUpdateElem => self.map_update(call)?,
             HelperId::MapDeleteElem => self.map_delete(call)?,
-            HelperId::KtimeGetNs => self.ktime(),
-            HelperId::TracePrintk | HelperId::GpuPuts => self.printk(call)?,
-            HelperId::GetSmpProcessorId | HelperId::GpuSmId => self.special64(Special::Sm),
-            HelperId::GetCurrentPidTgid => {
-                let base = self.push(Ty::B64, Op::Slot(slot::ENV));
-                self.env_field(Mem::Env, base, env::PID_TGID)
+            HelperId::MapPushElem => self.map_push(call)?,
+            HelperId::MapPopElem => self.map_next(call, QueueOp::Pop)?,
+            HelperId::MapPeekElem => self.map_next(call, QueueOp::Peek)?,
+            HelperId::PerfEventOutput => self.perf_output(call)?,
+            HelperId::MapLookupPercpuElem => self.map_lookup_percpu(call)?,
+            HelperId::KtimeGetNs | HelperId::KtimeGetCoarseNs => self.ktime(),
+            HelperId::KtimeGetBootNs => self.ktime_ahead(env::BOOT_OFFSET),
+            HelperId::KtimeGetTaiNs => self.ktime_ahead(env::TAI_OFFSET),
+            HelperId::GetPrandomU32 => self.prandom(),
+            HelperId::TracePrintk | HelperId::TraceVprintk | HelperId::GpuPuts => {
+                self.printk(call)?
             }
+            HelperId::GetSmpProcessorId | HelperId::GpuSmId => self.special64(Special::Sm),
+            HelperId::GetCurrentPidTgid => self.constant_of_env(env::PID_TGID),
+            HelperId::GetCurrentUidGid => self.constant_of_env(env::UID_GID),
+            HelperId::GetCurrentComm => self.comm(call)?,
+            HelperId::GpuSmCount => self.constant_of_env(env::SM_COUNT),
+            HelperId::GetNumaNodeId => self.constant(0),
+            HelperId::GpuWarpSize => self.constant(LANES),
             HelperId::RingbufOutput => self.ring_output(call)?,
             HelperId::RingbufReserve => self.ring_reserve(call)?,
             HelperId::RingbufSubmit => self.ring_commit(call, false)?,
@@ -47,6 +62,41 @@ impl<'a> Translator<'a> {
             }
             HelperId::GpuWarpId => self.special64(Special::WarpSlot),
             HelperId::GpuLaneId => self.special64(Special::Lane),
+            HelperId::GpuClock => self.push(Ty::B64, Op::Clock),
+            HelperId::GpuKernelId => self.constant(self.env.kernel_id),
+            HelperId::GpuLaunchId => self.special64(Special::GridId),
+            HelperId::GpuThreadId => self.thread_in_grid(),
+            HelperId::GpuBlockId => self.block_in_grid(),
+            HelperId::GpuClusterRank if !self.has_clusters() => self.constant(0),
+            HelperId::GpuClusterRank => self.special64(Special::ClusterRank),
+            HelperId::GpuClusterIdx if !self.has_clusters() => self.three(call, Special::Ctaid)?,
+            HelperId::GpuClusterIdx => self.three(call, Special::ClusterIdx)?,
+            HelperId::GpuClusterCount if !self.has_clusters() => {
+                self.three(call, Special::Nctaid)?
+            }
+            HelperId::GpuClusterCount => self.three(call, Special::ClusterCount)?,
+            HelperId::GpuClusterBlock if !self.has_clusters() => self.three_alike(call, 0)?,
+            HelperId::GpuClusterBlock => self.three(call, Special::ClusterBlock)?,
+            HelperId::GpuClusterDim if !self.has_clusters() => self.three_alike(call, 1)?,
+            HelperId::GpuClusterDim => self.three(call, Special::ClusterDim)?,
+            HelperId::GpuActiveMask => self.active_mask(),
+            HelperId::GpuWarpLanes => self.group_lanes(),
+            HelperId::GpuWarpRank => self.group_rank(),
+            HelperId::GpuWarpLeader => self.group_leader(),
+            HelperId::GpuWarpBallot => self.lanes(LaneOp::Ballot),
+            HelperId::GpuWarpMatch => self.lanes(LaneOp::Match),
+            HelperId::GpuWarpFirst => self.lanes(LaneOp::First),
+            HelperId::GpuWarpSum => self.lanes(LaneOp::Sum),
+            HelperId::GpuWarpMin => self.lanes(LaneOp::Min),
+            HelperId::GpuWarpMax => self.lanes(LaneOp::Max),
+            HelperId::GpuWarpAnd => self.lanes(LaneOp::And),
+            HelperId::GpuWarpOr => self.lanes(LaneOp::Or),
+            HelperId::GpuPrefetchL2 => self.prefetch(),
+            HelperId::Snprintf => self.snprintf(call)?,
+            HelperId::Strncmp => self.strncmp(call)?,
+            HelperId::ProbeReadStr | HelperId::ProbeReadUserStr | HelperId::ProbeReadKernelStr => {
+                self.application_string(call)?
+            }
             HelperId::ForEachMapElem => self.for_each_map_elem(instance, call)?,
             HelperId::Loop => self.bpf_loop(instance)?,
             HelperId::ProbeRead
@@ -91,6 +141,79 @@ impl<'a> Translator<'a> {
         let correction = self.bin_const(BinOp::Sar, correction, 32);
         let time = self.bin(BinOp::Add, host, elapsed);
         self.bin(BinOp::Add, time, correction)
+    }
+
+    /// A clock that is ahead of CLOCK_MONOTONIC by a field of the environment.
+    fn ktime_ahead(&mut self, offset: u64) -> Value {
+        let time = self.ktime();
+        let base = self.push(Ty::B64, Op::Slot(slot::ENV));
+        let ahead = self.env_field(Mem::Clock, base, offset);
+        self.bin(BinOp::Add, time, ahead)
+    }
+
+    /// A field of the environment that never changes.
+    fn constant_of_env(&mut self, at: u64) -> Value {
+        let base = self.push(Ty::B64, Op::Slot(slot::ENV));
+        self.env_field(Mem::Env, base, at)
+    }
+
+    /// The finaliser of SplitMix64 over what tells calls apart: the thread, the launch, and the cycle on this multiprocessor.
+    fn prandom(&mut self) -> Value {
+        let clock = self.push(Ty::B64, Op::Clock);
+        let timer = self.push(Ty::B64, Op::Timer);
+        let thread = self.thread_in_grid();
+        let grid = self.special64(Special::GridId);
+        let mut x = self.bin_const(BinOp::Mul, thread, 0xd134_2543_de82_ef95);
+        let grid = self.bin_const(BinOp::Mul, grid, 0xaf25_1af3_b0f0_25b5);
+        for part in [grid, timer] {
+            x = self.bin(BinOp::Add, x, part);
+        }
+        let clock = self.bin_const(BinOp::Mul, clock, 0x9e37_79b9_7f4a_7c15);
+        x = self.bin(BinOp::Xor, x, clock);
+        for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
+            let high = self.bin_const(BinOp::Shr, x, shift);
+            x = self.bin(BinOp::Xor, x, high);
+            x = self.bin_const(BinOp::Mul, x, factor);
+        }
+        self.bin_const(BinOp::Shr, x, 32)
+    }
+
+    /// At most 15 characters, a NUL, zeroes.
+    fn comm(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let to = self.pointer_arg(call, 0)?;
+        let ArgFact::Scalar {
+            value: Some(size), ..
+        } = call.args[1]
+        else {
+            return self.missing("a constant size");
+        };
+        let mut words = Vec::new();
+        for at in (0..size).step_by(8) {
+            // What of the name fits in front of the NUL.
+            let kept = (size - 1)
+                .min(env::COMM_BYTES - 1)
+                .saturating_sub(at)
+                .min(8);
+            words.push(match kept {
+                0 => self.constant(0),
+                _ => {
+                    let word = self.constant_of_env(env::COMM + at);
+                    self.bin_const(BinOp::And, word, u64::MAX >> (64 - 8 * kept))
+                }
+            });
+        }
+        self.store_words(to, size, &words)?;
+        Ok(self.constant(0))
+    }
+
+    /// Writes a constant through `r1` to `r3`.
+    fn three_alike(&mut self, call: &CallFact, value: u64) -> Result<Value, CodegenError> {
+        for i in 0..3 {
+            let spot = self.pointer_arg(call, i)?;
+            let value = self.constant(value);
+            self.store(spot, Width::W64, value, false)?;
+        }
+        Ok(self.constant(0))
     }
 
     /// Writes the three components of a special register through `r1` to `r3`.

@@ -1,7 +1,7 @@
 //! Lookups, updates and deletes: arrays become address arithmetic, hashes call the prelude.
 
 use warpbpf_abi::helpers;
-use warpbpf_abi::layout::{ArrayLayout, HashLayout, MapLayout, PerThreadLayout};
+use warpbpf_abi::layout::{ArrayLayout, MapLayout, PerThreadLayout, inner};
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{CallFact, Place, Region};
@@ -9,7 +9,7 @@ use warpbpf_verify::{CallFact, Place, Region};
 use super::Translator;
 use super::memory::Spot;
 use crate::error::CodegenError;
-use crate::ir::{BinOp, Cond, HashOp, Mem, Op, Order, Rmw, Ty, UnOp, Value};
+use crate::ir::{BinOp, Cond, HashOp, Mem, Op, Order, Origin, Rmw, Table, Ty, UnOp, Value};
 use crate::stack::{key_size, value_size};
 
 /// Most words of key and value that a prelude function takes: what fits into a program's stack, twice.
@@ -18,27 +18,57 @@ const MAX_HASH_WORDS: u64 = 128;
 impl Translator<'_> {
     pub(super) fn map_lookup(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let map = self.map_arg(call)?;
+        let value = self.lookup_value(call)?;
+        match self.binding(map)?.inner {
+            Some(_) => Ok(self.inner_map(map, value)),
+            None => Ok(value),
+        }
+    }
+
+    fn lookup_value(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let map = self.map_arg(call)?;
         let binding = self.binding(map)?;
         let key = self.pointer_arg(call, 1)?;
         match binding.layout {
             MapLayout::Array(layout) => {
                 let key = self.array_key(key)?;
-                let (fits, at) = self.array_value(binding.slot, &layout, key);
+                let (fits, at) = self.array_value(call, &layout, key)?;
                 Ok(self.or_null(fits, at))
             }
             MapLayout::PerThread(layout) => {
                 let key = self.array_key(key)?;
-                let (fits, at) = self.per_thread_value(binding.slot, &layout, key);
+                let (fits, at) = self.per_thread_value(call, &layout, key)?;
                 Ok(self.or_null(fits, at))
             }
-            MapLayout::Hash(layout) => {
-                let base = self.push(Ty::B64, Op::Slot(binding.slot));
-                let mut args = vec![base];
-                args.extend(self.load_words(key, u64::from(layout.key_size))?);
-                self.hash(HashOp::Lookup, layout, args)
-            }
-            MapLayout::Ring(_) => self.wrong_layout(call, map),
+            MapLayout::Hash(layout) => self.hash(HashOp::Lookup, Table::Hash(layout), call),
+            MapLayout::Lru(layout) => self.hash(HashOp::Lookup, Table::Lru(layout), call),
+            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => self.wrong_layout(call, map),
         }
+    }
+
+    /// A lookup in the copy that argument 3 names.
+    pub(super) fn map_lookup_percpu(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let map = self.map_arg(call)?;
+        let binding = self.binding(map)?;
+        let MapLayout::Array(layout) = binding.layout else {
+            return self.wrong_layout(call, map);
+        };
+        let key = self.pointer_arg(call, 1)?;
+        let key = self.array_key(key)?;
+        // `__u32 cpu`: the upper half is not part of it.
+        let copy = self.trunc(self.arg(2));
+        let (fits, there) = (
+            self.cmp_const(Cond::Ult, key, layout.max_entries.into()),
+            self.cmp_const(Cond::Ult, copy, layout.shards.into()),
+        );
+        let both = self.bin(BinOp::And, fits, there);
+        let base = self.map_base(call)?;
+        let (key, copy) = (self.zext(key), self.zext(copy));
+        let value = self.bin_const(BinOp::Mul, key, layout.value_stride());
+        let shard = self.bin_const(BinOp::Mul, copy, layout.shard_stride());
+        let at = self.bin(BinOp::Add, base, shard);
+        let at = self.bin(BinOp::Add, at, value);
+        Ok(self.or_null(both, at))
     }
 
     pub(super) fn map_update(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
@@ -51,23 +81,18 @@ impl Translator<'_> {
             MapLayout::Array(layout) => {
                 let key = self.array_key(key)?;
                 let words = words(self)?;
-                let (fits, at) = self.array_value(binding.slot, &layout, key);
+                let (fits, at) = self.array_value(call, &layout, key)?;
                 Ok(self.write_value(map, fits, at, flags, &words)?)
             }
             MapLayout::PerThread(layout) => {
                 let key = self.array_key(key)?;
                 let words = words(self)?;
-                let (fits, at) = self.per_thread_value(binding.slot, &layout, key);
+                let (fits, at) = self.per_thread_value(call, &layout, key)?;
                 Ok(self.write_value(map, fits, at, flags, &words)?)
             }
-            MapLayout::Hash(layout) => {
-                let base = self.push(Ty::B64, Op::Slot(binding.slot));
-                let mut args = vec![base, flags];
-                args.extend(self.load_words(key, key_size(&binding.layout))?);
-                args.extend(words(self)?);
-                self.hash(HashOp::Update, layout, args)
-            }
-            MapLayout::Ring(_) => self.wrong_layout(call, map),
+            MapLayout::Hash(layout) => self.hash(HashOp::Update, Table::Hash(layout), call),
+            MapLayout::Lru(layout) => self.hash(HashOp::Update, Table::Lru(layout), call),
+            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => self.wrong_layout(call, map),
         }
     }
 
@@ -76,31 +101,72 @@ impl Translator<'_> {
         let binding = self.binding(map)?;
         match binding.layout {
             MapLayout::Array(_) | MapLayout::PerThread(_) => Ok(self.constant(EINVAL as u64)),
-            MapLayout::Hash(layout) => {
-                let key = self.pointer_arg(call, 1)?;
-                let base = self.push(Ty::B64, Op::Slot(binding.slot));
-                let mut args = vec![base];
-                args.extend(self.load_words(key, u64::from(layout.key_size))?);
-                self.hash(HashOp::Delete, layout, args)
-            }
-            MapLayout::Ring(_) => self.wrong_layout(call, map),
+            MapLayout::Hash(layout) => self.hash(HashOp::Delete, Table::Hash(layout), call),
+            MapLayout::Lru(layout) => self.hash(HashOp::Delete, Table::Lru(layout), call),
+            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => self.wrong_layout(call, map),
         }
     }
 
-    fn hash(
-        &mut self,
-        op: HashOp,
-        layout: HashLayout,
-        args: Vec<Value>,
-    ) -> Result<Value, CodegenError> {
-        if args.len() as u64 > MAX_HASH_WORDS {
+    /// A call into the prelude: the map's base, the flags of an update, the words of the key, those of an update's value.
+    fn hash(&mut self, op: HashOp, table: Table, call: &CallFact) -> Result<Value, CodegenError> {
+        let binding = self.binding(self.map_arg(call)?)?;
+        let mut args = vec![self.map_base(call)?];
+        if op == HashOp::Update {
+            args.push(self.arg(3));
+        }
+        let key = self.pointer_arg(call, 1)?;
+        args.extend(self.load_words(key, key_size(&binding.layout))?);
+        if op == HashOp::Update {
+            let value = self.pointer_arg(call, 2)?;
+            args.extend(self.load_words(value, value_size(&binding.layout))?);
+        }
+        self.check_words(
+            args.len(),
+            key_size(&binding.layout) + value_size(&binding.layout),
+        )?;
+        Ok(self.push(Ty::B64, Op::Hash { op, table, args }))
+    }
+
+    /// A prelude function takes so many words.
+    pub(super) fn check_words(&self, words: usize, bytes: u64) -> Result<(), CodegenError> {
+        if words as u64 > MAX_HASH_WORDS {
             return Err(CodegenError::HashArgumentTooLarge {
                 pc: self.pc,
-                bytes: u64::from(layout.key_size) + u64::from(layout.value_size),
+                bytes,
                 limit: (MAX_HASH_WORDS - 2) * 8,
             });
         }
-        Ok(self.push(Ty::B64, Op::Hash { op, layout, args }))
+        Ok(())
+    }
+
+    /// The map that a value of a map of maps names, null if there is no value or nothing in it.
+    fn inner_map(&mut self, map: u32, value: Value) -> Value {
+        let (read, none, after) = (
+            self.func.add_block(),
+            self.func.add_block(),
+            self.func.add_block(),
+        );
+        let result = self.func.add_param(after, Ty::B64);
+        let found = self.cmp_const(Cond::Ne, value, 0);
+        self.branch(found, read, none);
+        self.at = none;
+        let null = self.constant(0);
+        self.jump(after, vec![null]);
+        self.at = read;
+        let origin = Origin { map, offset: None };
+        let address = self.push(
+            Ty::B64,
+            Op::Load {
+                mem: Mem::Map(origin),
+                width: Width::W64,
+                signed: false,
+                addr: value,
+                off: inner::ADDRESS as i32,
+            },
+        );
+        self.jump(after, vec![address]);
+        self.at = after;
+        result
     }
 
     pub(super) fn wrong_layout<T>(&self, call: &CallFact, map: u32) -> Result<T, CodegenError> {
@@ -121,38 +187,44 @@ impl Translator<'_> {
     }
 
     /// Whether the key is inside an array, and its value's address if so.
-    fn array_value(&mut self, slot: u32, layout: &ArrayLayout, key: Value) -> (Value, Value) {
-        let base = self.array_base(slot, layout);
+    fn array_value(
+        &mut self,
+        call: &CallFact,
+        layout: &ArrayLayout,
+        key: Value,
+    ) -> Result<(Value, Value), CodegenError> {
+        let base = self.map_base(call)?;
+        let base = self.array_base(base, layout);
         let fits = self.cmp_const(Cond::Ult, key, u64::from(layout.max_entries));
         let wide = self.zext(key);
         let skip = self.bin_const(BinOp::Mul, wide, layout.value_stride());
-        (fits, self.bin(BinOp::Add, base, skip))
+        Ok((fits, self.bin(BinOp::Add, base, skip)))
     }
 
     /// As `array_value` for this thread's copy.
     fn per_thread_value(
         &mut self,
-        slot: u32,
+        call: &CallFact,
         layout: &PerThreadLayout,
         key: Value,
-    ) -> (Value, Value) {
+    ) -> Result<(Value, Value), CodegenError> {
         let inside = self.cmp_const(Cond::Ult, key, u64::from(layout.max_entries));
-        let (known, base) = self.per_thread_base(slot, layout);
+        let base = self.map_base(call)?;
+        let (known, base) = self.per_thread_base(base, layout);
         let wide = self.zext(key);
         let row = self.bin_const(BinOp::Mul, wide, layout.threads * layout.value_stride());
         let at = self.bin(BinOp::Add, base, row);
-        (self.bin(BinOp::And, known, inside), at)
+        Ok((self.bin(BinOp::And, known, inside), at))
     }
 
     /// Whether the map has values for this thread, and the address of that for key 0. A thread beyond the map is counted.
     pub(super) fn per_thread_base(
         &mut self,
-        slot: u32,
+        base: Value,
         layout: &PerThreadLayout,
     ) -> (Value, Value) {
         let thread = self.thread_in_grid();
         let known = self.cmp_const(Cond::Ult, thread, layout.threads);
-        let base = self.push(Ty::B64, Op::Slot(slot));
         let stranger = self.push(Ty::Pred, Op::Un(UnOp::Not, known));
         let one = self.constant(1);
         self.push_effect(Op::Atomic {

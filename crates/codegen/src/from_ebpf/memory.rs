@@ -348,8 +348,12 @@ impl Translator<'_> {
     /// The map keeps its keys in memory.
     pub(super) fn has_nodes(&self, map: u32) -> Result<bool, CodegenError> {
         Ok(match self.binding(map)?.layout {
-            MapLayout::Hash(_) => true,
-            MapLayout::Array(_) | MapLayout::PerThread(_) | MapLayout::Ring(_) => false,
+            MapLayout::Hash(_) | MapLayout::Lru(_) => true,
+            MapLayout::Array(_)
+            | MapLayout::PerThread(_)
+            | MapLayout::Ring(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_) => false,
         })
     }
 

@@ -10,16 +10,20 @@ mod calls;
 mod context;
 mod fence;
 mod helpers;
+mod lanes;
 mod iterators;
 mod maps;
 mod memory;
+mod queue;
+mod nodes;
 mod ring;
 mod shape;
+mod strings;
 
 use warpbpf_abi::layout::{ArrayLayout, MapLayout};
 use warpbpf_ebpf::{Callee, Code, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
 use warpbpf_flow::Entity;
-use warpbpf_verify::{Facts, InsnFact, Instance};
+use warpbpf_verify::{ArgFact, CallFact, Facts, INNER, InsnFact, Instance};
 
 use crate::error::CodegenError;
 use crate::fragment::{Env, Input, MapBinding};
@@ -242,15 +246,42 @@ impl<'a> Translator<'a> {
     // --- environment ----------------------------------------------------------------------------------------------
 
     fn binding(&self, map: u32) -> Result<MapBinding, CodegenError> {
-        self.env
-            .maps
-            .get(map as usize)
-            .copied()
-            .ok_or(CodegenError::MapNotBound {
-                pc: self.pc,
-                map,
-                bound: self.env.maps.len(),
-            })
+        let index = map & !INNER;
+        let bound = self.env.maps.get(index as usize).copied();
+        let binding = bound.ok_or(CodegenError::MapNotBound {
+            pc: self.pc,
+            map: index,
+            bound: self.env.maps.len(),
+        })?;
+        match binding.inner {
+            _ if map & INNER == 0 => Ok(binding),
+            Some(layout) => Ok(MapBinding {
+                layout,
+                inner: None,
+                ..binding
+            }),
+            None => self.missing("the layout of the maps in a map"),
+        }
+    }
+
+    /// Base address of the map of a call: in the slot table, or of a map in a map what the program found there.
+    fn map_base(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let map = self.map_arg(call)?;
+        if map & INNER == 0 {
+            let slot = self.binding(map)?.slot;
+            return Ok(self.push(Ty::B64, Op::Slot(slot)));
+        }
+        match call.args.iter().position(|arg| *arg == ArgFact::Map(map)) {
+            Some(i) => Ok(self.arg(i)),
+            None => self.missing("the argument that is the map"),
+        }
+    }
+
+    /// Local memory of `bytes`, for what one operation leaves and the next ones read.
+    fn scratch(&mut self, bytes: u32) -> Value {
+        let end = self.plan.bytes + bytes.next_multiple_of(8);
+        self.func.stack_bytes = self.func.stack_bytes.max(end);
+        self.push(Ty::B64, Op::StackAddr(self.plan.bytes))
     }
 
     fn missing<T>(&self, expected: &'static str) -> Result<T, CodegenError> {
@@ -265,17 +296,21 @@ impl<'a> Translator<'a> {
     }
 
     /// Address of this SM's copy of an array.
-    fn array_base(&mut self, slot: u32, layout: &ArrayLayout) -> Value {
-        let base = self.push(Ty::B64, Op::Slot(slot));
+    fn array_base(&mut self, base: Value, layout: &ArrayLayout) -> Value {
         if layout.shards <= 1 {
             return base;
         }
-        // %smid may exceed the number of SMs that the host counted (PTX ISA: no contiguous numbering is promised).
-        let sm = self.special(Special::Sm);
-        let shard = self.bin_const(BinOp::UMin, sm, u64::from(layout.shards - 1));
-        let shard = self.zext(shard);
+        let shard = self.own_copy(layout.shards);
         let skip = self.bin_const(BinOp::Mul, shard, layout.shard_stride());
         self.bin(BinOp::Add, base, skip)
+    }
+
+    /// Which of so many copies this SM has.
+    fn own_copy(&mut self, copies: u32) -> Value {
+        // %smid may exceed the number of SMs that the host counted (PTX ISA: no contiguous numbering is promised).
+        let sm = self.special(Special::Sm);
+        let copy = self.bin_const(BinOp::UMin, sm, u64::from(copies - 1));
+        self.zext(copy)
     }
 
     // --- control flow ---------------------------------------------------------------------------------------------
@@ -555,7 +590,8 @@ impl<'a> Translator<'a> {
                                 map,
                             });
                         };
-                        let base = self.array_base(binding.slot, &layout);
+                        let base = self.push(Ty::B64, Op::Slot(binding.slot));
+                        let base = self.array_base(base, &layout);
                         self.bin_const(BinOp::Add, base, u64::from(offset))
                     }
                     Imm64::BtfId(_) => return self.unsupported("address of a kernel variable"),

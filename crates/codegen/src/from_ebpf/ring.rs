@@ -4,25 +4,28 @@
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::helpers::{self, HelperId};
 use warpbpf_abi::layout::{MapLayout, RingLayout, printk};
-use warpbpf_abi::maps::EAGAIN;
+use warpbpf_abi::maps::{BPF_F_INDEX_MASK, EAGAIN, EINVAL, ENOSPC};
 use warpbpf_ebpf::Width;
-use warpbpf_verify::{ArgFact, CallFact, Region};
+use warpbpf_verify::{ArgFact, CallFact, Place, Region};
 
 use super::Translator;
+use super::helpers::LANES;
 use super::memory::Spot;
 use crate::error::CodegenError;
-use crate::ir::{Block, Cond, Mem, Op, Size, Special, Ty, Value};
-
-/// Lanes of a warp.
-const LANES: u64 = 32;
+use crate::ir::{BinOp, Block, Cond, Mem, Op, Size, Special, Ty, Value};
 
 impl Translator<'_> {
-    fn ring_of(&self, call: &CallFact) -> Result<(u32, RingLayout), CodegenError> {
+    fn ring_of(&self, call: &CallFact) -> Result<RingLayout, CodegenError> {
         let map = self.map_arg(call)?;
         let binding = self.binding(map)?;
         match binding.layout {
-            MapLayout::Ring(ring) => Ok((binding.slot, ring)),
-            MapLayout::Array(_) | MapLayout::Hash(_) | MapLayout::PerThread(_) => {
+            MapLayout::Ring(ring) => Ok(ring),
+            MapLayout::Array(_)
+            | MapLayout::Hash(_)
+            | MapLayout::Lru(_)
+            | MapLayout::PerThread(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_) => {
                 self.wrong_layout(call, map)
             }
         }
@@ -70,8 +73,14 @@ impl Translator<'_> {
     }
 
     /// Reserves and goes on in the block where that succeeded. Returns the record, and the block that follows with
-    /// its parameter, which is `-EAGAIN` if there was no room.
-    fn with_record(&mut self, ring: RingLayout, base: Value, size: Size) -> (Value, Block, Value) {
+    /// its parameter, which is `full_result` if there was no room.
+    fn with_record(
+        &mut self,
+        ring: RingLayout,
+        base: Value,
+        size: Size,
+        full_result: i64,
+    ) -> (Value, Block, Value) {
         let record = self.reserve(ring, base, size);
         let room = self.cmp_const(Cond::Ne, record, 0);
         let (fill, full, after) = (
@@ -82,14 +91,14 @@ impl Translator<'_> {
         let result = self.func.add_param(after, Ty::B64);
         self.branch(room, fill, full);
         self.at = full;
-        let again = self.constant(EAGAIN as u64);
-        self.jump(after, vec![again]);
+        let refused = self.constant(full_result as u64);
+        self.jump(after, vec![refused]);
         self.at = fill;
         (record, after, result)
     }
 
     pub(super) fn ring_reserve(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
-        let (slot, ring) = self.ring_of(call)?;
+        let ring = self.ring_of(call)?;
         let ArgFact::Scalar {
             value: Some(size), ..
         } = call.args[1]
@@ -99,7 +108,7 @@ impl Translator<'_> {
         let Ok(size) = u32::try_from(size) else {
             return Ok(self.constant(0));
         };
-        let base = self.push(Ty::B64, Op::Slot(slot));
+        let base = self.map_base(call)?;
         Ok(self.reserve(ring, base, Size::Const(size)))
     }
 
@@ -108,30 +117,56 @@ impl Translator<'_> {
         call: &CallFact,
         discard: bool,
     ) -> Result<Value, CodegenError> {
-        let (slot, ring) = self.ring_of(call)?;
-        let base = self.push(Ty::B64, Op::Slot(slot));
+        let ring = self.ring_of(call)?;
+        let base = self.map_base(call)?;
         let record = self.arg(0);
         self.commit(ring, base, record, None, discard);
         Ok(self.constant(0))
     }
 
     pub(super) fn ring_output(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
-        let (slot, ring) = self.ring_of(call)?;
-        let data = self.pointer_arg(call, 1)?;
-        let known = match call.args[2] {
+        self.ring_write(call, 1, EAGAIN)
+    }
+
+    /// `bpf_perf_event_output`: an event is a record, and the ring that it is in says which multiprocessor wrote it.
+    pub(super) fn perf_output(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let known = self.cmp_const(Cond::Ule, self.arg(2), BPF_F_INDEX_MASK);
+        let (write, refuse, after) = (
+            self.func.add_block(),
+            self.func.add_block(),
+            self.func.add_block(),
+        );
+        let result = self.func.add_param(after, Ty::B64);
+        self.branch(known, write, refuse);
+        self.at = refuse;
+        let invalid = self.constant(EINVAL as u64);
+        self.jump(after, vec![invalid]);
+        self.at = write;
+        let written = self.ring_write(call, 3, ENOSPC)?;
+        self.jump(after, vec![written]);
+        self.at = after;
+        Ok(result)
+    }
+
+    /// Copies what argument `at` points to, of the size in the next one, into a record. `full` is the result if there is no
+    /// room.
+    fn ring_write(&mut self, call: &CallFact, at: usize, full: i64) -> Result<Value, CodegenError> {
+        let ring = self.ring_of(call)?;
+        let data = self.pointer_arg(call, at)?;
+        let known = match call.args[at + 1] {
             ArgFact::Scalar { value, .. } => value.and_then(|v| u32::try_from(v).ok()),
             ArgFact::Unused | ArgFact::Map(_) | ArgFact::Pointer(_) | ArgFact::Callback => {
                 return self.missing("a size");
             }
         };
-        let base = self.push(Ty::B64, Op::Slot(slot));
-        let size = known.map_or(Size::Value(self.arg(2)), Size::Const);
+        let base = self.map_base(call)?;
+        let size = known.map_or(Size::Value(self.arg(at + 1)), Size::Const);
         // The data is read before lanes meet in the reservation: they leave it in one group.
         let words = match known {
             Some(size) => self.load_words(data, u64::from(size))?,
             None => Vec::new(),
         };
-        let (record, after, result) = self.with_record(ring, base, size);
+        let (record, after, result) = self.with_record(ring, base, size, full);
         match size {
             Size::Const(_) => {
                 for (i, word) in words.into_iter().enumerate() {
@@ -206,24 +241,23 @@ impl Translator<'_> {
         let format_size = match call.args[1] {
             ArgFact::Scalar {
                 value: Some(size), ..
-            } if call.helper == HelperId::TracePrintk => size as u32,
+            } if call.helper != HelperId::GpuPuts => size as u32,
             _ => 0,
         };
         // `bpf_gpu_puts` has no format: a percent sign is a percent sign.
-        let (args, arg_word) = if call.helper == HelperId::TracePrintk {
-            let given = call.args[2..]
-                .iter()
-                .take_while(|a| **a != ArgFact::Unused)
-                .count();
-            (given, given as u32)
-        } else {
-            (0, printk::VERBATIM)
+        let values = match call.helper {
+            HelperId::TracePrintk => self.printk_values(call)?,
+            HelperId::TraceVprintk => self.format_values(call, 2)?,
+            _ => Vec::new(),
         };
-        let values: Vec<Value> = (0..args).map(|i| self.arg(i + 2)).collect();
+        let arg_word = match call.helper {
+            HelperId::GpuPuts => printk::VERBATIM,
+            _ => values.len() as u32,
+        };
 
         let base = self.push(Ty::B64, Op::Slot(binding.slot));
-        let size = printk::SIZE as u32;
-        let (record, after, result) = self.with_record(ring, base, Size::Const(size));
+        let size = printk::size(values.len()) as u32;
+        let (record, after, result) = self.with_record(ring, base, Size::Const(size), EAGAIN);
         let fixed = [
             (printk::FORMAT_MAP, format_map),
             (printk::FORMAT_OFFSET, offset as u32),
@@ -246,9 +280,35 @@ impl Translator<'_> {
             self.store_record(Width::W32, record, printk::THREAD + u64::from(i) * 4, value);
         }
         self.commit(ring, base, record, Some(size), false);
-        let bytes = self.constant(printk::SIZE);
+        let bytes = self.constant(size.into());
         self.jump(after, vec![bytes]);
         self.at = after;
         Ok(result)
+    }
+
+    /// The values of `bpf_trace_printk`. A constant string is told by its place: session index of its map, offset.
+    fn printk_values(&mut self, call: &CallFact) -> Result<Vec<Value>, CodegenError> {
+        let mut values = Vec::new();
+        for i in 2..5 {
+            let value = self.arg(i);
+            values.push(match call.args[i] {
+                ArgFact::Unused => break,
+                ArgFact::Pointer(Place {
+                    region: Region::MapValue { map },
+                    ..
+                }) => {
+                    let binding = self.binding(map)?;
+                    let base = self.push(Ty::B64, Op::Slot(binding.slot));
+                    let offset = self.bin(BinOp::Sub, value, base);
+                    let map = self.constant(u64::from(binding.session_index) << 32);
+                    self.bin(BinOp::Add, map, offset)
+                }
+                ArgFact::Scalar { .. }
+                | ArgFact::Pointer(_)
+                | ArgFact::Map(_)
+                | ArgFact::Callback => value,
+            });
+        }
+        Ok(values)
     }
 }

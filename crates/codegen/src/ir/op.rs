@@ -1,10 +1,11 @@
 //! Operations of the IR: what they mean, what a pass may do with them.
 
 use warpbpf_abi::context::Capture;
-use warpbpf_abi::layout::{HashLayout, RingLayout};
+use warpbpf_abi::layout::{HashLayout, LruLayout, QueueLayout, RingLayout};
 use warpbpf_ebpf::Width;
 
 use super::{Ty, Value};
+use crate::fragment::Tally;
 
 /// Operations on two values of the type of the result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -163,6 +164,12 @@ pub enum Special {
     ClusterRank,
     /// `%cluster_nctaid`, component 0 to 2.
     ClusterDim(u8),
+    /// `%clusterid`, component 0 to 2.
+    ClusterIdx(u8),
+    /// `%nclusterid`, component 0 to 2.
+    ClusterCount(u8),
+    /// `%cluster_ctaid`, component 0 to 2.
+    ClusterBlock(u8),
     /// A register that the splicer sets at the site.
     Captured(Capture),
 }
@@ -230,6 +237,15 @@ pub enum Order {
     AcqRel,
 }
 
+/// Layout of a map that the prelude's functions work on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Table {
+    /// Keys stay until they are deleted.
+    Hash(HashLayout),
+    /// Keys that were not used lately are dropped.
+    Lru(LruLayout),
+}
+
 /// What the hash functions of the prelude do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashOp {
@@ -241,6 +257,17 @@ pub enum HashOp {
     Delete,
 }
 
+/// What the functions of queues and stacks do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum QueueOp {
+    /// Arguments: base, flags, value words. Result: 0 or an error.
+    Push,
+    /// Arguments: base, address in local memory. Result: 0 or an error; the value or zeros are there.
+    Pop,
+    /// As `Pop`.
+    Peek,
+}
+
 /// Steps of a read of the application's memory (`abi::layout::fence`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FenceOp {
@@ -249,6 +276,10 @@ pub enum FenceOp {
     /// Arguments: the fence block's address or 0, address, size, number of the state space. Result: the generic address if
     /// all of that lives, else 0.
     Find,
+    /// Arguments as those of `Find`. Result: how many bytes live from the address on, at most the size.
+    Room,
+    /// Argument: what `Find` gave. Asks for its line in L2, if there is one.
+    Prefetch,
     /// Argument: what `Find` gave. Result: `bytes`, 1 to 8, of the application's memory from `off` on; zeroes if there is
     /// nothing.
     Word {
@@ -266,6 +297,47 @@ pub enum FenceOp {
     },
     /// Argument: what `Enter` gave.
     Leave,
+}
+
+/// Steps of making a text in memory of ours. A text is made from its begin on, and longer than its room only in number: what
+/// does not fit is counted and not written. `b64` all: `buffer` is an address, `room` its bytes, `at` the characters so far.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TextOp {
+    /// Arguments: buffer, room, at, up to 8 characters as a little-endian word, their number. Result: the new `at`.
+    Put,
+    /// Arguments: buffer, room, at, the value, a number of [`crate::text::Number`]. Result: the new `at`.
+    Number,
+    /// Arguments: buffer, room, at, an address of the application and how many bytes live there, most bytes to look at, a
+    /// number of [`crate::text::Number`]. Appends what is there up to its NUL, or nothing. Result: the new `at`.
+    String,
+    /// Arguments: buffer, room, at. Ends the text with a NUL where that fits, else over its last character.
+    End,
+    /// Arguments: buffer, an address of the application and how many bytes live there, size. Copies a string of at most so
+    /// many bytes with its NUL; zeroes behind it, or all zeroes if it does not end where nothing lives. Result: its bytes with the NUL, or an error.
+    Read,
+}
+
+/// Operations of the lanes of a group on values that each of them has. All lanes of the mask execute them, together.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LaneOp {
+    /// No arguments. Result, `b32`: the lanes that are together here.
+    Active,
+    /// Arguments: mask, `b64`. Result, `b32`: the lanes whose value is not 0.
+    Ballot,
+    /// Arguments: mask, `b64`. Result, `b32`: the lanes with the same value.
+    Match,
+    /// Arguments: mask, `b64`. Result, `b64`: the value of the lowest lane.
+    First,
+    /// Arguments: mask, `b64`. Result, `b64`: the sum, which wraps.
+    Sum,
+    /// Arguments: mask, `b64`. Result, `b64`: unsigned.
+    Min,
+    /// Arguments: mask, `b64`. Result, `b64`: unsigned.
+    Max,
+    /// Arguments: mask, `b64`. Result, `b64`.
+    And,
+    /// Arguments: mask, `b64`. Result, `b64`.
+    Or,
 }
 
 /// Payload size of a ring record.
@@ -311,6 +383,10 @@ pub enum Op {
     StackAddr(u32),
     /// `%globaltimer`: different at each read.
     Timer,
+    /// `%clock64`: different at each read.
+    Clock,
+    /// How many lanes a mask (a `b32`) has.
+    Popc(Value),
     /// Loads `width`; narrower than 64 bits gives a `b32`, extended as `signed` says.
     Load {
         mem: Mem,
@@ -378,14 +454,34 @@ pub enum Op {
         to: Value,
         size: Value,
     },
+    /// Adds to a sum in a register, where `guard` holds.
+    Tally {
+        tally: Tally,
+        value: Value,
+        guard: Option<Value>,
+    },
     /// A call into the prelude.
     Hash {
         op: HashOp,
-        layout: HashLayout,
+        table: Table,
+        args: Vec<Value>,
+    },
+    /// A call into the prelude.
+    Queue {
+        op: QueueOp,
+        layout: QueueLayout,
         args: Vec<Value>,
     },
     /// A step of a read of the application's memory. They stay in their order.
     Fence { op: FenceOp, args: Vec<Value> },
+    /// A step of making a text in memory of this kind.
+    Text {
+        op: TextOp,
+        mem: Mem,
+        args: Vec<Value>,
+    },
+    /// What lanes do together.
+    Lanes { op: LaneOp, args: Vec<Value> },
 }
 
 /// What a pass may do with an operation.
@@ -412,9 +508,11 @@ impl Op {
             | Op::GroupMask
             | Op::Slot(_)
             | Op::Pack(..)
+            | Op::Popc(_)
             | Op::StackAddr(_)
             | Op::Load { mem: Mem::Env, .. } => Effect::Pure,
             Op::Timer
+            | Op::Clock
             | Op::Load {
                 mem: Mem::Local | Mem::Map(_) | Mem::Record | Mem::Memory | Mem::Key | Mem::Clock,
                 ..
@@ -426,11 +524,15 @@ impl Op {
             | Op::Store { .. }
             | Op::StorePair { .. }
             | Op::Atomic { .. }
+            | Op::Tally { .. }
             | Op::Membar
             | Op::RingReserve { .. }
             | Op::RingCommit { .. }
             | Op::CopyBytes { .. }
-            | Op::Fence { .. } => Effect::Writes,
+            | Op::Queue { .. }
+            | Op::Fence { .. }
+            | Op::Text { .. }
+            | Op::Lanes { .. } => Effect::Writes,
             Op::Hash { op, .. } => match op {
                 HashOp::Lookup => Effect::Reads,
                 HashOp::Update | HashOp::Delete => Effect::Writes,
@@ -447,12 +549,13 @@ impl Op {
             | Op::Slot(_)
             | Op::StackAddr(_)
             | Op::Timer
+            | Op::Clock
             | Op::Membar => {}
             Op::Bin(_, a, b) | Op::Cmp(_, a, b) | Op::Pack(a, b) => {
                 f(a);
                 f(b);
             }
-            Op::Un(_, a) => f(a),
+            Op::Un(_, a) | Op::Popc(a) => f(a),
             Op::Select(p, a, b) => {
                 f(p);
                 f(a);
@@ -479,6 +582,10 @@ impl Op {
                 compare.iter_mut().for_each(&mut f);
                 guard.iter_mut().for_each(&mut f);
             }
+            Op::Tally { value, guard, .. } => {
+                f(value);
+                guard.iter_mut().for_each(&mut f);
+            }
             Op::RingReserve { base, size, .. } => {
                 f(base);
                 if let Size::Value(v) = size {
@@ -500,7 +607,11 @@ impl Op {
                 f(to);
                 f(size);
             }
-            Op::Hash { args, .. } | Op::Fence { args, .. } => args.iter_mut().for_each(f),
+            Op::Hash { args, .. }
+            | Op::Queue { args, .. }
+            | Op::Fence { args, .. }
+            | Op::Text { args, .. }
+            | Op::Lanes { args, .. } => args.iter_mut().for_each(f),
         }
     }
 

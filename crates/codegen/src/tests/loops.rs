@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_abi::kfuncs::MAX_LOOPS;
-use warpbpf_abi::layout::{ArrayLayout, HashLayout, MapLayout, PerThreadLayout, slot};
+use warpbpf_abi::layout::{
+    ArrayLayout, HashLayout, LruLayout, MapLayout, PerThreadLayout, hash, slot,
+};
 use warpbpf_abi::maps::{E2BIG, EINVAL};
 use warpbpf_ebpf::{Code, Insn, Reg};
 use warpbpf_verify::{ArgFact, CallFact, Facts, InsnFact, Place, Region};
@@ -120,6 +122,7 @@ fn loop_program() -> (Code, Facts) {
                     },
                     ArgFact::Unused,
                 ],
+                text: None,
             }),
             Insn::Jump { .. } => InsnFact::Branch {
                 taken: true,
@@ -350,6 +353,7 @@ fn walk(env: &Env) -> (Code, Facts) {
                     scalar,
                     none,
                 ],
+                text: None,
             }),
             Insn::Call { .. } => InsnFact::Call(CallFact {
                 helper: HelperId::MapLookupElem,
@@ -361,6 +365,7 @@ fn walk(env: &Env) -> (Code, Facts) {
                     none,
                     none,
                 ],
+                text: None,
             }),
             Insn::Jump { .. } => InsnFact::Branch {
                 taken: true,
@@ -381,6 +386,7 @@ fn env_with(layout: MapLayout) -> Env {
         slot: slot::FIRST_MAP,
         session_index: 0,
         layout,
+        inner: None,
     }];
     let Input::Memory { slot, .. } = &mut env.input else {
         return env;
@@ -505,35 +511,102 @@ fn per_thread_arrays_are_walked_in_the_own_column() {
     assert_ne!(areas[0][0], 0, "counted");
 }
 
-#[test]
-fn hashes_are_walked_by_slot() {
-    let layout = HashLayout {
-        max_entries: 8,
-        key_size: 4,
-        value_size: 8,
-    };
+/// A hash in memory with five keys, one of which was deleted, and where the values of the others are, by slot.
+fn hash_in_memory(layout: &HashLayout) -> (Vec<u8>, Vec<(u64, u64)>) {
     let mut bytes = vec![0; layout.size() as usize];
     let mut slots = BTreeMap::new();
     let mut put = |at: u64, word: u64| {
         bytes[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
     };
     for (node, key) in [17u64, 4, 0x0100_0203, 99, 2].into_iter().enumerate() {
-        let hash = layout.hash(&(key as u32).to_le_bytes());
+        let hash = hash(&(key as u32).to_le_bytes());
         let slot = hash & (layout.slots() - 1);
-        let word = hash >> 32 << 32 | (node as u64 + 1);
-        // One of them was deleted; its node is as it was.
+        // Nodes of the pool and homes in turn.
+        let low = match node % 2 {
+            0 if layout.homes() => HashLayout::HOME,
+            _ => HashLayout::FIRST_NODE + node as u64,
+        };
+        let word = hash >> 32 << 32 | low;
+        let at = layout.node_of(slot, word).expect("a node");
+        // Its node is as it was.
         let word = if key == 99 { HashLayout::DELETED } else { word };
-        put(HashLayout::SLOTS + slot * 8, word);
-        let at = layout.nodes_at() + node as u64 * layout.node_stride();
+        put(layout.slot(slot), word);
         put(at, key);
         put(at + layout.key_stride(), key + 1000);
         if key != 99 {
-            assert!(
-                slots
-                    .insert(slot, (key, at + layout.key_stride()))
-                    .is_none()
-            );
+            assert!(slots.insert(slot, (key, at + layout.key_stride())).is_none());
         }
+    }
+    // Somebody is about to insert here.
+    let free = (0..layout.slots()).find(|slot| !slots.contains_key(slot) && *slot > 0);
+    put(layout.slot(free.expect("a slot")), 77 << 32 | HashLayout::CLAIMED);
+    (bytes, slots.into_values().collect())
+}
+
+#[test]
+fn hashes_are_walked_by_slot() {
+    for value_size in [8, 80] {
+        let layout = HashLayout {
+            max_entries: 8,
+            key_size: 4,
+            value_size,
+            copies: 1,
+        };
+        let (bytes, places) = hash_in_memory(&layout);
+        let elements: Vec<Element> = places
+            .iter()
+            .map(|(key, _)| Element {
+                key: *key,
+                value: key + 1000,
+            })
+            .collect();
+        let places: BTreeMap<u64, u64> = places.into_iter().collect();
+        check_walk(MapLayout::Hash(layout), &elements, &bytes, |key| {
+            places[&key]
+        });
+        // A map of fewer entries than it holds at the moment: no more calls than it has entries.
+        let small = HashLayout {
+            max_entries: 3,
+            ..layout
+        };
+        assert_eq!(small.slots(), layout.slots());
+        let env = env_with(MapLayout::Hash(small));
+        let (code, facts) = walk(&env);
+        let mut memory = vec![0; SIZE as usize];
+        memory[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        let mut areas = vec![bytes];
+        let (_, result) = emulate_with(&env, &code, &facts, &memory, &mut areas, 1);
+        assert_eq!(result, 3);
+    }
+}
+
+#[test]
+fn lru_hashes_are_walked_by_slot() {
+    let layout = LruLayout {
+        max_entries: 8,
+        key_size: 4,
+        value_size: 8,
+        copies: 1,
+    };
+    let mut bytes = vec![0; layout.size() as usize];
+    let mut put = |at: u64, word: u64| {
+        bytes[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
+    };
+    let mut slots = BTreeMap::new();
+    for (node, key) in [17u64, 4, 0x0100_0203, 2].into_iter().enumerate() {
+        let hash = hash(&(key as u32).to_le_bytes());
+        let (node, slot) = (
+            node as u64,
+            layout.slot(hash & (layout.buckets() - 1), 3 + node as u64),
+        );
+        let at = layout.node(node);
+        let tag = hash >> LruLayout::TAG_SHIFT << LruLayout::TAG_SHIFT;
+        // With a lap, which a walk does not look at.
+        put(slot, tag | 9 << LruLayout::LAP_SHIFT | (node + 1));
+        put(at + LruLayout::KEY, key);
+        let value = at + LruLayout::KEY + layout.key_stride();
+        put(value, key + 1000);
+        slots.insert(slot, (key, value));
     }
     let elements: Vec<Element> = slots
         .values()
@@ -542,21 +615,8 @@ fn hashes_are_walked_by_slot() {
             value: key + 1000,
         })
         .collect();
-    let places: BTreeMap<u64, u64> = slots.values().copied().collect();
-    check_walk(MapLayout::Hash(layout), &elements, &bytes, |key| {
-        places[&key]
-    });
-    // A map of fewer entries than it holds at the moment: no more calls than it has entries.
-    let small = HashLayout {
-        max_entries: 3,
-        ..layout
-    };
-    assert_eq!(small.nodes_at(), layout.nodes_at());
-    let env = env_with(MapLayout::Hash(small));
-    let (code, facts) = walk(&env);
-    let mut memory = vec![0; SIZE as usize];
-    memory[..8].copy_from_slice(&u64::MAX.to_le_bytes());
-    let mut areas = vec![bytes];
-    let (_, result) = emulate_with(&env, &code, &facts, &memory, &mut areas, 1);
-    assert_eq!(result, 3);
+    let places: BTreeMap<u64, u64> = slots.into_values().collect();
+    // One that is empty, in another lap.
+    put(LruLayout::SLOTS, 8 << LruLayout::LAP_SHIFT);
+    check_walk(MapLayout::Lru(layout), &elements, &bytes, |key| places[&key]);
 }

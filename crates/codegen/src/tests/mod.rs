@@ -43,6 +43,7 @@ fn env() -> Env {
             size: SIZE,
             stride: STRIDE,
         },
+        keep_sums: false,
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::{
-    ArrayLayout, HashLayout, MapLayout, PerThreadLayout, RingLayout, env, slot,
+    ArrayLayout, HashLayout, LruLayout, MapLayout, PerThreadLayout, RingLayout, env, slot,
 };
 use warpbpf_abi::maps::MapType;
 use warpbpf_codegen::kernel::kernel;
@@ -68,10 +68,25 @@ pub fn hash(key_size: u32, value_size: u32, max_entries: u32) -> (MapDef, MapLay
         max_entries,
         key_size,
         value_size,
+        copies: 1,
     });
     (
         map(MapType::Hash, key_size, value_size, max_entries),
         layout,
+    )
+}
+
+/// A hash of any type, whose values have `shards` copies if it is a per-SM one.
+pub fn table(
+    map_type: MapType,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    shards: u32,
+) -> (MapDef, MapLayout) {
+    (
+        map(map_type, key_size, value_size, max_entries),
+        layout_of(map_type, key_size, value_size, max_entries, 1, shards),
     )
 }
 
@@ -159,6 +174,7 @@ impl<P: Subject + Clone> Case<P> {
             slot: slot::FIRST_MAP + i as u32,
             session_index: 100 + i as u32,
             layout,
+            inner: None,
         };
         let bindings: Vec<MapBinding> = maps
             .iter()
@@ -186,6 +202,7 @@ impl<P: Subject + Clone> Case<P> {
                     stride: Case::<P>::stride(size),
                 },
             },
+            keep_sums: false,
         };
         Case { program, maps, env }
     }
@@ -252,8 +269,13 @@ pub struct Device {
 
 impl Device {
     pub fn new<P: Subject + Clone>(case: &Case<P>, config: Config) -> Device {
+        Device::of(case, config, "sm_75")
+    }
+
+    /// A device for modules of this target. The case's environment says so too.
+    pub fn of<P: Subject + Clone>(case: &Case<P>, config: Config, target: &str) -> Device {
         let gpu = Gpu::new(config);
-        let text = case.module("sm_75", (6, 3));
+        let text = case.module(target, case.env.target.ptx);
         let module = gpu
             .load(&text)
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -289,6 +311,11 @@ impl Device {
         &self.gpu
     }
 
+    /// Address of area `i`.
+    pub fn address(&self, area: usize) -> u64 {
+        self.areas[area].0
+    }
+
     /// Writes into area `i`: 0 is the environment block, then the maps.
     pub fn write(&self, area: usize, at: u64, bytes: &[u8]) {
         self.gpu
@@ -297,19 +324,24 @@ impl Device {
     }
 
     pub fn launch(&self, grid: [u32; 3], block: [u32; 3]) {
+        self.launch_clusters(grid, block, [1, 1, 1]);
+    }
+
+    /// Gives the instructions that were executed, by all warps together.
+    pub fn launch_clusters(&self, grid: [u32; 3], block: [u32; 3], cluster: [u32; 3]) -> u64 {
         let kernel = self.module.kernel("probe").expect("the kernel");
         let launch = Launch {
             kernel: &kernel,
             grid,
             block,
-            cluster: [1, 1, 1],
+            cluster,
             dynamic_shared: 0,
             params: &[],
             grid_id: 5,
             stdout: None,
         };
         match self.gpu.launch(launch) {
-            Ok(Outcome::Done { .. }) => {}
+            Ok(Outcome::Done { steps }) => steps,
             Ok(Outcome::Trapped(trap)) => panic!("{trap:?}"),
             Err(error) => panic!("{error}\n{}", self.module.text()),
         }
@@ -341,6 +373,16 @@ impl Ran {
         let at = at as usize;
         u32::from_le_bytes(self.areas[map][at..at + 4].try_into().expect("4 bytes"))
     }
+}
+
+/// Where a hash has a key's node.
+pub fn node(layout: &HashLayout, ran: &Ran, map: usize, key: &[u8]) -> Option<u64> {
+    let hash = warpbpf_abi::layout::hash(key);
+    (0..u64::from(HashLayout::PROBES)).find_map(|i| {
+        let slot = hash.wrapping_add(i) & (layout.slots() - 1);
+        let at = layout.node_of(slot, ran.u64(map, layout.slot(slot)))?;
+        ran.areas[map][at as usize..].starts_with(key).then_some(at)
+    })
 }
 
 pub fn workspace() -> PathBuf {
@@ -473,10 +515,25 @@ fn layout_of(
             shards,
             summed: false,
         }),
-        MapType::Hash => MapLayout::Hash(HashLayout {
+        MapType::Hash | MapType::GpuHash | MapType::PercpuHash => MapLayout::Hash(HashLayout {
             max_entries,
             key_size,
             value_size,
+            copies: if map_type == MapType::PercpuHash {
+                shards
+            } else {
+                1
+            },
+        }),
+        MapType::LruHash | MapType::LruPercpuHash => MapLayout::Lru(LruLayout {
+            max_entries,
+            key_size,
+            value_size,
+            copies: if map_type == MapType::LruPercpuHash {
+                shards
+            } else {
+                1
+            },
         }),
         MapType::Ringbuf => MapLayout::Ring(RingLayout::new(max_entries, shards)),
         MapType::PerThreadArray => MapLayout::PerThread(PerThreadLayout {

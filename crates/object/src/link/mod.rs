@@ -9,6 +9,7 @@
 //! And types are compared whole, so what one object takes from another needs type information in both.
 
 mod agree;
+mod assemble;
 mod layout;
 mod symbols;
 mod types;
@@ -19,6 +20,8 @@ use crate::btf_ext::BtfExt;
 use crate::elf::Elf;
 use crate::error::ObjectError;
 use crate::program;
+
+pub use assemble::{AssembleError, Assembly, LoadedLine, LoadedMap, LoadedProgram, MapReference, assemble};
 
 /// Why objects cannot be linked. The objects are at fault in all cases.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

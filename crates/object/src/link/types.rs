@@ -402,60 +402,64 @@ impl Merger<'_, '_> {
             section.lines.sort_by_key(|record| record.offset);
             section.core.sort_by_key(|record| record.offset);
         }
-        Some(self.write_records(&merged))
+        Some(write_records(&mut self.strings, &merged))
     }
+}
 
-    fn write_records(&mut self, merged: &BTreeMap<String, SectionExt>) -> Vec<u8> {
-        let (mut functions, mut lines, mut core) = (Vec::new(), Vec::new(), Vec::new());
-        put(&mut functions, &[8]);
-        put(&mut lines, &[16]);
-        put(&mut core, &[16]);
-        for (name, section) in merged {
-            let name = self.strings.add(name);
-            if !section.functions.is_empty() {
-                put(&mut functions, &[name, section.functions.len() as u32]);
-            }
-            for record in &section.functions {
-                put(&mut functions, &[record.offset, record.ty.0]);
-            }
-            if !section.lines.is_empty() {
-                put(&mut lines, &[name, section.lines.len() as u32]);
-            }
-            for record in &section.lines {
-                let position = record.line << 10 | record.column;
-                put(
-                    &mut lines,
-                    &[record.offset, record.file, record.text, position],
-                );
-            }
-            if !section.core.is_empty() {
-                put(&mut core, &[name, section.core.len() as u32]);
-            }
-            for record in &section.core {
-                put(
-                    &mut core,
-                    &[record.offset, record.ty.0, record.access, record.kind],
-                );
-            }
+/// A `.BTF.ext` section, by section of code.
+pub(super) fn write_records(
+    strings: &mut Strings,
+    merged: &BTreeMap<String, SectionExt>,
+) -> Vec<u8> {
+    let (mut functions, mut lines, mut core) = (Vec::new(), Vec::new(), Vec::new());
+    put(&mut functions, &[8]);
+    put(&mut lines, &[16]);
+    put(&mut core, &[16]);
+    for (name, section) in merged {
+        let name = strings.add(name);
+        if !section.functions.is_empty() {
+            put(&mut functions, &[name, section.functions.len() as u32]);
         }
-        let mut out = Vec::new();
-        out.extend(0xeb9fu16.to_le_bytes());
-        out.extend([1, 0]);
-        // A table of no records is left out as a whole.
-        for table in [&mut functions, &mut lines, &mut core] {
-            if table.len() == 4 {
-                table.clear();
-            }
+        for record in &section.functions {
+            put(&mut functions, &[record.offset, record.ty.0]);
         }
-        let (f, l, c) = (
-            functions.len() as u32,
-            lines.len() as u32,
-            core.len() as u32,
-        );
-        put(&mut out, &[32, 0, f, f, l, f + l, c]);
-        out.extend(functions);
-        out.extend(lines);
-        out.extend(core);
-        out
+        if !section.lines.is_empty() {
+            put(&mut lines, &[name, section.lines.len() as u32]);
+        }
+        for record in &section.lines {
+            let position = record.line << 10 | record.column;
+            put(
+                &mut lines,
+                &[record.offset, record.file, record.text, position],
+            );
+        }
+        if !section.core.is_empty() {
+            put(&mut core, &[name, section.core.len() as u32]);
+        }
+        for record in &section.core {
+            put(
+                &mut core,
+                &[record.offset, record.ty.0, record.access, record.kind],
+            );
+        }
     }
+    let mut out = Vec::new();
+    out.extend(0xeb9fu16.to_le_bytes());
+    out.extend([1, 0]);
+    // A table of no records is left out as a whole.
+    for table in [&mut functions, &mut lines, &mut core] {
+        if table.len() == 4 {
+            table.clear();
+        }
+    }
+    let (f, l, c) = (
+        functions.len() as u32,
+        lines.len() as u32,
+        core.len() as u32,
+    );
+    put(&mut out, &[32, 0, f, f, l, f + l, c]);
+    out.extend(functions);
+    out.extend(lines);
+    out.extend(core);
+    out
 }

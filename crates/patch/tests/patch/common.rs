@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::context::Capture;
-use warpbpf_codegen::Fragment;
+use warpbpf_codegen::{Fragment, Tally};
 use warpbpf_patch::{Attachment, Options, Select};
 
 /// All sites and scopes, in the order of their counters.
@@ -26,6 +26,7 @@ pub const OPTIONS: Options = Options {
     slot_space: warpbpf_codegen::SlotSpace::Const,
     first_site: 1,
     out_of_line: false,
+    max_registers: None,
 };
 
 /// A filter that lets every site through.
@@ -54,6 +55,7 @@ pub fn counter(index: usize, lanes: bool) -> Fragment {
         captures: BTreeSet::new(),
         slots: BTreeSet::from([1]),
         local_bytes: 0,
+        tallies: BTreeSet::new(),
     }
 }
 
@@ -78,6 +80,32 @@ pub fn adder(index: usize, captures: &[Capture]) -> Fragment {
         body,
         captures: captures.iter().copied().collect(),
         slots: BTreeSet::from([1]),
+        ..Fragment::default()
+    }
+}
+
+/// Adds 1 and 2^30 to two sums in registers: the u64 counter with number `index`, and the u32 behind it.
+pub fn keeper(index: usize) -> Fragment {
+    let tally = |at: usize, bits| Tally {
+        slot: 1,
+        shards: 4,
+        stride: 256,
+        at: at as u64 * 8,
+        bits,
+    };
+    let tallies = BTreeSet::from([tally(index, 64), tally(index + 1, 32)]);
+    let mut body = String::from("\t{\n");
+    for (tally, addend) in tallies.iter().zip([1, 1 << 30]) {
+        let (bits, register) = (tally.bits, tally.register());
+        body.push_str(&format!(
+            "\tadd.u{bits} {register}, {register}, {addend};\n"
+        ));
+    }
+    body.push_str("\t}\n");
+    Fragment {
+        body,
+        slots: BTreeSet::from([1]),
+        tallies,
         ..Fragment::default()
     }
 }

@@ -207,6 +207,7 @@ goldens! {
     expressions "expressions"
     branches "branches"
     barriers "barriers"
+    sums "sums"
     functions "functions"
     source_lines "source-lines"
     gaps "gaps"

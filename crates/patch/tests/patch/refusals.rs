@@ -222,15 +222,15 @@ fn the_hidden_parameter_must_fit() {
             ".version {version}\n.target sm_90\n.address_size 64\n.entry k(.param .b8 p[{bytes}]) {{ ret; }}"
         )
     };
-    assert!(sliced(&text("8.0", 4344), &block).is_ok());
+    assert!(sliced(&text("8.0", 4336), &block).is_ok());
     assert_eq!(
-        sliced(&text("8.0", 4345), &block).unwrap_err().to_string(),
-        "kernel `k`: its parameters take 4345 bytes and with the launch record's address 4360, more than the 4352 that \
-         PTX allows; use `thread` scope, which needs no launch record"
+        sliced(&text("8.0", 4337), &block).unwrap_err().to_string(),
+        "kernel `k`: its parameters take 4337 bytes and with the launch's record and number 4360, more than the 4352 that \
+         PTX allows; use `thread` scope, which needs no launch record, and do without `launch_id`"
     );
-    assert!(sliced(&text("8.1", 32752), &block).is_ok());
+    assert!(sliced(&text("8.1", 32744), &block).is_ok());
     assert!(matches!(
-        sliced(&text("8.1", 32760), &block),
+        sliced(&text("8.1", 32752), &block),
         Err(PatchError::Parameters {
             limit: 32764,
             total: 32768,
@@ -367,4 +367,46 @@ fn the_slot_table_fits_beside_the_constants() {
     };
     let ptx = cloned(&text(65536), &global).unwrap();
     assert!(ptx.contains(".visible .global .align 8 .b64 wbpf_slots[2];"));
+}
+
+#[test]
+fn a_clone_says_how_many_registers_it_may_have() {
+    let text = format!(
+        "{HEAD}.visible .const .b32 c;\n.visible .entry k() {{ .reg .b32 %r; ld.const.u32 %r, [c]; ret; }}\n\
+         .visible .entry own() .maxnreg 64\n{{ .reg .b32 %r; ld.const.u32 %r, [c]; ret; }}"
+    );
+    let module = warpbpf_ptx::index(&text).unwrap();
+    let fragments = counters();
+    let attached = || {
+        attach(&fragments, |site, scope| {
+            site == Site::Entry && scope == Scope::Thread
+        })
+    };
+    let requests = [("k", attached()), ("own", attached())];
+    let options = Options {
+        max_registers: Some(40),
+        ..OPTIONS
+    };
+    let (ptx, _) = clone_in_module(&module, &requests, &options).unwrap();
+    assert!(
+        ptx.contains(".visible .entry wbpf_k()\n.maxnreg 40 {"),
+        "{ptx}"
+    );
+    // What the application says of its kernel stays.
+    assert!(
+        ptx.contains(".visible .entry wbpf_own() .maxnreg 64\n{"),
+        "{ptx}"
+    );
+    assert!(ptx.contains(".visible .entry k() {"), "{ptx}");
+}
+
+#[test]
+fn names_like_ours_are_refused() {
+    let text = format!("{HEAD}.visible .entry k() {{ .reg .b32 %wbpf_mask; ret; }}");
+    let wanted = [wanted("mem.thread", 0)];
+    let error = sliced(&text, &attached(&wanted)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "kernel `k` cannot be instrumented: `k` has names with `wbpf_` in them, which warpbpf's own code has; name them otherwise"
+    );
 }

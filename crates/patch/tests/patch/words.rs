@@ -1,11 +1,11 @@
 //! Attachments as words: `mem.warp:address|op=ld.*`.
 //!
 //! Behind site and scope `:capture,…` says which values the program adds up, and `|op=…`, `|at=…:…`, `|in=…`, `|kind=…`,
-//! `|space=…`, `|after` which sites; with `|lanes` it counts its lanes.
+//! `|space=…`, `|after` which sites; with `|lanes` it counts its lanes, with `|sum` it keeps its counts in registers.
 
 use std::collections::BTreeSet;
 
-use crate::common::{ALL, adder, counter};
+use crate::common::{ALL, adder, counter, keeper};
 use warpbpf_abi::access::{Kind, Space};
 use warpbpf_abi::attach::{SITES, Scope, Site, When};
 use warpbpf_abi::context::{CONTEXTS, Capture, FieldSource};
@@ -45,7 +45,7 @@ pub fn wanted(word: &str, base: usize) -> Wanted {
         .find(|s| s.word() == scope)
         .unwrap();
     let mut select = Select::default();
-    let mut lanes = false;
+    let (mut lanes, mut sum) = (false, false);
     for part in parts {
         match part.split_once('=').unwrap_or((part, "")) {
             ("op", glob) => select.op = Some(glob.to_owned()),
@@ -57,6 +57,7 @@ pub fn wanted(word: &str, base: usize) -> Wanted {
             ("kind", word) => select.kinds.push(Kind::from_word(word).unwrap()),
             ("space", word) => select.spaces.push(Space::from_word(word).unwrap()),
             ("lanes", "") => lanes = true,
+            ("sum", "") => sum = true,
             ("after", "") => select.when = When::After,
             (other, _) => panic!("no such filter: `{other}`"),
         }
@@ -67,6 +68,7 @@ pub fn wanted(word: &str, base: usize) -> Wanted {
         .map(capture)
         .collect();
     let fragment = match ALL.iter().position(|pair| *pair == (site, scope)) {
+        _ if sum => keeper(base),
         Some(index) if captures.is_empty() => counter(index, false),
         _ if captures.is_empty() && lanes => counter(base, true),
         _ => adder(base, &captures),

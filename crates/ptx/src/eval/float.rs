@@ -354,19 +354,29 @@ impl Float {
         self.finish(format, result)
     }
 
-    /// `fma.ftz.f32` looks for a subnormal result before it rounds: what would be rounded up to the smallest normal number
-    /// becomes a zero on an H200.
+    /// `fma.ftz.f32` on an H200 flushes what is subnormal when it is rounded to 24 bits, as if there were no smallest exponent:
+    /// more bits than a subnormal number has, so that some of what would be rounded up to the smallest normal number is not.
     fn tiny(self, sources: [u64; 3], result: u64) -> u64 {
         const SMALLEST: u64 = 0x0080_0000;
+        // Where the sum is so small, its terms are below 2^-77: they and the result fit when they are 2^64 times as large.
+        const LARGER: u64 = 64 << 23;
         let sign = result & Format::F32.sign_bit();
         if !self.flush || self.kind != Kind::Fma || result ^ sign != SMALLEST {
             return result;
         }
-        let cut = Float {
-            round: Round::Zero,
-            ..self
+        let magnitude = |bits: u64| bits & !Format::F32.sign_bit();
+        let larger = |bits: u64| match magnitude(bits) {
+            0 => bits,
+            _ => bits + LARGER,
         };
-        if Format::F32.has_zero_exponent(cut.rounded(Format::F32, sources)) {
+        let [a, b, c] = sources;
+        let scaled = if magnitude(a) < magnitude(b) {
+            [larger(a), b, larger(c)]
+        } else {
+            [a, larger(b), larger(c)]
+        };
+        let rounded = self.rounded(Format::F32, scaled);
+        if magnitude(rounded) < SMALLEST + LARGER {
             sign
         } else {
             result

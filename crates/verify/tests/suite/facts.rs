@@ -50,6 +50,7 @@ fn a_counter() {
                     ArgFact::Unused,
                     ArgFact::Unused
                 ],
+                text: None,
             }),
             InsnFact::Branch {
                 taken: true,

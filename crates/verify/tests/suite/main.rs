@@ -5,6 +5,7 @@ mod compiled;
 
 mod facts;
 mod foreign;
+mod keyless;
 mod large;
 mod loops;
 mod memory;

@@ -339,7 +339,7 @@ fn context_fields_are_read_one_by_one_and_never_written() {
         "read of 8 bytes at offset 68 of the context is no field of `wbpf_kernel_ctx`",
     );
     refuse(
-        "r0 = *(u32 *)(r1 + 232)\nexit",
+        "r0 = *(u32 *)(r1 + 240)\nexit",
         0,
         "read of 4 bytes at offset 232 of the context is no field of `wbpf_kernel_ctx`",
     );
@@ -437,7 +437,42 @@ fn maps_are_served_and_well_formed() {
 #[test]
 fn helpers_get_what_they_ask_for() {
     accept(&format!("{}r0 = 0\nexit", lookup(6)));
-    refuse("call 16\nr0 = 0\nexit", 0, "helper 16 is not known");
+    refuse("call 600\nr0 = 0\nexit", 0, "helper 600 is not known");
+    for (id, message, help) in [
+        (
+            12,
+            "`bpf_tail_call` of Linux (helper 12) is not served",
+            "call the other program as a function",
+        ),
+        (
+            35,
+            "`bpf_get_current_task` of Linux (helper 35) is not served",
+            "a thread of a GPU has no task",
+        ),
+        (
+            93,
+            "`bpf_spin_lock` is not served: a lane that holds a lock waits for the lanes of its warp that wait for the lock",
+            "use `__sync_fetch_and_add`",
+        ),
+        (
+            118,
+            "`bpf_jiffies64` of Linux (helper 118) is not served",
+            "use `bpf_ktime_get_ns`",
+        ),
+        (
+            174,
+            "`bpf_get_attach_cookie` of Linux (helper 174) is not served",
+            "use `ctx->kernel_id`",
+        ),
+        (
+            9,
+            "`bpf_skb_store_bytes` of Linux (helper 9) is not served",
+            "that is the work of another kind of program",
+        ),
+    ] {
+        let r = refuse(&format!("call {id}\nr0 = 0\nexit"), 0, message);
+        assert!(r.help().starts_with(help), "{}", r.help());
+    }
     refuse(
         "r1 = 0\ncall 1\nr0 = 0\nexit",
         1,
@@ -615,7 +650,28 @@ fn formats_are_constant_and_understood() {
         5,
         "argument 1 of `bpf_trace_printk` must be a constant string that ends with a NUL inside its size; `r1` is a pointer to a value of map `.rodata`",
     );
-    refuse(&print(12, 3, ""), 3, "`%s` in the format is not served");
+    refuse(
+        &print(12, 3, "r3 = 1\n"),
+        4,
+        "argument 3 of `bpf_trace_printk` must be a constant string (in `.rodata`); `r3` is the number 1",
+    );
+    // A constant string, and not always the same.
+    accept(&print(12, 3, "r3 = map[3][0] + 16\n"));
+    accept(&print(
+        12,
+        3,
+        "r4 = *(u32 *)(r1 + 48)\nr3 = map[3][0] + 0\nr3 += r4\n",
+    ));
+    refuse(
+        &print(12, 3, "r3 = map[3][0] + 40\n"),
+        5,
+        "argument 3 of `bpf_trace_printk` must be a constant string (in `.rodata`); `r3` is a pointer to offset 40 of a value of map `.rodata`",
+    );
+    refuse(
+        &print(12, 3, "r3 = map[4][0] + 0\n"),
+        5,
+        "argument 3 of `bpf_trace_printk` must be a constant string (in `.rodata`); `r3` is a pointer to a value of map `.bss`",
+    );
     refuse(
         &print(16, 16, "r3 = 1\nr4 = 2\nr5 = 3\n"),
         6,

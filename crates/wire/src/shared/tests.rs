@@ -277,3 +277,92 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_consumer_goes_on_where_the_last_one_stopped() {
+    let (mut writer, fd) = SharedWriter::create(&[8], PAGE).unwrap();
+    let mut first = SharedReader::open(&fd).unwrap();
+    for n in 0..4u8 {
+        assert!(writer.push(0, 0, &[n]));
+    }
+    let mut seen = Vec::new();
+    let taken = first.events_while(|event| {
+        seen.push(event.payload[0]);
+        seen.len() < 2
+    });
+    assert_eq!((taken.unwrap(), &seen[..]), (2, &[0, 1][..]));
+    // One that only looks at maps takes nothing over.
+    let looker = SharedReader::open(&fd).unwrap();
+    looker.snapshot(0, &mut Vec::new()).unwrap();
+    assert_eq!(first.events_while(|_| false).unwrap(), 1);
+    let mut second = SharedReader::open(&fd).unwrap();
+    assert_eq!(all(&mut second), [(0, 0, vec![3])]);
+    assert!(writer.push(0, 0, &[4]));
+    let error = first.events(|_| panic!("it is not its turn")).unwrap_err();
+    assert_eq!(error.to_string(), "another tool has taken the events over");
+    assert_eq!(all(&mut second), [(0, 0, vec![4])]);
+}
+
+/// Consumers that come while another one reads: every event is handed out, and at most one more often for each of them.
+#[test]
+fn consumers_that_follow_each_other_miss_nothing() {
+    const EVENTS: u32 = 40_000;
+    const CONSUMERS: u32 = 200;
+    let (mut writer, fd) = SharedWriter::create(&[8], PAGE).unwrap();
+    let mut counts = vec![0u32; EVENTS as usize];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..EVENTS {
+                while !writer.try_push(0, 0, &n.to_le_bytes()) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        // Two at a time, one of which the other one chases away.
+        let consume = |from: u32| {
+            let fd = &fd;
+            scope.spawn(move || {
+                let mut seen = Vec::new();
+                for number in (from..CONSUMERS).step_by(2) {
+                    let mut reader = SharedReader::open(fd).unwrap();
+                    let last = number + 2 >= CONSUMERS;
+                    loop {
+                        let taken = reader.events(|event| {
+                            let bytes = event.payload.try_into().unwrap();
+                            seen.push(u32::from_le_bytes(bytes));
+                        });
+                        match taken {
+                            Err(SharedError::TakenOver) => break,
+                            Err(error) => panic!("{error}"),
+                            Ok(_) if seen.last() == Some(&(EVENTS - 1)) => return seen,
+                            // It leaves at any moment; the last ones stay.
+                            Ok(n) if !last && n > 50 => break,
+                            Ok(_) => std::thread::yield_now(),
+                        }
+                    }
+                }
+                seen
+            })
+        };
+        let both = [consume(0), consume(1)];
+        for thread in both {
+            for event in thread.join().unwrap() {
+                counts[event as usize] += 1;
+            }
+        }
+        // The last one may have left some: whoever comes next gets them.
+        let mut reader = SharedReader::open(&fd).unwrap();
+        while counts[EVENTS as usize - 1] == 0 {
+            reader
+                .events(|event| {
+                    let bytes = event.payload.try_into().unwrap();
+                    counts[u32::from_le_bytes(bytes) as usize] += 1;
+                })
+                .unwrap();
+        }
+    });
+    let missing = counts.iter().filter(|count| **count == 0).count();
+    let twice: u32 = counts.iter().map(|count| count.saturating_sub(1)).sum();
+    assert_eq!(missing, 0);
+    assert!(twice <= CONSUMERS + 1, "{twice} events came more than once");
+}

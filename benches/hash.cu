@@ -1,0 +1,214 @@
+// GPU time of hash operations, one in every thread: ours in the `ours_` kernels, whose bodies are empty, so that all that
+// they do is what a program does that is attached to them; and a plain open-addressing table written by hand in the `hand_`
+// kernels. Each kernel has its turn with the same keys in the same order, and both count what went as it should.
+// Prints one line per kernel:
+//   KERNEL MICROSECONDS OPERATIONS COUNTED
+// where COUNTED is 0 for ours: that is in the program's map.
+// usage: hash-bench [LOG2 OF KEYS]   (default: 19, half of what the programs' table holds)
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#define CHECK(call)                                                                          \
+    do {                                                                                     \
+        cudaError_t error = (call);                                                          \
+        if (error != cudaSuccess) {                                                          \
+            fprintf(stderr, "hash: %s: %s\n", #call, cudaGetErrorString(error));             \
+            exit(1);                                                                         \
+        }                                                                                    \
+    } while (0)
+
+typedef unsigned long long u64;
+
+// A slot is a key and its value. Nothing moves, a deleted key leaves a mark.
+struct Slot {
+    u64 key;
+    u64 value;
+};
+
+struct Table {
+    Slot *slots;
+    u64 mask;
+    u64 *counters; // one per SM, 128 bytes apart
+};
+
+constexpr u64 EMPTY = 0, GONE = ~0ull;
+
+__device__ __forceinline__ u64 key_of(u64 number) { return (number + 1) * 0x9E3779B97F4A7C15ull; }
+__device__ __forceinline__ u64 number(unsigned first) { return (u64)blockIdx.x * blockDim.x + threadIdx.x + first; }
+
+// The last steps of MurmurHash3's 64-bit finaliser.
+__device__ __forceinline__ u64 place(u64 key)
+{
+    key ^= key >> 33;
+    key *= 0xff51afd7ed558ccdull;
+    key ^= key >> 33;
+    return key;
+}
+
+// Others insert meanwhile, so a key is read past the L1 cache.
+__device__ __forceinline__ u64 read_key(const Slot *slot)
+{
+    u64 key;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(key) : "l"(&slot->key));
+    return key;
+}
+
+__device__ __forceinline__ void counted(const Table &t)
+{
+    unsigned sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" ::"l"(t.counters + 16 * sm));
+}
+
+__device__ __forceinline__ Slot *find(const Table &t, u64 key)
+{
+    for (u64 i = place(key);; i++) {
+        Slot *slot = t.slots + (i & t.mask);
+        u64 there = read_key(slot);
+        if (there == key)
+            return slot;
+        if (there == EMPTY)
+            return nullptr;
+    }
+}
+
+__global__ void hand_insert(Table t, unsigned first)
+{
+    u64 n = number(first), key = key_of(n);
+    for (u64 i = place(key);; i++) {
+        Slot *slot = t.slots + (i & t.mask);
+        u64 there = atomicCAS(&slot->key, EMPTY, key);
+        if (there == EMPTY || there == key) {
+            slot->value = n;
+            break;
+        }
+    }
+    counted(t);
+}
+
+__global__ void hand_count(Table t, unsigned first)
+{
+    Slot *slot = find(t, key_of(number(first)));
+    if (slot) {
+        atomicAdd(&slot->value, 1ull << 32);
+        counted(t);
+    }
+}
+
+__global__ void hand_find(Table t, unsigned first)
+{
+    u64 n = number(first);
+    Slot *slot = find(t, key_of(n));
+    if (slot && (unsigned)*(volatile u64 *)&slot->value == (unsigned)n)
+        counted(t);
+}
+
+__global__ void hand_miss(Table t, unsigned first)
+{
+    if (!find(t, key_of(number(first))))
+        counted(t);
+}
+
+__global__ void hand_crowd(Table t, unsigned first)
+{
+    Slot *slot = find(t, key_of(number(first) % 64));
+    if (slot) {
+        atomicAdd(&slot->value, 1ull << 32);
+        counted(t);
+    }
+}
+
+__global__ void hand_delete(Table t, unsigned first)
+{
+    u64 key = key_of(number(first));
+    Slot *slot = find(t, key);
+    if (slot && atomicCAS(&slot->key, key, GONE) == key)
+        counted(t);
+}
+
+// What programs attach to. They read `first` as the first argument, which is unused here.
+__global__ void ours_insert(unsigned) {}
+__global__ void ours_count(unsigned) {}
+__global__ void ours_find(unsigned) {}
+__global__ void ours_miss(unsigned) {}
+__global__ void ours_crowd(unsigned) {}
+__global__ void ours_delete(unsigned) {}
+
+struct Operation {
+    const char *name;
+    void (*hand)(Table, unsigned);
+    void (*ours)(unsigned);
+    // Launches, threads of each, and by how much the first key of each is beyond that of the one before.
+    int launches;
+    unsigned threads;
+    unsigned first;
+    unsigned step;
+};
+
+static double median(std::vector<float> &times)
+{
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2] * 1000;
+}
+
+int main(int argc, char **argv)
+{
+    const unsigned keys = 1u << (argc > 1 ? atoi(argv[1]) : 19);
+    const u64 slots = 4ull * keys;
+    int sms;
+    CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+    Table table;
+    table.mask = slots - 1;
+    CHECK(cudaMalloc(&table.slots, slots * sizeof(Slot)));
+    CHECK(cudaMemset(table.slots, 0, slots * sizeof(Slot)));
+    CHECK(cudaMalloc(&table.counters, sms * 128));
+    cudaEvent_t begin, end;
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+
+    const unsigned part = keys / 8;
+    const Operation operations[] = {
+        {"insert", hand_insert, ours_insert, 8, part, 0, part},
+        {"count", hand_count, ours_count, 20, keys, 0, 0},
+        {"find", hand_find, ours_find, 20, keys, 0, 0},
+        {"miss", hand_miss, ours_miss, 20, keys, 1u << 30, 0},
+        {"crowd", hand_crowd, ours_crowd, 20, keys, 0, 0},
+        {"delete", hand_delete, ours_delete, 8, part, 0, part},
+    };
+    const unsigned block = std::min(256u, part);
+    // Code is loaded at a first launch: none of that is timed.
+    for (const Operation &operation : operations)
+        operation.hand<<<1, 1>>>(table, 1u << 31);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemset(table.slots, 0, slots * sizeof(Slot)));
+    for (const Operation &operation : operations)
+        for (bool ours : {false, true}) {
+            CHECK(cudaMemset(table.counters, 0, sms * 128));
+            std::vector<float> times;
+            for (int i = 0; i < operation.launches; i++) {
+                unsigned first = operation.first + i * operation.step;
+                CHECK(cudaDeviceSynchronize());
+                CHECK(cudaEventRecord(begin));
+                if (ours)
+                    operation.ours<<<operation.threads / block, block>>>(first);
+                else
+                    operation.hand<<<operation.threads / block, block>>>(table, first);
+                CHECK(cudaEventRecord(end));
+                CHECK(cudaEventSynchronize(end));
+                float ms;
+                CHECK(cudaEventElapsedTime(&ms, begin, end));
+                times.push_back(ms);
+            }
+            std::vector<u64> counters(16 * sms);
+            CHECK(cudaMemcpy(counters.data(), table.counters, sms * 128, cudaMemcpyDeviceToHost));
+            u64 sum = 0;
+            for (int i = 0; i < sms; i++)
+                sum += counters[16 * i];
+            printf("%s_%s %.3f %llu %llu\n", ours ? "ours" : "hand", operation.name, median(times),
+                   (u64)operation.launches * operation.threads, sum);
+        }
+    return 0;
+}

@@ -1,0 +1,340 @@
+//! The hash family. Two ways to lay a hash out: one for maps whose keys stay until they are deleted, and one for maps that
+//! drop what was not used lately. In both no lane waits for another, and a key is there at most once.
+
+use super::align_up;
+
+/// Multiplier of [`hash`].
+pub const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The hash of a key, whose bytes are zero-padded to whole little-endian u64 words: per word, and then once more for a word
+/// of zero, `h = (h ^ w) * HASH_MULTIPLIER; h ^= h >> 32`, from h = number of bytes. Low bits choose a place, high bits are
+/// the tag. Without the last round, keys that differ in their upper bits only would all have the same low ones.
+pub fn hash(key: &[u8]) -> u64 {
+    let words = key.chunks(8).map(|chunk| {
+        let mut word = [0u8; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    });
+    words.chain([0]).fold(key.len() as u64, |h, word| {
+        let h = (h ^ word).wrapping_mul(HASH_MULTIPLIER);
+        h ^ h >> 32
+    })
+}
+
+/// HASH and PERCPU_HASH: open addressing. A slot is a word (u64) and, where a node is small, room for one behind it, its
+/// *home*: a lookup then finds word, key and value in one sector.
+///
+/// The word is 0 when never used, [`HashLayout::DELETED`] after a delete, else `tag << 32 | low`, where low is
+/// - [`HashLayout::CLAIMED`]: a lane fills the home for a key with this tag; nothing is there yet;
+/// - [`HashLayout::HOME`]: the key and its value are in the home;
+/// - `n + FIRST_NODE`: they are in node `n` of the pool.
+///
+/// **Insert.** A lane probes from the key's first slot on. The first one that is empty, or claimed with the key's own tag,
+/// is where the key must go: all lanes that insert it meet there, so it is there once. (A slot that is claimed with another
+/// tag never becomes empty again, so going past it is safe.) Who finds it empty claims it, fills the home, and publishes
+/// by a CAS from the claim; who finds it claimed does not wait but fills a node of the pool and publishes that by the same
+/// CAS. One of them wins; the others find the key when they look again. A node is filled before it is published, so nobody
+/// sees half a key or half a value.
+///
+/// **Overwrite.** A value of at most 8 bytes is stored in place, by one store. A larger one goes into a new node, and the
+/// word is swapped by a CAS; a lane whose CAS fails was overtaken by another overwrite or a delete and is done: its value
+/// was there, for no time. The copies of a per-SM value are written in place, word by word.
+///
+/// **Delete** exchanges the word for [`HashLayout::DELETED`]. Deleted slots, and nodes that were swapped out, are not used
+/// again until the host compacts a quiet map: a pointer that a lane holds stays one to the key that it looked up.
+///
+/// **Room.** Each shard of the control block has a share of `max_entries` ([`HashLayout::quota`]) and counts what was
+/// inserted on account of it; a lane takes from its own SM's shard first. A key is counted right after it was published,
+/// and goes again if no shard has room. A delete gives back to the own shard, whose count may so fall below zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HashLayout {
+    /// Most keys alive at once.
+    pub max_entries: u32,
+    /// Key size as declared.
+    pub key_size: u32,
+    /// Value size as declared.
+    pub value_size: u32,
+    /// 1, or one per SM: how many values each key has. A lane uses that of its SM; a new key's others are zero.
+    pub copies: u32,
+}
+
+impl HashLayout {
+    /// u64: updates refused because the map was full (`-E2BIG`).
+    pub const COUNT_FULL: u64 = 0;
+    /// u64: operations given up after [`HashLayout::PROBES`] slots or without a node (`-EBUSY`).
+    pub const COUNT_BUSY: u64 = 8;
+    /// First shard of the control block: a line each.
+    pub const CONTROL: u64 = 128;
+    /// Distance of shards.
+    pub const CONTROL_STRIDE: u64 = 128;
+    /// Shards: `%smid` chooses, modulo this.
+    pub const SHARDS: u32 = 32;
+    /// In a shard: i32, keys counted here less keys given back here. The sum over shards is the number of keys.
+    pub const USED: u64 = 0;
+    /// In a shard: u32, nodes handed out of its part of the pool since the last compaction.
+    pub const NEXT_NODE: u64 = 4;
+    /// First slot.
+    pub const SLOTS: u64 = Self::CONTROL + Self::SHARDS as u64 * Self::CONTROL_STRIDE;
+    /// Lower half of the word of a slot whose home is being filled.
+    pub const CLAIMED: u64 = 1;
+    /// Lower half of the word of a slot whose key is in its home.
+    pub const HOME: u64 = 0x8000_0000;
+    /// Lower half of the word of a slot whose key is in node 0 of the pool.
+    pub const FIRST_NODE: u64 = 2;
+    /// A slot whose key was deleted.
+    pub const DELETED: u64 = 0xffff_ffff;
+    /// Longest probe, in slots.
+    pub const PROBES: u32 = 128;
+    /// Largest slot with a home.
+    pub const HOME_BYTES: u64 = 64;
+
+    /// Slots: a power of two, at least four times the live keys; twice where slots have homes, for then all that is read is
+    /// in slots, and it should be little.
+    pub const fn slots(&self) -> u64 {
+        let times = if self.homes() { 2 } else { 4 };
+        let n = (self.max_entries as u64 * times).next_power_of_two();
+        if n < 256 { 256 } else { n }
+    }
+    /// Bytes of a key in a node.
+    pub const fn key_stride(&self) -> u64 {
+        align_up(self.key_size as u64, 8)
+    }
+    /// Distance of the copies of a value.
+    pub const fn value_stride(&self) -> u64 {
+        align_up(self.value_size as u64, 8)
+    }
+    /// Distance of nodes: key, then the copies of the value.
+    pub const fn node_stride(&self) -> u64 {
+        self.key_stride() + self.value_stride() * self.copies as u64
+    }
+    /// Slots have homes.
+    pub const fn homes(&self) -> bool {
+        8 + self.node_stride() <= Self::HOME_BYTES
+    }
+    /// Overwriting swaps nodes.
+    pub const fn swaps(&self) -> bool {
+        self.copies == 1 && self.value_size > 8
+    }
+    /// Distance of slots: a power of two, so that one with a home lies in as few sectors as can be.
+    pub const fn slot_stride(&self) -> u64 {
+        if self.homes() {
+            (8 + self.node_stride()).next_power_of_two()
+        } else {
+            8
+        }
+    }
+    /// Position of a slot's word. Its home is 8 bytes on.
+    pub const fn slot(&self, slot: u64) -> u64 {
+        Self::SLOTS + slot * self.slot_stride()
+    }
+    /// Nodes of each shard of the pool: a multiple of 32. Where slots have homes and nothing is swapped, only crowds that
+    /// insert one key need the pool; else twice the keys and some, so that inserts after deletes, and overwrites, succeed
+    /// between compactions.
+    pub const fn shard_nodes(&self) -> u64 {
+        let nodes = if self.homes() && !self.swaps() {
+            1024
+        } else {
+            self.max_entries as u64 * 2 + 1024
+        };
+        align_up(nodes.div_ceil(Self::SHARDS as u64), 32)
+    }
+    /// Nodes of the pool.
+    pub const fn nodes(&self) -> u64 {
+        self.shard_nodes() * Self::SHARDS as u64
+    }
+    /// First node of the pool.
+    pub const fn nodes_at(&self) -> u64 {
+        align_up(Self::SLOTS + self.slots() * self.slot_stride(), 128)
+    }
+    /// Position of a node of the pool.
+    pub const fn node(&self, node: u64) -> u64 {
+        self.nodes_at() + node * self.node_stride()
+    }
+    /// First u32 of the bitmap of free nodes: bit `n % 32` of word `n / 32` is set while node `n` was handed out and
+    /// given back unpublished, because another lane was first. Its value is zero again. All zero after a compaction.
+    pub const fn free_at(&self) -> u64 {
+        self.nodes_at() + self.nodes() * self.node_stride()
+    }
+    /// Words of the bitmap.
+    pub const fn free_words(&self) -> u64 {
+        self.nodes() / 32
+    }
+    /// Bytes in all.
+    pub const fn size(&self) -> u64 {
+        align_up(self.free_at() + self.free_words() * 4, 8)
+    }
+    /// Position of a shard of the control block.
+    pub const fn control(shard: u32) -> u64 {
+        Self::CONTROL + shard as u64 * Self::CONTROL_STRIDE
+    }
+    /// Keys that are counted in this shard at most.
+    pub const fn quota(&self, shard: u32) -> u32 {
+        self.max_entries / Self::SHARDS + (shard < self.max_entries % Self::SHARDS) as u32
+    }
+    /// Where the node of a slot's word is; `None` if the word stands for no key, or for a node that does not exist.
+    pub const fn node_of(&self, slot: u64, word: u64) -> Option<u64> {
+        match word & 0xffff_ffff {
+            _ if word == 0 || word == Self::DELETED => None,
+            Self::CLAIMED => None,
+            Self::HOME if self.homes() => Some(self.slot(slot) + 8),
+            low if low >= Self::FIRST_NODE && low - Self::FIRST_NODE < self.nodes() => {
+                Some(self.node(low - Self::FIRST_NODE))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// LRU_HASH and LRU_PERCPU_HASH: buckets of [`LruLayout::WAYS`] slots, each a clock of its own, and nodes that are used
+/// again at once.
+///
+/// A slot is a u64: `tag << TAG_SHIFT | lap << LAP_SHIFT | node`, where node is 0 in an empty slot and else the node's
+/// number plus one. The slots of a bucket are written in turn, from the first to the last and round again; each time that a slot is, its lap
+/// grows by one (modulo 2^20). So the laps tell where the hand is: at the first slot whose lap is one less than that of
+/// the first one, or at the first if all are alike.
+///
+/// **Insert.** A lane reads all slots of the key's bucket. If the key is not there, it writes the slot at the hand by a CAS
+/// from what it saw. As slots are written in turn only, a CAS that succeeds means that nothing was inserted since: the
+/// key is there once. If the slot at the hand holds a key and another one is empty, or that key was used lately, the lane
+/// only moves the hand, by writing the slot again as it is with its lap one more (at most 16 times); else the new key takes the old one's
+/// place. Others may do the same at once, and a lane whose CAS fails looks again, [`LruLayout::TRIES`] times at most.
+///
+/// **Eviction.** A key that went into an empty slot is counted. If there are more than `max_entries` now, the lane drops another
+/// one: a second hand goes over all buckets and takes the first key that was not used since it last came by. It gives up after
+/// [`LruLayout::EVICT_BUCKETS`] buckets, of which the later half loses keys even if they were used; then the new key goes
+/// again (`-ENOMEM`, counted). While lanes insert, there may be as many more keys as lanes that have not yet dropped one;
+/// at rest there are never more than `max_entries`.
+///
+/// **Used lately** is a word in the node: [`LruLayout::NEW`] when it is filled, [`LruLayout::TOUCHED`] by lookups and
+/// overwrites, one less each time that a hand comes by. So a hand spares a new key once and a key that is used twice.
+///
+/// **Overwrite** swaps a new node in (per-SM values are written in place); **delete** empties the slot. Either leaves the
+/// lap as it is.
+///
+/// **Nodes** that were dropped, swapped out or deleted are free at once, as in Linux; so a pointer that a lane got before
+/// may be one to another key's value by then (it stays a value of this map), and an overwrite of a per-SM value may land
+/// there if its key is dropped at that instant. What holds: a lookup gives a node only if its
+/// key was seen to be the one asked for, and if the key has more than one word, the slot was the same before and after the
+/// key was read. Lookups see a key that is there throughout.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LruLayout {
+    /// Most keys.
+    pub max_entries: u32,
+    /// Key size as declared.
+    pub key_size: u32,
+    /// Value size as declared.
+    pub value_size: u32,
+    /// 1, or one per SM: how many values each key has. A lane uses that of its SM; a new key's others are zero.
+    pub copies: u32,
+}
+
+impl LruLayout {
+    /// i32: keys that are there. May be beyond `max_entries` by those that lanes are about to drop.
+    pub const LIVE: u64 = 0;
+    /// u32: the hand that goes over all buckets, modulo their number.
+    pub const HAND: u64 = 128;
+    /// u64: inserts that found nothing to drop (`-ENOMEM`).
+    pub const COUNT_FULL: u64 = 256;
+    /// u64: operations given up after [`LruLayout::TRIES`] (`-EBUSY`).
+    pub const COUNT_BUSY: u64 = 264;
+    /// First slot.
+    pub const SLOTS: u64 = 384;
+    /// Slots of a bucket.
+    pub const WAYS: u64 = 8;
+    /// Distance of buckets.
+    pub const BUCKET: u64 = Self::WAYS * 8;
+    /// Bits of a slot that hold the node's number plus one.
+    pub const NODE_MASK: u64 = (1 << Self::LAP_SHIFT) - 1;
+    /// Lowest bit of the lap.
+    pub const LAP_SHIFT: u32 = 27;
+    /// Bits of the lap, where they are in the slot.
+    pub const LAP_MASK: u64 = (1 << Self::TAG_SHIFT) - 1 - Self::NODE_MASK;
+    /// Lowest bit of the tag.
+    pub const TAG_SHIFT: u32 = 47;
+    /// How often an operation looks at its bucket.
+    pub const TRIES: u32 = 64;
+    /// Buckets that an eviction looks at.
+    pub const EVICT_BUCKETS: u32 = 64;
+    /// Words of the bitmap that a lane looks at for a free node, before it drops a key to get one.
+    pub const FREE_SEARCH: u32 = 64;
+    /// Most entries: slots count nodes, and some more, in 27 bits.
+    pub const MAX_ENTRIES: u32 = 1 << 26;
+    /// In a node: u64, how often hands spare it.
+    pub const USED: u64 = 0;
+    /// In [`LruLayout::USED`]: the key is new.
+    pub const NEW: u64 = 1;
+    /// In [`LruLayout::USED`]: the key was looked up or overwritten.
+    pub const TOUCHED: u64 = 2;
+    /// In a node: its key. The value follows.
+    pub const KEY: u64 = 8;
+
+    /// Buckets: a power of two, such that there are at least four slots for each key.
+    pub const fn buckets(&self) -> u64 {
+        (self.max_entries as u64 * 4)
+            .div_ceil(Self::WAYS)
+            .next_power_of_two()
+    }
+    /// Slots in all.
+    pub const fn slots(&self) -> u64 {
+        self.buckets() * Self::WAYS
+    }
+    /// Bytes of a key in a node.
+    pub const fn key_stride(&self) -> u64 {
+        align_up(self.key_size as u64, 8)
+    }
+    /// Distance of the copies of a value.
+    pub const fn value_stride(&self) -> u64 {
+        align_up(self.value_size as u64, 8)
+    }
+    /// Distance of nodes: a multiple of 16, so that the mark and the key's first word are read together.
+    pub const fn node_stride(&self) -> u64 {
+        align_up(
+            Self::KEY + self.key_stride() + self.value_stride() * self.copies as u64,
+            16,
+        )
+    }
+    /// Nodes: one for each key, and some for lanes that are about to insert or swap; a multiple of 32.
+    pub const fn nodes(&self) -> u64 {
+        let spare = match self.max_entries {
+            ..1024 => 1024,
+            n if n > 1 << 16 => 1 << 16,
+            n => n,
+        };
+        align_up(self.max_entries as u64 + spare as u64, 32)
+    }
+    /// First node.
+    pub const fn nodes_at(&self) -> u64 {
+        align_up(Self::SLOTS + self.slots() * 8, 128)
+    }
+    /// Position of a node.
+    pub const fn node(&self, node: u64) -> u64 {
+        self.nodes_at() + node * self.node_stride()
+    }
+    /// First u32 of the bitmap of nodes in use: bit `n % 32` of word `n / 32`.
+    pub const fn taken_at(&self) -> u64 {
+        self.nodes_at() + self.nodes() * self.node_stride()
+    }
+    /// Words of the bitmap.
+    pub const fn taken_words(&self) -> u64 {
+        self.nodes() / 32
+    }
+    /// Bytes in all.
+    pub const fn size(&self) -> u64 {
+        align_up(self.taken_at() + self.taken_words() * 4, 8)
+    }
+    /// Position of a slot.
+    pub const fn slot(&self, bucket: u64, way: u64) -> u64 {
+        Self::SLOTS + bucket * Self::BUCKET + way * 8
+    }
+    /// The number of a slot's node, if it holds one that exists.
+    pub const fn node_of(&self, word: u64) -> Option<u64> {
+        match (word & Self::NODE_MASK).checked_sub(1) {
+            Some(node) if node < self.nodes() => Some(node),
+            _ => None,
+        }
+    }
+    /// A slot with its lap one more.
+    pub const fn next_lap(word: u64) -> u64 {
+        (word & !Self::LAP_MASK) | (word + (1 << Self::LAP_SHIFT)) & Self::LAP_MASK
+    }
+}

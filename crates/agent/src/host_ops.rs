@@ -1,0 +1,200 @@
+//! Operations of the tool on live maps, one batch after the other, beside all else that the control thread does: it looks
+//! in again and again until the device has done one, and never waits for it.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use warpbpf_session::{Action, Answer, HostOp, Live, Progress, Session};
+use warpbpf_wire::{MapOp, OpCode, Outcome, decode_ops, encode_outcomes};
+
+use crate::pump::Pump;
+
+/// How long the thread asks without a pause: a kernel that finds room is done by then.
+const EAGER: Duration = Duration::from_micros(300);
+/// Batches that wait; a tool that asks faster than it is answered has lost its way.
+const MOST: usize = 1024;
+
+/// A batch of the tool.
+#[derive(Debug)]
+struct Request {
+    token: u64,
+    map: u32,
+    blob: Vec<u8>,
+}
+
+/// What the tool is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) token: u64,
+    pub(crate) error: Option<String>,
+    pub(crate) blob: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    waiting: VecDeque<Request>,
+    /// The one that the device is doing.
+    active: Option<u64>,
+}
+
+impl Requests {
+    /// Takes a batch in; answered at once if there are too many already.
+    pub(crate) fn push(&mut self, token: u64, map: u32, blob: Vec<u8>) -> Option<Reply> {
+        if self.waiting.len() >= MOST {
+            let error = format!("{MOST} batches of operations wait already");
+            return Some(refused(token, error));
+        }
+        self.waiting.push_back(Request { token, map, blob });
+        None
+    }
+
+    /// There is something to do.
+    pub(crate) fn pending(&self) -> bool {
+        self.active.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Nothing of it can be done any more.
+    pub(crate) fn refuse_all(&mut self, why: &str) -> Vec<Reply> {
+        let active = self.active.take();
+        let waiting = self.waiting.drain(..).map(|request| request.token);
+        let tokens = active.into_iter().chain(waiting);
+        tokens.map(|token| refused(token, why.to_owned())).collect()
+    }
+
+    /// Does what can be done now.
+    pub(crate) fn turn(&mut self, live: &Live, pump: &mut Pump) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        let end = Instant::now() + EAGER;
+        loop {
+            let (token, progress) = match (self.active, self.waiting.pop_front()) {
+                (Some(token), next) => {
+                    // The order of requests is kept.
+                    if let Some(next) = next {
+                        self.waiting.push_front(next);
+                    }
+                    (token, live.host_progress())
+                }
+                (None, None) => return replies,
+                (None, Some(request)) => match begin(live, pump, &request) {
+                    Ok(progress) => (request.token, progress),
+                    Err(error) => {
+                        replies.push(refused(request.token, error));
+                        continue;
+                    }
+                },
+            };
+            match progress {
+                Progress::Done(answers) => {
+                    self.active = None;
+                    let outcomes: Vec<Outcome> = answers.into_iter().map(outcome).collect();
+                    replies.push(Reply {
+                        token,
+                        error: None,
+                        blob: encode_outcomes(&outcomes),
+                    });
+                }
+                Progress::Waiting => {
+                    self.active = Some(token);
+                    if Instant::now() > end {
+                        return replies;
+                    }
+                    std::hint::spin_loop();
+                }
+            }
+        }
+    }
+}
+
+fn refused(token: u64, error: String) -> Reply {
+    Reply {
+        token,
+        error: Some(error),
+        blob: Vec::new(),
+    }
+}
+
+fn outcome(answer: Answer) -> Outcome {
+    match answer {
+        Ok(bytes) => Outcome::done(bytes),
+        // Error numbers are small.
+        Err(errno) => Outcome::failed(errno as i32),
+    }
+}
+
+fn begin(live: &Live, pump: &mut Pump, request: &Request) -> Result<Progress, String> {
+    let ops = decode_ops(&request.blob).map_err(|error| error.to_string())?;
+    let (map, maps) = (request.map as usize, live.session().map_count());
+    if map >= maps {
+        return Err(format!("map {map} does not exist: the session has {maps}"));
+    }
+    if let [MapOp { code, .. }] = ops.as_slice()
+        && *code == OpCode::Snapshot
+    {
+        let answer = pump.snapshot_one(live, map);
+        return Ok(Progress::Done(vec![answer]));
+    }
+    let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
+    let ops = ops.ok_or("a snapshot stands alone in its batch")?;
+    Ok(live.host_ops(map, ops))
+}
+
+/// The session with the first contents of its maps as the tool wants them, or why that cannot be.
+pub(crate) fn preset(
+    mut session: Session,
+    presets: &[(String, Vec<u8>)],
+) -> Result<Session, String> {
+    for (map, blob) in presets {
+        let ops = decode_ops(blob).map_err(|error| error.to_string())?;
+        let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
+        let ops = ops.ok_or("a snapshot is no update")?;
+        session
+            .preset(map, &ops)
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(session)
+}
+
+/// `None` for a snapshot, which is none.
+fn host_op(op: &MapOp<'_>) -> Option<HostOp> {
+    let action = match op.code {
+        OpCode::Lookup => Action::Lookup,
+        OpCode::Update => Action::Update,
+        OpCode::Delete => Action::Delete,
+        OpCode::Push => Action::Push,
+        OpCode::Pop => Action::Pop,
+        OpCode::Peek => Action::Peek,
+        OpCode::LookupAndDelete => Action::LookupAndDelete,
+        OpCode::Snapshot => return None,
+    };
+    Some(HostOp {
+        action,
+        flags: op.flags,
+        key: op.key.to_vec(),
+        value: op.value.to_vec(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_that_asks_too_much_is_told() {
+        let mut requests = Requests::default();
+        for token in 0..MOST as u64 {
+            assert_eq!(requests.push(token, 0, Vec::new()), None);
+        }
+        let reply = requests.push(7777, 0, Vec::new()).unwrap();
+        assert_eq!(
+            (reply.token, reply.error.as_deref()),
+            (7777, Some("1024 batches of operations wait already"))
+        );
+        assert!(requests.pending());
+        let refused = requests.refuse_all("it is over");
+        assert_eq!(refused.len(), MOST);
+        assert_eq!(refused[3].token, 3);
+        assert_eq!(refused[3].error.as_deref(), Some("it is over"));
+        assert!(!requests.pending());
+    }
+}

@@ -1,0 +1,328 @@
+//! `warpbpf loader`: a tool that is linked with libbpf, unchanged, and the application that its programs are for.
+//!
+//! The tool comes first. When it has attached its programs, the library in it says so over a socket, and the
+//! application is started. When the application has ended and the tool has seen what it left, the tool is interrupted,
+//! as its user would do.
+
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use crate::commands::run::{InterruptsIgnored, shell_status};
+use crate::error::CliError;
+use crate::flags::{LoaderFlags, TargetFlags};
+use crate::machine::{self, Device};
+use crate::target::{self, INJECTION, SOCKET, Surroundings};
+
+/// How often the processes are looked at.
+const TICK: Duration = Duration::from_millis(5);
+/// How long a signal is given before the next, stronger one.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs both. The application's exit status is ours, or the tool's if that one failed alone.
+pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
+    let device = machine::choose(flags.device)?;
+    if let Device::Soft { why, .. } = &device {
+        eprintln!("warpbpf: running on the soft GPU ({why})");
+    }
+    let ignore = InterruptsIgnored::new();
+    let (tool, news) = start_tool(flags)?;
+    let mut both = Both {
+        flags,
+        surroundings,
+        device,
+        tool: Process::new(tool),
+        app: None,
+        news,
+        partial: Vec::new(),
+        ready: false,
+        agent: false,
+        done: false,
+    };
+    let result = both.follow();
+    // Whatever went wrong: the tool is not left behind.
+    both.tool.stop();
+    drop(ignore);
+    result
+}
+
+/// Starts the tool with our library in it, and gives our end of the socket that it speaks to.
+fn start_tool(flags: &LoaderFlags) -> Result<(Child, UnixStream), CliError> {
+    let (program, arguments) = target::split(flags.tool_and_app().0);
+    let path = target::find(program)?;
+    let name = program.to_string_lossy().into_owned();
+    let failed = |reason: String| CliError::BadProgram {
+        program: name.clone(),
+        reason,
+    };
+    if is_static(&path) {
+        return Err(failed(
+            "it is linked statically with libc, so no library can be put into it; link libc dynamically (libbpf may stay static)"
+                .into(),
+        ));
+    }
+    let library = machine::loader()?;
+    let (ours, theirs) = UnixStream::pair().map_err(|e| failed(e.to_string()))?;
+    ours.set_nonblocking(true)
+        .map_err(|e| failed(e.to_string()))?;
+    // Inherited by the tool alone: this end is closed before the application starts.
+    rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())
+        .map_err(|e| failed(e.to_string()))?;
+    let mut command = Command::new(&path);
+    command
+        .args(arguments)
+        .arg0(program)
+        .env(
+            "LD_PRELOAD",
+            target::prepend(library.as_os_str(), "LD_PRELOAD"),
+        )
+        .env("WARPBPF_LOADER_NOTIFY", theirs.as_raw_fd().to_string());
+    if flags.allow_modify {
+        command.env("WARPBPF_LOADER_ALLOW_MODIFY", "1");
+    }
+    if let Some(inside) = &flags.inside {
+        command.env("WARPBPF_LOADER_INSIDE", inside);
+    }
+    if let Some(socket) = &flags.socket {
+        command.env("WARPBPF_LOADER_SOCKET", socket);
+    }
+    let child = command.spawn().map_err(|e| failed(e.to_string()))?;
+    Ok((child, ours))
+}
+
+/// A process and how it ended.
+struct Process {
+    child: Child,
+    status: Option<ExitStatus>,
+    /// We ended it.
+    stopped: bool,
+}
+
+impl Process {
+    fn new(child: Child) -> Process {
+        Process {
+            child,
+            status: None,
+            stopped: false,
+        }
+    }
+
+    /// How it ended, if it has.
+    fn status(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().ok().flatten();
+        }
+        self.status
+    }
+
+    /// Interrupts it, as its user would; then ends it.
+    fn stop(&mut self) {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
+            if self.status().is_some() {
+                return;
+            }
+            self.stopped = true;
+            // SAFETY: our own child, which was not waited for: its number is nobody else's.
+            unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+            let end = Instant::now() + GRACE;
+            while self.status().is_none() && Instant::now() < end {
+                std::thread::sleep(TICK);
+            }
+        }
+    }
+}
+
+struct Both<'a> {
+    flags: &'a LoaderFlags,
+    surroundings: &'a Surroundings,
+    device: Device,
+    tool: Process,
+    app: Option<Process>,
+    news: UnixStream,
+    /// A line that has not ended.
+    partial: Vec<u8>,
+    /// The tool has attached its programs.
+    ready: bool,
+    /// The application's agent has come.
+    agent: bool,
+    /// The tool has seen everything.
+    done: bool,
+}
+
+impl Both<'_> {
+    fn follow(&mut self) -> Result<u8, CliError> {
+        let mut ended: Option<Instant> = None;
+        loop {
+            for line in self.lines() {
+                self.take(&line)?;
+            }
+            let tool = self.tool.status();
+            let app = self.app.as_mut().map(|app| app.status());
+            match (tool, app) {
+                // It never got as far as attaching, or there is no application to wait for.
+                (Some(status), None) => return self.alone(status),
+                (Some(tool), Some(Some(app))) => return Ok(self.verdict(tool, app)),
+                (None, Some(Some(app))) => {
+                    let since = *ended.get_or_insert_with(Instant::now);
+                    let linger = Duration::from_secs_f64(self.flags.linger.clamp(0.0, 1e6));
+                    if self.done || !self.agent || since.elapsed() > linger {
+                        if !self.agent {
+                            eprintln!(
+                                "warpbpf: nothing was instrumented: the application loaded no CUDA code"
+                            );
+                        }
+                        self.tool.stop();
+                        let Some(tool) = self.tool.status() else {
+                            return Ok(shell_status(app) as u8);
+                        };
+                        return Ok(self.verdict(tool, app));
+                    }
+                }
+                (None, _) | (Some(_), Some(None)) => {}
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// The tool has ended and no application was started.
+    fn alone(&self, status: ExitStatus) -> Result<u8, CliError> {
+        if !self.flags.tool_and_app().1.is_empty() {
+            eprintln!(
+                "warpbpf: the tool has ended before it attached a program to a kernel; the application was not started"
+            );
+            if status.success() {
+                return Ok(125);
+            }
+        }
+        Ok(shell_status(status) as u8)
+    }
+
+    fn verdict(&self, tool: ExitStatus, app: ExitStatus) -> u8 {
+        // A tool that ends by our signal has done what it should.
+        let fine = tool.success() || (self.tool.stopped && tool.code().is_none());
+        let status = if app.success() && !fine { tool } else { app };
+        shell_status(status) as u8
+    }
+
+    /// Lines that have come from the tool.
+    fn lines(&mut self) -> Vec<String> {
+        let mut bytes = [0; 512];
+        while let Ok(count @ 1..) = self.news.read(&mut bytes) {
+            self.partial.extend_from_slice(&bytes[..count]);
+        }
+        let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else {
+            return Vec::new();
+        };
+        let rest = self.partial.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.partial, rest);
+        let text = String::from_utf8_lossy(&whole).into_owned();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn take(&mut self, line: &str) -> Result<(), CliError> {
+        match line.split_once(' ') {
+            Some(("ready", path)) if !self.ready => {
+                self.ready = true;
+                self.start_app(path)
+            }
+            _ => {
+                self.agent |= line == "agent";
+                self.done |= line == "done";
+                Ok(())
+            }
+        }
+    }
+
+    fn start_app(&mut self, socket: &str) -> Result<(), CliError> {
+        if self.flags.tool_and_app().1.is_empty() {
+            return self.explain(socket);
+        }
+        let target = TargetFlags {
+            device: self.flags.device,
+            inject: self.flags.inject,
+            command: self.flags.tool_and_app().1.to_vec(),
+        };
+        let (child, _) =
+            target::start(&target, &self.device, Path::new(socket), self.surroundings)?;
+        self.app = Some(Process::new(child));
+        Ok(())
+    }
+
+    /// Says how an application that somebody else starts finds the tool.
+    fn explain(&self, socket: &str) -> Result<(), CliError> {
+        let socket = match &self.flags.socket {
+            Some(name) => std::path::absolute(name).unwrap_or_else(|_| name.clone()),
+            None => socket.into(),
+        };
+        let agent = machine::agent()?;
+        eprintln!("warpbpf: the tool is ready; start the application with");
+        let say = |name: &str, value: &OsStr| eprintln!("  {name}={}", value.display());
+        say(SOCKET, socket.as_os_str());
+        say(INJECTION, agent.as_os_str());
+        if let Device::Soft { folder, .. } = &self.device {
+            say("LD_LIBRARY_PATH", folder.as_os_str());
+        }
+        Ok(())
+    }
+}
+
+/// An executable that names no interpreter is its own libc. Anything that is no ELF file runs in something that is.
+fn is_static(path: &Path) -> bool {
+    let Ok(bytes) = std::fs::read(path) else {
+        return false;
+    };
+    let half = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let long = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+        return false;
+    }
+    const PT_INTERP: u32 = 3;
+    let (Some(table), Some(size), Some(count)) = (long(32), half(54), half(56)) else {
+        return false;
+    };
+    let header = |index: u16| {
+        usize::try_from(table)
+            .ok()?
+            .checked_add(usize::from(size) * usize::from(index))
+    };
+    !(0..count).any(|index| header(index).and_then(word) == Some(PT_INTERP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_static;
+
+    /// A header with one program header of this type.
+    fn elf(kind: u32) -> Vec<u8> {
+        let mut bytes = b"\x7fELF\x02\x01".to_vec();
+        bytes.resize(120, 0);
+        bytes[32] = 64;
+        bytes[54] = 56;
+        bytes[56] = 1;
+        bytes[64..68].copy_from_slice(&kind.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn executables_without_an_interpreter_are_static() {
+        let folder = std::env::temp_dir().join(format!("warpbpf-static-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let check = |bytes: &[u8]| {
+            let path = folder.join("tool");
+            std::fs::write(&path, bytes).unwrap();
+            is_static(&path)
+        };
+        assert!(check(&elf(1)));
+        assert!(!check(&elf(3)));
+        assert!(!check(b"#!/bin/sh\n"));
+        assert!(!check(b"\x7fELF\x02\x01"));
+        assert!(!is_static(&folder.join("none")));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,455 @@
+//! `warpbpf maps`: maps of applications that run under another `warpbpf`, read, changed and watched from here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warpbpf::control::ProcessInfo;
+use warpbpf::{Client, MapInfo, MapOp, OpCode, SessionInfo, errno_text};
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, ENOENT, MapType};
+use warpbpf_maps::MapPlan;
+use warpbpf_object::{MapDef, Object};
+
+use crate::contents::fill;
+use crate::error::CliError;
+use crate::flags::{MapsFlags, MapsVerb};
+use crate::model;
+use crate::output::say;
+use crate::pretty::Printer;
+use crate::render;
+use crate::table::Table;
+use crate::values::Shape;
+
+/// Does what the flags say. Exit status 1 where a key is not there.
+pub fn run(flags: &MapsFlags) -> Result<u8, CliError> {
+    let mut sessions = Session::find(flags.pid)?;
+    let (name, verb) = match &flags.verb {
+        MapsVerb::List => return Ok(list(flags, &sessions)),
+        verb @ (MapsVerb::Dump { map }
+        | MapsVerb::Lookup { map, .. }
+        | MapsVerb::Update { map, .. }
+        | MapsVerb::Delete { map, .. }
+        | MapsVerb::Push { map, .. }
+        | MapsVerb::Pop { map }
+        | MapsVerb::Peek { map }
+        | MapsVerb::Watch { map, .. }) => (map, verb),
+    };
+    let mut map = Map::find(&mut sessions, name)?;
+    let said = |value: &Value| {
+        if flags.json {
+            format!("{value}\n")
+        } else {
+            format!("{}\n", render::line(value))
+        }
+    };
+    match verb {
+        MapsVerb::List => {}
+        MapsVerb::Dump { .. } => {
+            let contents = map.contents()?;
+            say(&shown(flags.json, &contents));
+        }
+        MapsVerb::Lookup { key, .. } => {
+            let key = map.key(key)?;
+            return Ok(answered(map.value_of(OpCode::Lookup, &key)?, &said));
+        }
+        MapsVerb::Peek { .. } => return Ok(answered(map.value_of(OpCode::Peek, &[])?, &said)),
+        MapsVerb::Pop { .. } => return Ok(answered(map.value_of(OpCode::Pop, &[])?, &said)),
+        MapsVerb::Update {
+            key,
+            value,
+            noexist,
+            exist,
+            ..
+        } => {
+            let flags = match (noexist, exist) {
+                (true, _) => BPF_NOEXIST,
+                (_, true) => BPF_EXIST,
+                (false, false) => BPF_ANY,
+            };
+            let key = map.key(std::slice::from_ref(key))?;
+            // Fields that are not named stay as they are.
+            let base = map.operate(OpCode::Lookup, &key, &[], 0)?.ok();
+            let value = map.value(value, base)?;
+            map.change(OpCode::Update, &key, &value, flags)?;
+        }
+        MapsVerb::Delete { key, .. } => {
+            let key = map.key(key)?;
+            map.change(OpCode::Delete, &key, &[], 0)?;
+        }
+        MapsVerb::Push { value, .. } => {
+            let value = map.value(value, None)?;
+            map.change(OpCode::Push, &[], &value, 0)?;
+        }
+        MapsVerb::Watch {
+            interval, count, ..
+        } => watch(flags, &mut map, *interval, *count)?,
+    }
+    Ok(0)
+}
+
+fn answered(value: Option<Value>, said: &dyn Fn(&Value) -> String) -> u8 {
+    match value {
+        Some(value) => {
+            say(&said(&value));
+            0
+        }
+        None => {
+            eprintln!("warpbpf: there is no such key, or nothing in it");
+            1
+        }
+    }
+}
+
+/// A session that answers.
+struct Session {
+    client: Client,
+    info: SessionInfo,
+    object: Option<Object>,
+}
+
+impl Session {
+    /// All of this user, or those with a process of this id.
+    fn find(pid: Option<u32>) -> Result<Vec<Session>, CliError> {
+        let mut sessions = Vec::new();
+        for mut client in Client::find() {
+            // One that ends while it is asked is not there.
+            let Ok((info, bytes)) = client.session() else {
+                continue;
+            };
+            let wanted = |pid: u32| info.tool == pid || info.processes.iter().any(|p| p.pid == pid);
+            if pid.is_none_or(wanted) {
+                let object = warpbpf_object::load(&bytes).ok();
+                sessions.push(Session {
+                    client,
+                    info,
+                    object,
+                });
+            }
+        }
+        match (sessions.is_empty(), pid) {
+            (false, _) => Ok(sessions),
+            (true, None) => Err(warpbpf::Error::NoSession.into()),
+            (true, Some(pid)) => Err(CliError::Other(format!(
+                "no session of warpbpf has a process {pid}; `warpbpf maps list` shows all"
+            ))),
+        }
+    }
+}
+
+fn list(flags: &MapsFlags, sessions: &[Session]) -> u8 {
+    let kind = |map: &MapInfo| MapType::from_number(map.map_type).map_or("unknown", MapType::name);
+    if flags.json {
+        let sessions: Vec<Value> = sessions.iter().map(|s| list_json(&s.info, &kind)).collect();
+        say(&format!(
+            "{}\n",
+            json!({ "ok": true, "sessions": sessions })
+        ));
+        return 0;
+    }
+    for Session { info, .. } in sessions {
+        for process in &info.processes {
+            let mut text = format!(
+                "{} of `{}` in {} (process {}{})\n",
+                if process.maps.is_empty() {
+                    "no maps yet"
+                } else {
+                    "maps"
+                },
+                info.object,
+                process.exe,
+                process.pid,
+                if process.running { "" } else { ", ended" }
+            );
+            let mut table = Table::new(&["map", "type", "key", "value", "entries"]);
+            for map in &process.maps {
+                table.row(vec![
+                    map.name.clone(),
+                    kind(map).to_owned(),
+                    format!("{} B", map.key_size),
+                    format!("{} B", map.value_size),
+                    map.max_entries.to_string(),
+                ]);
+            }
+            table.write(&mut text);
+            say(&text);
+        }
+        if info.processes.is_empty() {
+            say(&format!(
+                "`{}` waits for its application to load CUDA code (process {})\n",
+                info.object, info.tool
+            ));
+        }
+    }
+    0
+}
+
+fn list_json(info: &SessionInfo, kind: &dyn Fn(&MapInfo) -> &'static str) -> Value {
+    let process = |process: &ProcessInfo| {
+        let map = |map: &MapInfo| {
+            json!({ "name": map.name, "type": kind(map), "key_bytes": map.key_size,
+                    "value_bytes": map.value_size, "max_entries": map.max_entries, "bytes": map.bytes })
+        };
+        json!({ "pid": process.pid, "exe": process.exe, "running": process.running,
+                "maps": process.maps.iter().map(map).collect::<Vec<_>>() })
+    };
+    json!({ "tool": info.tool, "command": info.command, "object": info.object,
+            "processes": info.processes.iter().map(process).collect::<Vec<_>>() })
+}
+
+/// A map in a session.
+struct Map<'s> {
+    session: &'s mut Session,
+    process: ProcessInfo,
+    index: u32,
+    info: MapInfo,
+    plan: MapPlan,
+}
+
+impl<'s> Map<'s> {
+    /// The only map of this name.
+    fn find(sessions: &'s mut [Session], name: &str) -> Result<Map<'s>, CliError> {
+        let mut found = Vec::new();
+        let mut names = Vec::new();
+        for (at, session) in sessions.iter().enumerate() {
+            for process in &session.info.processes {
+                for (index, map) in (0..).zip(&process.maps) {
+                    // Of a data section its end is enough: the object's name stands before it.
+                    if map.name == name || (name.starts_with('.') && map.name.ends_with(name)) {
+                        found.push((at, process.clone(), index, map.clone()));
+                    }
+                    names.push(format!("`{}`", map.name));
+                }
+            }
+        }
+        names.sort();
+        names.dedup();
+        let (at, process, index, info) = match found.as_slice() {
+            [one] => one.clone(),
+            [] if names.is_empty() => {
+                return Err(CliError::Other(
+                    "no application has maps yet: they are made when it loads its first kernel"
+                        .into(),
+                ));
+            }
+            [] => {
+                return Err(CliError::Other(format!(
+                    "there is no map `{name}`; there are {}",
+                    names.join(", ")
+                )));
+            }
+            several => {
+                let pids: Vec<String> = several.iter().map(|f| f.1.pid.to_string()).collect();
+                return Err(CliError::Other(format!(
+                    "map `{name}` is in several processes; choose one with `--pid`: {}",
+                    pids.join(", ")
+                )));
+            }
+        };
+        let plan = warpbpf::plan_of(&info).ok_or_else(|| {
+            CliError::Other(format!("map `{name}` is of a type that is not known here"))
+        })?;
+        Ok(Map {
+            session: &mut sessions[at],
+            process,
+            index,
+            info,
+            plan,
+        })
+    }
+
+    fn def(&self) -> Option<&MapDef> {
+        self.session.object.as_ref()?.maps.get(self.index as usize)
+    }
+
+    fn shape(&self, what: &'static str) -> Shape<'_> {
+        let def = self.def();
+        let (ty, size) = match what {
+            "key" => (def.and_then(|d| d.key_type), self.info.key_size),
+            _ => (def.and_then(|d| d.value_type), self.info.value_size),
+        };
+        Shape {
+            what,
+            btf: self.session.object.as_ref().and_then(|o| o.btf.as_ref()),
+            ty,
+            size: size as usize,
+        }
+    }
+
+    fn wrong(&self, reason: String) -> CliError {
+        CliError::Other(format!("map `{}`: {reason}", self.info.name))
+    }
+
+    fn key(&self, words: &[String]) -> Result<Vec<u8>, CliError> {
+        self.shape("key")
+            .bytes(words, None)
+            .map_err(|e| self.wrong(e))
+    }
+
+    fn value(&self, words: &[String], base: Option<Vec<u8>>) -> Result<Vec<u8>, CliError> {
+        let base = base.filter(|base| base.len() == self.info.value_size as usize);
+        self.shape("value")
+            .bytes(words, base)
+            .map_err(|e| self.wrong(e))
+    }
+
+    /// What an operation gave, or its error number.
+    fn operate(
+        &mut self,
+        code: OpCode,
+        key: &[u8],
+        value: &[u8],
+        flags: u64,
+    ) -> Result<Result<Vec<u8>, i32>, CliError> {
+        let op = MapOp {
+            code,
+            flags,
+            key,
+            value,
+        };
+        let outcomes = self
+            .session
+            .client
+            .operate(&self.process, self.index, &[op])?;
+        let outcome = outcomes.into_iter().next().unwrap_or_default();
+        Ok(match outcome.errno {
+            0 => Ok(outcome.bytes),
+            errno => Err(errno),
+        })
+    }
+
+    fn change(
+        &mut self,
+        code: OpCode,
+        key: &[u8],
+        value: &[u8],
+        flags: u64,
+    ) -> Result<(), CliError> {
+        match self.operate(code, key, value, flags)? {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.wrong(errno_text(errno))),
+        }
+    }
+
+    fn printer(&self) -> Printer<'_> {
+        Printer {
+            btf: self.session.object.as_ref().and_then(|o| o.btf.as_ref()),
+            kernels: &self.process.kernels,
+            sites: &self.process.sites,
+        }
+    }
+
+    /// Of a process that has ended, as it was then.
+    fn value_of(&mut self, code: OpCode, key: &[u8]) -> Result<Option<Value>, CliError> {
+        let bytes = match self.operate(code, key, &[], 0) {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(errno)) if i64::from(errno) == ENOENT => return Ok(None),
+            Ok(Err(errno)) => return Err(self.wrong(errno_text(errno))),
+            Err(CliError::Tool(warpbpf::Error::Ended { .. })) if code == OpCode::Lookup => {
+                let printer = self.printer();
+                let shown = printer.json(self.def().and_then(|d| d.key_type), key);
+                let contents = self.copied()?;
+                let entry = contents
+                    .entries
+                    .into_iter()
+                    .find(|entry| entry.key == shown);
+                return Ok(entry.map(|entry| entry.value));
+            }
+            Err(error) => return Err(error),
+        };
+        let ty = self.def().and_then(|d| d.value_type);
+        let (size, printer) = (self.info.value_size as usize, self.printer());
+        Ok(Some(if bytes.len() == size {
+            printer.json(ty, &bytes)
+        } else {
+            let values = bytes.chunks(size.next_multiple_of(8).max(1));
+            values
+                .map(|value| printer.json(ty, &value[..size]))
+                .collect()
+        }))
+    }
+
+    /// Everything in it now; of a process that has ended, as it was then.
+    fn contents(&mut self) -> Result<model::Map, CliError> {
+        match self.operate(OpCode::Snapshot, &[], &[], 0) {
+            Ok(Ok(_)) | Err(CliError::Tool(warpbpf::Error::Ended { .. })) => self.copied(),
+            Ok(Err(_)) if self.info.bytes == 0 => {
+                Err(self
+                    .wrong("its records are events, which `warpbpf run` shows as they come".into()))
+            }
+            Ok(Err(errno)) => Err(self.wrong(errno_text(errno))),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn copied(&mut self) -> Result<model::Map, CliError> {
+        let memory = self.session.client.memory(self.process.process)?;
+        let mut bytes = Vec::new();
+        let copied = memory
+            .snapshot(self.index as usize, &mut bytes)
+            .map_err(warpbpf::Error::from)?;
+        let mut map = model::Map {
+            name: self.info.name.clone(),
+            kind: self.plan.map_type.name().into(),
+            max_entries: self.info.max_entries,
+            ..model::Map::default()
+        };
+        if let (Some(_), Some(def)) = (copied, self.def()) {
+            fill(&mut map, &self.plan, def, &bytes, &self.printer());
+        }
+        Ok(map)
+    }
+}
+
+fn shown(json: bool, map: &model::Map) -> String {
+    if json {
+        return format!("{}\n", json!({ "ok": true, "map": map }));
+    }
+    let mut text = String::new();
+    render::map_text(&mut text, map, usize::MAX);
+    text.trim_start_matches('\n').to_owned()
+}
+
+/// Prints what is new, changed or gone since the last look.
+fn watch(
+    flags: &MapsFlags,
+    map: &mut Map<'_>,
+    interval: f64,
+    count: Option<u64>,
+) -> Result<(), CliError> {
+    let mut before: BTreeMap<String, Value> = BTreeMap::new();
+    let mut looks = 0;
+    while count.is_none_or(|count| looks < count) {
+        if looks > 0 {
+            std::thread::sleep(Duration::from_secs_f64(interval.clamp(0.0, 1e6)));
+        }
+        looks += 1;
+        let contents = map.contents();
+        let contents = match contents {
+            Ok(contents) => contents,
+            // The tool has ended, and with it what could be watched.
+            Err(CliError::Tool(warpbpf::Error::Wire(_))) if looks > 1 => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let entries = contents.entries.into_iter();
+        let now: BTreeMap<String, Value> = entries
+            .map(|entry| (render::line(&entry.key), entry.value))
+            .collect();
+        let mut lines = Vec::new();
+        for (key, value) in &now {
+            if before.get(key) != Some(value) {
+                lines.push((key, Some(value)));
+            }
+        }
+        let gone = before.keys().filter(|key| !now.contains_key(*key));
+        lines.extend(gone.map(|key| (key, None)));
+        for (key, value) in lines {
+            say(&match (flags.json, value) {
+                (true, value) => format!("{}\n", json!({ "key": key, "value": value })),
+                (false, Some(value)) => format!("{key}: {}\n", render::line(value)),
+                (false, None) => format!("{key}: gone\n"),
+            });
+        }
+        before = now;
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! What a program asks of its group: the lanes that arrived at the site together, or the one lane that runs in scopes
+//! `warp` and `block`. The verifier has proved that all lanes of a group reach an operation that needs them
+//! (`abi::helpers::Warp::Together`).
+
+use warpbpf_abi::attach::Scope;
+
+use super::Translator;
+use crate::ir::{BinOp, Cond, LaneOp, Op, Special, Ty, Value};
+
+impl Translator<'_> {
+    /// One lane runs.
+    fn alone(&self) -> bool {
+        match self.env.scope {
+            Scope::Thread => false,
+            Scope::Warp | Scope::Block => true,
+        }
+    }
+
+    /// The lanes of the group, `b32`.
+    fn group(&mut self) -> Value {
+        if self.alone() {
+            self.special(Special::LanemaskEq)
+        } else {
+            self.push(Ty::B32, Op::GroupMask)
+        }
+    }
+
+    /// The lanes that are together here.
+    pub(super) fn active_mask(&mut self) -> Value {
+        let mask = self.push(
+            Ty::B32,
+            Op::Lanes {
+                op: LaneOp::Active,
+                args: Vec::new(),
+            },
+        );
+        self.zext(mask)
+    }
+
+    pub(super) fn group_lanes(&mut self) -> Value {
+        let group = self.group();
+        let count = self.push(Ty::B32, Op::Popc(group));
+        self.zext(count)
+    }
+
+    pub(super) fn group_rank(&mut self) -> Value {
+        let below = self.below();
+        let count = self.push(Ty::B32, Op::Popc(below));
+        self.zext(count)
+    }
+
+    pub(super) fn group_leader(&mut self) -> Value {
+        let below = self.below();
+        let leads = self.cmp_const(Cond::Eq, below, 0);
+        let (yes, no) = (self.constant(1), self.constant(0));
+        self.select(leads, yes, no)
+    }
+
+    /// The lanes of the group below this one, `b32`.
+    fn below(&mut self) -> Value {
+        let group = self.group();
+        let less = self.special(Special::LanemaskLt);
+        self.bin(BinOp::And, group, less)
+    }
+
+    /// An operation of the group on the values in `r1`.
+    pub(super) fn lanes(&mut self, op: LaneOp) -> Value {
+        let value = self.arg(0);
+        if self.alone() {
+            return self.of_one_lane(op, value);
+        }
+        let mask = self.group();
+        let ty = match op {
+            LaneOp::Active | LaneOp::Ballot | LaneOp::Match => Ty::B32,
+            LaneOp::First | LaneOp::Sum | LaneOp::Min | LaneOp::Max | LaneOp::And | LaneOp::Or => {
+                Ty::B64
+            }
+        };
+        let args = vec![mask, value];
+        let result = self.push(ty, Op::Lanes { op, args });
+        match ty {
+            Ty::B32 => self.zext(result),
+            Ty::B64 | Ty::Pred => result,
+        }
+    }
+
+    fn of_one_lane(&mut self, op: LaneOp, value: Value) -> Value {
+        match op {
+            LaneOp::First | LaneOp::Sum | LaneOp::Min | LaneOp::Max | LaneOp::And | LaneOp::Or => {
+                value
+            }
+            LaneOp::Active | LaneOp::Match => self.special64(Special::LanemaskEq),
+            LaneOp::Ballot => {
+                let set = self.cmp_const(Cond::Ne, value, 0);
+                let (own, none) = (self.special64(Special::LanemaskEq), self.constant(0));
+                self.select(set, own, none)
+            }
+        }
+    }
+}

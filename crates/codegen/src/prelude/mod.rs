@@ -1,0 +1,194 @@
+//! The map functions that fragments call, as PTX text: their loops would bloat every call site. Their names carry the
+//! layout, so that one module can hold several and equal ones are one.
+//!
+//! The algorithms are those of `warpbpf_abi::layout`. No lane waits for another: each loop is bounded.
+
+mod hash;
+mod lru;
+mod text;
+
+use warpbpf_abi::layout::{HASH_MULTIPLIER, HashLayout, LruLayout};
+use warpbpf_abi::maps::{BPF_EXIST, EINVAL};
+
+use crate::ir::{HashOp, Table};
+use text::Text;
+
+/// Words of a table's keys and values, and where they are among the parameters.
+#[derive(Clone, Copy)]
+struct Shape {
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    copies: u32,
+}
+
+impl Shape {
+    fn new(table: &Table) -> Shape {
+        match *table {
+            Table::Hash(HashLayout {
+                max_entries,
+                key_size,
+                value_size,
+                copies,
+            })
+            | Table::Lru(LruLayout {
+                max_entries,
+                key_size,
+                value_size,
+                copies,
+            }) => Shape {
+                key_size,
+                value_size,
+                max_entries,
+                copies,
+            },
+        }
+    }
+    fn keys(&self) -> u64 {
+        u64::from(self.key_size.div_ceil(8))
+    }
+    fn values(&self) -> u64 {
+        u64::from(self.value_size.div_ceil(8))
+    }
+    /// Number of the first parameter that holds a word of the key: the base comes first, and the flags of an update.
+    fn first_key(op: HashOp) -> u64 {
+        match op {
+            HashOp::Lookup | HashOp::Delete => 1,
+            HashOp::Update => 2,
+        }
+    }
+    fn parameters(&self, op: HashOp) -> u64 {
+        let values = match op {
+            HashOp::Lookup | HashOp::Delete => 0,
+            HashOp::Update => self.values(),
+        };
+        Shape::first_key(op) + self.keys() + values
+    }
+}
+
+/// Name of a hash function.
+pub fn hash_name(op: HashOp, table: &Table) -> String {
+    let what = match op {
+        HashOp::Lookup => "lookup",
+        HashOp::Update => "update",
+        HashOp::Delete => "delete",
+    };
+    let kind = match table {
+        Table::Hash(_) => "hash",
+        Table::Lru(_) => "lru",
+    };
+    let shape = Shape::new(table);
+    let copies = match shape.copies {
+        1 => String::new(),
+        n => format!("_c{n}"),
+    };
+    format!(
+        "wbpf_{kind}_{what}_k{}_v{}_n{}{copies}",
+        shape.key_size, shape.value_size, shape.max_entries
+    )
+}
+
+/// Text of a hash function, and of those that only it calls. All parameters and the result are `.b64`; [`HashOp`] says
+/// which.
+pub fn hash_function(op: HashOp, table: &Table) -> String {
+    let name = hash_name(op, table);
+    let shape = Shape::new(table);
+    let mut f = Text::default();
+    if let (HashOp::Update, Table::Lru(layout)) = (op, table) {
+        lru::evict(&mut f, layout, &lru::evict_name(&name));
+        f.raw("");
+    }
+    let params: Vec<String> = (0..shape.parameters(op))
+        .map(|i| format!(".param .b64 wbpf_a{i}"))
+        .collect();
+    f.raw(&format!(
+        ".func (.param .b64 wbpf_r) {name}({})",
+        params.join(", ")
+    ));
+    f.raw("{");
+    arguments(&mut f, op, &shape);
+    match table {
+        Table::Hash(layout) => hash::body(&mut f, op, layout, &shape),
+        Table::Lru(layout) => lru::body(&mut f, op, layout, &shape, &lru::evict_name(&name)),
+    }
+    f.code(
+        "$wbpf_done:
+        st.param.b64 [wbpf_r], %wbpf_res;
+        ret;",
+    );
+    f.raw("}");
+    f.finish()
+}
+
+/// Declares the registers that all have, reads base, flags and key, and hashes the key into `%wbpf_h`.
+fn arguments(f: &mut Text, op: HashOp, shape: &Shape) {
+    let (keys, first_key) = (shape.keys(), Shape::first_key(op));
+    f.code(&format!(
+        ".reg .pred %wbpf_p<4>;
+        .reg .b32 %wbpf_w<12>;
+        .reg .b64 %wbpf_base, %wbpf_flags, %wbpf_h, %wbpf_tag, %wbpf_slot, %wbpf_s, %wbpf_node, %wbpf_copy, %wbpf_res;
+        .reg .b64 %wbpf_t<4>, %wbpf_k<{keys}>;
+        ld.param.b64 %wbpf_base, [wbpf_a0];"
+    ));
+    if op == HashOp::Update {
+        f.code(&format!(
+            "ld.param.b64 %wbpf_flags, [wbpf_a1];
+            mov.b64 %wbpf_res, {EINVAL};
+            setp.gt.u64 %wbpf_p0, %wbpf_flags, {BPF_EXIST};
+            @%wbpf_p0 bra $wbpf_done;"
+        ));
+    }
+    f.code(&format!("mov.b64 %wbpf_h, {};", shape.key_size));
+    for i in 0..keys {
+        f.code(&format!(
+            "ld.param.b64 %wbpf_k{i}, [wbpf_a{}];
+            xor.b64 %wbpf_h, %wbpf_h, %wbpf_k{i};",
+            first_key + i
+        ));
+        mix(f);
+    }
+    mix(f);
+}
+
+fn mix(f: &mut Text) {
+    f.code(&format!(
+        "mul.lo.s64 %wbpf_h, %wbpf_h, {HASH_MULTIPLIER:#x};
+        shr.u64 %wbpf_t0, %wbpf_h, 32;
+        xor.b64 %wbpf_h, %wbpf_h, %wbpf_t0;"
+    ));
+}
+
+/// `%wbpf_copy` becomes the offset of this SM's copy of a value. A number beyond the copies gets the last one.
+fn own_copy(f: &mut Text, shape: &Shape, stride: u64) {
+    if shape.copies > 1 {
+        f.code(&format!(
+            "mov.u32 %wbpf_w4, %smid;
+            min.u32 %wbpf_w4, %wbpf_w4, {};
+            mul.wide.u32 %wbpf_copy, %wbpf_w4, {stride};",
+            shape.copies - 1
+        ));
+    }
+}
+
+/// Stores the value's words to `%wbpf_t0`.
+fn store_value(f: &mut Text, shape: &Shape) {
+    let first = Shape::first_key(HashOp::Update) + shape.keys();
+    for i in 0..shape.values() {
+        f.code(&format!(
+            "ld.param.b64 %wbpf_t1, [wbpf_a{}];
+            st.relaxed.gpu.global.u64 [%wbpf_t0+{}], %wbpf_t1;",
+            first + i,
+            i * 8
+        ));
+    }
+}
+
+/// Stores the key's words from `%wbpf_node` on.
+fn store_key(f: &mut Text, shape: &Shape) {
+    for i in 0..shape.keys() {
+        f.code(&format!(
+            "st.relaxed.gpu.global.u64 [%wbpf_node+{}], %wbpf_k{i};",
+            i * 8
+        ));
+    }
+}

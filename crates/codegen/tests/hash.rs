@@ -1,0 +1,836 @@
+//! The hash family on the soft GPU. One lane at a time against a model, operation by operation; then many lanes at once,
+//! under schedules that part warps anywhere: what must hold whatever happens in between.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{Case, Device, Ran, clang, table};
+use warpbpf_abi::layout::{HashLayout, LruLayout, MapLayout, hash};
+use warpbpf_abi::maps::{
+    BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, EINVAL, ENOENT, MapType,
+};
+use warpbpf_object::{Object, Program};
+use warpbpf_softgpu::Config;
+
+const SEEDS: [Option<u64>; 4] = [None, Some(1), Some(2), Some(3)];
+const TYPES: [MapType; 5] = [
+    MapType::Hash,
+    MapType::GpuHash,
+    MapType::PercpuHash,
+    MapType::LruHash,
+    MapType::LruPercpuHash,
+];
+const SMS: u32 = 4;
+
+fn config(seed: Option<u64>, sms: u32) -> Config {
+    Config {
+        sms,
+        threads: 2,
+        seed,
+        memory: 1 << 27,
+        step_limit: Some(200_000_000),
+        ..Config::default()
+    }
+}
+
+/// Where the maps of the programs are: in the order of their first use.
+const OPERATIONS: usize = 0;
+const TABLE: usize = 1;
+
+/// Words of a key and of a value in an operation's record.
+const KEY_WORDS: usize = 3;
+const VALUE_WORDS: usize = 4;
+/// Words of a record: what to do, flags, result, what was found, key, value.
+const RECORD: usize = 3 + VALUE_WORDS + KEY_WORDS + VALUE_WORDS;
+
+const LOOKUP: u64 = 1;
+const UPDATE: u64 = 2;
+const DELETE: u64 = 3;
+/// Adds one to the first word of the value, if there is one.
+const COUNT: u64 = 4;
+/// Inserts a zero if the key is not there, and adds one.
+const COUNT_NEW: u64 = 5;
+
+/// An operation and what came of it.
+#[derive(Clone, Copy, Default, Debug)]
+struct Record {
+    what: u64,
+    flags: u64,
+    result: i64,
+    found: [u64; VALUE_WORDS],
+    key: [u64; KEY_WORDS],
+    value: [u64; VALUE_WORDS],
+}
+
+impl Record {
+    fn new(what: u64, key: u64) -> Record {
+        Record {
+            what,
+            key: spread(key),
+            ..Record::default()
+        }
+    }
+    fn update(key: u64, value: [u64; VALUE_WORDS], flags: u64) -> Record {
+        Record {
+            flags,
+            value,
+            ..Record::new(UPDATE, key)
+        }
+    }
+    fn words(&self) -> [u64; RECORD] {
+        let mut words = [0; RECORD];
+        words[..3].copy_from_slice(&[self.what, self.flags, self.result as u64]);
+        words[3..3 + VALUE_WORDS].copy_from_slice(&self.found);
+        words[3 + VALUE_WORDS..][..KEY_WORDS].copy_from_slice(&self.key);
+        words[3 + VALUE_WORDS + KEY_WORDS..].copy_from_slice(&self.value);
+        words
+    }
+    fn read(ran: &Ran, at: u64) -> Record {
+        let word = |i: usize| ran.u64(OPERATIONS, at + i as u64 * 8);
+        Record {
+            what: word(0),
+            flags: word(1),
+            result: word(2) as i64,
+            found: std::array::from_fn(|i| word(3 + i)),
+            key: std::array::from_fn(|i| word(3 + VALUE_WORDS + i)),
+            value: std::array::from_fn(|i| word(3 + VALUE_WORDS + KEY_WORDS + i)),
+        }
+    }
+}
+
+/// A key whose words differ only together, so that one that is half another's is no key at all.
+fn spread(key: u64) -> [u64; KEY_WORDS] {
+    [key, key.wrapping_mul(3), key.wrapping_mul(5)]
+}
+
+/// A table, and a program in which each thread does `per_thread` operations from an array of `threads * per_thread`.
+fn machine(
+    map_type: MapType,
+    key_words: usize,
+    value_words: usize,
+    entries: u32,
+    threads: u32,
+    per_thread: u32,
+) -> Case<Program> {
+    let number = map_type as u32;
+    let operations = threads * per_thread;
+    let source = format!(
+        r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "warpbpf.h"
+struct key {{ __u64 w[{key_words}]; }};
+struct value {{ __u64 w[{value_words}]; }};
+struct operation {{
+    __u64 what, flags;
+    __s64 result;
+    __u64 found[{VALUE_WORDS}], key[{KEY_WORDS}], value[{VALUE_WORDS}];
+}};
+struct {{
+    __uint(type, {number});
+    __uint(max_entries, {entries});
+    __type(key, struct key);
+    __type(value, struct value);
+}} table SEC(".maps");
+struct {{
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, {operations});
+    __type(key, __u32);
+    __type(value, struct operation);
+}} operations SEC(".maps");
+SEC("gpu/entry/*")
+int run(struct wbpf_kernel_ctx *ctx)
+{{
+    __u32 thread = ctx->block_idx[0] * ctx->block_dim[0] + ctx->thread_idx[0];
+    for (__u32 i = 0; i < {per_thread}; i++) {{
+        __u32 at = thread * {per_thread} + i;
+        struct operation *op = bpf_map_lookup_elem(&operations, &at);
+        if (!op)
+            return 0;
+        void *key = op->key;
+        struct value *v;
+        if (op->what == {UPDATE}) {{
+            op->result = bpf_map_update_elem(&table, key, op->value, op->flags);
+            continue;
+        }}
+        if (op->what == {DELETE}) {{
+            op->result = bpf_map_delete_elem(&table, key);
+            continue;
+        }}
+        v = bpf_map_lookup_elem(&table, key);
+        if (!v && op->what == {COUNT_NEW}) {{
+            struct value zero = {{}};
+            op->flags = bpf_map_update_elem(&table, key, &zero, BPF_NOEXIST);
+            v = bpf_map_lookup_elem(&table, key);
+        }}
+        if (!v)
+            continue;
+        op->result = 1;
+        if (op->what != {LOOKUP}) {{
+            __sync_fetch_and_add(&v->w[0], 1);
+            continue;
+        }}
+        for (int w = 0; w < {value_words}; w++)
+            op->found[w] = v->w[w];
+    }}
+    return 0;
+}}
+"#
+    );
+    let name = format!(
+        "hash-{}-{key_words}-{value_words}-{entries}-{threads}-{per_thread}",
+        map_type.name()
+    );
+    let object: Object = clang(&name, &source, "v3");
+    Case::object(&object, SMS)
+}
+
+/// Puts operations into the array.
+fn give(device: &Device, records: &[Record]) {
+    let bytes: Vec<u8> = records
+        .iter()
+        .flat_map(Record::words)
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    // Area 0 is the environment.
+    device.write(OPERATIONS + 1, 0, &bytes);
+}
+
+/// What came of them.
+fn answers(ran: &Ran, count: usize) -> Vec<Record> {
+    (0..count)
+        .map(|i| Record::read(ran, (i * RECORD * 8) as u64))
+        .collect()
+}
+
+/// Does the operations, `threads` at a time.
+fn run(
+    case: &Case<Program>,
+    config: Config,
+    threads: u32,
+    records: &[Record],
+) -> (Vec<Record>, Ran) {
+    let device = Device::new(case, config);
+    give(&device, records);
+    let block = threads.min(128);
+    device.launch([threads / block, 1, 1], [block, 1, 1]);
+    let ran = device.maps();
+    (answers(&ran, records.len()), ran)
+}
+
+/// An entry of the table in memory: all words of the value, copy by copy.
+type Contents = BTreeMap<u64, Vec<u64>>;
+
+/// Keys and values; checks that no key is there twice, that each is where lookups find it, and the counts.
+fn contents(case: &Case<Program>, ran: &Ran) -> Contents {
+    let layout = case.env.maps[TABLE].layout;
+    let mut map = Contents::new();
+    let mut add = |at: u64, key_bytes: u64, value_bytes: u64| {
+        let key: Vec<u8> = ran.areas[TABLE][at as usize..(at + key_bytes) as usize].to_vec();
+        let first = ran.u64(TABLE, at);
+        assert_eq!(
+            key,
+            spread(first)
+                .iter()
+                .flat_map(|w| w.to_le_bytes())
+                .take(key.len())
+                .collect::<Vec<u8>>(),
+            "a torn key"
+        );
+        let values = (0..value_bytes / 8).map(|i| ran.u64(TABLE, at + key_bytes + i * 8));
+        assert!(
+            map.insert(first, values.collect()).is_none(),
+            "key {first} is there twice"
+        );
+        hash(&key)
+    };
+    match layout {
+        MapLayout::Hash(l) => {
+            for slot in 0..l.slots() {
+                let word = ran.u64(TABLE, l.slot(slot));
+                if let Some(at) = l.node_of(slot, word) {
+                    let value = l.value_stride() * u64::from(l.copies);
+                    let hash = add(at, l.key_stride(), value);
+                    assert_eq!(hash >> 32, word >> 32, "tag");
+                    let reach = slot.wrapping_sub(hash) & (l.slots() - 1);
+                    assert!((0..=reach).all(|i| {
+                        ran.u64(TABLE, l.slot(hash.wrapping_add(i) & (l.slots() - 1))) != 0
+                    }));
+                } else {
+                    assert!(word == 0 || word == HashLayout::DELETED, "{word:#x}");
+                }
+            }
+            let used: i32 = (0..HashLayout::SHARDS)
+                .map(|s| ran.u32(TABLE, HashLayout::control(s) + HashLayout::USED) as i32)
+                .sum();
+            assert_eq!(used as usize, map.len(), "counted keys");
+        }
+        MapLayout::Lru(l) => {
+            let mut nodes = BTreeSet::new();
+            for slot in 0..l.slots() {
+                let (bucket, way) = (slot / LruLayout::WAYS, slot % LruLayout::WAYS);
+                let word = ran.u64(TABLE, l.slot(bucket, way));
+                let Some(node) = l.node_of(word) else {
+                    assert_eq!(word & !LruLayout::LAP_MASK, 0);
+                    continue;
+                };
+                assert!(nodes.insert(node), "node {node} is there twice");
+                let value = l.value_stride() * u64::from(l.copies);
+                let hash = add(l.node(node) + LruLayout::KEY, l.key_stride(), value);
+                assert_eq!(hash >> LruLayout::TAG_SHIFT, word >> LruLayout::TAG_SHIFT);
+                assert_eq!(hash & (l.buckets() - 1), bucket);
+            }
+            let taken: BTreeSet<u64> = (0..l.nodes())
+                .filter(|n| ran.u32(TABLE, l.taken_at() + n / 32 * 4) >> (n % 32) & 1 != 0)
+                .collect();
+            assert_eq!(nodes, taken, "nodes in use");
+            assert_eq!(ran.u32(TABLE, LruLayout::LIVE) as usize, map.len());
+            assert!(map.len() <= l.max_entries as usize, "too many keys");
+        }
+        other => panic!("{other:?}"),
+    }
+    map
+}
+
+/// `(full, busy)` as the map counted them.
+fn counted(case: &Case<Program>, ran: &Ran) -> (u64, u64) {
+    match case.env.maps[TABLE].layout {
+        MapLayout::Lru(_) => (
+            ran.u64(TABLE, LruLayout::COUNT_FULL),
+            ran.u64(TABLE, LruLayout::COUNT_BUSY),
+        ),
+        _ => (
+            ran.u64(TABLE, HashLayout::COUNT_FULL),
+            ran.u64(TABLE, HashLayout::COUNT_BUSY),
+        ),
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// One lane, all types, keys and values of several sizes: each result is the model's.
+#[test]
+fn one_lane_agrees_with_a_model() {
+    const OPERATIONS: u32 = 96;
+    for map_type in TYPES {
+        for (key_words, value_words) in [(1, 1), (2, 3), (3, 4), (1, 2)] {
+            let entries = 24;
+            let case = machine(map_type, key_words, value_words, entries, 1, OPERATIONS);
+            for seed in 1..4 {
+                let mut random = Random(seed);
+                let records: Vec<Record> = (0..OPERATIONS)
+                    .map(|_| {
+                        let key = random.below(12);
+                        let value = std::array::from_fn(|_| random.below(1 << 20));
+                        match random.below(6) {
+                            0 => Record::new(LOOKUP, key),
+                            1 => Record::new(DELETE, key),
+                            2 => Record::new(COUNT, key),
+                            _ => Record::update(key, value, random.below(4)),
+                        }
+                    })
+                    .collect();
+                let (answers, ran) = run(&case, config(Some(seed), 1), 1, &records);
+                let mut model: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+                for (i, answer) in answers.iter().enumerate() {
+                    let (key, there) = (answer.key[0], model.contains_key(&answer.key[0]));
+                    let expected = match (answer.what, answer.flags) {
+                        (UPDATE, 3) => EINVAL,
+                        (UPDATE, BPF_NOEXIST) if there => EEXIST,
+                        (UPDATE, BPF_EXIST) if !there => ENOENT,
+                        (UPDATE, _) => {
+                            model.insert(key, answer.value[..value_words].to_vec());
+                            0
+                        }
+                        (DELETE, _) => model.remove(&key).map_or(ENOENT, |_| 0),
+                        (COUNT, _) => model.get_mut(&key).map_or(0, |value| {
+                            value[0] += 1;
+                            1
+                        }),
+                        _ => i64::from(there),
+                    };
+                    assert_eq!(
+                        answer.result,
+                        expected,
+                        "{} {i}: {answer:?}",
+                        map_type.name()
+                    );
+                    if let (LOOKUP, Some(value)) = (answer.what, model.get(&key)) {
+                        assert_eq!(answer.found[..value_words], value[..], "{i}: {answer:?}");
+                    }
+                }
+                let found: BTreeMap<u64, Vec<u64>> = contents(&case, &ran)
+                    .into_iter()
+                    .map(|(key, values)| {
+                        assert!(
+                            values[value_words..].iter().all(|w| *w == 0),
+                            "other copies"
+                        );
+                        (key, values[..value_words].to_vec())
+                    })
+                    .collect();
+                assert_eq!(found, model);
+                assert_eq!(counted(&case, &ran), (0, 0));
+            }
+        }
+    }
+}
+
+/// Each thread counts under keys that it shares with others. Exact, although all insert them at once.
+#[test]
+fn counts_by_key_are_exact() {
+    for map_type in TYPES {
+        for (key_words, keys, entries) in [(1, 1, 4), (1, 16, 16), (2, 37, 64), (3, 96, 96)] {
+            // An LRU map that is as large as its keys may drop one on the way.
+            let lru = matches!(map_type, MapType::LruHash | MapType::LruPercpuHash);
+            let entries = if lru { entries * 4 } else { entries };
+            let case = machine(map_type, key_words, 1, entries, 512, 2);
+            let records: Vec<Record> = (0..1024)
+                .map(|i| Record::new(COUNT_NEW, i % keys))
+                .collect();
+            for seed in SEEDS {
+                let (answers, ran) = run(&case, config(seed, SMS), 512, &records);
+                assert!(answers.iter().all(|a| a.result == 1), "{}", map_type.name());
+                let sums: BTreeMap<u64, u64> = contents(&case, &ran)
+                    .into_iter()
+                    .map(|(key, copies)| (key, copies.iter().sum()))
+                    .collect();
+                let expected: BTreeMap<u64, u64> = (0..keys)
+                    .map(|key| (key, (0..1024).filter(|i| i % keys == key).count() as u64))
+                    .collect();
+                assert_eq!(sums, expected, "{}, {seed:?}", map_type.name());
+                assert_eq!(counted(&case, &ran), (0, 0));
+            }
+        }
+    }
+}
+
+/// Values of one SM are not another's.
+#[test]
+fn per_sm_values_are_the_callers() {
+    for map_type in [MapType::PercpuHash, MapType::LruPercpuHash] {
+        let case = machine(map_type, 1, 1, 16, 512, 1);
+        let records: Vec<Record> = (0..512).map(|_| Record::new(COUNT_NEW, 5)).collect();
+        let (_, ran) = run(&case, config(None, SMS), 512, &records);
+        let copies = contents(&case, &ran).remove(&5).expect("the key");
+        // Four blocks on four SMs.
+        assert_eq!(copies, [128; 4]);
+        // A program that runs where there are more SMs than copies shares the last one.
+        let (_, ran) = run(&case, config(None, 8), 512, &records);
+        let copies = contents(&case, &ran).remove(&5).expect("the key");
+        assert_eq!(copies.iter().sum::<u64>(), 512);
+    }
+}
+
+/// Of many inserts and deletes of the same keys, each key is there as often as it was put in and not taken out: 0 or 1.
+#[test]
+fn inserts_and_deletes_balance() {
+    for map_type in TYPES {
+        for value_words in [1, 3] {
+            let case = machine(map_type, 2, value_words, 2048, 256, 4);
+            let mut random = Random(9);
+            let records: Vec<Record> = (0..1024)
+                .map(|i| {
+                    let key = random.below(6);
+                    match i % 2 {
+                        0 => Record::update(key, [i; VALUE_WORDS], BPF_NOEXIST),
+                        _ => Record::new(DELETE, key),
+                    }
+                })
+                .collect();
+            for seed in SEEDS {
+                let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
+                let map = contents(&case, &ran);
+                let mut balance: BTreeMap<u64, i64> = BTreeMap::new();
+                for a in &answers {
+                    let expected = if a.what == UPDATE { EEXIST } else { ENOENT };
+                    match a.result {
+                        0 => {
+                            *balance.entry(a.key[0]).or_default() +=
+                                if a.what == UPDATE { 1 } else { -1 };
+                        }
+                        other => assert_eq!(other, expected, "{} {a:?}", map_type.name()),
+                    }
+                }
+                for (key, balance) in balance {
+                    let there = i64::from(map.contains_key(&key));
+                    assert_eq!(balance, there, "{} key {key}, {seed:?}", map_type.name());
+                }
+                assert_eq!(counted(&case, &ran), (0, 0));
+            }
+        }
+    }
+}
+
+/// A value of several words is overwritten as a whole: who looks it up sees one that was put there.
+#[test]
+fn large_values_are_never_torn() {
+    for map_type in [MapType::Hash, MapType::GpuHash] {
+        for key_words in [1, 3] {
+            let case = machine(map_type, key_words, 4, 512, 256, 4);
+            let records: Vec<Record> = (0..1024u64)
+                .map(|i| {
+                    let key = i / 7 % 3;
+                    match i % 2 {
+                        0 => Record::update(key, [i; VALUE_WORDS], i / 2 % 2 * BPF_EXIST),
+                        _ => Record::new(LOOKUP, key),
+                    }
+                })
+                .collect();
+            for seed in SEEDS {
+                let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
+                for a in &answers {
+                    match a.what {
+                        UPDATE if a.flags == BPF_EXIST => {
+                            assert!(a.result == 0 || a.result == ENOENT, "{a:?}");
+                        }
+                        UPDATE => assert_eq!(a.result, 0, "{a:?}"),
+                        _ if a.result == 1 => {
+                            assert!(a.found.iter().all(|w| *w == a.found[0]), "{a:?}");
+                            let from = a.found[0];
+                            assert_eq!((from % 2, from / 7 % 3), (0, a.key[0]), "{a:?}");
+                        }
+                        _ => {}
+                    }
+                }
+                for (key, value) in contents(&case, &ran) {
+                    assert!(value.iter().all(|w| *w == value[0]), "{value:?}");
+                    assert_eq!((value[0] % 2, value[0] / 7 % 3), (0, key));
+                }
+            }
+        }
+    }
+}
+
+/// A hash that is full says so, keeps what it has, and counts.
+#[test]
+fn a_full_hash_refuses_and_counts() {
+    for map_type in [MapType::Hash, MapType::GpuHash, MapType::PercpuHash] {
+        for entries in [1, 10, 40] {
+            let case = machine(map_type, 1, 1, entries, 128, 1);
+            let records: Vec<Record> = (0..128)
+                .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
+                .collect();
+            for seed in SEEDS {
+                let (answers, ran) = run(&case, config(seed, SMS), 128, &records);
+                let map = contents(&case, &ran);
+                assert_eq!(map.len(), entries as usize, "{}", map_type.name());
+                let refused = answers.iter().filter(|a| a.result == E2BIG);
+                assert_eq!(refused.count(), 128 - entries as usize);
+                let full = 128 - u64::from(entries);
+                assert_eq!(counted(&case, &ran), (full, 0));
+                for a in &answers {
+                    assert_eq!(map.contains_key(&a.key[0]), a.result == 0);
+                }
+            }
+        }
+    }
+}
+
+/// Room that a delete makes is found again, whichever SM made it.
+#[test]
+fn room_that_was_made_is_found() {
+    let case = machine(MapType::Hash, 1, 1, 40, 1, 96);
+    let mut records: Vec<Record> = (0..40)
+        .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
+        .collect();
+    records.push(Record::update(99, [0; VALUE_WORDS], BPF_ANY));
+    records.extend((0..15).map(|i| Record::new(DELETE, i)));
+    records.extend((100..115).map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY)));
+    records.push(Record::update(99, [0; VALUE_WORDS], BPF_ANY));
+    records.resize(96, Record::default());
+    let (answers, ran) = run(&case, config(None, 1), 1, &records);
+    let results: Vec<i64> = answers.iter().take(72).map(|a| a.result).collect();
+    let mut expected = [0; 72];
+    (expected[40], expected[71]) = (E2BIG, E2BIG);
+    assert_eq!(results, expected);
+    assert_eq!(contents(&case, &ran).len(), 40);
+    assert_eq!(counted(&case, &ran), (2, 0));
+}
+
+/// A map whose nodes are used up gives up, counts it, and keeps what it has.
+#[test]
+fn used_up_nodes_are_counted() {
+    // Each thread overwrites a key of its own, so nothing but nodes can be short.
+    let case = machine(MapType::Hash, 1, 4, 16, 16, 256);
+    let MapLayout::Hash(layout) = case.env.maps[TABLE].layout else {
+        panic!("a hash")
+    };
+    let records: Vec<Record> = (0..4096)
+        .map(|i| Record::update(i / 256, [i; VALUE_WORDS], BPF_ANY))
+        .collect();
+    let (answers, ran) = run(&case, config(Some(1), SMS), 16, &records);
+    // The first of each key is in its slot's home.
+    let busy = 4096 - 16 - layout.nodes();
+    let refused = answers.iter().filter(|a| a.result == EBUSY).count() as u64;
+    assert_eq!(refused, busy);
+    assert!(answers.iter().all(|a| a.result == EBUSY || a.result == 0));
+    assert_eq!(counted(&case, &ran), (0, busy));
+    let map = contents(&case, &ran);
+    assert_eq!(map.len(), 16);
+    for (key, value) in map {
+        let last = answers.iter().rfind(|a| a.key[0] == key && a.result == 0);
+        assert_eq!(last.map(|a| a.value.to_vec()), Some(value));
+    }
+}
+
+/// A crowd that inserts one key after the other gives back the nodes that it did not need.
+#[test]
+fn a_crowd_gives_its_nodes_back() {
+    for map_type in [MapType::Hash, MapType::PercpuHash, MapType::LruHash] {
+        for value_words in [1, 4] {
+            let case = machine(map_type, 1, value_words, 8, 4096, 1);
+            let device = Device::new(&case, config(Some(2), SMS));
+            for key in 0..6 {
+                let records: Vec<Record> = (0..4096)
+                    .map(|i| Record::update(key, [i; VALUE_WORDS], BPF_NOEXIST))
+                    .collect();
+                give(&device, &records);
+                device.launch([32, 1, 1], [128, 1, 1]);
+                let ran = device.maps();
+                let answers = answers(&ran, 4096);
+                assert_eq!(answers.iter().filter(|a| a.result == 0).count(), 1);
+                assert!(answers.iter().all(|a| a.result == 0 || a.result == EEXIST));
+                let map = contents(&case, &ran);
+                assert_eq!(map.len() as u64, key + 1);
+                let winner = answers.iter().find(|a| a.result == 0).expect("one");
+                // Nodes that came back have no trace of who had them.
+                let value = &map[&key];
+                assert_eq!(value.iter().filter(|w| **w != 0).count() as u64, {
+                    let zero = winner.value[0] == 0;
+                    if zero { 0 } else { value_words as u64 }
+                });
+                if let MapLayout::Hash(l) = case.env.maps[TABLE].layout {
+                    let free: u32 = (0..l.free_words())
+                        .map(|i| ran.u32(TABLE, l.free_at() + i * 4).count_ones())
+                        .sum();
+                    let out: u32 = (0..HashLayout::SHARDS)
+                        .map(|s| ran.u32(TABLE, HashLayout::control(s) + HashLayout::NEXT_NODE))
+                        .map(|next| next.min(l.shard_nodes() as u32))
+                        .sum();
+                    let in_pool = (0..l.slots())
+                        .map(|slot| ran.u64(TABLE, l.slot(slot)))
+                        .filter(|word| *word != 0 && word & 0xffff_ffff != HashLayout::HOME)
+                        .count() as u32;
+                    assert_eq!(out - free, in_pool, "nodes in use");
+                }
+            }
+        }
+    }
+}
+
+/// An LRU map keeps to its size, keeps what is used, and runs for ever.
+#[test]
+fn lru_keeps_hot_keys() {
+    for map_type in [MapType::LruHash, MapType::LruPercpuHash] {
+        for entries in [1, 2, 8, 64, 100] {
+            let case = machine(map_type, 2, 1, entries, 1, 64);
+            let device = Device::new(&case, config(None, 1));
+            // A quarter of the entries is looked up all the time, the rest of the stream is seen once.
+            let hot = u64::from(entries) / 4;
+            let mut next = 1000;
+            for round in 0..40 {
+                let records: Vec<Record> = (0..64u64)
+                    .map(|i| {
+                        if i % 2 == 0 && hot > 0 {
+                            let key = (round * 32 + i / 2) % hot;
+                            return Record::new(COUNT_NEW, key);
+                        }
+                        next += 1;
+                        Record::update(next, [next; VALUE_WORDS], BPF_ANY)
+                    })
+                    .collect();
+                give(&device, &records);
+                device.launch([1, 1, 1], [1, 1, 1]);
+                let ran = device.maps();
+                let map = contents(&case, &ran);
+                assert_eq!(counted(&case, &ran), (0, 0));
+                if round > 8 {
+                    assert_eq!(map.len(), entries as usize, "{}", map_type.name());
+                    for key in 0..hot {
+                        let sum: u64 = map[&key].iter().sum();
+                        let before = (0..(round + 1) * 32).filter(|i| i % hot == key).count();
+                        assert_eq!(sum, before as u64, "hot key {key} of {hot} was dropped");
+                    }
+                }
+                // What was put in last is there.
+                assert_eq!(map.get(&next).map(|v| v[0]), Some(next));
+                // And others' copies of a node that was used before are zero.
+                assert!(map.values().all(|v| v[1..].iter().all(|w| *w == 0)));
+            }
+        }
+    }
+}
+
+/// Many lanes in an LRU map that is too small for them: results, sizes and nodes are right, nothing is lost.
+#[test]
+fn lru_under_pressure() {
+    for map_type in [MapType::LruHash, MapType::LruPercpuHash] {
+        for entries in [1, 4, 50, 500] {
+            for value_words in [1, 4] {
+                let case = machine(map_type, 2, value_words, entries, 512, 2);
+                let mut random = Random(4);
+                let records: Vec<Record> = (0..1024)
+                    .map(|i| {
+                        let key = random.below(700) + 1;
+                        match i % 4 {
+                            0 => Record::new(LOOKUP, key),
+                            1 => Record::new(DELETE, key),
+                            _ => Record::update(key, [key; VALUE_WORDS], random.below(3)),
+                        }
+                    })
+                    .collect();
+                for seed in SEEDS {
+                    let (answers, ran) = run(&case, config(seed, SMS), 512, &records);
+                    let (mut full, mut busy) = (0, 0);
+                    for a in &answers {
+                        let allowed: &[i64] = match a.what {
+                            UPDATE if a.flags == BPF_NOEXIST => &[0, EEXIST],
+                            UPDATE if a.flags == BPF_EXIST => &[0, ENOENT],
+                            UPDATE => &[0],
+                            DELETE => &[0, ENOENT],
+                            _ => &[0, 1],
+                        };
+                        match a.result {
+                            EBUSY => busy += 1,
+                            warpbpf_abi::maps::ENOMEM => full += 1,
+                            result => assert!(allowed.contains(&result), "{a:?}"),
+                        }
+                    }
+                    assert_eq!(counted(&case, &ran), (full, busy));
+                    // All of them in one bucket or two may try too often.
+                    let bound = if entries < 50 { 200 } else { 0 };
+                    assert!(busy <= bound && full == 0, "{busy} busy, {full} full");
+                    for (key, values) in contents(&case, &ran) {
+                        // A per-SM value is overwritten in place, where another key may be by then.
+                        let others = map_type == MapType::LruPercpuHash;
+                        let right = |w: &u64| *w == key || *w == 0 || others && *w <= 700;
+                        assert!(values.iter().all(right), "{key}: {values:?}");
+                        assert!(others || values[0] == key, "{key}: {values:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// All elements are called for, whatever type the map has.
+#[test]
+fn walks_see_all() {
+    for map_type in TYPES {
+        let number = map_type as u32;
+        let source = format!(
+            r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "warpbpf.h"
+struct {{
+    __uint(type, {number});
+    __uint(max_entries, 64);
+    __type(key, __u64);
+    __type(value, __u64);
+}} table SEC(".maps");
+struct {{
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u64[4]);
+}} out SEC(".maps");
+struct sums {{ __u64 keys, values; }};
+static long each(void *map, const __u64 *key, __u64 *value, struct sums *sums)
+{{
+    sums->keys += *key;
+    sums->values += *value;
+    *value += 1;
+    return 0;
+}}
+SEC("gpu/entry/*")
+int run(struct wbpf_kernel_ctx *ctx)
+{{
+    __u32 zero = 0;
+    __u64 *o = bpf_map_lookup_elem(&out, &zero);
+    if (!o)
+        return 0;
+    for (__u64 i = 0; i < 40; i++) {{
+        __u64 v = i * 100;
+        bpf_map_update_elem(&table, &i, &v, BPF_ANY);
+    }}
+    for (__u64 i = 0; i < 40; i += 4)
+        bpf_map_delete_elem(&table, &i);
+    struct sums sums = {{}};
+    o[0] = bpf_for_each_map_elem(&table, each, &sums, 0);
+    o[1] = sums.keys;
+    o[2] = sums.values;
+    __u64 key = 7, *v = bpf_map_lookup_elem(&table, &key);
+    if (v)
+        o[3] = *v;
+    return 0;
+}}
+"#
+        );
+        let object = clang(&format!("walk-{}", map_type.name()), &source, "v3");
+        let case = Case::object(&object, SMS);
+        let ran = case.run(config(Some(3), 1), [1, 1, 1], [1, 1, 1]);
+        let keys: u64 = (0..40).filter(|i| i % 4 != 0).sum();
+        let seen: Vec<u64> = (0..4).map(|i| ran.u64(OPERATIONS, i * 8)).collect();
+        assert_eq!(seen, [30, keys, keys * 100, 701], "{}", map_type.name());
+    }
+}
+
+/// ptxas takes all functions, on all targets, with keys and values of all kinds.
+#[test]
+fn all_functions_assemble() {
+    let program = "
+    r6 = *(u32 *)(r1 + 24)
+    *(u64 *)(r10 - 8) = r6
+    *(u64 *)(r10 - 16) = r6
+    *(u64 *)(r10 - 24) = r6
+    *(u64 *)(r10 - 32) = r6
+    *(u64 *)(r10 - 40) = r6
+    *(u64 *)(r10 - 48) = r6
+    *(u64 *)(r10 - 56) = r6
+    r1 = map[0]
+    r2 = r10
+    r2 += -24
+    r3 = r10
+    r3 += -56
+    r4 = r6
+    call 2
+    r1 = map[0]
+    r2 = r10
+    r2 += -24
+    call 1
+    if r0 == 0 goto out
+    r1 = 1
+    *(u8 *)(r0 + 0) = r1
+    r1 = map[0]
+    r2 = r10
+    r2 += -24
+    call 3
+out:
+    r0 = 0
+    exit";
+    for map_type in TYPES {
+        Case::new(program, vec![table(map_type, 12, 17, 1000, 132)]).assembles();
+        for (key, value) in [(4, 4), (8, 8), (16, 32)] {
+            let case = Case::new(program, vec![table(map_type, key, value, 1000, 132)]);
+            common::ptxas(&case.module("sm_90", (7, 8)), "sm_90", &[]);
+        }
+    }
+    // As large as a map may be: offsets beyond 32 bits.
+    for (map_type, entries) in [(MapType::Hash, 1 << 26), (MapType::LruHash, 1 << 26)] {
+        let case = Case::new(program, vec![table(map_type, 8, 8, entries, 1)]);
+        common::ptxas(&case.module("sm_90", (7, 8)), "sm_90", &[]);
+    }
+}

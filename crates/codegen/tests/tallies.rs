@@ -1,0 +1,126 @@
+//! Sums that programs keep in registers, and those that they cannot keep.
+
+mod common;
+
+use common::{Case, array};
+use warpbpf_abi::layout::{ArrayLayout, MapLayout};
+use warpbpf_codegen::{Fragment, Tally, compile};
+
+/// A program that counts in an array of 4 values of 72 bytes with 3 copies, which the host sums if `summed`.
+fn compiled(asm: &str, summed: bool) -> Fragment {
+    let (def, _) = array(72, 4);
+    let layout = MapLayout::Array(ArrayLayout {
+        max_entries: 4,
+        value_size: 72,
+        shards: 3,
+        summed,
+    });
+    let mut case = Case::new(asm, vec![(def, layout)]);
+    case.env.keep_sums = true;
+    compile(&case.program, &case.env).unwrap()
+}
+
+/// Does `add` to the value whose key `key` puts into `r2`.
+fn adding(key: &str, add: &str) -> String {
+    format!(
+        "{key}
+        *(u32 *)(r10 - 4) = r2
+        r2 = r10
+        r2 += -4
+        r1 = map[0]
+        call 1
+        if r0 == 0 goto out
+        {add}
+        out:
+        r0 = 0
+        exit"
+    )
+}
+
+fn tally(at: u64, bits: u32) -> Tally {
+    Tally {
+        slot: 1,
+        shards: 3,
+        stride: 384,
+        at,
+        bits,
+    }
+}
+
+#[test]
+fn a_sum_at_a_known_place_is_kept() {
+    let add = "r1 = *(u64 *)(r0 + 8)
+        r1 += 5
+        *(u64 *)(r0 + 8) = r1
+        r1 = 7
+        lock *(u32 *)(r0 + 68) += r1";
+    let fragment = compiled(&adding("r2 = 2", add), true);
+    assert_eq!(
+        fragment.body,
+        "{\n\tadd.u64 %wbpf_sum_1_152, %wbpf_sum_1_152, 5;\n\tadd.u32 %wbpf_sum_1_212, %wbpf_sum_1_212, 7;\n}\n"
+    );
+    let kept: Vec<Tally> = fragment.tallies.iter().copied().collect();
+    assert_eq!(kept, [tally(152, 64), tally(212, 32)]);
+    assert_eq!(fragment.slots.iter().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn others_are_atomics() {
+    let once = "r1 = 5\n lock *(u64 *)(r0 + 8) += r1";
+    for (why, asm, summed) in [
+        (
+            "a key that varies",
+            adding("r2 = *(u32 *)(r1 + 12)", once),
+            true,
+        ),
+        ("an array without copies", adding("r2 = 2", once), false),
+        (
+            "a sum that is read",
+            adding(
+                "r2 = 2",
+                "r1 = 5\n r1 = atomic_fetch_add((u64 *)(r0 + 8), r1)\n *(u64 *)(r0 + 16) = r1",
+            ),
+            true,
+        ),
+        (
+            "no addition",
+            adding("r2 = 2", "r1 = 5\n lock *(u64 *)(r0 + 8) |= r1"),
+            true,
+        ),
+    ] {
+        let fragment = compiled(&asm, summed);
+        assert!(fragment.tallies.is_empty(), "{why}");
+        let atomics = ["red.", "atom."].map(|op| fragment.body.matches(op).count());
+        assert_eq!(atomics.iter().sum::<usize>(), 1, "{why}: {}", fragment.body);
+    }
+}
+
+#[test]
+fn a_program_keeps_eight() {
+    let adds: Vec<String> = (0..9)
+        .map(|i| format!("r1 = {}\n lock *(u64 *)(r0 + {}) += r1", i + 1, i * 8))
+        .collect();
+    let fragment = compiled(&adding("r2 = 0", &adds.join("\n")), true);
+    assert_eq!(fragment.tallies.len(), 8);
+    assert_eq!(fragment.body.matches("add.u64 %wbpf_sum_1_").count(), 8);
+    assert_eq!(
+        fragment
+            .body
+            .matches("red.relaxed.gpu.global.add.u64")
+            .count(),
+        1
+    );
+    // Once more at a place that is kept needs no further register.
+    let again = format!(
+        "{}\nr1 = 1\n lock *(u64 *)(r0 + 0) += r1",
+        adds[..8].join("\n")
+    );
+    let fragment = compiled(&adding("r2 = 0", &again), true);
+    assert_eq!(
+        (
+            fragment.tallies.len(),
+            fragment.body.matches("red.").count()
+        ),
+        (8, 0)
+    );
+}

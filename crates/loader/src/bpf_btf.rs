@@ -1,0 +1,137 @@
+//! `BPF_BTF_LOAD`.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::kernel::{Attr, Handle, Kernel};
+use crate::uapi::attr;
+use crate::user::User;
+
+/// Most bytes of types that Linux takes.
+const LIMIT: u32 = 16 << 20;
+
+/// Types of an object.
+#[derive(Debug)]
+pub struct Btf {
+    /// As loaded.
+    pub bytes: Arc<[u8]>,
+}
+
+impl Kernel {
+    pub(crate) fn btf_at(&self, fd: i32) -> Result<usize, Errno> {
+        match self.handle(fd) {
+            Some(Handle::Btf(at)) => Ok(at),
+            Some(_) => Err(Errno::INVAL),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    pub(crate) fn btf_load(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let size = a.u32(attr::btf::SIZE);
+        if size > LIMIT {
+            return Err(Errno::TOOBIG);
+        }
+        let bytes = user.bytes(a.u64(attr::btf::BTF), size as usize)?;
+        let log = Log {
+            address: a.u64(attr::btf::LOG),
+            size: a.u32(attr::btf::LOG_SIZE),
+            level: a.u32(attr::btf::LOG_LEVEL),
+        };
+        match warpbpf_object::Btf::parse(&bytes) {
+            Ok(_) => {
+                let at = self.btfs.add(Btf {
+                    bytes: bytes.into(),
+                });
+                let wrote = log.write(user, "");
+                a.answer(user, attr::btf::LOG_TRUE_SIZE, wrote?)?;
+                self.open(Some(Handle::Btf(at)))
+            }
+            Err(error) => {
+                let wrote = log.write(user, &format!("{error}\n"))?;
+                a.answer(user, attr::btf::LOG_TRUE_SIZE, wrote)?;
+                Err(Errno::INVAL)
+            }
+        }
+    }
+}
+
+/// Where a tool wants text about what it loads.
+#[derive(Debug, Clone, Copy)]
+pub struct Log {
+    /// Of the buffer.
+    pub address: u64,
+    /// Its bytes.
+    pub size: u32,
+    /// 0 for none.
+    pub level: u32,
+}
+
+impl Log {
+    /// Writes as much as there is room for, and a NUL. Says how much room all of it takes.
+    ///
+    /// # Errors
+    /// `EFAULT`, and `ENOSPC` when not all of it fits, as in Linux.
+    pub fn write(&self, user: &dyn User, text: &str) -> Result<u32, Errno> {
+        if self.level == 0 || self.address == 0 || self.size == 0 {
+            return Ok(0);
+        }
+        let room = self.size as usize - 1;
+        let part = &text.as_bytes()[..room.min(text.len())];
+        user.write(self.address, part)?;
+        user.write(self.address + part.len() as u64, &[0])?;
+        if text.len() > room {
+            return Err(Errno::NOSPC);
+        }
+        Ok(text.len() as u32 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::tests::Tool;
+    use crate::uapi::Command;
+    use crate::user::tests::Memory;
+
+    #[test]
+    fn types_that_cannot_be_read_are_refused_with_a_reason() {
+        let mut tool = Tool::new();
+        let bad = tool.memory.put(b"no types at all, and quite long enough");
+        let log = tool.memory.put(&[0xff; 64]);
+        let load = |tool: &mut Tool, level: u32| {
+            tool.call(
+                Command::BtfLoad,
+                &[
+                    (attr::btf::BTF, &bad.to_ne_bytes()),
+                    (attr::btf::SIZE, &38u32.to_ne_bytes()),
+                    (attr::btf::LOG, &log.to_ne_bytes()),
+                    (attr::btf::LOG_SIZE, &64u32.to_ne_bytes()),
+                    (attr::btf::LOG_LEVEL, &level.to_ne_bytes()),
+                ],
+            )
+        };
+        assert_eq!(load(&mut tool, 0), Err(Errno::INVAL));
+        assert_eq!(tool.memory.get(log, 1), [0xff]);
+        assert_eq!(load(&mut tool, 1), Err(Errno::INVAL));
+        let said = tool.memory.text(log, 256).unwrap();
+        assert!(said.contains("0x6f6e") || said.contains("magic"), "{said}");
+    }
+
+    #[test]
+    fn a_log_that_does_not_fit_is_cut_and_said() {
+        let memory = Memory::default();
+        let address = memory.put(&[7; 16]);
+        let log = |size, level| Log {
+            address,
+            size,
+            level,
+        };
+        assert_eq!(log(16, 0).write(&memory, "text"), Ok(0));
+        assert_eq!(memory.get(address, 1), [7]);
+        assert_eq!(log(4, 1).write(&memory, "text"), Err(Errno::NOSPC));
+        assert_eq!(memory.get(address, 5), *b"tex\0\x07");
+        assert_eq!(log(5, 1).write(&memory, "text"), Ok(5));
+        assert_eq!(memory.get(address, 6), *b"text\0\x07");
+    }
+}

@@ -1,0 +1,841 @@
+//! `bpf()` for maps. Before an application is connected they are held here; then the device holds them, and what is asked
+//! is answered from copies of its memory, what is changed is changed there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use rustix::io::Errno;
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType};
+use warpbpf_maps::{MapView, Value};
+use warpbpf_object::TypeId;
+use warpbpf_wire::{MapOp, OpCode};
+
+use crate::contents::{Contents, index};
+use crate::kernel::{Attr, Handle, Kernel};
+use crate::perf::Perf;
+use crate::session::{Copied, Session};
+use crate::uapi::{F_LOCK, F_RDONLY, F_WRONLY, LAST_MAP_TYPE, attr};
+use crate::user::User;
+
+/// A map's attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of `union bpf_attr`")]
+pub struct Spec {
+    pub map_type: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+    pub flags: u32,
+    pub extra: u64,
+}
+
+/// Every type that a number may mean; which of them the device serves is its business.
+const TYPES: &[MapType] = &[
+    MapType::Hash,
+    MapType::Array,
+    MapType::PerfEventArray,
+    MapType::PercpuHash,
+    MapType::PercpuArray,
+    MapType::LruHash,
+    MapType::LruPercpuHash,
+    MapType::ArrayOfMaps,
+    MapType::HashOfMaps,
+    MapType::Queue,
+    MapType::Stack,
+    MapType::Ringbuf,
+    MapType::BloomFilter,
+    MapType::UserRingbuf,
+    MapType::GpuHash,
+    MapType::PerThreadArray,
+    MapType::GpuArray,
+    MapType::GpuKernelArray,
+    MapType::PerThreadHostArray,
+    MapType::GpuHostArray,
+    MapType::GpuRingbuf,
+];
+
+impl Spec {
+    /// The type; `None` for those of the host's programs only.
+    pub fn kind(&self) -> Option<MapType> {
+        TYPES.iter().copied().find(|t| *t as u32 == self.map_type)
+    }
+
+    /// Each key has a value per CPU.
+    pub fn is_percpu(&self) -> bool {
+        matches!(
+            self.kind(),
+            Some(MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash)
+        )
+    }
+
+    fn is_per_thread(&self) -> bool {
+        matches!(
+            self.kind(),
+            Some(MapType::PerThreadArray | MapType::PerThreadHostArray)
+        )
+    }
+
+    fn has_indices(&self) -> bool {
+        matches!(
+            self.kind(),
+            Some(
+                MapType::Array
+                    | MapType::PercpuArray
+                    | MapType::GpuArray
+                    | MapType::GpuKernelArray
+                    | MapType::GpuHostArray
+                    | MapType::PerThreadArray
+                    | MapType::PerThreadHostArray
+            )
+        )
+    }
+
+    fn is_row(&self) -> bool {
+        matches!(
+            self.kind(),
+            Some(MapType::Queue | MapType::Stack | MapType::BloomFilter)
+        )
+    }
+
+    /// Bytes that user space gives and gets as a value.
+    fn user_bytes(&self, cpus: u32, threads: u64) -> u64 {
+        if self.is_percpu() {
+            u64::from(self.value_size.next_multiple_of(8)) * u64::from(cpus)
+        } else if self.is_per_thread() {
+            let threads = if self.extra == 0 { threads } else { self.extra };
+            u64::from(self.value_size) * threads
+        } else {
+            u64::from(self.value_size)
+        }
+    }
+
+    /// Bytes from one value to the next where they are kept here.
+    fn slot(&self, cpus: u32, threads: u64) -> u64 {
+        let bytes = self.user_bytes(cpus, threads);
+        if self.has_indices() {
+            bytes.next_multiple_of(8)
+        } else {
+            bytes
+        }
+    }
+}
+
+/// A map.
+#[derive(Debug)]
+pub struct Map {
+    /// Attributes.
+    pub spec: Spec,
+    /// Name, as libbpf shortened it.
+    pub name: String,
+    /// Its types' object, by place.
+    pub btf: Option<usize>,
+    /// Of a key.
+    pub key_type: TypeId,
+    /// Of a value.
+    pub value_type: TypeId,
+    /// User space may not write.
+    pub frozen: bool,
+    /// What it holds.
+    pub contents: Contents,
+    /// Of a map of maps: the map that all in it are like.
+    pub inner: Option<Spec>,
+    /// Keys of a walk through the device's map.
+    walk: Option<Walk>,
+}
+
+/// The keys that a walk found at its start: the map may change under it.
+#[derive(Debug, Default)]
+struct Walk {
+    keys: Vec<Vec<u8>>,
+    places: HashMap<Vec<u8>, usize>,
+}
+
+impl Map {
+    /// Maps that are in it.
+    pub fn held(&self) -> impl Iterator<Item = usize> + '_ {
+        let maps = match &self.contents {
+            Contents::Maps(maps) => Some(maps),
+            _ => None,
+        };
+        maps.into_iter().flat_map(|maps| maps.values().copied())
+    }
+}
+
+impl Kernel {
+    pub(crate) fn map_create(&mut self, a: &Attr) -> Result<i64, Errno> {
+        let spec = Spec {
+            map_type: a.u32(attr::map::TYPE),
+            key_size: a.u32(attr::map::KEY_SIZE),
+            value_size: a.u32(attr::map::VALUE_SIZE),
+            max_entries: a.u32(attr::map::MAX_ENTRIES),
+            flags: a.u32(attr::map::FLAGS),
+            extra: a.u64(attr::map::EXTRA),
+        };
+        if spec.kind().is_none() && !(1..=LAST_MAP_TYPE).contains(&spec.map_type) {
+            return Err(Errno::INVAL);
+        }
+        let inner = match spec.kind() {
+            Some(MapType::ArrayOfMaps | MapType::HashOfMaps) => {
+                let inner = self.map_at(a.fd(attr::map::INNER_MAP_FD))?;
+                Some(self.maps.get(inner).ok_or(Errno::BADF)?.spec)
+            }
+            _ => None,
+        };
+        let (key_type, value_type) = (a.u32(attr::map::KEY_TYPE), a.u32(attr::map::VALUE_TYPE));
+        let btf = if key_type != 0 || value_type != 0 {
+            Some(self.btf_at(a.fd(attr::map::BTF_FD))?)
+        } else {
+            None
+        };
+        let slot = spec.slot(self.config.cpus, self.config.threads);
+        let at = self.maps.add(Map {
+            spec,
+            name: a.name(attr::map::NAME),
+            btf,
+            key_type: TypeId(key_type),
+            value_type: TypeId(value_type),
+            frozen: false,
+            contents: Contents::new(&spec, slot)?,
+            inner,
+            walk: None,
+        });
+        self.open(Some(Handle::Map(at)))
+    }
+
+    fn map(&self, at: usize) -> Result<&Map, Errno> {
+        self.maps.get(at).ok_or(Errno::BADF)
+    }
+
+    fn map_mut(&mut self, at: usize) -> Result<&mut Map, Errno> {
+        self.maps.get_mut(at).ok_or(Errno::BADF)
+    }
+
+    fn user_bytes(&self, spec: &Spec) -> usize {
+        spec.user_bytes(self.config.cpus, self.config.threads) as usize
+    }
+
+    pub(crate) fn slot(&self, spec: &Spec) -> u64 {
+        spec.slot(self.config.cpus, self.config.threads)
+    }
+
+    fn key(&self, at: usize, address: u64, user: &dyn User) -> Result<Vec<u8>, Errno> {
+        user.bytes(address, self.map(at)?.spec.key_size as usize)
+    }
+
+    /// The session that holds a map, and its number there.
+    fn session_of(&self, at: usize) -> Option<(Arc<dyn Session>, u32)> {
+        let session = self.session.clone()?;
+        let number = session.number(at)?;
+        Some((session, number))
+    }
+
+    fn copied(&self, at: usize) -> Result<Option<Copied>, Errno> {
+        match self.session_of(at) {
+            Some((session, number)) => session.copied(number),
+            None => Ok(None),
+        }
+    }
+
+    fn readable(&self, at: usize) -> Result<(), Errno> {
+        let denied = self.map(at)?.spec.flags & F_WRONLY != 0;
+        if denied { Err(Errno::PERM) } else { Ok(()) }
+    }
+
+    fn writable(&self, at: usize) -> Result<(), Errno> {
+        let map = self.map(at)?;
+        let denied = map.frozen || map.spec.flags & F_RDONLY != 0;
+        if denied { Err(Errno::PERM) } else { Ok(()) }
+    }
+
+    /// The value of a key as user space gets it.
+    fn lookup(&self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        let map = self.map(at)?;
+        let spec = &map.spec;
+        match &map.contents {
+            Contents::Maps(maps) => {
+                let inner = maps.get(key).ok_or(Errno::NOENT)?;
+                return Ok((*inner as u32 + 1).to_ne_bytes().to_vec());
+            }
+            Contents::Ring(_) | Contents::Outputs(_) | Contents::Records(_) => {
+                return Err(Errno::OPNOTSUPP);
+            }
+            Contents::Row(_) => {
+                if let Some((session, number)) = self.session_of(at) {
+                    return one(&*session, number, OpCode::Peek, key, &[], 0);
+                }
+            }
+            Contents::Slots(_) | Contents::Mapped(..) | Contents::Keyed(_) | Contents::Threads => {
+                if let Some(copied) = self.copied(at)? {
+                    let view = MapView::new(&copied.plan, &copied.bytes);
+                    let value = view.and_then(|view| view.lookup(key));
+                    let value = value.map_err(|error| errno(error.errno()))?;
+                    return self.user_value(spec, value.ok_or(Errno::NOENT)?);
+                }
+            }
+        }
+        let value = map.contents.get(spec, self.slot(spec), key);
+        let mut value = value.ok_or(Errno::NOENT)?;
+        value.truncate(self.user_bytes(spec));
+        Ok(value)
+    }
+
+    /// A value of the device as user space sees it: a multiprocessor is a CPU.
+    fn user_value(&self, spec: &Spec, value: Value) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; self.user_bytes(spec)];
+        let mut put = |at: usize, value: &[u8]| match bytes.get_mut(at..at + value.len()) {
+            Some(place) => {
+                place.copy_from_slice(value);
+                Ok(())
+            }
+            None => Err(Errno::OVERFLOW),
+        };
+        match value {
+            Value::One(value) => put(0, &value)?,
+            Value::PerSm(values) => {
+                let stride = spec.value_size.next_multiple_of(8) as usize;
+                for (sm, value) in values.iter().enumerate() {
+                    put(sm * stride, value)?;
+                }
+            }
+            // The tool asked for so many threads; there may be more.
+            Value::PerThread(values) => {
+                for (thread, value) in values {
+                    let _ = put(thread as usize * spec.value_size as usize, &value);
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// A value of user space as the device takes it.
+    pub(crate) fn device_value(&self, spec: &Spec, sms: u32, mut value: Vec<u8>) -> Vec<u8> {
+        if spec.is_percpu() {
+            value.truncate(spec.value_size.next_multiple_of(8) as usize * sms as usize);
+        } else {
+            value.truncate(spec.value_size as usize);
+        }
+        value
+    }
+
+    fn update(&mut self, at: usize, key: &[u8], value: Vec<u8>, flags: u64) -> Result<(), Errno> {
+        let slot = self.slot(&self.map(at)?.spec);
+        let spec = self.map(at)?.spec;
+        match &self.map(at)?.contents {
+            Contents::Maps(_) => return self.put_map(at, key, &value, flags),
+            Contents::Outputs(_) => return self.put_output(at, key, &value),
+            Contents::Ring(_) | Contents::Records(_) | Contents::Threads => {
+                return Err(Errno::INVAL);
+            }
+            Contents::Slots(_) | Contents::Mapped(..) | Contents::Keyed(_) | Contents::Row(_) => {}
+        }
+        if let Some((session, number)) = self.session_of(at) {
+            let code = if spec.is_row() {
+                OpCode::Push
+            } else {
+                OpCode::Update
+            };
+            let given = self.device_value(&spec, session.sms(), value.clone());
+            one(&*session, number, code, key, &given, flags)?;
+            if let Contents::Mapped(_, shadow) = &mut self.map_mut(at)?.contents
+                && let Some(place) = index(key, spec.max_entries)
+            {
+                let at = place as usize * slot as usize;
+                shadow[at..at + value.len()].copy_from_slice(&value);
+            } else {
+                return Ok(());
+            }
+        }
+        let map = self.map_mut(at)?;
+        map.contents.set(&spec, slot, key, &value, flags)
+    }
+
+    fn put_map(&mut self, at: usize, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        let fd = value.first_chunk().ok_or(Errno::INVAL)?;
+        let inner = self.map_at(i32::from_ne_bytes(*fd))?;
+        let given = self.map(inner)?.spec;
+        let map = self.map(at)?;
+        let like = map.inner.ok_or(Errno::INVAL)?;
+        let same = |spec: Spec| (spec.map_type, spec.key_size, spec.value_size, spec.flags);
+        if same(given) != same(like) {
+            return Err(Errno::INVAL);
+        }
+        if map.spec.kind() == Some(MapType::ArrayOfMaps) {
+            index(key, map.spec.max_entries).ok_or(Errno::TOOBIG)?;
+        }
+        if self.session_of(at).is_some() {
+            (self.config.tell)(&format!(
+                "map `{}`: a map of maps cannot be given another map while the application runs",
+                map.name
+            ));
+            return Err(Errno::OPNOTSUPP);
+        }
+        let entries = map.spec.max_entries as usize;
+        let Contents::Maps(maps) = &mut self.map_mut(at)?.contents else {
+            return Err(Errno::INVAL);
+        };
+        match (maps.contains_key(key), flags) {
+            (false, BPF_EXIST) => return Err(Errno::NOENT),
+            (true, warpbpf_abi::maps::BPF_NOEXIST) => return Err(Errno::EXIST),
+            (false, _) if maps.len() >= entries => return Err(Errno::TOOBIG),
+            _ => {}
+        }
+        maps.insert(key.to_vec(), inner);
+        Ok(())
+    }
+
+    fn put_output(&mut self, at: usize, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        let map = self.map(at)?;
+        let cpu = index(key, map.spec.max_entries).ok_or(Errno::TOOBIG)?;
+        let fd = i32::from_ne_bytes(*value.first_chunk().ok_or(Errno::INVAL)?);
+        let Some(Handle::Perf(event)) = self.handle(fd) else {
+            return Err(Errno::BADF);
+        };
+        let (Contents::Outputs(outputs), Some(Perf::Output(output))) =
+            (&map.contents, self.perfs.get(event))
+        else {
+            return Err(Errno::INVAL);
+        };
+        let mut outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        outputs.insert(cpu, output.clone());
+        Ok(())
+    }
+
+    fn delete(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
+        if matches!(self.map(at)?.contents, Contents::Keyed(_))
+            && let Some((session, number)) = self.session_of(at)
+        {
+            return one(&*session, number, OpCode::Delete, key, &[], 0).map(|_| ());
+        }
+        self.map_mut(at)?.contents.remove(key)
+    }
+
+    pub(crate) fn map_lookup(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::elem::MAP_FD))?;
+        if a.u64(attr::elem::FLAGS) & !F_LOCK != 0 {
+            return Err(Errno::INVAL);
+        }
+        self.readable(at)?;
+        let spec = self.map(at)?.spec;
+        if spec.kind() == Some(MapType::BloomFilter) {
+            // Asks whether its value is in the filter.
+            let value = user.bytes(a.u64(attr::elem::VALUE), spec.value_size as usize)?;
+            return self.in_filter(at, &value).map(|()| 0);
+        }
+        let key = self.key(at, a.u64(attr::elem::KEY), user)?;
+        let value = self.lookup(at, &key)?;
+        user.write(a.u64(attr::elem::VALUE), &value)?;
+        Ok(0)
+    }
+
+    fn in_filter(&self, at: usize, value: &[u8]) -> Result<(), Errno> {
+        if let Some((session, number)) = self.session_of(at) {
+            return one(&*session, number, OpCode::Peek, &[], value, 0).map(|_| ());
+        }
+        match &self.map(at)?.contents {
+            Contents::Row(row) if row.iter().any(|v| v == value) => Ok(()),
+            _ => Err(Errno::NOENT),
+        }
+    }
+
+    pub(crate) fn map_update(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::elem::MAP_FD))?;
+        self.writable(at)?;
+        let flags = flags(a.u64(attr::elem::FLAGS))?;
+        let spec = self.map(at)?.spec;
+        let key = self.key(at, a.u64(attr::elem::KEY), user)?;
+        let value = user.bytes(a.u64(attr::elem::VALUE), self.user_bytes(&spec))?;
+        self.update(at, &key, value, flags)?;
+        Ok(0)
+    }
+
+    pub(crate) fn map_delete(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::elem::MAP_FD))?;
+        self.writable(at)?;
+        let key = self.key(at, a.u64(attr::elem::KEY), user)?;
+        self.delete(at, &key)?;
+        Ok(0)
+    }
+
+    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`: a queue's and a stack's pop, a hash's take.
+    pub(crate) fn map_take(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::elem::MAP_FD))?;
+        self.readable(at)?;
+        self.writable(at)?;
+        let key = self.key(at, a.u64(attr::elem::KEY), user)?;
+        let value = self.take(at, &key)?;
+        user.write(a.u64(attr::elem::VALUE), &value)?;
+        Ok(0)
+    }
+
+    fn take(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        let spec = self.map(at)?.spec;
+        match (&self.map(at)?.contents, self.session_of(at)) {
+            (Contents::Row(_), _) if spec.kind() == Some(MapType::BloomFilter) => {
+                Err(Errno::OPNOTSUPP)
+            }
+            (Contents::Row(_), Some((session, number))) => {
+                one(&*session, number, OpCode::Pop, key, &[], 0)
+            }
+            (Contents::Keyed(_), Some((session, number))) if !spec.is_percpu() => {
+                one(&*session, number, OpCode::LookupAndDelete, key, &[], 0)
+            }
+            (Contents::Keyed(_), _) => {
+                let value = self.lookup(at, key)?;
+                self.delete(at, key)?;
+                Ok(value)
+            }
+            (Contents::Row(_), None) => {
+                let Contents::Row(row) = &mut self.map_mut(at)?.contents else {
+                    return Err(Errno::INVAL);
+                };
+                let value = match spec.kind() {
+                    Some(MapType::Stack) => row.pop_back(),
+                    _ => row.pop_front(),
+                };
+                value.ok_or(Errno::NOENT)
+            }
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    pub(crate) fn map_freeze(&mut self, a: &Attr) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::elem::MAP_FD))?;
+        let map = self.map_mut(at)?;
+        if map.frozen {
+            return Err(Errno::BUSY);
+        }
+        map.frozen = true;
+        Ok(0)
+    }
+
+    pub(crate) fn map_next_key(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::elem::MAP_FD))?;
+        self.readable(at)?;
+        let before = match a.u64(attr::elem::KEY) {
+            0 => None,
+            address => Some(self.key(at, address, user)?),
+        };
+        let next = self.next_key(at, before.as_deref())?;
+        user.write(a.u64(attr::elem::VALUE), &next)?;
+        Ok(0)
+    }
+
+    fn next_key(&mut self, at: usize, before: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
+        let spec = self.map(at)?.spec;
+        let arrays = matches!(
+            spec.kind(),
+            Some(MapType::ArrayOfMaps | MapType::PerfEventArray)
+        );
+        if spec.has_indices() || arrays {
+            // As in Linux: a key that is none starts again.
+            let next = match before.and_then(|key| index(key, spec.max_entries)) {
+                Some(key) => key + 1,
+                None => 0,
+            };
+            if next >= spec.max_entries {
+                return Err(Errno::NOENT);
+            }
+            return Ok(next.to_ne_bytes().to_vec());
+        }
+        let known = |map: &Map| {
+            let walk = map.walk.as_ref()?;
+            walk.places.get(before?).copied()
+        };
+        if matches!(self.map(at)?.contents, Contents::Keyed(_)) && self.session_of(at).is_some() {
+            if known(self.map(at)?).is_none() {
+                self.start_walk(at)?;
+            }
+            let map = self.map(at)?;
+            let next = known(map).map_or(0, |place| place + 1);
+            let keys = map.walk.as_ref().map(|walk| &walk.keys);
+            return keys
+                .and_then(|keys| keys.get(next).cloned())
+                .ok_or(Errno::NOENT);
+        }
+        fn after<V>(
+            entries: &std::collections::BTreeMap<Vec<u8>, V>,
+            before: Option<&[u8]>,
+        ) -> Option<Vec<u8>> {
+            use std::ops::Bound::{Excluded, Unbounded};
+            let before = before.filter(|key| entries.contains_key(*key));
+            match before {
+                Some(key) => entries.range::<[u8], _>((Excluded(key), Unbounded)).next(),
+                None => entries.first_key_value(),
+            }
+            .map(|(key, _)| key.clone())
+        }
+        match &self.map(at)?.contents {
+            Contents::Keyed(entries) => after(entries, before).ok_or(Errno::NOENT),
+            Contents::Maps(entries) => after(entries, before).ok_or(Errno::NOENT),
+            Contents::Row(_) => Err(Errno::INVAL),
+            Contents::Slots(_)
+            | Contents::Mapped(..)
+            | Contents::Ring(_)
+            | Contents::Outputs(_)
+            | Contents::Threads
+            | Contents::Records(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    /// Notes the keys that the device's map has now.
+    fn start_walk(&mut self, at: usize) -> Result<(), Errno> {
+        let mut walk = Walk::default();
+        if let Some(copied) = self.copied(at)? {
+            let view = MapView::new(&copied.plan, &copied.bytes);
+            let view = view.map_err(|error| errno(error.errno()))?;
+            walk.keys = view.entries().map(|entry| entry.key).collect();
+            walk.places = walk.keys.iter().cloned().zip(0..).collect();
+        }
+        self.map_mut(at)?.walk = Some(walk);
+        Ok(())
+    }
+
+    /// Several entries at once. The place of a walk is a number, as for Linux's hashes.
+    pub(crate) fn map_lookup_batch(
+        &mut self,
+        a: &Attr,
+        user: &dyn User,
+        take: bool,
+    ) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::batch::MAP_FD))?;
+        self.readable(at)?;
+        let spec = self.map(at)?.spec;
+        if a.u64(attr::batch::FLAGS) != 0 || a.u64(attr::batch::ELEM_FLAGS) & !F_LOCK != 0 {
+            return Err(Errno::INVAL);
+        }
+        if spec.is_row() || (take && spec.has_indices()) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let wanted = a.u32(attr::batch::COUNT);
+        a.answer(user, attr::batch::COUNT, 0)?;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let start = match a.u64(attr::batch::IN) {
+            0 => 0,
+            address => {
+                let mut place = [0; 4];
+                user.read(address, &mut place)?;
+                u32::from_ne_bytes(place)
+            }
+        };
+        let keys = self.batch_keys(at, start)?;
+        let bytes = self.user_bytes(&spec) as u64;
+        let (mut place, mut done) = (start, 0u32);
+        for key in keys.iter().skip(start as usize) {
+            if done == wanted {
+                break;
+            }
+            place += 1;
+            let value = if take {
+                self.take(at, key)
+            } else {
+                self.lookup(at, key)
+            };
+            let value = match value {
+                Ok(value) => value,
+                // It went while the walk went on.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error),
+            };
+            let place = u64::from(done);
+            let key_size = u64::from(spec.key_size);
+            user.write(a.u64(attr::batch::KEYS) + place * key_size, key)?;
+            user.write(a.u64(attr::batch::VALUES) + place * bytes, &value)?;
+            done += 1;
+        }
+        a.answer(user, attr::batch::COUNT, done)?;
+        user.write(a.u64(attr::batch::OUT), &place.to_ne_bytes())?;
+        if place as usize >= keys.len() {
+            return Err(Errno::NOENT);
+        }
+        Ok(0)
+    }
+
+    /// All keys, those of the walk that has come to `start`.
+    fn batch_keys(&mut self, at: usize, start: u32) -> Result<Vec<Vec<u8>>, Errno> {
+        let walking = self.map(at)?.walk.is_some();
+        if start == 0 || !walking {
+            let mut walk = Walk::default();
+            let mut before: Option<Vec<u8>> = None;
+            loop {
+                match self.next_key(at, before.as_deref()) {
+                    Ok(key) => {
+                        walk.keys.push(key.clone());
+                        before = Some(key);
+                    }
+                    Err(Errno::NOENT) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            walk.places = walk.keys.iter().cloned().zip(0..).collect();
+            self.map_mut(at)?.walk = Some(walk);
+        }
+        let walk = self.map(at)?.walk.as_ref();
+        Ok(walk.map(|walk| walk.keys.clone()).unwrap_or_default())
+    }
+
+    pub(crate) fn map_update_batch(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::batch::MAP_FD))?;
+        self.writable(at)?;
+        let flags = flags(a.u64(attr::batch::ELEM_FLAGS))?;
+        let spec = self.map(at)?.spec;
+        let bytes = self.user_bytes(&spec);
+        self.each(a, user, &mut |kernel, number| {
+            let key = a.u64(attr::batch::KEYS) + number * u64::from(spec.key_size);
+            let key = user.bytes(key, spec.key_size as usize)?;
+            let value = a.u64(attr::batch::VALUES) + number * bytes as u64;
+            let value = user.bytes(value, bytes)?;
+            kernel.update(at, &key, value, flags)
+        })
+    }
+
+    pub(crate) fn map_delete_batch(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let at = self.map_at(a.fd(attr::batch::MAP_FD))?;
+        self.writable(at)?;
+        let spec = self.map(at)?.spec;
+        self.each(a, user, &mut |kernel, number| {
+            let key = a.u64(attr::batch::KEYS) + number * u64::from(spec.key_size);
+            let key = user.bytes(key, spec.key_size as usize)?;
+            kernel.delete(at, &key)
+        })
+    }
+
+    /// As many as go, and says how many went.
+    fn each(
+        &mut self,
+        a: &Attr,
+        user: &dyn User,
+        work: &mut dyn FnMut(&mut Kernel, u64) -> Result<(), Errno>,
+    ) -> Result<i64, Errno> {
+        let wanted = a.u32(attr::batch::COUNT);
+        for number in 0..wanted {
+            if let Err(error) = work(self, u64::from(number)) {
+                a.answer(user, attr::batch::COUNT, number)?;
+                return Err(error);
+            }
+        }
+        a.answer(user, attr::batch::COUNT, wanted)?;
+        Ok(0)
+    }
+
+    /// What the tool has mapped is now what an application starts with.
+    pub(crate) fn note_mapped(&mut self) {
+        for at in self.mapped() {
+            let map = self.maps.get_mut(at).map(|map| &mut map.contents);
+            if let Some(Contents::Mapped(memory, shadow)) = map {
+                memory.load(0, shadow);
+            }
+        }
+    }
+
+    fn mapped(&self) -> Vec<usize> {
+        (self.maps.iter())
+            .filter(|(_, map)| matches!(map.contents, Contents::Mapped(..)))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    /// Makes descriptors readable whose rings have something to read, and the others not.
+    pub fn refresh(&self) {
+        self.maps.iter().for_each(|(_, map)| map.contents.refresh());
+    }
+
+    /// Brings what the tool has mapped and what the device holds together: where the tool has written, its word goes to
+    /// the device; all else comes from there.
+    pub fn synchronise(&mut self) {
+        for at in self.mapped() {
+            // A device that does not answer leaves the tool with what it had.
+            let _ = self.synchronise_map(at);
+        }
+    }
+
+    fn synchronise_map(&mut self, at: usize) -> Result<(), Errno> {
+        let spec = self.map(at)?.spec;
+        let slot = self.slot(&spec) as usize;
+        let (Some(copied), Some((session, number))) = (self.copied(at)?, self.session_of(at))
+        else {
+            return Ok(());
+        };
+        let view = MapView::new(&copied.plan, &copied.bytes);
+        let view = view.map_err(|error| errno(error.errno()))?;
+        let frozen = self.map(at)?.frozen;
+        let Contents::Mapped(memory, shadow) = &mut self.map_mut(at)?.contents else {
+            return Ok(());
+        };
+        for key in 0..spec.max_entries {
+            let Ok(Some(Value::One(mut device))) = view.lookup(&key.to_ne_bytes()) else {
+                continue;
+            };
+            let start = key as usize * slot;
+            device.resize(slot, 0);
+            let tool = memory.copy(start as u64, slot as u64);
+            let mut changed = false;
+            for word in (0..slot).step_by(8) {
+                let (range, here) = (word..word + 8, start + word..start + word + 8);
+                if tool[range.clone()] != shadow[here.clone()] && !frozen {
+                    changed = true;
+                    device[range.clone()].copy_from_slice(&tool[range]);
+                } else if tool[range.clone()] != device[range.clone()] {
+                    memory.store(here.start as u64, &device[range]);
+                }
+            }
+            shadow[start..start + slot].copy_from_slice(&device);
+            if changed {
+                device.truncate(spec.value_size as usize);
+                one(
+                    &*session,
+                    number,
+                    OpCode::Update,
+                    &key.to_ne_bytes(),
+                    &device,
+                    BPF_ANY,
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Flags of an update.
+fn flags(flags: u64) -> Result<u64, Errno> {
+    let flags = flags & !F_LOCK;
+    if flags > BPF_EXIST {
+        Err(Errno::INVAL)
+    } else {
+        Ok(flags)
+    }
+}
+
+/// One operation on the device.
+fn one(
+    session: &dyn Session,
+    number: u32,
+    code: OpCode,
+    key: &[u8],
+    value: &[u8],
+    flags: u64,
+) -> Result<Vec<u8>, Errno> {
+    let op = MapOp {
+        code,
+        flags,
+        key,
+        value,
+    };
+    let mut outcomes = session.operate(number, &[op])?;
+    match outcomes.pop() {
+        Some(outcome) if outcome.errno == 0 => Ok(outcome.bytes),
+        Some(outcome) => Err(errno(i64::from(outcome.errno))),
+        None => Err(Errno::IO),
+    }
+}
+
+/// Linux's number, negative, as an error.
+pub(crate) fn errno(number: i64) -> Errno {
+    let number = i32::try_from(-number).unwrap_or(0);
+    if (1..4096).contains(&number) {
+        Errno::from_raw_os_error(number)
+    } else {
+        Errno::IO
+    }
+}

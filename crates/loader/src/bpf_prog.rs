@@ -1,0 +1,246 @@
+//! `bpf()` for programs.
+//!
+//! Whether a probe is one of a GPU's kernel is known only when it is attached. A program that can only be one (its C name
+//! starts with `cuda__`, or its section is `gpu/…`) is proved when it is loaded, so that the tool gets the verifier's text
+//! where it expects it; any other is proved when it is attached to a kernel.
+
+use rustix::io::Errno;
+use warpbpf_ebpf::Slot;
+use warpbpf_object::{Btf, LoadedLine, Type, TypeId};
+
+use crate::bpf_btf::Log;
+use crate::kernel::{Attr, Handle, Kernel};
+use crate::uapi::{attr, prog_type, pseudo};
+use crate::user::User;
+
+/// Most instructions that Linux takes.
+const MAX_INSNS: u32 = 1_000_000;
+/// Most records of functions or lines.
+const MAX_RECORDS: u32 = 1 << 20;
+/// What bpftime's GPU programs are told by.
+pub const BPFTIME_PREFIX: &str = "cuda__";
+
+/// An instruction that names a map, by place in the kernel's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reference {
+    /// Slot.
+    pub slot: u32,
+    /// The map.
+    pub map: usize,
+    /// Byte offset in its value, if that is meant.
+    pub offset: Option<u32>,
+}
+
+/// A program.
+#[derive(Debug)]
+pub struct Prog {
+    /// Number of `enum bpf_prog_type`.
+    pub kind: u32,
+    /// Name as libbpf shortened it.
+    pub short_name: String,
+    /// Name of the C function, from the types if there are any.
+    pub name: String,
+    /// Text of the licence.
+    pub license: String,
+    /// Instructions, descriptors in them as they were.
+    pub code: Vec<u8>,
+    /// Where maps are named.
+    pub references: Vec<Reference>,
+    /// Maps that it holds without naming them (`BPF_PROG_BIND_MAP`).
+    pub bound: Vec<usize>,
+    /// Its types, by place.
+    pub btf: Option<usize>,
+    /// First slot and type of each function.
+    pub functions: Vec<(u32, TypeId)>,
+    /// Source lines.
+    pub lines: Vec<LoadedLine>,
+    /// Its section, if it came by our handler of `gpu/`.
+    pub section: Option<String>,
+}
+
+impl Prog {
+    /// All maps that it holds, some twice.
+    pub fn all_maps(&self) -> impl Iterator<Item = usize> + '_ {
+        let named = self.references.iter().map(|reference| reference.map);
+        named.chain(self.bound.iter().copied())
+    }
+
+    /// It is for a GPU, wherever it is attached.
+    fn is_for_gpu(&self) -> bool {
+        self.section.is_some() || self.name.starts_with(BPFTIME_PREFIX)
+    }
+
+    /// The section that it is proved for before anybody attaches it.
+    fn likely_section(&self) -> &str {
+        self.section.as_deref().unwrap_or("gpu/entry/*")
+    }
+}
+
+impl Kernel {
+    pub(crate) fn prog_load(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
+        let kind = a.u32(attr::prog::TYPE);
+        let count = a.u32(attr::prog::INSN_COUNT);
+        if kind == 0 || kind > prog_type::LAST {
+            return Err(Errno::INVAL);
+        }
+        if count == 0 || count > MAX_INSNS {
+            return Err(Errno::TOOBIG);
+        }
+        let code = user.bytes(a.u64(attr::prog::INSNS), count as usize * Slot::BYTES)?;
+        let license = match a.u64(attr::prog::LICENSE) {
+            0 => return Err(Errno::INVAL),
+            address => user.text(address, 4096)?,
+        };
+        let btf = match a.u32(attr::prog::BTF_FD) {
+            0 => None,
+            fd => Some(self.btf_at(fd as i32)?),
+        };
+        let short_name = a.name(attr::prog::NAME);
+        let section = crate::handlers::section_of(&short_name);
+        let functions: Vec<(u32, TypeId)> = records(
+            user,
+            a.u64(attr::prog::FUNC_INFO),
+            a.u32(attr::prog::FUNC_INFO_COUNT),
+            a.u32(attr::prog::FUNC_INFO_SIZE),
+        )?
+        .into_iter()
+        .map(|[slot, ty, ..]| (slot, TypeId(ty)))
+        .collect();
+        let lines = records(
+            user,
+            a.u64(attr::prog::LINE_INFO),
+            a.u32(attr::prog::LINE_INFO_COUNT),
+            a.u32(attr::prog::LINE_INFO_SIZE),
+        )?
+        .into_iter()
+        .map(|[slot, file, text, position]| LoadedLine {
+            slot,
+            file,
+            text,
+            position,
+        })
+        .collect();
+        let references = self.references(&code, a.u64(attr::prog::FD_ARRAY), user)?;
+        let types = btf.and_then(|at| Btf::parse(&self.btfs.get(at)?.bytes).ok());
+        let full = functions.first().and_then(|(_, ty)| {
+            match types.as_ref().and_then(|types| types.type_by_id(*ty)) {
+                Some(Type::Func { name, .. }) => Some(name.clone()),
+                _ => None,
+            }
+        });
+        let prog = Prog {
+            kind,
+            name: full.unwrap_or_else(|| short_name.clone()),
+            short_name,
+            license,
+            code,
+            references,
+            bound: Vec::new(),
+            btf,
+            functions,
+            lines,
+            section,
+        };
+        let log = Log {
+            address: a.u64(attr::prog::LOG),
+            size: a.u32(attr::prog::LOG_SIZE),
+            level: a.u32(attr::prog::LOG_LEVEL),
+        };
+        let for_gpu = prog.is_for_gpu();
+        let at = self.progs.add(prog);
+        if for_gpu && let Err(text) = self.prove(at, None) {
+            self.collect();
+            let wrote = log.write(user, &text)?;
+            a.answer(user, attr::prog::LOG_TRUE_SIZE, wrote)?;
+            return Err(Errno::ACCESS);
+        }
+        log.write(user, "")?;
+        self.open(Some(Handle::Prog(at)))
+    }
+
+    /// Where instructions name maps.
+    fn references(
+        &self,
+        code: &[u8],
+        fd_array: u64,
+        user: &dyn User,
+    ) -> Result<Vec<Reference>, Errno> {
+        let slots: Vec<Slot> = Slot::all(code).collect();
+        let mut references = Vec::new();
+        let mut at = 0;
+        while let Some(insn) = slots.get(at) {
+            if insn.opcode != Slot::LDDW {
+                at += 1;
+                continue;
+            }
+            let second = slots.get(at + 1).ok_or(Errno::INVAL)?;
+            let fd = match insn.src {
+                pseudo::MAP_FD | pseudo::MAP_VALUE => Some(insn.imm),
+                pseudo::MAP_INDEX | pseudo::MAP_INDEX_VALUE => {
+                    let mut fd = [0; 4];
+                    let index = u64::try_from(insn.imm).map_err(|_| Errno::INVAL)?;
+                    user.read(fd_array + index * 4, &mut fd)?;
+                    Some(i32::from_ne_bytes(fd))
+                }
+                _ => None,
+            };
+            if let Some(fd) = fd {
+                let value = matches!(insn.src, pseudo::MAP_VALUE | pseudo::MAP_INDEX_VALUE);
+                references.push(Reference {
+                    slot: at as u32,
+                    map: self.map_at(fd)?,
+                    offset: value.then_some(second.imm as u32),
+                });
+            }
+            at += 2;
+        }
+        Ok(references)
+    }
+
+    /// Proves a program for a section, or for where it is likely to be.
+    pub(crate) fn prove(&self, at: usize, section: Option<&str>) -> Result<(), String> {
+        let prog = self.progs.get(at).ok_or("the program is gone")?;
+        let section = section.unwrap_or_else(|| prog.likely_section());
+        let gathered = self.gather(&[(at, section.to_owned())])?;
+        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
+        match warpbpf_session::plan::prove(object, &self.config.options) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("{error}\n")),
+        }
+    }
+
+    pub(crate) fn prog_bind_map(&mut self, a: &Attr) -> Result<i64, Errno> {
+        let prog = self.prog_at(a.fd(attr::bind::PROG_FD))?;
+        let map = self.map_at(a.fd(attr::bind::MAP_FD))?;
+        let prog = self.progs.get_mut(prog).ok_or(Errno::BADF)?;
+        prog.bound.push(map);
+        Ok(0)
+    }
+
+    pub(crate) fn prog_test_run(&mut self, a: &Attr) -> Result<i64, Errno> {
+        let at = self.prog_at(a.fd(0))?;
+        let name = self.progs.get(at).map_or("", |prog| &prog.name);
+        (self.config.tell)(&format!(
+            "program `{name}`: BPF_PROG_TEST_RUN is not served; `warpbpf launch` runs programs on the GPU by themselves"
+        ));
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
+/// Records of at least their first words, which are 8 bytes of functions and 16 of lines.
+fn records(user: &dyn User, address: u64, count: u32, size: u32) -> Result<Vec<[u32; 4]>, Errno> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if count > MAX_RECORDS || !(8..=252).contains(&size) || !size.is_multiple_of(4) {
+        return Err(Errno::INVAL);
+    }
+    let bytes = user.bytes(address, count as usize * size as usize)?;
+    Ok(bytes
+        .chunks_exact(size as usize)
+        .map(|record| {
+            let (words, _) = record.as_chunks::<4>();
+            std::array::from_fn(|i| words.get(i).map_or(0, |word| u32::from_ne_bytes(*word)))
+        })
+        .collect())
+}

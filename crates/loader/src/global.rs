@@ -1,0 +1,296 @@
+//! The one kernel of this process, and the moments at which something must happen: when applications may start, when the
+//! tool waits, when all is over.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, IntoRawFd as _, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::bell::Bell;
+use crate::guard;
+use crate::kernel::{Config, Descriptors, Kernel};
+use crate::live::{Live, Offer};
+use crate::remote;
+
+/// CPUs that the tool believes in. No GPU has as many multiprocessors; those that are missing have zeros.
+const CPUS: u32 = 256;
+/// Threads whose values a lookup in a per-thread array gives, as bpftime does.
+const THREADS: u64 = 1024;
+/// How long after its last link a tool is taken to be ready, if it does not wait before.
+const SETTLED: Duration = Duration::from_millis(300);
+/// How long a tool that waits without end after the last event is left to be sure that it has nothing to say.
+const SILENT: Duration = Duration::from_millis(50);
+
+/// Environment: a descriptor that is told, a line each, `ready PATH`, `agent` and `done`.
+const NOTIFY: &str = "WARPBPF_LOADER_NOTIFY";
+/// Environment: how many CPUs instead of [`CPUS`].
+const CPUS_VARIABLE: &str = "WARPBPF_LOADER_CPUS";
+/// Environment of bpftime: how many threads instead of [`THREADS`].
+const THREADS_VARIABLE: &str = "BPFTIME_MAP_GPU_THREAD_COUNT";
+/// Environment: programs may change the application.
+const ALLOW_MODIFY: &str = "WARPBPF_LOADER_ALLOW_MODIFY";
+/// Environment: a name for the socket that is the same each time.
+const LINK: &str = "WARPBPF_LOADER_SOCKET";
+
+static KERNEL: OnceLock<Mutex<Kernel>> = OnceLock::new();
+static LIVE: OnceLock<Arc<Live>> = OnceLock::new();
+static THREAD: Once = Once::new();
+static START: Mutex<Start> = Mutex::new(Start {
+    seen: 0,
+    changed: None,
+    open: false,
+    attached: false,
+    over: false,
+});
+/// Waits that the tool began after all was over.
+static WAITS: AtomicU32 = AtomicU32::new(0);
+/// Waits without end that go on.
+static ENDLESS: AtomicU32 = AtomicU32::new(0);
+static DONE: AtomicBool = AtomicBool::new(false);
+static AGENTS: AtomicU64 = AtomicU64::new(0);
+
+struct Start {
+    /// Version of the kernel that was looked at last.
+    seen: u64,
+    /// When it last changed.
+    changed: Option<Instant>,
+    /// Applications may connect.
+    open: bool,
+    /// Some program is attached.
+    attached: bool,
+    /// Nothing more will come.
+    over: bool,
+}
+
+struct Real;
+
+impl Descriptors for Real {
+    fn make(&mut self, bell: Option<&Bell>) -> Result<RawFd, Errno> {
+        let fd = match bell {
+            Some(bell) => rustix::io::fcntl_dupfd_cloexec(bell.as_fd(), 3)?,
+            None => Bell::new()?.into_fd(),
+        };
+        Ok(fd.into_raw_fd())
+    }
+}
+
+/// Says something to the tool's user. The tool's standard error is the only place that there is.
+pub fn tell(text: &str) {
+    let line = format!("warpbpf: {text}\n");
+    // Nobody to tell is no reason to fail.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {
+    std::env::var(variable).ok()?.trim().parse().ok()
+}
+
+/// CPUs that the tool believes in.
+pub fn cpus() -> u32 {
+    static NUMBER: OnceLock<u32> = OnceLock::new();
+    *NUMBER.get_or_init(|| number(CPUS_VARIABLE).filter(|n| *n > 0).unwrap_or(CPUS))
+}
+
+/// The kernel, if the tool has asked for anything yet.
+pub fn existing() -> Option<MutexGuard<'static, Kernel>> {
+    Some(KERNEL.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The kernel.
+pub fn kernel() -> MutexGuard<'static, Kernel> {
+    let kernel = KERNEL.get_or_init(|| {
+        let config = Config {
+            cpus: cpus(),
+            threads: number(THREADS_VARIABLE)
+                .filter(|n| *n > 0)
+                .unwrap_or(THREADS),
+            options: warpbpf_session::Options {
+                allow_modify: std::env::var_os(ALLOW_MODIFY).is_some(),
+                ..warpbpf_session::Options::default()
+            },
+            is_kernel_symbol,
+            tell,
+        };
+        let mut kernel = Kernel::new(config, Box::new(Real));
+        kernel.session = Some(live().clone());
+        Mutex::new(kernel)
+    });
+    kernel.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn live() -> &'static Arc<Live> {
+    LIVE.get_or_init(|| Arc::new(Live::new(tell)))
+}
+
+/// Whether Linux has a function of this name. Names of C++ are never its.
+fn is_kernel_symbol(name: &str) -> bool {
+    static NAMES: OnceLock<std::collections::HashSet<String>> = OnceLock::new();
+    if name.starts_with("_Z") {
+        return false;
+    }
+    let names = NAMES.get_or_init(|| {
+        let all = std::fs::read("/proc/kallsyms").unwrap_or_default();
+        all.split(|byte| *byte == b'\n')
+            .filter_map(|line| line.split(|byte| *byte == b' ').nth(2))
+            .filter_map(|word| word.split(|byte| *byte == b'\t').next())
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect()
+    });
+    names.contains(name)
+}
+
+fn start() -> MutexGuard<'static, Start> {
+    START.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks whether a call of the tool has changed what is attached.
+pub fn noticed() {
+    let Some(kernel) = existing() else { return };
+    let (version, attached) = (kernel.version, !kernel.attached().is_empty());
+    drop(kernel);
+    let mut start = start();
+    if start.seen == version {
+        return;
+    }
+    start.seen = version;
+    start.changed = Some(Instant::now());
+    let was = std::mem::replace(&mut start.attached, attached);
+    if attached && start.open && live().any() && !start.over {
+        tell("what the tool attaches now is only in applications that start from now on");
+    }
+    drop(start);
+    if was && !attached {
+        live().detach();
+    }
+    if attached {
+        THREAD.call_once(|| {
+            let started = std::thread::Builder::new()
+                .name("warpbpf-loader".into())
+                .spawn(run);
+            if let Err(error) = started {
+                tell(&format!(
+                    "no thread can be started: {error}; nothing will run"
+                ));
+            }
+        });
+    }
+}
+
+/// Applications may start, if something is attached.
+pub fn open() {
+    {
+        let mut start = start();
+        if start.open || !start.attached {
+            return;
+        }
+        start.open = true;
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(std::path::PathBuf::from)
+        .filter(|path| path.is_dir());
+    match live().listen(&runtime.unwrap_or_else(std::env::temp_dir)) {
+        Ok(path) => {
+            if let Some(link) = std::env::var_os(LINK) {
+                // A name that an earlier tool has left behind.
+                let _ = std::fs::remove_file(&link);
+                if let Err(error) = std::os::unix::fs::symlink(&path, &link) {
+                    tell(&format!("cannot make `{}`: {error}", link.display()));
+                }
+            }
+            remote::serve(&path);
+            notify(&format!("ready {}", path.display()));
+        }
+        Err(error) => tell(&error.to_string()),
+    }
+}
+
+fn notify(line: &str) {
+    let Some(fd) = number::<RawFd>(NOTIFY).filter(|fd| *fd > 2) else {
+        return;
+    };
+    // SAFETY: the descriptor was made for this process by who started it, and stays open: the file is not dropped.
+    let mut file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd) });
+    // Who does not listen any more does not wait either.
+    let _ = file.write_all(format!("{line}\n").as_bytes());
+    let _ = file.as_raw_fd();
+}
+
+fn run() {
+    guard::own_thread();
+    // It only ends by a panic, and then the tool goes on without us.
+    let Err(payload) = std::panic::catch_unwind(|| {
+        let mut silent: Option<Instant> = None;
+        loop {
+            let settled = {
+                let start = start();
+                !start.open && start.changed.is_some_and(|at| at.elapsed() > SETTLED)
+            };
+            if settled {
+                open();
+            }
+            live().round(&mut || {
+                if AGENTS.fetch_add(1, Ordering::Relaxed) == 0 {
+                    notify("agent");
+                }
+                Offer::new(&mut kernel())
+            });
+            let over = live().is_over();
+            start().over = over;
+            if !over {
+                WAITS.store(0, Ordering::Relaxed);
+            }
+            if over && ENDLESS.load(Ordering::Relaxed) > 0 {
+                if silent.get_or_insert_with(Instant::now).elapsed() > SILENT {
+                    done();
+                }
+            } else {
+                silent = None;
+            }
+        }
+    });
+    std::mem::forget(payload);
+}
+
+fn done() {
+    if !DONE.swap(true, Ordering::Relaxed) {
+        notify("done");
+    }
+}
+
+/// The tool is about to wait; `endless` if nothing but an event or a signal ends it.
+pub fn before_wait(endless: bool) {
+    let Some(kernel) = existing() else { return };
+    kernel.refresh();
+    drop(kernel);
+    open();
+    if start().over && live().is_over() && WAITS.fetch_add(1, Ordering::Relaxed) >= 1 {
+        done();
+    }
+    if endless {
+        ENDLESS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The tool has waited.
+pub fn after_wait(endless: bool) {
+    let Some(mut kernel) = existing() else { return };
+    if endless {
+        ENDLESS.fetch_sub(1, Ordering::Relaxed);
+    }
+    kernel.synchronise();
+}
+
+/// The tool ends: nobody can connect any more.
+pub fn ended() {
+    if let Some(live) = LIVE.get() {
+        // In the same folder, which goes with the last one.
+        remote::end();
+        live.close();
+        if let Some(link) = std::env::var_os(LINK) {
+            let _ = std::fs::remove_file(link);
+        }
+    }
+}

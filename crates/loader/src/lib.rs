@@ -1,0 +1,48 @@
+//! Answers `bpf()` in a tool that is linked with libbpf, so that it drives warpbpf without a change.
+//!
+//! The library is preloaded into the tool. [`hooks`] stands in front of the calls of libc that libbpf makes; the
+//! [`Kernel`] is what they ask: maps, programs, links and types behind descriptors, without any I/O of its own. When the
+//! tool has attached programs to GPU kernels, [`gather`] makes one object of them, and [`live`] sends it to the agent of
+//! each application that connects, and brings back what their maps hold and their events, which [`ring`] lays out as
+//! Linux does.
+//!
+//! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it came.
+
+pub mod kernel;
+
+pub mod bpf_btf;
+pub mod bpf_link;
+pub mod bpf_map;
+pub mod bpf_prog;
+pub mod info;
+pub mod perf;
+
+pub mod bell;
+pub mod contents;
+pub mod files;
+pub mod gather;
+pub mod handlers;
+pub mod live;
+pub mod memory;
+pub mod ring;
+pub mod session;
+pub mod uapi;
+pub mod user;
+
+#[cfg(not(test))]
+mod guard;
+#[cfg(not(test))]
+mod real;
+
+// In a test's executable these symbols would stand in front of its own libc.
+#[cfg(not(test))]
+mod bpftime;
+#[cfg(not(test))]
+mod global;
+#[cfg(not(test))]
+mod hooks;
+#[cfg(not(test))]
+mod remote;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,593 @@
+//! The applications: one thread that listens for their agents, sends each the object, and hands on events; and the copies
+//! of maps that commands are answered from.
+//!
+//! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds nothing.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use warpbpf::{Message, plan_of};
+use warpbpf_abi::maps::MapType;
+use warpbpf_maps::{MapPlan, MapView};
+use warpbpf_object::{MapKind, Object};
+use warpbpf_wire::{
+    Listener, MapOp, NoteLevel, OpCode, Options, Outcome, PRINTK, SharedReader, ToAgent, ToTool,
+    ToolConnection, WireError, decode_outcomes, encode_ops,
+};
+
+use crate::contents::{Contents, Records};
+use crate::gather::Gathered;
+use crate::kernel::{Kernel, Tell};
+use crate::perf::Output;
+use crate::ring::Ring;
+use crate::session::{Copied, Session};
+
+/// How long an agent may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How old a copy may be that a lookup is answered from.
+const FRESH: Duration = Duration::from_millis(1);
+/// How long the thread sleeps when nothing comes.
+const NAP: Duration = Duration::from_millis(2);
+
+/// What an agent is given, made when it connects: values may change until then.
+pub struct Offer {
+    /// The object and what became of the tool's maps in it.
+    pub gathered: Gathered,
+    /// The object, read.
+    pub object: Object,
+    /// Values for maps, by name: updates without what depends on the device.
+    pub presets: Vec<Preset>,
+    /// Where events go, by the session's number of their map.
+    pub sinks: Vec<Sink>,
+}
+
+/// Values of a map.
+pub struct Preset {
+    /// Its name.
+    pub map: String,
+    /// Key and value; the value has a part for each CPU if the map has.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes from one CPU's part to the next; `None` if there is one value.
+    pub percpu: Option<usize>,
+}
+
+/// Where a map's events go.
+#[derive(Clone)]
+pub enum Sink {
+    /// It has none.
+    Nowhere,
+    /// To a ring.
+    Ring(Arc<Ring>),
+    /// To a ring of a CPU.
+    Outputs(Arc<Mutex<BTreeMap<u32, Arc<Output>>>>),
+    /// To bpftime's function.
+    Records(Arc<Records>),
+}
+
+impl Sink {
+    /// Hands over an event; false if there is no room now.
+    fn push(&self, shard: u32, payload: &[u8]) -> bool {
+        match self {
+            Sink::Nowhere => true,
+            Sink::Ring(ring) => {
+                let pushed = ring.too_large(payload.len()) || ring.push(payload);
+                ring.bell().ring();
+                pushed
+            }
+            Sink::Outputs(outputs) => {
+                let outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
+                // The tool opens one for each CPU of the host; multiprocessors take turns.
+                let place = (shard as usize).checked_rem(outputs.len());
+                let output = place.and_then(|place| outputs.values().nth(place));
+                let Some((output, ring)) = output.and_then(|o| Some((o, o.ring()?))) else {
+                    return true;
+                };
+                let pushed = if ring.too_large(payload.len()) {
+                    ring.lost(1)
+                } else {
+                    ring.push(payload)
+                };
+                output.bell.ring();
+                pushed
+            }
+            Sink::Records(records) => {
+                records.push(payload);
+                true
+            }
+        }
+    }
+
+    /// The tool has read all.
+    fn is_read(&self) -> bool {
+        match self {
+            Sink::Nowhere => true,
+            Sink::Ring(ring) => ring.unread() == 0,
+            Sink::Outputs(outputs) => {
+                let outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
+                let read = |o: &Arc<Output>| o.ring().is_none_or(|ring| ring.unread() == 0);
+                outputs.values().all(read)
+            }
+            Sink::Records(records) => records.is_empty(),
+        }
+    }
+}
+
+struct Agent {
+    connection: Option<ToolConnection>,
+    offer: Offer,
+    sms: u32,
+    /// By number; `None` for a type that is not known here.
+    maps: Vec<Option<Arc<MapPlan>>>,
+    shared: Option<SharedReader>,
+    refreshed: Option<Instant>,
+    copies: HashMap<u32, (u64, Arc<Vec<u8>>)>,
+    /// Changes after the application has ended.
+    after: HashMap<u32, Arc<Vec<u8>>>,
+    waiting: VecDeque<(u32, u32, Vec<u8>)>,
+    answers: HashMap<u64, Result<Vec<u8>, String>>,
+    snapshotted: u64,
+}
+
+#[derive(Default)]
+struct State {
+    listener: Option<Listener>,
+    agents: Vec<Agent>,
+    token: u64,
+}
+
+/// All applications.
+pub struct Live {
+    state: Mutex<State>,
+    tell: Tell,
+}
+
+impl Live {
+    /// No application yet.
+    pub fn new(tell: Tell) -> Live {
+        Live {
+            state: Mutex::default(),
+            tell,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the door for applications and says where it is.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn listen(&self, folder: &Path) -> Result<PathBuf, WireError> {
+        let mut state = self.state();
+        let listener = match state.listener.take() {
+            Some(listener) => listener,
+            None => Listener::bind(folder)?,
+        };
+        let path = listener.path().to_path_buf();
+        state.listener = Some(listener);
+        Ok(path)
+    }
+
+    /// Removes the socket.
+    pub fn close(&self) {
+        self.state().listener = None;
+    }
+
+    /// All launches are of originals from now on.
+    pub fn detach(&self) {
+        for agent in &mut self.state().agents {
+            if let Some(connection) = &mut agent.connection {
+                // An agent that is gone has nothing attached either.
+                let _ = connection.send(&ToAgent::Detach, &[], None, PATIENCE);
+            }
+        }
+    }
+
+    /// Some application came.
+    pub fn any(&self) -> bool {
+        !self.state().agents.is_empty()
+    }
+
+    /// An application came, all have ended, and the tool has read all their events.
+    pub fn is_over(&self) -> bool {
+        let state = self.state();
+        let ended = |agent: &Agent| {
+            agent.connection.is_none()
+                && agent.waiting.is_empty()
+                && agent.offer.sinks.iter().all(Sink::is_read)
+        };
+        !state.agents.is_empty() && state.agents.iter().all(ended)
+    }
+
+    /// One round of the thread: `offer` makes what a new agent is given. True if something came.
+    pub fn round(&self, offer: &mut dyn FnMut() -> Result<Offer, String>) -> bool {
+        let (accepted, mut busy) = {
+            let mut state = self.state();
+            let accepted = match &state.listener {
+                Some(listener) => listener.accept(Duration::ZERO).ok().flatten(),
+                None => None,
+            };
+            let mut busy = accepted.is_some();
+            for agent in &mut state.agents {
+                agent.take_messages(self.tell);
+                busy |= agent.take_events(self.tell);
+            }
+            (accepted, busy)
+        };
+        if let Some(connection) = accepted {
+            match offer() {
+                Ok(offer) => self.welcome(connection, offer),
+                Err(text) => (self.tell)(&text),
+            }
+            busy = true;
+        }
+        if !busy {
+            std::thread::sleep(NAP);
+        }
+        busy
+    }
+
+    /// Greets an agent and sends it everything.
+    fn welcome(&self, connection: ToolConnection, offer: Offer) {
+        let mut agent = Agent {
+            connection: Some(connection),
+            offer,
+            sms: 0,
+            maps: Vec::new(),
+            shared: None,
+            refreshed: None,
+            copies: HashMap::new(),
+            after: HashMap::new(),
+            waiting: VecDeque::new(),
+            answers: HashMap::new(),
+            snapshotted: 0,
+        };
+        let end = Instant::now() + PATIENCE;
+        while agent.sms == 0 && agent.connection.is_some() && Instant::now() < end {
+            agent.take_messages(self.tell);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let mut messages: Vec<(ToAgent, Vec<u8>)> = Vec::new();
+        for preset in &agent.offer.presets {
+            let values = preset.entries.iter().map(|(key, value)| {
+                let bytes = preset.percpu.map_or(value.len(), |stride| {
+                    (stride * agent.sms.max(1) as usize).min(value.len())
+                });
+                (key, &value[..bytes])
+            });
+            let ops: Vec<MapOp<'_>> = values
+                .map(|(key, value)| MapOp {
+                    code: OpCode::Update,
+                    flags: 0,
+                    key,
+                    value,
+                })
+                .collect();
+            let map = preset.map.clone();
+            messages.push((ToAgent::Preset { map }, encode_ops(&ops)));
+        }
+        let options = agent.offer.options();
+        messages.push((
+            ToAgent::Attach { options },
+            agent.offer.gathered.object.clone(),
+        ));
+        for (message, blob) in &messages {
+            let Some(connection) = &mut agent.connection else {
+                break;
+            };
+            if let Err(error) = connection.send(message, blob, None, PATIENCE * 5) {
+                (self.tell)(&error.to_string());
+                agent.connection = None;
+            }
+        }
+        self.state().agents.push(agent);
+    }
+}
+
+impl Offer {
+    fn options(&self) -> Options {
+        Options {
+            host_ops: true,
+            ..Options::default()
+        }
+    }
+
+    /// Makes it from what is attached now.
+    ///
+    /// # Errors
+    /// Text for the tool's author.
+    pub fn new(kernel: &mut Kernel) -> Result<Offer, String> {
+        let gathered = kernel.gather(&kernel.attached())?;
+        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
+        let mut sinks = vec![Sink::Nowhere; gathered.names.len()];
+        let mut presets = Vec::new();
+        for (at, number) in &gathered.numbers {
+            let Some(map) = kernel.maps.get(*at) else {
+                continue;
+            };
+            sinks[*number as usize] = match &map.contents {
+                Contents::Ring(ring) if map.spec.kind() == Some(MapType::Ringbuf) => {
+                    Sink::Ring(ring.clone())
+                }
+                Contents::Outputs(outputs) => Sink::Outputs(outputs.clone()),
+                Contents::Records(records) => Sink::Records(records.clone()),
+                _ => Sink::Nowhere,
+            };
+            let data = object.maps.get(*number as usize).map(|def| &def.kind);
+            let entries = map.contents.entries(&map.spec, kernel.slot(&map.spec));
+            if matches!(data, Some(MapKind::User)) && !entries.is_empty() {
+                let stride = map.spec.value_size as usize;
+                let entries = entries.into_iter().map(|(key, mut value)| {
+                    if !map.spec.is_percpu() {
+                        value.truncate(stride);
+                    }
+                    (key, value)
+                });
+                presets.push(Preset {
+                    map: gathered.names[*number as usize].clone(),
+                    entries: entries.collect(),
+                    percpu: map.spec.is_percpu().then(|| stride.next_multiple_of(8)),
+                });
+            }
+        }
+        kernel.note_mapped();
+        Ok(Offer {
+            gathered,
+            object,
+            presets,
+            sinks,
+        })
+    }
+}
+
+impl Agent {
+    fn take_messages(&mut self, tell: Tell) {
+        while let Some(connection) = &mut self.connection {
+            match connection.try_recv() {
+                Ok(Some(frame)) => self.take_message(frame.message, frame.blob, frame.fd, tell),
+                Ok(None) => return,
+                Err(_) => self.connection = None,
+            }
+        }
+    }
+
+    fn take_message(
+        &mut self,
+        message: ToTool,
+        blob: Vec<u8>,
+        fd: Option<std::os::fd::OwnedFd>,
+        tell: Tell,
+    ) {
+        match message {
+            ToTool::Hello(hello) => {
+                self.sms = hello.device.map_or(1, |device| device.sms.max(1));
+            }
+            ToTool::Refused { message } => tell(&format!("nothing is instrumented: {message}")),
+            ToTool::Ready(ready) => {
+                let plan = |info| Some(Arc::new(plan_of(info)?));
+                self.maps = ready.maps.iter().map(plan).collect();
+                match fd.map(SharedReader::open) {
+                    Some(Ok(reader)) => self.shared = Some(reader),
+                    Some(Err(error)) => tell(&error.to_string()),
+                    None => tell("the agent sent no shared memory"),
+                }
+            }
+            ToTool::Kernel(kernel) => {
+                let failed = ["refused", "failed"];
+                if failed.iter().any(|word| kernel.way.starts_with(word)) {
+                    tell(&format!("`{}`: {}", kernel.demangled, kernel.way));
+                }
+            }
+            ToTool::Note { level, text } => match level {
+                NoteLevel::Info => {}
+                NoteLevel::Warning | NoteLevel::Error => tell(&text),
+            },
+            ToTool::Snapshotted { token } => self.snapshotted = self.snapshotted.max(token),
+            ToTool::MapOps { token, error } => {
+                let answer = error.map_or(Ok(blob), Err);
+                self.answers.insert(token, answer);
+            }
+            ToTool::Sites(_) | ToTool::Counts(_) => {}
+            // The connection's end follows; what is in the shared memory is final.
+            ToTool::Bye { .. } => {}
+        }
+    }
+
+    /// Hands on events while there is room for them. True if some came.
+    fn take_events(&mut self, tell: Tell) -> bool {
+        while let Some((map, shard, payload)) = self.waiting.front() {
+            let sink = self.offer.sinks.get(*map as usize);
+            if !sink.is_none_or(|sink| sink.push(*shard, payload)) {
+                return false;
+            }
+            self.waiting.pop_front();
+        }
+        let Some(shared) = &mut self.shared else {
+            return false;
+        };
+        let (offer, waiting) = (&self.offer, &mut self.waiting);
+        let taken = shared.events(|event| {
+            if event.map == PRINTK {
+                if let Some(message) = Message::read(&offer.object, event.payload) {
+                    tell(&message.to_string());
+                }
+                return;
+            }
+            let Some(sink) = offer.sinks.get(event.map as usize) else {
+                return;
+            };
+            // In order: what comes behind one that waits waits too.
+            if !waiting.is_empty() || !sink.push(event.shard, event.payload) {
+                waiting.push_back((event.map, event.shard, event.payload.to_vec()));
+            }
+        });
+        match taken {
+            Ok(count) => count > 0,
+            Err(error) => {
+                tell(&error.to_string());
+                self.shared = None;
+                false
+            }
+        }
+    }
+
+    /// Waits until `done` says so, or the agent is gone or late.
+    fn wait(&mut self, tell: Tell, done: impl Fn(&Agent) -> bool) -> Result<(), Errno> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.take_messages(tell);
+            if done(self) {
+                return Ok(());
+            }
+            if self.connection.is_none() || Instant::now() > end {
+                return Err(Errno::IO);
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn send(&mut self, message: &ToAgent, blob: &[u8]) -> Result<(), Errno> {
+        let connection = self.connection.as_mut().ok_or(Errno::IO)?;
+        connection
+            .send(message, blob, None, PATIENCE)
+            .map_err(|_| Errno::IO)
+    }
+
+    /// Brings the shared memory up to date.
+    fn refresh(&mut self, token: u64, tell: Tell) {
+        if self.connection.is_none() || self.refreshed.is_some_and(|at| at.elapsed() < FRESH) {
+            return;
+        }
+        // An agent that is gone has left its last copy.
+        if self.send(&ToAgent::Snapshot { token }, &[]).is_ok() {
+            let _ = self.wait(tell, |agent| agent.snapshotted >= token);
+        }
+        self.refreshed = Some(Instant::now());
+    }
+
+    fn copy(&mut self, number: u32) -> Option<Copied> {
+        let plan = self.maps.get(number as usize)?.clone()?;
+        if let Some(bytes) = self.after.get(&number) {
+            let bytes = bytes.clone();
+            return Some(Copied { plan, bytes });
+        }
+        let shared = self.shared.as_ref()?;
+        let sequence = shared.sequence(number as usize);
+        if let Some((of, bytes)) = self.copies.get(&number)
+            && *of == sequence
+        {
+            let bytes = bytes.clone();
+            return Some(Copied { plan, bytes });
+        }
+        let mut bytes = Vec::new();
+        let sequence = shared.snapshot(number as usize, &mut bytes).ok()??;
+        let bytes = Arc::new(bytes);
+        self.copies.insert(number, (sequence, bytes.clone()));
+        Some(Copied { plan, bytes })
+    }
+
+    /// Changes the final copy, as the device would have been changed.
+    fn operate_on_copy(&mut self, number: u32, op: &MapOp<'_>) -> Option<Outcome> {
+        let copied = self.copy(number)?;
+        let writes = match op.code {
+            OpCode::Update => {
+                warpbpf_maps::update(&copied.plan, &copied.bytes, op.key, op.value, op.flags)
+            }
+            OpCode::Delete => warpbpf_maps::delete(&copied.plan, &copied.bytes, op.key),
+            OpCode::LookupAndDelete => {
+                let view = MapView::new(&copied.plan, &copied.bytes).ok()?;
+                let value = match view.lookup(op.key).ok()?? {
+                    warpbpf_maps::Value::One(value) => value,
+                    warpbpf_maps::Value::PerSm(_) | warpbpf_maps::Value::PerThread(_) => {
+                        return None;
+                    }
+                };
+                let delete = MapOp {
+                    code: OpCode::Delete,
+                    ..*op
+                };
+                let outcome = self.operate_on_copy(number, &delete)?;
+                return Some(if outcome.errno == 0 {
+                    Outcome::done(value)
+                } else {
+                    outcome
+                });
+            }
+            OpCode::Lookup | OpCode::Push | OpCode::Pop | OpCode::Peek | OpCode::Snapshot => {
+                return None;
+            }
+        };
+        match writes {
+            Ok(writes) => {
+                let mut bytes = copied.bytes.as_ref().clone();
+                for write in writes {
+                    let at = write.offset as usize;
+                    bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+                }
+                self.after.insert(number, Arc::new(bytes));
+                Some(Outcome::done(Vec::new()))
+            }
+            Err(error) => Some(Outcome::failed(error.errno() as i32)),
+        }
+    }
+}
+
+/// The session of the application that came last.
+impl Session for Live {
+    fn number(&self, map: usize) -> Option<u32> {
+        let state = self.state();
+        let ready = |agent: &&Agent| agent.shared.is_some();
+        let agent = state.agents.iter().rev().find(ready)?;
+        agent.offer.gathered.numbers.get(&map).copied()
+    }
+
+    fn sms(&self) -> u32 {
+        let state = self.state();
+        state.agents.last().map_or(1, |agent| agent.sms)
+    }
+
+    fn copied(&self, number: u32) -> Result<Option<Copied>, Errno> {
+        let mut state = self.state();
+        state.token += 1;
+        let token = state.token;
+        let Some(agent) = state.current() else {
+            return Ok(None);
+        };
+        agent.refresh(token, self.tell);
+        Ok(agent.copy(number))
+    }
+
+    fn operate(&self, number: u32, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Errno> {
+        let mut state = self.state();
+        state.token += 1;
+        let token = state.token;
+        let agent = state.current().ok_or(Errno::IO)?;
+        agent.take_messages(self.tell);
+        if agent.connection.is_none() {
+            let outcomes = ops.iter().map(|op| agent.operate_on_copy(number, op));
+            return outcomes.map(|o| o.ok_or(Errno::OPNOTSUPP)).collect();
+        }
+        let message = ToAgent::MapOps { token, map: number };
+        agent.send(&message, &encode_ops(ops))?;
+        agent.wait(self.tell, |agent| agent.answers.contains_key(&token))?;
+        agent.refreshed = None;
+        match agent.answers.remove(&token) {
+            Some(Ok(blob)) => decode_outcomes(&blob).map_err(|_| Errno::IO),
+            Some(Err(text)) => {
+                (self.tell)(&text);
+                Err(Errno::OPNOTSUPP)
+            }
+            None => Err(Errno::IO),
+        }
+    }
+}
+
+impl State {
+    fn current(&mut self) -> Option<&mut Agent> {
+        self.agents.iter_mut().rev().find(|a| a.shared.is_some())
+    }
+}

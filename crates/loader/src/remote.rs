@@ -1,0 +1,232 @@
+//! `bpf()` of one process answered by the kernel of another: `bpftool` looks into a tool that runs.
+//!
+//! The one that asks sends command, address and size; the tool reads and writes its memory itself, as the kernel would
+//! (`process_vm_readv`, which the one that asks allows). Descriptors are numbers of the one that asks: it reserves the next
+//! one beforehand, and says when one was closed or duplicated.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{IntoRawFd as _, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::bell::Bell;
+use crate::global::{self, tell};
+use crate::guard;
+use crate::user::Process;
+
+/// Environment: the socket of the tool whose objects are wanted.
+const INSIDE: &str = "WARPBPF_LOADER_INSIDE";
+/// What is appended to the name of a tool's control socket.
+const SUFFIX: &str = "-bpf";
+
+/// A request: what, a descriptor, and three numbers. The answer is a number, negative for an error.
+const BYTES: usize = 32;
+const BPF: u32 = 1;
+const CLOSED: u32 = 2;
+const DUPLICATED: u32 = 3;
+
+static SOCKET: OnceLock<PathBuf> = OnceLock::new();
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+
+fn request(what: u32, fd: RawFd, numbers: [u64; 3]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes[..4].copy_from_slice(&what.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&fd.to_ne_bytes());
+    for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
+        place.copy_from_slice(&number.to_ne_bytes());
+    }
+    bytes
+}
+
+/// Lets other processes ask, beside the control socket.
+pub fn serve(control: &Path) {
+    let mut path = control.as_os_str().to_owned();
+    path.push(SUFFIX);
+    let path = PathBuf::from(path);
+    let listener = match UnixListener::bind(&path) {
+        Ok(listener) => listener,
+        // Nobody can look in; all else works.
+        Err(error) => return tell(&format!("`{}`: {error}", path.display())),
+    };
+    let _ = SOCKET.set(path);
+    let started = std::thread::Builder::new()
+        .name("warpbpf-remote".into())
+        .spawn(move || {
+            guard::own_thread();
+            for stream in listener.incoming().flatten() {
+                let answers = std::thread::Builder::new().name("warpbpf-remote".into());
+                // One that cannot be served is hung up on.
+                let _ = answers.spawn(move || {
+                    guard::own_thread();
+                    let caught = std::panic::catch_unwind(move || serve_one(stream));
+                    if let Err(payload) = caught {
+                        std::mem::forget(payload);
+                    }
+                });
+            }
+        });
+    if let Err(error) = started {
+        tell(&error.to_string());
+    }
+}
+
+/// Removes the socket.
+pub fn end() {
+    if let Some(path) = SOCKET.get() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn serve_one(mut stream: UnixStream) {
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
+        return;
+    };
+    if peer.uid != rustix::process::geteuid() {
+        return;
+    }
+    let user = Process::other(peer.pid.as_raw_nonzero().get());
+    let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+    let mut bytes = [0; BYTES];
+    while stream.read_exact(&mut bytes).is_ok() {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_ne_bytes(word)
+        };
+        let (what, fd) = (word(0) as u32, (word(0) >> 32) as RawFd);
+        let (a, b, c) = (word(8), word(16), word(24));
+        let mut kernel = global::kernel();
+        let answer = kernel.asked_by(number, fd, |kernel| match what {
+            BPF => kernel.bpf(a as u32, b, c as u32, &user),
+            CLOSED => {
+                kernel.closed(fd);
+                Ok(0)
+            }
+            DUPLICATED => {
+                kernel.duplicated(fd, a as RawFd);
+                Ok(0)
+            }
+            _ => Err(Errno::INVAL),
+        });
+        drop(kernel);
+        global::noticed();
+        let answer = answer.unwrap_or_else(|error| -i64::from(error.raw_os_error()));
+        if stream.write_all(&answer.to_ne_bytes()).is_err() {
+            break;
+        }
+    }
+    global::kernel().gone(number);
+}
+
+/// This process asks another one.
+pub struct Inside(Mutex<Asking>);
+
+struct Asking {
+    stream: UnixStream,
+    /// The number of the next descriptor.
+    spare: Option<RawFd>,
+    known: BTreeSet<RawFd>,
+}
+
+/// The process that is asked, if one is.
+pub fn inside_another() -> Option<&'static Inside> {
+    static INSIDE_ANOTHER: OnceLock<Option<Inside>> = OnceLock::new();
+    let inside = INSIDE_ANOTHER.get_or_init(|| {
+        let mut path = std::fs::canonicalize(std::env::var_os(INSIDE)?)
+            .unwrap_or_default()
+            .into_os_string();
+        path.push(SUFFIX);
+        let stream = match UnixStream::connect(&path) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tell(&format!("no tool is at `{}`: {error}", path.display()));
+                return None;
+            }
+        };
+        if let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) {
+            // SAFETY: it only permits the other process, of the same user, to reach this one's memory.
+            unsafe { libc::prctl(libc::PR_SET_PTRACER, peer.pid.as_raw_nonzero().get()) };
+        }
+        Some(Inside(Mutex::new(Asking {
+            stream,
+            spare: None,
+            known: BTreeSet::new(),
+        })))
+    });
+    inside.as_ref()
+}
+
+impl Inside {
+    fn asking(&self) -> MutexGuard<'_, Asking> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A command of this process.
+    ///
+    /// # Errors
+    /// The other one's, or `EIO` if it is gone.
+    pub fn bpf(&self, command: u32, attr: u64, size: u32) -> Result<i64, Errno> {
+        let mut asking = self.asking();
+        let spare = match asking.spare.take() {
+            Some(fd) => fd,
+            None => Bell::new()?.into_fd().into_raw_fd(),
+        };
+        asking.spare = Some(spare);
+        let numbers = [u64::from(command), attr, u64::from(size)];
+        let answer = asking.ask(&request(BPF, spare, numbers))?;
+        if answer == i64::from(spare) {
+            asking.spare = None;
+            asking.known.insert(spare);
+        }
+        Ok(answer)
+    }
+}
+
+impl Asking {
+    fn ask(&mut self, request: &[u8; BYTES]) -> Result<i64, Errno> {
+        let mut answer = [0; 8];
+        let asked = self.stream.write_all(request);
+        let answered = asked.and_then(|()| self.stream.read_exact(&mut answer));
+        answered.map_err(|_| Errno::IO)?;
+        let answer = i64::from_ne_bytes(answer);
+        if (-4095..0).contains(&answer) {
+            return Err(Errno::from_raw_os_error(-answer as i32));
+        }
+        Ok(answer)
+    }
+}
+
+/// This process has closed a descriptor.
+pub fn closed(fd: RawFd) {
+    if std::env::var_os(INSIDE).is_none() {
+        return;
+    }
+    if let Some(inside) = inside_another() {
+        let mut asking = inside.asking();
+        if asking.known.remove(&fd) {
+            // One that is gone has nothing of ours.
+            let _ = asking.ask(&request(CLOSED, fd, [0; 3]));
+        }
+    }
+}
+
+/// This process has duplicated a descriptor.
+pub fn duplicated(from: RawFd, to: RawFd) {
+    if std::env::var_os(INSIDE).is_none() {
+        return;
+    }
+    if let Some(inside) = inside_another() {
+        let mut asking = inside.asking();
+        if asking.known.contains(&from) {
+            asking.known.insert(to);
+            let _ = asking.ask(&request(DUPLICATED, from, [to as u64, 0, 0]));
+        } else if asking.known.remove(&to) {
+            let _ = asking.ask(&request(CLOSED, to, [0; 3]));
+        }
+    }
+}

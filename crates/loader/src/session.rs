@@ -1,0 +1,37 @@
+//! What the GPU holds, as the commands of `bpf()` need it. The real one is in `live`; tests bring their own.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use warpbpf_maps::MapPlan;
+use warpbpf_wire::{MapOp, Outcome};
+
+/// A map's memory on the device as it was when copied, and how it is laid out.
+#[derive(Debug, Clone)]
+pub struct Copied {
+    /// The layout.
+    pub plan: Arc<MapPlan>,
+    /// The bytes.
+    pub bytes: Arc<Vec<u8>>,
+}
+
+/// A session with an application, or what it left behind.
+pub trait Session: Send + Sync {
+    /// The number of a map of the tool in the session, by its place in the kernel's table.
+    fn number(&self, map: usize) -> Option<u32>;
+
+    /// Multiprocessors of the device.
+    fn sms(&self) -> u32;
+
+    /// A copy of a map, at most a moment old; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// `EIO` when the application does not answer.
+    fn copied(&self, number: u32) -> Result<Option<Copied>, Errno>;
+
+    /// Operations, done in order.
+    ///
+    /// # Errors
+    /// `EIO` when the application does not answer, `EOPNOTSUPP` when it cannot do that.
+    fn operate(&self, number: u32, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Errno>;
+}

@@ -1,0 +1,89 @@
+//! The kernel asked as libbpf asks it, without libbpf and without an application.
+
+mod maps;
+mod progs;
+
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use warpbpf_maps::MapPlan;
+use warpbpf_wire::{MapOp, OpCode, Outcome};
+
+use crate::session::{Copied, Session};
+
+/// A device with one map, which is number 0 and place 0.
+pub(crate) struct Device {
+    pub(crate) plan: Arc<MapPlan>,
+    pub(crate) bytes: Mutex<Vec<u8>>,
+    /// What was done, in order.
+    pub(crate) done: Mutex<Vec<(OpCode, Vec<u8>, Vec<u8>, u64)>>,
+}
+
+impl Device {
+    pub(crate) fn new(def: &warpbpf_object::MapDef, sms: u32) -> Arc<Device> {
+        let plan = warpbpf_maps::plan(def, sms, &[]).unwrap();
+        let bytes = Mutex::new(vec![0; plan.bytes() as usize]);
+        Arc::new(Device {
+            plan: Arc::new(plan),
+            bytes,
+            done: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn set(&self, key: &[u8], value: &[u8]) {
+        let mut bytes = self.bytes.lock().unwrap();
+        let writes = warpbpf_maps::update(&self.plan, &bytes, key, value, 0).unwrap();
+        for write in writes {
+            let at = write.offset as usize;
+            bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+        }
+    }
+}
+
+impl Session for Device {
+    fn number(&self, map: usize) -> Option<u32> {
+        (map == 0).then_some(0)
+    }
+    fn sms(&self) -> u32 {
+        2
+    }
+    fn copied(&self, _: u32) -> Result<Option<Copied>, Errno> {
+        Ok(Some(Copied {
+            plan: self.plan.clone(),
+            bytes: Arc::new(self.bytes.lock().unwrap().clone()),
+        }))
+    }
+    fn operate(&self, _: u32, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Errno> {
+        for op in ops {
+            let done = (op.code, op.key.to_vec(), op.value.to_vec(), op.flags);
+            self.done.lock().unwrap().push(done);
+        }
+        Ok(ops
+            .iter()
+            .map(|_| Outcome::done(b"answered".to_vec()))
+            .collect())
+    }
+}
+
+/// A definition as an object would have it.
+pub(crate) fn def(
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+) -> warpbpf_object::MapDef {
+    warpbpf_object::MapDef {
+        name: "a_map".into(),
+        map_type,
+        key_size,
+        value_size,
+        max_entries,
+        flags: 0,
+        kind: warpbpf_object::MapKind::User,
+        extra: std::collections::BTreeMap::new(),
+        key_type: None,
+        value_type: None,
+        inner: None,
+        initial: Vec::new(),
+    }
+}

@@ -1,0 +1,285 @@
+//! Programs and links: what is proved when, what runs where.
+
+use rustix::io::Errno;
+use warpbpf_ebpf::Slot;
+
+use crate::files::PROBE_TYPES;
+use crate::kernel::tests::Tool;
+use crate::uapi::{ATTACH_PERF_EVENT, Command, attr, perf, prog_type};
+use crate::user::User as _;
+
+/// `r0 = 0; exit`.
+fn nothing() -> Vec<u8> {
+    code(&[(0xb7, 0, 0, 0, 0), (0x95, 0, 0, 0, 0)])
+}
+
+fn code(slots: &[(u8, u8, u8, i16, i32)]) -> Vec<u8> {
+    let slot = |(opcode, dst, src, off, imm): &(u8, u8, u8, i16, i32)| Slot {
+        opcode: *opcode,
+        dst: *dst,
+        src: *src,
+        off: *off,
+        imm: *imm,
+    };
+    slots.iter().map(slot).flat_map(Slot::to_bytes).collect()
+}
+
+impl Tool {
+    fn load(&mut self, name: &[u8], code: &[u8], log: u64) -> Result<i64, Errno> {
+        let insns = self.memory.put(code);
+        let license = self.memory.put(b"GPL\0");
+        self.call(
+            Command::ProgLoad,
+            &[
+                (attr::prog::TYPE, &prog_type::KPROBE.to_ne_bytes()),
+                (
+                    attr::prog::INSN_COUNT,
+                    &(code.len() as u32 / 8).to_ne_bytes(),
+                ),
+                (attr::prog::INSNS, &insns.to_ne_bytes()),
+                (attr::prog::LICENSE, &license.to_ne_bytes()),
+                (attr::prog::LOG_LEVEL, &u32::from(log != 0).to_ne_bytes()),
+                (attr::prog::LOG_SIZE, &4096u32.to_ne_bytes()),
+                (attr::prog::LOG, &log.to_ne_bytes()),
+                (attr::prog::NAME, name),
+            ],
+        )
+    }
+
+    fn event(&mut self, name: &[u8], ret: bool) -> i32 {
+        let name = self.memory.put(&[name, b"\0"].concat());
+        let mut bytes = [0u8; perf::ATTR_SIZE];
+        bytes[..4].copy_from_slice(&PROBE_TYPES.kprobe.to_ne_bytes());
+        bytes[perf::CONFIG] = u8::from(ret);
+        bytes[perf::CONFIG1..perf::CONFIG1 + 8].copy_from_slice(&name.to_ne_bytes());
+        let at = self.memory.put(&bytes);
+        let opened = self
+            .kernel
+            .perf_event_open(at, PROBE_TYPES, |_| false, &self.memory);
+        opened.unwrap().unwrap() as i32
+    }
+
+    fn link(&mut self, prog: i32, event: i32) -> Result<i64, Errno> {
+        self.call(
+            Command::LinkCreate,
+            &[
+                (attr::link::PROG_FD, &prog.to_ne_bytes()),
+                (attr::link::TARGET_FD, &event.to_ne_bytes()),
+                (attr::link::ATTACH_TYPE, &ATTACH_PERF_EVENT.to_ne_bytes()),
+            ],
+        )
+    }
+
+    fn attached(&self) -> Vec<String> {
+        let attached = self.kernel.attached();
+        attached.into_iter().map(|(_, section)| section).collect()
+    }
+}
+
+#[test]
+fn probes_of_kernels_become_sections_and_others_do_not_run() {
+    let mut tool = Tool::new();
+    let cuda = tool.load(b"cuda__probe", &nothing(), 0).unwrap() as i32;
+    let other = tool.load(b"probe", &nothing(), 0).unwrap() as i32;
+    for (prog, name, ret) in [
+        (cuda, &b"_Z6kernelPf"[..], false),
+        (cuda, b"_Z6kernelPf", true),
+        (cuda, b"__directly_run", false),
+        (cuda, b"do_exit", false),
+        (other, b"vectorAdd", true),
+        (other, b"do_exit", true),
+    ] {
+        let event = tool.event(name, ret);
+        tool.link(prog, event).unwrap();
+    }
+    assert_eq!(
+        tool.attached(),
+        [
+            "gpu/entry/_Z6kernelPf",
+            "gpu/exit/_Z6kernelPf",
+            "kprobe/__directly_run",
+            "gpu/entry/do_exit",
+            "gpu/exit/vectorAdd",
+        ]
+    );
+}
+
+#[test]
+fn a_link_ends_with_its_descriptor_its_event_or_a_call() {
+    let mut tool = Tool::new();
+    let prog = tool.load(b"cuda__probe", &nothing(), 0).unwrap() as i32;
+    let event = tool.event(b"_Zk", false);
+    let link = tool.link(prog, event).unwrap() as i32;
+    let version = tool.kernel.version;
+    tool.kernel.closed(event);
+    tool.kernel.closed(prog);
+    assert_eq!(tool.attached(), ["gpu/entry/_Zk"]);
+    tool.kernel.closed(link);
+    assert_eq!(tool.attached(), [""; 0]);
+    assert!(tool.kernel.version > version);
+    assert!(tool.kernel.progs.get(0).is_none());
+
+    let prog = tool.load(b"cuda__probe", &nothing(), 0).unwrap() as i32;
+    let event = tool.event(b"_Zk", false);
+    let set = tool
+        .kernel
+        .perf_ioctl(event, perf::IOC_SET_BPF, prog as u64);
+    assert_eq!(set, Some(Ok(0)));
+    let disabled = tool.kernel.perf_ioctl(event, perf::IOC_DISABLE, 0);
+    assert_eq!(disabled, Some(Ok(0)));
+    assert_eq!(tool.attached(), [""; 0]);
+    tool.kernel.perf_ioctl(event, perf::IOC_ENABLE, 0);
+    assert_eq!(tool.attached(), ["gpu/entry/_Zk"]);
+    assert_eq!(tool.kernel.perf_ioctl(event, 1, 0), Some(Err(Errno::NOTTY)));
+    assert_eq!(tool.kernel.perf_ioctl(prog, perf::IOC_ENABLE, 0), None);
+    tool.kernel.closed(event);
+    assert_eq!(tool.attached(), [""; 0]);
+
+    let event = tool.event(b"_Zk", false);
+    let link = tool.link(prog, event).unwrap() as i32;
+    let detached = tool.call(Command::LinkDetach, &[(0, &link.to_ne_bytes())]);
+    assert_eq!((detached, tool.attached().len()), (Ok(0), 0));
+}
+
+#[test]
+fn a_link_can_get_another_program() {
+    let mut tool = Tool::new();
+    let first = tool.load(b"cuda__first", &nothing(), 0).unwrap() as i32;
+    let second = tool.load(b"cuda__second", &nothing(), 0).unwrap() as i32;
+    let event = tool.event(b"_Zk", false);
+    let link = tool.link(first, event).unwrap() as i32;
+    let mut update = |flags: u32, old: i32| {
+        tool.call(
+            Command::LinkUpdate,
+            &[
+                (attr::link_update::LINK_FD, &link.to_ne_bytes()),
+                (attr::link_update::NEW_PROG_FD, &second.to_ne_bytes()),
+                (attr::link_update::FLAGS, &flags.to_ne_bytes()),
+                (attr::link_update::OLD_PROG_FD, &old.to_ne_bytes()),
+            ],
+        )
+    };
+    assert_eq!(update(4, second), Err(Errno::PERM));
+    assert_eq!(update(4, first), Ok(0));
+    assert_eq!(tool.kernel.attached(), [(1, "gpu/entry/_Zk".to_owned())]);
+}
+
+#[test]
+fn a_gpu_program_is_proved_when_it_is_loaded() {
+    let mut tool = Tool::new();
+    // It reads a register that nobody has set.
+    let bad = code(&[(0xbf, 0, 3, 0, 0), (0x95, 0, 0, 0, 0)]);
+    let log = tool.memory.put(&[0; 4096]);
+    assert_eq!(tool.load(b"cuda__bad", &bad, log), Err(Errno::ACCESS));
+    let said = tool.memory.text(log, 4096).unwrap();
+    assert!(
+        said.starts_with("program `cuda__bad` was refused"),
+        "{said}"
+    );
+    assert!(tool.kernel.progs.get(0).is_none());
+    // Any other may be for something else, until it is attached to a kernel.
+    let prog = tool.load(b"other", &bad, 0).unwrap() as i32;
+    let event = tool.event(b"do_exit", false);
+    assert!(tool.link(prog, event).is_ok());
+    let event = tool.event(b"_Zk", false);
+    assert_eq!(tool.link(prog, event), Err(Errno::INVAL));
+}
+
+#[test]
+fn what_libbpf_asks_a_kernel_for_is_there() {
+    let mut tool = Tool::new();
+    // Links of perf events: an event that is none gives `EBADF`.
+    let prog = tool.load(b"", &nothing(), 0).unwrap() as i32;
+    assert_eq!(tool.link(prog, -1), Err(Errno::BADF));
+    assert_eq!(tool.link(-1, -1), Err(Errno::BADF));
+    // Variables: a reference to a map's value.
+    let map = tool.map(2, 4, 32, 1);
+    let variables = code(&[
+        (0x18, 1, 2, 0, map),
+        (0, 0, 0, 0, 16),
+        (0x7a, 1, 0, 0, 42),
+        (0xb7, 0, 0, 0, 0),
+        (0x95, 0, 0, 0, 0),
+    ]);
+    assert!(tool.load(b"", &variables, 0).is_ok());
+    let bound = tool.call(
+        Command::ProgBindMap,
+        &[(0, &prog.to_ne_bytes()), (4, &map.to_ne_bytes())],
+    );
+    assert_eq!(bound, Ok(0));
+    assert!(tool.call(Command::EnableStats, &[]).is_ok());
+    let run = tool.call(Command::ProgTestRun, &[(0, &prog.to_ne_bytes())]);
+    assert_eq!(run, Err(Errno::OPNOTSUPP));
+}
+
+#[test]
+fn programs_and_maps_become_an_object() {
+    let mut tool = Tool::new();
+    let counts = tool.map(1, 4, 8, 16);
+    let variables = tool.map(2, 4, 24, 1);
+    let mut value = [0; 24];
+    value[8] = 5;
+    let (key, value) = (tool.memory.put(&[0; 4]), tool.memory.put(&value));
+    tool.call(
+        Command::MapUpdateElem,
+        &[
+            (attr::elem::MAP_FD, &variables.to_ne_bytes()),
+            (attr::elem::KEY, &key.to_ne_bytes()),
+            (attr::elem::VALUE, &value.to_ne_bytes()),
+        ],
+    )
+    .unwrap();
+    // It adds to a variable, and calls a function that looks up a key.
+    let body = code(&[
+        (0x18, 1, 2, 0, variables),
+        (0, 0, 0, 0, 8),
+        (0xb7, 2, 0, 0, 1),
+        (0xdb, 1, 2, 0, 0),
+        (0x85, 0, 1, 0, 2),
+        (0xb7, 0, 0, 0, 0),
+        (0x95, 0, 0, 0, 0),
+        (0x62, 10, 0, -4, 3),
+        (0xbf, 2, 10, 0, 0),
+        (0x07, 2, 0, 0, -4),
+        (0x18, 1, 1, 0, counts),
+        (0, 0, 0, 0, 0),
+        (0x85, 0, 0, 0, 1),
+        (0xb7, 0, 0, 0, 0),
+        (0x95, 0, 0, 0, 0),
+    ]);
+    let prog = tool.load(b"cuda__probe", &body, 0).unwrap() as i32;
+    for ret in [false, true] {
+        let event = tool.event(b"_Zk", ret);
+        tool.link(prog, event).unwrap();
+    }
+    let gathered = tool.kernel.gather(&tool.kernel.attached()).unwrap();
+    assert_eq!(
+        gathered.numbers.into_iter().collect::<Vec<_>>(),
+        [(0, 0), (1, 1)]
+    );
+    assert_eq!(gathered.names, ["a_map", ".data"]);
+    let object = warpbpf_object::load(&gathered.object).unwrap();
+    let names: Vec<_> = (object.programs.iter())
+        .map(|p| (p.name.as_str(), p.section.as_str(), p.functions.len()))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("cuda__probe", "gpu/entry/_Zk", 2),
+            ("cuda__probe.2", "gpu/exit/_Zk", 2),
+        ]
+    );
+    assert_eq!(object.license.as_deref(), Some("GPL"));
+    let map = &object.maps[0];
+    assert_eq!(
+        (map.map_type, map.key_size, map.value_size, map.max_entries),
+        (1, 4, 8, 16)
+    );
+    let warpbpf_object::MapKind::Data {
+        image, read_only, ..
+    } = &object.maps[1].kind
+    else {
+        panic!("{:?}", object.maps[1]);
+    };
+    assert_eq!((image[8], image.len(), *read_only), (5, 24, false));
+}

@@ -1,0 +1,676 @@
+//! An object made of what a loader has passed to the kernel: instructions with map numbers in them, map attributes and
+//! types, as they stand in `union bpf_attr`.
+//!
+//! A program that libbpf has loaded is no file any more. To send it on, it becomes one again: each program is a section,
+//! its references are relocations, maps are definitions in `.maps` whose types are written here, and the records of
+//! functions and lines go with their code. [`crate::load`] then gives back the same programs and maps.
+
+use std::collections::BTreeMap;
+
+use warpbpf_ebpf::Slot;
+
+use crate::btf::{Btf, BtfError, Linkage, Member, SectionVar, Type, TypeId};
+use crate::btf_ext::{FunctionRecord, LineRecord, SectionExt};
+use crate::btf_write::{self, Strings, each_reference};
+use crate::elf::{R_BPF_64_64, R_BPF_64_ABS64};
+use crate::functions::CALL;
+use crate::link::LinkError;
+use crate::link::layout::{Layout, OutRelocation, OutSection, SHT_PROGBITS};
+use crate::link::symbols::{Linked, STT_SECTION, Symbols};
+use crate::link::types::{Merged, write_records};
+use crate::link::write;
+
+const STT_OBJECT: u8 = 1;
+const STT_FUNC: u8 = 2;
+const SHF_WRITE: u64 = 1;
+const SHF_ALLOC: u64 = 2;
+const SHF_EXECINSTR: u64 = 4;
+/// Bytes of a definition in `.maps` in front of its `values`: eight for each attribute, of which there are at most eight.
+const DEFINITION: u32 = 64;
+
+/// What a loader passed.
+#[derive(Debug, Clone, Default)]
+pub struct Assembly<'a> {
+    /// Contents of `.BTF` sections, one for each object that was loaded.
+    pub types: Vec<&'a [u8]>,
+    /// The maps; programs refer to them by their place here.
+    pub maps: Vec<LoadedMap<'a>>,
+    /// The programs.
+    pub programs: Vec<LoadedProgram<'a>>,
+    /// Text of the licence.
+    pub license: &'a str,
+}
+
+/// A map as `BPF_MAP_CREATE` describes it.
+#[derive(Debug, Clone, Default)]
+pub struct LoadedMap<'a> {
+    /// Name; a data section gets one of its own, see [`LoadedMap::data`].
+    pub name: &'a str,
+    /// Number of `enum bpf_map_type`.
+    pub map_type: u32,
+    /// Bytes.
+    pub key_size: u32,
+    /// Bytes.
+    pub value_size: u32,
+    /// Entries.
+    pub max_entries: u32,
+    /// `BPF_F_*` bits.
+    pub flags: u32,
+    /// `map_extra`.
+    pub extra: u64,
+    /// Which of [`Assembly::types`] the next two are of.
+    pub types: usize,
+    /// Type of a key; `void` if unknown.
+    pub key_type: TypeId,
+    /// Type of a value; `void` if unknown. Of a data section its [`Type::DataSec`].
+    pub value_type: TypeId,
+    /// Set if it is a data section: the section's name and its contents.
+    pub data: Option<(&'a str, &'a [u8])>,
+    /// What each value of a map of maps is.
+    pub inner: Option<Box<LoadedMap<'a>>>,
+    /// Entries of a map of maps: index, and which of [`Assembly::maps`].
+    pub initial: Vec<(u32, usize)>,
+}
+
+/// A program as `BPF_PROG_LOAD` describes it.
+#[derive(Debug, Clone, Default)]
+pub struct LoadedProgram<'a> {
+    /// Name of its entry function.
+    pub name: &'a str,
+    /// Section name to give it.
+    pub section: &'a str,
+    /// Instructions, the entry function first, then the functions that it calls.
+    pub code: &'a [u8],
+    /// Which of its instructions name maps.
+    pub maps: Vec<MapReference>,
+    /// Which of [`Assembly::types`] it was loaded with.
+    pub types: Option<usize>,
+    /// First slot and type of each function, as in `func_info`.
+    pub functions: Vec<(u32, TypeId)>,
+    /// As in `line_info`.
+    pub lines: Vec<LoadedLine>,
+}
+
+/// An `lddw` of a map or of a variable in one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapReference {
+    /// Slot of the instruction.
+    pub slot: u32,
+    /// Which of [`Assembly::maps`].
+    pub map: usize,
+    /// Byte offset in the map's only value; `None` if the map itself is meant.
+    pub offset: Option<u32>,
+}
+
+/// A record of `line_info`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadedLine {
+    /// Slot.
+    pub slot: u32,
+    /// Offset of the file's name in the strings of its types.
+    pub file: u32,
+    /// Offset of the line's text there.
+    pub text: u32,
+    /// Line `<< 10 |` column.
+    pub position: u32,
+}
+
+/// Why no object can be made. The loader's input is at fault.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AssembleError {
+    /// Types that cannot be read.
+    #[error("the types that were loaded as number {index} cannot be read: {error}")]
+    Types {
+        /// Which.
+        index: usize,
+        /// What is wrong.
+        error: BtfError,
+    },
+    /// A place that does not exist.
+    #[error("program `{program}`: {what}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A map of maps of maps, or a reference to a map that was not given.
+    #[error("map `{map}`: {what}")]
+    Map {
+        /// Its name.
+        map: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// More than the format can hold.
+    #[error("{error}")]
+    TooLarge {
+        /// What there is too much of.
+        error: LinkError,
+    },
+}
+
+/// Puts together an object file.
+///
+/// # Errors
+/// [`AssembleError`]; no input makes it panic.
+pub fn assemble(assembly: &Assembly<'_>) -> Result<Vec<u8>, AssembleError> {
+    let mut types = Types::read(&assembly.types)?;
+    let mut sections = Vec::new();
+    // Section symbols come first and have the numbers of their sections; then local functions, then what is global.
+    let (mut locals, mut globals) = (Vec::new(), Vec::new());
+    let mut map_at = Vec::new();
+    let declared: Vec<usize> = (0..assembly.maps.len())
+        .filter(|map| assembly.maps[*map].data.is_none())
+        .collect();
+    let mut maps_section = None;
+    if !declared.is_empty() {
+        maps_section = Some(sections.len());
+        sections.push(OutSection {
+            flags: SHF_WRITE | SHF_ALLOC,
+            ..section(".maps", Vec::new())
+        });
+    }
+    for map in &assembly.maps {
+        if let Some((name, contents)) = map.data {
+            types.rename(map.types, map.value_type, name);
+            map_at.push((sections.len(), 0));
+            sections.push(OutSection {
+                flags: SHF_ALLOC
+                    | if name.starts_with(".rodata") {
+                        0
+                    } else {
+                        SHF_WRITE
+                    },
+                ..section(name, contents.to_vec())
+            });
+        } else {
+            // Filled in below, when the sizes are known.
+            map_at.push((maps_section.unwrap_or(0), 0));
+        }
+    }
+    if let Some(at) = maps_section {
+        let mut vars = Vec::new();
+        for map in declared {
+            let def = &assembly.maps[map];
+            let offset = sections[at].data.len() as u32;
+            map_at[map].1 = u64::from(offset);
+            let values = def.initial.iter().map(|(index, _)| index + 1).max();
+            let size = DEFINITION + values.unwrap_or(0).saturating_mul(8);
+            let ty = types.define(def, values.unwrap_or(0))?;
+            let var = types.add(Type::Var {
+                name: def.name.to_owned(),
+                ty,
+                linkage: Linkage::Global,
+            });
+            vars.push(SectionVar {
+                ty: var,
+                offset,
+                size,
+            });
+            sections[at].data.resize((offset + size) as usize, 0);
+            globals.push(symbol(def.name, STT_OBJECT, at, offset, u64::from(size)));
+        }
+        let size = sections[at].data.len() as u32;
+        types.add(Type::DataSec {
+            name: ".maps".to_owned(),
+            size,
+            vars,
+        });
+    }
+    let mut records: BTreeMap<String, SectionExt> = BTreeMap::new();
+    for program in &assembly.programs {
+        let at = sections
+            .iter()
+            .position(|s| s.name == program.section)
+            .unwrap_or_else(|| {
+                sections.push(OutSection {
+                    flags: SHF_ALLOC | SHF_EXECINSTR,
+                    align: 8,
+                    ..section(program.section, Vec::new())
+                });
+                sections.len() - 1
+            });
+        // Taken out while the program reads the types beside it.
+        let mut strings = std::mem::replace(&mut types.strings, Strings::new());
+        let placed = Placed {
+            program,
+            types: &types,
+            section: at,
+            start: sections[at].data.len() as u32,
+        };
+        placed.emit(&map_at, assembly, &mut sections[at])?;
+        placed.functions(&mut locals, &mut globals)?;
+        let ext = records.entry(program.section.to_owned()).or_default();
+        placed.records(&mut strings, ext);
+        types.strings = strings;
+    }
+    sections.push(section(
+        "license",
+        [assembly.license.as_bytes(), b"\0"].concat(),
+    ));
+    sections
+        .iter_mut()
+        .for_each(|section| section.size = section.data.len() as u64);
+    let mut all: Vec<Linked> = (0..sections.len())
+        .map(|at| Linked {
+            global: false,
+            ..symbol("", STT_SECTION, at, 0, 0)
+        })
+        .collect();
+    all.extend(locals);
+    all.extend(globals);
+    initial(assembly, &map_at, &all, &mut sections)?;
+    let ext = records.values().any(|ext| !ext.functions.is_empty());
+    let ext = ext.then(|| write_records(&mut types.strings, &records));
+    let too_large = || AssembleError::TooLarge {
+        error: LinkError::TooLarge {
+            what: "a type or data section with more than 65,535 members",
+        },
+    };
+    let btf = btf_write::section(&types.all, types.strings).ok_or_else(too_large)?;
+    let layout = Layout {
+        sections,
+        placed: Vec::new(),
+    };
+    let symbols = Symbols {
+        all,
+        index: Vec::new(),
+        globals: BTreeMap::new(),
+    };
+    let merged = Merged {
+        btf: Some(btf),
+        ext,
+    };
+    write::object(&layout, &symbols, merged).map_err(|error| AssembleError::TooLarge { error })
+}
+
+fn section(name: &str, data: Vec<u8>) -> OutSection {
+    OutSection {
+        name: name.to_owned(),
+        kind: SHT_PROGBITS,
+        flags: SHF_ALLOC,
+        align: 1,
+        size: data.len() as u64,
+        data,
+        relocations: Vec::new(),
+    }
+}
+
+fn symbol(name: &str, kind: u8, section: usize, at: u32, size: u64) -> Linked {
+    Linked {
+        name: name.to_owned(),
+        global: true,
+        weak: false,
+        kind,
+        visibility: 0,
+        place: Some((section, u64::from(at))),
+        size,
+    }
+}
+
+/// References of maps of maps to what is in them from the start.
+fn initial(
+    assembly: &Assembly<'_>,
+    map_at: &[(usize, u64)],
+    symbols: &[Linked],
+    sections: &mut [OutSection],
+) -> Result<(), AssembleError> {
+    for (map, def) in assembly.maps.iter().enumerate() {
+        for (index, value) in &def.initial {
+            let target = assembly.maps.get(*value);
+            let symbol = target.and_then(|target| {
+                let named = |s: &Linked| s.kind == STT_OBJECT && s.name == target.name;
+                symbols.iter().position(named)
+            });
+            let symbol = symbol.ok_or_else(|| AssembleError::Map {
+                map: def.name.to_owned(),
+                what: "one of its values is no map that was loaded",
+            })?;
+            let (section, at) = map_at[map];
+            sections[section].relocations.push(OutRelocation {
+                offset: at + u64::from(DEFINITION) + u64::from(*index) * 8,
+                kind: R_BPF_64_ABS64,
+                symbol,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The types of all objects one after the other, and those that define the maps.
+struct Types {
+    read: Vec<Btf>,
+    /// What to add to the numbers of each.
+    base: Vec<u32>,
+    /// From type 1.
+    all: Vec<Type>,
+    strings: Strings,
+    int: Option<TypeId>,
+}
+
+impl Types {
+    fn read(sections: &[&[u8]]) -> Result<Types, AssembleError> {
+        let mut types = Types {
+            read: Vec::new(),
+            base: Vec::new(),
+            all: Vec::new(),
+            strings: Strings::new(),
+            int: None,
+        };
+        for (index, bytes) in sections.iter().enumerate() {
+            let btf = Btf::parse(bytes).map_err(|error| AssembleError::Types { index, error })?;
+            let base = types.all.len() as u32;
+            for (_, ty) in btf.types().skip(1) {
+                let mut ty = ty.clone();
+                each_reference(&mut ty, &mut |id| {
+                    if *id != TypeId::VOID {
+                        id.0 = id.0.saturating_add(base);
+                    }
+                });
+                // The definitions that the loader was given say less than what it made of them.
+                if let Type::DataSec { name, .. } = &mut ty
+                    && is_kept(name)
+                {
+                    name.insert_str(0, "loaded");
+                }
+                types.all.push(ty);
+            }
+            types.base.push(base);
+            types.read.push(btf);
+        }
+        Ok(types)
+    }
+
+    /// Adds a type and says its number.
+    fn add(&mut self, ty: Type) -> TypeId {
+        self.all.push(ty);
+        TypeId(self.all.len() as u32)
+    }
+
+    /// The number here of type `id` of object `index`.
+    fn here(&self, index: usize, id: TypeId) -> Option<TypeId> {
+        let (btf, base) = (self.read.get(index)?, self.base.get(index)?);
+        (id != TypeId::VOID && btf.type_by_id(id).is_some()).then(|| TypeId(id.0 + base))
+    }
+
+    /// Gives a data section's type the name of its section.
+    fn rename(&mut self, index: usize, id: TypeId, section: &str) {
+        if let Some(id) = self.here(index, id)
+            && let Type::DataSec { name, .. } = &mut self.all[id.0 as usize - 1]
+        {
+            section.clone_into(name);
+        }
+    }
+
+    fn int(&mut self) -> TypeId {
+        if let Some(int) = self.int {
+            return int;
+        }
+        let int = self.add(Type::Int {
+            name: "int".to_owned(),
+            size: 4,
+            bits: 32,
+            signed: true,
+            char: false,
+            bool: false,
+        });
+        self.int = Some(int);
+        int
+    }
+
+    /// `__uint(…, number)`.
+    fn number(&mut self, number: u32) -> TypeId {
+        let int = self.int();
+        let target = self.add(Type::Array {
+            element: int,
+            index: int,
+            count: number,
+        });
+        self.add(Type::Ptr { target })
+    }
+
+    /// The type of a definition in `.maps`, with this many `values`.
+    fn define(&mut self, def: &LoadedMap<'_>, values: u32) -> Result<TypeId, AssembleError> {
+        let mut members: Vec<(&str, TypeId)> = Vec::new();
+        for (name, value) in [
+            ("type", def.map_type),
+            ("max_entries", def.max_entries),
+            ("map_flags", def.flags),
+        ] {
+            let ty = self.number(value);
+            members.push((name, ty));
+        }
+        if def.extra != 0 {
+            let ty = self.add(Type::Enum {
+                name: String::new(),
+                size: 8,
+                signed: false,
+                values: vec![("map_extra".to_owned(), def.extra as i64)],
+            });
+            members.push(("map_extra", ty));
+        }
+        for (typed, sized, id, size) in [
+            ("key", "key_size", def.key_type, def.key_size),
+            ("value", "value_size", def.value_type, def.value_size),
+        ] {
+            let known = self
+                .read
+                .get(def.types)
+                .and_then(|btf| btf.resolve_size(id));
+            let typed_here = self.here(def.types, id);
+            match typed_here.filter(|_| known == Some(u64::from(size)) && def.inner.is_none()) {
+                Some(target) => {
+                    let ty = self.add(Type::Ptr { target });
+                    members.push((typed, ty));
+                }
+                None => {
+                    let ty = self.number(size);
+                    members.push((sized, ty));
+                }
+            }
+        }
+        let mut members: Vec<Member> = members
+            .into_iter()
+            .zip(0..)
+            .map(|((name, ty), at)| member(name, ty, at * 64))
+            .collect();
+        if let Some(inner) = &def.inner {
+            if inner.inner.is_some() {
+                return Err(AssembleError::Map {
+                    map: def.name.to_owned(),
+                    what: "maps of maps of maps do not exist",
+                });
+            }
+            let target = self.define(inner, 0)?;
+            let (element, index) = (self.add(Type::Ptr { target }), self.int());
+            let ty = self.add(Type::Array {
+                element,
+                index,
+                count: values,
+            });
+            members.push(member("values", ty, DEFINITION * 8));
+        }
+        Ok(self.add(Type::Struct {
+            name: String::new(),
+            size: DEFINITION + values * 8,
+            members,
+        }))
+    }
+}
+
+fn member(name: &str, ty: TypeId, bit_offset: u32) -> Member {
+    Member {
+        name: name.to_owned(),
+        ty,
+        bit_offset,
+        bit_size: 0,
+    }
+}
+
+/// Sections whose types mean something here; those that were loaded step aside.
+fn is_kept(name: &str) -> bool {
+    [".maps", ".data", ".rodata", ".bss"]
+        .iter()
+        .any(|base| name.starts_with(base))
+}
+
+/// A program in its section.
+struct Placed<'p, 'a> {
+    program: &'p LoadedProgram<'a>,
+    types: &'p Types,
+    section: usize,
+    /// In bytes.
+    start: u32,
+}
+
+impl Placed<'_, '_> {
+    fn fail(&self, what: impl Into<String>) -> AssembleError {
+        AssembleError::Program {
+            program: self.program.name.to_owned(),
+            what: what.into(),
+        }
+    }
+
+    fn slots(&self) -> u32 {
+        (self.program.code.len() / Slot::BYTES) as u32
+    }
+
+    /// The code, its references as relocations.
+    fn emit(
+        &self,
+        map_at: &[(usize, u64)],
+        assembly: &Assembly<'_>,
+        into: &mut OutSection,
+    ) -> Result<(), AssembleError> {
+        let mut slots: Vec<Slot> = Slot::all(self.program.code).collect();
+        let mut relocate = |slot: u32, symbol: usize| {
+            into.relocations.push(OutRelocation {
+                offset: u64::from(self.start) + u64::from(slot) * Slot::BYTES as u64,
+                kind: R_BPF_64_64,
+                symbol,
+            });
+        };
+        for reference in &self.program.maps {
+            let slot = reference.slot as usize;
+            let (Some([first, second]), Some(map)) = (
+                slots.get_mut(slot..).and_then(|s| s.first_chunk_mut()),
+                map_at.get(reference.map),
+            ) else {
+                return Err(self.fail(format!("instruction {slot} refers to no map")));
+            };
+            let data = assembly.maps[reference.map].data.is_some();
+            if data != reference.offset.is_some() {
+                return Err(self.fail(format!(
+                    "instruction {slot} takes map `{}` for {}",
+                    assembly.maps[reference.map].name,
+                    if data {
+                        "a whole, and it holds variables"
+                    } else {
+                        "variables"
+                    },
+                )));
+            }
+            let (section, at) = *map;
+            (first.src, second.imm) = (0, 0);
+            first.imm = (at + u64::from(reference.offset.unwrap_or(0))) as i32;
+            relocate(reference.slot, section);
+        }
+        let mut at = 0;
+        while let Some(insn) = slots.get_mut(at) {
+            let wide = insn.opcode == Slot::LDDW;
+            // `BPF_PSEUDO_FUNC`: the address of a function, so many slots from here.
+            if wide && insn.src == 4 {
+                let target = at as i64 + 1 + i64::from(insn.imm);
+                if !(0..i64::from(self.slots())).contains(&target) {
+                    return Err(self.fail(format!("instruction {at} refers to no function")));
+                }
+                insn.src = 0;
+                insn.imm = (i64::from(self.start) + target * Slot::BYTES as i64) as i32;
+                relocate(at as u32, self.section);
+            }
+            at += if wide { 2 } else { 1 };
+        }
+        into.relocations.sort_by_key(|r| r.offset);
+        into.data.extend(slots.into_iter().flat_map(Slot::to_bytes));
+        Ok(())
+    }
+
+    /// One symbol for each function: the entry is global, the others are not entries.
+    fn functions(
+        &self,
+        locals: &mut Vec<Linked>,
+        globals: &mut Vec<Linked>,
+    ) -> Result<(), AssembleError> {
+        let mut starts: Vec<(u32, TypeId)> = self.program.functions.clone();
+        for (slot, insn) in (0..).zip(Slot::all(self.program.code)) {
+            // A call within the program; those with a record of their own come first and stay.
+            if insn.opcode == CALL && insn.src == 1 {
+                let target = u32::try_from(i64::from(slot) + 1 + i64::from(insn.imm));
+                starts.extend(target.ok().map(|target| (target, TypeId::VOID)));
+            }
+        }
+        starts.sort_by_key(|(slot, _)| *slot);
+        starts.dedup_by_key(|(slot, _)| *slot);
+        if starts.first().is_none_or(|(slot, _)| *slot != 0) {
+            starts.insert(0, (0, TypeId::VOID));
+        }
+        for (index, (slot, ty)) in starts.iter().enumerate() {
+            let end = starts
+                .get(index + 1)
+                .map_or(self.slots(), |(slot, _)| *slot);
+            if end > self.slots() || *slot >= end {
+                return Err(self.fail(format!(
+                    "its function at instruction {slot} is not inside its {} instructions",
+                    self.slots()
+                )));
+            }
+            let btf = self.program.types.and_then(|at| self.types.read.get(at));
+            let name = match btf.and_then(|btf| btf.type_by_id(*ty)) {
+                _ if index == 0 => self.program.name.to_owned(),
+                Some(Type::Func { name, .. }) => name.clone(),
+                _ => format!("{}.{slot}", self.program.name),
+            };
+            let bytes = u64::from(end - slot) * Slot::BYTES as u64;
+            let at = self.start + slot * Slot::BYTES as u32;
+            let linked = symbol(&name, STT_FUNC, self.section, at, bytes);
+            if index == 0 {
+                globals.push(linked);
+            } else {
+                locals.push(Linked {
+                    global: false,
+                    ..linked
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of functions and lines. Without the types they were loaded with nothing is.
+    fn records(&self, strings: &mut Strings, into: &mut SectionExt) {
+        let Some((index, btf)) = self
+            .program
+            .types
+            .and_then(|index| Some((index, self.types.read.get(index)?)))
+        else {
+            return;
+        };
+        let offset = |slot: u32| self.start + slot * Slot::BYTES as u32;
+        for (slot, ty) in &self.program.functions {
+            if let Some(ty) = self.types.here(index, *ty) {
+                let offset = offset(*slot);
+                into.functions.push(FunctionRecord { offset, ty });
+            }
+        }
+        for line in &self.program.lines {
+            let mut text = |at| strings.add(btf.string(at).unwrap_or_default());
+            into.lines.push(LineRecord {
+                offset: offset(line.slot),
+                file: text(line.file),
+                text: text(line.text),
+                line: line.position >> 10,
+                column: line.position & 0x3ff,
+            });
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! How a second command reaches the maps of a session: a socket beside the one for agents, in the folder that only this
+//! user may enter. The tool answers, and asks the agent where it must.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use warpbpf_wire::{Acceptor, Connection, MapInfo, SharedReader, WireError};
+
+use crate::{Error, Object, Process};
+
+/// How long an answer to `warpbpf maps` may take: the agent's patience and some.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Name of the socket in a session's folder.
+const SOCKET: &str = "maps";
+/// How the folders of sessions begin.
+const FOLDER: &str = "warpbpf-";
+
+/// What a command asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Request {
+    /// What is there.
+    Session,
+    /// The shared memory of a process.
+    Memory {
+        /// Which one.
+        process: u32,
+    },
+    /// Operations on a map; the blob is a batch.
+    MapOps {
+        /// Which one.
+        process: u32,
+        /// Index of the map.
+        map: u32,
+    },
+}
+
+/// What it is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Request::Session`]; the blob is the object file.
+    Session(SessionInfo),
+    /// To [`Request::Memory`]; the descriptor is the memory's.
+    Memory,
+    /// To [`Request::MapOps`]; the blob holds the outcomes.
+    MapOps {
+        /// Why there are none.
+        error: Option<String>,
+    },
+    /// It cannot be answered.
+    Failed {
+        /// Why.
+        message: String,
+        /// Linux's number for it, negative.
+        errno: i32,
+    },
+}
+
+/// A session of some tool.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// Process id of the tool.
+    pub tool: u32,
+    /// What it started, if it did.
+    pub command: Vec<String>,
+    /// Name of the object.
+    pub object: String,
+    /// The applications in it.
+    pub processes: Vec<ProcessInfo>,
+}
+
+/// An application in a session.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessInfo {
+    /// What requests call it.
+    pub process: u32,
+    /// Its process id, as it sees itself.
+    pub pid: u32,
+    /// Path of its executable.
+    pub exe: String,
+    /// It still runs.
+    pub running: bool,
+    /// Its maps, in the object's order; empty before they exist.
+    pub maps: Vec<MapInfo>,
+    /// Names of kernels by number.
+    pub kernels: Vec<String>,
+    /// Names of sites by number.
+    pub sites: Vec<String>,
+}
+
+type ServerConnection = Connection<Reply, Request>;
+type ClientConnection = Connection<Request, Reply>;
+
+/// The answering side.
+#[derive(Debug)]
+pub(crate) struct Server {
+    acceptor: Acceptor,
+    clients: Vec<ServerConnection>,
+}
+
+impl Server {
+    /// Listens beside the agents' socket.
+    pub(crate) fn bind(agents: &Path) -> Result<Server, WireError> {
+        Ok(Server {
+            acceptor: Acceptor::bind(&agents.with_file_name(SOCKET))?,
+            clients: Vec::new(),
+        })
+    }
+
+    pub(crate) fn sockets<'s>(&'s self, into: &mut Vec<BorrowedFd<'s>>) {
+        into.push(self.acceptor.as_fd());
+        into.extend(self.clients.iter().map(AsFd::as_fd));
+    }
+
+    /// Answers everything that was asked. A client that does not keep to the protocol, or is gone, is dropped.
+    pub(crate) fn turn(
+        &mut self,
+        processes: &[Process],
+        command: &[String],
+        object: Option<&Object>,
+    ) {
+        while let Ok(Some(socket)) = self.acceptor.accept() {
+            if let Ok(client) = ServerConnection::new(socket) {
+                self.clients.push(client);
+            }
+        }
+        self.clients.retain_mut(|client| {
+            loop {
+                match client.try_recv() {
+                    Ok(Some(frame)) => {
+                        let (reply, blob, fd) =
+                            answer(&frame.message, &frame.blob, processes, command, object);
+                        if client.send(&reply, &blob, fd, PATIENCE).is_err() {
+                            return false;
+                        }
+                    }
+                    Ok(None) => return true,
+                    Err(_) => return false,
+                }
+            }
+        });
+    }
+}
+
+fn answer(
+    request: &Request,
+    blob: &[u8],
+    processes: &[Process],
+    command: &[String],
+    object: Option<&Object>,
+) -> (Reply, Vec<u8>, Option<OwnedFd>) {
+    let failed = |error: &Error| {
+        let reply = Reply::Failed {
+            message: error.to_string(),
+            errno: error.errno(),
+        };
+        (reply, Vec::new(), None)
+    };
+    let find = |process: u32| processes.get(process as usize);
+    match request {
+        Request::Session => {
+            let session = SessionInfo {
+                tool: std::process::id(),
+                command: command.to_vec(),
+                object: object.map_or_else(String::new, |o| o.name().to_owned()),
+                processes: (0..).zip(processes).map(describe).collect(),
+            };
+            let bytes = object.map_or_else(Vec::new, |o| o.bytes().to_vec());
+            (Reply::Session(session), bytes, None)
+        }
+        Request::Memory { process } => {
+            let memory = find(*process).and_then(|p| p.lock().memory.as_ref()?.try_clone().ok());
+            match memory {
+                Some(memory) => (Reply::Memory, Vec::new(), Some(memory)),
+                None => failed(&Error::NotReady { pid: 0 }),
+            }
+        }
+        Request::MapOps { process, map } => match find(*process) {
+            Some(process) => match process.map_ops(*map, blob) {
+                Ok((error, outcomes)) => (Reply::MapOps { error }, outcomes, None),
+                Err(error) => failed(&error),
+            },
+            None => failed(&Error::NotReady { pid: 0 }),
+        },
+    }
+}
+
+fn describe((number, process): (u32, &Process)) -> ProcessInfo {
+    let state = process.lock();
+    ProcessInfo {
+        process: number,
+        pid: state.pid,
+        exe: state.exe.clone(),
+        running: state.connection.is_some() && !state.complete,
+        maps: state.maps.clone(),
+        kernels: state.kernel_names.clone(),
+        sites: state.site_names.clone(),
+    }
+}
+
+/// The asking side: one session of some tool.
+#[derive(Debug)]
+pub struct Client {
+    connection: ClientConnection,
+}
+
+impl Client {
+    /// All sessions of this user on this machine that answer.
+    pub fn find() -> Vec<Client> {
+        let mut folders = vec![crate::tool::runtime_folder(), std::env::temp_dir()];
+        let user = rustix::process::getuid().as_raw();
+        folders.push(PathBuf::from(format!("/run/user/{user}")));
+        folders.sort();
+        folders.dedup();
+        let mut paths: Vec<PathBuf> = folders
+            .iter()
+            .filter_map(|folder| std::fs::read_dir(folder).ok())
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                let name = path.file_name().and_then(|name| name.to_str());
+                name.is_some_and(|name| name.starts_with(FOLDER))
+            })
+            .map(|folder| folder.join(SOCKET))
+            .collect();
+        paths.sort();
+        // A tool that was killed leaves its folder behind, and nobody answers there.
+        paths
+            .iter()
+            .filter_map(|path| Client::connect(path).ok())
+            .collect()
+    }
+
+    /// The session behind a socket.
+    ///
+    /// # Errors
+    /// [`Error::Wire`]: nobody answers there.
+    pub fn connect(path: &Path) -> Result<Client, Error> {
+        Ok(Client {
+            connection: ClientConnection::connect(path)?,
+        })
+    }
+
+    fn ask(
+        &mut self,
+        request: &Request,
+        blob: &[u8],
+    ) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
+        self.connection.send(request, blob, None, PATIENCE)?;
+        let frame = self.connection.recv(PATIENCE)?;
+        let frame = frame.ok_or(Error::Wire(WireError::Timeout {
+            seconds: PATIENCE.as_secs(),
+        }))?;
+        Ok((frame.message, frame.blob, frame.fd))
+    }
+
+    /// What is in it, and the object file.
+    ///
+    /// # Errors
+    /// [`Error::Wire`].
+    pub fn session(&mut self) -> Result<(SessionInfo, Vec<u8>), Error> {
+        match self.ask(&Request::Session, &[])? {
+            (Reply::Session(session), object, _) => Ok((session, object)),
+            (other, ..) => Err(unexpected(other)),
+        }
+    }
+
+    /// The shared memory of a process: map snapshots, to be read while or after it runs. Its events belong to the tool.
+    ///
+    /// # Errors
+    /// [`Error::Wire`], [`Error::Shared`].
+    pub fn memory(&mut self, process: u32) -> Result<SharedReader, Error> {
+        match self.ask(&Request::Memory { process }, &[])? {
+            (Reply::Memory, _, Some(fd)) => Ok(SharedReader::open(fd)?),
+            (other, ..) => Err(unexpected(other)),
+        }
+    }
+
+    /// Operations on a map, in order: an outcome for each.
+    ///
+    /// # Errors
+    /// [`Error::Wire`], [`Error::Answer`], [`Error::Map`], [`Error::Ended`].
+    pub fn operate(
+        &mut self,
+        process: &ProcessInfo,
+        map: u32,
+        ops: &[warpbpf_wire::MapOp<'_>],
+    ) -> Result<Vec<warpbpf_wire::Outcome>, Error> {
+        let request = Request::MapOps {
+            process: process.process,
+            map,
+        };
+        let name = process.maps.get(map as usize).map_or("", |m| &m.name);
+        match self.ask(&request, &warpbpf_wire::encode_ops(ops))? {
+            (Reply::MapOps { error: None }, blob, _) => Ok(warpbpf_wire::decode_outcomes(&blob)?),
+            (
+                Reply::MapOps {
+                    error: Some(message),
+                },
+                ..,
+            ) => Err(Error::Map {
+                map: name.to_owned(),
+                message,
+            }),
+            (Reply::Failed { errno, .. }, ..)
+                if errno == -rustix::io::Errno::NODEV.raw_os_error() =>
+            {
+                Err(Error::Ended { pid: process.pid })
+            }
+            (other, ..) => Err(unexpected(other)),
+        }
+    }
+}
+
+fn unexpected(reply: Reply) -> Error {
+    let what = match reply {
+        Reply::Failed { message, .. } => message,
+        Reply::Session(_) | Reply::Memory | Reply::MapOps { .. } => {
+            "the answer is to another question".to_owned()
+        }
+    };
+    Error::Wire(WireError::Frame { what })
+}

@@ -1,0 +1,54 @@
+//! eBPF programs inside GPU kernels, from Rust: start an application or wait for one, put programs into its kernels, read
+//! and change their maps while it runs, and poll their events.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use warpbpf::{Launch, Object, Tool};
+//!
+//! let tool = Tool::attach(Object::open("counter.bpf.o")?, warpbpf::Options::default())?;
+//! let mut app = tool.start(&Launch::new(["./vectoradd"]))?;
+//! let process = app.wait_ready(Duration::from_secs(30))?;
+//! let counts = process.map("counts")?.typed::<u32, u64>()?;
+//! app.wait()?;
+//! for (kernel, launches) in counts.entries()? {
+//!     println!("{kernel}: {launches}");
+//! }
+//! # Ok::<(), warpbpf::Error>(())
+//! ```
+//!
+//! A [`Tool`] listens; a thread of it talks to the agents in applications. Each application that uses CUDA becomes a
+//! [`Process`], and each map of the object a [`Map`] in it. Both are handles: cheap to clone, usable from any thread, and
+//! still readable when the application has ended. An application that somebody else starts needs the variables of
+//! [`Tool::environment`].
+//!
+//! What a read sees while kernels run stands in the documentation of map types (`docs/maps.md`). Changes of arrays are
+//! copies. Changes of hashes, queues and the like are made by a small kernel, so that they are one step for the
+//! application's lanes too; for them [`Options::host_ops`] must be set when the tool is made.
+
+pub mod machine;
+pub mod start;
+
+mod error;
+mod object;
+
+mod events;
+mod map;
+mod process;
+mod state;
+mod tool;
+mod typed;
+
+pub mod control;
+
+pub use control::{Client, SessionInfo};
+pub use error::{Error, errno_text};
+pub use events::{Event, Message};
+pub use machine::{Device, DeviceChoice};
+pub use map::{Entry, Map, Snapshot, plan_of};
+pub use object::Object;
+pub use process::{KernelInfo, Note, Process};
+pub use start::Inject;
+pub use tool::{App, Launch, Tool};
+pub use typed::{Plain, Queue, TypedMap};
+pub use warpbpf_maps::{Counters, Value};
+pub use warpbpf_wire::{MapInfo, MapOp, NoteLevel, OpCode, Options, Outcome};

@@ -1,0 +1,364 @@
+//! A map of a process: its bytes read and changed, while it runs and afterwards.
+
+use std::time::Duration;
+
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::{ENOENT, MapType};
+use warpbpf_maps::{MapPlan, MapView, Value};
+use warpbpf_wire::{MapInfo, MapOp, OpCode, Outcome, encode_ops};
+
+use crate::typed::{Plain, Queue, TypedMap};
+use crate::{Error, Event, Process};
+
+pub use warpbpf_maps::Entry;
+
+/// A map in a process. A handle: cheap to clone, usable from any thread.
+///
+/// While the process runs, each operation is done on the live map, and what it saw is what it gives. When the process has
+/// ended, the map as it was at its end is read, and changes are [`Error::Ended`].
+#[derive(Debug, Clone)]
+pub struct Map {
+    process: Process,
+    index: u32,
+    info: MapInfo,
+}
+
+/// All of a map at one moment, or nearly: while kernels run, words may be of different moments.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    plan: MapPlan,
+    bytes: Vec<u8>,
+}
+
+impl Snapshot {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Error::Access`] if the agent sent a layout that does not fit the bytes.
+    pub fn view(&self) -> Result<MapView<'_>, Error> {
+        Ok(MapView::new(&self.plan, &self.bytes)?)
+    }
+
+    /// The map's bytes in device memory.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Map {
+    pub(crate) fn new(process: Process, index: u32, info: MapInfo) -> Map {
+        Map {
+            process,
+            index,
+            info,
+        }
+    }
+
+    /// Its name in the object.
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+    /// Its index among the object's maps.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+    /// Sizes and layout.
+    pub fn info(&self) -> &MapInfo {
+        &self.info
+    }
+    /// Its type, unless the agent is newer than this library.
+    pub fn map_type(&self) -> Option<MapType> {
+        MapType::from_number(self.info.map_type)
+    }
+    /// The process that it is in.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+    /// Its definition in the object.
+    pub fn definition(&self) -> Option<&warpbpf_object::MapDef> {
+        self.process
+            .object()?
+            .parsed()
+            .maps
+            .get(self.index as usize)
+    }
+
+    /// Keys of type `K`, values of type `V`.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if one of them has another size than the map's.
+    pub fn typed<K: Plain, V: Plain>(&self) -> Result<TypedMap<K, V>, Error> {
+        TypedMap::new(self.clone())
+    }
+
+    /// A queue, stack or bloom filter with values of type `V`.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if `V` has another size than the map's values.
+    pub fn queue<V: Plain>(&self) -> Result<Queue<V>, Error> {
+        Queue::new(self.clone())
+    }
+
+    /// The value of `key`, or nothing. Of a map with a value per multiprocessor or thread all of them, in order, each
+    /// padded to 8 bytes, as Linux does.
+    ///
+    /// # Errors
+    /// [`Error::Size`], [`Error::Operation`], [`Error::NoAnswer`].
+    pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.check_key(key)?;
+        match self.one(OpCode::Lookup, "a lookup", key, &[], 0) {
+            Err(Error::Ended { .. }) => self.lookup_last(key),
+            done => found(done),
+        }
+    }
+
+    /// Gives `key` the value `value`. `flags` is `BPF_ANY`, `BPF_NOEXIST` or `BPF_EXIST`. Of a map with a value per
+    /// multiprocessor, `value` is one for all of them, or one for each, padded to 8 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Size`], [`Error::Ended`], [`Error::NoAnswer`], [`Error::Operation`] with Linux's numbers.
+    pub fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Error> {
+        self.check_key(key)?;
+        self.one(OpCode::Update, "an update", key, value, flags)
+            .map(drop)
+    }
+
+    /// Removes `key`; false if it was not there.
+    ///
+    /// # Errors
+    /// As [`Map::update`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+        self.check_key(key)?;
+        found(self.one(OpCode::Delete, "a delete", key, &[], 0)).map(|done| done.is_some())
+    }
+
+    /// Removes `key` and gives its value. A program that changes the value between the two steps of this is not seen.
+    ///
+    /// # Errors
+    /// As [`Map::update`].
+    pub fn lookup_and_delete(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.check_key(key)?;
+        found(self.one(OpCode::LookupAndDelete, "a lookup and delete", key, &[], 0))
+    }
+
+    /// Adds a value to a queue, stack or bloom filter. With `BPF_EXIST` a full queue or stack drops its oldest one.
+    ///
+    /// # Errors
+    /// As [`Map::update`].
+    pub fn push(&self, value: &[u8], flags: u64) -> Result<(), Error> {
+        self.check_value(value)?;
+        self.one(OpCode::Push, "a push", &[], value, flags)
+            .map(drop)
+    }
+
+    /// Takes the next value out of a queue or stack.
+    ///
+    /// # Errors
+    /// As [`Map::update`].
+    pub fn pop(&self) -> Result<Option<Vec<u8>>, Error> {
+        found(self.one(OpCode::Pop, "a pop", &[], &[], 0))
+    }
+
+    /// The next value of a queue or stack, which stays in it.
+    ///
+    /// # Errors
+    /// As [`Map::update`].
+    pub fn peek(&self) -> Result<Option<Vec<u8>>, Error> {
+        found(self.one(OpCode::Peek, "a peek", &[], &[], 0))
+    }
+
+    /// `value` may be in the bloom filter; if not, it never was put in.
+    ///
+    /// # Errors
+    /// As [`Map::update`].
+    pub fn contains(&self, value: &[u8]) -> Result<bool, Error> {
+        self.check_value(value)?;
+        found(self.one(OpCode::Peek, "a test", &[], value, 0)).map(|done| done.is_some())
+    }
+
+    /// Many operations in one message, done as if one after the other: an outcome for each.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::NoAnswer`], [`Error::Map`]: nothing is known of any of them.
+    pub fn batch(&self, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Error> {
+        let outcomes = self
+            .process
+            .operate(self.index, &self.info.name, &encode_ops(ops))?;
+        if outcomes.len() != ops.len() {
+            return Err(Error::Map {
+                map: self.info.name.clone(),
+                message: format!(
+                    "{} outcomes came for {} operations",
+                    outcomes.len(),
+                    ops.len()
+                ),
+            });
+        }
+        Ok(outcomes)
+    }
+
+    fn one(
+        &self,
+        code: OpCode,
+        what: &'static str,
+        key: &[u8],
+        value: &[u8],
+        flags: u64,
+    ) -> Result<Vec<u8>, Error> {
+        let op = MapOp {
+            code,
+            flags,
+            key,
+            value,
+        };
+        let outcome = self.batch(&[op])?.pop().unwrap_or_default();
+        match outcome.errno {
+            0 => Ok(outcome.bytes),
+            errno => Err(Error::Operation {
+                map: self.info.name.clone(),
+                what,
+                errno,
+            }),
+        }
+    }
+
+    /// All of it now; of a process that has ended, as it was then.
+    ///
+    /// # Errors
+    /// [`Error::Map`] for a ring, whose records are events, and where nothing was ever copied; [`Error::NoAnswer`].
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        if self.info.bytes > 0 {
+            match self.one(OpCode::Snapshot, "a snapshot", &[], &[], 0) {
+                Ok(_) | Err(Error::Ended { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.last_snapshot()
+    }
+
+    /// All of it as it was last copied, without asking the process: while kernels run, at most about a second old.
+    ///
+    /// # Errors
+    /// As [`Map::snapshot`].
+    pub fn last_snapshot(&self) -> Result<Snapshot, Error> {
+        let failed = |message: &str| Error::Map {
+            map: self.info.name.clone(),
+            message: message.to_owned(),
+        };
+        let plan = self
+            .plan()
+            .ok_or_else(|| failed("its type is not known here"))?;
+        if self.info.bytes == 0 {
+            return Err(failed("it has no contents but events"));
+        }
+        let mut bytes = Vec::new();
+        let copied = match &self.process.lock().shared {
+            Some(shared) => shared.snapshot(self.index as usize, &mut bytes)?,
+            None => None,
+        };
+        match copied {
+            Some(_) => Ok(Snapshot { plan, bytes }),
+            None => Err(failed("nothing was copied out of it yet")),
+        }
+    }
+
+    /// Everything in it, in the order of [`MapView::entries`].
+    ///
+    /// # Errors
+    /// As [`Map::snapshot`].
+    pub fn entries(&self) -> Result<Vec<Entry>, Error> {
+        Ok(self.snapshot()?.view()?.entries().collect())
+    }
+
+    /// Records of this ring that are there, in their order per multiprocessor; waits up to `timeout` for the first one.
+    /// Returns how many there were, as libbpf's `ring_buffer__poll` and `perf_buffer__poll` do; `each` may use the process
+    /// and its maps.
+    pub fn poll(&self, timeout: Duration, each: impl FnMut(Event<'_>)) -> usize {
+        self.process.poll_map(Some(self.index), timeout, each)
+    }
+
+    /// Records of this ring that never came, wherever they were lost.
+    pub fn lost(&self) -> u64 {
+        self.process.lock().lost(self.index)
+    }
+
+    /// The plan that a view needs, from what the agent sent.
+    pub fn plan(&self) -> Option<MapPlan> {
+        plan_of(&self.info)
+    }
+
+    fn lookup_last(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let snapshot = self.last_snapshot()?;
+        let view = snapshot.view()?;
+        Ok(view.lookup(key)?.map(|value| match value {
+            Value::One(value) => value,
+            Value::PerSm(values) => values.iter().flat_map(|v| padded(v)).collect(),
+            Value::PerThread(values) => per_thread(&self.info, &values),
+        }))
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+        self.check("key", self.info.key_size, key)
+    }
+
+    fn check_value(&self, value: &[u8]) -> Result<(), Error> {
+        self.check("value", self.info.value_size, value)
+    }
+
+    fn check(&self, what: &'static str, size: u32, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.len() == size as usize {
+            return Ok(());
+        }
+        Err(Error::Size {
+            map: self.info.name.clone(),
+            what,
+            expected: size as usize,
+            found: bytes.len(),
+        })
+    }
+}
+
+/// A key that is not there is an answer.
+fn found<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {
+    match done {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::Operation { errno, .. }) if i64::from(errno) == ENOENT => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn padded(value: &[u8]) -> Vec<u8> {
+    let mut value = value.to_vec();
+    value.resize(value.len().next_multiple_of(8), 0);
+    value
+}
+
+/// The values of all threads of a key, of which the zeros are not listed.
+fn per_thread(info: &MapInfo, values: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let MapLayout::PerThread(layout) = MapLayout::from(info.layout) else {
+        return Vec::new();
+    };
+    let stride = layout.value_stride() as usize;
+    let mut all = vec![0; stride * layout.threads as usize];
+    for (thread, value) in values {
+        let at = *thread as usize * stride;
+        all[at..at + value.len()].copy_from_slice(value);
+    }
+    all
+}
+
+/// The plan that a view needs, from what the agent sent; `None` for a type that is not known here.
+pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
+    Some(MapPlan {
+        name: info.name.clone(),
+        map_type: MapType::from_number(info.map_type)?,
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+        read_only: false,
+        layout: MapLayout::from(info.layout),
+        sum_fields: info.summed.iter().map(|f| (*f).into()).collect(),
+        not_summed: None,
+        image: Vec::new(),
+    })
+}

@@ -1,0 +1,356 @@
+//! An application that uses CUDA, seen from outside.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use warpbpf_wire::{
+    Device, Kernel, MapInfo, NoteLevel, Outcome, PRINTK, Program, ToAgent, ToolConnection,
+};
+
+use crate::events::{Batch, Event};
+use crate::state::{Answer, State};
+use crate::{Error, Map};
+
+/// How long an answer may take. The agent answers within two seconds, or it is busy with a very large map.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest sleep between two looks at a ring that another process fills without a word.
+const TICK: Duration = Duration::from_millis(1);
+
+/// A process with an agent in it. A handle: all clones speak of the same process.
+#[derive(Debug, Clone)]
+pub struct Process(pub(crate) Arc<Shared>);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// The socket once more, to wait for it without the lock.
+    socket: Option<OwnedFd>,
+    /// The object in its kernels.
+    pub(crate) object: Option<crate::Object>,
+}
+
+/// Something that a person should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// How bad.
+    pub level: NoteLevel,
+    /// One or more lines.
+    pub text: String,
+}
+
+/// A kernel of the application, and its launches so far.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelInfo {
+    /// What it is and what was done with it.
+    pub kernel: Kernel,
+    /// With probes.
+    pub launches: u64,
+    /// Of the original, although a program matches.
+    pub missed: u64,
+}
+
+impl Process {
+    pub(crate) fn new(
+        connection: Option<ToolConnection>,
+        object: Option<crate::Object>,
+    ) -> Process {
+        let socket = connection
+            .as_ref()
+            .and_then(|c| c.as_fd().try_clone_to_owned().ok());
+        Process(Arc::new(Shared {
+            state: Mutex::new(State::new(connection)),
+            socket,
+            object,
+        }))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what the agent said.
+    pub(crate) fn pump(&self) {
+        self.lock().pump();
+    }
+
+    /// What it hears from, to be waited for; `None` once nobody is there.
+    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
+        let connected = self.is_connected();
+        self.0.socket.as_ref().filter(|_| connected)
+    }
+
+    /// Its process id, as it sees itself.
+    pub fn pid(&self) -> u32 {
+        self.lock().pid
+    }
+    /// Path of its executable.
+    pub fn exe(&self) -> String {
+        self.lock().exe.clone()
+    }
+    /// Its command line.
+    pub fn arguments(&self) -> Vec<String> {
+        self.lock().argv.clone()
+    }
+    /// The device that it uses, once it said so.
+    pub fn device(&self) -> Option<Device> {
+        self.lock().device.clone()
+    }
+    /// The object in its kernels; `None` if it is only observed.
+    pub fn object(&self) -> Option<&crate::Object> {
+        self.0.object.as_ref()
+    }
+    /// Why nothing was instrumented in it, if so.
+    pub fn refused(&self) -> Option<String> {
+        self.lock().refused.clone()
+    }
+    /// Its maps exist.
+    pub fn is_ready(&self) -> bool {
+        self.lock().shared.is_some()
+    }
+    /// The agent can still be asked.
+    pub fn is_connected(&self) -> bool {
+        self.lock().connection.is_some()
+    }
+    /// The agent said good-bye: the data is complete.
+    pub fn is_complete(&self) -> bool {
+        self.lock().complete
+    }
+    /// What a person should know, in order.
+    pub fn notes(&self) -> Vec<Note> {
+        self.lock().notes.clone()
+    }
+    /// The programs in its kernels, in the object's order.
+    pub fn programs(&self) -> Vec<Program> {
+        self.lock().programs.clone()
+    }
+    /// Names of kernels by their number (`kernel_id` in programs).
+    pub fn kernel_names(&self) -> Vec<String> {
+        self.lock().kernel_names.clone()
+    }
+    /// Names of sites by their number (`site` in programs); that of 0 is empty.
+    pub fn site_names(&self) -> Vec<String> {
+        self.lock().site_names.clone()
+    }
+    /// Bound of the error of host time on the device, in ns, once it was measured.
+    pub fn clock_error(&self) -> Option<u64> {
+        self.lock().shared.as_ref().and_then(|s| s.clock_error())
+    }
+
+    /// Its kernels, in the order in which they were loaded. A kernel whose image was loaded again is there again.
+    pub fn kernels(&self) -> Vec<KernelInfo> {
+        let state = self.lock();
+        let with_counts = |kernel: &Kernel| {
+            let counts = state.counts.get(&kernel.mangled);
+            let (launches, missed) = counts
+                .filter(|_| kernel.way != "not matched")
+                .copied()
+                .unwrap_or_default();
+            KernelInfo {
+                kernel: kernel.clone(),
+                launches,
+                missed,
+            }
+        };
+        state.kernels.iter().map(with_counts).collect()
+    }
+
+    /// Its maps, in the object's order; empty before they exist.
+    pub fn maps(&self) -> Vec<Map> {
+        let infos: Vec<MapInfo> = self.lock().maps.clone();
+        let handle = |(index, info)| Map::new(self.clone(), index, info);
+        (0..).zip(infos).map(handle).collect()
+    }
+
+    /// A map by its name.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] before the maps exist, [`Error::Refused`], [`Error::NoMap`] with the names that there are.
+    pub fn map(&self, name: &str) -> Result<Map, Error> {
+        self.pump();
+        let state = self.lock();
+        if let Some(message) = &state.refused {
+            return Err(Error::Refused {
+                pid: state.pid,
+                message: message.clone(),
+            });
+        }
+        if state.shared.is_none() {
+            return Err(Error::NotReady { pid: state.pid });
+        }
+        let found = state.maps.iter().position(|map| map.name == name);
+        let Some(index) = found else {
+            let names: Vec<String> = state.maps.iter().map(|m| format!("`{}`", m.name)).collect();
+            return Err(Error::NoMap {
+                name: name.to_owned(),
+                there: names.join(", "),
+            });
+        };
+        let info = state.maps[index].clone();
+        drop(state);
+        Ok(Map::new(self.clone(), index as u32, info))
+    }
+
+    /// Brings the shared area up to date: maps, rings and counts.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::NoAnswer`].
+    pub fn snapshot(&self) -> Result<(), Error> {
+        match self.ask(|token| ToAgent::Snapshot { token }, &[])? {
+            Answer::Snapshotted => Ok(()),
+            Answer::Waiting | Answer::MapOps { .. } => Err(self.no_answer()),
+        }
+    }
+
+    /// Operations on a map, in order, all in one message: one outcome each.
+    pub(crate) fn map_ops(&self, map: u32, ops: &[u8]) -> Result<(Option<String>, Vec<u8>), Error> {
+        match self.ask(|token| ToAgent::MapOps { token, map }, ops)? {
+            Answer::MapOps { error, blob } => Ok((error, blob)),
+            Answer::Waiting | Answer::Snapshotted => Err(self.no_answer()),
+        }
+    }
+
+    /// As [`Process::map_ops`], with the outcomes read.
+    pub(crate) fn operate(&self, map: u32, name: &str, ops: &[u8]) -> Result<Vec<Outcome>, Error> {
+        let (error, blob) = self.map_ops(map, ops)?;
+        match error {
+            Some(message) => Err(Error::Map {
+                map: name.to_owned(),
+                message,
+            }),
+            None => Ok(warpbpf_wire::decode_outcomes(&blob)?),
+        }
+    }
+
+    fn no_answer(&self) -> Error {
+        Error::NoAnswer {
+            pid: self.pid(),
+            seconds: PATIENCE.as_secs(),
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    fn ask(&self, message: impl FnOnce(u64) -> ToAgent, blob: &[u8]) -> Result<Answer, Error> {
+        let token = {
+            let mut state = self.lock();
+            state.pump();
+            let token = state.next_token;
+            state.next_token += 1;
+            let pid = state.pid;
+            if state.complete || !state.send(&message(token), blob)? {
+                return Err(Error::Ended { pid });
+            }
+            state.answers.insert(token, Answer::Waiting);
+            token
+        };
+        let end = Instant::now() + PATIENCE;
+        loop {
+            {
+                let mut state = self.lock();
+                state.pump();
+                let answered = !matches!(state.answers.get(&token), Some(Answer::Waiting));
+                let gone = state.connection.is_none();
+                if answered || gone || Instant::now() > end {
+                    let answer = state.answers.remove(&token);
+                    return match answer {
+                        Some(Answer::Waiting) | None if gone => {
+                            Err(Error::Ended { pid: state.pid })
+                        }
+                        Some(Answer::Waiting) | None => Err(Error::NoAnswer {
+                            pid: state.pid,
+                            seconds: PATIENCE.as_secs(),
+                        }),
+                        Some(answer) => Ok(answer),
+                    };
+                }
+            }
+            // Another thread may take the message in meanwhile, so the wait is short.
+            self.wait(TICK);
+        }
+    }
+
+    /// Waits until the agent says something.
+    fn wait(&self, at_most: Duration) {
+        match &self.0.socket {
+            Some(socket) => {
+                let timeout = Timespec {
+                    tv_sec: at_most.as_secs() as i64,
+                    tv_nsec: i64::from(at_most.subsec_nanos()),
+                };
+                // An interrupted wait is a short one.
+                let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout));
+            }
+            None => std::thread::sleep(at_most),
+        }
+    }
+
+    /// Hands out every record of every ring, and every message, that is there; waits up to `timeout` for the first one.
+    /// Returns how many there were. Records of one multiprocessor come in their order.
+    ///
+    /// `each` may use this process and its maps.
+    pub fn poll(&self, timeout: Duration, each: impl FnMut(Event<'_>)) -> usize {
+        self.poll_map(None, timeout, each)
+    }
+
+    /// As [`Process::poll`], for one ring; records of others wait for whoever asks for them.
+    pub(crate) fn poll_map(
+        &self,
+        map: Option<u32>,
+        timeout: Duration,
+        mut each: impl FnMut(Event<'_>),
+    ) -> usize {
+        let end = Instant::now() + timeout;
+        let mut batch = Batch::default();
+        let mut count = 0;
+        loop {
+            let over = {
+                let mut state = self.lock();
+                state.pump();
+                state.events(map, &mut batch);
+                // What was written before the good-bye is there when the good-bye is.
+                state.connection.is_none()
+            };
+            batch.iter().for_each(&mut each);
+            count += batch.len();
+            if batch.is_full() {
+                continue;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if count > 0 || over || left.is_zero() {
+                return count;
+            }
+            std::thread::sleep(left.min(TICK));
+        }
+    }
+
+    /// Messages of `bpf_printk` that did not reach this tool, wherever they were lost.
+    pub fn messages_lost(&self) -> u64 {
+        self.lock().messages_lost()
+    }
+
+    /// Messages of `bpf_printk` that are there; waits up to `timeout` for the first one.
+    pub fn messages(&self, timeout: Duration) -> Vec<crate::Message> {
+        let mut messages = Vec::new();
+        let Some(object) = self.object() else {
+            return messages;
+        };
+        self.poll_map(Some(PRINTK), timeout, |event| {
+            messages.extend(event.message(object));
+        });
+        messages
+    }
+
+    /// All launches run the original from now on. Maps stay as they are, to be read.
+    ///
+    /// # Errors
+    /// [`Error::Ended`]: nobody is there any more.
+    pub fn detach(&self) -> Result<(), Error> {
+        let mut state = self.lock();
+        let pid = state.pid;
+        match state.send(&ToAgent::Detach, &[])? {
+            true => Ok(()),
+            false => Err(Error::Ended { pid }),
+        }
+    }
+}

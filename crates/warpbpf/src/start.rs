@@ -1,0 +1,177 @@
+//! Starting the application with the agent in it, and nothing else changed.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use crate::Error;
+use crate::machine::{self, Device};
+
+/// The variable by which a CUDA driver is told of a tool in the application.
+pub const INJECTION: &str = "CUDA_INJECTION64_PATH";
+/// The variable by which the agent is told where its tool is.
+pub const SOCKET: &str = "WARPBPF_SOCKET";
+
+/// What the environment says of tools around us.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Surroundings {
+    /// A tool that is not us holds the injection slot.
+    pub slot_taken: bool,
+    /// Another warpbpf started us.
+    pub another_warpbpf: bool,
+}
+
+impl Surroundings {
+    /// Reads the environment.
+    pub fn look() -> Surroundings {
+        Surroundings {
+            slot_taken: std::env::var_os(INJECTION).is_some_and(|v| !v.is_empty()),
+            another_warpbpf: std::env::var_os(SOCKET).is_some(),
+        }
+    }
+
+    /// Reads the environment, and takes an outer warpbpf out of it: its agent belongs neither into this process, which
+    /// may ask a driver for its devices, nor beside ours into the application.
+    ///
+    /// # Safety
+    /// No other thread reads or writes the environment meanwhile: called first thing in `main`, when there is one thread.
+    pub unsafe fn take() -> Surroundings {
+        let another_warpbpf = std::env::var_os(SOCKET).is_some();
+        if another_warpbpf {
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::env::remove_var(SOCKET);
+                std::env::remove_var(INJECTION);
+            }
+        }
+        Surroundings {
+            another_warpbpf,
+            ..Surroundings::look()
+        }
+    }
+}
+
+/// How the agent gets into an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Inject {
+    /// `CUDA_INJECTION64_PATH`, or `LD_PRELOAD` if that slot is taken.
+    #[default]
+    Auto,
+    /// `CUDA_INJECTION64_PATH`.
+    Env,
+    /// `LD_PRELOAD`.
+    Preload,
+}
+
+/// How the agent will get in, and what to tell the user about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// Through `CUDA_INJECTION64_PATH`.
+    Env,
+    /// Through `LD_PRELOAD`, and why.
+    Preload(&'static str),
+}
+
+/// The variables that an application needs in its environment, whoever starts it, and how the agent gets in by them.
+/// `socket` is [`crate::Tool::socket`].
+///
+/// # Errors
+/// [`Error::Missing`]: the agent is not built.
+pub fn environment(
+    device: &Device,
+    inject: Inject,
+    socket: &Path,
+    surroundings: &Surroundings,
+) -> Result<(Vec<(&'static str, OsString)>, Entry), Error> {
+    let agent = machine::agent()?;
+    let entry = match inject {
+        Inject::Env => Entry::Env,
+        Inject::Preload => Entry::Preload("asked for"),
+        Inject::Auto if surroundings.slot_taken => {
+            Entry::Preload("CUDA_INJECTION64_PATH is already taken by another tool")
+        }
+        Inject::Auto => Entry::Env,
+    };
+    let mut variables = vec![(SOCKET, socket.as_os_str().to_owned())];
+    variables.push(match entry {
+        Entry::Env => (INJECTION, agent.into_os_string()),
+        Entry::Preload(_) => ("LD_PRELOAD", prepend(agent.as_os_str(), "LD_PRELOAD")),
+    });
+    if let Device::Soft { folder, .. } = device {
+        let path = prepend(folder.as_os_str(), "LD_LIBRARY_PATH");
+        variables.push(("LD_LIBRARY_PATH", path));
+    }
+    Ok((variables, entry))
+}
+
+/// Starts an application: its program, as a shell finds it, then its arguments. Its standard streams are ours.
+///
+/// # Errors
+/// [`Error::NoProgram`], [`Error::BadProgram`] or [`Error::Missing`]; nothing was started then.
+pub fn start(
+    command: &[OsString],
+    device: &Device,
+    inject: Inject,
+    socket: &Path,
+    surroundings: &Surroundings,
+) -> Result<(Child, Entry), Error> {
+    let (program, arguments) = split(command);
+    let path = find(program)?;
+    let (variables, entry) = environment(device, inject, socket, surroundings)?;
+    let mut command = Command::new(&path);
+    command.args(arguments).arg0(program).envs(variables);
+    let child = command.spawn().map_err(|e| Error::BadProgram {
+        program: display(program),
+        reason: e.to_string(),
+    })?;
+    Ok((child, entry))
+}
+
+/// The program and its arguments.
+pub fn split(command: &[OsString]) -> (&OsStr, &[OsString]) {
+    match command.split_first() {
+        Some((program, arguments)) => (program, arguments),
+        None => (OsStr::new(""), &[]),
+    }
+}
+
+fn display(program: &OsStr) -> String {
+    program.to_string_lossy().into_owned()
+}
+
+/// `path` in front of what a variable holds.
+pub fn prepend(path: &OsStr, variable: &str) -> OsString {
+    let mut value = path.to_os_string();
+    if let Some(old) = std::env::var_os(variable).filter(|v| !v.is_empty()) {
+        value.push(":");
+        value.push(old);
+    }
+    value
+}
+
+/// Finds a program as a shell does.
+///
+/// # Errors
+/// [`Error::NoProgram`].
+pub fn find(program: &OsStr) -> Result<PathBuf, Error> {
+    let runnable = |path: &Path| path.is_file();
+    if program.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(program);
+        return if runnable(&path) {
+            Ok(path)
+        } else {
+            Err(Error::NoProgram {
+                program: display(program),
+            })
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|candidate| runnable(candidate))
+        .ok_or_else(|| Error::NoProgram {
+            program: display(program),
+        })
+}

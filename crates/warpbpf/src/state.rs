@@ -1,0 +1,249 @@
+//! What an agent said, kept for whoever asks.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+
+use warpbpf_wire::{
+    Device, Kernel, MapInfo, NoteLevel, PRINTK, Program, SharedReader, Sites, ToTool,
+    ToolConnection, WireError,
+};
+
+use crate::events::Batch;
+use crate::process::Note;
+
+/// Bytes of events that are kept for handles that have not asked for them.
+const MOST_PARKED: usize = 64 << 20;
+
+/// One agent.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) connection: Option<ToolConnection>,
+    pub(crate) pid: u32,
+    pub(crate) exe: String,
+    pub(crate) argv: Vec<String>,
+    pub(crate) device: Option<Device>,
+    pub(crate) kernels: Vec<Kernel>,
+    /// Launches and misses by mangled name.
+    pub(crate) counts: HashMap<String, (u64, u64)>,
+    pub(crate) programs: Vec<Program>,
+    pub(crate) maps: Vec<MapInfo>,
+    pub(crate) kernel_names: Vec<String>,
+    pub(crate) site_names: Vec<String>,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) refused: Option<String>,
+    pub(crate) complete: bool,
+    pub(crate) shared: Option<SharedReader>,
+    /// The shared memory once more, to be given to others.
+    pub(crate) memory: Option<OwnedFd>,
+    pub(crate) next_token: u64,
+    /// Answers that somebody waits for.
+    pub(crate) answers: HashMap<u64, Answer>,
+    /// Events of rings that nobody asked for yet, by map.
+    parked: HashMap<u32, VecDeque<(u32, Vec<u8>)>>,
+    parked_bytes: usize,
+    /// The ring is damaged, or another tool reads it.
+    no_events: bool,
+    /// Events that found no room among the parked ones, by map.
+    pub(crate) dropped: HashMap<u32, u64>,
+}
+
+/// An answer of the agent.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Waiting,
+    Snapshotted,
+    MapOps {
+        error: Option<String>,
+        blob: Vec<u8>,
+    },
+}
+
+impl State {
+    pub(crate) fn new(connection: Option<ToolConnection>) -> State {
+        State {
+            connection,
+            ..State::default()
+        }
+    }
+
+    /// Takes in every message that is there, and sends what could not be sent before.
+    pub(crate) fn pump(&mut self) {
+        while let Some(connection) = &mut self.connection {
+            let next = connection.flush().and_then(|_| connection.try_recv());
+            match next {
+                Ok(Some(frame)) => self.take(frame.message, frame.blob, frame.fd),
+                Ok(None) => return,
+                // The process ended, with or without a good-bye: what it wrote is in the shared memory.
+                Err(_) => self.connection = None,
+            }
+        }
+    }
+
+    /// Sends a message; false if nobody is there any more.
+    pub(crate) fn send(
+        &mut self,
+        message: &warpbpf_wire::ToAgent,
+        blob: &[u8],
+    ) -> Result<bool, WireError> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(false);
+        };
+        match connection
+            .queue(message, blob, None)
+            .and_then(|()| connection.flush())
+        {
+            Ok(_) => Ok(true),
+            Err(WireError::Closed) => {
+                self.connection = None;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take(&mut self, message: ToTool, blob: Vec<u8>, fd: Option<OwnedFd>) {
+        match message {
+            ToTool::Hello(hello) => {
+                self.pid = hello.pid;
+                self.exe = hello.exe;
+                self.argv = hello.argv;
+                self.device = hello.device;
+            }
+            ToTool::Refused { message } => self.refused = Some(message),
+            ToTool::Ready(ready) => {
+                self.maps = ready.maps;
+                self.programs = ready.programs;
+                self.open(fd);
+            }
+            ToTool::Kernel(kernel) => {
+                if let Some(id) = kernel.kernel_id {
+                    let id = id as usize;
+                    if self.kernel_names.len() <= id {
+                        self.kernel_names.resize(id + 1, String::new());
+                    }
+                    self.kernel_names[id].clone_from(&kernel.demangled);
+                }
+                self.kernels.push(kernel);
+            }
+            ToTool::Sites(sites) => place(&mut self.site_names, sites),
+            ToTool::Note { level, text } => self.note(level, text),
+            ToTool::Counts(counts) => {
+                let counts = counts.kernels.into_iter();
+                self.counts
+                    .extend(counts.map(|c| (c.mangled, (c.launches, c.missed))));
+            }
+            ToTool::Snapshotted { token } => self.answer(token, Answer::Snapshotted),
+            ToTool::MapOps { token, error } => self.answer(token, Answer::MapOps { error, blob }),
+            ToTool::Bye { .. } => self.complete = true,
+        }
+    }
+
+    pub(crate) fn note(&mut self, level: NoteLevel, text: String) {
+        self.notes.push(Note { level, text });
+    }
+
+    /// Answers that nobody waits for any more are dropped.
+    fn answer(&mut self, token: u64, answer: Answer) {
+        if let Some(waiting) = self.answers.get_mut(&token) {
+            *waiting = answer;
+        }
+    }
+
+    fn open(&mut self, fd: Option<OwnedFd>) {
+        let Some(fd) = fd else {
+            self.note(NoteLevel::Error, "the agent sent no shared memory".into());
+            return;
+        };
+        match SharedReader::open(&fd) {
+            Ok(reader) => {
+                self.shared = Some(reader);
+                self.memory = fd.as_fd().try_clone_to_owned().ok();
+            }
+            Err(error) => self.note(NoteLevel::Error, error.to_string()),
+        }
+    }
+
+    /// Events that are there, of one map or (with `None`) of all rings and messages, at most as many as a batch holds.
+    pub(crate) fn events(&mut self, wanted: Option<u32>, batch: &mut Batch) {
+        batch.clear();
+        let maps: Vec<u32> = match wanted {
+            Some(map) => vec![map],
+            None => {
+                let mut maps: Vec<u32> = self.parked.keys().copied().collect();
+                maps.sort_unstable();
+                maps
+            }
+        };
+        for map in maps {
+            while let Some(queue) = self.parked.get_mut(&map)
+                && !batch.is_full()
+                && let Some((shard, payload)) = queue.pop_front()
+            {
+                self.parked_bytes -= payload.len();
+                batch.push(map, shard, &payload);
+            }
+        }
+        let Some(shared) = self.shared.as_mut().filter(|_| !self.no_events) else {
+            return;
+        };
+        let (parked, parked_bytes, dropped) =
+            (&mut self.parked, &mut self.parked_bytes, &mut self.dropped);
+        let taken = shared.events_while(|event| {
+            if wanted.is_none_or(|map| map == event.map) {
+                batch.push(event.map, event.shard, event.payload);
+            } else if *parked_bytes + event.payload.len() <= MOST_PARKED {
+                *parked_bytes += event.payload.len();
+                let queue = parked.entry(event.map).or_default();
+                queue.push_back((event.shard, event.payload.to_vec()));
+            } else {
+                *dropped.entry(event.map).or_default() += 1;
+            }
+            !batch.is_full()
+        });
+        if let Err(error) = taken {
+            self.note(NoteLevel::Error, error.to_string());
+            self.no_events = true;
+        }
+    }
+
+    /// Records of a ring that did not reach us, wherever they were lost.
+    pub(crate) fn lost(&self, map: u32) -> u64 {
+        let dropped = self.dropped.get(&map).copied().unwrap_or(0);
+        self.shared.as_ref().map_or(0, |shared| {
+            let device = shared.device_losses(map);
+            shared.lost(map) + device.full + device.busy
+        }) + dropped
+    }
+
+    pub(crate) fn messages_lost(&self) -> u64 {
+        self.lost(PRINTK)
+    }
+}
+
+/// Puts names to their numbers.
+fn place(names: &mut Vec<String>, sites: Sites) {
+    // Numbers come one after the other: a message with a hole in front of it is not from our agent.
+    let first = sites.first as usize;
+    if first <= names.len().max(1) {
+        names.resize(first, String::new());
+        names.extend(sites.names);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sites_come_in_parts() {
+        let mut names = Vec::new();
+        let part = |first, names: &[&str]| Sites {
+            first,
+            names: names.iter().map(|n| (*n).to_owned()).collect(),
+        };
+        place(&mut names, part(1, &["a", "b"]));
+        place(&mut names, part(3, &["c"]));
+        place(&mut names, part(u32::MAX, &["far"]));
+        assert_eq!(names, ["", "a", "b", "c"]);
+    }
+}

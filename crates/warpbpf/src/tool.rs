@@ -1,0 +1,394 @@
+//! The listening side: one object, any number of applications with it in their kernels.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use warpbpf_wire::{Listener, MapOp, Options, ToAgent, ToolConnection, encode_ops};
+
+use crate::control::Server;
+use crate::machine::{self, Device, DeviceChoice};
+use crate::start::{self, Entry, Inject, Surroundings};
+use crate::{Error, Object, Process};
+
+/// How long a message to an agent may take to be read.
+const SEND: Duration = Duration::from_secs(10);
+/// How long the thread sleeps when nobody says anything.
+const TICK: Duration = Duration::from_millis(20);
+/// How long to wait for an agent's last words after its application has ended.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Waits for agents, tells each what to do, and keeps what they say. Dropping it ends the connections: from then on the
+/// applications run without probes.
+#[derive(Debug)]
+pub struct Tool {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Before the listener, whose folder its socket is in.
+    server: Mutex<Option<Server>>,
+    listener: Listener,
+    object: Option<Object>,
+    options: Options,
+    presets: Mutex<Vec<(String, Vec<u8>)>>,
+    processes: Mutex<Vec<Process>>,
+    command: Mutex<Vec<String>>,
+    ends: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The folder of this user's sockets: `XDG_RUNTIME_DIR` if there is one, else the folder for temporary files, in which
+/// each tool makes a folder of its own that nobody else may enter.
+pub fn runtime_folder() -> PathBuf {
+    std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_dir())
+        .unwrap_or_else(std::env::temp_dir)
+}
+
+impl Tool {
+    /// Puts `object` into the kernels of every application that comes.
+    ///
+    /// # Errors
+    /// [`Error::Wire`]: no socket can be made.
+    pub fn attach(object: Object, options: Options) -> Result<Tool, Error> {
+        Tool::new(Some(object), options)
+    }
+
+    /// Only lists the kernels of every application that comes.
+    ///
+    /// # Errors
+    /// [`Error::Wire`]: no socket can be made.
+    pub fn observe() -> Result<Tool, Error> {
+        Tool::new(None, Options::default())
+    }
+
+    fn new(object: Option<Object>, options: Options) -> Result<Tool, Error> {
+        let listener = Listener::bind(&runtime_folder())?;
+        let shared = Arc::new(Shared {
+            listener,
+            object,
+            options,
+            presets: Mutex::default(),
+            processes: Mutex::default(),
+            server: Mutex::default(),
+            command: Mutex::default(),
+            ends: AtomicBool::new(false),
+        });
+        let in_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("warpbpf-tool".into())
+            .spawn(move || {
+                while !in_thread.ends.load(Ordering::Relaxed) {
+                    in_thread.turn();
+                }
+            });
+        let thread = thread.map_err(|source| Error::Read {
+            path: "a new thread".into(),
+            source,
+        })?;
+        Ok(Tool {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Operations on a map of applications that come from now on, before any of their kernels runs: updates of its first
+    /// contents. What cannot be done makes the attach fail ([`Process::refused`]).
+    pub fn preset(&self, map: &str, ops: &[MapOp<'_>]) {
+        lock(&self.shared.presets).push((map.to_owned(), encode_ops(ops)));
+    }
+
+    /// Lets other commands of this user (`warpbpf maps`) reach the maps of this tool's applications.
+    ///
+    /// # Errors
+    /// [`Error::Wire`]: no socket can be made.
+    pub fn serve(&self) -> Result<(), Error> {
+        let server = Server::bind(self.shared.listener.path())?;
+        *lock(&self.shared.server) = Some(server);
+        Ok(())
+    }
+
+    /// The socket that agents connect to.
+    pub fn socket(&self) -> &Path {
+        self.shared.listener.path()
+    }
+
+    /// The object.
+    pub fn object(&self) -> Option<&Object> {
+        self.shared.object.as_ref()
+    }
+
+    /// The variables that an application which somebody else starts needs in its environment.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::NoGpu`].
+    pub fn environment(
+        &self,
+        device: DeviceChoice,
+        inject: Inject,
+    ) -> Result<Vec<(&'static str, OsString)>, Error> {
+        let device = machine::choose(device)?;
+        let surroundings = Surroundings::look();
+        Ok(start::environment(&device, inject, self.socket(), &surroundings)?.0)
+    }
+
+    /// Starts an application. Its standard streams are ours.
+    ///
+    /// # Errors
+    /// [`Error::NoProgram`], [`Error::BadProgram`], [`Error::Missing`], [`Error::NoGpu`]; nothing was started then.
+    pub fn start<'t>(&'t self, launch: &Launch) -> Result<App<'t>, Error> {
+        let device = machine::choose(launch.device)?;
+        self.start_on(launch, device, &Surroundings::look())
+    }
+
+    /// As [`Tool::start`], on a device that was chosen, with surroundings that were looked at.
+    ///
+    /// # Errors
+    /// As [`Tool::start`].
+    pub fn start_on<'t>(
+        &'t self,
+        launch: &Launch,
+        device: Device,
+        surroundings: &Surroundings,
+    ) -> Result<App<'t>, Error> {
+        *lock(&self.shared.command) = launch
+            .command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        let (child, entry) = start::start(
+            &launch.command,
+            &device,
+            launch.inject,
+            self.socket(),
+            surroundings,
+        )?;
+        Ok(App {
+            tool: self,
+            child,
+            entry,
+            device,
+        })
+    }
+
+    /// Every process that ever came, in order.
+    pub fn processes(&self) -> Vec<Process> {
+        lock(&self.shared.processes).clone()
+    }
+
+    /// The first process whose maps exist.
+    ///
+    /// # Errors
+    /// [`Error::NobodyCame`] within `timeout`, [`Error::Refused`].
+    pub fn wait_ready(&self, timeout: Duration) -> Result<Process, Error> {
+        let end = Instant::now() + timeout;
+        loop {
+            for process in self.processes() {
+                if process.is_ready() {
+                    return Ok(process);
+                }
+                if let Some(message) = process.refused() {
+                    let pid = process.pid();
+                    return Err(Error::Refused { pid, message });
+                }
+            }
+            if Instant::now() >= end {
+                return Err(Error::NobodyCame {
+                    seconds: timeout.as_secs(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until no agent is connected any more, at most `timeout`; false if one still is.
+    pub fn wait_last_words(&self, timeout: Duration) -> bool {
+        let end = Instant::now() + timeout;
+        while self.processes().iter().any(Process::is_connected) {
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+}
+
+impl Drop for Tool {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was told already.
+            let _ = thread.join();
+        }
+        for process in lock(&self.shared.processes).iter() {
+            process.lock().connection = None;
+        }
+    }
+}
+
+impl Shared {
+    /// Waits for whoever speaks first, and hears all who have something to say.
+    fn turn(&self) {
+        let processes = lock(&self.processes).clone();
+        self.wait(&processes);
+        // A listening socket that is broken now is broken next time too: the processes that are there still count.
+        while let Ok(Some(connection)) = self.listener.accept(Duration::ZERO) {
+            self.welcome(connection);
+        }
+        for process in &processes {
+            process.pump();
+        }
+        if let Some(server) = &mut *lock(&self.server) {
+            let command = lock(&self.command).clone();
+            server.turn(&processes, &command, self.object.as_ref());
+        }
+    }
+
+    fn wait(&self, processes: &[Process]) {
+        let server = lock(&self.server);
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.listener.as_fd()];
+        fds.extend(processes.iter().filter_map(|p| p.socket()).map(AsFd::as_fd));
+        if let Some(server) = &*server {
+            server.sockets(&mut fds);
+        }
+        let mut set: Vec<PollFd<'_>> = fds
+            .into_iter()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(TICK.subsec_nanos()),
+        };
+        // An interrupted wait is a short one.
+        let _ = poll(&mut set, Some(&timeout));
+    }
+
+    fn welcome(&self, mut connection: ToolConnection) {
+        let sent = match &self.object {
+            Some(object) => {
+                let mut sent = Ok(());
+                for (map, ops) in lock(&self.presets).iter() {
+                    let message = ToAgent::Preset { map: map.clone() };
+                    sent = sent.and_then(|()| connection.send(&message, ops, None, SEND));
+                }
+                let options = self.options.clone();
+                let attach = ToAgent::Attach { options };
+                sent.and_then(|()| connection.send(&attach, object.bytes(), None, SEND))
+            }
+            None => connection.send(&ToAgent::Observe, &[], None, SEND),
+        };
+        let connection = sent.is_ok().then_some(connection);
+        let process = Process::new(connection, self.object.clone());
+        process.pump();
+        lock(&self.processes).push(process);
+    }
+}
+
+/// An application to be started.
+#[derive(Debug, Clone, Default)]
+pub struct Launch {
+    command: Vec<OsString>,
+    device: DeviceChoice,
+    inject: Inject,
+}
+
+impl Launch {
+    /// A program, found as a shell does, and its arguments.
+    pub fn new(command: impl IntoIterator<Item = impl Into<OsString>>) -> Launch {
+        Launch {
+            command: command.into_iter().map(Into::into).collect(),
+            ..Launch::default()
+        }
+    }
+
+    /// Where its kernels run.
+    pub fn device(self, device: DeviceChoice) -> Launch {
+        Launch { device, ..self }
+    }
+
+    /// How the agent gets in.
+    pub fn inject(self, inject: Inject) -> Launch {
+        Launch { inject, ..self }
+    }
+}
+
+/// A running application that was started here. Dropping it leaves it running.
+#[derive(Debug)]
+pub struct App<'t> {
+    tool: &'t Tool,
+    child: Child,
+    entry: Entry,
+    device: Device,
+}
+
+impl App<'_> {
+    /// The child process.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+    /// How the agent gets in.
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
+    /// Where its kernels run.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Waits until the maps of one of its processes exist.
+    ///
+    /// # Errors
+    /// As [`Tool::wait_ready`]; at once when the application has ended without.
+    pub fn wait_ready(&mut self, timeout: Duration) -> Result<Process, Error> {
+        let end = Instant::now() + timeout;
+        loop {
+            let ended = !matches!(self.child.try_wait(), Ok(None));
+            match self.tool.wait_ready(Duration::from_millis(5)) {
+                Err(Error::NobodyCame { .. }) if !ended && Instant::now() < end => {}
+                Err(Error::NobodyCame { .. }) => {
+                    return Err(Error::NobodyCame {
+                        seconds: timeout.as_secs(),
+                    });
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits until it has ended and its agents have said all that they know. Its exit status, as a shell shows it: 128 and
+    /// the signal if one killed it.
+    ///
+    /// # Errors
+    /// [`Error::Read`]: its status cannot be had.
+    pub fn wait(&mut self) -> Result<i32, Error> {
+        let status = self.child.wait().map_err(|source| Error::Read {
+            path: "the application's exit status".into(),
+            source,
+        })?;
+        // A child of the application may outlive it: its agent is given some grace, no more.
+        self.tool.wait_last_words(LAST_WORDS);
+        Ok(shell_status(status))
+    }
+}
+
+/// As a shell shows it.
+pub fn shell_status(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}

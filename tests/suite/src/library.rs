@@ -1,0 +1,226 @@
+//! The Rust library as a tool would use it, on the same applications.
+
+use std::time::Duration;
+
+use warpbpf::{DeviceChoice, Error, Launch, MapOp, Object, OpCode, Options, Process, Tool};
+
+use crate::run::{Bench, Case, Told, same, says};
+
+/// How long an application may take to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("library: maps of a kernel that runs and ended", live),
+        case("library: an application that others start", others),
+        case("library: events as they come", events),
+    ]
+}
+
+/// What the library says instead of doing it.
+fn failed(error: Error) -> String {
+    error.to_string()
+}
+
+fn launch(bench: &Bench, words: &[&str]) -> Launch {
+    let command = std::iter::once(bench.app(words[0]).into_os_string())
+        .chain(words[1..].iter().map(Into::into));
+    let device = if bench.soft {
+        DeviceChoice::Soft
+    } else {
+        DeviceChoice::Gpu
+    };
+    Launch::new(command).device(device)
+}
+
+fn options() -> Options {
+    Options {
+        allow_modify: true,
+        budget: Some(20_000),
+        host_ops: true,
+        live_sums: true,
+        ..Options::default()
+    }
+}
+
+/// As in `longrun.bpf.c`, in words: what, times, value.
+type Order = [u32; 4];
+
+fn live(bench: &Bench) -> Told {
+    let object = Object::open(bench.object("longrun")).map_err(failed)?;
+    let tool = Tool::attach(object, options()).map_err(failed)?;
+    // A map has contents before the kernel runs.
+    let (key, order): ([u8; 4], Order) = (7u32.to_le_bytes(), [0, 2, 21, 0]);
+    let order: Vec<u8> = order.iter().flat_map(|word| word.to_le_bytes()).collect();
+    tool.preset(
+        "orders",
+        &[MapOp {
+            code: OpCode::Update,
+            flags: 0,
+            key: &key,
+            value: &order,
+        }],
+    );
+    let mut app = tool
+        .start(&launch(bench, &["longrun", "120000"]))
+        .map_err(failed)?;
+    let process = app.wait_ready(PATIENCE).map_err(failed)?;
+    let steered = steer(&process);
+    // Whatever went wrong: it does not stay behind.
+    if steered.is_err() {
+        let _ = app.child().kill();
+    }
+    steered?;
+    same("exit status", app.wait().map_err(failed)?, 0)?;
+    // It has ended: reads go on, changes do not.
+    let seen = process.map("seen").and_then(|map| map.typed::<u32, u64>());
+    let seen = seen.map_err(failed)?;
+    same("seen at the end", seen.get(&0).map_err(failed)?, Some(42))?;
+    same("its keys", seen.keys().map_err(failed)?, vec![0, 1, 2, 3])?;
+    let orders = process
+        .map("orders")
+        .and_then(|map| map.typed::<u32, Order>());
+    let orders = orders.map_err(failed)?;
+    same(
+        "orders at the end",
+        orders.entries().map_err(failed)?,
+        vec![(8, [9, 9, 9, 9])],
+    )?;
+    same("a key that is gone", orders.get(&7).map_err(failed)?, None)?;
+    let refused = orders
+        .insert(&1, &[0; 4])
+        .err()
+        .map(failed)
+        .unwrap_or_default();
+    says(&refused, "has ended: its maps can be read, not changed")?;
+    let kernels = process.kernels();
+    let launches: Vec<(u64, u64)> = kernels.iter().map(|k| (k.launches, k.missed)).collect();
+    same("launches", launches, vec![(1, 0)])?;
+    Ok("steered, ended and read".into())
+}
+
+/// Sees the kernel react to what is changed.
+fn steer(process: &Process) -> Result<(), String> {
+    let seen = process.map("seen").and_then(|map| map.typed::<u32, u64>());
+    let orders = process
+        .map("orders")
+        .and_then(|map| map.typed::<u32, Order>());
+    let control = process
+        .map("control")
+        .and_then(|map| map.typed::<u32, u32>());
+    let (seen, orders, control) = (
+        seen.map_err(failed)?,
+        orders.map_err(failed)?,
+        control.map_err(failed)?,
+    );
+    let until = |key: u32, expected: u64| -> Result<(), String> {
+        let end = std::time::Instant::now() + PATIENCE;
+        loop {
+            let found = seen.get(&key).map_err(failed)?;
+            if found == Some(expected) {
+                return Ok(());
+            }
+            if std::time::Instant::now() > end {
+                return Err(format!("seen[{key}] is {found:?}, expected {expected}"));
+            }
+        }
+    };
+    // The preset.
+    until(0, 42)?;
+    control.insert(&1, &5).map_err(failed)?;
+    until(3, 5)?;
+    same(
+        "a lookup",
+        orders.get(&7).map_err(failed)?,
+        Some([0, 2, 21, 0]),
+    )?;
+    same("a delete", orders.remove(&7).map_err(failed)?, true)?;
+    same("another", orders.remove(&7).map_err(failed)?, false)?;
+    until(1, 1)?;
+    orders.insert(&8, &[9; 4]).map_err(failed)?;
+    same(
+        "entries",
+        orders.entries().map_err(failed)?,
+        vec![(8, [9; 4])],
+    )?;
+    let wrong = process.map("seen").and_then(|map| map.typed::<u64, u64>());
+    let wrong = wrong.err().map(failed).unwrap_or_default();
+    same(
+        "a key of another size",
+        wrong.as_str(),
+        "map `seen`: the key has 8 bytes but 4 are needed",
+    )?;
+    let none = process.map("none").err().map(failed).unwrap_or_default();
+    says(&none, "there is no map `none`; there are `")?;
+    control.insert(&0, &1).map_err(failed)
+}
+
+/// Started by somebody else, with the variables that the tool names.
+fn others(bench: &Bench) -> Told {
+    let object = Object::open(bench.object("longrun")).map_err(failed)?;
+    let tool = Tool::attach(object, options()).map_err(failed)?;
+    let device = if bench.soft {
+        DeviceChoice::Soft
+    } else {
+        DeviceChoice::Gpu
+    };
+    let variables = tool
+        .environment(device, warpbpf::Inject::Auto)
+        .map_err(failed)?;
+    let mut child = std::process::Command::new(bench.app("longrun"))
+        .arg("120000")
+        .envs(variables)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    let ended = tool.wait_ready(PATIENCE).and_then(|process| {
+        same("process", process.pid(), child.id()).map_err(|message| Error::Map {
+            map: "none".into(),
+            message,
+        })?;
+        process.map("control")?.typed::<u32, u32>()?.insert(&0, &1)
+    });
+    if ended.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|e| e.to_string())?;
+    ended.map_err(failed)?;
+    same("exit status", status.code(), Some(0))?;
+    Ok("it came, and ended as it was told".into())
+}
+
+fn events(bench: &Bench) -> Told {
+    let object = Object::open(bench.object("kernelretsnoop")).map_err(failed)?;
+    let rings: Vec<String> = object
+        .parsed()
+        .maps
+        .iter()
+        .filter(|map| map.map_type == 27)
+        .map(|map| map.name.clone())
+        .collect();
+    let [ring] = rings.as_slice() else {
+        return Err(format!("the object has the rings {rings:?}"));
+    };
+    let tool = Tool::attach(object, Options::default()).map_err(failed)?;
+    let mut app = tool.start(&launch(bench, &["vectoradd"])).map_err(failed)?;
+    let process = app.wait_ready(PATIENCE).map_err(failed)?;
+    let ring = process.map(ring).map_err(failed)?;
+    let (mut events, mut strange) = (0, false);
+    loop {
+        let connected = process.is_connected();
+        // The process may be used while its events are looked at.
+        events += ring.poll(Duration::from_millis(50), |event| {
+            strange |= event.payload.is_empty() || process.pid() == 0;
+        });
+        if !connected {
+            break;
+        }
+    }
+    same("exit status", app.wait().map_err(failed)?, 0)?;
+    if events == 0 || strange {
+        return Err(format!("{events} events, {} lost", ring.lost()));
+    }
+    Ok(format!("{events} events, {} lost", ring.lost()))
+}
