@@ -11,6 +11,6 @@
     r4 = r10
     r4 += -24
     r5 = 24
-    call 165  ; error[budget]: one invocation may execute 9162 instructions on this path; the budget is 8000
+    call 165  ; error[budget]: one invocation may execute 9202 instructions on this path; the budget is 8000
     r0 = 0
     exit

@@ -82,7 +82,7 @@ static __always_inline __u64 places(struct wbpf_kernel_ctx *ctx)
 	bpf_gpu_cluster_block(&x, &y, &z);
 	ok &= x < a && y < b && z < c && (z * b + y) * a + x == bpf_gpu_cluster_rank();
 	ok &= bpf_gpu_cluster_rank() == ctx->cluster_rank;
-	ok &= bpf_gpu_kernel_id() == ctx->kernel_id && bpf_gpu_launch_id() == ctx->grid_id;
+	ok &= bpf_gpu_kernel_id() == ctx->kernel_id && bpf_gpu_grid_id() == ctx->grid_id;
 	ok &= bpf_gpu_sm_count() >= 1 && !bpf_get_numa_node_id();
 	return ok;
 }

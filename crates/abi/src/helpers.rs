@@ -366,9 +366,9 @@ helpers! {
     GpuKernelId = 540, "gpu_kernel_id", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
         "static __u64 (*bpf_gpu_kernel_id)(void)",
         "Number of the kernel, as `ctx->kernel_id`.";
-    GpuLaunchId = 541, "gpu_launch_id", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
-        "static __u64 (*bpf_gpu_launch_id)(void)",
-        "%gridid: the same in all threads of a launch, different for each launch of a context.";
+    GpuGridId = 541, "gpu_grid_id", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
+        "static __u64 (*bpf_gpu_grid_id)(void)",
+        "%gridid: the same in all threads of a launch, different for each launch of a context. The context's `launch_id` is the number that the host counts.";
     GpuClock = 542, "gpu_clock", () -> Scalar, Observe, AnyLanes, Varies, 1,
         "static __u64 (*bpf_gpu_clock)(void)",
         "%clock64: cycles of this multiprocessor.";
@@ -491,12 +491,12 @@ map_ops! {
     MapDeleteElem on GpuKernelArray: ByArguments, 4 + 0, 0, 0;
     MapDeleteElem on GpuHostArray: ByArguments, 4 + 0, 0, 0;
     MapDeleteElem on PerThreadHostArray: ByArguments, 4 + 0, 0, 0;
-    MapPushElem on Queue: Varies, 160 + 2, QueueLayout::TRIES, 60;
-    MapPushElem on Stack: Varies, 120 + 2, QueueLayout::TRIES, 60;
+    MapPushElem on Queue: Varies, 160 + 2, QueueLayout::TRIES * 3, 60;
+    MapPushElem on Stack: Varies, 120 + 2, QueueLayout::TRIES * 3, 60;
     MapPushElem on BloomFilter: ByArguments, 160 + 4, 0, 0;
-    MapPopElem on Queue: Varies, 160 + 3, QueueLayout::TRIES, 60;
-    MapPopElem on Stack: Varies, 120 + 3, QueueLayout::TRIES, 60;
-    MapPeekElem on Queue: Varies, 80 + 3, QueueLayout::TRIES, 60;
+    MapPopElem on Queue: Varies, 160 + 3, QueueLayout::TRIES * 2, 60;
+    MapPopElem on Stack: Varies, 120 + 3, QueueLayout::TRIES * 2, 60;
+    MapPeekElem on Queue: Varies, 80 + 3, QueueLayout::TRIES * 2, 60;
     MapPeekElem on Stack: Varies, 40 + 3, QueueLayout::TRIES, 60;
     MapPeekElem on BloomFilter: Varies, 200 + 4, 0, 0;
     PerfEventOutput on PerfEventArray: Varies, 400 + 16, RingLayout::RETRIES, 16;
@@ -516,6 +516,7 @@ map_ops! {
     ForEachMapElem on GpuHostArray: ByArguments, 20 + 0, 0, 0;
     ForEachMapElem on PercpuArray: Varies, 20 + 0, 0, 0;
     ForEachMapElem on PerThreadArray: Varies, 20 + 0, 0, 0;
+    ForEachMapElem on PerThreadHostArray: Varies, 20 + 0, 0, 0;
     ForEachMapElem on Hash: Varies, 20 + 0, 0, 0;
     ForEachMapElem on GpuHash: Varies, 20 + 0, 0, 0;
     ForEachMapElem on PercpuHash: Varies, 20 + 0, 0, 0;

@@ -136,6 +136,11 @@ fn begin(live: &Live, pump: &mut Pump, request: &Request) -> Result<Progress, St
     }
     let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
     let ops = ops.ok_or("a snapshot stands alone in its batch")?;
+    if ops.iter().any(|op| op.action != Action::Lookup)
+        && let Some(reason) = live.host_ops_refused(map)
+    {
+        return Err(format!("the host cannot change it: {reason}"));
+    }
     Ok(live.host_ops(map, ops))
 }
 

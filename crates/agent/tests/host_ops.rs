@@ -53,6 +53,8 @@ MAP(each, BPF_MAP_TYPE_PERCPU_ARRAY, 2, __u32, __u32);
 MAP(keys, BPF_MAP_TYPE_HASH, 64, __u32, __u64);
 MAP(wides, BPF_MAP_TYPE_HASH, 3000, __u64, struct wide);
 MAP(vasts, BPF_MAP_TYPE_HASH, 500, __u64, struct vast);
+struct huge { __u64 words[5000]; };
+MAP(huges, BPF_MAP_TYPE_HASH, 40, __u32, struct huge);
 MAP(shares, BPF_MAP_TYPE_PERCPU_HASH, 16, __u32, __u64);
 MAP(recent, BPF_MAP_TYPE_LRU_HASH, 64, __u32, __u64);
 struct { __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 4); __type(value, __u64); } line SEC(".maps");
@@ -375,6 +377,22 @@ fn long_batches_go_in_parts_and_values_of_odd_sizes_survive() {
     assert_eq!(bench.all("vasts", ops), vec![DONE; 400]);
     assert_eq!(bench.one("vasts", lookup(&v(399))), Ok(vast(399)));
     assert_eq!(bench.one("vasts", lookup(&v(400))), Err(-2));
+}
+
+#[test]
+fn what_no_program_can_pass_the_host_cannot_change() {
+    let bench = Bench::new(true);
+    let refused = |name| bench.live.host_ops_refused(bench.map(name));
+    let reason = refused("huges").unwrap();
+    assert!(
+        reason.contains("passes `40004` bytes of key and value to a hash"),
+        "{reason}"
+    );
+    assert_eq!(bench.one("huges", update(&k(1), &[0; 40_000])), Err(-22));
+    assert_eq!(bench.one("huges", lookup(&k(1))), Err(-2));
+    for map in ["plain", "keys", "line", "bloom", "shares"] {
+        assert_eq!(refused(map), None, "{map}");
+    }
 }
 
 #[test]

@@ -370,7 +370,8 @@ const NEWER: &str = "shr.u64 %wbpf_u, %wbpf_e, 32;
 /// A node that held a value before is written behind a fence: a peek that sees some of the new value then also sees that
 /// the old one was taken.
 fn push(l: &QueueLayout) -> String {
-    // A full queue may drop its oldest value: its node is the new one's. A stack's oldest is at the bottom of a list.
+    // A full queue may drop its oldest value: its node is the new one's. Where other lanes have all nodes in hand, there
+    // is nothing to drop now. A stack's oldest is at the bottom of a list.
     let full = if l.lifo {
         String::new()
     } else {

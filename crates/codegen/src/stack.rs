@@ -229,7 +229,13 @@ impl Touches {
                 let layout = call
                     .map
                     .and_then(|m| Some((m, maps.get((m & !INNER) as usize)?)))
-                    .and_then(|(m, b)| if m & INNER == 0 { Some(&b.layout) } else { b.inner.as_ref() });
+                    .and_then(|(m, b)| {
+                        if m & INNER == 0 {
+                            Some(&b.layout)
+                        } else {
+                            b.inner.as_ref()
+                        }
+                    });
                 let signature = helpers::of(call.helper);
                 for (i, (kind, arg)) in signature.args.iter().zip(&call.args).enumerate() {
                     let ArgFact::Pointer(place) = arg else {

@@ -443,7 +443,9 @@ impl Driver {
         // SAFETY: a live stream.
         match unsafe { (self.api.stream_query)(stream.0) } {
             sys::NOT_READY => Ok(false),
-            code => self.check("cuStreamQuery", code, String::new).map(|()| true),
+            code => self
+                .check("cuStreamQuery", code, String::new)
+                .map(|()| true),
         }
     }
 

@@ -1,11 +1,12 @@
 //! `bpf()` for maps. Before an application is connected they are held here; then the device holds them, and what is asked
 //! is answered from copies of its memory, what is changed is changed there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
-use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType};
+use warpbpf_abi::maps::{BPF_EXIST, MapType};
 use warpbpf_maps::{MapView, Value};
 use warpbpf_object::TypeId;
 use warpbpf_wire::{MapOp, OpCode};
@@ -75,7 +76,7 @@ impl Spec {
         )
     }
 
-    fn has_indices(&self) -> bool {
+    pub(crate) fn has_indices(&self) -> bool {
         matches!(
             self.kind(),
             Some(
@@ -90,7 +91,7 @@ impl Spec {
         )
     }
 
-    fn is_row(&self) -> bool {
+    pub(crate) fn is_row(&self) -> bool {
         matches!(
             self.kind(),
             Some(MapType::Queue | MapType::Stack | MapType::BloomFilter)
@@ -140,14 +141,14 @@ pub struct Map {
     /// Of a map of maps: the map that all in it are like.
     pub inner: Option<Spec>,
     /// Keys of a walk through the device's map.
-    walk: Option<Walk>,
+    pub(crate) walk: Option<Walk>,
 }
 
 /// The keys that a walk found at its start: the map may change under it.
 #[derive(Debug, Default)]
-struct Walk {
-    keys: Vec<Vec<u8>>,
-    places: HashMap<Vec<u8>, usize>,
+pub(crate) struct Walk {
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) places: HashMap<Vec<u8>, usize>,
 }
 
 impl Map {
@@ -202,15 +203,15 @@ impl Kernel {
         self.open(Some(Handle::Map(at)))
     }
 
-    fn map(&self, at: usize) -> Result<&Map, Errno> {
+    pub(crate) fn map(&self, at: usize) -> Result<&Map, Errno> {
         self.maps.get(at).ok_or(Errno::BADF)
     }
 
-    fn map_mut(&mut self, at: usize) -> Result<&mut Map, Errno> {
+    pub(crate) fn map_mut(&mut self, at: usize) -> Result<&mut Map, Errno> {
         self.maps.get_mut(at).ok_or(Errno::BADF)
     }
 
-    fn user_bytes(&self, spec: &Spec) -> usize {
+    pub(crate) fn user_bytes(&self, spec: &Spec) -> usize {
         spec.user_bytes(self.config.cpus, self.config.threads) as usize
     }
 
@@ -223,32 +224,32 @@ impl Kernel {
     }
 
     /// The session that holds a map, and its number there.
-    fn session_of(&self, at: usize) -> Option<(Arc<dyn Session>, u32)> {
+    pub(crate) fn session_of(&self, at: usize) -> Option<(Arc<dyn Session>, u32)> {
         let session = self.session.clone()?;
         let number = session.number(at)?;
         Some((session, number))
     }
 
-    fn copied(&self, at: usize) -> Result<Option<Copied>, Errno> {
+    pub(crate) fn copied(&self, at: usize) -> Result<Option<Copied>, Errno> {
         match self.session_of(at) {
             Some((session, number)) => session.copied(number),
             None => Ok(None),
         }
     }
 
-    fn readable(&self, at: usize) -> Result<(), Errno> {
+    pub(crate) fn readable(&self, at: usize) -> Result<(), Errno> {
         let denied = self.map(at)?.spec.flags & F_WRONLY != 0;
         if denied { Err(Errno::PERM) } else { Ok(()) }
     }
 
-    fn writable(&self, at: usize) -> Result<(), Errno> {
+    pub(crate) fn writable(&self, at: usize) -> Result<(), Errno> {
         let map = self.map(at)?;
         let denied = map.frozen || map.spec.flags & F_RDONLY != 0;
         if denied { Err(Errno::PERM) } else { Ok(()) }
     }
 
     /// The value of a key as user space gets it.
-    fn lookup(&self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn lookup(&self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let map = self.map(at)?;
         let spec = &map.spec;
         match &map.contents {
@@ -317,7 +318,13 @@ impl Kernel {
         value
     }
 
-    fn update(&mut self, at: usize, key: &[u8], value: Vec<u8>, flags: u64) -> Result<(), Errno> {
+    pub(crate) fn update(
+        &mut self,
+        at: usize,
+        key: &[u8],
+        value: Vec<u8>,
+        flags: u64,
+    ) -> Result<(), Errno> {
         let slot = self.slot(&self.map(at)?.spec);
         let spec = self.map(at)?.spec;
         match &self.map(at)?.contents {
@@ -400,7 +407,7 @@ impl Kernel {
         Ok(())
     }
 
-    fn delete(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn delete(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
         if matches!(self.map(at)?.contents, Contents::Keyed(_))
             && let Some((session, number)) = self.session_of(at)
         {
@@ -467,7 +474,7 @@ impl Kernel {
         Ok(0)
     }
 
-    fn take(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn take(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let spec = self.map(at)?.spec;
         match (&self.map(at)?.contents, self.session_of(at)) {
             (Contents::Row(_), _) if spec.kind() == Some(MapType::BloomFilter) => {
@@ -520,7 +527,7 @@ impl Kernel {
         Ok(0)
     }
 
-    fn next_key(&mut self, at: usize, before: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn next_key(&mut self, at: usize, before: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
         let spec = self.map(at)?.spec;
         let arrays = matches!(
             spec.kind(),
@@ -552,18 +559,6 @@ impl Kernel {
                 .and_then(|keys| keys.get(next).cloned())
                 .ok_or(Errno::NOENT);
         }
-        fn after<V>(
-            entries: &std::collections::BTreeMap<Vec<u8>, V>,
-            before: Option<&[u8]>,
-        ) -> Option<Vec<u8>> {
-            use std::ops::Bound::{Excluded, Unbounded};
-            let before = before.filter(|key| entries.contains_key(*key));
-            match before {
-                Some(key) => entries.range::<[u8], _>((Excluded(key), Unbounded)).next(),
-                None => entries.first_key_value(),
-            }
-            .map(|(key, _)| key.clone())
-        }
         match &self.map(at)?.contents {
             Contents::Keyed(entries) => after(entries, before).ok_or(Errno::NOENT),
             Contents::Maps(entries) => after(entries, before).ok_or(Errno::NOENT),
@@ -589,216 +584,10 @@ impl Kernel {
         self.map_mut(at)?.walk = Some(walk);
         Ok(())
     }
-
-    /// Several entries at once. The place of a walk is a number, as for Linux's hashes.
-    pub(crate) fn map_lookup_batch(
-        &mut self,
-        a: &Attr,
-        user: &dyn User,
-        take: bool,
-    ) -> Result<i64, Errno> {
-        let at = self.map_at(a.fd(attr::batch::MAP_FD))?;
-        self.readable(at)?;
-        let spec = self.map(at)?.spec;
-        if a.u64(attr::batch::FLAGS) != 0 || a.u64(attr::batch::ELEM_FLAGS) & !F_LOCK != 0 {
-            return Err(Errno::INVAL);
-        }
-        if spec.is_row() || (take && spec.has_indices()) {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let wanted = a.u32(attr::batch::COUNT);
-        a.answer(user, attr::batch::COUNT, 0)?;
-        if wanted == 0 {
-            return Ok(0);
-        }
-        let start = match a.u64(attr::batch::IN) {
-            0 => 0,
-            address => {
-                let mut place = [0; 4];
-                user.read(address, &mut place)?;
-                u32::from_ne_bytes(place)
-            }
-        };
-        let keys = self.batch_keys(at, start)?;
-        let bytes = self.user_bytes(&spec) as u64;
-        let (mut place, mut done) = (start, 0u32);
-        for key in keys.iter().skip(start as usize) {
-            if done == wanted {
-                break;
-            }
-            place += 1;
-            let value = if take {
-                self.take(at, key)
-            } else {
-                self.lookup(at, key)
-            };
-            let value = match value {
-                Ok(value) => value,
-                // It went while the walk went on.
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error),
-            };
-            let place = u64::from(done);
-            let key_size = u64::from(spec.key_size);
-            user.write(a.u64(attr::batch::KEYS) + place * key_size, key)?;
-            user.write(a.u64(attr::batch::VALUES) + place * bytes, &value)?;
-            done += 1;
-        }
-        a.answer(user, attr::batch::COUNT, done)?;
-        user.write(a.u64(attr::batch::OUT), &place.to_ne_bytes())?;
-        if place as usize >= keys.len() {
-            return Err(Errno::NOENT);
-        }
-        Ok(0)
-    }
-
-    /// All keys, those of the walk that has come to `start`.
-    fn batch_keys(&mut self, at: usize, start: u32) -> Result<Vec<Vec<u8>>, Errno> {
-        let walking = self.map(at)?.walk.is_some();
-        if start == 0 || !walking {
-            let mut walk = Walk::default();
-            let mut before: Option<Vec<u8>> = None;
-            loop {
-                match self.next_key(at, before.as_deref()) {
-                    Ok(key) => {
-                        walk.keys.push(key.clone());
-                        before = Some(key);
-                    }
-                    Err(Errno::NOENT) => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            walk.places = walk.keys.iter().cloned().zip(0..).collect();
-            self.map_mut(at)?.walk = Some(walk);
-        }
-        let walk = self.map(at)?.walk.as_ref();
-        Ok(walk.map(|walk| walk.keys.clone()).unwrap_or_default())
-    }
-
-    pub(crate) fn map_update_batch(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
-        let at = self.map_at(a.fd(attr::batch::MAP_FD))?;
-        self.writable(at)?;
-        let flags = flags(a.u64(attr::batch::ELEM_FLAGS))?;
-        let spec = self.map(at)?.spec;
-        let bytes = self.user_bytes(&spec);
-        self.each(a, user, &mut |kernel, number| {
-            let key = a.u64(attr::batch::KEYS) + number * u64::from(spec.key_size);
-            let key = user.bytes(key, spec.key_size as usize)?;
-            let value = a.u64(attr::batch::VALUES) + number * bytes as u64;
-            let value = user.bytes(value, bytes)?;
-            kernel.update(at, &key, value, flags)
-        })
-    }
-
-    pub(crate) fn map_delete_batch(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
-        let at = self.map_at(a.fd(attr::batch::MAP_FD))?;
-        self.writable(at)?;
-        let spec = self.map(at)?.spec;
-        self.each(a, user, &mut |kernel, number| {
-            let key = a.u64(attr::batch::KEYS) + number * u64::from(spec.key_size);
-            let key = user.bytes(key, spec.key_size as usize)?;
-            kernel.delete(at, &key)
-        })
-    }
-
-    /// As many as go, and says how many went.
-    fn each(
-        &mut self,
-        a: &Attr,
-        user: &dyn User,
-        work: &mut dyn FnMut(&mut Kernel, u64) -> Result<(), Errno>,
-    ) -> Result<i64, Errno> {
-        let wanted = a.u32(attr::batch::COUNT);
-        for number in 0..wanted {
-            if let Err(error) = work(self, u64::from(number)) {
-                a.answer(user, attr::batch::COUNT, number)?;
-                return Err(error);
-            }
-        }
-        a.answer(user, attr::batch::COUNT, wanted)?;
-        Ok(0)
-    }
-
-    /// What the tool has mapped is now what an application starts with.
-    pub(crate) fn note_mapped(&mut self) {
-        for at in self.mapped() {
-            let map = self.maps.get_mut(at).map(|map| &mut map.contents);
-            if let Some(Contents::Mapped(memory, shadow)) = map {
-                memory.load(0, shadow);
-            }
-        }
-    }
-
-    fn mapped(&self) -> Vec<usize> {
-        (self.maps.iter())
-            .filter(|(_, map)| matches!(map.contents, Contents::Mapped(..)))
-            .map(|(at, _)| at)
-            .collect()
-    }
-
-    /// Makes descriptors readable whose rings have something to read, and the others not.
-    pub fn refresh(&self) {
-        self.maps.iter().for_each(|(_, map)| map.contents.refresh());
-    }
-
-    /// Brings what the tool has mapped and what the device holds together: where the tool has written, its word goes to
-    /// the device; all else comes from there.
-    pub fn synchronise(&mut self) {
-        for at in self.mapped() {
-            // A device that does not answer leaves the tool with what it had.
-            let _ = self.synchronise_map(at);
-        }
-    }
-
-    fn synchronise_map(&mut self, at: usize) -> Result<(), Errno> {
-        let spec = self.map(at)?.spec;
-        let slot = self.slot(&spec) as usize;
-        let (Some(copied), Some((session, number))) = (self.copied(at)?, self.session_of(at))
-        else {
-            return Ok(());
-        };
-        let view = MapView::new(&copied.plan, &copied.bytes);
-        let view = view.map_err(|error| errno(error.errno()))?;
-        let frozen = self.map(at)?.frozen;
-        let Contents::Mapped(memory, shadow) = &mut self.map_mut(at)?.contents else {
-            return Ok(());
-        };
-        for key in 0..spec.max_entries {
-            let Ok(Some(Value::One(mut device))) = view.lookup(&key.to_ne_bytes()) else {
-                continue;
-            };
-            let start = key as usize * slot;
-            device.resize(slot, 0);
-            let tool = memory.copy(start as u64, slot as u64);
-            let mut changed = false;
-            for word in (0..slot).step_by(8) {
-                let (range, here) = (word..word + 8, start + word..start + word + 8);
-                if tool[range.clone()] != shadow[here.clone()] && !frozen {
-                    changed = true;
-                    device[range.clone()].copy_from_slice(&tool[range]);
-                } else if tool[range.clone()] != device[range.clone()] {
-                    memory.store(here.start as u64, &device[range]);
-                }
-            }
-            shadow[start..start + slot].copy_from_slice(&device);
-            if changed {
-                device.truncate(spec.value_size as usize);
-                one(
-                    &*session,
-                    number,
-                    OpCode::Update,
-                    &key.to_ne_bytes(),
-                    &device,
-                    BPF_ANY,
-                )?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Flags of an update.
-fn flags(flags: u64) -> Result<u64, Errno> {
+pub(crate) fn flags(flags: u64) -> Result<u64, Errno> {
     let flags = flags & !F_LOCK;
     if flags > BPF_EXIST {
         Err(Errno::INVAL)
@@ -808,7 +597,7 @@ fn flags(flags: u64) -> Result<u64, Errno> {
 }
 
 /// One operation on the device.
-fn one(
+pub(crate) fn one(
     session: &dyn Session,
     number: u32,
     code: OpCode,
@@ -838,4 +627,16 @@ pub(crate) fn errno(number: i64) -> Errno {
     } else {
         Errno::IO
     }
+}
+
+/// The key behind another one, or the first if that is none of them.
+fn after<V>(entries: &BTreeMap<Vec<u8>, V>, before: Option<&[u8]>) -> Option<Vec<u8>> {
+    let before = before.filter(|key| entries.contains_key(*key));
+    let next = match before {
+        Some(key) => entries
+            .range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded))
+            .next(),
+        None => entries.first_key_value(),
+    };
+    next.map(|(key, _)| key.clone())
 }

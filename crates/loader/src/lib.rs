@@ -10,6 +10,7 @@
 
 pub mod kernel;
 
+pub mod bpf_batch;
 pub mod bpf_btf;
 pub mod bpf_link;
 pub mod bpf_map;
@@ -23,6 +24,7 @@ pub mod files;
 pub mod gather;
 pub mod handlers;
 pub mod live;
+pub mod mapped;
 pub mod memory;
 pub mod ring;
 pub mod session;

@@ -393,7 +393,28 @@ impl Agent {
             }
             ToTool::Sites(_) | ToTool::Counts(_) => {}
             // The connection's end follows; what is in the shared memory is final.
-            ToTool::Bye { .. } => {}
+            ToTool::Bye { .. } => self.tell_losses(tell),
+        }
+    }
+
+    /// Says how many events did not get here, and why. libbpf has no place for it.
+    fn tell_losses(&self, tell: Tell) {
+        let Some(shared) = &self.shared else { return };
+        for (number, name) in (0..).zip(&self.offer.gathered.names) {
+            let device = shared.device_losses(number);
+            let here = shared.lost(number);
+            for (count, why) in [
+                (
+                    device.full,
+                    "its ring on the device was full; a larger `max_entries` helps",
+                ),
+                (device.busy, "a bounded retry ran out"),
+                (here, "the tool did not read them in time"),
+            ] {
+                if count > 0 {
+                    tell(&format!("map `{name}`: {count} events were lost: {why}"));
+                }
+            }
         }
     }
 

@@ -93,8 +93,13 @@ macro_rules! next {
             let function = unsafe {
                 std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($ty),*) -> $ret>(address)
             };
+            #[expect(
+                clippy::macro_metavars_in_unsafe,
+                reason = "arguments are the hook's own, plain variables"
+            )]
             // SAFETY: the tool's own call, with its own arguments.
-            unsafe { function($($arg),*) }
+            let result = unsafe { function($($arg),*) };
+            result
         }
     }};
 }

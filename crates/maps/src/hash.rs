@@ -109,11 +109,7 @@ pub(crate) struct Node<'a> {
     values: &'a [u8],
 }
 
-impl<'a> Node<'a> {
-    /// Its value, or that of the first multiprocessor.
-    pub(crate) fn first(&self, size: u32) -> &'a [u8] {
-        slice(self.values, 0, size.into())
-    }
+impl Node<'_> {
     /// Its value, or those of the multiprocessors.
     pub(crate) fn value(&self, map_type: MapType, size: u32) -> Value {
         shown(map_type, size, self.values)
@@ -167,6 +163,39 @@ pub(crate) fn nodes<'a>(
 ) -> impl Iterator<Item = Node<'a>> + use<'a> {
     let layout = *layout;
     (0..layout.slots()).filter_map(move |slot| node_of(&layout, bytes, slot))
+}
+
+/// Every key with its first value, as [`nodes`] gives them, for maps so large that what is computed per slot counts.
+pub(crate) fn each<'a>(
+    layout: &HashLayout,
+    bytes: &'a [u8],
+    mut each: impl FnMut(&'a [u8], &'a [u8]),
+) {
+    let (stride, homes) = (layout.slot_stride() as usize, layout.homes());
+    let (key_size, value_size) = (layout.key_size as usize, layout.value_size as usize);
+    let value_at = layout.key_stride() as usize;
+    let all = slice(
+        bytes,
+        HashLayout::SLOTS,
+        layout.slots() * layout.slot_stride(),
+    );
+    for (slot, place) in (0..).zip(all.chunks_exact(stride)) {
+        let word = u64_at(place, 0);
+        if word == 0 {
+            continue;
+        }
+        let node = if homes && word & 0xffff_ffff == HashLayout::HOME {
+            &place[8..]
+        } else if let Some(at) = layout.node_of(slot, word) {
+            slice(bytes, at, layout.node_stride())
+        } else {
+            continue;
+        };
+        let key = &node[..key_size];
+        if hash(key) >> 32 == word >> 32 {
+            each(key, &node[value_at..value_at + value_size]);
+        }
+    }
 }
 
 fn node_of<'a>(layout: &HashLayout, bytes: &'a [u8], slot: u64) -> Option<Node<'a>> {

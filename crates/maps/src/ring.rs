@@ -66,7 +66,11 @@ pub(crate) fn plan_events(
     // bpftime's ring says how large its records are; Linux's holds file descriptors.
     let sizes = [
         ("key_size", def.key_size, true),
-        ("value_size", def.value_size, map_type == MapType::PerfEventArray),
+        (
+            "value_size",
+            def.value_size,
+            map_type == MapType::PerfEventArray,
+        ),
     ];
     for (what, size, checked) in sizes {
         if checked && size != 0 && size != 4 {

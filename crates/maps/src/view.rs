@@ -4,7 +4,9 @@ use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 
 use crate::bytes::index;
-use crate::{AccessError, MapPlan, Write, array, bloom, hash, inner, lru, per_thread, percpu, queue};
+use crate::{
+    AccessError, MapPlan, Write, array, bloom, hash, inner, lru, per_thread, percpu, queue,
+};
 
 /// What a key stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,11 +84,7 @@ impl<'a> MapView<'a> {
             MapType::PercpuHash | MapType::LruPercpuHash
         );
         match &self.plan.layout {
-            MapLayout::Hash(layout) if !several => {
-                for node in hash::nodes(layout, self.bytes) {
-                    each(node.key, node.first(layout.value_size));
-                }
-            }
+            MapLayout::Hash(layout) if !several => hash::each(layout, self.bytes, each),
             _ => {
                 for entry in self.plain_entries() {
                     if let Value::One(value) = &entry.value {
@@ -328,9 +326,7 @@ pub fn delete(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, Ac
         | MapLayout::PerThread(_)
         | MapLayout::Ring(_)
         | MapLayout::Queue(_)
-        | MapLayout::Bloom(_) => {
-            Err(unsupported(plan, "a delete"))
-        }
+        | MapLayout::Bloom(_) => Err(unsupported(plan, "a delete")),
     }
 }
 

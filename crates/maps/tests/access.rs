@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use warpbpf_abi::layout::{MapLayout, SumField};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL, ENOENT};
 use warpbpf_maps::{
-    AccessError, Counters, Entry, MapPlan, MapView, SumUse, Value, Write, delete, plan,
-    update,
+    AccessError, Counters, Entry, MapPlan, MapView, SumUse, Value, Write, delete, plan, update,
 };
 use warpbpf_object::{MapDef, MapKind};
 

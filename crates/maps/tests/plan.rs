@@ -243,7 +243,10 @@ fn harmless_attributes_pass() {
 #[test]
 fn refusals_name_the_attribute() {
     let unknown = message(&def(99, 4, 4, 4));
-    assert!(unknown.starts_with("map `m`: type 99 is not served; served are hash (1), percpu_hash (5), "));
+    assert!(
+        unknown
+            .starts_with("map `m`: type 99 is not served; served are hash (1), percpu_hash (5), ")
+    );
     assert_eq!(
         message(&def(3, 4, 4, 4)),
         "map `m`: Linux's type prog_array (3) is not served: there are no tail calls: make the programs functions of \

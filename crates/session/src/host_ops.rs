@@ -7,23 +7,28 @@
 //! host is as atomic for the application's lanes as theirs are for each other, and a map type needs only its helpers.
 //!
 //! Loading a module waits for running kernels, so the kernels are loaded with the maps, if the tool asked for them. They
-//! need room on the GPU: where kernels that never end fill it, an operation is given up after a while
-//! and answered with `-ETIMEDOUT`; those that follow are answered with `-EBUSY` until it has been done. Its
-//! memory is not used for anything else before.
+//! need room on the GPU: where kernels that never end fill it, an operation is given up after a while and answered with
+//! `-ETIMEDOUT`; those that follow are answered with `-EBUSY` until it has been done. Its memory is not used for anything
+//! else before.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_abi::maps::{BPF_EXIST, E2BIG, EBUSY, EINVAL, ENOENT, MapType};
+use warpbpf_abi::maps::{EBUSY, EINVAL, ENOENT, MapType};
 use warpbpf_driver::{Driver, DriverError, Function, Stream};
 use warpbpf_maps::{MapPlan, MapView, Value};
-use warpbpf_object::MapKind;
 
 use crate::held::Held;
+use crate::host_memory::HostMemory;
 use crate::plan::Session;
 
+mod copies;
+mod indexed;
 mod program;
+
+use copies::Copies;
+use indexed::Reduced;
 
 pub(crate) use program::{Kernel, Kernels, Record};
 
@@ -36,13 +41,11 @@ const EOPNOTSUPP: i64 = -95;
 /// `-ETIMEDOUT`
 const ETIMEDOUT: i64 = -110;
 
-/// Bytes of page-locked memory for records, and as many on the device; a batch that is longer goes in parts.
+/// Least bytes of page-locked memory for records, and as many on the device; a batch that is longer goes in parts.
 const RECORDS: u64 = 1 << 20;
-/// Bytes of page-locked memory for values of arrays.
-const STAGING: u64 = 64 << 10;
-/// Most bytes between the first and the last copy of a value that are read by one copy: a copy costs as much to start as
-/// this does to be moved.
-const ONE_COPY: u64 = 128 << 10;
+/// Bytes of page-locked memory for values of arrays: most bytes between the first and the last copy of a value that are
+/// read by one copy. A copy costs as much to start as this does to be moved.
+const STAGING: u64 = 128 << 10;
 /// Largest map that a lookup copies whole rather than launch a kernel: that takes about as long.
 const SMALL: u64 = 64 << 10;
 /// Largest map that is copied whole for lookups where no kernel can run.
@@ -178,72 +181,28 @@ struct Batch {
     copies: Option<Copies>,
 }
 
-/// Updates of a map with a value per multiprocessor: the kernel makes the key, with the value of the one that it runs on;
-/// then all values are written as those of an array are.
-#[derive(Debug)]
-struct Copies {
-    plan: MapPlan,
-    base: u64,
-    /// By operation: all values.
-    values: Vec<Vec<u8>>,
-}
-
-impl Copies {
-    /// What the kernel does, and what is left to do.
-    fn split(at: &At<'_>, mut ops: Vec<HostOp>) -> (Vec<HostOp>, Option<Copies>) {
-        let size = at.plan().value_size as usize;
-        let mut values = Vec::with_capacity(ops.len());
-        for op in &mut ops {
-            let first = op.value.len().min(size);
-            values.push(std::mem::take(&mut op.value));
-            op.value = values.last().map_or(&[][..], |all| &all[..first]).to_vec();
-        }
-        let copies = Copies {
-            plan: at.plan().clone(),
-            base: at.base,
-            values,
-        };
-        (ops, Some(copies))
-    }
-
-    fn fill(self, driver: &Driver, stream: Stream, ops: &[HostOp], answers: &mut [Answer]) {
-        let wanted =
-            |(op, answer): (&HostOp, &Answer)| op.action == Action::Update && answer.is_ok();
-        if !ops.iter().zip(&*answers).any(wanted) {
-            return;
-        }
-        let mut bytes = vec![0; self.plan.bytes() as usize];
-        let read = driver.read(self.base, &mut bytes, stream);
-        for ((op, answer), values) in ops.iter().zip(answers).zip(&self.values) {
-            if op.action != Action::Update || answer.is_err() {
-                continue;
-            }
-            let writes = warpbpf_maps::update(&self.plan, &bytes, &op.key, values, BPF_EXIST);
-            let done = match (&read, writes) {
-                (Ok(()), Ok(writes)) => writes.into_iter().try_for_each(|write| {
-                    let to = self.base + write.offset;
-                    driver.write(to, &write.bytes, stream).map_err(|_| EIO)
-                }),
-                (Err(_), _) => Err(EIO),
-                // It was removed again meanwhile, or the values are too few.
-                (Ok(()), Err(error)) => Err(error.errno()),
-            };
-            if let Err(errno) = done {
-                *answer = Err(errno);
-            }
-        }
-    }
-}
-
 /// A map, where it is, and where its operations are done.
 pub(crate) struct At<'a> {
     pub(crate) driver: &'a Driver,
     pub(crate) session: &'a Session,
     pub(crate) index: usize,
     pub(crate) base: u64,
+    /// It lies there, if it does not on the device.
+    pub(crate) in_host: Option<&'a HostMemory>,
 }
 
 impl At<'_> {
+    /// Copies what lies from `offset` on.
+    fn read(&self, offset: u64, into: &mut [u8], stream: Stream) -> Result<(), DriverError> {
+        match self.in_host {
+            Some(memory) => {
+                memory.read(offset, into);
+                Ok(())
+            }
+            None => self.driver.read(self.base + offset, into, stream),
+        }
+    }
+
     fn plan(&self) -> &MapPlan {
         &self.session.maps()[self.index]
     }
@@ -271,6 +230,15 @@ impl HostOps {
             values,
             device,
         })
+    }
+
+    /// Why operations on a map cannot be done on the device, if that is where they must be done.
+    pub(crate) fn refused(&self, at: &At<'_>) -> Option<String> {
+        if Reduced::new(at.plan()).is_some() {
+            return None;
+        }
+        let kernels = &self.device.as_ref()?.kernels;
+        kernels[at.index].as_ref().err().cloned()
     }
 
     /// Begins a batch; nothing may be in flight.
@@ -381,7 +349,7 @@ impl HostOps {
     fn copied(&self, at: &At<'_>, ops: &[HostOp]) -> Vec<Answer> {
         let plan = at.plan();
         let mut bytes = vec![0; plan.bytes() as usize];
-        if at.driver.read(at.base, &mut bytes, self.copies).is_err() {
+        if at.read(0, &mut bytes, self.copies).is_err() {
             return fail_all(ops, EIO);
         }
         let view = MapView::new(plan, &bytes);
@@ -392,115 +360,6 @@ impl HostOps {
             Err(error) => Err(error.errno()),
         };
         ops.iter().map(lookup).collect()
-    }
-
-    /// Operations on a map whose values have fixed places.
-    fn indexed(&mut self, at: &At<'_>, reduced: &Reduced, ops: &[HostOp]) -> Vec<Answer> {
-        let read_only = matches!(
-            at.session.map_defs()[at.index].kind,
-            MapKind::Data {
-                read_only: true,
-                ..
-            }
-        );
-        let mut answers = Vec::with_capacity(ops.len());
-        for op in ops {
-            let plan = at.plan();
-            let key: Option<[u8; 4]> = op.key.as_slice().try_into().ok();
-            let inside = key
-                .map(u32::from_le_bytes)
-                .filter(|key| *key < plan.max_entries);
-            answers.push(match (op.action, inside) {
-                _ if key.is_none() => Err(EINVAL),
-                (Action::Lookup, Some(key)) => self.read_value(at, reduced, key),
-                (Action::Lookup, None) => Err(ENOENT),
-                (Action::Update, _) if read_only => Err(EPERM),
-                (Action::Update, Some(key)) => self.write_value(at, reduced, key, op),
-                (Action::Update, None) => Err(E2BIG),
-                (
-                    Action::Delete
-                    | Action::Push
-                    | Action::Pop
-                    | Action::Peek
-                    | Action::LookupAndDelete,
-                    _,
-                ) => Err(EINVAL),
-            });
-        }
-        answers
-    }
-
-    /// One copy, and none of a byte in between: the application's kernels may keep the copy engine busy.
-    fn read_value(&mut self, at: &At<'_>, reduced: &Reduced, key: u32) -> Answer {
-        let pieces = reduced.pieces(key);
-        let mut bytes = vec![0; reduced.plan.bytes() as usize];
-        let (first, last) = (
-            pieces.first,
-            pieces.first + pieces.stride * (pieces.count - 1),
-        );
-        let span = last + pieces.bytes - first;
-        let copied = if span <= self.values.bytes.min(ONE_COPY) {
-            self.stage(at, first, span).map(|staged| {
-                for (i, to) in (0..pieces.count).zip(pieces.reduced(&reduced.plan)) {
-                    let from = (i * pieces.stride) as usize;
-                    let piece = &staged[from..from + pieces.bytes as usize];
-                    bytes[to..to + piece.len()].copy_from_slice(piece);
-                }
-            })
-        } else {
-            let mut done = Ok(());
-            for (i, to) in (0..pieces.count).zip(pieces.reduced(&reduced.plan)) {
-                let from = at.base + first + i * pieces.stride;
-                let into = &mut bytes[to..to + pieces.bytes as usize];
-                done = done.and_then(|()| at.driver.read(from, into, self.copies));
-            }
-            done
-        };
-        copied.map_err(|_| EIO)?;
-        let view = MapView::new(&reduced.plan, &bytes).map_err(|error| error.errno())?;
-        let value = view
-            .lookup(&0u32.to_le_bytes())
-            .map_err(|error| error.errno())?;
-        value.map(|value| flat(&reduced.plan, value)).ok_or(ENOENT)
-    }
-
-    /// Copies bytes of a map into page-locked memory, by one copy.
-    fn stage(&mut self, at: &At<'_>, offset: u64, bytes: u64) -> Result<&[u8], DriverError> {
-        // SAFETY: the span fits, and it is waited for below.
-        unsafe {
-            let into = self.values.pointer;
-            at.driver
-                .start_read(at.base + offset, into, bytes, self.copies)?;
-        }
-        at.driver.wait(self.copies)?;
-        // SAFETY: the copy has been waited for.
-        Ok(unsafe { self.values.read(0, bytes) })
-    }
-
-    fn write_value(&mut self, at: &At<'_>, reduced: &Reduced, key: u32, op: &HostOp) -> Answer {
-        let bytes = vec![0; reduced.plan.bytes() as usize];
-        let at_zero = 0u32.to_le_bytes();
-        let writes = warpbpf_maps::update(&reduced.plan, &bytes, &at_zero, &op.value, op.flags)
-            .map_err(|error| error.errno())?;
-        let pieces = reduced.pieces(key);
-        for write in writes {
-            // Whole words, so that a lane sees the old one or the new one.
-            let mut words = write.bytes;
-            words.resize(words.len().next_multiple_of(8), 0);
-            let to = at.base + pieces.original(&reduced.plan, write.offset);
-            let staged = words.len() as u64 <= self.values.bytes;
-            let done = if staged {
-                // SAFETY: every copy was waited for.
-                unsafe { self.values.write(0, &words) };
-                // SAFETY: the copy is waited for before the memory is used again.
-                let from = unsafe { self.values.read(0, words.len() as u64) };
-                at.driver.write(to, from, self.copies)
-            } else {
-                at.driver.write(to, &words, self.copies)
-            };
-            done.map_err(|_| EIO)?;
-        }
-        Ok(Vec::new())
     }
 }
 
@@ -525,8 +384,14 @@ impl OnDevice {
             return Ok(None);
         }
         let module = held.load_ptx(&text)?;
-        let host = Memory::new(held, RECORDS)?;
-        let records = held.alloc_zeroed(RECORDS, stream)?;
+        // At least a block of the largest ones.
+        let largest = kernels
+            .iter()
+            .flatten()
+            .map(|kernel| kernel.record.stride());
+        let bytes = largest.fold(RECORDS, |most, stride| most.max(stride * u64::from(BLOCK)));
+        let host = Memory::new(held, bytes)?;
+        let records = held.alloc_zeroed(bytes, stream)?;
         let mut table = vec![0u64; slots as usize];
         for (slot, address) in table.iter_mut().zip(addresses) {
             *slot = *address;
@@ -566,7 +431,8 @@ impl OnDevice {
             batch.next = batch.ops.len();
             return Ok(());
         };
-        let room = (RECORDS / record.stride() / u64::from(BLOCK) * u64::from(BLOCK)) as usize;
+        let blocks = self.host.bytes / (record.stride() * u64::from(BLOCK));
+        let room = (blocks * u64::from(BLOCK)) as usize;
         let mut records = Vec::new();
         let mut keys: HashSet<&[u8]> = HashSet::new();
         while let Some(op) = batch.ops.get(batch.next)
@@ -614,92 +480,6 @@ impl OnDevice {
             }
         }
         batch.flying.clear();
-    }
-}
-
-/// A map of the same type with room for one key, to read and write single values of a large one by the same code.
-#[derive(Debug)]
-struct Reduced {
-    layout: MapLayout,
-    plan: MapPlan,
-}
-
-/// Where the copies of one value lie.
-#[derive(Debug, Clone, Copy)]
-struct Pieces {
-    first: u64,
-    stride: u64,
-    count: u64,
-    /// Bytes of one, whole words.
-    bytes: u64,
-}
-
-impl Reduced {
-    /// `None` for maps whose values have no fixed place.
-    fn new(plan: &MapPlan) -> Option<Reduced> {
-        let layout = plan.layout;
-        let reduced = match layout {
-            MapLayout::Array(mut l) => {
-                l.max_entries = 1;
-                MapLayout::Array(l)
-            }
-            MapLayout::PerThread(mut l) => {
-                l.max_entries = 1;
-                MapLayout::PerThread(l)
-            }
-            _ => return None,
-        };
-        let plan = MapPlan {
-            max_entries: 1,
-            layout: reduced,
-            image: Vec::new(),
-            ..plan.clone()
-        };
-        Some(Reduced { layout, plan })
-    }
-
-    fn pieces(&self, key: u32) -> Pieces {
-        match self.layout {
-            MapLayout::Array(l) => Pieces {
-                first: l.value(0, key),
-                stride: l.shard_stride(),
-                count: u64::from(l.shards),
-                bytes: l.value_stride(),
-            },
-            MapLayout::PerThread(l) => Pieces {
-                first: l.value(key, 0),
-                stride: 0,
-                count: 1,
-                bytes: l.threads * l.value_stride(),
-            },
-            // There is no such `Reduced`.
-            _ => Pieces {
-                first: 0,
-                stride: 0,
-                count: 0,
-                bytes: 0,
-            },
-        }
-    }
-}
-
-impl Pieces {
-    /// Where they lie in the reduced map.
-    fn reduced(self, plan: &MapPlan) -> impl Iterator<Item = usize> + use<> {
-        let (first, stride) = match plan.layout {
-            MapLayout::Array(l) => (l.value(0, 0), l.shard_stride()),
-            MapLayout::PerThread(l) => (l.value(0, 0), 0),
-            _ => (0, 0),
-        };
-        (0..self.count).map(move |i| (first + i * stride) as usize)
-    }
-
-    /// Where a value of the reduced map lies in the map itself.
-    fn original(self, plan: &MapPlan, offset: u64) -> u64 {
-        match plan.layout {
-            MapLayout::Array(l) => self.first + offset / l.shard_stride() * self.stride,
-            _ => self.first,
-        }
     }
 }
 

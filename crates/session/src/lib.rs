@@ -34,12 +34,12 @@ pub mod resources;
 pub mod variant;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
-pub use image::{ImageError, ImageInfo, KernelSummary, inspect};
 pub use host_ops::{Action, Answer, HostOp, Progress};
+pub use image::{ImageError, ImageInfo, KernelSummary, inspect};
 pub use live::{DrainStats, Live, MapLayoutInfo, RingEvent};
 pub use plan::{Options, PlannedProgram, Session, SessionError};
-pub use preset::PresetError;
 pub use prepare::{NO_SITE, Prepared, PreparedKernel};
+pub use preset::PresetError;
 pub use resources::{Change, Resources, Room};
 pub use variant::LoadedVariant;
 pub use warpbpf_verify::{HelperUse, SourceLine, helpers_used, map_def};

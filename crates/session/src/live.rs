@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpbpf_abi::layout::{MapLayout, SumField, env};
 use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
-use warpbpf_maps::{MapPlan, Placement, inner};
 use warpbpf_maps::ring::{Lost, Reader};
+use warpbpf_maps::{MapPlan, Placement, inner};
 
 use crate::allocations::Fence;
 use crate::clock::{Clock, Reading};
@@ -319,14 +319,25 @@ impl Live {
     /// Begins operations of the host on map `map`, to be done as if one after the other. Unless it answers at once,
     /// [`Live::host_progress`] must be asked until it does; what is begun meanwhile is answered with `-EBUSY`.
     pub fn host_ops(&self, map: usize, ops: Vec<HostOp>) -> Progress {
-        let at = At {
+        let at = self.at(map);
+        let mut host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
+        self.driver.relaxed(|| host_ops.submit(&at, ops))
+    }
+
+    /// Why the host cannot change map `map`, although the session was prepared for it: its code cannot be made.
+    pub fn host_ops_refused(&self, map: usize) -> Option<String> {
+        let host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
+        host_ops.refused(&self.at(map))
+    }
+
+    fn at(&self, map: usize) -> At<'_> {
+        At {
             driver: &self.driver,
             session: &self.session,
             index: map,
             base: self.maps[map],
-        };
-        let mut host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
-        self.driver.relaxed(|| host_ops.submit(&at, ops))
+            in_host: self.in_host[map].as_ref(),
+        }
     }
 
     /// Goes on with what [`Live::host_ops`] began.

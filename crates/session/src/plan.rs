@@ -140,13 +140,10 @@ fn prove_each(
         warpbpf_verify::note_locks(&mut maps, types);
     }
     if let Some(threads) = options.threads {
-        for map in maps
-            .iter_mut()
-            .filter(|m| {
-                m.map_type == MapType::PerThreadArray as u32
-                    || m.map_type == MapType::PerThreadHostArray as u32
-            })
-        {
+        for map in maps.iter_mut().filter(|m| {
+            m.map_type == MapType::PerThreadArray as u32
+                || m.map_type == MapType::PerThreadHostArray as u32
+        }) {
             let extra = map.extra.entry("map_extra".into()).or_insert(0);
             if *extra == 0 {
                 *extra = threads;

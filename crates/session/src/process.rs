@@ -50,7 +50,7 @@ mod tests {
             assert!(at + bytes.len() as u64 <= env::SIZE);
         }
         assert_eq!(fields[0].1.len() + fields[1].1.len(), 16);
-        assert!(env::UID_GID + 8 <= env::COMM);
-        assert!(env::COMM + env::COMM_BYTES <= env::BOOT_OFFSET);
+        const { assert!(env::UID_GID + 8 <= env::COMM) };
+        const { assert!(env::COMM + env::COMM_BYTES <= env::BOOT_OFFSET) };
     }
 }

@@ -227,6 +227,10 @@ fn hash_layout(def: &MapDef, map_type: MapType) -> HashLayout {
         key_size: def.key_size,
         value_size: def.value_size,
         max_entries: def.max_entries,
-        copies: if map_type == MapType::PercpuHash { 256 } else { 1 },
+        copies: if map_type == MapType::PercpuHash {
+            256
+        } else {
+            1
+        },
     }
 }

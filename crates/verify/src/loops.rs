@@ -110,11 +110,7 @@ impl Explorer<'_, '_, '_> {
                 let map = fact.map.unwrap_or(0);
                 let (def, map_type) = self.env.map(map)?;
                 let entries = def.max_entries;
-                let least = if map_type.is_hash() {
-                    0
-                } else {
-                    entries
-                };
+                let least = if map_type.is_hash() { 0 } else { entries };
                 (Some(map), least, entries)
             }
             _ => {

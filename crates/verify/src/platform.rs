@@ -230,7 +230,7 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::GpuBlockId
         | HelperId::GpuThreadId
         | HelperId::GpuKernelId
-        | HelperId::GpuLaunchId
+        | HelperId::GpuGridId
         | HelperId::GpuClock => Scalar::UNKNOWN,
     }
 }

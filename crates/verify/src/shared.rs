@@ -139,9 +139,7 @@ fn shared(graph: &Graph<'_>, map: u32) -> bool {
         Some(
             MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash | MapType::GpuHash,
         ) => true,
-        Some(
-            MapType::GpuArray | MapType::GpuKernelArray | MapType::GpuHostArray,
-        ) => true,
+        Some(MapType::GpuArray | MapType::GpuKernelArray | MapType::GpuHostArray) => true,
         Some(
             MapType::PerfEventArray
             | MapType::ArrayOfMaps

@@ -14,9 +14,12 @@ pub enum Error {
         source: std::io::Error,
     },
     #[error("{name}: {source}")]
-    Object { name: String, source: ObjectError },
+    Object {
+        name: String,
+        source: Box<ObjectError>,
+    },
     #[error("{name}: {source}")]
-    Set { name: String, source: SetError },
+    Set { name: String, source: Box<SetError> },
     #[error("`{program}` was not found; give a path or put it on PATH")]
     NoProgram { program: String },
     #[error("`{program}` cannot be run: {reason}")]

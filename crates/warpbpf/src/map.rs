@@ -270,6 +270,21 @@ impl Map {
         Ok(self.snapshot()?.view()?.entries().collect())
     }
 
+    /// Calls `each` with every key and its value, of a map with one value per key: what a map with a million keys is read by.
+    /// Returns how many there were.
+    ///
+    /// # Errors
+    /// As [`Map::snapshot`].
+    pub fn each(&self, mut each: impl FnMut(&[u8], &[u8])) -> Result<usize, Error> {
+        let snapshot = self.snapshot()?;
+        let mut count = 0;
+        snapshot.view()?.each(|key, value| {
+            count += 1;
+            each(key, value);
+        });
+        Ok(count)
+    }
+
     /// Records of this ring that are there, in their order per multiprocessor; waits up to `timeout` for the first one.
     /// Returns how many there were, as libbpf's `ring_buffer__poll` and `perf_buffer__poll` do; `each` may use the process
     /// and its maps.

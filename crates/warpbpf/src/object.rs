@@ -39,7 +39,7 @@ impl Object {
         let loaded = warpbpf_object::load_with(&bytes, &LoadOptions::default());
         let parsed = loaded.map_err(|source| Error::Object {
             name: name.to_owned(),
-            source,
+            source: Box::new(source),
         })?;
         Ok(Object {
             name: name.to_owned(),
@@ -69,7 +69,7 @@ impl Object {
         let bytes = warpbpf_object::set_variables(&self.bytes, values);
         let bytes = bytes.map_err(|source| Error::Set {
             name: self.name.clone(),
-            source,
+            source: Box::new(source),
         })?;
         Object::from_bytes(&self.name, bytes)
     }

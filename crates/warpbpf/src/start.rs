@@ -74,6 +74,9 @@ pub enum Entry {
     Preload(&'static str),
 }
 
+/// Names and values of variables.
+pub type Variables = Vec<(&'static str, OsString)>;
+
 /// The variables that an application needs in its environment, whoever starts it, and how the agent gets in by them.
 /// `socket` is [`crate::Tool::socket`].
 ///
@@ -84,7 +87,7 @@ pub fn environment(
     inject: Inject,
     socket: &Path,
     surroundings: &Surroundings,
-) -> Result<(Vec<(&'static str, OsString)>, Entry), Error> {
+) -> Result<(Variables, Entry), Error> {
     let agent = machine::agent()?;
     let entry = match inject {
         Inject::Env => Entry::Env,

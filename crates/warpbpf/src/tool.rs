@@ -15,7 +15,7 @@ use warpbpf_wire::{Listener, MapOp, Options, ToAgent, ToolConnection, encode_ops
 
 use crate::control::Server;
 use crate::machine::{self, Device, DeviceChoice};
-use crate::start::{self, Entry, Inject, Surroundings};
+use crate::start::{self, Entry, Inject, Surroundings, Variables};
 use crate::{Error, Object, Process};
 
 /// How long a message to an agent may take to be read.
@@ -136,11 +136,7 @@ impl Tool {
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::NoGpu`].
-    pub fn environment(
-        &self,
-        device: DeviceChoice,
-        inject: Inject,
-    ) -> Result<Vec<(&'static str, OsString)>, Error> {
+    pub fn environment(&self, device: DeviceChoice, inject: Inject) -> Result<Variables, Error> {
         let device = machine::choose(device)?;
         let surroundings = Surroundings::look();
         Ok(start::environment(&device, inject, self.socket(), &surroundings)?.0)

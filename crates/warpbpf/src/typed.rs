@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use warpbpf_maps::Value;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{Error, Map};
@@ -92,15 +91,19 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
     /// # Errors
     /// As [`Map::snapshot`].
     pub fn entries(&self) -> Result<Vec<(K, V)>, Error> {
-        let entries = self.map.entries()?.into_iter();
-        let typed = entries.filter_map(|entry| match entry.value {
-            Value::One(value) => Some(read(&self.map, &entry.key).and_then(|key| {
-                let value = read(&self.map, &value)?;
-                Ok((key, value))
-            })),
-            Value::PerSm(_) | Value::PerThread(_) => None,
-        });
-        typed.collect()
+        let mut entries = Vec::new();
+        let mut failed = None;
+        self.map.each(|key, value| {
+            let pair = read(&self.map, key).and_then(|key| Ok((key, read(&self.map, value)?)));
+            match pair {
+                Ok(pair) => entries.push(pair),
+                Err(error) => failed = Some(error),
+            }
+        })?;
+        match failed {
+            None => Ok(entries),
+            Some(error) => Err(error),
+        }
     }
 
     /// Its keys now.

@@ -16,6 +16,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("loader: counter, a hash by process", counter),
         case("loader: retsnoop, ring_buffer__poll", retsnoop),
+        case("loader: losses are counted and said", losses),
         case("loader: perthread, bpftime's 1502", perthread),
         case("loader: globals, a skeleton's variables", globals),
         case("loader: gpuprobe, SEC(\"gpu/…\")", gpuprobe),
@@ -99,6 +100,27 @@ fn counter(bench: &Bench) -> Told {
 fn retsnoop(bench: &Bench) -> Told {
     let line = format!("records {THREADS}, strange 0, each thread 3 to 3 times");
     ends_with(bench, "retsnoop", &["4", "256"], &[&line])
+}
+
+/// More records than fit: what came and what was lost are all there were.
+fn losses(bench: &Bench) -> Told {
+    let tools = tools(bench, "retsnoop");
+    let Some(tool) = tools.first() else {
+        return Ok("skipped: the tools were not built, because there was no bpftool".into());
+    };
+    let mut command = bench.warpbpf("loader");
+    command.arg(tool).args(["391", "256"]).arg("--");
+    command.arg(bench.app(APP.0)).args(["100000", "3"]);
+    let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+    let number = |text: &str, before: &str| -> u64 {
+        let parts = text.split(before).skip(1);
+        let digits = parts.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+        digits.filter_map(|d| d?.parse::<u64>().ok()).sum()
+    };
+    let came = number(&text(&output), "records ");
+    let lost = number(&String::from_utf8_lossy(&output.stderr), "map `records`: ");
+    same("records that came or were lost", came + lost, 391 * 256 * 3)?;
+    Ok(format!("{came} came, {lost} were lost"))
 }
 
 fn perthread(bench: &Bench) -> Told {

@@ -9,10 +9,11 @@
 
 mod bad_input;
 mod counts;
-mod loader;
+mod helpers;
 mod host_ops;
 mod library;
-mod helpers;
+mod loader;
+mod lookup;
 mod maps_hash;
 mod maps_more;
 mod memory;
@@ -45,6 +46,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(memory::cases());
     cases.extend(host_ops::cases());
     cases.extend(library::cases());
+    cases.extend(lookup::cases());
     cases.extend(places::cases());
     cases.extend(selectors::cases());
     cases.extend(loader::cases());

@@ -10,15 +10,19 @@ pub const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// of zero, `h = (h ^ w) * HASH_MULTIPLIER; h ^= h >> 32`, from h = number of bytes. Low bits choose a place, high bits are
 /// the tag. Without the last round, keys that differ in their upper bits only would all have the same low ones.
 pub fn hash(key: &[u8]) -> u64 {
-    let words = key.chunks(8).map(|chunk| {
-        let mut word = [0u8; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    });
-    words.chain([0]).fold(key.len() as u64, |h, word| {
+    let round = |h: u64, word: u64| {
         let h = (h ^ word).wrapping_mul(HASH_MULTIPLIER);
         h ^ h >> 32
-    })
+    };
+    let (words, rest) = key.as_chunks::<8>();
+    let whole = words.iter().map(|word| u64::from_le_bytes(*word));
+    let mut h = whole.fold(key.len() as u64, round);
+    if !rest.is_empty() {
+        // The host hashes every key that it reads out of a large map: no call for a few bytes.
+        let bytes = rest.iter().rev();
+        h = round(h, bytes.fold(0, |word, byte| word << 8 | u64::from(*byte)));
+    }
+    round(h, 0)
 }
 
 /// HASH and PERCPU_HASH: open addressing. A slot is a word (u64) and, where a node is small, room for one behind it, its

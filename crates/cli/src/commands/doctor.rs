@@ -89,7 +89,11 @@ fn agent() -> Check {
     )
 }
 
-fn found(name: &'static str, result: Result<String, warpbpf::Error>, advice: &'static str) -> Check {
+fn found(
+    name: &'static str,
+    result: Result<String, warpbpf::Error>,
+    advice: &'static str,
+) -> Check {
     match result {
         Ok(found) => Check {
             name,

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -40,13 +40,14 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
         app: None,
         news,
         partial: Vec::new(),
-        ready: false,
+        ready: None,
         agent: false,
         done: false,
     };
     let result = both.follow();
     // Whatever went wrong: the tool is not left behind.
     both.tool.stop();
+    both.clean();
     drop(ignore);
     result
 }
@@ -146,8 +147,8 @@ struct Both<'a> {
     news: UnixStream,
     /// A line that has not ended.
     partial: Vec<u8>,
-    /// The tool has attached its programs.
-    ready: bool,
+    /// Where the tool listens, once it has attached its programs.
+    ready: Option<PathBuf>,
     /// The application's agent has come.
     agent: bool,
     /// The tool has seen everything.
@@ -189,6 +190,18 @@ impl Both<'_> {
         }
     }
 
+    /// A tool that a signal has ended has not removed its sockets.
+    fn clean(&self) {
+        let Some(control) = &self.ready else { return };
+        let mut beside = control.as_os_str().to_owned();
+        beside.push("-bpf");
+        // Most are gone already.
+        let _ = std::fs::remove_file(control);
+        let _ = std::fs::remove_file(beside);
+        let _ = control.parent().map(std::fs::remove_dir);
+        let _ = self.flags.socket.as_ref().map(std::fs::remove_file);
+    }
+
     /// The tool has ended and no application was started.
     fn alone(&self, status: ExitStatus) -> Result<u8, CliError> {
         if !self.flags.tool_and_app().1.is_empty() {
@@ -226,8 +239,8 @@ impl Both<'_> {
 
     fn take(&mut self, line: &str) -> Result<(), CliError> {
         match line.split_once(' ') {
-            Some(("ready", path)) if !self.ready => {
-                self.ready = true;
+            Some(("ready", path)) if self.ready.is_none() => {
+                self.ready = Some(path.into());
                 self.start_app(path)
             }
             _ => {

@@ -21,8 +21,8 @@ use crate::cfg::Flow;
 use crate::fragment::{Env, Fragment, SlotSpace};
 use crate::ir::{BinOp, Block, Cond, Edge, Func, Mem, Op, Special, Term, Ty, UnOp, Value};
 use crate::prelude::{hash_function, hash_name};
-use crate::queue::{queue_function, queue_name};
 use crate::print::special_name;
+use crate::queue::{queue_function, queue_name};
 
 use ring::Reserved;
 

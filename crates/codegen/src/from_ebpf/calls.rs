@@ -46,7 +46,11 @@ impl<'a> Translator<'a> {
 
     /// The function that the current instruction calls, with `args` in r1 and up if there are any, else with what is there.
     /// Goes on where it returned; gives its r0.
-    pub(super) fn inline(&mut self, instance: &'a Instance, args: &[Value]) -> Result<Value, CodegenError> {
+    pub(super) fn inline(
+        &mut self,
+        instance: &'a Instance,
+        args: &[Value],
+    ) -> Result<Value, CodegenError> {
         let callee = instance
             .calls
             .get(&self.pc)
@@ -122,7 +126,9 @@ impl<'a> Translator<'a> {
                 let l = self.loop_without_flags(Ty::B64);
                 self.for_each_node(instance, l, map, context)
             }
-            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => self.wrong_layout(call, map),
+            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
+                self.wrong_layout(call, map)
+            }
         }
     }
 

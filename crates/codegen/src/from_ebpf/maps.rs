@@ -42,7 +42,9 @@ impl Translator<'_> {
             }
             MapLayout::Hash(layout) => self.hash(HashOp::Lookup, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Lookup, Table::Lru(layout), call),
-            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => self.wrong_layout(call, map),
+            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
+                self.wrong_layout(call, map)
+            }
         }
     }
 
@@ -92,7 +94,9 @@ impl Translator<'_> {
             }
             MapLayout::Hash(layout) => self.hash(HashOp::Update, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Update, Table::Lru(layout), call),
-            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => self.wrong_layout(call, map),
+            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
+                self.wrong_layout(call, map)
+            }
         }
     }
 
@@ -103,7 +107,9 @@ impl Translator<'_> {
             MapLayout::Array(_) | MapLayout::PerThread(_) => Ok(self.constant(EINVAL as u64)),
             MapLayout::Hash(layout) => self.hash(HashOp::Delete, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Delete, Table::Lru(layout), call),
-            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => self.wrong_layout(call, map),
+            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
+                self.wrong_layout(call, map)
+            }
         }
     }
 

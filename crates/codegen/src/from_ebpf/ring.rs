@@ -25,9 +25,7 @@ impl Translator<'_> {
             | MapLayout::Lru(_)
             | MapLayout::PerThread(_)
             | MapLayout::Queue(_)
-            | MapLayout::Bloom(_) => {
-                self.wrong_layout(call, map)
-            }
+            | MapLayout::Bloom(_) => self.wrong_layout(call, map),
         }
     }
 

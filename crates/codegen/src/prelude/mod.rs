@@ -3,6 +3,7 @@
 //!
 //! The algorithms are those of `warpbpf_abi::layout`. No lane waits for another: each loop is bounded.
 
+mod evict;
 mod hash;
 mod lru;
 mod text;
@@ -95,7 +96,7 @@ pub fn hash_function(op: HashOp, table: &Table) -> String {
     let shape = Shape::new(table);
     let mut f = Text::default();
     if let (HashOp::Update, Table::Lru(layout)) = (op, table) {
-        lru::evict(&mut f, layout, &lru::evict_name(&name));
+        evict::evict(&mut f, layout, &evict::evict_name(&name));
         f.raw("");
     }
     let params: Vec<String> = (0..shape.parameters(op))
@@ -109,7 +110,7 @@ pub fn hash_function(op: HashOp, table: &Table) -> String {
     arguments(&mut f, op, &shape);
     match table {
         Table::Hash(layout) => hash::body(&mut f, op, layout, &shape),
-        Table::Lru(layout) => lru::body(&mut f, op, layout, &shape, &lru::evict_name(&name)),
+        Table::Lru(layout) => lru::body(&mut f, op, layout, &shape, &evict::evict_name(&name)),
     }
     f.code(
         "$wbpf_done:

@@ -534,12 +534,19 @@ fn hash_in_memory(layout: &HashLayout) -> (Vec<u8>, Vec<(u64, u64)>) {
         put(at, key);
         put(at + layout.key_stride(), key + 1000);
         if key != 99 {
-            assert!(slots.insert(slot, (key, at + layout.key_stride())).is_none());
+            assert!(
+                slots
+                    .insert(slot, (key, at + layout.key_stride()))
+                    .is_none()
+            );
         }
     }
     // Somebody is about to insert here.
     let free = (0..layout.slots()).find(|slot| !slots.contains_key(slot) && *slot > 0);
-    put(layout.slot(free.expect("a slot")), 77 << 32 | HashLayout::CLAIMED);
+    put(
+        layout.slot(free.expect("a slot")),
+        77 << 32 | HashLayout::CLAIMED,
+    );
     (bytes, slots.into_values().collect())
 }
 
@@ -618,5 +625,7 @@ fn lru_hashes_are_walked_by_slot() {
     let places: BTreeMap<u64, u64> = slots.into_values().collect();
     // One that is empty, in another lap.
     put(LruLayout::SLOTS, 8 << LruLayout::LAP_SHIFT);
-    check_walk(MapLayout::Lru(layout), &elements, &bytes, |key| places[&key]);
+    check_walk(MapLayout::Lru(layout), &elements, &bytes, |key| {
+        places[&key]
+    });
 }

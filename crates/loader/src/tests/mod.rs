@@ -11,12 +11,15 @@ use warpbpf_wire::{MapOp, OpCode, Outcome};
 
 use crate::session::{Copied, Session};
 
+/// An operation: what, key, value, flags.
+pub(crate) type Done = (OpCode, Vec<u8>, Vec<u8>, u64);
+
 /// A device with one map, which is number 0 and place 0.
 pub(crate) struct Device {
     pub(crate) plan: Arc<MapPlan>,
     pub(crate) bytes: Mutex<Vec<u8>>,
     /// What was done, in order.
-    pub(crate) done: Mutex<Vec<(OpCode, Vec<u8>, Vec<u8>, u64)>>,
+    pub(crate) done: Mutex<Vec<Done>>,
 }
 
 impl Device {

@@ -10,6 +10,7 @@
 
 mod agree;
 mod assemble;
+mod define;
 mod layout;
 mod symbols;
 mod types;
@@ -21,7 +22,9 @@ use crate::elf::Elf;
 use crate::error::ObjectError;
 use crate::program;
 
-pub use assemble::{AssembleError, Assembly, LoadedLine, LoadedMap, LoadedProgram, MapReference, assemble};
+pub use assemble::{
+    AssembleError, Assembly, LoadedLine, LoadedMap, LoadedProgram, MapReference, assemble,
+};
 
 /// Why objects cannot be linked. The objects are at fault in all cases.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

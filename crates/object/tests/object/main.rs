@@ -1,5 +1,6 @@
 //! Tests of the loader on what clang really writes.
 
+mod assemble;
 mod common;
 mod core;
 mod ksyms;

@@ -344,11 +344,12 @@ impl Session {
 }
 
 fn record(plan: &MapPlan) -> Result<Record, String> {
-    if matches!(
-        plan.layout,
-        MapLayout::Array(_) | MapLayout::PerThread(_) | MapLayout::Ring(_)
-    ) {
-        return Err("its operations need no kernel".into());
+    match plan.layout {
+        MapLayout::Array(_) | MapLayout::PerThread(_) => {
+            return Err("its operations need no kernel".into());
+        }
+        MapLayout::Ring(_) => return Err("its records come as events".into()),
+        _ => {}
     }
     let record = Record::new(plan);
     if !record.codes.update && !record.codes.push {

@@ -39,7 +39,7 @@ fn data(section: &str, image: &[u8], read_only: bool) -> MapDef {
     }
 }
 
-/// By index: 0 `counts`, 1 `events`, 2 `table`, 3 `.rodata`, 4 `.bss`, 5 `lru`, 6 `mine`, 7 `odd`, 8 `big`.
+/// By index: 0 `counts`, 1 `events`, 2 `table`, 3 `.rodata`, 4 `.bss`, 5 `future`, 6 `mine`, 7 `odd`, 8 `big`.
 pub fn maps() -> Vec<MapDef> {
     vec![
         map("counts", 2, 4, 8, 16),
@@ -47,7 +47,7 @@ pub fn maps() -> Vec<MapDef> {
         map("table", 1, 8, 16, 1024),
         data(".rodata", RODATA_BYTES, true),
         data(".bss", &[0; 16], false),
-        map("lru", 9, 4, 8, 16),
+        map("future", 99, 4, 8, 16),
         map("mine", 1502, 4, 8, 16),
         map("odd", 2, 8, 8, 16),
         map("big", 2, 4, 64, 16),

@@ -341,7 +341,7 @@ fn context_fields_are_read_one_by_one_and_never_written() {
     refuse(
         "r0 = *(u32 *)(r1 + 240)\nexit",
         0,
-        "read of 4 bytes at offset 232 of the context is no field of `wbpf_kernel_ctx`",
+        "read of 4 bytes at offset 240 of the context is no field of `wbpf_kernel_ctx`",
     );
     refuse(
         "r2 = *(u32 *)(r1 + 48)\nr1 += r2\nr0 = *(u32 *)(r1 + 0)\nexit",
@@ -414,12 +414,11 @@ fn maps_are_served_and_well_formed() {
     let r = refuse(
         "r1 = map[5]\nr0 = 0\nexit",
         0,
-        "map `lru` has type 9, which is not served",
+        "map `future` has type 99, which is not served",
     );
-    assert_eq!(
-        r.help(),
-        "these are served: hash (1), array (2), percpu_array (6), ringbuf (27), per_thread_array (1502)"
-    );
+    let help = r.help();
+    assert!(help.starts_with("these are served: hash (1), "), "{help}");
+    assert!(help.contains(", per_thread_array (1502)"), "{help}");
     refuse(
         "r1 = map[99]\nr0 = 0\nexit",
         0,
@@ -508,10 +507,9 @@ fn helpers_get_what_they_ask_for() {
         5,
         "`bpf_map_lookup_elem` does not take map `events`, a map of type ringbuf",
     );
-    assert_eq!(
-        r.help(),
-        "it takes hash, array, percpu_array, per_thread_array"
-    );
+    let help = r.help();
+    assert!(help.starts_with("it takes hash, "), "{help}");
+    assert!(!help.contains("ringbuf"), "{help}");
     refuse(
         "r1 = map[0]\nr2 = 8\nr3 = 0\ncall 131\nr0 = 0\nexit",
         4,
@@ -1030,7 +1028,7 @@ fn a_default_platform_has_the_table_of_its_site() {
     let p = Platform::new(Site::Exit);
     assert_eq!(
         (p.budget, p.effort, p.allow_modify, p.context.size),
-        (4096, 1_000_000, false, 232)
+        (4096, 1_000_000, false, 240)
     );
 }
 

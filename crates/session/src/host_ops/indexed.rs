@@ -1,0 +1,211 @@
+//! Maps whose values have fixed places: read and written by copies of whole words, which go on while kernels run.
+
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::{E2BIG, EINVAL, ENOENT};
+use warpbpf_driver::DriverError;
+use warpbpf_maps::{MapPlan, MapView};
+use warpbpf_object::MapKind;
+
+use super::{Action, Answer, At, EIO, EPERM, HostOp, HostOps, flat};
+
+impl HostOps {
+    /// Operations on a map whose values have fixed places.
+    pub(super) fn indexed(
+        &mut self,
+        at: &At<'_>,
+        reduced: &Reduced,
+        ops: &[HostOp],
+    ) -> Vec<Answer> {
+        let read_only = matches!(
+            at.session.map_defs()[at.index].kind,
+            MapKind::Data {
+                read_only: true,
+                ..
+            }
+        );
+        let mut answers = Vec::with_capacity(ops.len());
+        for op in ops {
+            let plan = at.plan();
+            let key: Option<[u8; 4]> = op.key.as_slice().try_into().ok();
+            let inside = key
+                .map(u32::from_le_bytes)
+                .filter(|key| *key < plan.max_entries);
+            answers.push(match (op.action, inside) {
+                _ if key.is_none() => Err(EINVAL),
+                (Action::Lookup, Some(key)) => self.read_value(at, reduced, key),
+                (Action::Lookup, None) => Err(ENOENT),
+                (Action::Update, _) if read_only => Err(EPERM),
+                (Action::Update, Some(key)) => self.write_value(at, reduced, key, op),
+                (Action::Update, None) => Err(E2BIG),
+                (
+                    Action::Delete
+                    | Action::Push
+                    | Action::Pop
+                    | Action::Peek
+                    | Action::LookupAndDelete,
+                    _,
+                ) => Err(EINVAL),
+            });
+        }
+        answers
+    }
+
+    /// One copy, and none of a byte in between: the application's kernels may keep the copy engine busy.
+    fn read_value(&mut self, at: &At<'_>, reduced: &Reduced, key: u32) -> Answer {
+        let pieces = reduced.pieces(key);
+        let mut bytes = vec![0; reduced.plan.bytes() as usize];
+        let (first, last) = (
+            pieces.first,
+            pieces.first + pieces.stride * (pieces.count - 1),
+        );
+        let span = last + pieces.bytes - first;
+        let copied = if at.in_host.is_none() && span <= self.values.bytes {
+            self.stage(at, first, span).map(|staged| {
+                for (i, to) in (0..pieces.count).zip(pieces.reduced(&reduced.plan)) {
+                    let from = (i * pieces.stride) as usize;
+                    let piece = &staged[from..from + pieces.bytes as usize];
+                    bytes[to..to + piece.len()].copy_from_slice(piece);
+                }
+            })
+        } else {
+            let mut done = Ok(());
+            for (i, to) in (0..pieces.count).zip(pieces.reduced(&reduced.plan)) {
+                let from = first + i * pieces.stride;
+                let into = &mut bytes[to..to + pieces.bytes as usize];
+                done = done.and_then(|()| at.read(from, into, self.copies));
+            }
+            done
+        };
+        copied.map_err(|_| EIO)?;
+        let view = MapView::new(&reduced.plan, &bytes).map_err(|error| error.errno())?;
+        let value = view
+            .lookup(&0u32.to_le_bytes())
+            .map_err(|error| error.errno())?;
+        value.map(|value| flat(&reduced.plan, value)).ok_or(ENOENT)
+    }
+
+    /// Copies bytes of a map into page-locked memory, by one copy.
+    fn stage(&mut self, at: &At<'_>, offset: u64, bytes: u64) -> Result<&[u8], DriverError> {
+        // SAFETY: the span fits, and it is waited for below.
+        unsafe {
+            let into = self.values.pointer;
+            at.driver
+                .start_read(at.base + offset, into, bytes, self.copies)?;
+        }
+        at.driver.wait(self.copies)?;
+        // SAFETY: the copy has been waited for.
+        Ok(unsafe { self.values.read(0, bytes) })
+    }
+
+    fn write_value(&mut self, at: &At<'_>, reduced: &Reduced, key: u32, op: &HostOp) -> Answer {
+        let bytes = vec![0; reduced.plan.bytes() as usize];
+        let at_zero = 0u32.to_le_bytes();
+        let writes = warpbpf_maps::update(&reduced.plan, &bytes, &at_zero, &op.value, op.flags)
+            .map_err(|error| error.errno())?;
+        let pieces = reduced.pieces(key);
+        for write in writes {
+            // Whole words, so that a lane sees the old one or the new one.
+            let mut words = write.bytes;
+            words.resize(words.len().next_multiple_of(8), 0);
+            let to = at.base + pieces.original(&reduced.plan, write.offset);
+            let staged = words.len() as u64 <= self.values.bytes;
+            let done = if staged {
+                // SAFETY: every copy was waited for.
+                unsafe { self.values.write(0, &words) };
+                // SAFETY: the copy is waited for before the memory is used again.
+                let from = unsafe { self.values.read(0, words.len() as u64) };
+                at.driver.write(to, from, self.copies)
+            } else {
+                at.driver.write(to, &words, self.copies)
+            };
+            done.map_err(|_| EIO)?;
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// A map of the same type with room for one key, to read and write single values of a large one by the same code.
+#[derive(Debug)]
+pub(super) struct Reduced {
+    layout: MapLayout,
+    plan: MapPlan,
+}
+
+/// Where the copies of one value lie.
+#[derive(Debug, Clone, Copy)]
+struct Pieces {
+    first: u64,
+    stride: u64,
+    count: u64,
+    /// Bytes of one, whole words.
+    bytes: u64,
+}
+
+impl Reduced {
+    /// `None` for maps whose values have no fixed place.
+    pub(super) fn new(plan: &MapPlan) -> Option<Reduced> {
+        let layout = plan.layout;
+        let reduced = match layout {
+            MapLayout::Array(mut l) => {
+                l.max_entries = 1;
+                MapLayout::Array(l)
+            }
+            MapLayout::PerThread(mut l) => {
+                l.max_entries = 1;
+                MapLayout::PerThread(l)
+            }
+            _ => return None,
+        };
+        let plan = MapPlan {
+            max_entries: 1,
+            layout: reduced,
+            image: Vec::new(),
+            ..plan.clone()
+        };
+        Some(Reduced { layout, plan })
+    }
+
+    fn pieces(&self, key: u32) -> Pieces {
+        match self.layout {
+            MapLayout::Array(l) => Pieces {
+                first: l.value(0, key),
+                stride: l.shard_stride(),
+                count: u64::from(l.shards),
+                bytes: l.value_stride(),
+            },
+            MapLayout::PerThread(l) => Pieces {
+                first: l.value(key, 0),
+                stride: 0,
+                count: 1,
+                bytes: l.threads * l.value_stride(),
+            },
+            // There is no such `Reduced`.
+            _ => Pieces {
+                first: 0,
+                stride: 0,
+                count: 0,
+                bytes: 0,
+            },
+        }
+    }
+}
+
+impl Pieces {
+    /// Where they lie in the reduced map.
+    fn reduced(self, plan: &MapPlan) -> impl Iterator<Item = usize> + use<> {
+        let (first, stride) = match plan.layout {
+            MapLayout::Array(l) => (l.value(0, 0), l.shard_stride()),
+            MapLayout::PerThread(l) => (l.value(0, 0), 0),
+            _ => (0, 0),
+        };
+        (0..self.count).map(move |i| (first + i * stride) as usize)
+    }
+
+    /// Where a value of the reduced map lies in the map itself.
+    fn original(self, plan: &MapPlan, offset: u64) -> u64 {
+        match plan.layout {
+            MapLayout::Array(l) => self.first + offset / l.shard_stride() * self.stride,
+            _ => self.first,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a lookup of the host costs while a kernel runs, against a bare copy of 64 bytes from the device in the same run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use warpbpf_driver::{Driver, DriverError};
+use warpbpf_session::{Action, HostOp, Live, Options, Progress, Session};
+
+use crate::run::{Bench, Case, Told};
+
+/// A lookup may cost so many bare copies.
+const MOST: f64 = 1.5;
+/// Lookups and copies that are timed, in turns.
+const ROUNDS: usize = 2000;
+
+/// Spins until the word says so.
+const KERNEL: &str = "\
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry wait(.param .u64 stop)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [stop];
+AGAIN:
+	ld.relaxed.sys.u32 %r1, [%rd1];
+	setp.eq.u32 %p1, %r1, 0;
+	@%p1 bra AGAIN;
+	ret;
+}
+";
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    vec![Case {
+        name: "host lookup of one value while a kernel runs",
+        check: ratio,
+    }]
+}
+
+fn ratio(bench: &Bench) -> Told {
+    if bench.soft {
+        // Its driver runs a kernel on the thread that launches it.
+        return Ok("skipped: the soft GPU's copies cost nothing".into());
+    }
+    let driver = warpbpf_driver::open("libcuda.so.1").map_err(|e| e.to_string())?;
+    measure(&driver, bench).map_err(|e| e.to_string())?
+}
+
+fn measure(driver: &Driver, bench: &Bench) -> Result<Told, DriverError> {
+    driver.init()?;
+    driver.set_current(driver.retain_primary(0)?)?;
+    let info = driver.device_info(0)?;
+    let object = match std::fs::read(bench.object("longrun")) {
+        Ok(object) => object,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let options = Options {
+        allow_modify: true,
+        budget: Some(20_000),
+        host_ops: true,
+        ..Options::default()
+    };
+    let live = match Session::new(&object, &options, &info) {
+        Ok(session) => Live::new(driver, Arc::new(session)),
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let live = match live {
+        Ok(live) => live,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let maps = live.session().maps();
+    let of = |name: &str| maps.iter().position(|map| map.name == name).unwrap_or(0);
+    let (array, hash) = (of("control"), of("orders"));
+    let stream = driver.stream()?;
+    let source = driver.alloc_zeroed(64, stream)?;
+    let (landing, _) = driver.host_alloc(64)?;
+    let (word, word_on_device) = driver.host_alloc(8)?;
+    // SAFETY: page-locked memory of 8 bytes that stays; the kernel reads it.
+    let stop = unsafe { AtomicU32::from_ptr(word.cast()) };
+    stop.store(0, Ordering::Relaxed);
+    let kernel = driver.function(driver.load_ptx(KERNEL)?, "wait")?;
+    let running = driver.stream()?;
+    // SAFETY: it takes one address, which is valid until it has ended.
+    unsafe {
+        driver.launch(
+            kernel,
+            [info.sms / 2, 1, 1],
+            [128, 1, 1],
+            running,
+            &mut [word_on_device],
+        )?;
+    }
+    let lookup = |map: usize| -> Duration {
+        let op = HostOp {
+            action: Action::Lookup,
+            flags: 0,
+            key: vec![0; 4],
+            value: Vec::new(),
+        };
+        let begun = Instant::now();
+        let mut progress = live.host_ops(map, vec![op]);
+        while progress == Progress::Waiting {
+            progress = live.host_progress();
+        }
+        begun.elapsed()
+    };
+    let update = || -> Duration {
+        let op = HostOp {
+            action: Action::Update,
+            flags: 0,
+            key: vec![0; 4],
+            value: vec![1; 16],
+        };
+        let begun = Instant::now();
+        let mut progress = live.host_ops(hash, vec![op]);
+        while progress == Progress::Waiting {
+            progress = live.host_progress();
+        }
+        begun.elapsed()
+    };
+    let bare = || -> Result<Duration, DriverError> {
+        let begun = Instant::now();
+        // SAFETY: 64 bytes of ours, which are waited for.
+        unsafe { driver.start_read(source, landing, 64, stream)? };
+        driver.wait(stream)?;
+        Ok(begun.elapsed())
+    };
+    let (mut copies, mut arrays, mut hashes, mut updates) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..ROUNDS {
+        copies.push(bare()?);
+        arrays.push(lookup(array));
+        hashes.push(lookup(hash));
+        updates.push(update());
+    }
+    stop.store(1, Ordering::Release);
+    driver.wait(running)?;
+    let median = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2].as_secs_f64() * 1e6
+    };
+    let (copy, array) = (median(&mut copies), median(&mut arrays));
+    let (hash, update) = (median(&mut hashes), median(&mut updates));
+    let told = format!(
+        "copy {copy:.1} us, array {array:.1} us ({:.2}x), hash {hash:.1} us ({:.2}x), hash update {update:.1} us ({:.2}x)",
+        array / copy,
+        hash / copy,
+        update / copy
+    );
+    Ok(if array <= MOST * copy {
+        Ok(told)
+    } else {
+        Err(told)
+    })
+}
