@@ -17,9 +17,10 @@ const fn align_up(n: u64, to: u64) -> u64 {
 ///
 /// Who puts swaps a cell of an older cycle without a node for its own word, if the cell is not *unsafe* or `HEAD` has not
 /// passed its ticket; else it takes another ticket, [`QueueLayout::TRIES`] times. Who takes finds its cycle with a node,
-/// and clears the node; else it makes sure that nothing comes to its ticket any more: it marks the cell unsafe, and where
-/// no older node is in it raises the word to its own cycle. That needs no repetition, so no ticket is left open, and a value that was put is
-/// taken by exactly the one who has its ticket. `TAIL` not beyond `HEAD` says that the ring is empty.
+/// and swaps the word for one without; else it makes sure that nothing comes to its ticket any more: it marks the cell unsafe,
+/// and where no older node is in it raises the word to its own cycle. A node of an older cycle that came between these two
+/// steps is taken by who raised the word, and its ticket's owner finds the ticket closed. That needs no repetition, so no ticket is
+/// left open, and a value that was put is taken by exactly one. `TAIL` not beyond `HEAD` says that the ring is empty.
 ///
 /// A stack is a list: `TOP` is `version << 32 | node + 1` and each node has a link to the one below it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -314,7 +314,18 @@ impl Agent {
                     presets.push((map, frame.blob));
                     continue;
                 }
-                ToAgent::Snapshot { .. } | ToAgent::MapOps { .. } => continue,
+                ToAgent::Snapshot { token } => {
+                    // There is nothing yet that could be out of date.
+                    connection.queue(&ToTool::Snapshotted { token }, &[], None)?;
+                    connection.flush()?;
+                    continue;
+                }
+                ToAgent::MapOps { token, .. } => {
+                    let error = Some("there are no maps before an object is attached".into());
+                    connection.queue(&ToTool::MapOps { token, error }, &[], None)?;
+                    connection.flush()?;
+                    continue;
+                }
             };
             let socket = std::os::fd::AsFd::as_fd(&connection).as_raw_fd();
             self.socket.store(socket, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 //! The application never waits for it, except at its end for the last data, and then not for ever. If the tool goes away,
 //! all probes go off and the thread ends.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -31,6 +32,9 @@ const CALIBRATE: Duration = Duration::from_secs(1);
 const SHARE: u32 = 10;
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
+/// Bytes that the tool has not read from which on no operation on a map is begun and no answer is sent. With one answer
+/// on top it stays far below what a connection keeps, so other messages find room.
+const BEHIND: usize = 16 << 20;
 /// How long the last messages may take to be read.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -69,6 +73,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             calibrated: Instant::now(),
             token: None,
             requests: Requests::default(),
+            replies: VecDeque::new(),
         };
         thread.run()
     }));
@@ -101,6 +106,8 @@ struct Control {
     token: Option<u64>,
     /// Operations on maps that were asked for.
     requests: Requests,
+    /// Answers to them that wait until the tool has read others.
+    replies: VecDeque<Reply>,
 }
 
 impl Control {
@@ -138,11 +145,12 @@ impl Control {
 
     /// Sleeps until the next look at maps or rings, a message, a launch after a pause, or the application's end.
     fn wait(&mut self) -> Result<(), WireError> {
+        self.reply([])?;
         let everything_sent = self.connection.flush()?;
         let now = Instant::now();
         let next = self.next_snapshot.min(self.next_drain);
         let mut left = next.saturating_duration_since(now).min(BUSY);
-        if self.requests.pending() {
+        if self.requests.pending() && !self.behind() {
             left = left.min(OPS);
         }
         // While launches go on, the next look comes soon enough: to be woken by each of them would cost the application
@@ -213,12 +221,12 @@ impl Control {
 
     /// Goes on with operations on maps.
     fn operate(&mut self) -> Result<(), WireError> {
-        if !self.requests.pending() {
+        if !self.requests.pending() || self.behind() {
             return Ok(());
         }
         let mut requests = std::mem::take(&mut self.requests);
         let mut replies = None;
-        self.with_device(|_, pump, live| replies = Some(requests.turn(live, pump)));
+        self.with_device(|_, pump, live| replies = Some(requests.turn(live, pump, BEHIND)));
         let replies = replies.unwrap_or_else(|| {
             let live = self.agent.live.read();
             let why = match &*live.unwrap_or_else(PoisonError::into_inner) {
@@ -233,10 +241,28 @@ impl Control {
         self.reply(replies)
     }
 
+    /// The tool has much to read before it gets more.
+    fn behind(&self) -> bool {
+        !self.replies.is_empty() || self.connection.backlog() >= BEHIND
+    }
+
+    /// Sends answers, as many as the tool keeps up with; the others follow as it reads.
     fn reply(&mut self, replies: impl IntoIterator<Item = Reply>) -> Result<(), WireError> {
-        for Reply { token, error, blob } in replies {
+        self.replies.extend(replies);
+        while self.connection.backlog() < BEHIND || self.connection.flush()? {
+            let Some(Reply { token, error, blob }) = self.replies.pop_front() else {
+                break;
+            };
             let message = ToTool::MapOps { token, error };
-            self.connection.queue(&message, &blob, None)?;
+            match self.connection.queue(&message, &blob, None) {
+                // The probes are worth more than one answer.
+                Err(error @ WireError::TooLong { .. }) => {
+                    let error = Some(error.to_string());
+                    let message = ToTool::MapOps { token, error };
+                    self.connection.queue(&message, &[], None)?;
+                }
+                done => done?,
+            }
         }
         Ok(())
     }
@@ -305,6 +331,10 @@ impl Control {
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
         let refused = self.requests.refuse_all(reason);
         self.reply(refused)?;
+        for Reply { token, error, blob } in std::mem::take(&mut self.replies) {
+            let message = ToTool::MapOps { token, error };
+            self.connection.send(&message, &blob, None, FAREWELL)?;
+        }
         self.post()?;
         let counts = ToTool::Counts(self.agent.roster.counts());
         self.connection.queue(&counts, &[], None)?;

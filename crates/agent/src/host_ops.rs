@@ -14,6 +14,10 @@ const EAGER: Duration = Duration::from_micros(300);
 /// Batches that wait; a tool that asks faster than it is answered has lost its way.
 const MOST: usize = 1024;
 
+/// Most bytes that one batch may be answered with: beside it, everything else that the agent says has to find
+/// room on the way to the tool.
+const ANSWER: u64 = 32 << 20;
+
 /// A batch of the tool.
 #[derive(Debug)]
 struct Request {
@@ -62,11 +66,14 @@ impl Requests {
         tokens.map(|token| refused(token, why.to_owned())).collect()
     }
 
-    /// Does what can be done now.
-    pub(crate) fn turn(&mut self, live: &Live, pump: &mut Pump) -> Vec<Reply> {
-        let mut replies = Vec::new();
+    /// Does what can be done now, until there is `room` bytes of replies or more.
+    pub(crate) fn turn(&mut self, live: &Live, pump: &mut Pump, room: usize) -> Vec<Reply> {
+        let mut replies: Vec<Reply> = Vec::new();
         let end = Instant::now() + EAGER;
         loop {
+            if replies.iter().map(|reply| reply.blob.len()).sum::<usize>() >= room {
+                return replies;
+            }
             let (token, progress) = match (self.active, self.waiting.pop_front()) {
                 (Some(token), next) => {
                     // The order of requests is kept.
@@ -136,12 +143,23 @@ fn begin(live: &Live, pump: &mut Pump, request: &Request) -> Result<Progress, St
     }
     let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
     let ops = ops.ok_or("a snapshot stands alone in its batch")?;
-    if ops.iter().any(|op| op.action != Action::Lookup)
-        && let Some(reason) = live.host_ops_refused(map)
-    {
-        return Err(format!("the host cannot change it: {reason}"));
+    if let Some(reason) = live.host_ops_refused(map, &ops) {
+        return Err(format!("the host cannot do this: {reason}"));
     }
+    let values = live.host_answer_bytes(map, &ops);
+    let others = encode_outcomes(&[Outcome::default()]).len() as u64 * ops.len() as u64;
+    check_answer(values.saturating_add(others), ops.len())?;
     Ok(live.host_ops(map, ops))
+}
+
+/// Refuses a batch before anything of it is done: an answer that cannot be sent would lose what was taken out.
+fn check_answer(bytes: u64, ops: usize) -> Result<(), String> {
+    if bytes <= ANSWER {
+        return Ok(());
+    }
+    Err(format!(
+        "the answer to {ops} operations can take {bytes} bytes, the limit is {ANSWER}: ask for fewer values at a time, or for a snapshot of the map"
+    ))
 }
 
 /// The session with the first contents of its maps as the tool wants them, or why that cannot be.
@@ -183,6 +201,15 @@ fn host_op(op: &MapOp<'_>) -> Option<HostOp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_that_are_too_long_are_refused_beforehand() {
+        assert_eq!(check_answer(32 << 20, 4), Ok(()));
+        assert_eq!(
+            check_answer((32 << 20) + 8, 4).unwrap_err(),
+            "the answer to 4 operations can take 33554440 bytes, the limit is 33554432: ask for fewer values at a time, or for a snapshot of the map"
+        );
+    }
 
     #[test]
     fn a_tool_that_asks_too_much_is_told() {

@@ -39,8 +39,8 @@ pub(crate) struct Entry {
     pub(crate) variant: Option<Arc<LoadedVariant>>,
     /// Context that the variant lives in; [`NO_CONTEXT`] when it cannot be launched (any more).
     pub(crate) context: AtomicUsize,
-    /// Launches that the application asked for.
-    made: AtomicU64,
+    /// Launches that the application asked for, of all kernels of this name.
+    made: &'static AtomicU64,
     /// Launches of the original.
     pub(crate) missed: AtomicU64,
     /// Launches of the variant.
@@ -60,12 +60,13 @@ impl Entry {
         mangled: String,
         variant: Option<Arc<LoadedVariant>>,
         context: usize,
+        made: &'static AtomicU64,
     ) -> Entry {
         Entry {
             mangled,
             variant,
             context: AtomicUsize::new(context),
-            made: AtomicU64::new(0),
+            made,
             missed: AtomicU64::new(0),
             launches: AtomicU64::new(0),
             handles: Mutex::default(),

@@ -202,7 +202,8 @@ fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Ha
 /// Launches of a library's kernels before it is instrumented run the original, and are counted as missed.
 fn wait(agent: &Agent, image: &Image) {
     for kernel in image.prepared.kernels.iter().filter(|k| k.wanted) {
-        let entry = Entry::new(kernel.mangled.clone(), None, NO_CONTEXT);
+        let made = agent.roster.made(&kernel.mangled);
+        let entry = Entry::new(kernel.mangled.clone(), None, NO_CONTEXT, made);
         add_entry(agent, image, Box::leak(Box::new(entry)));
     }
 }
@@ -284,6 +285,7 @@ fn register(agent: &'static Agent, image: &Image, context: usize, results: &Resu
             kernel.mangled.clone(),
             variant,
             context,
+            agent.roster.made(&kernel.mangled),
         )));
         add_entry(agent, image, entry);
     }

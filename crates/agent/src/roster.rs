@@ -4,7 +4,7 @@
 //! again must not make the sums slower: what its kernels counted is kept by name, and the entries are let go.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpbpf_wire::{Counts, KernelCount};
@@ -22,6 +22,8 @@ struct Inner {
     retired: HashMap<String, (u64, u64)>,
     /// Sum of the above.
     retired_launches: u64,
+    /// Launches that were asked for, by name: numbers go on when an image is loaded again.
+    made: HashMap<String, &'static AtomicU64>,
 }
 
 fn of(entry: &Entry) -> (u64, u64) {
@@ -34,6 +36,13 @@ fn of(entry: &Entry) -> (u64, u64) {
 impl Roster {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What numbers the launches of the kernels of this name. Never freed, as entries are not: there is one for each name.
+    pub(crate) fn made(&self, mangled: &str) -> &'static AtomicU64 {
+        let mut inner = self.lock();
+        let made = inner.made.entry(mangled.to_owned());
+        made.or_insert_with(|| Box::leak(Box::default()))
     }
 
     /// Remembers an entry.
@@ -110,7 +119,8 @@ mod tests {
     fn what_is_retired_still_counts() {
         let roster = Roster::default();
         let leak = |name: &str| -> &'static Entry {
-            Box::leak(Box::new(Entry::new(name.into(), None, 0)))
+            let made = roster.made(name);
+            Box::leak(Box::new(Entry::new(name.into(), None, 0, made)))
         };
         let (a, again, b) = (leak("a"), leak("a"), leak("b"));
         for entry in [a, again, b] {
@@ -130,5 +140,15 @@ mod tests {
         roster.retire(&[a, b]);
         assert_eq!((expected(&roster), roster.launched()), (all.to_vec(), 8));
         assert_eq!(roster.entries(), 1);
+    }
+
+    #[test]
+    fn numbers_go_on_by_name() {
+        let roster = Roster::default();
+        let (a, b) = (roster.made("a"), roster.made("b"));
+        assert_eq!(a.fetch_add(3, Ordering::Relaxed), 0);
+        assert_eq!(b.fetch_add(1, Ordering::Relaxed), 0);
+        assert_eq!(roster.made("a").load(Ordering::Relaxed), 3);
+        assert!(std::ptr::eq(roster.made("a"), a));
     }
 }

@@ -382,7 +382,8 @@ fn long_batches_go_in_parts_and_values_of_odd_sizes_survive() {
 #[test]
 fn what_no_program_can_pass_the_host_cannot_change() {
     let bench = Bench::new(true);
-    let refused = |name| bench.live.host_ops_refused(bench.map(name));
+    let change = [op(Action::Delete, &k(1), &[], 0)];
+    let refused = |name| bench.live.host_ops_refused(bench.map(name), &change);
     let reason = refused("huges").unwrap();
     assert!(
         reason.contains("passes `40004` bytes of key and value to a hash"),
@@ -393,6 +394,9 @@ fn what_no_program_can_pass_the_host_cannot_change() {
     for map in ["plain", "keys", "line", "bloom", "shares"] {
         assert_eq!(refused(map), None, "{map}");
     }
+    // It can be read all the same.
+    let huges = bench.map("huges");
+    assert_eq!(bench.live.host_ops_refused(huges, &[lookup(&k(1))]), None);
 }
 
 #[test]
@@ -514,6 +518,10 @@ fn queues_stacks_and_filters_take_and_give_in_order() {
         assert_eq!(bench.one("bloom", asks(n)).is_ok(), there, "{n}");
     }
     assert_eq!(bench.one("bloom", pop()), Err(-22));
+    // A filter is asked for a value, not for none.
+    assert_eq!(bench.one("bloom", push(&v(0), 0)), DONE);
+    assert_eq!(bench.one("bloom", asks(0)), Ok(v(0).to_vec()));
+    assert_eq!(bench.one("bloom", peek()), Err(-22));
 }
 
 #[test]
@@ -533,7 +541,7 @@ fn hashes_with_a_value_per_multiprocessor_take_one_or_all() {
     assert_eq!(seen.iter().sum::<u64>(), 5 * sms as u64 + 256);
     let all: Vec<u8> = (0..sms as u64).flat_map(v).collect();
     assert_eq!(bench.one("shares", update(&k(3), &all)), DONE);
-    assert_eq!(bench.one("shares", lookup(&k(3))), Ok(all));
+    assert_eq!(bench.one("shares", lookup(&k(3))), Ok(all.clone()));
     assert_eq!(bench.one("shares", update(&k(3), &[1; 12])), Err(-22));
     assert_eq!(
         bench.one("shares", op(Action::Update, &k(3), &v(1), 1)),
@@ -545,6 +553,39 @@ fn hashes_with_a_value_per_multiprocessor_take_one_or_all() {
     );
     assert_eq!(bench.one("shares", op(Action::Delete, &k(3), &[], 0)), DONE);
     assert_eq!(bench.one("shares", lookup(&k(3))), Err(-2));
+    // In one batch too, in the order of each key; values of a wrong length make no key.
+    let batch = vec![
+        update(&k(1), &v(7)),
+        lookup(&k(1)),
+        op(Action::Delete, &k(1), &[], 0),
+        lookup(&k(1)),
+        update(&k(2), &[1; 12]),
+        lookup(&k(2)),
+        update(&k(2), &all),
+        update(&k(2), &v(6)),
+        op(Action::Delete, &k(9), &[], 0),
+        lookup(&k(2)),
+    ];
+    assert_eq!(
+        bench.all("shares", batch),
+        [
+            DONE,
+            Ok(v(7).repeat(sms)),
+            DONE,
+            Err(-2),
+            Err(-22),
+            Err(-2),
+            DONE,
+            DONE,
+            DONE,
+            Ok(v(6).repeat(sms)),
+        ]
+    );
+    let (map, ops) = (bench.map("shares"), [lookup(&k(2)), update(&k(2), &v(6))]);
+    assert_eq!(
+        bench.live.host_answer_bytes(map, &ops),
+        8 * sms as u64
+    );
     assert_eq!(bench.one("recent", update(&k(3), &v(8))), DONE);
     assert_eq!(bench.one("recent", lookup(&k(3))), Ok(v(8).to_vec()));
 }

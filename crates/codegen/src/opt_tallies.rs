@@ -10,14 +10,16 @@ use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
 
 use crate::fragment::{Env, Tally};
-use crate::ir::{BinOp, Func, Op, Order, Rmw, Special, UnOp, Value};
+use crate::ir::{BinOp, BlockData, Func, Op, Order, Rmw, Special, Term, UnOp, Value};
 
 /// Most sums of a program that get registers of their own; any further ones are atomics.
 const MOST: usize = 8;
 
 /// Runs the pass.
 pub fn run(func: &mut Func, env: &Env) {
-    if !env.keep_sums {
+    // A thread that the program itself ends (helper 507) does not come to the code that adds up.
+    let ends = |block: &BlockData| matches!(block.term, Term::Exit);
+    if !env.keep_sums || func.blocks.iter().any(ends) {
         return;
     }
     let definitions = Definitions {

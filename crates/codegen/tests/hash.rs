@@ -585,6 +585,33 @@ fn used_up_nodes_are_counted() {
     }
 }
 
+/// What was deleted keeps its slot: a key that comes and goes uses up those within its reach, and that is counted. Other
+/// keys are none the worse.
+#[test]
+fn used_up_slots_are_counted() {
+    const TIMES: usize = HashLayout::PROBES as usize + 2;
+    for map_type in [MapType::Hash, MapType::PercpuHash] {
+        let case = machine(map_type, 1, 1, 1000, 1, 2 * TIMES as u32 + 1);
+        let mut records: Vec<Record> = (0..TIMES)
+            .flat_map(|_| {
+                [
+                    Record::update(7, [7; VALUE_WORDS], BPF_NOEXIST),
+                    Record::new(DELETE, 7),
+                ]
+            })
+            .collect();
+        records.push(Record::update(8, [8; VALUE_WORDS], BPF_NOEXIST));
+        let (answers, ran) = run(&case, config(None, 1), 1, &records);
+        let results: Vec<i64> = answers.iter().map(|a| a.result).collect();
+        let mut expected = vec![0; 2 * TIMES + 1];
+        let (busy, missing) = (EBUSY, ENOENT);
+        expected[2 * TIMES - 4..2 * TIMES].copy_from_slice(&[busy, missing, busy, missing]);
+        assert_eq!(results, expected, "{}", map_type.name());
+        assert_eq!(counted(&case, &ran), (0, 2));
+        assert_eq!(contents(&case, &ran).into_keys().collect::<Vec<u64>>(), [8]);
+    }
+}
+
 /// A crowd that inserts one key after the other gives back the nodes that it did not need.
 #[test]
 fn a_crowd_gives_its_nodes_back() {

@@ -318,6 +318,17 @@ fn nothing_lost(layout: &QueueLayout, ran: &Ran, threads: u64, drops: bool) {
         assert!(out.windows(2).all(|pair| pair[0] < pair[1]), "twice");
         assert!(out.iter().all(|value| pushed.contains(value)));
     } else {
+        {
+            let o: BTreeSet<u64> = out.iter().copied().collect();
+            let missing: Vec<_> = pushed.difference(&o).collect();
+            let extra: Vec<_> = o.difference(&pushed).collect();
+            let dup = out.len() - o.len();
+            if !missing.is_empty() || dup > 0 {
+                let cells = layout.cells();
+                let ring = |at: u64| (0..cells).filter(|c| ran.u64(0, at + c * 8) & layout.node_mask() != 0).count();
+                eprintln!("missing {} extra {} dup {dup} left {} free {} head/tail {} {} free head/tail {} {} spares {}", missing.len(), extra.len(), left.len(), ring(QueueLayout::CELLS), ran.u64(0, 256), ran.u64(0, 384), ran.u64(0,0), ran.u64(0,128), ran.u32(0, QueueLayout::SPARES));
+            }
+        }
         assert_eq!(out, pushed.into_iter().collect::<Vec<u64>>());
     }
     let count = |result| told.get(&result).copied().unwrap_or(0);
@@ -337,6 +348,23 @@ fn many_lanes_lose_nothing_and_get_nothing_twice() {
                 let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
                 nothing_lost(&layout, &ran, threads.into(), false);
             }
+        }
+    }
+}
+
+#[test]
+fn zz_try() {
+    let (grid, block) = (8, 1024);
+    let threads = grid * block;
+    for entries in [20, 120] {
+        let case = busy(queue(8, entries), 0, threads);
+        let layout = layout(&case);
+        for seed in 0..60 {
+            let t = std::time::Instant::now();
+            let config = Config { sms: 8, step_limit: None, ..config(Some(seed)) };
+            let ran = case.run(config, [grid, 1, 1], [block, 1, 1]);
+            let r = std::panic::catch_unwind(|| nothing_lost(&layout, &ran, threads.into(), false));
+            eprintln!("{entries} {seed}: {:?} {:?} head {}", r.is_ok(), t.elapsed(), ran.u64(0, 256));
         }
     }
 }

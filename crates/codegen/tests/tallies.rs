@@ -83,6 +83,11 @@ fn others_are_atomics() {
             true,
         ),
         (
+            "a program that ends threads",
+            adding("r2 = 2", "r1 = 5\n lock *(u64 *)(r0 + 8) += r1\n call 507"),
+            true,
+        ),
+        (
             "no addition",
             adding("r2 = 2", "r1 = 5\n lock *(u64 *)(r0 + 8) |= r1"),
             true,

@@ -40,29 +40,42 @@ impl Kernel {
         let keys = self.batch_keys(at, start)?;
         let bytes = self.user_bytes(&spec) as u64;
         let (mut place, mut done) = (start, 0u32);
+        let mut failed = None;
         for key in keys.iter().skip(start as usize) {
             if done == wanted {
                 break;
             }
             place += 1;
-            let value = if take {
-                self.take(at, key)
+            let number = u64::from(done);
+            let key_at = a.u64(attr::batch::KEYS) + number * u64::from(spec.key_size);
+            let value_at = a.u64(attr::batch::VALUES) + number * bytes;
+            let moved = if take {
+                // Nothing is taken that cannot be given: first it is seen whether the places can be written.
+                (user.write(key_at, key))
+                    .and_then(|()| user.write(value_at, &vec![0; bytes as usize]))
+                    .and_then(|()| self.take(at, key))
             } else {
                 self.lookup(at, key)
             };
-            let value = match value {
-                Ok(value) => value,
+            let moved = moved.and_then(|value| {
+                user.write(key_at, key)?;
+                user.write(value_at, &value)
+            });
+            match moved {
+                Ok(()) => done += 1,
                 // It went while the walk went on.
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error),
-            };
-            let place = u64::from(done);
-            let key_size = u64::from(spec.key_size);
-            user.write(a.u64(attr::batch::KEYS) + place * key_size, key)?;
-            user.write(a.u64(attr::batch::VALUES) + place * bytes, &value)?;
-            done += 1;
+                Err(Errno::NOENT) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
         }
+        // Also before an error: what was taken is the tool's.
         a.answer(user, attr::batch::COUNT, done)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         user.write(a.u64(attr::batch::OUT), &place.to_ne_bytes())?;
         if place as usize >= keys.len() {
             return Err(Errno::NOENT);

@@ -98,13 +98,14 @@ impl Spec {
         )
     }
 
-    /// Bytes that user space gives and gets as a value.
+    /// Bytes that user space gives and gets as a value; the largest number for more than there are.
     fn user_bytes(&self, cpus: u32, threads: u64) -> u64 {
         if self.is_percpu() {
-            u64::from(self.value_size.next_multiple_of(8)) * u64::from(cpus)
+            let stride = u64::from(self.value_size).next_multiple_of(8);
+            stride.saturating_mul(u64::from(cpus))
         } else if self.is_per_thread() {
             let threads = if self.extra == 0 { threads } else { self.extra };
-            u64::from(self.value_size) * threads
+            u64::from(self.value_size).saturating_mul(threads)
         } else {
             u64::from(self.value_size)
         }
@@ -114,7 +115,7 @@ impl Spec {
     fn slot(&self, cpus: u32, threads: u64) -> u64 {
         let bytes = self.user_bytes(cpus, threads);
         if self.has_indices() {
-            bytes.next_multiple_of(8)
+            bytes.checked_next_multiple_of(8).unwrap_or(u64::MAX)
         } else {
             bytes
         }
@@ -189,6 +190,9 @@ impl Kernel {
             None
         };
         let slot = spec.slot(self.config.cpus, self.config.threads);
+        if slot > warpbpf_maps::MAX_BYTES {
+            return Err(Errno::TOOBIG);
+        }
         let at = self.maps.add(Map {
             spec,
             name: a.name(attr::map::NAME),

@@ -13,15 +13,22 @@ use crate::perf::Output;
 use crate::ring::Ring;
 use crate::uapi::F_MMAPABLE;
 
+/// How many records of a map of type 1527 wait for a tool that does not ask for them.
+const MOST_RECORDS: usize = 1 << 16;
+
 /// Records of a map of type 1527, for [`crate::bpftime`].
 #[derive(Debug, Default)]
 pub struct Records(Mutex<VecDeque<Vec<u8>>>);
 
 impl Records {
-    /// Adds one.
-    pub fn push(&self, record: &[u8]) {
+    /// Adds one; false if there is no room now.
+    pub fn push(&self, record: &[u8]) -> bool {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if records.len() >= MOST_RECORDS {
+            return false;
+        }
         records.push_back(record.to_vec());
+        true
     }
     /// Takes out all.
     pub fn take(&self) -> VecDeque<Vec<u8>> {
@@ -87,10 +94,9 @@ impl Contents {
             | MapType::GpuKernelArray
             | MapType::GpuHostArray => {
                 wanted(keys == 4 && values > 0 && spec.max_entries > 0)?;
-                let bytes = slot * u64::from(spec.max_entries);
-                if bytes > warpbpf_maps::MAX_BYTES {
-                    return Err(Errno::TOOBIG);
-                }
+                let bytes = slot.checked_mul(u64::from(spec.max_entries));
+                let bytes = bytes.filter(|bytes| *bytes <= warpbpf_maps::MAX_BYTES);
+                let bytes = bytes.ok_or(Errno::TOOBIG)?;
                 if spec.flags & F_MMAPABLE != 0 {
                     let memory = Arc::new(Memory::new(bytes)?);
                     return Ok(Contents::Mapped(memory, vec![0; bytes as usize]));

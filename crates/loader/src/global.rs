@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, IntoRawFd as _, RawFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -102,6 +103,7 @@ pub fn existing() -> Option<MutexGuard<'static, Kernel>> {
 /// The kernel.
 pub fn kernel() -> MutexGuard<'static, Kernel> {
     let kernel = KERNEL.get_or_init(|| {
+        guard::own_process();
         let config = Config {
             cpus: cpus(),
             threads: number(THREADS_VARIABLE)
@@ -194,8 +196,10 @@ pub fn open() {
     match live().listen(&runtime.unwrap_or_else(std::env::temp_dir)) {
         Ok(path) => {
             if let Some(link) = std::env::var_os(LINK) {
-                // A name that an earlier tool has left behind.
-                let _ = std::fs::remove_file(&link);
+                if names_a_control(Path::new(&link)) {
+                    // An earlier tool has left it behind.
+                    let _ = std::fs::remove_file(&link);
+                }
                 if let Err(error) = std::os::unix::fs::symlink(&path, &link) {
                     tell(&format!("cannot make `{}`: {error}", link.display()));
                 }
@@ -205,6 +209,16 @@ pub fn open() {
         }
         Err(error) => tell(&error.to_string()),
     }
+}
+
+/// Whether it is a link to a control socket, of this or of another tool.
+fn names_a_control(link: &Path) -> bool {
+    let Ok(target) = std::fs::read_link(link) else {
+        return false;
+    };
+    let folder = target.parent().and_then(Path::file_name);
+    target.ends_with("control")
+        && folder.is_some_and(|f| f.as_encoded_bytes().starts_with(b"warpbpf-"))
 }
 
 fn notify(line: &str) {
@@ -260,9 +274,11 @@ fn done() {
     }
 }
 
-/// The tool is about to wait; `endless` if nothing but an event or a signal ends it.
-pub fn before_wait(endless: bool) {
-    let Some(kernel) = existing() else { return };
+/// The tool is about to wait; `endless` if nothing but an event or a signal ends it. What it gives is for [`after_wait`].
+pub fn before_wait(endless: bool) -> bool {
+    let Some(kernel) = existing() else {
+        return false;
+    };
     kernel.refresh();
     drop(kernel);
     open();
@@ -272,14 +288,15 @@ pub fn before_wait(endless: bool) {
     if endless {
         ENDLESS.fetch_add(1, Ordering::Relaxed);
     }
+    endless
 }
 
-/// The tool has waited.
-pub fn after_wait(endless: bool) {
-    let Some(mut kernel) = existing() else { return };
-    if endless {
+/// The tool has waited; `counted` if that was a wait without end.
+pub fn after_wait(counted: bool) {
+    if counted {
         ENDLESS.fetch_sub(1, Ordering::Relaxed);
     }
+    let Some(mut kernel) = existing() else { return };
     kernel.synchronise();
 }
 
@@ -288,9 +305,43 @@ pub fn ended() {
     if let Some(live) = LIVE.get() {
         // In the same folder, which goes with the last one.
         remote::end();
-        live.close();
-        if let Some(link) = std::env::var_os(LINK) {
+        let own = live.close();
+        if let Some(link) = std::env::var_os(LINK)
+            && own.is_some()
+            && std::fs::read_link(&link).ok() == own
+        {
             let _ = std::fs::remove_file(link);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_began_before_the_first_bpf_is_not_counted() {
+        let counted = before_wait(true);
+        assert!(!counted);
+        after_wait(counted);
+        assert_eq!(ENDLESS.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn only_links_to_control_sockets_are_replaced() {
+        let folder = std::env::temp_dir().join(format!("warpbpf-link-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (file, ours, other) = (
+            folder.join("file"),
+            folder.join("ours"),
+            folder.join("other"),
+        );
+        std::fs::write(&file, b"kept").unwrap();
+        std::os::unix::fs::symlink("/nowhere/warpbpf-1-0/control", &ours).unwrap();
+        std::os::unix::fs::symlink(&file, &other).unwrap();
+        assert!(names_a_control(&ours));
+        assert!(!names_a_control(&file) && !names_a_control(&other));
+        assert!(!names_a_control(&folder.join("none")));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -299,9 +299,9 @@ extern "C" fn mmap64(
 
 /// Around a call that waits.
 fn waiting<T>(endless: bool, wait: impl FnOnce() -> T) -> T {
-    inside(|| global::before_wait(endless));
+    let counted = inside(|| global::before_wait(endless)).unwrap_or(false);
     let result = wait();
-    inside(|| global::after_wait(endless));
+    inside(|| global::after_wait(counted));
     result
 }
 

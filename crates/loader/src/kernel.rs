@@ -186,6 +186,22 @@ impl Attr {
     }
 }
 
+/// While another process asks. The tool has its descriptors back whatever becomes of the question.
+struct Asked<'k> {
+    kernel: &'k mut Kernel,
+    number: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let kernel = &mut *self.kernel;
+        kernel.reserved = None;
+        let own = kernel.others.remove(&0).unwrap_or_default();
+        let theirs = std::mem::replace(&mut kernel.fds, own);
+        kernel.others.insert(self.number, theirs);
+    }
+}
+
 impl Kernel {
     /// A kernel without objects.
     pub fn new(config: Config, descriptors: Box<dyn Descriptors + Send>) -> Kernel {
@@ -313,12 +329,11 @@ impl Kernel {
         let own = std::mem::replace(&mut self.fds, theirs);
         self.others.insert(0, own);
         self.reserved = Some(reserved);
-        let answer = question(self);
-        self.reserved = None;
-        let own = self.others.remove(&0).unwrap_or_default();
-        let theirs = std::mem::replace(&mut self.fds, own);
-        self.others.insert(number, theirs);
-        answer
+        let asked = Asked {
+            kernel: self,
+            number,
+        };
+        question(&mut *asked.kernel)
     }
 
     /// Another process is gone.
@@ -489,6 +504,16 @@ pub(crate) mod tests {
         assert_eq!(tool.kernel.asked_by(7, 3, get), Ok(3));
         assert_eq!(tool.kernel.map_at(3), Err(Errno::BADF));
         assert_eq!(tool.kernel.asked_by(7, 4, |kernel| kernel.map_at(3)), Ok(0));
+        let kernel = std::panic::AssertUnwindSafe(&mut tool.kernel);
+        let caught = std::panic::catch_unwind(|| {
+            let kernel = kernel;
+            kernel.0.asked_by(7, 4, |_| panic!("in a question"))
+        });
+        caught.unwrap_err();
+        assert_eq!(
+            (tool.kernel.map_at(map), tool.kernel.reserved),
+            (Ok(0), None)
+        );
         tool.kernel.closed(map);
         assert!(tool.kernel.maps.get(0).is_some());
         tool.kernel.gone(7);

@@ -28,6 +28,7 @@ pub mod mapped;
 pub mod memory;
 pub mod ring;
 pub mod session;
+mod sink;
 pub mod uapi;
 pub mod user;
 

@@ -3,7 +3,7 @@
 //!
 //! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds nothing.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,12 +18,11 @@ use warpbpf_wire::{
     ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
-use crate::contents::{Contents, Records};
+use crate::contents::Contents;
 use crate::gather::Gathered;
 use crate::kernel::{Kernel, Tell};
-use crate::perf::Output;
-use crate::ring::Ring;
 use crate::session::{Copied, Session};
+use crate::sink::{Queue, Sink};
 
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -54,67 +53,6 @@ pub struct Preset {
     pub percpu: Option<usize>,
 }
 
-/// Where a map's events go.
-#[derive(Clone)]
-pub enum Sink {
-    /// It has none.
-    Nowhere,
-    /// To a ring.
-    Ring(Arc<Ring>),
-    /// To a ring of a CPU.
-    Outputs(Arc<Mutex<BTreeMap<u32, Arc<Output>>>>),
-    /// To bpftime's function.
-    Records(Arc<Records>),
-}
-
-impl Sink {
-    /// Hands over an event; false if there is no room now.
-    fn push(&self, shard: u32, payload: &[u8]) -> bool {
-        match self {
-            Sink::Nowhere => true,
-            Sink::Ring(ring) => {
-                let pushed = ring.too_large(payload.len()) || ring.push(payload);
-                ring.bell().ring();
-                pushed
-            }
-            Sink::Outputs(outputs) => {
-                let outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
-                // The tool opens one for each CPU of the host; multiprocessors take turns.
-                let place = (shard as usize).checked_rem(outputs.len());
-                let output = place.and_then(|place| outputs.values().nth(place));
-                let Some((output, ring)) = output.and_then(|o| Some((o, o.ring()?))) else {
-                    return true;
-                };
-                let pushed = if ring.too_large(payload.len()) {
-                    ring.lost(1)
-                } else {
-                    ring.push(payload)
-                };
-                output.bell.ring();
-                pushed
-            }
-            Sink::Records(records) => {
-                records.push(payload);
-                true
-            }
-        }
-    }
-
-    /// The tool has read all.
-    fn is_read(&self) -> bool {
-        match self {
-            Sink::Nowhere => true,
-            Sink::Ring(ring) => ring.unread() == 0,
-            Sink::Outputs(outputs) => {
-                let outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
-                let read = |o: &Arc<Output>| o.ring().is_none_or(|ring| ring.unread() == 0);
-                outputs.values().all(read)
-            }
-            Sink::Records(records) => records.is_empty(),
-        }
-    }
-}
-
 struct Agent {
     connection: Option<ToolConnection>,
     offer: Offer,
@@ -126,8 +64,11 @@ struct Agent {
     copies: HashMap<u32, (u64, Arc<Vec<u8>>)>,
     /// Changes after the application has ended.
     after: HashMap<u32, Arc<Vec<u8>>>,
-    waiting: VecDeque<(u32, u32, Vec<u8>)>,
-    answers: HashMap<u64, Result<Vec<u8>, String>>,
+    /// Events for whose sink there was no room, by map.
+    queues: BTreeMap<u32, Queue>,
+    /// The operation whose answer is awaited, and that answer.
+    asked: Option<u64>,
+    answer: Option<Result<Vec<u8>, String>>,
     snapshotted: u64,
 }
 
@@ -172,9 +113,10 @@ impl Live {
         Ok(path)
     }
 
-    /// Removes the socket.
-    pub fn close(&self) {
-        self.state().listener = None;
+    /// Removes the socket, and says where it was.
+    pub fn close(&self) -> Option<PathBuf> {
+        let listener = self.state().listener.take()?;
+        Some(listener.path().to_path_buf())
     }
 
     /// All launches are of originals from now on.
@@ -197,7 +139,7 @@ impl Live {
         let state = self.state();
         let ended = |agent: &Agent| {
             agent.connection.is_none()
-                && agent.waiting.is_empty()
+                && agent.queues.values().all(Queue::is_empty)
                 && agent.offer.sinks.iter().all(Sink::is_read)
         };
         !state.agents.is_empty() && state.agents.iter().all(ended)
@@ -242,8 +184,9 @@ impl Live {
             refreshed: None,
             copies: HashMap::new(),
             after: HashMap::new(),
-            waiting: VecDeque::new(),
-            answers: HashMap::new(),
+            queues: BTreeMap::new(),
+            asked: None,
+            answer: None,
             snapshotted: 0,
         };
         let end = Instant::now() + PATIENCE;
@@ -388,8 +331,10 @@ impl Agent {
             },
             ToTool::Snapshotted { token } => self.snapshotted = self.snapshotted.max(token),
             ToTool::MapOps { token, error } => {
-                let answer = error.map_or(Ok(blob), Err);
-                self.answers.insert(token, answer);
+                // Nobody waits any more for an answer that comes too late.
+                if self.asked == Some(token) {
+                    self.answer = Some(error.map_or(Ok(blob), Err));
+                }
             }
             ToTool::Sites(_) | ToTool::Counts(_) => {}
             // The connection's end follows; what is in the shared memory is final.
@@ -420,17 +365,15 @@ impl Agent {
 
     /// Hands on events while there is room for them. True if some came.
     fn take_events(&mut self, tell: Tell) -> bool {
-        while let Some((map, shard, payload)) = self.waiting.front() {
-            let sink = self.offer.sinks.get(*map as usize);
-            if !sink.is_none_or(|sink| sink.push(*shard, payload)) {
-                return false;
+        for (map, queue) in &mut self.queues {
+            if let Some(sink) = self.offer.sinks.get(*map as usize) {
+                queue.drain(sink);
             }
-            self.waiting.pop_front();
         }
         let Some(shared) = &mut self.shared else {
             return false;
         };
-        let (offer, waiting) = (&self.offer, &mut self.waiting);
+        let (offer, queues) = (&self.offer, &mut self.queues);
         let taken = shared.events(|event| {
             if event.map == PRINTK {
                 if let Some(message) = Message::read(&offer.object, event.payload) {
@@ -441,17 +384,35 @@ impl Agent {
             let Some(sink) = offer.sinks.get(event.map as usize) else {
                 return;
             };
-            // In order: what comes behind one that waits waits too.
-            if !waiting.is_empty() || !sink.push(event.shard, event.payload) {
-                waiting.push_back((event.map, event.shard, event.payload.to_vec()));
+            if !matches!(sink, Sink::Nowhere) {
+                let queue = queues.entry(event.map).or_default();
+                queue.push(sink, event.shard, event.payload);
             }
         });
         match taken {
-            Ok(count) => count > 0,
+            Ok(0) => {
+                if self.connection.is_none() {
+                    self.tell_dropped(tell);
+                }
+                false
+            }
+            Ok(_) => true,
             Err(error) => {
                 tell(&error.to_string());
                 self.shared = None;
                 false
+            }
+        }
+    }
+
+    /// Says, once, what did not even find room to wait.
+    fn tell_dropped(&mut self, tell: Tell) {
+        for (map, queue) in &mut self.queues {
+            let lost = std::mem::take(&mut queue.lost);
+            if let (Some(name), 1..) = (self.offer.gathered.names.get(*map as usize), lost) {
+                tell(&format!(
+                    "map `{name}`: {lost} events were lost: the tool did not read them in time"
+                ));
             }
         }
     }
@@ -479,15 +440,22 @@ impl Agent {
     }
 
     /// Brings the shared memory up to date.
-    fn refresh(&mut self, token: u64, tell: Tell) {
+    fn refresh(&mut self, token: u64, tell: Tell) -> Result<(), Errno> {
         if self.connection.is_none() || self.refreshed.is_some_and(|at| at.elapsed() < FRESH) {
-            return;
+            return Ok(());
+        }
+        let sent = self.send(&ToAgent::Snapshot { token }, &[]);
+        let came = sent.and_then(|()| self.wait(tell, |agent| agent.snapshotted >= token));
+        if came.is_err() {
+            // One that cannot be written to may be gone, which is noticed by reading.
+            self.take_messages(tell);
         }
         // An agent that is gone has left its last copy.
-        if self.send(&ToAgent::Snapshot { token }, &[]).is_ok() {
-            let _ = self.wait(tell, |agent| agent.snapshotted >= token);
+        if came.is_err() && self.connection.is_some() {
+            return came;
         }
         self.refreshed = Some(Instant::now());
+        Ok(())
     }
 
     fn copy(&mut self, number: u32) -> Option<Copied> {
@@ -578,7 +546,7 @@ impl Session for Live {
         let Some(agent) = state.current() else {
             return Ok(None);
         };
-        agent.refresh(token, self.tell);
+        agent.refresh(token, self.tell)?;
         Ok(agent.copy(number))
     }
 
@@ -594,9 +562,14 @@ impl Session for Live {
         }
         let message = ToAgent::MapOps { token, map: number };
         agent.send(&message, &encode_ops(ops))?;
-        agent.wait(self.tell, |agent| agent.answers.contains_key(&token))?;
+        agent.asked = Some(token);
+        let waited = agent.wait(self.tell, |agent| agent.answer.is_some());
+        // Even if it comes too late, the map may have changed.
         agent.refreshed = None;
-        match agent.answers.remove(&token) {
+        agent.asked = None;
+        let answer = agent.answer.take();
+        waited?;
+        match answer {
             Some(Ok(blob)) => decode_outcomes(&blob).map_err(|_| Errno::IO),
             Some(Err(text)) => {
                 (self.tell)(&text);

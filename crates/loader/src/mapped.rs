@@ -1,5 +1,7 @@
 //! Maps that the tool has in its address space: rings that it reads by itself, and arrays that it reads and writes.
 
+use std::sync::atomic::Ordering;
+
 use rustix::io::Errno;
 use warpbpf_abi::maps::BPF_ANY;
 use warpbpf_maps::{MapView, Value};
@@ -8,6 +10,30 @@ use warpbpf_wire::OpCode;
 use crate::bpf_map::{errno, one};
 use crate::contents::Contents;
 use crate::kernel::Kernel;
+use crate::memory::Memory;
+
+/// Brings a value at `start` together: words that the tool has changed since `shadow` go into `device`, the others come
+/// from there. True if the tool has changed one; `shadow` then still has it as it was, until the device has it.
+fn merge(memory: &Memory, start: u64, shadow: &mut [u8], device: &mut [u8], frozen: bool) -> bool {
+    let mut changed = false;
+    let words = shadow.as_chunks_mut::<8>().0.iter_mut();
+    for ((word, shadow), device) in (0..).zip(words).zip(device.as_chunks_mut::<8>().0) {
+        let place = memory.word(start + 8 * word);
+        let tool = place.load(Ordering::Relaxed);
+        if tool.to_ne_bytes() != *shadow && !frozen {
+            changed = true;
+            *device = tool.to_ne_bytes();
+            continue;
+        }
+        let new = u64::from_ne_bytes(*device);
+        // What the tool writes at this moment stays, and is found changed in the next round.
+        let stored = place.compare_exchange(tool, new, Ordering::Relaxed, Ordering::Relaxed);
+        if stored.is_ok() {
+            *shadow = *device;
+        }
+    }
+    changed
+}
 
 impl Kernel {
     /// What the tool has mapped is now what an application starts with.
@@ -36,8 +62,10 @@ impl Kernel {
     /// the device; all else comes from there.
     pub fn synchronise(&mut self) {
         for at in self.mapped() {
-            // A device that does not answer leaves the tool with what it had.
-            let _ = self.synchronise_map(at);
+            // A device that does not answer leaves the tool with what it had, and is not asked for each map.
+            if self.synchronise_map(at) == Err(Errno::IO) {
+                return;
+            }
         }
     }
 
@@ -54,36 +82,33 @@ impl Kernel {
         let Contents::Mapped(memory, shadow) = &mut self.map_mut(at)?.contents else {
             return Ok(());
         };
+        let mut answers = true;
         for key in 0..spec.max_entries {
             let Ok(Some(Value::One(mut device))) = view.lookup(&key.to_ne_bytes()) else {
                 continue;
             };
-            let start = key as usize * slot;
             device.resize(slot, 0);
-            let tool = memory.copy(start as u64, slot as u64);
-            let mut changed = false;
-            for word in (0..slot).step_by(8) {
-                let (range, here) = (word..word + 8, start + word..start + word + 8);
-                if tool[range.clone()] != shadow[here.clone()] && !frozen {
-                    changed = true;
-                    device[range.clone()].copy_from_slice(&tool[range]);
-                } else if tool[range.clone()] != device[range.clone()] {
-                    memory.store(here.start as u64, &device[range]);
-                }
+            let start = key as usize * slot;
+            let shadow = &mut shadow[start..start + slot];
+            if !merge(memory, start as u64, shadow, &mut device, frozen) || !answers {
+                continue;
             }
-            shadow[start..start + slot].copy_from_slice(&device);
-            if changed {
-                device.truncate(spec.value_size as usize);
-                one(
-                    &*session,
-                    number,
-                    OpCode::Update,
-                    &key.to_ne_bytes(),
-                    &device,
-                    BPF_ANY,
-                )?;
+            let sent = one(
+                &*session,
+                number,
+                OpCode::Update,
+                &key.to_ne_bytes(),
+                &device[..spec.value_size as usize],
+                BPF_ANY,
+            );
+            match sent {
+                Ok(_) => shadow.copy_from_slice(&device),
+                // To ask it for each key would keep the tool from its work.
+                Err(Errno::IO) => answers = false,
+                // The next round sends the words again.
+                Err(_) => {}
             }
         }
-        Ok(())
+        if answers { Ok(()) } else { Err(Errno::IO) }
     }
 }

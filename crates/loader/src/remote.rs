@@ -11,6 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -29,6 +30,9 @@ const BYTES: usize = 32;
 const BPF: u32 = 1;
 const CLOSED: u32 = 2;
 const DUPLICATED: u32 = 3;
+
+/// After a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 static SOCKET: OnceLock<PathBuf> = OnceLock::new();
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
@@ -58,7 +62,12 @@ pub fn serve(control: &Path) {
         .name("warpbpf-remote".into())
         .spawn(move || {
             guard::own_thread();
-            for stream in listener.incoming().flatten() {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // It fails again at once while the tool is out of descriptors.
+                    std::thread::sleep(PAUSE);
+                    continue;
+                };
                 let answers = std::thread::Builder::new().name("warpbpf-remote".into());
                 // One that cannot be served is hung up on.
                 let _ = answers.spawn(move || {
@@ -152,6 +161,7 @@ pub fn inside_another() -> Option<&'static Inside> {
             // SAFETY: it only permits the other process, of the same user, to reach this one's memory.
             unsafe { libc::prctl(libc::PR_SET_PTRACER, peer.pid.as_raw_nonzero().get()) };
         }
+        guard::own_process();
         Some(Inside(Mutex::new(Asking {
             stream,
             spare: None,

@@ -89,7 +89,7 @@ pub(crate) fn clone_of(
         };
         tail.push_str(&maker.text()?);
         variants.push(Variant {
-            entry: format!("{PREFIX}{kernel}"),
+            entry: format!("{PREFIX}kernel_{kernel}"),
             globals: Vec::new(),
             slot_count,
             hidden: job.hidden,
@@ -176,7 +176,7 @@ impl<'a> Maker<'_, '_, 'a> {
         self.redirect(body, &names, &mut edits);
         self.job.hand_on(self.symbols, body, &mut edits);
         self.drop_debug_labels(body, &mut edits);
-        let name = format!("{PREFIX}{}", self.kernel);
+        let name = format!("{PREFIX}kernel_{}", self.kernel);
         let hidden = self.job.hidden.is_some();
         out.push_str(&params::signature(
             self.symbols.module,

@@ -71,7 +71,7 @@ pub struct Options {
     /// Put each program into the module once, as a function that its sites call, instead of inline at each site: the
     /// kernel then needs registers for one call and not for many copies.
     pub out_of_line: bool,
-    /// Most registers of a thread in a clone that says nothing of them itself (PTX ISA, ".maxnreg"). A slice is a module of
-    /// its own, whose compiler is told.
+    /// Most registers of a thread (`.maxnreg`; what the kernel says itself is only lowered). An option of the compiler does not
+    /// bind kernels with launch bounds, and in a clone it would bind the application's own kernels.
     pub max_registers: Option<u32>,
 }

@@ -86,12 +86,24 @@ pub(crate) fn signature(
     let body = kernel.body.clone().map_or(kernel.span.end, |b| b.start);
     // `body` starts behind its brace.
     let directives = &module.text[rest..body.saturating_sub(1)];
-    if let Some(limit) = max_registers.filter(|_| !directives.contains(".maxnreg")) {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "\n.maxnreg {limit}");
-    }
-    out.push_str(directives);
+    out.push_str(&limited(directives, max_registers));
     out
+}
+
+/// The directives behind a kernel's parameters, with `.maxnreg` at most `limit` (PTX ISA, "Performance-Tuning Directives").
+fn limited(directives: &str, limit: Option<u32>) -> String {
+    const WORD: &str = ".maxnreg";
+    let Some(limit) = limit else {
+        return directives.to_owned();
+    };
+    let Some(at) = directives.find(WORD) else {
+        return format!("\n{WORD} {limit}{directives}");
+    };
+    let (before, rest) = directives.split_at(at + WORD.len());
+    let number = rest.trim_start();
+    let digits = number.bytes().take_while(u8::is_ascii_digit).count();
+    let own: u32 = number[..digits].parse().unwrap_or(u32::MAX);
+    format!("{before} {}{}", own.min(limit), &number[digits..])
 }
 
 /// A device function's head under another name, from its linking directive to before the body's `{` or the prototype's

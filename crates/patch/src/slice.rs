@@ -96,6 +96,7 @@ pub(crate) fn slice_of(
             symbols,
             body,
             slots,
+            max_registers: options.max_registers,
         }
         .text(&job, kernel, closure.has_sync, &mut files)?;
         pieces.push((body.function.span.start, text));
@@ -218,6 +219,7 @@ struct Rewrite<'r, 'm, 'a> {
     symbols: &'r Symbols<'m, 'a>,
     body: &'r Body<'m, 'a>,
     slots: Slots<'r, 'a>,
+    max_registers: Option<u32>,
 }
 
 impl<'a> Rewrite<'_, '_, 'a> {
@@ -248,8 +250,13 @@ impl<'a> Rewrite<'_, '_, 'a> {
                 })
         };
         if is_kernel {
-            let signature =
-                params::signature(self.module, function, kernel, job.hidden.is_some(), None);
+            let signature = params::signature(
+                self.module,
+                function,
+                kernel,
+                job.hidden.is_some(),
+                self.max_registers,
+            );
             let body = apply(function.body.clone().unwrap_or_default())?;
             Ok(format!("{signature}{{{body}}}"))
         } else {

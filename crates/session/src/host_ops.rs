@@ -76,6 +76,16 @@ pub enum Action {
     LookupAndDelete,
 }
 
+impl Action {
+    /// It is answered with a value.
+    fn gives(self) -> bool {
+        match self {
+            Action::Lookup | Action::Pop | Action::Peek | Action::LookupAndDelete => true,
+            Action::Update | Action::Delete | Action::Push => false,
+        }
+    }
+}
+
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostOp {
@@ -111,6 +121,8 @@ pub(crate) struct HostOps {
     /// For values of arrays.
     values: Memory,
     device: Option<OnDevice>,
+    /// Why there is no `device`, although there was to be one.
+    failed: Option<String>,
 }
 
 /// The kernels and their records.
@@ -181,6 +193,16 @@ struct Batch {
     copies: Option<Copies>,
 }
 
+impl Batch {
+    /// What was neither done nor refused has failed.
+    fn fail_rest(mut self) -> Vec<Answer> {
+        for index in self.flying.into_iter().chain(self.next..self.ops.len()) {
+            self.answers[index] = Err(EIO);
+        }
+        self.answers
+    }
+}
+
 /// A map, where it is, and where its operations are done.
 pub(crate) struct At<'a> {
     pub(crate) driver: &'a Driver,
@@ -220,25 +242,44 @@ impl HostOps {
     ) -> Result<HostOps, DriverError> {
         let stream = held.stream()?;
         let values = Memory::new(held, STAGING)?;
-        let device = match session.options.host_ops {
-            true => OnDevice::new(driver, held, session, addresses, stream)?,
-            false => None,
+        let made = match session.options.host_ops {
+            true => OnDevice::new(driver, held, session, addresses, stream),
+            false => Ok(None),
+        };
+        // The probes need none of it.
+        let (device, failed) = match made {
+            Ok(device) => (device, None),
+            Err(error) => (None, Some(error.to_string())),
         };
         Ok(HostOps {
             copies,
             stream,
             values,
             device,
+            failed,
         })
     }
 
-    /// Why operations on a map cannot be done on the device, if that is where they must be done.
-    pub(crate) fn refused(&self, at: &At<'_>) -> Option<String> {
-        if Reduced::new(at.plan()).is_some() {
+    /// Why operations cannot be done on a map, if that is known beforehand and for all operations alike.
+    pub(crate) fn refused(&self, at: &At<'_>, ops: &[HostOp]) -> Option<String> {
+        let plan = at.plan();
+        if Reduced::new(plan).is_some() {
             return None;
         }
-        let kernels = &self.device.as_ref()?.kernels;
-        kernels[at.index].as_ref().err().cloned()
+        let copied = |op: &HostOp| matches!(op.action, Action::Lookup | Action::Update);
+        if has_copies(plan) && plan.bytes() > COPIED && ops.iter().any(copied) {
+            return Some(format!(
+                "it has a value per multiprocessor, and {} bytes; to see or set them all it is copied, at most {COPIED} bytes of it",
+                plan.bytes()
+            ));
+        }
+        if ops.iter().all(|op| op.action == Action::Lookup) {
+            return None;
+        }
+        match &self.device {
+            Some(device) => device.kernels[at.index].as_ref().err().cloned(),
+            None => self.failed.clone(),
+        }
     }
 
     /// Begins a batch; nothing may be in flight.
@@ -264,6 +305,7 @@ impl HostOps {
         }
         let answers = vec![Err(EBUSY); ops.len()];
         let (ops, copies) = match has_copies(at.plan()) {
+            true if at.plan().bytes() > COPIED => return Progress::Done(fail_all(&ops, EINVAL)),
             true => Copies::split(at, ops),
             false => (ops, None),
         };
@@ -290,7 +332,12 @@ impl HostOps {
         loop {
             if !batch.flying.is_empty() {
                 match driver.is_idle(self.stream) {
-                    Ok(true) => device.collect(&mut batch),
+                    Ok(true) => {
+                        let done = device.collect(&mut batch);
+                        if let Some(copies) = &batch.copies {
+                            copies.fill(driver, self.copies, &batch.ops, &done, &mut batch.answers);
+                        }
+                    }
                     Ok(false) if batch.since.elapsed() < device.limit => {
                         device.batch = Some(batch);
                         return Progress::Waiting;
@@ -304,31 +351,29 @@ impl HostOps {
                     }
                     Err(_) => {
                         device.late = true;
-                        for answer in &mut batch.answers {
-                            *answer = Err(EIO);
-                        }
-                        return Progress::Done(batch.answers);
+                        return Progress::Done(batch.fail_rest());
                     }
                 }
             }
-            if batch.next == batch.ops.len() {
-                if let Some(copies) = batch.copies {
-                    copies.fill(driver, self.copies, &batch.ops, &mut batch.answers);
+            if let Some(copies) = &batch.copies {
+                let lookups = batch.ops[batch.next..]
+                    .iter()
+                    .take_while(|op| op.action == Action::Lookup)
+                    .count();
+                if lookups > 0 {
+                    let range = batch.next..batch.next + lookups;
+                    let answers = copies.look_up(driver, self.copies, &batch.ops[range.clone()]);
+                    batch.answers.splice(range, answers);
+                    batch.next += lookups;
                 }
+            }
+            if batch.next == batch.ops.len() {
                 return Progress::Done(batch.answers);
             }
             if device.launch(driver, self.stream, &mut batch).is_err() {
                 // Part of it may have been started: the memory is not used again before the stream is idle.
                 device.late = true;
-                let unanswered = batch
-                    .flying
-                    .iter()
-                    .copied()
-                    .chain(batch.next..batch.ops.len());
-                for index in unanswered {
-                    batch.answers[index] = Err(EIO);
-                }
-                return Progress::Done(batch.answers);
+                return Progress::Done(batch.fail_rest());
             }
         }
     }
@@ -352,14 +397,7 @@ impl HostOps {
         if at.read(0, &mut bytes, self.copies).is_err() {
             return fail_all(ops, EIO);
         }
-        let view = MapView::new(plan, &bytes);
-        let lookup = |op: &HostOp| match view.as_ref().map(|view| view.lookup(&op.key)) {
-            Ok(Ok(Some(value))) => Ok(flat(plan, value)),
-            Ok(Ok(None)) => Err(ENOENT),
-            Ok(Err(error)) => Err(error.errno()),
-            Err(error) => Err(error.errno()),
-        };
-        ops.iter().map(lookup).collect()
+        looked_up(plan, &bytes, ops)
     }
 }
 
@@ -438,6 +476,10 @@ impl OnDevice {
         while let Some(op) = batch.ops.get(batch.next)
             && batch.flying.len() < room
         {
+            // Lookups of values per multiprocessor are not the kernel's: what comes before them is done first.
+            if batch.copies.is_some() && op.action == Action::Lookup {
+                break;
+            }
             match record.encode(op) {
                 // What concerns the same key waits for the next launch. All of a queue concerns the same, the empty one.
                 Ok(_) if !keys.insert(&op.key) => break,
@@ -470,8 +512,8 @@ impl OnDevice {
         Ok(())
     }
 
-    /// Reads the results of a launch that has ended.
-    fn collect(&self, batch: &mut Batch) {
+    /// Reads the results of a launch that has ended, and says of which operations they are.
+    fn collect(&self, batch: &mut Batch) -> Vec<usize> {
         if let Ok(Loaded { record, .. }) = &self.kernels[batch.map] {
             for (number, index) in (0..).zip(&batch.flying) {
                 // SAFETY: the stream is idle.
@@ -479,7 +521,7 @@ impl OnDevice {
                 batch.answers[*index] = record.decode(&batch.ops[*index], bytes);
             }
         }
-        batch.flying.clear();
+        std::mem::take(&mut batch.flying)
     }
 }
 
@@ -491,6 +533,32 @@ fn has_copies(plan: &MapPlan) -> bool {
 /// Keys say where values are; a queue has none.
 fn is_keyed(plan: &MapPlan) -> bool {
     plan.key_size > 0
+}
+
+/// Lookups in a copy of a map.
+fn looked_up(plan: &MapPlan, bytes: &[u8], ops: &[HostOp]) -> Vec<Answer> {
+    let view = MapView::new(plan, bytes);
+    let lookup = |op: &HostOp| match view.as_ref().map(|view| view.lookup(&op.key)) {
+        Ok(Ok(Some(value))) => Ok(flat(plan, value)),
+        Ok(Ok(None)) => Err(ENOENT),
+        Ok(Err(error)) => Err(error.errno()),
+        Err(error) => Err(error.errno()),
+    };
+    ops.iter().map(lookup).collect()
+}
+
+/// Most bytes that operations on a map can be answered with.
+pub(crate) fn most_answered(plan: &MapPlan, ops: &[HostOp]) -> u64 {
+    let gives = ops.iter().filter(|op| op.action.gives()).count() as u64;
+    let stride = u64::from(plan.value_size).next_multiple_of(8);
+    let values = match plan.layout {
+        MapLayout::PerThread(layout) => layout.threads,
+        MapLayout::Array(layout) if !layout.summed => u64::from(layout.shards),
+        MapLayout::Hash(layout) => u64::from(layout.copies),
+        MapLayout::Lru(layout) => u64::from(layout.copies),
+        MapLayout::Array(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) | MapLayout::Ring(_) => 1,
+    };
+    gives.saturating_mul(stride.saturating_mul(values))
 }
 
 fn fail_all(ops: &[HostOp], errno: i64) -> Vec<Answer> {

@@ -316,7 +316,8 @@ impl Live {
         self.driver.read(self.maps[map] + offset, into, self.stream)
     }
 
-    /// Begins operations of the host on map `map`, to be done as if one after the other. Unless it answers at once,
+    /// Begins operations of the host on map `map`, of which those on one key are done in their order;
+    /// others may be done at once, or in another. Unless it answers at once,
     /// [`Live::host_progress`] must be asked until it does; what is begun meanwhile is answered with `-EBUSY`.
     pub fn host_ops(&self, map: usize, ops: Vec<HostOp>) -> Progress {
         let at = self.at(map);
@@ -324,10 +325,16 @@ impl Live {
         self.driver.relaxed(|| host_ops.submit(&at, ops))
     }
 
-    /// Why the host cannot change map `map`, although the session was prepared for it: its code cannot be made.
-    pub fn host_ops_refused(&self, map: usize) -> Option<String> {
+    /// Most bytes of values that `ops` on map `map` can be answered with.
+    pub fn host_answer_bytes(&self, map: usize, ops: &[HostOp]) -> u64 {
+        crate::host_ops::most_answered(&self.session.maps()[map], ops)
+    }
+
+    /// Why the host cannot do `ops` on map `map`, although the session was prepared for them: its code cannot be made, or
+    /// the map is too large for what they need.
+    pub fn host_ops_refused(&self, map: usize, ops: &[HostOp]) -> Option<String> {
         let host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
-        host_ops.refused(&self.at(map))
+        host_ops.refused(&self.at(map), ops)
     }
 
     fn at(&self, map: usize) -> At<'_> {

@@ -40,6 +40,14 @@ pub struct Options {
     pub live_sums: bool,
 }
 
+impl Options {
+    /// Sums at this kind of site stay in registers until a thread leaves. A tool that changes maps while kernels run wants to
+    /// see them while they run, too.
+    pub fn keeps_sums(&self, site: Site) -> bool {
+        site.is_in_middle() && !self.live_sums && !self.host_ops
+    }
+}
+
 /// Why an object cannot become a session. `Display` is the whole message for the user.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]

@@ -104,7 +104,7 @@ impl<'w, 'a> Texts<'w, 'a> {
                 printk: self.session.printk_binding(),
                 slots,
                 input: Input::Context,
-                keep_sums: program.spec.site.is_in_middle() && !self.session.options.live_sums,
+                keep_sums: self.session.options.keeps_sums(program.spec.site),
             };
             compile(&program.verified, &env)
                 .map_err(|e| format!("program `{}`: {e}", program.name()))

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use warpbpf_wire::{Acceptor, Connection, MapInfo, SharedReader, WireError};
@@ -12,6 +12,13 @@ use crate::{Error, Object, Process};
 
 /// How long an answer to `warpbpf maps` may take: the agent's patience and some.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How long the agent may take to answer an operation of a command: its own limit for one on the device, 2 s, and some. The
+/// thread that waits is the one that greets applications, which themselves wait only 10 s.
+const AGENT: Duration = Duration::from_secs(3);
+/// How long a command may take to read its answer.
+const READING: Duration = Duration::from_secs(1);
+/// After this long, requests that are left wait until applications have been heard.
+const TURN: Duration = Duration::from_secs(1);
 /// Name of the socket in a session's folder.
 const SOCKET: &str = "maps";
 /// How the folders of sessions begin.
@@ -115,7 +122,7 @@ impl Server {
         into.extend(self.clients.iter().map(AsFd::as_fd));
     }
 
-    /// Answers everything that was asked. A client that does not keep to the protocol, or is gone, is dropped.
+    /// Answers what was asked, until it has taken [`TURN`]: at most [`AGENT`] and [`READING`] longer. A client that does not keep to the protocol, or is gone, is dropped.
     pub(crate) fn turn(
         &mut self,
         processes: &[Process],
@@ -127,13 +134,17 @@ impl Server {
                 self.clients.push(client);
             }
         }
+        let end = Instant::now() + TURN;
         self.clients.retain_mut(|client| {
             loop {
+                if Instant::now() > end {
+                    return true;
+                }
                 match client.try_recv() {
                     Ok(Some(frame)) => {
                         let (reply, blob, fd) =
                             answer(&frame.message, &frame.blob, processes, command, object);
-                        if client.send(&reply, &blob, fd, PATIENCE).is_err() {
+                        if client.send(&reply, &blob, fd, READING).is_err() {
                             return false;
                         }
                     }
@@ -142,6 +153,10 @@ impl Server {
                 }
             }
         });
+        // Who asks without end does not keep the others out.
+        if Instant::now() > end && !self.clients.is_empty() {
+            self.clients.rotate_left(1);
+        }
     }
 }
 
@@ -179,7 +194,7 @@ fn answer(
             }
         }
         Request::MapOps { process, map } => match find(*process) {
-            Some(process) => match process.map_ops(*map, blob) {
+            Some(process) => match process.map_ops(*map, blob, AGENT) {
                 Ok((error, outcomes)) => (Reply::MapOps { error }, outcomes, None),
                 Err(error) => failed(&error),
             },

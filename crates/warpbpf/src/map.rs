@@ -176,7 +176,8 @@ impl Map {
         found(self.one(OpCode::Peek, "a test", &[], value, 0)).map(|done| done.is_some())
     }
 
-    /// Many operations in one message, done as if one after the other: an outcome for each.
+    /// Many operations in one message: an outcome for each. Those on one key are done in their order, others may be done at
+    /// once: a batch is not atomic.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::NoAnswer`], [`Error::Map`]: nothing is known of any of them.

@@ -204,8 +204,13 @@ impl Process {
     }
 
     /// Operations on a map, in order, all in one message: one outcome each.
-    pub(crate) fn map_ops(&self, map: u32, ops: &[u8]) -> Result<(Option<String>, Vec<u8>), Error> {
-        match self.ask(|token| ToAgent::MapOps { token, map }, ops)? {
+    pub(crate) fn map_ops(
+        &self,
+        map: u32,
+        ops: &[u8],
+        patience: Duration,
+    ) -> Result<(Option<String>, Vec<u8>), Error> {
+        match self.ask(|token| ToAgent::MapOps { token, map }, ops, patience)? {
             Answer::MapOps { error, blob } => Ok((error, blob)),
             Answer::Waiting | Answer::Snapshotted => Err(self.no_answer()),
         }
@@ -213,7 +218,7 @@ impl Process {
 
     /// As [`Process::map_ops`], with the outcomes read.
     pub(crate) fn operate(&self, map: u32, name: &str, ops: &[u8]) -> Result<Vec<Outcome>, Error> {
-        let (error, blob) = self.map_ops(map, ops)?;
+        let (error, blob) = self.map_ops(map, ops, PATIENCE)?;
         match error {
             Some(message) => Err(Error::Map {
                 map: name.to_owned(),
@@ -231,7 +236,12 @@ impl Process {
     }
 
     /// Sends a request and waits for its answer.
-    fn ask(&self, message: impl FnOnce(u64) -> ToAgent, blob: &[u8]) -> Result<Answer, Error> {
+    fn ask(
+        &self,
+        message: impl FnOnce(u64) -> ToAgent,
+        blob: &[u8],
+        patience: Duration,
+    ) -> Result<Answer, Error> {
         let token = {
             let mut state = self.lock();
             state.pump();
@@ -244,7 +254,7 @@ impl Process {
             state.answers.insert(token, Answer::Waiting);
             token
         };
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience;
         loop {
             {
                 let mut state = self.lock();
@@ -259,7 +269,7 @@ impl Process {
                         }
                         Some(Answer::Waiting) | None => Err(Error::NoAnswer {
                             pid: state.pid,
-                            seconds: PATIENCE.as_secs(),
+                            seconds: patience.as_secs(),
                         }),
                         Some(answer) => Ok(answer),
                     };

@@ -177,6 +177,11 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
         Ok(())
     }
 
+    /// Bytes of messages that the socket has not taken yet.
+    pub fn backlog(&self) -> usize {
+        self.backlog
+    }
+
     /// Sends what the socket takes now. True when nothing is left.
     pub fn flush(&mut self) -> Result<bool, WireError> {
         while let Some(front) = self.outbox.front_mut() {

@@ -2,7 +2,8 @@
 //!
 //! All numbers are little-endian. A batch is a count (u32), then for each operation: code (u8), three zero bytes, key
 //! bytes (u32), value bytes (u32), flags (u64), the key, the value. An answer is a count (u32), then for each operation:
-//! errno (i32, 0 or negative), result bytes (u32), the result. Operations are done as if one after the other, in order.
+//! errno (i32, 0 or negative), result bytes (u32), the result. Operations on one key are done in their
+//! order (all of a queue, stack or filter have the same, empty key); those on different keys may be done at once.
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

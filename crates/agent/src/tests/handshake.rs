@@ -100,10 +100,16 @@ fn a_detach_instead_of_an_attach_is_an_end() {
     let token = 1;
     tool.send(&ToAgent::Snapshot { token }, &[], None, SECOND)
         .unwrap();
+    let operate = ToAgent::MapOps { token: 2, map: 0 };
+    tool.send(&operate, &[0; 4], None, SECOND).unwrap();
     tool.send(&ToAgent::Detach, &[], None, SECOND).unwrap();
     assert!(matches!(agent.mode(), Mode::PassThrough));
     assert!(!agent.is_on());
     assert!(matches!(next(&mut tool), ToTool::Hello(_)));
+    // Whoever asks waits for an answer.
+    assert_eq!(next(&mut tool), ToTool::Snapshotted { token });
+    let error = Some("there are no maps before an object is attached".into());
+    assert_eq!(next(&mut tool), ToTool::MapOps { token: 2, error });
 }
 
 #[test]

@@ -28,6 +28,13 @@ struct {
     __type(key, __u32);
     __type(value, __u64);
 } keys SEC(".maps");
+struct large { __u64 words[131072]; };
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct large);
+} vast SEC(".maps");
 SEC("gpu/entry/inc")
 int enter(struct wbpf_kernel_ctx *ctx)
 {
@@ -186,7 +193,7 @@ fn requests_that_make_no_sense_are_answered() {
     };
     assert_eq!(
         refused(bench.blob(9, &encode_ops(&[]))),
-        "map 9 does not exist: the session has 2"
+        "map 9 does not exist: the session has 3"
     );
     assert_eq!(
         refused(bench.blob(plain, b"x")),
@@ -206,6 +213,51 @@ fn requests_that_make_no_sense_are_answered() {
     assert_eq!(
         refused(bench.blob(plain, &encode_ops(&[]))),
         "the context of the maps was destroyed"
+    );
+}
+
+#[test]
+fn long_answers_and_a_tool_that_reads_late_end_nothing() {
+    let mut bench = Bench::new(&[]);
+    let vast = bench.map("vast");
+    let lookups = |count: usize| {
+        let op = MapOp {
+            code: OpCode::Lookup,
+            flags: 0,
+            key: &[0; 4],
+            value: &[],
+        };
+        encode_ops(&vec![op; count])
+    };
+    let (error, blob) = bench.blob(vast, &lookups(32));
+    assert_eq!(
+        (error.as_deref(), blob.len()),
+        (
+            Some(
+                "the answer to 32 operations can take 33554816 bytes, the limit is 33554432: ask for fewer values at a time, or for a snapshot of the map"
+            ),
+            0
+        )
+    );
+    // More than a connection keeps, and nobody reads at first.
+    let (blob, tool) = (lookups(8), bench.app.tool.as_mut().unwrap());
+    for token in 0..16 {
+        let message = ToAgent::MapOps { token, map: vast };
+        tool.send(&message, &blob, None, SECOND).unwrap();
+    }
+    std::thread::sleep(SECOND / 2);
+    let mut next = 0;
+    while next < 16 {
+        let frame = tool.recv(5 * SECOND).unwrap().expect("an answer");
+        if let ToTool::MapOps { token, error } = frame.message {
+            assert_eq!((token, error), (next, None));
+            assert_eq!(frame.blob.len(), 4 + 8 * ((1 << 20) + 8));
+            next += 1;
+        }
+    }
+    assert_eq!(
+        bench.one("plain", OpCode::Lookup, 0, &[]),
+        Outcome::done(vec![0; 8])
     );
 }
 

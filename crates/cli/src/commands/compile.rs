@@ -54,7 +54,7 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
             printk: session.printk_binding(),
             slots: SlotSpace::Const,
             input: Input::Context,
-            keep_sums: program.spec.site.is_in_middle() && !options.live_sums,
+            keep_sums: options.keeps_sums(program.spec.site),
         };
         let code = match flags.emit {
             Emit::Ebpf => warpbpf_ebpf::listing(&program.verified.program().code),

@@ -199,7 +199,11 @@ impl Both<'_> {
         let _ = std::fs::remove_file(control);
         let _ = std::fs::remove_file(beside);
         let _ = control.parent().map(std::fs::remove_dir);
-        let _ = self.flags.socket.as_ref().map(std::fs::remove_file);
+        if let Some(link) = &self.flags.socket
+            && std::fs::read_link(link).is_ok_and(|target| target == *control)
+        {
+            let _ = std::fs::remove_file(link);
+        }
     }
 
     /// The tool has ended and no application was started.

@@ -68,7 +68,8 @@ pub fn run(flags: &MapsFlags) -> Result<u8, CliError> {
             };
             let key = map.key(std::slice::from_ref(key))?;
             // Fields that are not named stay as they are.
-            let base = map.operate(OpCode::Lookup, &key, &[], 0)?.ok();
+            let base = map.operate(OpCode::Lookup, &key, &[], 0)?;
+            let base = present(base).map_err(|errno| map.wrong(errno_text(errno)))?;
             let value = map.value(value, base)?;
             map.change(OpCode::Update, &key, &value, flags)?;
         }
@@ -85,6 +86,15 @@ pub fn run(flags: &MapsFlags) -> Result<u8, CliError> {
         } => watch(flags, &mut map, *interval, *count)?,
     }
     Ok(0)
+}
+
+/// What a lookup gave, if there is something. All other failures leave open what is there.
+fn present(looked_up: Result<Vec<u8>, i32>) -> Result<Option<Vec<u8>>, i32> {
+    match looked_up {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(errno) if i64::from(errno) == ENOENT => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 fn answered(value: Option<Value>, said: &dyn Fn(&Value) -> String) -> u8 {
@@ -452,4 +462,18 @@ fn watch(
         before = now;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_key_has_no_value() {
+        assert_eq!(present(Ok(vec![1])), Ok(Some(vec![1])));
+        assert_eq!(present(Err(-2)), Ok(None));
+        for errno in [-5, -16, -110] {
+            assert_eq!(present(Err(errno)), Err(errno));
+        }
+    }
 }

@@ -192,6 +192,10 @@ fn attributes_that_linux_refuses_are_refused() {
         );
     }
     assert_eq!(create(ARRAY, 4, 1 << 30, 1 << 30), Err(Errno::TOOBIG));
+    for kind in [ARRAY, PERCPU_ARRAY, HASH] {
+        let created = create(kind, 4, u32::MAX, u32::MAX);
+        assert_eq!(created.is_ok(), kind == HASH, "{kind}");
+    }
     // What only programs of the host use may exist.
     assert!(create(7, 4, 8, 16).is_ok());
 }
@@ -249,6 +253,30 @@ fn batches_walk_in_steps() {
         (10..13).flat_map(key).collect::<Vec<u8>>()
     );
     assert_eq!(tool.keys(fd), [0u32; 0]);
+}
+
+#[test]
+fn a_batch_that_fails_says_what_it_has_taken_and_loses_nothing() {
+    let mut tool = Tool::new();
+    let fd = tool.map(HASH, 4, 8, 16);
+    for number in 0..3 {
+        assert_eq!(tool.update(fd, &key(number), &[7; 8], 0), Ok(0));
+    }
+    let keys = tool.memory.put(&[0; 12]);
+    // The attributes will be the last 256 bytes of memory: at their end is room for two values.
+    let values = tool.memory.put(&[]) + 256 - 16;
+    let count = tool.batch(
+        Command::MapLookupAndDeleteBatch,
+        &[
+            (attr::batch::OUT, &keys.to_ne_bytes()),
+            (attr::batch::KEYS, &keys.to_ne_bytes()),
+            (attr::batch::VALUES, &values.to_ne_bytes()),
+            (attr::batch::COUNT, &key(3)),
+            (attr::batch::MAP_FD, &fd.to_ne_bytes()),
+        ],
+    );
+    assert_eq!(count, (Err(Errno::FAULT), 2));
+    assert_eq!(tool.keys(fd), [2]);
 }
 
 #[test]
@@ -353,6 +381,49 @@ fn what_the_tool_maps_and_what_the_device_holds_come_together() {
         *done,
         [(OpCode::Update, key(1).to_vec(), counted.to_vec(), 0)]
     );
+}
+
+#[test]
+fn a_word_that_the_device_refused_is_sent_again() {
+    let mut tool = Tool::new();
+    let fields: [(usize, u32); 5] = [
+        (attr::map::TYPE, ARRAY),
+        (attr::map::KEY_SIZE, 4),
+        (attr::map::VALUE_SIZE, 8),
+        (attr::map::MAX_ENTRIES, 2),
+        (attr::map::FLAGS, 1 << 10),
+    ];
+    let fields = fields.map(|(at, value)| (at, value.to_ne_bytes()));
+    let fields: Vec<(usize, &[u8])> = fields.iter().map(|(at, v)| (*at, v.as_slice())).collect();
+    tool.call(Command::MapCreate, &fields).unwrap();
+    tool.kernel.note_mapped();
+    let device = Device::new(&def(ARRAY, 4, 8, 2), 2);
+    tool.kernel.session = Some(device.clone());
+    let crate::contents::Contents::Mapped(memory, _) = &tool.kernel.maps.get(0).unwrap().contents
+    else {
+        panic!("not mapped");
+    };
+    let memory = memory.clone();
+    memory.store(0, &[1; 16]);
+    let sent = |device: &Device| {
+        let done = std::mem::take(&mut *device.done.lock().unwrap());
+        done.into_iter().map(|done| done.1).collect::<Vec<_>>()
+    };
+    *device.refused.lock().unwrap() = Some((key(0).to_vec(), -16));
+    tool.kernel.synchronise();
+    // The keys behind it are sent too.
+    assert_eq!(sent(&device), [key(0), key(1)]);
+    device.set(&key(1), &[1; 8]);
+    *device.refused.lock().unwrap() = Some((key(0).to_vec(), -5));
+    tool.kernel.synchronise();
+    assert_eq!(sent(&device), [key(0)]);
+    assert_eq!(memory.copy(0, 16), [1; 16]);
+    *device.refused.lock().unwrap() = None;
+    tool.kernel.synchronise();
+    assert_eq!(sent(&device), [key(0)]);
+    device.set(&key(0), &[1; 8]);
+    tool.kernel.synchronise();
+    assert!(sent(&device).is_empty());
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Device {
     pub(crate) bytes: Mutex<Vec<u8>>,
     /// What was done, in order.
     pub(crate) done: Mutex<Vec<Done>>,
+    /// What it says to changes of this key.
+    pub(crate) refused: Mutex<Option<(Vec<u8>, i32)>>,
 }
 
 impl Device {
@@ -30,6 +32,7 @@ impl Device {
             plan: Arc::new(plan),
             bytes,
             done: Mutex::default(),
+            refused: Mutex::default(),
         })
     }
 
@@ -61,10 +64,12 @@ impl Session for Device {
             let done = (op.code, op.key.to_vec(), op.value.to_vec(), op.flags);
             self.done.lock().unwrap().push(done);
         }
-        Ok(ops
-            .iter()
-            .map(|_| Outcome::done(b"answered".to_vec()))
-            .collect())
+        let refused = self.refused.lock().unwrap().clone();
+        let answer = |op: &MapOp<'_>| match &refused {
+            Some((key, errno)) if key == op.key => Outcome::failed(*errno),
+            _ => Outcome::done(b"answered".to_vec()),
+        };
+        Ok(ops.iter().map(answer).collect())
     }
 }
 

@@ -5,7 +5,7 @@ use warpbpf_patch::Variant;
 use warpbpf_softgpu::{Config, Gpu, Launch, Module, Outcome};
 
 /// Number of the u64 counters.
-pub const COUNTERS: usize = 16;
+pub const COUNTERS: usize = 64;
 
 #[derive(Debug)]
 pub struct Shape {

@@ -226,6 +226,8 @@ fn try_program(program: &Program, calls: bool, seed: Option<u64>, shape: &Shape)
         ("mem.warp|op=st.global.*|lanes", 8),
         ("mem.thread:value0|op=ld.global.*|after", 12),
         ("branch.thread:taken", 14),
+        ("mem.thread|op=st.global.*|sum", 16),
+        ("branch.thread|sum", 18),
     ];
     let middle = middle.map(|(word, base)| wanted(word, base));
     attachments.extend(attached(&middle));
@@ -263,6 +265,14 @@ fn try_program(program: &Program, calls: bool, seed: Option<u64>, shape: &Shape)
             taken: counts[15],
         };
         assert_eq!(counted, deeds, "{text}");
+        // Sums that threads keep, with a copy for each of two multiprocessors.
+        let kept = |at: usize| counts[at] + counts[at + 32];
+        assert_eq!(
+            (kept(16), kept(18)),
+            (deeds.stores, deeds.branches),
+            "{text}"
+        );
+        assert_eq!(kept(17) as u32, (deeds.stores as u32) << 30, "{text}");
         assert!(
             read(&gpu, out, bytes) == expected,
             "the output differs: {text}"

@@ -370,7 +370,7 @@ fn the_slot_table_fits_beside_the_constants() {
 }
 
 #[test]
-fn a_clone_says_how_many_registers_it_may_have() {
+fn a_variant_says_how_many_registers_it_may_have() {
     let text = format!(
         "{HEAD}.visible .const .b32 c;\n.visible .entry k() {{ .reg .b32 %r; ld.const.u32 %r, [c]; ret; }}\n\
          .visible .entry own() .maxnreg 64\n{{ .reg .b32 %r; ld.const.u32 %r, [c]; ret; }}"
@@ -389,15 +389,26 @@ fn a_clone_says_how_many_registers_it_may_have() {
     };
     let (ptx, _) = clone_in_module(&module, &requests, &options).unwrap();
     assert!(
-        ptx.contains(".visible .entry wbpf_k()\n.maxnreg 40 {"),
+        ptx.contains(".visible .entry wbpf_kernel_k()\n.maxnreg 40 {"),
         "{ptx}"
     );
-    // What the application says of its kernel stays.
+    // What the application says of its kernel is lowered in ours and stays in its own.
     assert!(
-        ptx.contains(".visible .entry wbpf_own() .maxnreg 64\n{"),
+        ptx.contains(".visible .entry wbpf_kernel_own() .maxnreg 40\n{"),
+        "{ptx}"
+    );
+    assert!(
+        ptx.contains(".visible .entry own() .maxnreg 64\n{"),
         "{ptx}"
     );
     assert!(ptx.contains(".visible .entry k() {"), "{ptx}");
+    let bounded = format!("{HEAD}.visible .entry k() .maxntid 128 {{ ret; }}");
+    let module = warpbpf_ptx::index(&bounded).unwrap();
+    let (ptx, _) = slice(&module, "k", &attached(), &options).unwrap();
+    assert!(
+        ptx.contains(".visible .entry k()\n.maxnreg 40 .maxntid 128 {"),
+        "{ptx}"
+    );
 }
 
 #[test]

@@ -39,8 +39,8 @@ const BUDGET: u64 = 1 << 24;
 pub(crate) struct Record {
     key_size: u32,
     value_size: u32,
-    /// It has a value per multiprocessor, of which the kernel sees one.
-    several: bool,
+    /// A peek brings the value that it asks for.
+    asks: bool,
     /// What each operation is called in a record, if the map has it.
     codes: Codes,
 }
@@ -82,9 +82,10 @@ impl Record {
         Record {
             key_size: plan.key_size,
             value_size: plan.value_size,
-            several: super::has_copies(plan),
+            asks: matches!(plan.layout, MapLayout::Bloom(_)),
             codes: Codes {
-                lookup: has(HelperId::MapLookupElem),
+                // Of a value per multiprocessor the kernel would see one, that of where it happens to run.
+                lookup: has(HelperId::MapLookupElem) && !super::has_copies(plan),
                 update: has(HelperId::MapUpdateElem),
                 delete: has(HelperId::MapDeleteElem),
                 push: has(HelperId::MapPushElem),
@@ -126,10 +127,7 @@ impl Record {
             Action::Push => first(&[(push, action)]),
             Action::Pop => first(&[(pop, action)]),
             Action::Peek => first(&[(peek, action)]),
-            Action::LookupAndDelete => first(&[
-                (lookup && delete && !self.several, action),
-                (pop, Action::Pop),
-            ]),
+            Action::LookupAndDelete => first(&[(lookup && delete, action), (pop, Action::Pop)]),
         }
     }
 
@@ -137,7 +135,7 @@ impl Record {
     pub(crate) fn encode(self, op: &HostOp) -> Result<Vec<u8>, i64> {
         let action = self.action(op.action).ok_or(EINVAL)?;
         // A bloom filter is asked for a value; others give one.
-        let asks = action == Action::Peek && !op.value.is_empty();
+        let asks = action == Action::Peek && (self.asks || !op.value.is_empty());
         let takes_value = matches!(action, Action::Update | Action::Push) || asks;
         let value_size = if takes_value { self.value_size } else { 0 };
         if op.key.len() != self.key_size as usize || op.value.len() != value_size as usize {
@@ -159,11 +157,7 @@ impl Record {
             0 => {}
             errno => return Err(errno.clamp(-4095, -1)),
         }
-        let gives = matches!(
-            op.action,
-            Action::Lookup | Action::Pop | Action::Peek | Action::LookupAndDelete
-        );
-        let size = if gives { self.value_size } else { 0 };
+        let size = if op.action.gives() { self.value_size } else { 0 };
         Ok(bytes[self.value_at() as usize..][..size as usize].to_vec())
     }
 
