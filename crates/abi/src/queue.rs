@@ -2,6 +2,8 @@
 //!
 //! All sizes are bytes, all positions offsets from the map's base address. All-zero memory is an empty map.
 
+use crate::layout::hash;
+
 const fn align_up(n: u64, to: u64) -> u64 {
     n.div_ceil(to) * to
 }
@@ -111,7 +113,7 @@ impl QueueLayout {
 }
 
 /// BLOOM_FILTER: bits. Value `v` sets the bits `(h + i * s) % bits` for `i` below `hashes`, where `h` is the lower and `s`
-/// the upper half of [`BloomLayout::hash`], the latter made odd.
+/// the upper half of [`hash`]`(v)`, the latter made odd.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BloomLayout {
     /// Values that it is made for.
@@ -143,23 +145,9 @@ impl BloomLayout {
     pub const fn size(&self) -> u64 {
         self.bits() / 8
     }
-    /// The hash of a value, whose bytes are zero-padded to whole little-endian u64 words: per word
-    /// `h = (h ^ w) * 0x9E3779B97F4A7C15; h ^= h >> 32`, from h = value_size.
-    pub fn hash(&self, value: &[u8]) -> u64 {
-        let mut h = u64::from(self.value_size);
-        for chunk in value.chunks(8) {
-            let mut word = [0u8; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            h = (h ^ u64::from_le_bytes(word)).wrapping_mul(Self::MULTIPLIER);
-            h ^= h >> 32;
-        }
-        h
-    }
-    /// Multiplier of [`BloomLayout::hash`].
-    pub const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     /// The bits of a value.
     pub fn places(&self, value: &[u8]) -> impl Iterator<Item = u32> + use<> {
-        let hash = self.hash(value);
+        let hash = hash(value);
         let (first, step) = (hash as u32, (hash >> 32) as u32 | 1);
         let mask = (self.bits() - 1) as u32;
         (0..self.hashes).map(move |i| first.wrapping_add(i.wrapping_mul(step)) & mask)

@@ -582,10 +582,7 @@ fn hashes_with_a_value_per_multiprocessor_take_one_or_all() {
         ]
     );
     let (map, ops) = (bench.map("shares"), [lookup(&k(2)), update(&k(2), &v(6))]);
-    assert_eq!(
-        bench.live.host_answer_bytes(map, &ops),
-        8 * sms as u64
-    );
+    assert_eq!(bench.live.host_answer_bytes(map, &ops), 8 * sms as u64);
     assert_eq!(bench.one("recent", update(&k(3), &v(8))), DONE);
     assert_eq!(bench.one("recent", lookup(&k(3))), Ok(v(8).to_vec()));
 }

@@ -156,10 +156,10 @@ fn put(l: &QueueLayout, ring: &Ring, failed: &str) -> String {
 ///
 /// A ticket whose cell holds nothing for it is closed before anything else is done. The flag keeps away whoever has not yet
 /// looked; a lane that looked before, at a cell that was empty and had the flag already, may still swap between the flag and
-/// the maximum. If its ticket is the own one or a later one, the maximum changes nothing and tells it. If it is one of a lap
+/// the maximum. If its ticket is a later one, the maximum changes nothing and tells it. If it is the own one or one of a lap
 /// before, the maximum has taken its node out, which is then what this lane takes: it was put during this call. So the
-/// owner of that ticket may lose the node after it saw it, and takes by a CAS. That fails only if another lane has set the
-/// flag, once, or has taken the node: two turns more at most.
+/// owner of the older ticket may lose the node after it saw it, and takes by a CAS. That fails only if another lane has set
+/// the flag, once, or has taken the node: two turns more at most.
 fn take(l: &QueueLayout, ring: &Ring, empty: &str, busy: &str) -> String {
     let Ring {
         name,
@@ -187,7 +187,7 @@ fn take(l: &QueueLayout, ring: &Ring, empty: &str, busy: &str) -> String {
         @%wbpf_p0 bra $wbpf_{name}_missed;
         or.b64 %wbpf_u, %wbpf_c, {flag};
         atom.acq_rel.gpu.global.max.u64 %wbpf_e, [%wbpf_at+{cells}], %wbpf_u;
-        setp.ge.u64 %wbpf_p0, %wbpf_e, %wbpf_c;
+        setp.ge.u64 %wbpf_p0, %wbpf_e, %wbpf_u;
         @%wbpf_p0 bra $wbpf_{name}_seen;
         and.b64 %wbpf_i, %wbpf_e, {mask};
         setp.ne.s64 %wbpf_p0, %wbpf_i, 0;

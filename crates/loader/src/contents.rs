@@ -227,7 +227,8 @@ impl Contents {
                 if row.len() >= spec.max_entries as usize
                     && spec.kind() != Some(MapType::BloomFilter)
                 {
-                    if flags == BPF_ANY {
+                    // On the device nobody reaches a stack's oldest value.
+                    if flags == BPF_ANY || spec.kind() == Some(MapType::Stack) {
                         return Err(Errno::TOOBIG);
                     }
                     row.pop_front();

@@ -18,7 +18,8 @@ pub fn own_process() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// This process was forked from one with a kernel. A tool that forks before its first `bpf()`, as a daemon does, is served.
+/// This process was forked from one with a kernel. One that was forked before the first `bpf()` may have a kernel of its
+/// own.
 fn is_forked() -> bool {
     let owner = OWNER.load(Ordering::Relaxed);
     owner != 0 && owner != std::process::id()

@@ -1,6 +1,6 @@
 //! Queues, stacks and bloom filters from the host, against models; maps of maps; what is refused.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use warpbpf_abi::layout::{BloomLayout, MapLayout, QueueLayout, RingLayout, inner};
@@ -129,6 +129,26 @@ proptest! {
         if values.is_empty() {
             prop_assert_eq!(view.contains(&[0; 5]), Ok(false));
         }
+    }
+}
+
+#[test]
+fn values_that_differ_in_their_upper_bits_have_other_places() {
+    for value_size in [8, 16] {
+        let layout = BloomLayout {
+            max_entries: 1000,
+            value_size,
+            hashes: 5,
+        };
+        let places = |high: u64| {
+            let mut value = vec![0; value_size as usize];
+            value[value_size as usize - 8..].copy_from_slice(&high.to_le_bytes());
+            let mut places: Vec<u32> = layout.places(&value).collect();
+            places.sort_unstable();
+            places
+        };
+        let all: BTreeSet<Vec<u32>> = (0..1 << 12).map(|high| places(high << 52)).collect();
+        assert_eq!(all.len(), 1 << 12, "values of {value_size} bytes");
     }
 }
 

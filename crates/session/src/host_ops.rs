@@ -27,7 +27,7 @@ mod copies;
 mod indexed;
 mod program;
 
-use copies::Copies;
+use copies::{Copies, too_large};
 use indexed::Reduced;
 
 pub(crate) use program::{Kernel, Kernels, Record};
@@ -266,8 +266,7 @@ impl HostOps {
         if Reduced::new(plan).is_some() {
             return None;
         }
-        let copied = |op: &HostOp| matches!(op.action, Action::Lookup | Action::Update);
-        if has_copies(plan) && plan.bytes() > COPIED && ops.iter().any(copied) {
+        if too_large(plan, ops) {
             return Some(format!(
                 "it has a value per multiprocessor, and {} bytes; to see or set them all it is copied, at most {COPIED} bytes of it",
                 plan.bytes()
@@ -305,7 +304,7 @@ impl HostOps {
         }
         let answers = vec![Err(EBUSY); ops.len()];
         let (ops, copies) = match has_copies(at.plan()) {
-            true if at.plan().bytes() > COPIED => return Progress::Done(fail_all(&ops, EINVAL)),
+            true if too_large(at.plan(), &ops) => return Progress::Done(fail_all(&ops, EINVAL)),
             true => Copies::split(at, ops),
             false => (ops, None),
         };
@@ -334,7 +333,7 @@ impl HostOps {
                 match driver.is_idle(self.stream) {
                     Ok(true) => {
                         let done = device.collect(&mut batch);
-                        if let Some(copies) = &batch.copies {
+                        if let Some(copies) = &mut batch.copies {
                             copies.fill(driver, self.copies, &batch.ops, &done, &mut batch.answers);
                         }
                     }
@@ -355,7 +354,11 @@ impl HostOps {
                     }
                 }
             }
-            if let Some(copies) = &batch.copies {
+            if let Some(copies) = &mut batch.copies {
+                if copies.exhausted() {
+                    // Of the rest nothing was begun: it is answered with `-EBUSY`.
+                    return Progress::Done(batch.answers);
+                }
                 let lookups = batch.ops[batch.next..]
                     .iter()
                     .take_while(|op| op.action == Action::Lookup)

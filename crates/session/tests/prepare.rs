@@ -170,7 +170,7 @@ fn sites_have_one_numbering_and_keep_it() {
     let text = first.rewritten.as_deref().expect("a clone");
     let number = names.iter().position(|name| name.starts_with("looks"));
     assert!(number.is_some_and(|n| n > 0), "{names:?}");
-    assert!(text.contains(".entry wbpf_looks("), "{text}");
+    assert!(text.contains(".entry wbpf_kernel_looks("), "{text}");
     // The same text again, as in another context, and another one.
     prepared(&session, MODULE);
     assert_eq!(session.site_names(), names);

@@ -339,3 +339,35 @@ fn unexpected(reply: Reply) -> Error {
     };
     Error::Wire(WireError::Frame { what })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_read_is_dropped_and_others_are_answered() {
+        let listener = warpbpf_wire::Listener::bind(&std::env::temp_dir()).unwrap();
+        let mut server = Server::bind(listener.path()).unwrap();
+        let path = listener.path().with_file_name(SOCKET);
+        let mut deaf = ClientConnection::connect(&path).unwrap();
+        let mut polite = ClientConnection::connect(&path).unwrap();
+        for client in [&mut deaf, &mut polite] {
+            client.send(&Request::Session, &[], None, READING).unwrap();
+        }
+        // More than a socket holds.
+        let command = vec!["x".repeat(16 << 20)];
+        let reader = std::thread::spawn(move || polite.recv(PATIENCE).unwrap().unwrap().message);
+        let begun = Instant::now();
+        while !reader.is_finished() || !server.clients.is_empty() {
+            let turn = Instant::now();
+            server.turn(&[], &command, None);
+            assert!(turn.elapsed() < TURN + 2 * READING, "{:?}", turn.elapsed());
+            assert!(begun.elapsed() < PATIENCE);
+        }
+        let Reply::Session(session) = reader.join().unwrap() else {
+            panic!("another answer");
+        };
+        assert_eq!(session.command, command);
+        assert!(begun.elapsed() >= READING);
+    }
+}

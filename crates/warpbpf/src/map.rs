@@ -141,7 +141,8 @@ impl Map {
         found(self.one(OpCode::LookupAndDelete, "a lookup and delete", key, &[], 0))
     }
 
-    /// Adds a value to a queue, stack or bloom filter. With `BPF_EXIST` a full queue or stack drops its oldest one.
+    /// Adds a value to a queue, stack or bloom filter. With `BPF_EXIST` a full queue drops its oldest one; a full stack refuses
+    /// (`E2BIG`) as without the flag, for nobody reaches its oldest value.
     ///
     /// # Errors
     /// As [`Map::update`].

@@ -197,7 +197,7 @@ impl Process {
     /// # Errors
     /// [`Error::Ended`], [`Error::NoAnswer`].
     pub fn snapshot(&self) -> Result<(), Error> {
-        match self.ask(|token| ToAgent::Snapshot { token }, &[])? {
+        match self.ask(|token| ToAgent::Snapshot { token }, &[], PATIENCE)? {
             Answer::Snapshotted => Ok(()),
             Answer::Waiting | Answer::MapOps { .. } => Err(self.no_answer()),
         }

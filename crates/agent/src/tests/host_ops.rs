@@ -9,6 +9,7 @@ use warpbpf_wire::{
 };
 
 use super::attached::{Application, compile};
+use super::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -63,11 +64,16 @@ struct Bench {
 
 impl Bench {
     fn new(before: &[(ToAgent, Vec<u8>)]) -> Bench {
+        Bench::with(before, |_| {})
+    }
+
+    fn with(before: &[(ToAgent, Vec<u8>)], spoil: impl FnOnce(&World)) -> Bench {
         let options = Options {
             host_ops: true,
             ..Options::default()
         };
         let mut app = Application::with(options, object(), before);
+        spoil(&app.world);
         app.load();
         let tool = app.tool.as_mut().unwrap();
         loop {
@@ -181,6 +187,36 @@ fn a_kernel_that_does_not_come_to_run_costs_two_seconds_once() {
         Outcome::done(Vec::new())
     );
     assert!(bench.app.answers.iter().all(|code| *code == 0));
+}
+
+#[test]
+fn without_kernels_of_the_host_the_probes_are_there() {
+    // The first module is for the clock.
+    let mut bench = Bench::with(&[], |world| world.fail("cuModuleLoadDataEx", 2));
+    let key = 1u32.to_le_bytes();
+    let op = |code| MapOp {
+        code,
+        flags: 0,
+        key: &key,
+        value: &[],
+    };
+    let (error, blob) = bench.blob(bench.map("keys"), &encode_ops(&[op(OpCode::Delete)]));
+    assert_eq!(
+        (error.as_deref(), blob.len()),
+        (
+            Some("the host cannot do this: `cuModuleLoadDataEx` failed with CUDA_ERROR_FAKE (999)"),
+            0
+        )
+    );
+    assert_eq!(
+        bench.one("keys", OpCode::Lookup, 1, &[]),
+        Outcome::failed(-2)
+    );
+    assert_eq!(bench.app.world.with_probes(), 0);
+    let module = bench.app.load();
+    let function = bench.app.function(module);
+    bench.app.launch(function, 1, 32);
+    assert_eq!(bench.app.world.with_probes(), 1);
 }
 
 #[test]

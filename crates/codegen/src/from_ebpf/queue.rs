@@ -1,6 +1,6 @@
 //! Maps without keys: queues and stacks call the prelude, a bloom filter is a few atomics in place.
 
-use warpbpf_abi::layout::{BloomLayout, MapLayout, QueueLayout};
+use warpbpf_abi::layout::{BloomLayout, HASH_MULTIPLIER, MapLayout, QueueLayout};
 use warpbpf_abi::maps::{EINVAL, ENOENT};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::CallFact;
@@ -138,9 +138,10 @@ impl Translator<'_> {
     ) -> Result<Vec<(Value, Value)>, CodegenError> {
         let words = self.load_words(value, layout.value_size.into())?;
         let mut hash = self.constant(layout.value_size.into());
-        for word in words {
+        let last = self.constant(0);
+        for word in words.into_iter().chain([last]) {
             hash = self.bin(BinOp::Xor, hash, word);
-            hash = self.bin_const(BinOp::Mul, hash, BloomLayout::MULTIPLIER);
+            hash = self.bin_const(BinOp::Mul, hash, HASH_MULTIPLIER);
             let high = self.bin_const(BinOp::Shr, hash, 32);
             hash = self.bin(BinOp::Xor, hash, high);
         }

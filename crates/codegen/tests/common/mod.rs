@@ -274,10 +274,14 @@ impl Device {
 
     /// A device for modules of this target. The case's environment says so too.
     pub fn of<P: Subject + Clone>(case: &Case<P>, config: Config, target: &str) -> Device {
+        Device::with(case, config, &case.module(target, case.env.target.ptx))
+    }
+
+    /// A device whose module is this text, made from that of the case.
+    pub fn with<P: Subject + Clone>(case: &Case<P>, config: Config, text: &str) -> Device {
         let gpu = Gpu::new(config);
-        let text = case.module(target, case.env.target.ptx);
         let module = gpu
-            .load(&text)
+            .load(text)
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let mut sizes = vec![env::SIZE];
         sizes.extend(case.maps.iter().map(|(_, layout)| layout.size()));

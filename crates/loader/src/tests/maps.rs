@@ -149,12 +149,29 @@ fn queues_and_stacks_give_values_in_their_order() {
             assert_eq!(tool.update(fd, &[], &[value; 4], 0), Ok(0));
         }
         assert_eq!(tool.update(fd, &[], &[4; 4], 0), Err(Errno::TOOBIG));
+        assert_eq!(tool.update(fd, &[], &[4; 4], 1), Err(Errno::INVAL));
         for value in order {
             assert_eq!(tool.get(LOOKUP, fd, &[], 4), Ok(vec![value; 4]));
             let take = Command::MapLookupAndDeleteElem;
             assert_eq!(tool.get(take, fd, &[], 4), Ok(vec![value; 4]));
         }
         assert_eq!(tool.get(LOOKUP, fd, &[], 4), Err(Errno::NOENT));
+    }
+}
+
+#[test]
+fn a_full_queue_drops_its_oldest_and_a_full_stack_refuses() {
+    let mut tool = Tool::new();
+    for (kind, told, order) in [(22, Ok(0), [2u8, 3]), (23, Err(Errno::TOOBIG), [2, 1])] {
+        let fd = tool.map(kind, 0, 4, 2);
+        for value in 1..=2 {
+            assert_eq!(tool.update(fd, &[], &[value; 4], 2), Ok(0));
+        }
+        assert_eq!(tool.update(fd, &[], &[3; 4], 2), told);
+        for value in order {
+            let take = Command::MapLookupAndDeleteElem;
+            assert_eq!(tool.get(take, fd, &[], 4), Ok(vec![value; 4]));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use warpbpf_abi::maps::BPF_EXIST;
 use warpbpf_driver::{Driver, DriverError, Stream};
 use warpbpf_maps::{AccessError, MapPlan};
 
-use super::{Action, Answer, At, EIO, HostOp, fail_all, looked_up};
+use super::{Action, Answer, At, COPIED, EIO, HostOp, fail_all, has_copies, looked_up};
 
 /// Updates of a map with a value per multiprocessor: the kernel makes the key, with the value of the one that it runs on;
 /// then all values are written as those of an array are.
@@ -15,7 +15,12 @@ pub(super) struct Copies {
     base: u64,
     /// By operation: all values.
     values: Vec<Vec<u8>>,
+    /// Bytes that were copied so far.
+    copied: u64,
 }
+
+/// Most bytes that are copied for one batch: whoever waits for a copy has other things to do.
+const MOST: u64 = 4 * COPIED;
 
 impl Copies {
     /// What the kernel does, and what is left to do. Values of a wrong length stay as they are: the kernel's record refuses
@@ -44,19 +49,31 @@ impl Copies {
             plan: plan.clone(),
             base: at.base,
             values,
+            copied: 0,
         };
         (ops, Some(copies))
     }
 
+    /// So many turns of changes and lookups were copied for that the rest has to be asked for again.
+    pub(super) fn exhausted(&self) -> bool {
+        self.copied >= MOST
+    }
+
     /// Lookups of all values.
-    pub(super) fn look_up(&self, driver: &Driver, stream: Stream, ops: &[HostOp]) -> Vec<Answer> {
+    pub(super) fn look_up(
+        &mut self,
+        driver: &Driver,
+        stream: Stream,
+        ops: &[HostOp],
+    ) -> Vec<Answer> {
         match self.read(driver, stream) {
             Ok(bytes) => looked_up(&self.plan, &bytes, ops),
             Err(_) => fail_all(ops, EIO),
         }
     }
 
-    fn read(&self, driver: &Driver, stream: Stream) -> Result<Vec<u8>, DriverError> {
+    fn read(&mut self, driver: &Driver, stream: Stream) -> Result<Vec<u8>, DriverError> {
+        self.copied = self.copied.saturating_add(self.plan.bytes());
         let mut bytes = vec![0; self.plan.bytes() as usize];
         driver.read(self.base, &mut bytes, stream)?;
         Ok(bytes)
@@ -65,7 +82,7 @@ impl Copies {
     /// Writes all values of the updates among `done`, indices of operations that a launch has just done: a later one may
     /// remove the key, or fail.
     pub(super) fn fill(
-        &self,
+        &mut self,
         driver: &Driver,
         stream: Stream,
         ops: &[HostOp],
@@ -101,5 +118,63 @@ impl Copies {
                 answers[index] = Err(errno);
             }
         }
+    }
+}
+
+/// Values per multiprocessor are seen and set in a copy of the map, and this one is not copied.
+pub(super) fn too_large(plan: &MapPlan, ops: &[HostOp]) -> bool {
+    let copied = |op: &HostOp| matches!(op.action, Action::Lookup | Action::Update);
+    has_copies(plan) && plan.bytes() > COPIED && ops.iter().any(copied)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use warpbpf_abi::maps::MapType;
+    use warpbpf_object::{MapDef, MapKind};
+
+    use super::*;
+    use crate::host_ops::most_answered;
+
+    #[test]
+    fn maps_that_are_not_copied_lose_keys_only() {
+        let plan = |map_type: MapType, max_entries| {
+            let def = MapDef {
+                name: "m".into(),
+                map_type: map_type as u32,
+                key_size: 8,
+                value_size: 60,
+                max_entries,
+                flags: 0,
+                kind: MapKind::User,
+                extra: BTreeMap::new(),
+                key_type: None,
+                value_type: None,
+                inner: None,
+                initial: Vec::new(),
+            };
+            warpbpf_maps::plan(&def, 132, &[]).unwrap()
+        };
+        let op = |action| HostOp {
+            action,
+            flags: 0,
+            key: vec![0; 8],
+            value: Vec::new(),
+        };
+        let (lookup, delete) = (op(Action::Lookup), op(Action::Delete));
+        let vast = plan(MapType::PercpuHash, 200_000);
+        assert!(vast.bytes() > COPIED);
+        assert!(too_large(&vast, &[delete.clone(), lookup.clone()]));
+        assert!(too_large(&vast, &[op(Action::Update)]));
+        assert!(!too_large(&vast, std::slice::from_ref(&delete)));
+        let small = plan(MapType::LruPercpuHash, 100);
+        assert!(!too_large(&small, std::slice::from_ref(&lookup)));
+        let plain = plan(MapType::Hash, 10_000_000);
+        assert!(plain.bytes() > COPIED && !too_large(&plain, std::slice::from_ref(&lookup)));
+        // Each value is padded to 8 bytes.
+        let ops = [lookup.clone(), delete, lookup];
+        assert_eq!(most_answered(&plain, &ops), 2 * 64);
+        assert_eq!(most_answered(&small, &ops), 2 * 64 * 132);
     }
 }

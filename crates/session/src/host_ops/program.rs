@@ -157,7 +157,11 @@ impl Record {
             0 => {}
             errno => return Err(errno.clamp(-4095, -1)),
         }
-        let size = if op.action.gives() { self.value_size } else { 0 };
+        let size = if op.action.gives() {
+            self.value_size
+        } else {
+            0
+        };
         Ok(bytes[self.value_at() as usize..][..size as usize].to_vec())
     }
 
