@@ -1259,6 +1259,11 @@ fn a_fused_result_is_flushed_as_it_is_rounded_without_a_smallest_exponent() {
     assert_eq!(fma("fma.rn.ftz.f32", half), smallest);
     let more = [half[0], half[1] + 1, smallest];
     assert_eq!(fma("fma.rn.ftz.f32", more), 0);
+    // Products of two, and in half precision.
+    assert_eq!(fma("mul.ftz.f16", [0x93c1, 0xac20, 0]), 0);
+    assert_eq!(fma("mul.f16", [0x93c1, 0xac20, 0]), 0x400);
+    assert_eq!(fma("mul.ftz.f16", [0x9400, 0xac00, 0]), 0x400);
+    assert_eq!(fma("mul.ftz.f16", [0x13c1, 0xac20, 0]), 0x8000);
     // Exactly the smallest normal number, and above it.
     assert_eq!(fma("fma.rn.ftz.f32", [0, 0x3f80_0000, smallest]), smallest);
     assert_eq!(

@@ -325,7 +325,10 @@ impl Float {
                     })
                 });
                 let bits = sources.map(|source| source.to_bits().into());
-                self.finish(Format::F32, self.tiny(bits, single_bits(f(sources))))
+                self.finish(
+                    Format::F32,
+                    self.tiny(Format::F32, bits, single_bits(f(sources))),
+                )
             });
         } else {
             lanes.map(|[a, b, c, ..]| single_bits(f([a, b, c].map(value))));
@@ -348,26 +351,26 @@ impl Float {
             }
         });
         let result = self.rounded(format, sources);
-        if format == Format::F32 {
-            return self.finish(format, self.tiny(sources, result));
-        }
-        self.finish(format, result)
+        self.finish(format, self.tiny(format, sources, result))
     }
 
-    /// `fma.ftz.f32` on an H200 flushes what is subnormal when it is rounded to 24 bits, as if there were no smallest exponent:
-    /// more bits than a subnormal number has, so that some of what would be rounded up to the smallest normal number is not.
-    fn tiny(self, sources: [u64; 3], result: u64) -> u64 {
-        const SMALLEST: u64 = 0x0080_0000;
-        // Where the sum is so small, its terms are below 2^-77: they and the result fit when they are 2^64 times as large.
-        const LARGER: u64 = 64 << 23;
-        let sign = result & Format::F32.sign_bit();
-        if !self.flush || self.kind != Kind::Fma || result ^ sign != SMALLEST {
+    /// A product on an H200 (`fma.ftz.f32` and `mul.ftz.f16` were seen) is flushed if it is subnormal when it is rounded as if
+    /// there were no smallest exponent: to more bits than a subnormal number has, so that some of what would be rounded up to
+    /// the smallest normal number is not.
+    fn tiny(self, format: Format, sources: [u64; 3], result: u64) -> u64 {
+        let smallest = format.fraction_mask() + 1;
+        let sign = result & format.sign_bit();
+        let product = matches!(self.kind, Kind::Fma | Kind::Mul);
+        if !self.flush || !product || result ^ sign != smallest {
             return result;
         }
-        let magnitude = |bits: u64| bits & !Format::F32.sign_bit();
+        // Where the result is so small its terms are too, at most 2^49 times as large (2^11 times in f16): they fit when they
+        // are made larger by this power of two, in units of the exponent.
+        let larger_by = smallest * if format == Format::F16 { 10 } else { 64 };
+        let magnitude = |bits: u64| bits & !format.sign_bit();
         let larger = |bits: u64| match magnitude(bits) {
             0 => bits,
-            _ => bits + LARGER,
+            _ => bits + larger_by,
         };
         let [a, b, c] = sources;
         let scaled = if magnitude(a) < magnitude(b) {
@@ -375,8 +378,8 @@ impl Float {
         } else {
             [a, larger(b), larger(c)]
         };
-        let rounded = self.rounded(Format::F32, scaled);
-        if magnitude(rounded) < SMALLEST + LARGER {
+        let rounded = self.rounded(format, scaled);
+        if magnitude(rounded) < smallest + larger_by {
             sign
         } else {
             result

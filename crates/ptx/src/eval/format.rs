@@ -273,7 +273,7 @@ impl Format {
         (1 << self.exponent) - 1
     }
 
-    fn fraction_mask(self) -> u64 {
+    pub(super) fn fraction_mask(self) -> u64 {
         (1 << self.fraction) - 1
     }
 
