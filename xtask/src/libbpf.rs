@@ -29,22 +29,29 @@ const HEADERS: &[&str] = &[
     "include/warpbpf_loader.h",
 ];
 
+/// The command: Debian has it where only root looks.
+pub fn bpftool() -> Option<&'static str> {
+    ["bpftool", "/usr/sbin/bpftool"]
+        .into_iter()
+        .find(|path| succeeds(Command::new(path).arg("version")))
+}
+
 /// Builds them into `into`: `NAME` with libbpf in it, `NAME-shared` without, and `NAME.bpf.o`. Without `bpftool` nothing is
 /// built, and the suite says so.
 pub fn tools(tools: &Tools, into: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(into)
         .map_err(|e| Failure(format!("cannot make `{}`: {e}", into.display())))?;
-    if !succeeds(Command::new("bpftool").arg("version")) {
+    let Some(bpftool) = bpftool() else {
         println!("tests/libbpf is left out: `bpftool` is not installed");
         return Ok(());
-    }
+    };
     for name in TOOLS {
-        tool(tools, name, into)?;
+        tool(tools, bpftool, name, into)?;
     }
     refused(into)
 }
 
-fn tool(tools: &Tools, name: &str, into: &Path) -> Result<(), Failure> {
+fn tool(tools: &Tools, bpftool: &str, name: &str, into: &Path) -> Result<(), Failure> {
     let source = |end: &str| root().join(format!("tests/libbpf/{name}{end}"));
     let made = |end: &str| into.join(format!("{name}{end}"));
     let mut sources = vec![source(".bpf.c"), source(".c")];
@@ -64,7 +71,7 @@ fn tool(tools: &Tools, name: &str, into: &Path) -> Result<(), Failure> {
         std::env::consts::ARCH
     ));
     run(clang.arg("-c").arg(source(".bpf.c")).arg("-o").arg(&object))?;
-    let skeleton = Command::new("bpftool")
+    let skeleton = Command::new(bpftool)
         .args(["gen", "skeleton"])
         .arg(&object)
         .args(["name", &format!("{name}_bpf")])
