@@ -92,6 +92,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("sites_order", "tests/programs/sites_order.bpf.c"),
     ("sites_none", "tests/programs/sites_none.bpf.c"),
     ("sites_launch", "tests/programs/sites_launch.bpf.c"),
+    ("sites_named", "tests/programs/sites_named.bpf.c"),
     ("sites_capture", "tests/programs/sites_capture.bpf.c"),
     ("bench-empty", "benches/probes/empty.bpf.c"),
     ("bench-counter", "benches/probes/counter.bpf.c"),
@@ -113,12 +114,17 @@ const APPS: &[(&str, &str)] = &[
     ("crash", "tests/apps/crash.cu"),
     ("fenced", "tests/apps/fenced.cu"),
     ("places", "tests/apps/places.cu"),
+    ("tensors", "tests/apps/tensors.cu"),
+    (NAMED, "tests/apps/named.cu"),
     ("fencerace", "tests/apps/fencerace.cu"),
     ("longrun", "tests/apps/longrun.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
     ("hash-bench", "benches/hash.cu"),
 ];
+
+/// The application with debug information, which has the names of parameters.
+const NAMED: &str = "named";
 
 /// Programs of the corpus, `tests/kernels/sources/NAME.cu`, and how each is compiled.
 const KERNELS: &[(&str, Code)] = &[
@@ -245,7 +251,8 @@ pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
                 continue;
             }
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
-            nvcc.args(["-O2", "-std=c++17", "-lineinfo", "-cudart", runtime]);
+            let info = if *name == NAMED { "-G" } else { "-lineinfo" };
+            nvcc.args(["-O2", "-std=c++17", info, "-cudart", runtime]);
             nvcc.args(["-gencode", "arch=compute_75,code=compute_75"]);
             nvcc.args(["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
             nvcc.arg("-L")

@@ -40,6 +40,9 @@ pub enum FieldSource {
     Captured(Capture),
 }
 
+/// Parameters that a context has room for.
+pub const ARGS: usize = 16;
+
 /// A value that the splicer knows or takes at a site and hands to the code in a register. Where a site has no such value
 /// it is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

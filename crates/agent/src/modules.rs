@@ -109,6 +109,17 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
         observe::report(agent, &info);
         return None;
     };
+    let copies_tensors =
+        |ptx: &String| ptx.contains(".bulk.tensor.") || ptx.contains(".prefetch.tensor.");
+    if info.ptx.as_ref().is_some_and(copies_tensors)
+        && !session.learn_tensor_maps(&agent.driver, agent.live_context())
+    {
+        agent.note(
+            NoteLevel::Warning,
+            "the driver's tensor maps are not understood; tensor copies are said to move 0 bytes"
+                .into(),
+        );
+    }
     let mut prepared = session.prepare(&info);
     send_site_names(agent, session);
     let text = prepared.rewritten.take().and_then(|text| {

@@ -60,6 +60,8 @@ pub struct Env {
     /// Sums that only the host reads may be kept in registers and added to their map when the thread leaves
     /// ([`Fragment::tallies`]), instead of at each pass.
     pub keep_sums: bool,
+    /// The kernel's parameters, by position, that the context's `args` are; what follows them is 0. Empty: all in their order.
+    pub args: Vec<u8>,
 }
 
 /// What a program gets in its argument registers.

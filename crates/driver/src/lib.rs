@@ -10,8 +10,10 @@ pub mod sys;
 mod load;
 mod result;
 mod safe;
+mod tensor;
 
 pub use jit::JitOptions;
 pub use load::{LoadError, open};
 pub use result::DriverError;
 pub use safe::{Context, DeviceInfo, Driver, Function, Library, Module, Stream};
+pub use tensor::{TENSOR_MAP_WORDS, TensorShape};

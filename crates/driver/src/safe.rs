@@ -76,7 +76,7 @@ impl Driver {
         Driver { api }
     }
 
-    fn check(
+    pub(crate) fn check(
         &self,
         call: &'static str,
         code: CUresult,
@@ -207,6 +207,20 @@ impl Driver {
             )?;
         }
         Ok(Context(context))
+    }
+
+    /// Runs `work` in the primary context of a device, which is given back at once: if nobody else holds it, it ends again.
+    pub fn within_primary<T>(&self, ordinal: i32, work: impl FnOnce() -> T) -> Option<T> {
+        let context = self.retain_primary(ordinal).ok()?;
+        let result = self.within(context, work);
+        let mut device = 0;
+        // SAFETY: a writable local; what is released was retained above.
+        unsafe {
+            if (self.api.device_get)(&mut device, ordinal) == sys::SUCCESS {
+                (self.api.primary_release)(device);
+            }
+        }
+        result
     }
 
     /// Ordinal of the current context's device.

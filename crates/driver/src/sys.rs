@@ -155,6 +155,12 @@ api! {
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream);
     stream_query = "cuStreamQuery"(stream: CUstream);
     stream_synchronize = "cuStreamSynchronize"(stream: CUstream);
+    tensor_map_tiled = "cuTensorMapEncodeTiled"(to: *mut c_void, element: c_uint, rank: c_uint, address: *mut c_void,
+        size: *const u64, pitch: *const u64, moved: *const u32, strides: *const u32, interleave: c_uint, swizzle: c_uint,
+        promotion: c_uint, fill: c_uint);
+    tensor_map_im2col = "cuTensorMapEncodeIm2col"(to: *mut c_void, element: c_uint, rank: c_uint, address: *mut c_void,
+        size: *const u64, pitch: *const u64, lower: *const c_int, upper: *const c_int, channels: u32, pixels: u32,
+        strides: *const u32, interleave: c_uint, swizzle: c_uint, promotion: c_uint, fill: c_uint);
     launch = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
 }

@@ -10,7 +10,7 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::{GROUP_MASK, LAUNCH_PARAM, SLOTS};
 use warpbpf_codegen::SlotSpace;
-use warpbpf_ptx::access::{Bytes, row_lanes};
+use warpbpf_ptx::access::{Bytes, TensorBox, row_lanes};
 use warpbpf_ptx::ast::{Function, Instruction, Operand, Param};
 use warpbpf_ptx::type_size;
 
@@ -18,6 +18,7 @@ use crate::body::Symbol;
 use crate::closure::OPAQUE_TYPES;
 use crate::find::{Fact, Place, Scene};
 use crate::operand::{SourceOperand, Word, base_and_offset, constant, expression, sources, words};
+use crate::tensor::{TensorLayout, bytes};
 
 /// A block of code in the making: the registers it declares, what runs before the site's instruction, and what runs where
 /// the programs do.
@@ -97,6 +98,8 @@ pub(crate) struct Source<'s, 'b, 'm, 'a> {
     pub(crate) line: u32,
     pub(crate) when: When,
     pub(crate) slots: Option<Slots<'s, 'a>>,
+    /// How tensor maps say the size of their boxes.
+    pub(crate) tensors: Option<&'s TensorLayout>,
     /// The place, and the index of its statement.
     pub(crate) place: Option<(&'s Scene<'b, 'm, 'a>, &'s Place, usize)>,
 }
@@ -183,6 +186,7 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
                 match access.map(|a| a.bytes) {
                     Some(Bytes::Fixed(bytes)) => immediate(block, bytes),
                     Some(Bytes::Operand(at)) => self.narrow(early, Some(at), d, block),
+                    Some(Bytes::Box(map, shape)) => self.boxed(early, map, shape, d, block),
                     Some(Bytes::Unknown) | None => immediate(block, 0),
                 }
                 self.rows(early, "b32", d, block);
@@ -332,6 +336,17 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         block.put(early, format_args!("mov.u32 {t}, %laneid;"));
         block.put(early, format_args!("setp.lt.u32 {p}, {t}, {lanes};"));
         block.put(early, format_args!("selp.{ty} {d}, {d}, 0, {p};"));
+    }
+
+    /// The bytes of a copy whose tensor map operand `map` has.
+    fn boxed(&self, early: bool, map: usize, shape: TensorBox, d: &str, block: &mut Block) {
+        let Some(layout) = self.tensors else {
+            return block.put(early, format_args!("mov.b32 {d}, 0;"));
+        };
+        let address = block.register("b64", "%wbpf_u");
+        self.address(early, Some(map), &address, block);
+        let code = bytes(layout, shape, &address, d);
+        block.put(early, format_args!("{}", code.trim()));
     }
 
     /// The address in operand `at`, as the instruction has it.

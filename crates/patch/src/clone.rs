@@ -68,6 +68,7 @@ pub(crate) fn clone_of(
             slots: None,
             first_site,
             kept: sums.kept(),
+            tensors: options.tensors.as_ref(),
         };
         let job = Job::new(
             symbols,

@@ -138,6 +138,7 @@ impl<'j, 'a> Job<'j, 'a> {
             line: 0,
             when: When::Before,
             slots: None,
+            tensors: None,
             place: None,
         }
     }

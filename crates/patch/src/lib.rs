@@ -31,6 +31,7 @@ mod scope;
 mod site;
 mod slice;
 mod sums;
+mod tensor;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
@@ -43,6 +44,7 @@ pub use list::{Detail, SiteFact, SiteList, list_sites};
 pub use patcher::Patcher;
 pub use select::Select;
 pub use slice::slice;
+pub use tensor::{TensorBits, TensorField, TensorLayout};
 pub use variant::*;
 
 /// A piece of code and where it goes.
@@ -74,4 +76,6 @@ pub struct Options {
     /// Most registers of a thread (`.maxnreg`; what the kernel says itself is only lowered). An option of the compiler does not
     /// bind kernels with launch bounds, and in a clone it would bind the application's own kernels.
     pub max_registers: Option<u32>,
+    /// How tensor maps say what a copy moves. Without it copies of tensors are said to move 0 bytes.
+    pub tensors: Option<TensorLayout>,
 }

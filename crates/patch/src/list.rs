@@ -105,7 +105,7 @@ fn detail(fact: &Fact) -> Detail {
             cache: access.cache,
             bytes: match access.bytes {
                 Bytes::Fixed(bytes) => Some(bytes),
-                Bytes::Operand(_) | Bytes::Unknown => None,
+                Bytes::Operand(_) | Bytes::Box(..) | Bytes::Unknown => None,
             },
         },
         Fact::Barrier(barrier) => Detail::Barrier(barrier.kind),

@@ -24,7 +24,7 @@ use crate::closure::Closure;
 use crate::find::{Anchor, Fact, Place, Scene, TextLines, is_last};
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
-use crate::{Attachment, PatchError, Select, SiteInfo};
+use crate::{Attachment, PatchError, Select, SiteInfo, TensorLayout};
 
 /// What one kernel gets in its middle.
 #[derive(Default)]
@@ -47,6 +47,8 @@ pub(crate) struct Setting<'s, 'a> {
     pub(crate) first_site: u32,
     /// Programs in the kernel's own body keep their sums in its registers.
     pub(crate) kept: bool,
+    /// How tensor maps say the size of their boxes.
+    pub(crate) tensors: Option<&'s TensorLayout>,
 }
 
 impl Middle {
@@ -261,6 +263,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             line: chosen.line,
             when,
             slots: self.setting.slots,
+            tensors: self.setting.tensors,
             place,
         }
     }

@@ -50,7 +50,7 @@ impl Select {
     /// The access passes.
     pub(crate) fn allows_access(&self, access: &Access) -> bool {
         let bytes = match (&self.bytes, access.bytes) {
-            (None, _) | (_, Bytes::Operand(_)) => true,
+            (None, _) | (_, Bytes::Operand(_) | Bytes::Box(..)) => true,
             (Some(range), Bytes::Fixed(bytes)) => range.contains(&bytes),
             // The context says 0.
             (Some(range), Bytes::Unknown) => range.contains(&0),

@@ -55,6 +55,7 @@ pub(crate) fn slice_of(
         slots: Some(slots),
         first_site: options.first_site,
         kept: sums.kept(),
+        tensors: options.tensors.as_ref(),
     };
     let job = Job::new(
         symbols,

@@ -14,8 +14,21 @@ pub enum Bytes {
     Fixed(u32),
     /// As many as this operand says (its index): `cp.async.bulk`, `cp.async` with a source size.
     Operand(usize),
-    /// Not said by the instruction: the box of a tensor map, a texture.
+    /// As many as the tensor map says that this operand has the address of (its index).
+    Box(usize, TensorBox),
+    /// Not said by the instruction: a texture.
     Unknown,
+}
+
+/// What of a tensor one copy moves (PTX ISA "Tensor-Mode", "`cp.async.bulk.tensor`").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TensorBox {
+    /// A box of so many dimensions, 1 to 5.
+    Tile(u32),
+    /// Four rows of two dimensions, `.tile::gather4` and `.tile::scatter4`.
+    Rows,
+    /// Pixels of an image.
+    Im2col,
 }
 
 /// An access to memory.
@@ -202,10 +215,11 @@ fn copy<'a>(
             ..,
         ]
         | ["async", "bulk", "commit_group" | "wait_group", ..] => return None,
-        ["async", "bulk", "prefetch", "tensor", ..] => prefetch(i, Bytes::Unknown),
+        ["async", "bulk", "prefetch", "tensor", ..] => prefetch(i, boxed(i, 0)),
         ["async", "bulk", "prefetch", ..] => prefetch(i, amount(i, 1)),
         ["async", "bulk", "tensor", ..] | ["reduce", "async", "bulk", "tensor", ..] => {
-            moved(i, Kind::TensorCopy, Bytes::Unknown)
+            let to_tensor = space(i, 0) == Space::Global;
+            moved(i, Kind::TensorCopy, boxed(i, usize::from(!to_tensor)))
         }
         ["async", "bulk", ..] | ["reduce", "async", "bulk", ..] => {
             moved(i, Kind::BulkCopy, amount(i, 2))
@@ -224,6 +238,24 @@ fn moved(i: &Instruction<'_>, kind: Kind, bytes: Bytes) -> Option<Access> {
         target: Some((0, space(i, 0))),
         ..plain(i, kind, 1)?
     })
+}
+
+/// The box of a tensor copy, whose map is in operand `map`. `.im2col::w` is not known: the GPUs that this is measured on
+/// have no such maps.
+fn boxed(i: &Instruction<'_>, map: usize) -> Bytes {
+    let rank = ["1d", "2d", "3d", "4d", "5d"]
+        .iter()
+        .position(|word| i.has(word));
+    let mode = i
+        .modifiers
+        .iter()
+        .find(|word| word.starts_with("tile") || word.starts_with("im2col"));
+    match (mode.copied().unwrap_or("tile"), rank) {
+        ("tile", Some(at)) => Bytes::Box(map, TensorBox::Tile(at as u32 + 1)),
+        ("tile::gather4" | "tile::scatter4", Some(_)) => Bytes::Box(map, TensorBox::Rows),
+        ("im2col" | "im2col_no_offs", Some(_)) => Bytes::Box(map, TensorBox::Im2col),
+        _ => Bytes::Unknown,
+    }
 }
 
 /// What `cp.async [to], [from], size{, source size or whether to ignore the source}{, policy}` reads.

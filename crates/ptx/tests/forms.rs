@@ -46,6 +46,7 @@ fn shown(access: Option<Access>) -> String {
     match a.bytes {
         Bytes::Fixed(bytes) => write!(text, " {bytes}").unwrap(),
         Bytes::Operand(at) => write!(text, " operand{at}").unwrap(),
+        Bytes::Box(map, shape) => write!(text, " {shape:?}@{map}").unwrap(),
         Bytes::Unknown => text.push_str(" ?"),
     }
     write!(text, " @{}", a.address).unwrap();
@@ -454,35 +455,35 @@ const ACCESSES: Table = &[
             // tensors
             (
                 "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2}], [%r3];",
-                "tensor_copy global default ? @1 >0 cluster",
+                "tensor_copy global default Tile(1)@1 @1 >0 cluster",
             ),
             (
                 "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];",
-                "tensor_copy global default ? @1 >0 shared",
+                "tensor_copy global default Tile(2)@1 @1 >0 shared",
             ),
             (
                 "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3, %r4}], [%r5], {%h1};",
-                "tensor_copy global default ? @1 >0 cluster",
+                "tensor_copy global default Im2col@1 @1 >0 cluster",
             ),
             (
                 "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%r1], [%rd1, {%r2, %r3, %r4, %r5, %r6}], [%r7], %h1, %rd2;",
-                "tensor_copy global default ? @1 >0 cluster",
+                "tensor_copy global default Tile(5)@1 @1 >0 cluster",
             ),
             (
                 "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r2, %r3}], [%r1];",
-                "tensor_copy shared default ? @1 >0 global",
+                "tensor_copy shared default Tile(2)@0 @1 >0 global",
             ),
             (
                 "cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r2, %r3, %r4, %r5}], [%r1];",
-                "tensor_copy shared default ? @1 >0 global",
+                "tensor_copy shared default Im2col@0 @1 >0 global",
             ),
             (
                 "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd1, {%r2, %r3}], [%r1];",
-                "tensor_copy shared default ? @1 >0 global",
+                "tensor_copy shared default Tile(2)@0 @1 >0 global",
             ),
             (
                 "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {%r2, %r3}];",
-                "prefetch global default ? @0",
+                "prefetch global default Tile(2)@0 @0",
             ),
             (
                 "tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r1], %rd1;",
@@ -686,7 +687,7 @@ const ACCESSES: Table = &[
             ),
             (
                 "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes.cta_group::1 [%r1], [%rd1, {%r2, %r3, %r4, %r5, %r6}], [%r7];",
-                "tensor_copy global default ? @1 >0 cluster",
+                "tensor_copy global default Rows@1 @1 >0 cluster",
             ),
             (
                 "cp.async.bulk.prefetch.tensor.4d.L2.global.im2col::w [%rd1, {%r2, %r3, %r4, %r5}], {%h1, %h2};",

@@ -2,8 +2,8 @@
 //! that a person can read.
 //!
 //! Reading order: what is asked for ([`section`], [`plan`]), what is there ([`executable`], [`image`], [`names`], [`listing`]), what is
-//! made of both ([`prepare`], [`own`], [`splice`]), and its life on a device ([`live`], [`variant`], [`resources`], [`clock`]). Only
-//! the last four touch a driver.
+//! made of both ([`prepare`], [`own`], [`splice`]), and its life on a device ([`live`], [`variant`], [`resources`], [`clock`],
+//! `tensor_maps`). Only the last five touch a driver.
 
 pub mod names;
 pub mod section;
@@ -31,6 +31,7 @@ pub mod host_ops;
 pub mod live;
 mod process;
 pub mod resources;
+mod tensor_maps;
 pub mod variant;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};

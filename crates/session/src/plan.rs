@@ -1,6 +1,6 @@
 //! From an object file to a session: every program proved, every map laid out, before anything touches an application.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use warpbpf_abi::attach::Site;
 use warpbpf_abi::layout::{MapLayout, RingLayout, slot};
@@ -10,6 +10,7 @@ use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
 use warpbpf_maps::{MapError, MapPlan, SumUse, inner};
 use warpbpf_object::{MapDef, Object, ObjectError, Program};
+use warpbpf_patch::TensorLayout;
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
 
@@ -105,6 +106,8 @@ pub struct Session {
     kernels: Mutex<Vec<String>>,
     pub(crate) sites: Mutex<Sites>,
     pub(crate) options: Options,
+    /// How tensor maps hold their boxes, once that was learned.
+    pub(crate) tensors: OnceLock<TensorLayout>,
 }
 
 /// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.
@@ -237,6 +240,7 @@ impl Session {
             kernels: Mutex::default(),
             sites: Mutex::default(),
             options: options.clone(),
+            tensors: OnceLock::new(),
         })
     }
 

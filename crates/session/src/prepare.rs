@@ -193,7 +193,7 @@ fn make(
         Way::Clone { reasons } => Some(reasons),
         Way::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
     };
-    let fragments = texts.fragments(programs, kernel_id)?;
+    let fragments = texts.fragments(&kernel.mangled, programs, kernel_id)?;
     done.wanted = true;
     match reasons {
         None => {

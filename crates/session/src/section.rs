@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use warpbpf_abi::access::{Barrier, Cache, Kind, Space};
 use warpbpf_abi::attach::{SITES, Scope, Site, When};
-use warpbpf_abi::context::{self, Context};
+use warpbpf_abi::context::{self, ARGS, Context};
 use warpbpf_patch::Select;
 
 pub use error::SectionError;
@@ -30,6 +30,8 @@ pub struct AttachSpec {
     pub select: Select,
     /// Glob over the functions, the kernel itself among them, that the sites must be in.
     pub functions: Option<String>,
+    /// Names of the kernel's parameters that the context's `args` are, in this order; none: all by position.
+    pub arguments: Vec<String>,
 }
 
 impl AttachSpec {
@@ -99,6 +101,7 @@ enum Key {
     At,
     Func,
     When,
+    Args,
 }
 
 impl Key {
@@ -112,6 +115,7 @@ impl Key {
             Key::At => "at",
             Key::Func => "func",
             Key::When => "when",
+            Key::Args => "args",
         }
     }
 }
@@ -119,7 +123,7 @@ impl Key {
 /// The keys that mean something at a place.
 const fn keys(site: Site) -> &'static [Key] {
     match site {
-        Site::Entry | Site::Exit => &[],
+        Site::Entry | Site::Exit => &[Key::Args],
         Site::Mem => &[
             Key::Kind,
             Key::Space,
@@ -129,13 +133,14 @@ const fn keys(site: Site) -> &'static [Key] {
             Key::At,
             Key::Func,
             Key::When,
+            Key::Args,
         ],
-        Site::Barrier => &[Key::Kind, Key::Op, Key::At, Key::Func, Key::When],
-        Site::Func | Site::FuncRet => &[Key::Func],
-        Site::Insn => &[Key::Op, Key::At, Key::Func, Key::When],
+        Site::Barrier => &[Key::Kind, Key::Op, Key::At, Key::Func, Key::When, Key::Args],
+        Site::Func | Site::FuncRet => &[Key::Func, Key::Args],
+        Site::Insn => &[Key::Op, Key::At, Key::Func, Key::When, Key::Args],
         // What stands first on a line is the compiler's choice, and behind a branch its takers do not come.
-        Site::Line => &[Key::At, Key::Func],
-        Site::Branch => &[Key::Op, Key::At, Key::Func],
+        Site::Line => &[Key::At, Key::Func, Key::Args],
+        Site::Branch => &[Key::Op, Key::At, Key::Func, Key::Args],
     }
 }
 
@@ -166,7 +171,7 @@ fn listed<'w>(words: impl IntoIterator<Item = &'w str>, joiner: &str) -> String 
 /// What selectors a place takes.
 fn keys_text(site: Site) -> String {
     match keys(site) {
-        [] => "it takes no selectors".to_owned(),
+        [key] => format!("its key is `{}`", key.word()),
         keys => format!(
             "its keys are {}",
             listed(keys.iter().map(|key| key.word()), "and")
@@ -217,6 +222,7 @@ fn spec(form: Form, site: Site, kernels: &str) -> AttachSpec {
         kernels: kernels.to_owned(),
         select: Select::default(),
         functions: None,
+        arguments: Vec::new(),
     }
 }
 
@@ -413,7 +419,7 @@ impl<'a> Reading<'a> {
                 section,
                 key: key.word(),
                 advice: match key {
-                    Key::Kind | Key::Space | Key::Cache => "join its words by `+`",
+                    Key::Kind | Key::Space | Key::Cache | Key::Args => "join its words by `+`",
                     Key::Size | Key::Op | Key::At | Key::Func | Key::When => {
                         "write a program for each"
                     }
@@ -441,6 +447,7 @@ impl<'a> Reading<'a> {
                     Some(self.text(key, value, "a glob over opcodes, for example `ld.global.*`")?)
             }
             Key::At => select.at = Some(self.place_in_source(value)?),
+            Key::Args => spec.arguments = self.names(value)?,
             Key::Func => {
                 spec.functions = Some(self.text(
                     key,
@@ -468,6 +475,17 @@ impl<'a> Reading<'a> {
             "" => Err(self.value(key, value, allowed)),
             text => Ok(text.to_owned()),
         }
+    }
+
+    /// Names of parameters, joined by `+`, as many as a context has room for.
+    fn names(self, value: &str) -> Result<Vec<String>, SectionError> {
+        let names: Vec<String> = value.split('+').map(str::to_owned).collect();
+        if names.len() > ARGS || names.iter().any(String::is_empty) {
+            let allowed =
+                format!("up to {ARGS} names of parameters, joined by `+`, for example `n+alpha`");
+            return Err(self.value(Key::Args, value, allowed));
+        }
+        Ok(names)
     }
 
     fn one<T: Copy>(

@@ -1,10 +1,12 @@
 //! Instrumented texts of one module: fragments of the programs, slices of kernels, and clones of kernels together.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use warpbpf_codegen::{Env, Fragment, Input, SlotSpace, Target, compile};
 use warpbpf_patch::{Attachment, Options, PatchError, Patcher, Select, Variant};
+use warpbpf_ptx::arguments::Arguments;
 use warpbpf_ptx::ast::Module;
 
 use crate::names;
@@ -27,6 +29,8 @@ pub(crate) struct Texts<'w, 'a> {
     module: &'w Module<'a>,
     patcher: &'w Patcher<'w, 'a>,
     hash: u64,
+    /// What the source calls parameters, once a program asks for one.
+    arguments: OnceCell<Arguments<'w, 'a>>,
     /// By program: its selectors, with the functions of this module in them.
     selects: Vec<Select>,
 }
@@ -55,6 +59,7 @@ impl<'w, 'a> Texts<'w, 'a> {
             module,
             patcher,
             hash,
+            arguments: OnceCell::new(),
             selects: selects.collect(),
         }
     }
@@ -71,14 +76,16 @@ impl<'w, 'a> Texts<'w, 'a> {
     /// Which program cannot be compiled, and why.
     pub(crate) fn fragments(
         &self,
+        kernel: &str,
         programs: &[usize],
         kernel_id: u64,
     ) -> Result<Vec<Fragment>, String> {
-        self.fragments_in(programs, kernel_id, SlotSpace::Const)
+        self.fragments_in(kernel, programs, kernel_id, SlotSpace::Const)
     }
 
     fn fragments_in(
         &self,
+        kernel: &str,
         programs: &[usize],
         kernel_id: u64,
         slots: SlotSpace,
@@ -105,11 +112,39 @@ impl<'w, 'a> Texts<'w, 'a> {
                 slots,
                 input: Input::Context,
                 keep_sums: self.session.options.keeps_sums(program.spec.site),
+                args: self
+                    .positions(kernel, &program.spec.arguments)
+                    .map_err(|reason| format!("program `{}`: {reason}", program.name()))?,
             };
             compile(&program.verified, &env)
                 .map_err(|e| format!("program `{}`: {e}", program.name()))
         };
         programs.iter().map(compile_one).collect()
+    }
+
+    /// Where the named parameters of a kernel are.
+    fn positions(&self, kernel: &str, names: &[String]) -> Result<Vec<u8>, String> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let params = self.module.function(kernel).map_or(&[][..], |f| &f.params);
+        let known = self.arguments.get_or_init(|| Arguments::new(self.module));
+        let debug = known.of(kernel);
+        let position = |name: &String| {
+            let named = debug.iter().position(|argument| argument.name == *name);
+            // PTX's own names always work.
+            let found = named.or_else(|| params.iter().position(|param| param.name == name));
+            found.and_then(|at| u8::try_from(at).ok()).ok_or_else(|| {
+                let there: Vec<&str> = debug.iter().map(|a| a.name.as_str()).filter(|name| !name.is_empty()).collect();
+                let what = if there.is_empty() {
+                    "the names are not in its PTX (`nvcc -G` and `clang -g` put them there); use positions".to_owned()
+                } else {
+                    format!("it has `{}`", there.join("`, `"))
+                };
+                format!("the kernel has no parameter `{name}`: {what}")
+            })
+        };
+        names.iter().map(position).collect()
     }
 
     /// A kernel as a module of its own, its sites numbered and named.
@@ -187,7 +222,9 @@ impl<'w, 'a> Texts<'w, 'a> {
                     for clone in &mut clones {
                         let kernel = &prepared.kernels[clone.at];
                         let id = kernel.kernel_id.unwrap_or(0);
-                        if let Ok(again) = self.fragments_in(&kernel.programs, id, space) {
+                        if let Ok(again) =
+                            self.fragments_in(&kernel.mangled, &kernel.programs, id, space)
+                        {
                             clone.fragments = again;
                         }
                     }
@@ -277,6 +314,7 @@ impl<'w, 'a> Texts<'w, 'a> {
             first_site,
             out_of_line: self.session.options.out_of_line,
             max_registers: self.session.options.max_registers,
+            tensors: self.session.tensors.get().copied(),
         }
     }
 }

@@ -353,6 +353,8 @@ fn a_tensor_maps_address_can_be_replaced() {
             cuTensorMapReplaceAddress(map.cast(), address as *mut c_void)
         };
         assert_eq!(replace(&raw mut map, 0x2000), INVALID_VALUE, "no map yet");
+        assert_eq!(encode(&raw mut map), INVALID_CONTEXT);
+        let _context = Context::new();
         assert_eq!(encode(&raw mut map), 0);
         let before = map.0;
         assert_eq!(replace(&raw mut map, 0x2008), INVALID_VALUE);

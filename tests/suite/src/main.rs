@@ -20,6 +20,7 @@ mod memory;
 mod places;
 mod run;
 mod selectors;
+mod tensors;
 
 use run::{Bench, Case};
 
@@ -48,6 +49,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(library::cases());
     cases.extend(lookup::cases());
     cases.extend(places::cases());
+    cases.extend(tensors::cases());
     cases.extend(selectors::cases());
     cases.extend(loader::cases());
     cases.extend(bad_input::cases());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::run::{Bench, Case, Run, Told, same, says};
+use crate::selectors::renamed;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -24,6 +25,8 @@ pub fn cases() -> Vec<Case> {
         case("a line", lines),
         case("an instruction and its operands", operands),
         case("what a launch was given", given),
+        case("parameters by name", named),
+        case("parameters that are not there", unnamed),
         case("several programs at one place", order),
         case("a filter that nothing passes", nothing),
         case("bpftime's __memcapture", captured),
@@ -49,7 +52,7 @@ const SHARED: u64 = 2;
 const PARAM: u64 = 6;
 
 /// Accesses and bytes of a map whose values are these two, by key.
-fn traffic(run: &Run, map: &str) -> Result<BTreeMap<String, (u64, u64)>, String> {
+pub fn traffic(run: &Run, map: &str) -> Result<BTreeMap<String, (u64, u64)>, String> {
     let mut found = BTreeMap::new();
     for (key, value) in run.entries(map)? {
         let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
@@ -471,6 +474,39 @@ fn given(bench: &Bench) -> Told {
     same("ranks", run.value("sums", 9)?, seen / 2)?;
     same("arguments that there are not", run.value("sums", 10)?, 0)?;
     Ok(format!("{seen} times"))
+}
+
+/// Of tests/apps/named.cu, whose kernels have 96 threads.
+fn named(bench: &Bench) -> Told {
+    let run = bench.both("sites_named", "named", &[])?;
+    let minus_five = (96u64).wrapping_mul(5).wrapping_neg();
+    for (kernel, n, bias) in [("scaled", 70, 96 << 40), ("shifted", 40, minus_five)] {
+        let id = run.kernel(kernel)?["id"].as_u64();
+        let key = id.ok_or(format!("`{kernel}` has no number"))? * 8;
+        for (what, at, sum) in [("threads", 0, 96), ("n", 1, 96 * n), ("bias", 2, bias)] {
+            same(what, run.value("sums", key + at)?, sum)?;
+        }
+        same("arguments not asked for", run.value("sums", key + 3)?, 0)?;
+    }
+    Ok("two kernels, four positions".into())
+}
+
+/// Without debug information there are no names, and a name that is not there is not another one.
+fn unnamed(bench: &Bench) -> Told {
+    let run = bench.both("sites_named", "vectoradd", &[])?;
+    let way = |run: &Run, kernel: &str| {
+        let way = run
+            .kernel(kernel)
+            .map(|k| k["way"].as_str().unwrap_or_default().to_owned());
+        way.unwrap_or_default()
+    };
+    let expected = "refused: program `at_entry`: the kernel has no parameter `n`: the names are not in its PTX (`nvcc -G` and `clang -g` put them there); use positions";
+    says(&way(&run, "vectorAdd"), expected)?;
+    let file = renamed(bench, "sites_named", "args=n+bias", "args=n+beta")?;
+    let run = bench.probed(&[], &file, &bench.app("named"), &[])?;
+    let expected = "refused: program `at_entry`: the kernel has no parameter `beta`: it has `out`, `n`, `factor`, `bias`";
+    says(&way(&run, "scaled"), expected)?;
+    Ok("2 refusals".into())
 }
 
 fn order(bench: &Bench) -> Told {

@@ -1,5 +1,7 @@
 //! What is wrong with a section name is said before the application starts.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use crate::run::{Bench, Case, Told, same, says};
@@ -25,8 +27,18 @@ fn spoiled(
     spoiled: &str,
     expected: &str,
 ) -> Result<(), String> {
+    let file = renamed(bench, object, name, spoiled)?;
+    let run = bench.probed(&[], &file, &bench.app("places"), &[])?;
+    same("exit status", run.output.status.code(), Some(1))?;
+    same("application's output", run.output.stdout.len(), 0)?;
+    let expected = format!("warpbpf: {}: {expected}", file.display());
+    same("message", run.errors().trim_end(), expected.as_str())
+}
+
+/// An object with other letters in a name.
+pub fn renamed(bench: &Bench, object: &str, name: &str, other: &str) -> Result<PathBuf, String> {
     let mut bytes = std::fs::read(bench.object(object)).map_err(|e| e.to_string())?;
-    same("length of the new name", spoiled.len(), name.len())?;
+    same("length of the new name", other.len(), name.len())?;
     let places: Vec<usize> = (0..bytes.len())
         .filter(|at| bytes[*at..].starts_with(name.as_bytes()))
         .collect();
@@ -34,15 +46,11 @@ fn spoiled(
         return Err(format!("`{name}` is not in `{object}`"));
     }
     for at in places {
-        bytes[at..at + name.len()].copy_from_slice(spoiled.as_bytes());
+        bytes[at..at + name.len()].copy_from_slice(other.as_bytes());
     }
     let file = bench.scratch("spoiled.bpf.o");
     std::fs::write(&file, bytes).map_err(|e| e.to_string())?;
-    let run = bench.probed(&[], &file, &bench.app("places"), &[])?;
-    same("exit status", run.output.status.code(), Some(1))?;
-    same("application's output", run.output.stdout.len(), 0)?;
-    let expected = format!("warpbpf: {}: {expected}", file.display());
-    same("message", run.errors().trim_end(), expected.as_str())
+    Ok(file)
 }
 
 const WIDE: &str = "gpu/mem/*vectors*|kind=load,space=global,size>=16";

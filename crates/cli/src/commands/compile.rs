@@ -55,6 +55,8 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
             slots: SlotSpace::Const,
             input: Input::Context,
             keep_sums: options.keeps_sums(program.spec.site),
+            // Names are those of a kernel, and here is none.
+            args: Vec::new(),
         };
         let code = match flags.emit {
             Emit::Ebpf => warpbpf_ebpf::listing(&program.verified.program().code),

@@ -1,7 +1,7 @@
 //! Reads of the context: it exists nowhere in memory, so a read becomes a special register or a constant, and a narrow
 //! read the wanted part of it.
 
-use warpbpf_abi::context::{self, Field, FieldSource};
+use warpbpf_abi::context::{self, Capture, Field, FieldSource};
 use warpbpf_ebpf::Width;
 
 use super::Translator;
@@ -52,6 +52,12 @@ impl Translator<'_> {
             FieldSource::ClusterDim(_) if !self.has_clusters() => self.constant(1),
             FieldSource::ClusterRank => self.special64(Special::ClusterRank),
             FieldSource::ClusterDim(i) => self.special64(Special::ClusterDim(i)),
+            FieldSource::Captured(Capture::Arg(i)) if !self.env.args.is_empty() => {
+                match self.env.args.get(usize::from(i)) {
+                    Some(position) => self.special64(Special::Captured(Capture::Arg(*position))),
+                    None => self.constant(0),
+                }
+            }
             FieldSource::Captured(capture) => self.special64(Special::Captured(capture)),
             FieldSource::ActiveMask => {
                 let mask = self.push(Ty::B32, Op::GroupMask);

@@ -203,6 +203,7 @@ impl<P: Subject + Clone> Case<P> {
                 },
             },
             keep_sums: false,
+            args: Vec::new(),
         };
         Case { program, maps, env }
     }

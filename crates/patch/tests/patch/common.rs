@@ -27,6 +27,7 @@ pub const OPTIONS: Options = Options {
     first_site: 1,
     out_of_line: false,
     max_registers: None,
+    tensors: None,
 };
 
 /// A filter that lets every site through.

@@ -304,6 +304,7 @@ impl Session {
                 stride: 16,
             },
             keep_sums: false,
+            args: Vec::new(),
         };
         let maps = self.maps().iter().zip(self.map_defs());
         let kernels: Vec<Result<Kernel, String>> = maps

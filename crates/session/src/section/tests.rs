@@ -32,6 +32,9 @@ fn shown(spec: &AttachSpec) -> String {
     if let Some(op) = &select.op {
         text += &format!(" op={op}");
     }
+    if !spec.arguments.is_empty() {
+        text += &format!(" args={}", spec.arguments.join("+"));
+    }
     if let Some((file, line)) = &select.at {
         text += &format!(" at={file}:{line}");
     }
@@ -76,6 +79,10 @@ fn places_and_scopes() {
 #[test]
 fn selectors() {
     for (section, expect) in [
+        (
+            "gpu/exit.block/k|args=n+alpha+n",
+            "exit block k args=n+alpha+n",
+        ),
         (
             "gpu/mem/*|kind=load,space=global,size>=16",
             "mem thread * kind=load space=global size=16..=4294967295",
@@ -189,24 +196,32 @@ fn refusals_say_what_to_do() {
             "`p`: scope `warp` has no meaning at `run` (section `gpu/run.warp/k`); scopes there are `thread`",
         ),
         (
+            "gpu/entry/k|args=n++m",
+            "`p`: `args` cannot be `n++m` in section `gpu/entry/k|args=n++m`; it is up to 16 names of parameters, joined by `+`, for example `n+alpha`",
+        ),
+        (
+            "gpu/exit/k|args=n,args=m",
+            "`p`: `args` is given twice in section `gpu/exit/k|args=n,args=m`; join its words by `+`",
+        ),
+        (
             "gpu/entry/k|sm=90",
-            "`p`: `gpu/entry` has no key `sm` (section `gpu/entry/k|sm=90`); it takes no selectors",
+            "`p`: `gpu/entry` has no key `sm` (section `gpu/entry/k|sm=90`); its key is `args`",
         ),
         (
             "gpu/barrier/k|space=shared",
-            "`p`: `gpu/barrier` has no key `space` (section `gpu/barrier/k|space=shared`); its keys are `kind`, `op`, `at`, `func` and `when`",
+            "`p`: `gpu/barrier` has no key `space` (section `gpu/barrier/k|space=shared`); its keys are `kind`, `op`, `at`, `func`, `when` and `args`",
         ),
         (
             "gpu/mem/k|kind",
-            "`p`: `kind` in section `gpu/mem/k|kind` is not `key=value`; `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func` and `when`",
+            "`p`: `kind` in section `gpu/mem/k|kind` is not `key=value`; `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`",
         ),
         (
             "gpu/mem/k|",
-            "`p`: `` in section `gpu/mem/k|` is not `key=value`; `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func` and `when`",
+            "`p`: `` in section `gpu/mem/k|` is not `key=value`; `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`",
         ),
         (
             "gpu/func/k|func>f",
-            "`p`: `func>f` in section `gpu/func/k|func>f` is not `key=value`; `gpu/func`: its keys are `func`",
+            "`p`: `func>f` in section `gpu/func/k|func>f` is not `key=value`; `gpu/func`: its keys are `func` and `args`",
         ),
         (
             "gpu/mem/k|kind=load,kind=store",

@@ -1,5 +1,5 @@
 //! `cuTensorMapEncode…`: descriptions of tensors to the 128 bytes that a kernel's tensor copies take, in the emulator's
-//! own layout. These calls need no context, like NVIDIA's.
+//! own layout. NVIDIA's want a current context for it, so these do.
 
 use std::ffi::{c_int, c_void};
 
@@ -65,6 +65,7 @@ unsafe fn list<T: Copy, const N: usize>(
 /// # Safety
 /// The pointers must be null or valid for `rank` elements.
 unsafe fn common(c: &Common, least_rank: u32) -> Result<TensorMap, CuError> {
+    crate::state::current_any()?;
     let Some(element) = TensorElement::from_number(c.element) else {
         return match c.element {
             13 => unsupported("CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B is not there"),
