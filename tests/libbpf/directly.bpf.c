@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// bpftime's program that is a kernel itself, beside a probe.
+// bpftime's programs that are kernels themselves, beside its probe of memory.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+
+static __u64 (*bpf_get_block_idx)(__u64 *x, __u64 *y, __u64 *z) = (void *)503;
+static __u64 (*bpf_get_block_dim)(__u64 *x, __u64 *y, __u64 *z) = (void *)504;
+static __u64 (*bpf_get_thread_idx)(__u64 *x, __u64 *y, __u64 *z) = (void *)505;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -9,6 +13,23 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } runs SEC(".maps");
+
+#define ARRAY(name, entries, of)                                                                 \
+	struct {                                                                                 \
+		__uint(type, 1503);                                                              \
+		__uint(max_entries, entries);                                                    \
+		__type(key, __u32);                                                              \
+		__type(value, of);                                                               \
+	} name SEC(".maps")
+
+ARRAY(vec_A, 1024, __u32);
+ARRAY(vec_B, 1024, __u32);
+ARRAY(vec_C, 1024, __u32);
+ARRAY(vec_N, 1, __u32);
+ARRAY(gemm_dims, 1, __u32[3]);
+ARRAY(gemm_A, 64, __s32);
+ARRAY(gemm_B, 64, __s32);
+ARRAY(gemm_C, 64, __s32);
 
 SEC("kprobe/__directly_run")
 int cuda__run(void)
@@ -18,6 +39,56 @@ int cuda__run(void)
 
 	if (count)
 		__sync_fetch_and_add(count, 1);
+	return 7;
+}
+
+SEC("kprobe/__directly_run")
+int cuda__vec_add(void)
+{
+	__u64 bx, by, bz, dx, dy, dz, tx, ty, tz;
+	__u32 key = 0, sum, *n, *a, *b;
+
+	bpf_get_block_idx(&bx, &by, &bz);
+	bpf_get_block_dim(&dx, &dy, &dz);
+	bpf_get_thread_idx(&tx, &ty, &tz);
+	n = bpf_map_lookup_elem(&vec_N, &key);
+	key = bx * dx + tx;
+	if (!n || key >= *n)
+		return 0;
+	a = bpf_map_lookup_elem(&vec_A, &key);
+	b = bpf_map_lookup_elem(&vec_B, &key);
+	sum = (a ? *a : 0) + (b ? *b : 0);
+	bpf_map_update_elem(&vec_C, &key, &sum, BPF_ANY);
+	return 0;
+}
+
+SEC("kprobe/__directly_run")
+int cuda__gemm(void)
+{
+	__u64 bx, by, bz, dx, dy, dz, tx, ty, tz;
+	__u32 key = 0, row, column, n, *dims;
+	__s64 sum = 0;
+
+	bpf_get_block_idx(&bx, &by, &bz);
+	bpf_get_block_dim(&dx, &dy, &dz);
+	bpf_get_thread_idx(&tx, &ty, &tz);
+	dims = bpf_map_lookup_elem(&gemm_dims, &key);
+	if (!dims)
+		return 0;
+	row = by * dy + ty;
+	column = bx * dx + tx;
+	n = dims[1];
+	if (row >= dims[0] || column >= n)
+		return 0;
+	for (__u32 k = 0; k < 8 && k < dims[2]; k++) {
+		__u32 in_a = row * dims[2] + k, in_b = k * n + column;
+		__s32 *a = bpf_map_lookup_elem(&gemm_A, &in_a), *b = bpf_map_lookup_elem(&gemm_B, &in_b);
+
+		sum += (__s64)(a ? *a : 0) * (b ? *b : 0);
+	}
+	key = row * n + column;
+	row = sum >> 16;
+	bpf_map_update_elem(&gemm_C, &key, &row, BPF_ANY);
 	return 0;
 }
 

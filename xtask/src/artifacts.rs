@@ -118,6 +118,7 @@ const APPS: &[(&str, &str)] = &[
     (NAMED, "tests/apps/named.cu"),
     ("fencerace", "tests/apps/fencerace.cu"),
     ("longrun", "tests/apps/longrun.cu"),
+    ("templates", "tests/apps/templates.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
     ("hash-bench", "benches/hash.cu"),

@@ -19,12 +19,26 @@ const TOOLS: &[&str] = &[
     "refused",
     "mixed",
     "directly",
+    "memtrace",
+    "kerneltrace",
+    "hostmap",
+    "scheduling",
+    "mapping",
+    "atomizer",
+    "templates",
+    "launchlate",
+    "kernelshared",
 ];
 
 /// What several of them include.
 const HEADERS: &[&str] = &[
     "tests/libbpf/tool.h",
     "tests/libbpf/retsnoop.h",
+    "tests/libbpf/kerneltrace.h",
+    "tests/libbpf/launchlate.h",
+    "tests/libbpf/scheduling.h",
+    "tests/libbpf/scheduling.bpf.h",
+    "tests/libbpf/scheduling.tool.h",
     "include/warpbpf.h",
     "include/warpbpf_loader.h",
 ];

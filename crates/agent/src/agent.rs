@@ -362,7 +362,7 @@ impl Agent {
     /// # Errors
     /// [`Absent`]: then `work` did not run.
     pub(crate) fn with_live<T>(
-        &self,
+        &'static self,
         session: &Arc<Session>,
         work: impl FnOnce(&Live) -> T,
     ) -> Result<T, Absent> {
@@ -405,7 +405,7 @@ impl Agent {
         }
     }
 
-    fn make_live(&self, session: &Arc<Session>) {
+    fn make_live(&'static self, session: &Arc<Session>) {
         let mut state = self.live.write().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*state, LiveState::NotYet) {
             return;
@@ -420,6 +420,7 @@ impl Agent {
                 *lock(&self.pump) = Some(pump);
                 memory::publish_all(self, &live);
                 *state = LiveState::Here(Box::new(live));
+                crate::uprobe::install(self, session);
             }
             Err(Unmade(message)) => {
                 *state = LiveState::Gone("its maps could not be made");

@@ -40,6 +40,8 @@ mod greeting;
 mod host_ops;
 mod pump;
 
+mod uprobe;
+
 pub use install::install_into;
 pub use preload::InitializeInjection;
 

@@ -188,7 +188,9 @@ fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Ha
         // A kernel that programs want and that was refused is missed at every launch.
         report(agent, &summaries, kernel, None);
     }
-    if !prepared.kernels.iter().any(|k| !k.programs.is_empty()) && text.is_none() {
+    // Programs on the CPU need the maps as soon as there may be any.
+    let none = !prepared.kernels.iter().any(|k| !k.programs.is_empty());
+    if none && text.is_none() && session.host_programs().is_empty() {
         return;
     }
     let image = Arc::new(Image {

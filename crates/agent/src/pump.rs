@@ -77,6 +77,12 @@ impl Pump {
         published.unwrap_or(false)
     }
 
+    /// Hands over an event of a program on the CPU; false, and it is counted, if there is no room.
+    pub(crate) fn event(&mut self, map: u32, payload: &[u8]) -> bool {
+        // The application's own thread does not wait for the tool.
+        self.writer.push(map, 0, payload)
+    }
+
     /// Moves every record that is complete. Does nothing if the session has no rings.
     pub(crate) fn drain(&mut self, live: &Live) -> DrainStats {
         let Pump {

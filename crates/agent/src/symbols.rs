@@ -92,6 +92,34 @@ pub(crate) unsafe fn code_of(address: usize) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(address as *const u8, size) }.to_vec()
 }
 
+/// Start and name of the exported function that an address is in, if it is in one.
+pub(crate) fn function_around(address: usize) -> Option<(usize, String)> {
+    // SAFETY: zeroes are a valid Dl_info.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let mut symbol: *mut c_void = ptr::null_mut();
+    const RTLD_DL_SYMENT: c_int = 1;
+    // SAFETY: both pointers are to locals.
+    let found = unsafe {
+        libc::dladdr1(
+            address as *const c_void,
+            &mut info,
+            &mut symbol,
+            RTLD_DL_SYMENT,
+        )
+    };
+    if found == 0 || symbol.is_null() || info.dli_sname.is_null() {
+        return None;
+    }
+    // SAFETY: with RTLD_DL_SYMENT the extra result is the symbol's table entry; names are NUL-terminated.
+    let (size, name) = unsafe {
+        let entry = &*symbol.cast::<libc::Elf64_Sym>();
+        (entry.st_size as usize, CStr::from_ptr(info.dli_sname))
+    };
+    let start = info.dli_saddr as usize;
+    let inside = address == start || address - start < size;
+    inside.then(|| (start, name.to_string_lossy().into_owned()))
+}
+
 /// Is this the name of a driver library, with or without directories?
 pub(crate) fn is_driver_name(path: &CStr) -> bool {
     let bytes = path.to_bytes();

@@ -210,6 +210,9 @@ pub struct LoaderFlags {
     /// Accept programs that can change what the application computes
     #[arg(long)]
     pub allow_modify: bool,
+    /// Instructions that one invocation may execute, instead of the attach point's default
+    #[arg(long, value_name = "N")]
+    pub budget: Option<u64>,
     /// A file name for the control socket, the same each time, for applications that are started by others
     #[arg(long, value_name = "FILE")]
     pub socket: Option<PathBuf>,

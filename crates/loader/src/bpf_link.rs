@@ -1,6 +1,7 @@
 //! Programs at their places: `BPF_LINK_CREATE` and the older `ioctl` of perf events.
 
 use rustix::io::Errno;
+use warpbpf_session::cpu;
 
 use crate::bpf_prog::BPFTIME_PREFIX;
 use crate::kernel::{Attr, Handle, Kernel};
@@ -89,6 +90,9 @@ impl Kernel {
                 ));
                 return Ok(None);
             }
+            Probe::User { path, offset, ret } => {
+                return Ok(self.section_of_function(at, path, *offset, *ret));
+            }
             Probe::Kernel { name, ret } => {
                 let cuda = prog.name.starts_with(BPFTIME_PREFIX);
                 if !cuda && (self.config.is_kernel_symbol)(name) {
@@ -115,6 +119,34 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         Ok(Some(section))
+    }
+
+    /// The same of a probe of a function of the application, on the CPU. As in Linux the file is what counts, and who opens it
+    /// by which name does not.
+    fn section_of_function(&self, at: usize, path: &str, offset: u64, ret: bool) -> Option<String> {
+        let prog = self.progs.get(at)?;
+        let name = &prog.name;
+        let says = |why: &str| (self.config.tell)(&format!("program `{name}` does not run: {why}"));
+        let full = match std::fs::canonicalize(path) {
+            Ok(full) => full,
+            Err(error) => {
+                says(&format!("`{path}`: {error}"));
+                return None;
+            }
+        };
+        let section = cpu::section(&full.to_string_lossy(), offset, ret);
+        let checked = self.gather(&[(at, section.clone())]).and_then(|gathered| {
+            let object = warpbpf_object::load(&gathered.object).map_err(|e| e.to_string())?;
+            let program = object.programs.first().ok_or("it is gone")?;
+            cpu::check(program, &object.maps, false).map_err(|error| error.to_string())
+        });
+        match checked {
+            Ok(()) => Some(section),
+            Err(why) => {
+                says(&why);
+                None
+            }
+        }
     }
 
     /// `PERF_EVENT_IOC_ENABLE` and `…_DISABLE`.

@@ -66,12 +66,12 @@ impl Prog {
     }
 
     /// It is for a GPU, wherever it is attached.
-    fn is_for_gpu(&self) -> bool {
+    pub(crate) fn is_for_gpu(&self) -> bool {
         self.section.is_some() || self.name.starts_with(BPFTIME_PREFIX)
     }
 
     /// The section that it is proved for before anybody attaches it.
-    fn likely_section(&self) -> &str {
+    pub(crate) fn likely_section(&self) -> &str {
         self.section.as_deref().unwrap_or("gpu/entry/*")
     }
 }
@@ -215,15 +215,6 @@ impl Kernel {
         let prog = self.progs.get_mut(prog).ok_or(Errno::BADF)?;
         prog.bound.push(map);
         Ok(0)
-    }
-
-    pub(crate) fn prog_test_run(&mut self, a: &Attr) -> Result<i64, Errno> {
-        let at = self.prog_at(a.fd(0))?;
-        let name = self.progs.get(at).map_or("", |prog| &prog.name);
-        (self.config.tell)(&format!(
-            "program `{name}`: BPF_PROG_TEST_RUN is not served; `warpbpf launch` runs programs on the GPU by themselves"
-        ));
-        Err(Errno::OPNOTSUPP)
     }
 }
 

@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 
 use crate::bell::Bell;
-use crate::bpf_map::Spec;
 use crate::memory::Memory;
 use crate::perf::Output;
 use crate::ring::Ring;
+use crate::spec::Spec;
 use crate::uapi::F_MMAPABLE;
 
 /// How many records of a map of type 1527 wait for a tool that does not ask for them.

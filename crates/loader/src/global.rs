@@ -33,6 +33,8 @@ const CPUS_VARIABLE: &str = "WARPBPF_LOADER_CPUS";
 const THREADS_VARIABLE: &str = "BPFTIME_MAP_GPU_THREAD_COUNT";
 /// Environment: programs may change the application.
 const ALLOW_MODIFY: &str = "WARPBPF_LOADER_ALLOW_MODIFY";
+/// Environment: instructions that one invocation may execute.
+const BUDGET: &str = "WARPBPF_LOADER_BUDGET";
 /// Environment: a name for the socket that is the same each time.
 const LINK: &str = "WARPBPF_LOADER_SOCKET";
 
@@ -111,6 +113,7 @@ pub fn kernel() -> MutexGuard<'static, Kernel> {
                 .unwrap_or(THREADS),
             options: warpbpf_session::Options {
                 allow_modify: std::env::var_os(ALLOW_MODIFY).is_some(),
+                budget: number(BUDGET),
                 ..warpbpf_session::Options::default()
             },
             is_kernel_symbol,

@@ -249,7 +249,7 @@ impl Kernel {
             Command::MapDeleteBatch => self.map_delete_batch(&attr, user),
             Command::ProgLoad => self.prog_load(&attr, user),
             Command::ProgBindMap => self.prog_bind_map(&attr),
-            Command::ProgTestRun => self.prog_test_run(&attr),
+            Command::ProgTestRun => self.prog_test_run(&attr, user),
             Command::BtfLoad => self.btf_load(&attr, user),
             Command::ObjPin => self.pin(&attr, user),
             Command::ObjGet => self.get_pinned(&attr, user),

@@ -15,6 +15,7 @@ pub mod bpf_btf;
 pub mod bpf_link;
 pub mod bpf_map;
 pub mod bpf_prog;
+pub mod bpf_test_run;
 pub mod info;
 pub mod perf;
 
@@ -29,6 +30,7 @@ pub mod memory;
 pub mod ring;
 pub mod session;
 mod sink;
+pub mod spec;
 pub mod uapi;
 pub mod user;
 

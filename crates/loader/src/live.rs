@@ -18,7 +18,6 @@ use warpbpf_wire::{
     ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
-use crate::contents::Contents;
 use crate::gather::Gathered;
 use crate::kernel::{Kernel, Tell};
 use crate::session::{Copied, Session};
@@ -41,6 +40,8 @@ pub struct Offer {
     pub presets: Vec<Preset>,
     /// Where events go, by the session's number of their map.
     pub sinks: Vec<Sink>,
+    /// What programs may do, as they were proved here.
+    pub options: Options,
 }
 
 /// Values of a map.
@@ -213,7 +214,7 @@ impl Live {
             let map = preset.map.clone();
             messages.push((ToAgent::Preset { map }, encode_ops(&ops)));
         }
-        let options = agent.offer.options();
+        let options = agent.offer.options.clone();
         messages.push((
             ToAgent::Attach { options },
             agent.offer.gathered.object.clone(),
@@ -232,13 +233,6 @@ impl Live {
 }
 
 impl Offer {
-    fn options(&self) -> Options {
-        Options {
-            host_ops: true,
-            ..Options::default()
-        }
-    }
-
     /// Makes it from what is attached now.
     ///
     /// # Errors
@@ -252,14 +246,10 @@ impl Offer {
             let Some(map) = kernel.maps.get(*at) else {
                 continue;
             };
-            sinks[*number as usize] = match &map.contents {
-                Contents::Ring(ring) if map.spec.kind() == Some(MapType::Ringbuf) => {
-                    Sink::Ring(ring.clone())
-                }
-                Contents::Outputs(outputs) => Sink::Outputs(outputs.clone()),
-                Contents::Records(records) => Sink::Records(records.clone()),
-                _ => Sink::Nowhere,
-            };
+            // A user ring is read by the device.
+            if map.spec.kind() != Some(MapType::UserRingbuf) {
+                sinks[*number as usize] = Sink::of(&map.contents);
+            }
             let data = object.maps.get(*number as usize).map(|def| &def.kind);
             let entries = map.contents.entries(&map.spec, kernel.slot(&map.spec));
             if matches!(data, Some(MapKind::User)) && !entries.is_empty() {
@@ -283,6 +273,12 @@ impl Offer {
             object,
             presets,
             sinks,
+            options: Options {
+                host_ops: true,
+                allow_modify: kernel.config.options.allow_modify,
+                budget: kernel.config.options.budget,
+                ..Options::default()
+            },
         })
     }
 }

@@ -38,6 +38,15 @@ pub enum Probe {
         /// At its end.
         ret: bool,
     },
+    /// The start or the end of a function of the application.
+    User {
+        /// Path of the file that it is in.
+        path: String,
+        /// Offset of its first instruction in the file.
+        offset: u64,
+        /// At its end.
+        ret: bool,
+    },
     /// A section name of ours.
     Section(String),
     /// Something on the host, in words.
@@ -126,7 +135,11 @@ impl Kernel {
                 ret: config & 1 != 0,
             }
         } else if kind == types.uprobe {
-            Probe::Host(format!("uprobe of `{}`", user.text(config1, 4096)?))
+            Probe::User {
+                path: user.text(config1, 4096)?,
+                offset: config2,
+                ret: config & 1 != 0,
+            }
         } else if kind == perf::TYPE_TRACEPOINT && is_tracepoint(config) {
             Probe::Host("a tracepoint".to_owned())
         } else if kind == perf::TYPE_SOFTWARE && config == perf::COUNT_SW_BPF_OUTPUT {

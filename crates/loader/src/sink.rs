@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::contents::Records;
+use crate::contents::{Contents, Records};
 use crate::perf::Output;
 use crate::ring::Ring;
 
@@ -21,8 +21,23 @@ pub enum Sink {
 }
 
 impl Sink {
+    /// Where events of a map with these contents go.
+    pub fn of(contents: &Contents) -> Sink {
+        match contents {
+            Contents::Ring(ring) => Sink::Ring(ring.clone()),
+            Contents::Outputs(outputs) => Sink::Outputs(outputs.clone()),
+            Contents::Records(records) => Sink::Records(records.clone()),
+            Contents::Slots(_)
+            | Contents::Mapped(..)
+            | Contents::Keyed(_)
+            | Contents::Row(_)
+            | Contents::Maps(_)
+            | Contents::Threads => Sink::Nowhere,
+        }
+    }
+
     /// Hands over an event; false if there is no room now.
-    fn push(&self, shard: u32, payload: &[u8]) -> bool {
+    pub(crate) fn push(&self, shard: u32, payload: &[u8]) -> bool {
         match self {
             Sink::Nowhere => true,
             Sink::Ring(ring) => {

@@ -243,6 +243,15 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic))
 }
 
+/// Nanoseconds of a clock of the host, for programs that run there.
+pub(crate) fn host_ns(clock: crate::cpu::Clock) -> u64 {
+    match clock {
+        crate::cpu::Clock::Monotonic => monotonic_ns(),
+        crate::cpu::Clock::Boot => monotonic_ns() + ahead_ns(DynamicClockId::Boottime),
+        crate::cpu::Clock::Tai => monotonic_ns() + ahead_ns(DynamicClockId::Tai),
+    }
+}
+
 fn nanoseconds(time: rustix::time::Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -27,6 +27,7 @@ mod host_memory;
 pub mod allocations;
 
 pub mod clock;
+pub mod cpu;
 pub mod host_ops;
 pub mod live;
 mod process;
@@ -35,6 +36,7 @@ mod tensor_maps;
 pub mod variant;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
+pub use cpu::{CpuError, HostProgram};
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{ImageError, ImageInfo, KernelSummary, inspect};
 pub use live::{DrainStats, Live, MapLayoutInfo, RingEvent};

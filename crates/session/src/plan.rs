@@ -1,5 +1,6 @@
 //! From an object file to a session: every program proved, every map laid out, before anything touches an application.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use warpbpf_abi::attach::Site;
@@ -14,6 +15,7 @@ use warpbpf_patch::TensorLayout;
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
 
+use crate::cpu::{self, CpuError, HostProgram};
 use crate::names;
 use crate::section::{self, AttachSpec, Form, SectionError};
 use crate::sites::Sites;
@@ -66,6 +68,8 @@ pub enum SessionError {
     #[error("program `{}` was refused\n{}", rejection.program, rejection.render())]
     Rejected { rejection: Box<Rejection> },
     #[error("{0}")]
+    Cpu(CpuError),
+    #[error("{0}")]
     Driver(DriverError),
 }
 
@@ -98,6 +102,7 @@ impl PlannedProgram {
 #[derive(Debug)]
 pub struct Session {
     programs: Vec<PlannedProgram>,
+    host_programs: Vec<HostProgram>,
     maps: Vec<MapPlan>,
     /// Of maps of maps, the layout of those that are in it.
     inner: Vec<Option<MapLayout>>,
@@ -195,16 +200,26 @@ impl Session {
         options: &Options,
         info: &DeviceInfo,
     ) -> Result<Session, SessionError> {
-        let object =
+        let mut object =
             warpbpf_object::load(object).map_err(|source| SessionError::Object { source })?;
-        let (programs, defs) = prove(object, options)?;
+        let host_programs = cpu::take(&mut object).map_err(SessionError::Cpu)?;
+        let (programs, defs) = if object.programs.is_empty() && !host_programs.is_empty() {
+            (Vec::new(), object.maps)
+        } else {
+            prove(object, options)?
+        };
+        let in_kernels = programs.iter().map(|p| p.verified.program());
+        cpu::check_shared(&host_programs, in_kernels, &defs).map_err(SessionError::Cpu)?;
+        let by_the_host: BTreeSet<u32> = (host_programs.iter())
+            .flat_map(|host| cpu::maps_of(&host.program))
+            .collect();
         let uses: Vec<_> = programs
             .iter()
             .map(|p| map_uses(&p.verified, p.spec.site, defs.len()))
             .collect();
         let mut maps = Vec::with_capacity(defs.len());
         for (index, def) in defs.iter().enumerate() {
-            let uses: Vec<SumUse> = uses
+            let mut uses: Vec<SumUse> = uses
                 .iter()
                 .filter_map(|of_program| of_program.get(index))
                 .map(|u| SumUse {
@@ -212,6 +227,12 @@ impl Session {
                     not_summable: u.not_summable.clone(),
                 })
                 .collect();
+            if by_the_host.contains(&(index as u32)) {
+                uses.push(SumUse {
+                    not_summable: Some("a program on the CPU uses it".into()),
+                    ..SumUse::default()
+                });
+            }
             let uses = match inner::outer_of(&defs, index) {
                 None => uses,
                 Some(outer) => vec![SumUse {
@@ -233,6 +254,7 @@ impl Session {
             .then(|| printk_plan(info.sms));
         Ok(Session {
             programs,
+            host_programs,
             maps,
             inner,
             defs,
@@ -247,6 +269,10 @@ impl Session {
     /// The programs, in the object's order.
     pub fn programs(&self) -> &[PlannedProgram] {
         &self.programs
+    }
+    /// Programs for functions of the application, on the CPU.
+    pub fn host_programs(&self) -> &[HostProgram] {
+        &self.host_programs
     }
     /// The maps, in the object's order.
     pub fn maps(&self) -> &[MapPlan] {

@@ -163,6 +163,12 @@ impl<'a> Call<'a, '_> {
                         ..
                     },
                 ) if p.fixed() == Some(0) => self.pointer_fact(i, reg, p),
+                // bpftime's programs have no context and pass NULL. Nothing is read through it.
+                Value::Number { scalar, .. }
+                    if scalar.known() == Some(0) && self.env.platform.foreign_context.is_none() =>
+                {
+                    Ok(ArgFact::Unused)
+                }
                 _ => self.refuse(i, reg, "the context".to_owned()),
             },
             Arg::ConstSize => {

@@ -23,6 +23,14 @@ pub fn cases() -> Vec<Case> {
         case("loader: sharedmap, bpftime's 1503 and 1501", sharedmap),
         case("loader: perfbuf, perf buffer and 1527", perfbuf),
         case("loader: directly, bpftime's special names", directly),
+        case("loader: memtrace, bpftime's memory captures", memtrace),
+        case("loader: kerneltrace, a record of each thread", kerneltrace),
+        case("loader: hostmap, bpftime's 1512 and 1513", hostmap),
+        case("loader: scheduling, where threads run", scheduling),
+        case("loader: atomizer, a part of the blocks", atomizer),
+        case("loader: templates, a kernel's long name", templates),
+        case("loader: launchlate, a probe on the CPU", launchlate),
+        case("loader: kernelshared, bpftime's 1504", kernelshared),
         case("loader: mixed with probes of the host", mixed),
         case("loader: the verifier's text in log_buf", refused),
         case("loader: statuses", statuses),
@@ -42,17 +50,25 @@ fn tools(bench: &Bench, name: &str) -> Vec<PathBuf> {
     tools
 }
 
-/// A tool with an application, which must do as it does alone.
+/// An application and its arguments.
+type App = (&'static str, &'static [&'static str]);
+
+/// A tool with the application, which must do as it does alone.
 fn run(bench: &Bench, tool: &PathBuf, words: &[&str]) -> Result<Output, String> {
-    let expected = bench.plain(APP.0, APP.1)?;
+    run_with(bench, tool, words, APP)
+}
+
+/// The same with another application.
+fn run_with(bench: &Bench, tool: &PathBuf, words: &[&str], app: App) -> Result<Output, String> {
+    let expected = bench.plain(app.0, app.1)?;
     let mut command = bench.warpbpf("loader");
     command
         .arg(tool)
         .args(words)
         .arg("--")
-        .arg(bench.app(APP.0));
+        .arg(bench.app(app.0));
     let output = command
-        .args(APP.1)
+        .args(app.1)
         .output()
         .map_err(|e| format!("warpbpf: {e}"))?;
     if !output.status.success() {
@@ -73,18 +89,23 @@ fn text(output: &Output) -> String {
 
 /// Runs every form of a tool; the last lines that it prints must be these.
 fn ends_with(bench: &Bench, name: &str, words: &[&str], expected: &[&str]) -> Told {
+    ends_with_app(bench, name, words, APP, expected)
+}
+
+/// The same with another application.
+fn ends_with_app(bench: &Bench, name: &str, words: &[&str], app: App, expected: &[&str]) -> Told {
     let tools = tools(bench, name);
     if tools.is_empty() {
         return Ok("skipped: the tools were not built, because there was no bpftool".into());
     }
     for tool in &tools {
-        let output = run(bench, tool, words)?;
-        let app = bench.plain(APP.0, APP.1)?;
-        let app = String::from_utf8_lossy(&app).into_owned();
+        let output = run_with(bench, tool, words, app)?;
+        let alone = bench.plain(app.0, app.1)?;
+        let alone = String::from_utf8_lossy(&alone).into_owned();
         let text = text(&output);
         let lines: Vec<&str> = text
             .lines()
-            .filter(|line| *line != app.trim_end())
+            .filter(|line| *line != alone.trim_end())
             .collect();
         let last = &lines[lines.len().saturating_sub(expected.len())..];
         same(&tool.display().to_string(), last, expected)?;
@@ -156,10 +177,183 @@ fn perfbuf(bench: &Bench) -> Told {
 }
 
 fn directly(bench: &Bench) -> Told {
-    // Four parameters in each thread, two loads and a store in each with an element. The program that is a kernel is
-    // launched by nobody.
-    let line = format!("accesses {}, runs 0", 3 * (1024 * 4 + 1000 * 3));
-    ends_with(bench, "directly", &[], &[&line])
+    // Four parameters in each thread, two loads and a store in each with an element. In the application the programs that
+    // are kernels are launched by nobody.
+    let line = format!("accesses {}, runs 5", 3 * (1024 * 4 + 1000 * 3));
+    let lines = [
+        "returned 7, took some time",
+        "VecAdd C[999]=3996, wrong 0",
+        "GEMM C[0]=-16, wrong 0",
+        &line,
+    ];
+    ends_with(bench, "directly", &[], &lines)
+}
+
+fn kernelshared(bench: &Bench) -> Told {
+    let library = match bench.soft {
+        true => bench.folder.join("soft/libcuda.so.1").display().to_string(),
+        false => "libcuda.so.1".to_owned(),
+    };
+    let line = format!("value(0)={THREADS} value(1)=3");
+    ends_with(
+        bench,
+        "kernelshared",
+        &[&library, "cuLaunchKernel"],
+        &[&line],
+    )
+}
+
+/// A function of the runtime, and one of the driver, which the agent hooks itself.
+fn launchlate(bench: &Bench) -> Told {
+    let name = bench.app(APP.0);
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    let lines = [
+        "Monitoring CUDA kernel launch latency".to_owned(),
+        format!("Total samples: {THREADS}, of threads {THREADS}, early 0"),
+        format!(
+            "launches 3 by {}, returns 3, failures 0, events 3, strange 0",
+            &name[..name.len().min(15)]
+        ),
+    ];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let soft = |library: &str| bench.folder.join("soft").join(library);
+    if !bench.soft {
+        // The runtime is in the application, where its functions are too short for a jump.
+        let words = ["libcuda.so.1", "cuLaunchKernel"];
+        return ends_with(bench, "launchlate", &words, &lines);
+    }
+    for (library, function) in [
+        ("libcudart.so.13", "__cudaLaunchKernel"),
+        ("libcuda.so.1", "cuLaunchKernel"),
+    ] {
+        let library = soft(library).display().to_string();
+        ends_with(bench, "launchlate", &[&library, function], &lines)?;
+    }
+    let Some(tool) = tools(bench, "launchlate").pop() else {
+        return Ok("skipped: the tools were not built, because there was no bpftool".into());
+    };
+    // Nothing but a warning where it cannot be.
+    for (file, function, why) in [
+        (
+            "libc.so.6".to_owned(),
+            "malloc",
+            "functions of `libc.so.6` are called by the driver itself",
+        ),
+        (
+            bench.app("matmul").display().to_string(),
+            "main",
+            "the application has not loaded that file",
+        ),
+    ] {
+        let mut command = bench.warpbpf("loader");
+        command.arg(&tool).args([&file, function]).arg("--");
+        command.arg(bench.app(APP.0)).args(APP.1);
+        let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        says(&errors, "program `on_launch` does not run at")?;
+        says(&errors, why)?;
+        says(&text(&output), "vectoradd: 1000 elements")?;
+    }
+    Ok(lines.join("; "))
+}
+
+fn memtrace(bench: &Bench) -> Told {
+    // As above: parameters, loads and stores.
+    let line = format!("counter[0]={}", 3 * (1024 * 4 + 1000 * 3));
+    ends_with(bench, "memtrace", &[], &[&line, "counter[1]=0"])
+}
+
+fn kerneltrace(bench: &Bench) -> Told {
+    let line = format!("total events: {THREADS}, strange 0");
+    ends_with(bench, "kerneltrace", &[], &[&line])
+}
+
+fn hostmap(bench: &Bench) -> Told {
+    // Four blocks of threads 0 to 255; the first of each has number 0.
+    let numbers = 4 * 255 * 256 / 2;
+    let mut lines = vec![
+        format!("key=0 (call_count): total={THREADS} (from 1024 threads)"),
+        "key=1 (exec_time): total=1 (from 1 threads)".to_owned(),
+        format!("key=2 (thread_id): total={numbers} (from 1020 threads)"),
+    ];
+    lines.extend((0..10).map(|key| {
+        let threads = (0..256).filter(|thread| thread % 10 == key).count();
+        format!("shared[{key}]={}", threads * 4 * 3)
+    }));
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    ends_with(bench, "hostmap", &[], &lines)
+}
+
+fn scheduling(bench: &Bench) -> Told {
+    let lines = [
+        "mapping probe started".to_owned(),
+        "SM Utilization Histogram: filled, Load Balance Score at most 100".to_owned(),
+        format!("threads 1024, calls {THREADS}, of warps {THREADS}, strange 0"),
+    ];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    for name in ["scheduling", "mapping"] {
+        let tools = tools(bench, name);
+        if tools.is_empty() {
+            return Ok("skipped: the tools were not built, because there was no bpftool".into());
+        }
+        for tool in &tools {
+            // Two histograms and a map of places are more than the default of one invocation.
+            let mut command = bench.warpbpf("loader");
+            command.args(["--budget", "8192"]).arg(tool).arg("--");
+            command.arg(bench.app(APP.0)).args(APP.1);
+            let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+            let shown = text(&output);
+            for line in &lines {
+                says(&shown, &format!("{line}\n"))?;
+            }
+        }
+    }
+    Ok(lines.join("; "))
+}
+
+/// Of four blocks the second half runs; the application's sum is another one.
+fn atomizer(bench: &Bench) -> Told {
+    let tools = tools(bench, "atomizer");
+    if tools.is_empty() {
+        return Ok("skipped: the tools were not built, because there was no bpftool".into());
+    }
+    let alone = bench.plain(APP.0, APP.1)?;
+    let alone = String::from_utf8_lossy(&alone).into_owned();
+    for tool in &tools {
+        let under = |flags: &[&str]| -> Result<Output, String> {
+            let mut command = bench.warpbpf("loader");
+            command.args(flags).arg(tool).args(["2", "1"]).arg("--");
+            command.arg(bench.app(APP.0)).args(APP.1);
+            command.output().map_err(|e| format!("warpbpf: {e}"))
+        };
+        let refused = under(&[])?;
+        same("status without permission", refused.status.code(), Some(1))?;
+        says(&String::from_utf8_lossy(&refused.stderr), "--allow-modify")?;
+        let output = under(&["--allow-modify"])?;
+        let shown = text(&output);
+        says(&shown, &format!("entered {0}, exited {0}\n", THREADS / 2))?;
+        says(
+            &String::from_utf8_lossy(&output.stderr),
+            "Exited block_id=1, L=2, H=4",
+        )?;
+        says(&shown, "vectoradd: 1000 elements")?;
+        if shown.contains(alone.trim_end()) {
+            return Err("the application computed all".into());
+        }
+    }
+    Ok(format!("{} forms: half of the blocks", tools.len()))
+}
+
+fn templates(bench: &Bench) -> Told {
+    // 48 × 48 threads for 40 × 40 elements.
+    let line = format!("CUTLASS launches: 4, threads {}", 4 * 48 * 48);
+    ends_with_app(
+        bench,
+        "templates",
+        &[],
+        ("templates", &["40", "4"]),
+        &[&line],
+    )
 }
 
 fn mixed(bench: &Bench) -> Told {

@@ -9,8 +9,10 @@
 
 mod memory;
 mod plan;
+mod stub;
 
 pub(crate) use plan::{Plan, plan};
+pub(crate) use stub::{Link, link, stubs};
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Encoder, Instruction, InstructionBlock};
 
@@ -20,6 +22,7 @@ use memory::Region;
 const JUMP: usize = 5;
 /// Bytes of `jmp [rip]` and the address behind it.
 const FAR_JUMP: usize = 14;
+const NOP: u8 = 0x90;
 /// Most bytes of one stub and trampoline; displaced instructions grow when they are relocated.
 const ROOM: usize = 256;
 
@@ -153,6 +156,10 @@ fn build(plan: &Plan, base: u64, target: &Target) -> Result<(Vec<u8>, usize, Pat
         let mut encoder = Encoder::new(64);
         encoder.encode(undo, base).map_err(relocate)?;
         code.extend(encoder.take_buffer());
+    }
+    // The address of our function stands in one aligned word, so that it can be exchanged while others jump (`stub`).
+    while !(base as usize + code.len() + FAR_JUMP).is_multiple_of(8) {
+        code.push(NOP);
     }
     far_jump(&mut code, target.replacement as u64);
     code.resize(code.len().next_multiple_of(16), 0xcc);

@@ -63,6 +63,68 @@ fn hook(code: &[u8]) -> Result<(i32, i32), HookError> {
     Ok((before, function(2, 3)))
 }
 
+/// What stands in the place of [`replacement`] in the next test; it goes on to it.
+extern "C" fn in_front(a: i32, b: i32) -> i32 {
+    // SAFETY: the address that the link gave, of a function with this signature.
+    let behind: extern "C" fn(i32, i32) -> i32 =
+        unsafe { std::mem::transmute(BEHIND.load(Ordering::SeqCst)) };
+    behind(a, b) + 100_000
+}
+
+static BEHIND: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn seven(_: i32, _: i32) -> i32 {
+    7
+}
+
+#[test]
+fn a_hook_of_ours_gets_another_function_in_front() {
+    let code = driver_like(0x10);
+    let address = place(&code);
+    // SAFETY: `code` is a function of this signature.
+    let function: extern "C" fn(i32, i32) -> i32 = unsafe { std::mem::transmute(address) };
+    let ours = [seven as *const () as usize];
+    assert_eq!(link(address, &code, &ours), None, "nothing is hooked yet");
+    let staged = stage(&[Target {
+        address,
+        code: code.clone(),
+        replacement: ours[0],
+    }]);
+    // SAFETY: nobody is in the function.
+    unsafe { staged.commit() }.remove(0).unwrap();
+    assert_eq!(function(2, 3), 7);
+    // SAFETY: the function's own bytes.
+    let now = unsafe { std::slice::from_raw_parts(address as *const u8, code.len()) }.to_vec();
+    assert_eq!(link(address, &now, &[]), None, "somebody else's hook");
+    let found = link(address, &now, &ours).unwrap();
+    assert_eq!(found.replacement, ours[0]);
+    BEHIND.store(found.replacement, Ordering::SeqCst);
+    // SAFETY: it does as `seven`, and more.
+    unsafe { found.exchange(in_front as *const () as usize) }.unwrap();
+    assert_eq!(function(2, 3), 100_007);
+    // What has been exchanged is no hook of ours any more.
+    assert_eq!(link(address, &now, &ours), None);
+    // SAFETY: as above; the word is not as the link says.
+    let again = unsafe { found.exchange(0) };
+    assert_eq!(
+        again,
+        Err("somebody else changed it in the meantime".into())
+    );
+}
+
+#[test]
+fn stubs_push_their_number_and_go_to_what_they_share() {
+    // pop rax; ret
+    let common = place(&[0x58, 0xc3]);
+    let stubs = stubs(5..8, common, common).unwrap();
+    assert_eq!(stubs.len(), 3);
+    for (stub, number) in stubs.iter().zip(5..) {
+        // SAFETY: a stub and the code above give a number and return.
+        let stub: extern "C" fn() -> i32 = unsafe { std::mem::transmute(*stub) };
+        assert_eq!(stub(), number);
+    }
+}
+
 // One test, because the replacement finds its original through one static.
 #[test]
 fn hooked_functions_run_the_replacement_and_the_original_still_works() {

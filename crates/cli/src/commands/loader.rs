@@ -86,6 +86,9 @@ fn start_tool(flags: &LoaderFlags) -> Result<(Child, UnixStream), CliError> {
     if flags.allow_modify {
         command.env("WARPBPF_LOADER_ALLOW_MODIFY", "1");
     }
+    if let Some(budget) = flags.budget {
+        command.env("WARPBPF_LOADER_BUDGET", budget.to_string());
+    }
     if let Some(inside) = &flags.inside {
         command.env("WARPBPF_LOADER_INSIDE", inside);
     }

@@ -160,6 +160,24 @@ fn queues_and_stacks_give_values_in_their_order() {
 }
 
 #[test]
+fn what_cannot_be_given_is_not_taken() {
+    let mut tool = Tool::new();
+    let take = Command::MapLookupAndDeleteElem;
+    for (kind, key) in [(1, &key(3)[..]), (22, &[])] {
+        let fd = tool.map(kind, key.len() as u32, 4, 3);
+        assert_eq!(tool.update(fd, key, &[9; 4], 0), Ok(0));
+        let key_at = tool.memory.put(key);
+        let fields: &[(usize, &[u8])] = &[
+            (attr::elem::MAP_FD, &fd.to_ne_bytes()),
+            (attr::elem::KEY, &key_at.to_ne_bytes()),
+            (attr::elem::VALUE, &8u64.to_ne_bytes()),
+        ];
+        assert_eq!(tool.call(take, fields), Err(Errno::FAULT));
+        assert_eq!(tool.get(take, fd, key, 4), Ok(vec![9; 4]));
+    }
+}
+
+#[test]
 fn a_full_queue_drops_its_oldest_and_a_full_stack_refuses() {
     let mut tool = Tool::new();
     for (kind, told, order) in [(22, Ok(0), [2u8, 3]), (23, Err(Errno::TOOBIG), [2, 1])] {

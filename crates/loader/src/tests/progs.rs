@@ -213,6 +213,96 @@ fn what_libbpf_asks_a_kernel_for_is_there() {
 }
 
 #[test]
+fn a_gpus_program_can_be_tried_as_one_thread() {
+    let mut tool = Tool::new();
+    let map = tool.map(2, 4, 32, 1);
+    // Adds `threadIdx.x` to a variable, and gives it back.
+    let adds = code(&[
+        (0x61, 0, 1, 24, 0),
+        (0x18, 2, 2, 0, map),
+        (0, 0, 0, 0, 16),
+        (0xdb, 2, 0, 0, 0),
+        (0x95, 0, 0, 0, 0),
+    ]);
+    let prog = tool.load(b"cuda__adds", &adds, 0).unwrap() as i32;
+    let mut context = [0u8; 48];
+    context[24] = 5;
+    let given = tool.memory.put(&context);
+    let out = tool.memory.put(&[1; 48]);
+    let at = tool.attr(&[
+        (attr::test::PROG_FD, &prog.to_ne_bytes()),
+        (attr::test::REPEAT, &3u32.to_ne_bytes()),
+        (attr::test::CTX_SIZE_IN, &48u32.to_ne_bytes()),
+        (attr::test::CTX_SIZE_OUT, &48u32.to_ne_bytes()),
+        (attr::test::CTX_IN, &given.to_ne_bytes()),
+        (attr::test::CTX_OUT, &out.to_ne_bytes()),
+    ]);
+    let ran = tool.kernel.bpf(10, at, 144, &tool.memory);
+    assert_eq!(ran, Ok(0));
+    let answered = tool.memory.bytes(at, 144).unwrap();
+    assert_eq!(answered[attr::test::RETVAL], 5);
+    assert_eq!(answered[attr::test::CTX_SIZE_OUT], 48);
+    assert_eq!(tool.memory.bytes(out, 48).unwrap(), context);
+    assert_eq!(tool.kernel.lookup(0, &[0; 4]).unwrap()[16], 15);
+
+    let mut refuses = |fields: &[(usize, &[u8])]| tool.call(Command::ProgTestRun, fields);
+    let prog = &prog.to_ne_bytes();
+    let field = |at: usize, value: u32| (at, value.to_ne_bytes());
+    for ((at, value), error) in [
+        (field(attr::test::DATA_SIZE_IN, 64), Errno::INVAL),
+        (field(attr::test::FLAGS, 1), Errno::INVAL),
+        (field(attr::test::CTX_SIZE_IN, 4096), Errno::TOOBIG),
+        (field(attr::test::CTX_SIZE_IN, 8), Errno::FAULT),
+    ] {
+        assert_eq!(refuses(&[(0, prog), (at, &value)]), Err(error));
+    }
+    assert_eq!(refuses(&[(0, &77i32.to_ne_bytes())]), Err(Errno::BADF));
+    // A helper over a group of lanes is more than one thread.
+    let sums = code(&[(0xb7, 1, 0, 0, 1), (0x85, 0, 0, 0, 528), (0x95, 0, 0, 0, 0)]);
+    let sums = tool.load(b"cuda__sums", &sums, 0).unwrap() as i32;
+    let run = tool.call(Command::ProgTestRun, &[(0, &sums.to_ne_bytes())]);
+    assert_eq!(run, Err(Errno::OPNOTSUPP));
+}
+
+#[test]
+fn probes_of_functions_are_known_by_file_and_offset() {
+    let mut tool = Tool::new();
+    let probe = |tool: &mut Tool, path: &[u8], ret: bool| {
+        let path = tool.memory.put(&[path, b"\0"].concat());
+        let mut bytes = [0u8; perf::ATTR_SIZE];
+        bytes[..4].copy_from_slice(&PROBE_TYPES.uprobe.to_ne_bytes());
+        bytes[perf::CONFIG] = u8::from(ret);
+        bytes[perf::CONFIG1..perf::CONFIG1 + 8].copy_from_slice(&path.to_ne_bytes());
+        bytes[perf::CONFIG2..perf::CONFIG2 + 8].copy_from_slice(&0x1230u64.to_ne_bytes());
+        let at = tool.memory.put(&bytes);
+        let opened = (tool.kernel).perf_event_open(at, PROBE_TYPES, |_| false, &tool.memory);
+        opened.unwrap().unwrap() as i32
+    };
+    let counts = tool.load(b"on_call", &nothing(), 0).unwrap() as i32;
+    // Of the task, which is none of the application's alone.
+    let asks = code(&[(0x85, 0, 0, 0, 35), (0x95, 0, 0, 0, 0)]);
+    let asks = tool.load(b"on_task", &asks, 0).unwrap() as i32;
+    for (prog, path, ret) in [
+        (counts, &b"/proc/self/exe"[..], false),
+        (counts, b"/proc/self/exe", true),
+        (counts, b"/nowhere/app", false),
+        (asks, b"/proc/self/exe", false),
+    ] {
+        let event = probe(&mut tool, path, ret);
+        tool.link(prog, event).unwrap();
+    }
+    let exe = std::fs::canonicalize("/proc/self/exe").unwrap();
+    let exe = exe.display();
+    assert_eq!(
+        tool.attached(),
+        [
+            format!("uprobe/{exe}+0x1230"),
+            format!("uretprobe/{exe}+0x1230")
+        ]
+    );
+}
+
+#[test]
 fn programs_and_maps_become_an_object() {
     let mut tool = Tool::new();
     let counts = tool.map(1, 4, 8, 16);

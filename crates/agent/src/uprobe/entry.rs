@@ -1,0 +1,253 @@
+//! What stubs go to: saves what a function may have been given, runs the programs, and goes on as if nothing had been.
+
+use std::cell::{Cell, RefCell};
+use std::sync::{Mutex, PoisonError};
+
+use warpbpf_session::cpu;
+use warpbpf_wire::NoteLevel;
+
+use super::world::World;
+use super::{Sites, sites};
+use crate::guard::quietly;
+
+/// Numbers of stubs that functions return to: that of the function and this.
+pub(super) const AFTER: u32 = 1 << 24;
+/// Calls of one thread that wait for their end; those of deeper recursion are not seen returning.
+const DEPTH: usize = 64;
+/// Most bytes of a stack, as threads have them by default.
+const STACK: u64 = 8 << 20;
+
+/// `struct pt_regs`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Registers {
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    rbp: u64,
+    rbx: u64,
+    r11: u64,
+    r10: u64,
+    r9: u64,
+    r8: u64,
+    rax: u64,
+    rcx: u64,
+    rdx: u64,
+    rsi: u64,
+    rdi: u64,
+    orig_rax: u64,
+    rip: u64,
+    cs: u64,
+    flags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+const BYTES: usize = size_of::<Registers>();
+const _: () = assert!(BYTES == 168);
+
+/// With its number pushed, as at a call or behind a return. `r11` is nobody's there, so it takes the address to go on to.
+/// Vector registers are kept whole: functions may be given and give back any of them.
+///
+/// # Safety
+/// Only stubs go here.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn common() {
+    core::arch::naked_asm!(
+        "pushfq",
+        "cld",
+        "push rbp",
+        "mov rbp, rsp",
+        "sub rsp, 168",
+        "mov [rbp - 168], r15",
+        "mov [rbp - 160], r14",
+        "mov [rbp - 152], r13",
+        "mov [rbp - 144], r12",
+        "mov [rbp - 128], rbx",
+        "mov [rbp - 120], r11",
+        "mov [rbp - 112], r10",
+        "mov [rbp - 104], r9",
+        "mov [rbp - 96], r8",
+        "mov [rbp - 88], rax",
+        "mov [rbp - 80], rcx",
+        "mov [rbp - 72], rdx",
+        "mov [rbp - 64], rsi",
+        "mov [rbp - 56], rdi",
+        "mov qword ptr [rbp - 48], -1",
+        "mov rax, [rbp]",
+        "mov [rbp - 136], rax",
+        "mov rax, [rbp + 8]",
+        "mov [rbp - 24], rax",
+        "lea rax, [rbp + 24]",
+        "mov [rbp - 16], rax",
+        "mov qword ptr [rbp - 40], 0",
+        "mov qword ptr [rbp - 32], 0x33",
+        "mov qword ptr [rbp - 8], 0x2b",
+        // x87, SSE, AVX and AVX-512, of which the processor saves those that are in use.
+        "sub rsp, 2816",
+        "and rsp, -64",
+        "xor eax, eax",
+        "mov [rsp + 512], rax",
+        "mov [rsp + 520], rax",
+        "mov [rsp + 528], rax",
+        "mov [rsp + 536], rax",
+        "mov [rsp + 544], rax",
+        "mov [rsp + 552], rax",
+        "mov [rsp + 560], rax",
+        "mov [rsp + 568], rax",
+        "mov eax, 0xe7",
+        "xor edx, edx",
+        "xsave64 [rsp]",
+        "mov rdi, [rbp + 16]",
+        "lea rsi, [rbp - 168]",
+        "call {hit}",
+        "mov [rbp + 16], rax",
+        "mov eax, 0xe7",
+        "xor edx, edx",
+        "xrstor64 [rsp]",
+        "mov r15, [rbp - 168]",
+        "mov r14, [rbp - 160]",
+        "mov r13, [rbp - 152]",
+        "mov r12, [rbp - 144]",
+        "mov rbx, [rbp - 128]",
+        "mov r10, [rbp - 112]",
+        "mov r9, [rbp - 104]",
+        "mov r8, [rbp - 96]",
+        "mov rax, [rbp - 88]",
+        "mov rcx, [rbp - 80]",
+        "mov rdx, [rbp - 72]",
+        "mov rsi, [rbp - 64]",
+        "mov rdi, [rbp - 56]",
+        "mov r11, [rbp + 16]",
+        "mov rsp, rbp",
+        "pop rbp",
+        "popfq",
+        "lea rsp, [rsp + 8]",
+        "jmp r11",
+        hit = sym hit,
+    )
+}
+
+/// A call whose end is waited for.
+#[derive(Clone, Copy)]
+struct Call {
+    site: usize,
+    /// Where its return address stood.
+    slot: u64,
+    /// That address.
+    caller: u64,
+}
+
+thread_local! {
+    /// Neither has a destructor, so both can be used while the thread ends.
+    static CALLS: RefCell<[Call; DEPTH]> = const { RefCell::new([Call { site: 0, slot: 0, caller: 0 }; DEPTH]) };
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Programs run one after the other, over all threads: what each reads and writes back is then exact among them.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What the common code calls. The address to go on to.
+///
+/// # Safety
+/// `registers` is as the common code laid it out.
+unsafe extern "C" fn hit(number: u64, registers: *mut Registers) -> usize {
+    let Some(sites) = sites() else {
+        // Stubs are reached only after all has been published.
+        std::process::abort();
+    };
+    // SAFETY: the caller's promise.
+    let registers = unsafe { &mut *registers };
+    let number = number as u32;
+    if let Some(number) = number.checked_sub(AFTER) {
+        return returned(sites, number as usize, registers);
+    }
+    let index = number as usize;
+    let site = &sites.all[index];
+    registers.rip = site.address as u64;
+    run(sites, &site.starts, registers);
+    if !site.ends.is_empty() {
+        expect_return(sites, index, registers.rsp);
+    }
+    site.original
+}
+
+/// Has the function return to us.
+fn expect_return(sites: &Sites, index: usize, slot: u64) {
+    let count = COUNT.get();
+    if count == DEPTH || !sites.agent.is_on() {
+        return;
+    }
+    // SAFETY: at a function's start its return address stands on top of the stack.
+    let place = unsafe { &mut *(slot as *mut u64) };
+    let call = Call {
+        site: index,
+        slot,
+        caller: *place,
+    };
+    let noted = CALLS.with(|calls| match calls.try_borrow_mut() {
+        Ok(mut calls) => {
+            calls[count] = call;
+            true
+        }
+        Err(_) => false,
+    });
+    if noted {
+        COUNT.set(count + 1);
+        *place = sites.all[index].after as u64;
+    }
+}
+
+/// A function has returned. Calls that were made from it ended in another way, by an exception or `longjmp`.
+fn returned(sites: &Sites, index: usize, registers: &mut Registers) -> usize {
+    let slot = registers.rsp.wrapping_sub(8);
+    let count = COUNT.get();
+    let caller = CALLS.with(|calls| {
+        let mut calls = calls.borrow_mut();
+        let own = |call: &Call| call.slot == slot && call.site == index;
+        let at = calls[..count].iter().rposition(own)?;
+        let caller = calls[at].caller;
+        // A thread may have several stacks: only what lies below on this one is over.
+        let mut kept = at;
+        for above in at + 1..count {
+            let over = slot
+                .checked_sub(calls[above].slot)
+                .is_some_and(|down| down < STACK);
+            if !over {
+                calls[kept] = calls[above];
+                kept += 1;
+            }
+        }
+        COUNT.set(kept);
+        Some(caller)
+    });
+    let Some(caller) = caller else {
+        // Nobody knows where to go on: the call was made by another thread.
+        std::process::abort();
+    };
+    registers.rip = caller;
+    let site = &sites.all[index];
+    run(sites, &site.ends, registers);
+    caller as usize
+}
+
+fn run(sites: &Sites, programs: &[usize], registers: &Registers) {
+    if programs.is_empty() || !sites.agent.is_on() {
+        return;
+    }
+    // A panic is a fault of ours, and inside ourselves nothing is wanted: the application goes on either way.
+    let _ = quietly(|| {
+        // SAFETY: integers without gaps.
+        let context: &[u8; BYTES] = unsafe { &*std::ptr::from_ref(registers).cast() };
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        for number in programs {
+            let program = &sites.session.host_programs()[*number].program;
+            let mut world = World::new(sites);
+            let ended = cpu::execute(program, sites.session.map_defs(), context, &mut world);
+            if let Err(error) = ended {
+                sites.agent.note(NoteLevel::Warning, error.to_string());
+            }
+        }
+    });
+}

@@ -1,0 +1,254 @@
+//! Probes of the application's own functions, on the CPU: programs of a tool in sections `uprobe/PATH+OFFSET` and
+//! `uretprobe/…`, against the session's maps.
+//!
+//! They are put in when the maps have been made, which is before the first kernel that is instrumented is launched. A
+//! function is known by its file and the offset in it, as Linux knows it, so its symbol need not be exported; a hook needs
+//! its beginning, so a place inside a function is refused.
+
+mod entry;
+mod world;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use warpbpf_session::{HostProgram, Session};
+use warpbpf_wire::NoteLevel;
+
+use crate::agent::Agent;
+use crate::exports::ROWS;
+use crate::hook::{Target, link, stage, stubs};
+use crate::symbols::{code_of, function_around};
+
+/// Libraries whose functions run inside everything, the driver's calls with its locks held among them: a program there would
+/// wait for itself.
+const BELOW: &[&str] = &[
+    "libc.so",
+    "libc-",
+    "ld-linux",
+    "ld-",
+    "libpthread",
+    "libm.so",
+    "libm-",
+    "libdl",
+    "librt",
+    "libstdc++",
+    "libgcc_s",
+    "libwarpbpf_",
+];
+
+/// A function with probes.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// Where it is.
+    pub(crate) address: usize,
+    /// What its stub goes on to: the original.
+    pub(crate) original: usize,
+    /// What its callers return to, if it has probes at its end.
+    pub(crate) after: usize,
+    /// Programs at its start, by number.
+    pub(crate) starts: Vec<usize>,
+    /// Programs at its end.
+    pub(crate) ends: Vec<usize>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Sites {
+    pub(crate) agent: &'static Agent,
+    pub(crate) session: Arc<Session>,
+    pub(crate) all: Vec<Site>,
+}
+
+static SITES: AtomicPtr<Sites> = AtomicPtr::new(std::ptr::null_mut());
+
+/// All that are there, once they are.
+pub(crate) fn sites() -> Option<&'static Sites> {
+    // SAFETY: null, or leaked by `install`.
+    unsafe { SITES.load(Ordering::Acquire).as_ref() }
+}
+
+/// Hooks what the session's programs are for. What cannot be hooked is said.
+pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>) {
+    let programs = session.host_programs();
+    if programs.is_empty() || sites().is_some() {
+        return;
+    }
+    if !std::arch::is_x86_feature_detected!("xsave") {
+        for program in programs {
+            refused(agent, program, "the processor has no XSAVE");
+        }
+        return;
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut wanted: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+    for (number, program) in programs.iter().enumerate() {
+        match find(program, &maps) {
+            Ok(address) => {
+                let (starts, ends) = wanted.entry(address).or_default();
+                if program.at_end { ends } else { starts }.push(number);
+            }
+            Err(reason) => refused(agent, program, &reason),
+        }
+    }
+    let mut all = Vec::new();
+    for (address, (starts, ends)) in wanted {
+        all.push(Site {
+            address,
+            original: 0,
+            after: 0,
+            starts,
+            ends,
+        });
+    }
+    let Some(near) = all.first().map(|site| site.address) else {
+        return;
+    };
+    let (count, common) = (all.len() as u32, entry::common as *const () as usize);
+    let made = stubs(0..count, near, common).and_then(|starts| {
+        Ok((
+            starts,
+            stubs(entry::AFTER..entry::AFTER + count, near, common)?,
+        ))
+    });
+    let (before, after) = match made {
+        Ok(made) => made,
+        Err(reason) => {
+            for program in programs {
+                refused(agent, program, &reason);
+            }
+            return;
+        }
+    };
+    let ours: Vec<usize> = ROWS.iter().map(|row| (row.replacement)()).collect();
+    let mut hooks = Vec::new();
+    for (at, site) in all.iter_mut().enumerate() {
+        site.after = after[at];
+        // SAFETY: an address in a mapping of code.
+        let code = unsafe { code_of(site.address) };
+        match link(site.address, &code, &ours) {
+            Some(link) => {
+                site.original = link.replacement;
+                hooks.push(Hook::Link(link));
+            }
+            None => {
+                let target = Target {
+                    address: site.address,
+                    code,
+                    replacement: before[at],
+                };
+                let mut staged = stage(&[target]);
+                match std::mem::replace(&mut staged.originals[0], Ok(0)) {
+                    Ok(original) => {
+                        site.original = original;
+                        staged.originals[0] = Ok(original);
+                        hooks.push(Hook::Staged(staged));
+                    }
+                    Err(error) => hooks.push(Hook::Failed(error.to_string())),
+                }
+            }
+        }
+    }
+    let sites = Box::leak(Box::new(Sites {
+        agent,
+        session: Arc::clone(session),
+        all,
+    }));
+    SITES.store(std::ptr::from_mut(sites), Ordering::Release);
+    for (at, hook) in hooks.into_iter().enumerate() {
+        let done = match hook {
+            // SAFETY: the stub saves all registers and goes on to what was there.
+            Hook::Link(link) => unsafe { link.exchange(before[at]) },
+            // SAFETY: as above. That no other thread is in the first instructions at this moment is the assumption that
+            // Linux need not make, because it sets a breakpoint (docs/loader.md).
+            Hook::Staged(staged) => unsafe { staged.commit() }
+                .pop()
+                .map_or(Ok(()), |one| one.map(|_| ()).map_err(|e| e.to_string())),
+            Hook::Failed(reason) => Err(reason),
+        };
+        if let Err(reason) = done {
+            let site = &sites.all[at];
+            for number in site.starts.iter().chain(&site.ends) {
+                refused(agent, &programs[*number], &reason);
+            }
+        }
+    }
+}
+
+enum Hook {
+    Link(crate::hook::Link),
+    Staged(crate::hook::Staged),
+    Failed(String),
+}
+
+fn refused(agent: &Agent, program: &HostProgram, reason: &str) {
+    agent.note(
+        NoteLevel::Warning,
+        format!(
+            "program `{}` does not run at `{}+{:#x}`: {reason}",
+            program.program.name, program.path, program.offset
+        ),
+    );
+}
+
+/// Where the function is in this process.
+fn find(program: &HostProgram, maps: &str) -> Result<usize, String> {
+    let path = &program.path;
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if BELOW.iter().any(|below| name.starts_with(below)) {
+        return Err(format!(
+            "functions of `{name}` are called by the driver itself; probes are for functions of the application, its libraries and CUDA"
+        ));
+    }
+    let file = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let place = format!("{major:02x}:{minor:02x} {}", file.ino());
+    let address = mapped_at(maps, &place, program.offset)
+        .ok_or("the application has not loaded that file when its first kernels are loaded")?;
+    match function_around(address) {
+        Some((start, function)) if start != address => Err(format!(
+            "that is inside of `{function}`, and only the start and the end of functions are served"
+        )),
+        _ => Ok(address),
+    }
+}
+
+/// The address at which code of a file lies, by a `/proc/PID/maps` text; `place` is device and inode as it has them.
+fn mapped_at(maps: &str, place: &str, offset: u64) -> Option<usize> {
+    maps.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [range, rights, start, device, inode, ..] = words[..] else {
+            return None;
+        };
+        if !rights.contains('x') || format!("{device} {inode}") != place {
+            return None;
+        }
+        let (low, high) = range.split_once('-')?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (low, high, start) = (hex(low)?, hex(high)?, hex(start)?);
+        let address = low + offset.checked_sub(start)?;
+        (address < high).then_some(address as usize)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mapped_at;
+
+    #[test]
+    fn code_is_found_by_its_file() {
+        let maps = "\
+55d0c0000000-55d0c0001000 r--p 00000000 08:01 77  /bin/app
+55d0c0001000-55d0c0005000 r-xp 00001000 08:01 77  /bin/app
+55d0c0005000-55d0c0006000 rw-p 00005000 08:01 77  /bin/app
+7f0000000000-7f0000004000 r-xp 00001000 08:02 77  /lib/other.so
+";
+        let at = |place, offset| mapped_at(maps, place, offset);
+        assert_eq!(at("08:01 77", 0x1234), Some(0x55d0_c000_1234));
+        assert_eq!(at("08:02 77", 0x1234), Some(0x7f00_0000_0234));
+        assert_eq!(at("08:01 77", 0x234), None, "no code");
+        assert_eq!(at("08:01 77", 0x5000), None, "behind it");
+        assert_eq!(at("08:01 78", 0x1234), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! Programs on the CPU against maps that are kept here.
+
+use std::collections::BTreeMap;
+
+use warpbpf_object::MapKind;
+
+use super::*;
+
+#[derive(Default)]
+struct World {
+    values: BTreeMap<(u32, Vec<u8>), Vec<u8>>,
+    records: Vec<(u32, Vec<u8>)>,
+    printed: Vec<String>,
+    at: Coordinates,
+    /// Changes the value of map 0 before each update, as somebody else would.
+    meddles: bool,
+}
+
+impl Surroundings for World {
+    fn lookup(&mut self, map: u32, key: &[u8]) -> Result<Vec<u8>, i64> {
+        self.values.get(&(map, key.to_vec())).cloned().ok_or(-2)
+    }
+    fn update(&mut self, map: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), i64> {
+        if flags == 1 && self.values.contains_key(&(map, key.to_vec())) {
+            return Err(-17);
+        }
+        self.values.insert((map, key.to_vec()), value.to_vec());
+        Ok(())
+    }
+    fn delete(&mut self, map: u32, key: &[u8]) -> Result<(), i64> {
+        self.values
+            .remove(&(map, key.to_vec()))
+            .map(|_| ())
+            .ok_or(-2)
+    }
+    fn push(&mut self, _: u32, _: &[u8], _: u64) -> Result<(), i64> {
+        Err(-22)
+    }
+    fn pop(&mut self, _: u32) -> Result<Vec<u8>, i64> {
+        Err(-2)
+    }
+    fn output(&mut self, map: u32, record: &[u8]) -> Result<(), i64> {
+        if self.meddles {
+            // Somebody else adds to the second word meanwhile.
+            if let Some(value) = self.values.get_mut(&(0, vec![0; 4])) {
+                value[8] += 1;
+            }
+        }
+        self.records.push((map, record.to_vec()));
+        Ok(())
+    }
+    fn print(&mut self, text: &str) {
+        self.printed.push(text.to_owned());
+    }
+    fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
+        into.fill(address as u8);
+        address != 0
+    }
+    fn cpu(&mut self) -> u32 {
+        7
+    }
+    fn coordinates(&self) -> Option<Coordinates> {
+        Some(self.at)
+    }
+}
+
+fn map(name: &str, map_type: MapType, value_size: u32) -> MapDef {
+    MapDef {
+        name: name.into(),
+        map_type: map_type as u32,
+        key_size: 4,
+        value_size,
+        max_entries: 4,
+        flags: 0,
+        kind: MapKind::User,
+        extra: BTreeMap::new(),
+        key_type: None,
+        value_type: None,
+        inner: None,
+        initial: Vec::new(),
+    }
+}
+
+fn program(text: &str) -> Program {
+    Program {
+        name: "p".into(),
+        section: "gpu/entry/*".into(),
+        code: warpbpf_ebpf::assemble(text).unwrap(),
+        functions: Vec::new(),
+        lines: Vec::new(),
+        unresolved: BTreeMap::new(),
+    }
+}
+
+fn maps() -> Vec<MapDef> {
+    vec![
+        map("counts", MapType::Array, 16),
+        map("events", MapType::Ringbuf, 0),
+        map("threads", MapType::PerThreadArray, 8),
+    ]
+}
+
+#[test]
+fn stores_and_atomics_go_to_the_map_word_by_word() {
+    let program = program(
+        "r6 = r1
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = map[0]
+        call 1
+        if r0 == 0 goto end
+        r7 = r0
+        *(u64 *)(r7 + 0) = 5
+        *(u64 *)(r10 - 16) = 9
+        r1 = map[1]
+        r2 = r10
+        r2 += -16
+        r3 = 8
+        r4 = 0
+        call 130
+        r1 = 1
+        lock *(u64 *)(r7 + 8) += r1
+        *(u64 *)(r7 + 0) = 6
+        r0 = *(u32 *)(r6 + 24)
+        end: exit",
+    );
+    let mut world = World {
+        meddles: true,
+        ..World::default()
+    };
+    world.values.insert((0, vec![0; 4]), vec![0; 16]);
+    let context = Coordinates {
+        thread: [3, 0, 0],
+        ..Coordinates::default()
+    }
+    .context(240);
+    check(&program, &maps(), true).unwrap();
+    assert_eq!(execute(&program, &maps(), &context, &mut world), Ok(3));
+    let value = &world.values[&(0, vec![0; 4])];
+    assert_eq!((value[0], value[8]), (6, 2), "somebody's addition and ours");
+    assert_eq!(world.records, [(1, vec![9, 0, 0, 0, 0, 0, 0, 0])]);
+    assert_eq!(Coordinates::of_context(&context).thread, [3, 0, 0]);
+    // Without the key the program sees NULL.
+    world.values.clear();
+    assert_eq!(execute(&program, &maps(), &context, &mut world), Ok(0));
+}
+
+#[test]
+fn a_program_that_errs_ends_there() {
+    let bad = program(
+        "r1 = 0
+        r0 = *(u64 *)(r1 + 8)
+        exit",
+    );
+    let error = execute(&bad, &maps(), &[0; 240], &mut World::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "program `p` ended: load of 8 bytes at 0x8, where no memory is"
+    );
+    let endless = program("again: goto again\nexit");
+    let error = execute(&endless, &maps(), &[0; 240], &mut World::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "program `p` ended: the limit of executed instructions is used up"
+    );
+    let writes_context = program("*(u64 *)(r1 + 0) = 1\nexit");
+    let error = execute(&writes_context, &maps(), &[0; 240], &mut World::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "program `p` ended: store of 8 bytes at 0x100000000000, which is read-only"
+    );
+}
+
+#[test]
+fn what_is_not_served_is_named() {
+    let refused = |text: &str, gpu| check(&program(text), &maps(), gpu).unwrap_err().to_string();
+    assert_eq!(
+        refused("call 528\nexit", true),
+        "program `p` calls `bpf_gpu_warp_sum`, which programs on the CPU are not served"
+    );
+    assert_eq!(
+        refused("call 503\nexit", false),
+        "program `p` calls `bpf_gpu_block_idx`, which programs on the CPU are not served"
+    );
+    assert_eq!(
+        refused("call 35\nexit", false),
+        "program `p` calls `bpf_get_current_task`, which programs on the CPU are not served"
+    );
+    assert_eq!(
+        refused("r1 = map[2]\nexit", true),
+        "program `p` uses map `threads` of type 1502, which programs on the CPU are not served"
+    );
+}
+
+#[test]
+fn the_processs_memory_and_messages() {
+    let reads = program(
+        "*(u64 *)(r10 - 8) = 7
+        r1 = r10
+        r1 += -8
+        r2 = 4
+        r3 = 1
+        call 112
+        r0 = *(u64 *)(r10 - 8)
+        exit",
+    );
+    let mut world = World::default();
+    assert_eq!(execute(&reads, &maps(), &[], &mut world), Ok(0x0101_0101));
+    let prints = program(
+        "*(u64 *)(r10 - 8) = 0x75252078
+        r1 = r10
+        r1 += -8
+        r2 = 5
+        r3 = 42
+        call 6
+        r0 = 0
+        exit",
+    );
+    assert_eq!(execute(&prints, &maps(), &[], &mut world), Ok(0));
+    assert_eq!(world.printed, ["x 42"]);
+    let ends = program("call 507\nexit");
+    assert_eq!(execute(&ends, &maps(), &[], &mut world), Ok(0));
+}
