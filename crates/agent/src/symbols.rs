@@ -62,38 +62,15 @@ impl Library {
     }
 }
 
-/// The bytes of the function at `address`, as many as its symbol says.
-///
-/// # Safety
-/// `address` is a function of a loaded library.
-pub(crate) unsafe fn code_of(address: usize) -> Vec<u8> {
-    // SAFETY: zeroes are a valid Dl_info.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let mut symbol: *mut c_void = ptr::null_mut();
-    const RTLD_DL_SYMENT: c_int = 1;
-    // SAFETY: both pointers are to locals.
-    let found = unsafe {
-        libc::dladdr1(
-            address as *const c_void,
-            &mut info,
-            &mut symbol,
-            RTLD_DL_SYMENT,
-        )
-    };
-    let mut size = UNKNOWN_SIZE;
-    if found != 0 && info.dli_saddr as usize == address && !symbol.is_null() {
-        // SAFETY: with RTLD_DL_SYMENT the extra result is the symbol's table entry.
-        let entry = unsafe { &*symbol.cast::<libc::Elf64_Sym>() };
-        if entry.st_size != 0 {
-            size = entry.st_size as usize;
-        }
-    }
-    // SAFETY: a function's bytes are mapped and readable.
-    unsafe { std::slice::from_raw_parts(address as *const u8, size) }.to_vec()
+/// An exported symbol.
+struct Symbol {
+    start: usize,
+    size: usize,
+    name: String,
 }
 
-/// Start and name of the exported function that an address is in, if it is in one.
-pub(crate) fn function_around(address: usize) -> Option<(usize, String)> {
+/// The exported symbol that the dynamic linker finds for an address: the last one that does not lie behind it.
+fn symbol_before(address: usize) -> Option<Symbol> {
     // SAFETY: zeroes are a valid Dl_info.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let mut symbol: *mut c_void = ptr::null_mut();
@@ -111,13 +88,35 @@ pub(crate) fn function_around(address: usize) -> Option<(usize, String)> {
         return None;
     }
     // SAFETY: with RTLD_DL_SYMENT the extra result is the symbol's table entry; names are NUL-terminated.
-    let (size, name) = unsafe {
-        let entry = &*symbol.cast::<libc::Elf64_Sym>();
-        (entry.st_size as usize, CStr::from_ptr(info.dli_sname))
+    let (entry, name) = unsafe {
+        (
+            &*symbol.cast::<libc::Elf64_Sym>(),
+            CStr::from_ptr(info.dli_sname),
+        )
     };
-    let start = info.dli_saddr as usize;
-    let inside = address == start || address - start < size;
-    inside.then(|| (start, name.to_string_lossy().into_owned()))
+    Some(Symbol {
+        start: info.dli_saddr as usize,
+        size: entry.st_size as usize,
+        name: name.to_string_lossy().into_owned(),
+    })
+}
+
+/// The bytes of the function at `address`, as many as its symbol says.
+///
+/// # Safety
+/// `address` is a function of a loaded library.
+pub(crate) unsafe fn code_of(address: usize) -> Vec<u8> {
+    let own = symbol_before(address).filter(|s| s.start == address && s.size != 0);
+    let size = own.map_or(UNKNOWN_SIZE, |symbol| symbol.size);
+    // SAFETY: a function's bytes are mapped and readable.
+    unsafe { std::slice::from_raw_parts(address as *const u8, size) }.to_vec()
+}
+
+/// Start and name of the exported function that an address is in, if it is in one.
+pub(crate) fn function_around(address: usize) -> Option<(usize, String)> {
+    let symbol = symbol_before(address)?;
+    let inside = address == symbol.start || address - symbol.start < symbol.size;
+    inside.then_some((symbol.start, symbol.name))
 }
 
 /// Is this the name of a driver library, with or without directories?
@@ -187,6 +186,8 @@ mod tests {
         // SAFETY: a function of libc.
         let code = unsafe { code_of(address) };
         assert!(!code.is_empty() && code.len() < 4096);
+        let around = function_around(address + 1);
+        assert_eq!(around, Some((address, "getppid".to_owned())));
         assert!(
             loaded_paths()
                 .iter()
