@@ -28,6 +28,7 @@ const TOOLS: &[&str] = &[
     "templates",
     "launchlate",
     "kernelshared",
+    "faulty",
 ];
 
 /// What several of them include.

@@ -112,10 +112,12 @@ pub(crate) unsafe fn code_of(address: usize) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(address as *const u8, size) }.to_vec()
 }
 
-/// Start and name of the exported function that an address is in, if it is in one.
+/// Start and name of the exported function that an address is in, if it is in one. A function that does not say how long
+/// it is ends where the next one begins.
 pub(crate) fn function_around(address: usize) -> Option<(usize, String)> {
     let symbol = symbol_before(address)?;
-    let inside = address == symbol.start || address - symbol.start < symbol.size;
+    let into = address.checked_sub(symbol.start)?;
+    let inside = symbol.size == 0 || into < symbol.size;
     inside.then_some((symbol.start, symbol.name))
 }
 

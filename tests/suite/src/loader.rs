@@ -31,6 +31,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: templates, a kernel's long name", templates),
         case("loader: launchlate, a probe on the CPU", launchlate),
         case("loader: kernelshared, bpftime's 1504", kernelshared),
+        case("loader: faulty probes on the CPU", faulty),
         case("loader: mixed with probes of the host", mixed),
         case("loader: the verifier's text in log_buf", refused),
         case("loader: statuses", statuses),
@@ -189,11 +190,38 @@ fn directly(bench: &Bench) -> Told {
     ends_with(bench, "directly", &[], &lines)
 }
 
-fn kernelshared(bench: &Bench) -> Told {
-    let library = match bench.soft {
+/// The driver's library.
+fn driver(bench: &Bench) -> String {
+    match bench.soft {
         true => bench.folder.join("soft/libcuda.so.1").display().to_string(),
         false => "libcuda.so.1".to_owned(),
+    }
+}
+
+/// Programs on the CPU that err end there, and the application goes on.
+fn faulty(bench: &Bench) -> Told {
+    let Some(tool) = tools(bench, "faulty").pop() else {
+        return Ok("skipped: the tools were not built, because there was no bpftool".into());
     };
+    let library = driver(bench);
+    let output = run(bench, &tool, &[&library, "cuLaunchKernel"])?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    for expected in [
+        "program `reads` ended: load of 4 bytes at 0x",
+        ", where no memory is (",
+        "faulty.bpf.c:15)",
+        "program `asks` does not run: program `asks` calls `bpf_get_current_task`, which programs on the CPU are not served",
+        "program `is_inside` does not run at",
+        "that is inside of `cuLaunchKernel`, and only the start and the end of functions are served",
+    ] {
+        says(&errors, expected)?;
+    }
+    says(&text(&output), "begun 3, ended 0, inside 0\n")?;
+    Ok("three errors, three launches".into())
+}
+
+fn kernelshared(bench: &Bench) -> Told {
+    let library = driver(bench);
     let line = format!("value(0)={THREADS} value(1)=3");
     ends_with(
         bench,
@@ -219,7 +247,7 @@ fn launchlate(bench: &Bench) -> Told {
     let soft = |library: &str| bench.folder.join("soft").join(library);
     if !bench.soft {
         // The runtime is in the application, where its functions are too short for a jump.
-        let words = ["libcuda.so.1", "cuLaunchKernel"];
+        let words = [&*driver(bench), "cuLaunchKernel"];
         return ends_with(bench, "launchlate", &words, &lines);
     }
     for (library, function) in [

@@ -265,6 +265,37 @@ fn a_gpus_program_can_be_tried_as_one_thread() {
 }
 
 #[test]
+fn of_a_map_with_a_value_per_cpu_a_program_that_is_tried_has_the_first() {
+    let mut tool = Tool::new();
+    let map = tool.map(6, 4, 4, 1);
+    // *(u32 *)(r10 - 4) = 0; r0 = lookup(map, r10 - 4); if (r0) *(u32 *)r0 += 3; r0 = 0
+    let adds = code(&[
+        (0x62, 10, 0, -4, 0),
+        (0xbf, 2, 10, 0, 0),
+        (0x07, 2, 0, 0, -4),
+        (0x18, 1, 1, 0, map),
+        (0, 0, 0, 0, 0),
+        (0x85, 0, 0, 0, 1),
+        (0x15, 0, 0, 3, 0),
+        (0x61, 1, 0, 0, 0),
+        (0x07, 1, 0, 0, 3),
+        (0x63, 0, 1, 0, 0),
+        (0xb7, 0, 0, 0, 0),
+        (0x95, 0, 0, 0, 0),
+    ]);
+    let prog = tool.load(b"cuda__adds", &adds, 0).unwrap() as i32;
+    let before: Vec<u8> = (1..=32).collect();
+    tool.kernel.update(0, &[0; 4], before.clone(), 0).unwrap();
+    let run = tool.call(Command::ProgTestRun, &[(0, &prog.to_ne_bytes())]);
+    assert_eq!(run, Ok(0));
+    let mut expected = before;
+    expected[0] += 3;
+    let after = tool.kernel.lookup(0, &[0; 4]).unwrap();
+    assert_eq!(after[..4], expected[..4]);
+    assert_eq!(after[8..], expected[8..], "those of other CPUs stay");
+}
+
+#[test]
 fn probes_of_functions_are_known_by_file_and_offset() {
     let mut tool = Tool::new();
     let probe = |tool: &mut Tool, path: &[u8], ret: bool| {
