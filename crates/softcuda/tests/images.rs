@@ -8,6 +8,7 @@ use warpbpf_softcuda::Handle;
 use warpbpf_softcuda::driver::table::*;
 
 const INVALID_VALUE: u32 = 1;
+const NOT_INITIALIZED: u32 = 3;
 const INVALID_HANDLE: u32 = 400;
 const NOT_SUPPORTED: u32 = 801;
 
@@ -353,7 +354,7 @@ fn a_tensor_maps_address_can_be_replaced() {
             cuTensorMapReplaceAddress(map.cast(), address as *mut c_void)
         };
         assert_eq!(replace(&raw mut map, 0x2000), INVALID_VALUE, "no map yet");
-        assert_eq!(encode(&raw mut map), INVALID_CONTEXT);
+        assert_eq!(encode(&raw mut map), NOT_INITIALIZED);
         let _context = Context::new();
         assert_eq!(encode(&raw mut map), 0);
         let before = map.0;

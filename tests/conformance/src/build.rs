@@ -146,6 +146,7 @@ pub fn build(test: &Test, target: Target, effort: Effort) -> Result<Built, Build
             stride,
         },
         keep_sums: false,
+        args: Vec::new(),
     };
     let fragment = caught("the code generator", || compile(&verified, &env))?;
     let fragment = fragment.map_err(|error| BuildError::Codegen {
