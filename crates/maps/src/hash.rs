@@ -11,8 +11,8 @@ use crate::{AccessError, MapError, MapPlan, Value, Write};
 
 /// Longest key in bytes: what a program's stack can hold.
 pub const MAX_KEY: u32 = 512;
-/// Most entries: node numbers must stay below the mark of a home.
-pub const MAX_ENTRIES: u32 = 1 << 29;
+/// Most entries: a slot counts nodes in 30 bits.
+pub const MAX_ENTRIES: u32 = HashLayout::MAX_ENTRIES;
 
 pub(crate) fn plan(
     def: &MapDef,
@@ -46,7 +46,7 @@ pub(crate) fn plan(
         def,
         MAX_ENTRIES,
         bytes,
-        "lower `max_entries` to 2^29 at most",
+        "lower `max_entries` to 2^28 at most",
         what,
     )?;
     plan.layout = MapLayout::Hash(layout);
@@ -102,6 +102,8 @@ pub(crate) fn check_entries(
 /// A key and its values in a snapshot.
 pub(crate) struct Node<'a> {
     slot: u64,
+    /// The slot's word.
+    word: u64,
     /// Where the key is.
     at: u64,
     pub(crate) key: &'a [u8],
@@ -208,6 +210,7 @@ fn node_of<'a>(layout: &HashLayout, bytes: &'a [u8], slot: u64) -> Option<Node<'
     let values = layout.value_stride() * u64::from(layout.copies);
     Some(Node {
         slot,
+        word,
         at,
         key,
         values: slice(bytes, at + layout.key_stride(), values),
@@ -334,17 +337,29 @@ fn store_fresh(layout: &HashLayout, fresh: &mut [u8], key: &[u8], values: &[u8])
     Some(())
 }
 
-/// The node, then the slot that publishes it. `None` without a free node or a never used slot in reach.
+/// The place, then the slot that publishes it. `None` without a free node, or without a slot in reach that is the key's or
+/// was never used.
 fn insert(layout: &HashLayout, bytes: &[u8], key: &[u8], values: &[u8]) -> Option<Vec<Write>> {
     let hash = hash(key);
     let tag = hash >> 32 << 32;
-    // A claim that nobody made good, because its kernel was ended, is as good as an empty slot, but its home may be half full.
+    // A claim that nobody made good, because its kernel was ended, is as good as a dead slot; if it has no place yet, as
+    // an empty one, but then the home may be half full.
     let claimed = tag | HashLayout::CLAIMED;
-    let (slot, word) = probe(layout, hash)
-        .map(|slot| (slot, u64_at(bytes, layout.slot(slot))))
-        .find(|(_, word)| *word == 0 || *word == claimed)?;
+    let (slot, word, own) = probe(layout, hash).find_map(|slot| {
+        let word = u64_at(bytes, layout.slot(slot));
+        if word == 0 || word == claimed {
+            return Some((slot, word, None));
+        }
+        let own = layout
+            .place_of(slot, word)
+            .filter(|_| word >> 32 << 32 == tag)?;
+        let there = slice(bytes, own, u64::from(layout.key_size));
+        (there == key).then_some((slot, word, Some(own)))
+    })?;
     let mut writes = Vec::new();
-    let (at, low) = if layout.homes() && word == 0 {
+    let (at, low) = if let Some(own) = own {
+        (own, word & HashLayout::PLACE)
+    } else if layout.homes() && word == 0 {
         (layout.slot(slot) + 8, HashLayout::HOME)
     } else {
         let next_at = |shard| HashLayout::control(shard) + HashLayout::NEXT_NODE;
@@ -385,7 +400,7 @@ pub(crate) fn remove(
     Ok(vec![
         Write {
             offset: layout.slot(node.slot),
-            bytes: HashLayout::DELETED.to_le_bytes().to_vec(),
+            bytes: (node.word | HashLayout::DEAD).to_le_bytes().to_vec(),
         },
         count(0, used(bytes, 0) - 1),
     ])
@@ -424,7 +439,7 @@ pub fn wants_compaction(layout: &HashLayout, bytes: &[u8]) -> bool {
     });
     let gone = || {
         (0..layout.slots())
-            .filter(|slot| u64_at(bytes, layout.slot(*slot)) == HashLayout::DELETED)
+            .filter(|slot| u64_at(bytes, layout.slot(*slot)) & HashLayout::DEAD != 0)
             .count() as u64
     };
     pool || gone() * 2 > layout.slots()

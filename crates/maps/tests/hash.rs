@@ -246,7 +246,7 @@ fn torn_slots_are_left_out() {
         .filter(|at| bytes[*at..*at + 8] == [0; 8])
         .collect();
     // Slots copied after, nodes copied before the insert; nodes that cannot be; and one that is only claimed.
-    for (at, low) in free.iter().zip([2, 0x8000_0000, 0xffff_fff0, 1u64]) {
+    for (at, low) in free.iter().zip([2, 1, 0x3fff_fff0, HashLayout::CLAIMED]) {
         bytes[*at..*at + 8].copy_from_slice(&(77 << 32 | low).to_le_bytes());
     }
     assert_eq!(entries(&plan, &bytes).len(), 1);

@@ -28,28 +28,40 @@ pub fn hash(key: &[u8]) -> u64 {
 /// HASH and PERCPU_HASH: open addressing. A slot is a word (u64) and, where a node is small, room for one behind it, its
 /// *home*: a lookup then finds word, key and value in one sector.
 ///
-/// The word is 0 when never used, [`HashLayout::DELETED`] after a delete, else `tag << 32 | low`, where low is
-/// - [`HashLayout::CLAIMED`]: a lane fills the home for a key with this tag; nothing is there yet;
-/// - [`HashLayout::HOME`]: the key and its value are in the home;
+/// The word is 0 when never used, else `tag << 32 | state | place`. The place ([`HashLayout::PLACE`]) is
+/// - 0: none yet;
+/// - [`HashLayout::HOME`]: key and value are in the home;
 /// - `n + FIRST_NODE`: they are in node `n` of the pool.
 ///
-/// **Insert.** A lane probes from the key's first slot on. The first one that is empty, or claimed with the key's own tag,
-/// is where the key must go: all lanes that insert it meet there, so it is there once. (A slot that is claimed with another
-/// tag never becomes empty again, so going past it is safe.) Who finds it empty claims it, fills the home, and publishes
-/// by a CAS from the claim; who finds it claimed does not wait but fills a node of the pool and publishes that by the same
-/// CAS. One of them wins; the others find the key when they look again. A node is filled before it is published, so nobody
-/// sees half a key or half a value.
+/// The state is none of the bits of [`HashLayout::CLAIMED`] while the key is there; [`HashLayout::DEAD`] when it was deleted;
+/// both bits while a lane that has *claimed* the slot prepares to put the key there.
+///
+/// **A slot belongs to one key** from its first claim on, until the map is compacted. A key's own slot is the first one of
+/// its probe that belongs to it, or, if it has none, the first one that is empty or was claimed with its tag and has no place
+/// yet. All slots before that one belong to other keys and will do so; so whoever looks for the key, whenever, comes to
+/// the same slot, and the key is there at most once. (A slot that another tag has claimed will never be this key's, so going past
+/// it is safe.) Where there is a place, it holds the slot's key, and a place that was ever in a slot's word holds that key for good.
+///
+/// **Insert.** In its slot, a lane claims: empty or dead → claimed, by a CAS. It finds room ([`HashLayout::quota`]), fills a place and
+/// publishes: claimed → there, by a CAS that releases. Without room it leaves the slot dead. The place is the home of an
+/// empty slot; the place that the slot has, where values are written in place; else a new node of the pool, filled before the
+/// claim. Who finds the slot claimed looks again a few times after a pause, and then does not wait but fills a node
+/// of the pool and puts that in the place of the claim, published. The claimant's CAS then fails; the room it found is
+/// that key's, and it looks again and finds the key. What it claimed is not used again, for it may still be writing there. If it found
+/// no room, there is one key too many. A place is filled before it is published, so nobody sees half a key or half a value.
 ///
 /// **Overwrite.** A value of at most 8 bytes is stored in place, by one store. A larger one goes into a new node, and the
 /// word is swapped by a CAS; a lane whose CAS fails was overtaken by another overwrite or a delete and is done: its value
 /// was there, for no time. The copies of a per-SM value are written in place, word by word.
 ///
-/// **Delete** exchanges the word for [`HashLayout::DELETED`]. Deleted slots, and nodes that were swapped out, are not used
-/// again until the host compacts a quiet map: a pointer that a lane holds stays one to the key that it looked up.
+/// **Delete** sets [`HashLayout::DEAD`] by an atomic OR, whose answer tells whether the key was there: a claim has
+/// the bit already. A pointer that a lane holds stays one to the key that it looked up: where values are written in place, and
+/// the key is inserted again, to its new value; elsewhere, to the old one. Nodes that were replaced are not used again
+/// until the host compacts a quiet map.
 ///
 /// **Room.** Each shard of the control block has a share of `max_entries` ([`HashLayout::quota`]) and counts what was
-/// inserted on account of it; a lane takes from its own SM's shard first. A key is counted right after it was published,
-/// and goes again if no shard has room. A delete gives back to the own shard, whose count may so fall below zero.
+/// inserted on account of it; a lane takes from its own SM's shard first, and lanes of a warp take together. A claimant counts its key
+/// before it publishes it. A delete gives back to the own shard, whose count may so fall below zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HashLayout {
     /// Most keys alive at once.
@@ -79,14 +91,18 @@ impl HashLayout {
     pub const NEXT_NODE: u64 = 4;
     /// First slot.
     pub const SLOTS: u64 = Self::CONTROL + Self::SHARDS as u64 * Self::CONTROL_STRIDE;
-    /// Lower half of the word of a slot whose home is being filled.
-    pub const CLAIMED: u64 = 1;
-    /// Lower half of the word of a slot whose key is in its home.
-    pub const HOME: u64 = 0x8000_0000;
-    /// Lower half of the word of a slot whose key is in node 0 of the pool.
+    /// In a slot's word: its key is not there.
+    pub const DEAD: u64 = 1 << 30;
+    /// In a slot's word: its key is not there, and a lane is about to put it there. [`HashLayout::DEAD`] and one bit more.
+    pub const CLAIMED: u64 = 3 << 30;
+    /// In a slot's word: where its key and value are.
+    pub const PLACE: u64 = Self::DEAD - 1;
+    /// The home, as a place.
+    pub const HOME: u64 = 1;
+    /// Node 0 of the pool, as a place.
     pub const FIRST_NODE: u64 = 2;
-    /// A slot whose key was deleted.
-    pub const DELETED: u64 = 0xffff_ffff;
+    /// Most entries: places must stay below the bits of states.
+    pub const MAX_ENTRIES: u32 = 1 << 28;
     /// Longest probe, in slots.
     pub const PROBES: u32 = 128;
     /// Largest slot with a home.
@@ -175,17 +191,22 @@ impl HashLayout {
     pub const fn quota(&self, shard: u32) -> u32 {
         self.max_entries / Self::SHARDS + (shard < self.max_entries % Self::SHARDS) as u32
     }
-    /// Where the node of a slot's word is; `None` if the word stands for no key, or for a node that does not exist.
-    pub const fn node_of(&self, slot: u64, word: u64) -> Option<u64> {
-        match word & 0xffff_ffff {
-            _ if word == 0 || word == Self::DELETED => None,
-            Self::CLAIMED => None,
+    /// Where the key is that a slot belongs to, be it there or not; `None` if it has no place, or one that does not exist.
+    pub const fn place_of(&self, slot: u64, word: u64) -> Option<u64> {
+        match word & Self::PLACE {
             Self::HOME if self.homes() => Some(self.slot(slot) + 8),
-            low if low >= Self::FIRST_NODE && low - Self::FIRST_NODE < self.nodes() => {
-                Some(self.node(low - Self::FIRST_NODE))
+            place if place >= Self::FIRST_NODE && place - Self::FIRST_NODE < self.nodes() => {
+                Some(self.node(place - Self::FIRST_NODE))
             }
             _ => None,
         }
+    }
+    /// Where the key of a slot's word is; `None` if no key is there.
+    pub const fn node_of(&self, slot: u64, word: u64) -> Option<u64> {
+        if word & Self::CLAIMED != 0 {
+            return None;
+        }
+        self.place_of(slot, word)
     }
 }
 

@@ -59,11 +59,11 @@ impl<'a> Translator<'a> {
                 self.cmp_const(Cond::Eq, node, 0)
             }
             _ => {
-                // Empty or claimed is below the first node.
-                let low = self.bin_const(BinOp::And, word, 0xffff_ffff);
-                let empty = self.cmp_const(Cond::Ult, low, HashLayout::FIRST_NODE);
-                let deleted = self.cmp_const(Cond::Eq, word, HashLayout::DELETED);
-                self.bin(BinOp::Or, empty, deleted)
+                // A claim has the bit of a dead slot too.
+                let empty = self.cmp_const(Cond::Eq, word, 0);
+                let dead = self.bin_const(BinOp::And, word, HashLayout::DEAD);
+                let dead = self.cmp_const(Cond::Ne, dead, 0);
+                self.bin(BinOp::Or, empty, dead)
             }
         };
         let (skipped, found) = (self.func.add_block(), self.func.add_block());
@@ -100,15 +100,15 @@ impl<'a> Translator<'a> {
             MapLayout::Hash(h) => {
                 let pool = in_pool(
                     self,
-                    0xffff_ffff,
+                    HashLayout::PLACE,
                     HashLayout::FIRST_NODE,
                     h.node_stride(),
                     h.nodes_at(),
                 );
                 let key = if h.homes() {
                     let home = self.bin_const(BinOp::Add, slot, HashLayout::SLOTS + 8);
-                    let low = self.bin_const(BinOp::And, word, 0xffff_ffff);
-                    let is_home = self.cmp_const(Cond::Eq, low, HashLayout::HOME);
+                    let place = self.bin_const(BinOp::And, word, HashLayout::PLACE);
+                    let is_home = self.cmp_const(Cond::Eq, place, HashLayout::HOME);
                     self.select(is_home, home, pool)
                 } else {
                     pool

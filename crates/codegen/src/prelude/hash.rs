@@ -7,9 +7,13 @@ use super::text::Text;
 use super::{Shape, own_copy, store_key, store_value};
 use crate::ir::HashOp;
 
-/// How often an insert that finds no node looks at its slot again: nodes are scarce only while many lanes insert the
-/// same key, and then one of them publishes it.
-pub const NODE_RETRIES: u32 = 32;
+/// How often an update looks at slots again at most, because others changed them under its hands.
+pub const TRIES: u32 = 64;
+/// How often an insert that meets another lane's claim looks again, after a pause, before it goes past the claim: nodes of
+/// the pool, which that takes, are not used again before the map is compacted.
+pub const CLAIM_LOOKS: u32 = 8;
+/// Such a pause, in nanoseconds at most: about what a claimant needs to fill its place.
+const CLAIM_PAUSE: u32 = 200;
 /// Most words of the bitmap of free nodes that one search looks at.
 const FREE_SEARCH: u64 = 64;
 
@@ -19,10 +23,16 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
         own_copy(f, shape, l.value_stride());
     }
     if op == HashOp::Update {
-        // The node that this call has taken and not published, as in a slot's word; 0 while it has none.
+        // `%wbpf_w2` is the node that this call has taken and that nobody has seen, as in a slot's word; 0 while it has
+        // none. What the own shard counts is asked for now, so that it is here when an insert wants to know.
+        own_shard(f);
         f.code(&format!(
-            "mov.b32 %wbpf_w2, 0;
-            mov.b32 %wbpf_w3, {NODE_RETRIES};"
+            ".reg .b64 %wbpf_claim, %wbpf_alive;
+            ld.relaxed.gpu.global.u32 %wbpf_w11, [%wbpf_t2+{}];
+            mov.b32 %wbpf_w2, 0;
+            mov.b32 %wbpf_w3, {TRIES};
+            mov.b32 %wbpf_w10, {CLAIM_LOOKS};",
+            HashLayout::USED
         ));
     }
     probe(f, op, l, shape);
@@ -33,9 +43,10 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
     }
 }
 
-/// Goes from slot to slot. To `$wbpf_found` with the key's address in `%wbpf_node`, to `$wbpf_absent` at a slot where the
-/// key would have to be inserted; falls through when all probes are used. The slot's address is in `%wbpf_slot`, its word
-/// in `%wbpf_s`.
+/// Goes from slot to slot. To `$wbpf_found` if the key is there, with its address in `%wbpf_node`; to `$wbpf_absent` at the
+/// slot that is the key's, or would be: empty, or claimed for a key with its tag, or the key's own and dead or claimed,
+/// and then `%wbpf_node` is as before. Falls through when all probes are used. The slot's address is in `%wbpf_slot`, its
+/// word in `%wbpf_s`.
 fn probe(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
     f.code(&format!(
         ".reg .b64 %wbpf_want, %wbpf_x;
@@ -67,41 +78,54 @@ fn probe(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
         );
     }
     // `%wbpf_t0` becomes the lower half if the tag is ours, else more than that.
-    f.code(
+    f.code(&format!(
         "xor.b64 %wbpf_t0, %wbpf_s, %wbpf_tag;
-        setp.ge.u64 %wbpf_p0, %wbpf_t0, 0xffffffff;
-        @%wbpf_p0 bra $wbpf_next;",
-    );
+        setp.gt.u64 %wbpf_p0, %wbpf_t0, 0xffffffff;
+        @%wbpf_p0 bra $wbpf_next;
+        and.b64 %wbpf_t1, %wbpf_t0, {:#x};",
+        HashLayout::PLACE
+    ));
     if l.homes() {
-        f.code(&format!(
-            "setp.eq.s64 %wbpf_p0, %wbpf_t0, {};
+        f.code(
+            "setp.eq.s64 %wbpf_p0, %wbpf_t1, 0;
             @%wbpf_p0 bra $wbpf_absent;",
-            HashLayout::CLAIMED
-        ));
+        );
     }
     f.code(&format!(
-        "mad.lo.s64 %wbpf_node, %wbpf_t0, {}, %wbpf_base;
+        "mad.lo.s64 %wbpf_node, %wbpf_t1, {}, %wbpf_base;
         add.s64 %wbpf_node, %wbpf_node, {};",
         l.node_stride(),
         l.nodes_at() as i64 - (HashLayout::FIRST_NODE * l.node_stride()) as i64
     ));
-    // A published node never changes its key, and the slot was read with acquire: plain loads are enough.
+    if l.homes() {
+        f.code(&format!(
+            "setp.eq.s64 %wbpf_p0, %wbpf_t1, {};
+            add.s64 %wbpf_t1, %wbpf_slot, 8;
+            selp.b64 %wbpf_node, %wbpf_t1, %wbpf_node, %wbpf_p0;",
+            HashLayout::HOME
+        ));
+    }
+    // A place that was published once never changes its key, and the slot was read with acquire: plain loads are enough.
     for i in 0..shape.keys() {
         f.code(&format!(
-            "ld.global.u64 %wbpf_t0, [%wbpf_node+{}];
-            setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_k{i};
+            "ld.global.u64 %wbpf_t1, [%wbpf_node+{}];
+            setp.ne.s64 %wbpf_p0, %wbpf_t1, %wbpf_k{i};
             @%wbpf_p0 bra $wbpf_next;",
             i * 8
         ));
     }
     f.code(&format!(
-        "bra $wbpf_found;
+        "and.b64 %wbpf_t0, %wbpf_t0, {:#x};
+        setp.ne.s64 %wbpf_p0, %wbpf_t0, 0;
+        @%wbpf_p0 bra $wbpf_absent;
+        bra $wbpf_found;
         $wbpf_next:
         add.s32 %wbpf_w0, %wbpf_w0, 1;
         and.b32 %wbpf_w0, %wbpf_w0, {};
         add.s32 %wbpf_w1, %wbpf_w1, -1;
         setp.ne.s32 %wbpf_p0, %wbpf_w1, 0;
         @%wbpf_p0 bra $wbpf_probe;",
+        HashLayout::DEAD,
         l.slots() - 1
     ));
 }
@@ -161,24 +185,42 @@ fn lookup_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
 }
 
 fn delete_ends(f: &mut Text) {
-    // A slot with a key changes to one with the same key, or to deleted.
+    // The slot stays the key's, and keeps its place. A claim has the bit already, so it is left alone.
     f.code(&format!(
         "$wbpf_absent:
         mov.b64 %wbpf_res, {ENOENT};
         bra $wbpf_done;
         $wbpf_found:
-        mov.b64 %wbpf_t1, {deleted:#x};
-        atom.relaxed.gpu.global.exch.b64 %wbpf_t0, [%wbpf_slot], %wbpf_t1;
-        setp.eq.s64 %wbpf_p0, %wbpf_t0, {deleted:#x};
+        mov.b64 %wbpf_t1, {dead:#x};
+        atom.relaxed.gpu.global.or.b64 %wbpf_t0, [%wbpf_slot], %wbpf_t1;
+        and.b64 %wbpf_t0, %wbpf_t0, {dead:#x};
+        setp.ne.s64 %wbpf_p0, %wbpf_t0, 0;
         @%wbpf_p0 bra $wbpf_absent;",
-        deleted = HashLayout::DELETED
+        dead = HashLayout::DEAD
     ));
     own_shard(f);
+    together(f);
     f.code(&format!(
-        "red.relaxed.gpu.global.add.u32 [%wbpf_t2+{}], -1;
+        "neg.s32 %wbpf_w7, %wbpf_w7;
+        @%wbpf_p1 red.relaxed.gpu.global.add.u32 [%wbpf_t2+{}], %wbpf_w7;
         mov.b64 %wbpf_res, 0;",
         HashLayout::USED
     ));
+}
+
+/// Of the lanes that are here now with the same map: `%wbpf_w6` becomes the mask, `%wbpf_w7` their number, `%wbpf_w9` how
+/// many are below this one, and `%wbpf_p1` whether that is none. Lanes that count together add once: all of a
+/// multiprocessor meet in one word, and that is most of what counting costs.
+fn together(f: &mut Text) {
+    f.code(
+        "activemask.b32 %wbpf_w6;
+        match.any.sync.b64 %wbpf_w6, %wbpf_base, %wbpf_w6;
+        popc.b32 %wbpf_w7, %wbpf_w6;
+        mov.u32 %wbpf_w9, %lanemask_lt;
+        and.b32 %wbpf_w9, %wbpf_w9, %wbpf_w6;
+        popc.b32 %wbpf_w9, %wbpf_w9;
+        setp.eq.s32 %wbpf_p1, %wbpf_w9, 0;",
+    );
 }
 
 /// `%wbpf_w4` becomes the number of this SM's shard, `%wbpf_t2` its address.
@@ -252,79 +294,143 @@ fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
         mov.b64 %wbpf_res, {E2BIG};
         red.relaxed.gpu.global.add.u64 [%wbpf_base+{}], 1;
         bra $wbpf_release;
+        $wbpf_again:
+        add.s32 %wbpf_w3, %wbpf_w3, -1;
+        setp.ne.s32 %wbpf_p0, %wbpf_w3, 0;
+        @%wbpf_p0 bra $wbpf_read;
+        bra $wbpf_busy;
         $wbpf_absent:
         setp.eq.s64 %wbpf_p0, %wbpf_flags, {BPF_EXIST};
         mov.b64 %wbpf_res, {ENOENT};
-        @%wbpf_p0 bra $wbpf_release;",
+        @%wbpf_p0 bra $wbpf_release;
+        and.b64 %wbpf_t0, %wbpf_s, {claimed:#x};
+        setp.eq.s64 %wbpf_p0, %wbpf_t0, {claimed:#x};
+        @%wbpf_p0 bra $wbpf_claimed;",
         HashLayout::COUNT_BUSY,
-        HashLayout::COUNT_FULL
+        HashLayout::COUNT_FULL,
+        claimed = HashLayout::CLAIMED
     ));
-    // Whether what is written now takes an old node's place.
-    if l.swaps() {
-        f.code("mov.b32 %wbpf_w7, 0;");
-    }
-    f.code(
-        "setp.ne.s32 %wbpf_p0, %wbpf_w2, 0;
-        @%wbpf_p0 bra $wbpf_publish;",
-    );
     look_for_room(f, l);
-    if l.homes() {
-        claim(f, l, shape);
-    }
-    f.code("$wbpf_take:");
+    claim_in_place(f, l, shape);
+    past_a_claim(f);
     take(f, l);
     fill(f, l, shape);
-    publish(f, l);
-    count(f, l);
+    put(f, l);
+    charge(f, l);
+    publish(f);
     found(f, l, shape);
     release(f, l, shape);
 }
 
-/// Goes on at `$wbpf_room` if some shard has room. Else as many keys as may be were counted, which happens after they
-/// are published: if this slot is as it was, this key is not among them.
+/// Goes on at `$wbpf_room` if some shard has room. Else as many keys as may be are counted: if this slot is as it was,
+/// this key is not among them. Room that wandered from a shard ahead to one behind shows in the sum, and is looked for again.
 fn look_for_room(f: &mut Text, l: &HashLayout) {
+    own_shard(f);
+    quota(f, l);
+    f.code(
+        "setp.lt.s32 %wbpf_p0, %wbpf_w11, %wbpf_w5;
+        @%wbpf_p0 bra $wbpf_room;",
+    );
+    f.code("mov.b32 %wbpf_w9, 0;");
     each_shard(f, "$wbpf_look", "$wbpf_looked", |f| {
         quota(f, l);
         f.code(&format!(
             "ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t2+{}];
+            add.s32 %wbpf_w9, %wbpf_w9, %wbpf_w8;
             setp.lt.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
             @%wbpf_p0 bra $wbpf_room;",
             HashLayout::USED
         ));
     });
-    f.code(
-        "fence.acq_rel.gpu;
+    f.code(&format!(
+        "setp.lt.s32 %wbpf_p0, %wbpf_w9, {};
+        @%wbpf_p0 bra $wbpf_again;
+        fence.acq_rel.gpu;
         ld.acquire.gpu.global.u64 %wbpf_t0, [%wbpf_slot];
         setp.eq.s64 %wbpf_p0, %wbpf_t0, %wbpf_s;
         @%wbpf_p0 bra $wbpf_full;
-        bra $wbpf_read;
+        bra $wbpf_again;
         $wbpf_room:",
-    );
+        l.max_entries
+    ));
 }
 
-/// If the slot is empty, claims and fills its home, and publishes it. Goes on at `$wbpf_take` if it was claimed before.
-fn claim(f: &mut Text, l: &HashLayout, shape: &Shape) {
+/// Claims the slot for a place that it has, where it has one, and fills that: its home if it is empty, its old place if
+/// the key was there and values are written in place. To `$wbpf_charge` with that done, to `$wbpf_new` without one.
+fn claim_in_place(f: &mut Text, l: &HashLayout, shape: &Shape) {
+    // `%wbpf_p2`: the slot is empty.
+    f.code("setp.eq.s64 %wbpf_p2, %wbpf_s, 0;");
+    match (l.homes(), l.swaps()) {
+        (false, true) => return f.code("bra $wbpf_new;"),
+        (false, false) => f.code("@%wbpf_p2 bra $wbpf_new;"),
+        (true, true) => f.code("@!%wbpf_p2 bra $wbpf_new;"),
+        (true, false) => {}
+    }
     f.code(&format!(
-        "setp.ne.s64 %wbpf_p0, %wbpf_s, 0;
-        @%wbpf_p0 bra $wbpf_take;
-        or.b64 %wbpf_s, %wbpf_tag, {};
-        mov.b64 %wbpf_t1, 0;
-        atom.relaxed.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_t1, %wbpf_s;
-        setp.ne.s64 %wbpf_p0, %wbpf_t0, 0;
-        @%wbpf_p0 bra $wbpf_read;
-        add.s64 %wbpf_node, %wbpf_slot, 8;",
-        HashLayout::CLAIMED
+        "or.b64 %wbpf_claim, %wbpf_s, %wbpf_tag;
+        or.b64 %wbpf_claim, %wbpf_claim, {:#x};
+        xor.b64 %wbpf_alive, %wbpf_s, {:#x};",
+        HashLayout::CLAIMED,
+        HashLayout::DEAD
     ));
-    store_key(f, shape);
+    if l.homes() {
+        f.code(
+            "add.s64 %wbpf_t0, %wbpf_slot, 8;
+            selp.b64 %wbpf_node, %wbpf_t0, %wbpf_node, %wbpf_p2;
+            selp.b64 %wbpf_alive, %wbpf_want, %wbpf_alive, %wbpf_p2;",
+        );
+    }
+    // Acquire: what is written into the place comes after the claim.
+    f.code(
+        "atom.acquire.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_s, %wbpf_claim;
+        setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_s;
+        @%wbpf_p0 bra $wbpf_again;",
+    );
+    if l.homes() {
+        // Where the key is already, others may be comparing it.
+        f.code("@!%wbpf_p2 bra $wbpf_revived;");
+        store_key(f, shape);
+        f.code("bra $wbpf_keyed;\n$wbpf_revived:");
+    }
+    if shape.copies > 1 {
+        zero_values(f, l);
+    }
+    f.code("$wbpf_keyed:");
     value_address(f, l, shape);
     store_value(f, shape);
-    // Who published a node of the pool here meanwhile did not wait for us; the home is lost.
-    f.code(
-        "atom.release.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_s, %wbpf_want;
-        setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_s;
-        @%wbpf_p0 bra $wbpf_read;
-        bra $wbpf_count;",
-    );
+    f.code("bra $wbpf_charge;");
+}
+
+/// Zeroes all copies of the value of `%wbpf_node`.
+fn zero_values(f: &mut Text, l: &HashLayout) {
+    f.code(&format!(
+        "add.s64 %wbpf_t0, %wbpf_node, {};
+        mov.b32 %wbpf_w8, {};
+        $wbpf_zero:
+        .pragma \"nounroll\";
+        st.relaxed.gpu.global.u64 [%wbpf_t0], 0;
+        add.s64 %wbpf_t0, %wbpf_t0, 8;
+        add.s32 %wbpf_w8, %wbpf_w8, -1;
+        setp.ne.s32 %wbpf_p0, %wbpf_w8, 0;
+        @%wbpf_p0 bra $wbpf_zero;",
+        l.key_stride(),
+        u64::from(l.copies) * l.value_stride() / 8
+    ));
+}
+
+/// Another lane has claimed the slot: looks again a few times, and then goes past the claim with a node of the pool.
+fn past_a_claim(f: &mut Text) {
+    f.code(&format!(
+        "$wbpf_claimed:
+        setp.eq.s32 %wbpf_p0, %wbpf_w10, 0;
+        @%wbpf_p0 bra $wbpf_new;
+        add.s32 %wbpf_w10, %wbpf_w10, -1;
+        nanosleep.u32 {CLAIM_PAUSE};
+        bra $wbpf_again;
+        $wbpf_new:
+        setp.ne.s32 %wbpf_p0, %wbpf_w2, 0;
+        @%wbpf_p0 bra $wbpf_filled;"
+    ));
 }
 
 /// Takes a node of the pool; `%wbpf_w2` becomes what stands for it in a word.
@@ -348,10 +454,7 @@ fn take(f: &mut Text, l: &HashLayout) {
     search_free(f, l);
     f.code(
         "mov.b32 %wbpf_w2, 0;
-        add.s32 %wbpf_w3, %wbpf_w3, -1;
-        setp.ne.s32 %wbpf_p0, %wbpf_w3, 0;
-        @%wbpf_p0 bra $wbpf_read;
-        bra $wbpf_busy;",
+        bra $wbpf_again;",
     );
 }
 
@@ -416,54 +519,108 @@ fn fill(f: &mut Text, l: &HashLayout, shape: &Shape) {
     store_value(f, shape);
 }
 
-/// Puts the node into the slot, if that is as it was.
-fn publish(f: &mut Text, l: &HashLayout) {
-    f.code(
-        "$wbpf_publish:
-        cvt.u64.u32 %wbpf_t1, %wbpf_w2;
-        or.b64 %wbpf_t1, %wbpf_t1, %wbpf_tag;
-        atom.release.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_s, %wbpf_t1;
-        setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_s;",
-    );
+/// Puts the node into the slot, if that is as it was: as a claim if the slot is empty or dead, else as the key's place.
+/// In the place of another lane's claim it needs no room of its own, for the claimant finds room for it.
+fn put(f: &mut Text, l: &HashLayout) {
+    // An empty slot is no key's either.
+    f.code(&format!(
+        "$wbpf_filled:
+        cvt.u64.u32 %wbpf_alive, %wbpf_w2;
+        or.b64 %wbpf_alive, %wbpf_alive, %wbpf_tag;
+        or.b64 %wbpf_claim, %wbpf_alive, {claimed:#x};
+        and.b64 %wbpf_t0, %wbpf_s, {claimed:#x};
+        setp.eq.s64 %wbpf_p1, %wbpf_t0, {:#x};
+        setp.eq.s64 %wbpf_p2, %wbpf_s, 0;
+        or.pred %wbpf_p1, %wbpf_p1, %wbpf_p2;
+        selp.b64 %wbpf_t1, %wbpf_claim, %wbpf_alive, %wbpf_p1;
+        atom.release.gpu.global.cas.b64 %wbpf_t1, [%wbpf_slot], %wbpf_s, %wbpf_t1;
+        setp.ne.s64 %wbpf_p0, %wbpf_t1, %wbpf_s;",
+        HashLayout::DEAD,
+        claimed = HashLayout::CLAIMED
+    ));
     if l.swaps() {
+        // An overwrite that was overtaken by another or by a delete is done: its value was there, for no time.
         f.code(
-            "setp.ne.s32 %wbpf_p1, %wbpf_w7, 0;
+            "@!%wbpf_p0 bra $wbpf_taken;
+            setp.eq.s64 %wbpf_p2, %wbpf_t0, 0;
             mov.b64 %wbpf_res, 0;
-            @%wbpf_p1 bra $wbpf_swapped;",
+            @%wbpf_p1 bra $wbpf_again;
+            @%wbpf_p2 bra $wbpf_release;
+            bra $wbpf_again;
+            $wbpf_taken:",
         );
+    } else {
+        f.code("@%wbpf_p0 bra $wbpf_again;");
     }
-    // Published, so the node is no longer ours to give back.
+    // Others have seen the node, so it is no longer ours to give back.
     f.code(
-        "@%wbpf_p0 bra $wbpf_read;
-        mov.b32 %wbpf_w2, 0;",
+        "mov.b32 %wbpf_w2, 0;
+        mov.b64 %wbpf_res, 0;
+        @!%wbpf_p1 bra $wbpf_done;",
     );
 }
 
-/// Counts a key that was published just now; takes it back if there are too many.
-fn count(f: &mut Text, l: &HashLayout) {
-    // Without a look first: there was room just now, most likely in the own shard.
-    f.code("$wbpf_count:\nmov.b64 %wbpf_res, 0;");
-    each_shard(f, "$wbpf_charge", "$wbpf_charged", |f| {
+/// Finds room for the key whose slot this lane has claimed. Without any, the slot is the key's all the same, and the key
+/// is not there.
+fn charge(f: &mut Text, l: &HashLayout) {
+    f.code("$wbpf_charge:");
+    own_shard(f);
+    quota(f, l);
+    together(f);
+    f.code(&format!(
+        "brev.b32 %wbpf_w12, %wbpf_w6;
+        clz.b32 %wbpf_w12, %wbpf_w12;
+        mov.b32 %wbpf_w8, 0;
+        @%wbpf_p1 atom.relaxed.gpu.global.add.u32 %wbpf_w8, [%wbpf_t2+{used}], %wbpf_w7;
+        shfl.sync.idx.b32 %wbpf_w8, %wbpf_w8, %wbpf_w12, 31, %wbpf_w6;
+        add.s32 %wbpf_w8, %wbpf_w8, %wbpf_w9;
+        setp.lt.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
+        @%wbpf_p0 bra $wbpf_publish;
+        red.relaxed.gpu.global.add.u32 [%wbpf_t2+{used}], -1;
+        mov.b32 %wbpf_w9, 0;",
+        used = HashLayout::USED
+    ));
+    each_shard(f, "$wbpf_search", "$wbpf_searched", |f| {
         quota(f, l);
         f.code(&format!(
-            "atom.relaxed.gpu.global.add.u32 %wbpf_w8, [%wbpf_t2+{used}], 1;
+            "ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t2+{used}];
+            add.s32 %wbpf_w9, %wbpf_w9, %wbpf_w8;
+            setp.ge.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
+            @%wbpf_p0 bra $wbpf_searched;
+            atom.relaxed.gpu.global.add.u32 %wbpf_w8, [%wbpf_t2+{used}], 1;
             setp.lt.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
-            @%wbpf_p0 bra $wbpf_done;
+            @%wbpf_p0 bra $wbpf_publish;
             red.relaxed.gpu.global.add.u32 [%wbpf_t2+{used}], -1;",
             used = HashLayout::USED
         ));
     });
-    // Whoever deleted it meanwhile has given back what was not taken. The shard is the own one again.
+    // Who went past the claim counted on us: then there is one key too many, which has to be counted too. The shard is
+    // the own one again.
     f.code(&format!(
-        "mov.b64 %wbpf_t1, {deleted:#x};
-        atom.relaxed.gpu.global.exch.b64 %wbpf_t0, [%wbpf_slot], %wbpf_t1;
-        setp.ne.s64 %wbpf_p0, %wbpf_t0, {deleted:#x};
-        @%wbpf_p0 bra $wbpf_full;
-        red.relaxed.gpu.global.add.u32 [%wbpf_t2+{}], 1;
-        bra $wbpf_done;",
+        "or.b64 %wbpf_t1, %wbpf_alive, {:#x};
+        atom.release.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_claim, %wbpf_t1;
+        setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_claim;
+        @%wbpf_p0 red.relaxed.gpu.global.add.u32 [%wbpf_t2+{}], 1;
+        @%wbpf_p0 bra $wbpf_again;
+        setp.lt.s32 %wbpf_p0, %wbpf_w9, {};
+        @%wbpf_p0 bra $wbpf_again;
+        bra $wbpf_full;",
+        HashLayout::DEAD,
         HashLayout::USED,
-        deleted = HashLayout::DELETED
+        l.max_entries
     ));
+}
+
+/// Publishes what was claimed. If another lane went past the claim, the room that was found is that one's.
+fn publish(f: &mut Text) {
+    f.code(
+        "$wbpf_publish:
+        mov.b64 %wbpf_res, 0;
+        atom.release.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_claim, %wbpf_alive;
+        setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_claim;
+        @%wbpf_p0 bra $wbpf_again;
+        bra $wbpf_done;",
+    );
 }
 
 fn found(f: &mut Text, l: &HashLayout, shape: &Shape) {
@@ -474,15 +631,7 @@ fn found(f: &mut Text, l: &HashLayout, shape: &Shape) {
         @%wbpf_p0 bra $wbpf_release;"
     ));
     if l.swaps() {
-        f.code(
-            "mov.b32 %wbpf_w7, 1;
-            setp.ne.s32 %wbpf_p0, %wbpf_w2, 0;
-            @%wbpf_p0 bra $wbpf_publish;
-            bra $wbpf_take;
-            $wbpf_swapped:
-            @!%wbpf_p0 bra $wbpf_done;",
-        );
-        return;
+        return f.code("bra $wbpf_new;");
     }
     value_address(f, l, shape);
     store_value(f, shape);

@@ -126,7 +126,7 @@ fn arguments(f: &mut Text, op: HashOp, shape: &Shape) {
     let (keys, first_key) = (shape.keys(), Shape::first_key(op));
     f.code(&format!(
         ".reg .pred %wbpf_p<4>;
-        .reg .b32 %wbpf_w<12>;
+        .reg .b32 %wbpf_w<13>;
         .reg .b64 %wbpf_base, %wbpf_flags, %wbpf_h, %wbpf_tag, %wbpf_slot, %wbpf_s, %wbpf_node, %wbpf_copy, %wbpf_res;
         .reg .b64 %wbpf_t<4>, %wbpf_k<{keys}>;
         ld.param.b64 %wbpf_base, [wbpf_a0];"

@@ -529,7 +529,11 @@ fn hash_in_memory(layout: &HashLayout) -> (Vec<u8>, Vec<(u64, u64)>) {
         let word = hash >> 32 << 32 | low;
         let at = layout.node_of(slot, word).expect("a node");
         // Its node is as it was.
-        let word = if key == 99 { HashLayout::DELETED } else { word };
+        let word = if key == 99 {
+            word | HashLayout::DEAD
+        } else {
+            word
+        };
         put(layout.slot(slot), word);
         put(at, key);
         put(at + layout.key_stride(), key + 1000);
