@@ -8,6 +8,7 @@
 #define KEYS 1000
 #define ENOENT 2
 #define EBUSY 16
+#define EEXIST 17
 
 #define COUNTS(name, number)                                                                                           \
 	struct {                                                                                                       \
@@ -45,6 +46,14 @@ struct {
 	__type(value, __u64);
 } owned SEC(".maps");
 
+/* As few slots as a hash can have, and fewer keys. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16);
+	__type(key, __u64);
+	__type(value, __u64);
+} shared SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 50000);
@@ -66,7 +75,10 @@ enum {
 	DROPPED,
 	SEEN,
 	STREAM_OTHER,
-	OWNED_BUSY,
+	CAME,
+	WENT,
+	CAME_BUSY,
+	CAME_WRONG,
 	RESULTS,
 };
 
@@ -137,10 +149,7 @@ int overwrite(struct wbpf_kernel_ctx *ctx)
 	return 0;
 }
 
-/*
- * A key that only this thread has. What was deleted keeps its slot, so after some launches a key may find no slot near
- * enough: that is said, and then the key is not there.
- */
+/* A key that only this thread has. What was deleted keeps its slot, which the key finds again in the next launch. */
 SEC("gpu/entry/*")
 int own(struct wbpf_kernel_ctx *ctx)
 {
@@ -153,13 +162,26 @@ int own(struct wbpf_kernel_ctx *ctx)
 		note(OWNED_WRONG);
 	error = bpf_map_update_elem(&owned, &me, &me, BPF_NOEXIST);
 	found = bpf_map_lookup_elem(&owned, &me);
-	if (error == -EBUSY && !found)
-		note(OWNED_BUSY);
-	else if (error == 0 && found && *found == me && bpf_map_delete_elem(&owned, &me) == 0 &&
+	if (error == 0 && found && *found == me && bpf_map_delete_elem(&owned, &me) == 0 &&
 		 !bpf_map_lookup_elem(&owned, &me))
 		note(OWNED);
 	else
 		note(OWNED_WRONG);
+	return 0;
+}
+
+/* Few keys that all threads put in and take out: what came and did not go is there, whatever happened in between. */
+SEC("gpu/entry/*")
+int come_and_go(struct wbpf_kernel_ctx *ctx)
+{
+	__u64 me = thread(ctx), key = me % 8;
+	long error = bpf_map_update_elem(&shared, &key, &me, BPF_NOEXIST);
+
+	note(error == 0 ? CAME : error == -EBUSY ? CAME_BUSY : error == -EEXIST ? RESULTS : CAME_WRONG);
+	if (me % 3 == 0)
+		return 0;
+	error = bpf_map_delete_elem(&shared, &key);
+	note(error == 0 ? WENT : error == -ENOENT ? RESULTS : CAME_WRONG);
 	return 0;
 }
 
