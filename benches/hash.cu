@@ -4,11 +4,16 @@
 // Prints one line per kernel:
 //   KERNEL MICROSECONDS OPERATIONS COUNTED
 // where COUNTED is 0 for ours: that is in the program's map.
-// usage: hash-bench [LOG2 OF KEYS]   (default: 19, half of what the programs' table holds)
+// With `steps`, only inserts by hand, each kernel with one more of the steps that an insert into our HASH has, so that the
+// differences tell what each of them costs: `step_plain`, slots of 32 bytes; `step_look`, a slot is read before it is
+// claimed; `step_claim`, the claim and the publication are exchanges of their own; `step_fence`, the publication releases what was
+// written; `step_each`, each lane counts its key and waits for the answer; `step_warp`, the lanes of a warp count together.
+// usage: hash-bench [LOG2 OF KEYS [steps]]   (default: 19, half of what the programs' table holds)
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #define CHECK(call)                                                                          \
@@ -129,6 +134,75 @@ __global__ void hand_delete(Table t, unsigned first)
         counted(t);
 }
 
+// A slot of our HASH for keys and values of 8 bytes: its word, its home, and what rounds it up.
+struct WideSlot {
+    u64 word;
+    u64 key;
+    u64 value;
+    u64 unused;
+};
+
+struct WideTable {
+    WideSlot *slots;
+    u64 mask;
+    unsigned *used; // 32 shards, 128 bytes apart
+    u64 *counters;  // as in Table
+};
+
+enum Steps { PLAIN, LOOK, CLAIM, FENCE, EACH, WARP };
+
+// A word is the key's upper half, and 1 when the key is there or 2 while it is being put there.
+template <int STEPS> __global__ void step_insert(WideTable t, unsigned first)
+{
+    u64 n = number(first), key = key_of(n), hash = place(key);
+    const u64 tag = key & ~0xffffffffull, there = tag | 1, claim = STEPS >= CLAIM ? tag | 2 : there;
+    for (u64 i = hash;; i++) {
+        WideSlot *slot = t.slots + (i & t.mask);
+        u64 word = 0;
+        if (STEPS >= LOOK)
+            asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(&slot->word) : "memory");
+        if (word == 0)
+            asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], 0, %2;"
+                         : "=l"(word)
+                         : "l"(&slot->word), "l"(claim)
+                         : "memory");
+        if (word != 0)
+            continue;
+        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(&slot->key), "l"(key) : "memory");
+        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(&slot->value), "l"(n) : "memory");
+        if (STEPS >= EACH) {
+            unsigned sm, old = 0;
+            asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+            unsigned *used = t.used + 32 * (sm % 32);
+            if (STEPS == EACH) {
+                old = atomicAdd(used, 1u);
+            } else {
+                unsigned mask = __activemask(), lane, below;
+                asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+                asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
+                if ((mask & below) == 0)
+                    old = atomicAdd(used, (unsigned)__popc(mask));
+                old = __shfl_sync(mask, old, __ffs(mask) - 1) + __popc(mask & below);
+            }
+            if (old == ~0u) // no room; never here
+                return;
+        }
+        if (STEPS >= FENCE)
+            asm volatile("atom.release.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                         : "=l"(word)
+                         : "l"(&slot->word), "l"(claim), "l"(there)
+                         : "memory");
+        else if (STEPS == CLAIM)
+            asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                         : "=l"(word)
+                         : "l"(&slot->word), "l"(claim), "l"(there)
+                         : "memory");
+        if (STEPS < CLAIM || word == claim)
+            counted({nullptr, 0, t.counters});
+        return;
+    }
+}
+
 // What programs attach to. They read `first` as the first argument, which is unused here.
 __global__ void ours_insert(unsigned) {}
 __global__ void ours_count(unsigned) {}
@@ -154,12 +228,62 @@ static double median(std::vector<float> &times)
     return times[times.size() / 2] * 1000;
 }
 
+// Inserts `keys` keys in eight launches with each of the `step_` kernels, into an empty table each time.
+static void steps(unsigned keys, u64 slots, int sms)
+{
+    struct {
+        const char *name;
+        void (*kernel)(WideTable, unsigned);
+    } const kernels[] = {
+        {"step_plain", step_insert<PLAIN>}, {"step_look", step_insert<LOOK>}, {"step_claim", step_insert<CLAIM>},
+        {"step_fence", step_insert<FENCE>}, {"step_each", step_insert<EACH>}, {"step_warp", step_insert<WARP>},
+    };
+    const unsigned part = keys / 8, block = std::min(256u, part);
+    WideTable t;
+    t.mask = slots - 1;
+    CHECK(cudaMalloc(&t.slots, slots * sizeof(WideSlot)));
+    CHECK(cudaMalloc(&t.used, 32 * 128));
+    CHECK(cudaMalloc(&t.counters, sms * 128));
+    cudaEvent_t begin, end;
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+    // The first round loads the code.
+    for (bool timed : {false, true})
+        for (const auto &step : kernels) {
+            CHECK(cudaMemset(t.slots, 0, slots * sizeof(WideSlot)));
+            CHECK(cudaMemset(t.used, 0, 32 * 128));
+            CHECK(cudaMemset(t.counters, 0, sms * 128));
+            std::vector<float> times;
+            for (unsigned first = 0; first < keys; first += part) {
+                CHECK(cudaDeviceSynchronize());
+                CHECK(cudaEventRecord(begin));
+                step.kernel<<<part / block, block>>>(t, first);
+                CHECK(cudaEventRecord(end));
+                CHECK(cudaEventSynchronize(end));
+                float ms;
+                CHECK(cudaEventElapsedTime(&ms, begin, end));
+                times.push_back(ms);
+            }
+            std::vector<u64> counters(16 * sms);
+            CHECK(cudaMemcpy(counters.data(), t.counters, sms * 128, cudaMemcpyDeviceToHost));
+            u64 sum = 0;
+            for (int i = 0; i < sms; i++)
+                sum += counters[16 * i];
+            if (timed)
+                printf("%s %.3f %u %llu\n", step.name, median(times), keys, sum);
+        }
+}
+
 int main(int argc, char **argv)
 {
     const unsigned keys = 1u << (argc > 1 ? atoi(argv[1]) : 19);
     const u64 slots = 4ull * keys;
     int sms;
     CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+    if (argc > 2 && !strcmp(argv[2], "steps")) {
+        steps(keys, slots, sms);
+        return 0;
+    }
     Table table;
     table.mask = slots - 1;
     CHECK(cudaMalloc(&table.slots, slots * sizeof(Slot)));
