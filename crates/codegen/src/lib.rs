@@ -24,6 +24,7 @@ mod eval;
 mod stack;
 mod text;
 
+mod bitmap;
 mod emit;
 mod fence;
 mod from_ebpf;

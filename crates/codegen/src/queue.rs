@@ -7,6 +7,7 @@
 use warpbpf_abi::layout::QueueLayout;
 use warpbpf_abi::maps::{BPF_EXIST, E2BIG, EBUSY, EINVAL, ENOENT};
 
+use crate::bitmap::Search;
 use crate::ir::QueueOp;
 
 const TRIES: u32 = QueueLayout::TRIES;
@@ -229,7 +230,19 @@ fn take(l: &QueueLayout, ring: &Ring, empty: &str, busy: &str) -> String {
 
 /// Takes a node that holds nothing: `%wbpf_i` becomes its number plus one. Goes to `$wbpf_full` if there is none.
 fn claim(l: &QueueLayout) -> String {
-    let spares = l.spare_words();
+    let search = Search {
+        at: l.spare_at(),
+        words: l.spare_words(),
+        most: l.spare_words().min(QueueLayout::SPARE_SEARCH),
+        set_is_free: true,
+        node: "%wbpf_w3",
+        word: "%wbpf_w0",
+        bit: "%wbpf_w1",
+        old: "%wbpf_w2",
+        left: "%wbpf_n",
+        address: "%wbpf_at",
+        found: "$wbpf_spared",
+    };
     format!(
         "ld.relaxed.gpu.global.u32 %wbpf_w0, [%wbpf_base+{next}];
         setp.ge.u32 %wbpf_p0, %wbpf_w0, {nodes};
@@ -246,43 +259,18 @@ fn claim(l: &QueueLayout) -> String {
         ld.acquire.gpu.global.u32 %wbpf_w0, [%wbpf_base+{count}];
         setp.eq.s32 %wbpf_p0, %wbpf_w0, 0;
         @%wbpf_p0 bra $wbpf_full;
-        mov.u32 %wbpf_w0, %clock;
-        rem.u32 %wbpf_w0, %wbpf_w0, {spares};
-        mov.b32 %wbpf_n, {search};
-        $wbpf_word:
-        mad.wide.u32 %wbpf_at, %wbpf_w0, 4, %wbpf_base;
-        ld.relaxed.gpu.global.u32 %wbpf_w1, [%wbpf_at+{at}];
-        setp.eq.s32 %wbpf_p0, %wbpf_w1, 0;
-        @%wbpf_p0 bra $wbpf_skip;
-        clz.b32 %wbpf_w1, %wbpf_w1;
-        mov.b32 %wbpf_w2, 31;
-        sub.s32 %wbpf_w2, %wbpf_w2, %wbpf_w1;
-        mov.b32 %wbpf_w1, 1;
-        shl.b32 %wbpf_w1, %wbpf_w1, %wbpf_w2;
-        not.b32 %wbpf_w3, %wbpf_w1;
-        atom.acquire.gpu.global.and.b32 %wbpf_w3, [%wbpf_at+{at}], %wbpf_w3;
-        and.b32 %wbpf_w3, %wbpf_w3, %wbpf_w1;
-        mad.wide.u32 %wbpf_i, %wbpf_w0, 32, 1;
-        cvt.u64.u32 %wbpf_t, %wbpf_w2;
-        add.s64 %wbpf_i, %wbpf_i, %wbpf_t;
-        setp.eq.s32 %wbpf_p0, %wbpf_w3, 0;
-        @%wbpf_p0 bra $wbpf_skip;
+        {search}
+        bra $wbpf_busy;
+        $wbpf_spared:
+        cvt.u64.u32 %wbpf_i, %wbpf_w3;
+        add.s64 %wbpf_i, %wbpf_i, 1;
         red.relaxed.gpu.global.add.u32 [%wbpf_base+{count}], -1;
-        bra $wbpf_reused;
-        $wbpf_skip:
-        add.s32 %wbpf_w0, %wbpf_w0, 1;
-        setp.eq.s32 %wbpf_p0, %wbpf_w0, {spares};
-        selp.b32 %wbpf_w0, 0, %wbpf_w0, %wbpf_p0;
-        add.s32 %wbpf_n, %wbpf_n, -1;
-        setp.ne.s32 %wbpf_p0, %wbpf_n, 0;
-        @%wbpf_p0 bra $wbpf_word;
-        bra $wbpf_busy;",
+        bra $wbpf_reused;",
         next = QueueLayout::NEXT_NODE,
         nodes = l.max_entries,
         take = take(l, &free("free"), "$wbpf_spare", "$wbpf_busy"),
         count = QueueLayout::SPARES,
-        search = spares.min(QueueLayout::SPARE_SEARCH),
-        at = l.spare_at(),
+        search = search.text(),
     )
 }
 

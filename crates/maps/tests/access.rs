@@ -1,13 +1,16 @@
 //! Reading snapshots and changing quiet maps, type by type, against models.
 
+mod common;
+
 use std::collections::BTreeMap;
 
+use common::def;
 use warpbpf_abi::layout::{MapLayout, SumField};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL, ENOENT};
 use warpbpf_maps::{
     AccessError, Counters, Entry, MapPlan, MapView, SumUse, Value, Write, delete, plan, update,
 };
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_object::MapDef;
 
 fn make(
     map_type: u32,
@@ -19,18 +22,8 @@ fn make(
 ) -> MapPlan {
     let extra = if map_type == 1502 { 5 } else { 0 };
     let def = MapDef {
-        name: "m".to_owned(),
-        map_type,
-        key_size,
-        value_size,
-        max_entries,
-        flags: 0,
-        kind: MapKind::User,
         extra: BTreeMap::from([("map_extra".to_owned(), extra)]),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
+        ..def(map_type, key_size, value_size, max_entries)
     };
     plan(&def, sms, uses).unwrap()
 }

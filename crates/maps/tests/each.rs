@@ -1,26 +1,9 @@
 //! Reading a map without copies gives what reading it with copies does.
 
-use std::collections::BTreeMap;
+mod common;
 
+use common::def;
 use warpbpf_maps::{MapView, Value, delete, plan, update};
-use warpbpf_object::{MapDef, MapKind};
-
-fn def(map_type: u32, key_size: u32, value_size: u32) -> MapDef {
-    MapDef {
-        name: "m".into(),
-        map_type,
-        key_size,
-        value_size,
-        max_entries: 300,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    }
-}
 
 /// Small keys and values have homes, large ones have nodes; arrays have neither.
 #[test]
@@ -28,7 +11,7 @@ fn with_copies_and_without() {
     for (map_type, key_size, value_size) in
         [(1, 4, 8), (1, 13, 5), (1, 40, 100), (9, 8, 8), (2, 4, 24)]
     {
-        let plan = plan(&def(map_type, key_size, value_size), 4, &[]).unwrap();
+        let plan = plan(&def(map_type, key_size, value_size, 300), 4, &[]).unwrap();
         let mut bytes = vec![0; plan.bytes() as usize];
         for n in 0..300u32 {
             let mut key = n.to_le_bytes().to_vec();
@@ -55,7 +38,7 @@ fn with_copies_and_without() {
         assert_eq!((with.len(), &with), (expected, &without), "type {map_type}");
     }
     // Several values per key are not read so.
-    let plan = plan(&def(5, 4, 8), 4, &[]).unwrap();
+    let plan = plan(&def(5, 4, 8, 300), 4, &[]).unwrap();
     let bytes = vec![0; plan.bytes() as usize];
     let view = MapView::new(&plan, &bytes).unwrap();
     view.each(|_, _| panic!("there is nothing"));

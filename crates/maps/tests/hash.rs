@@ -1,7 +1,10 @@
 //! The hash family from the host: snapshots and changes of quiet maps, against models.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use common::def;
 use proptest::prelude::*;
 use warpbpf_abi::layout::{HashLayout, LruLayout, MapLayout, hash as hash_of_key};
 use warpbpf_abi::maps::{
@@ -10,25 +13,11 @@ use warpbpf_abi::maps::{
 use warpbpf_maps::{
     AccessError, Counters, Entry, MapPlan, MapView, Value, Write, delete, hash, plan, update,
 };
-use warpbpf_object::{MapDef, MapKind};
 
 const PER_SM: [MapType; 2] = [MapType::PercpuHash, MapType::LruPercpuHash];
 
 fn make(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32, sms: u32) -> MapPlan {
-    let def = MapDef {
-        name: "m".to_owned(),
-        map_type: map_type as u32,
-        key_size,
-        value_size,
-        max_entries,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    };
+    let def = def(map_type as u32, key_size, value_size, max_entries);
     plan(&def, sms, &[]).unwrap()
 }
 

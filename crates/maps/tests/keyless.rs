@@ -1,6 +1,8 @@
 //! Queues, stacks and bloom filters from the host, against models; maps of maps; what is refused.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod common;
+
+use std::collections::{BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use warpbpf_abi::layout::{BloomLayout, MapLayout, QueueLayout, RingLayout, inner};
@@ -9,23 +11,10 @@ use warpbpf_maps::{
     AccessError, Counters, MapError, MapPlan, MapView, Placement, SumUse, Value, Write, delete,
     inner as of_maps, plan, pop, update,
 };
-use warpbpf_object::{InitialEntry, InitialValue, MapDef, MapKind};
+use warpbpf_object::{InitialEntry, InitialValue, MapDef};
 
 fn def(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
-    MapDef {
-        name: "m".to_owned(),
-        map_type: map_type as u32,
-        key_size,
-        value_size,
-        max_entries,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    }
+    common::def(map_type as u32, key_size, value_size, max_entries)
 }
 
 fn planned(def: &MapDef) -> MapPlan {

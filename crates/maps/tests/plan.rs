@@ -1,30 +1,16 @@
 //! Definitions: what is accepted, how it is laid out, and each message of refusal.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod common;
 
+use std::collections::BTreeSet;
+
+use common::def;
 use warpbpf_abi::layout::{
     ArrayLayout, HashLayout, LruLayout, MapLayout, PerThreadLayout, RingLayout, SumField,
 };
 use warpbpf_abi::maps::MapType;
 use warpbpf_maps::{MAX_BYTES, MapError, SumUse, Write, plan};
 use warpbpf_object::{InitialEntry, InitialValue, MapDef, MapKind};
-
-fn def(map_type: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
-    MapDef {
-        name: "m".to_owned(),
-        map_type,
-        key_size,
-        value_size,
-        max_entries,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    }
-}
 
 fn data(image: Vec<u8>, read_only: bool) -> MapDef {
     let mut def = def(2, 4, image.len() as u32, 1);

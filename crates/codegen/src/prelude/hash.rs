@@ -5,6 +5,7 @@ use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, ENOENT};
 
 use super::text::Text;
 use super::{Shape, own_copy, store_key, store_value};
+use crate::bitmap::Search;
 use crate::ir::HashOp;
 
 /// How often an update looks at slots again at most, because others changed them under its hands.
@@ -25,7 +26,7 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
     if op == HashOp::Update {
         // `%wbpf_w2` is the node that this call has taken and that nobody has seen, as in a slot's word; 0 while it has
         // none. What the own shard counts is asked for now, so that it is here when an insert wants to know.
-        own_shard(f);
+        own_shard(f, l.counting());
         f.code(&format!(
             ".reg .b64 %wbpf_claim, %wbpf_alive;
             ld.relaxed.gpu.global.u32 %wbpf_w11, [%wbpf_t2+{}];
@@ -38,7 +39,7 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
     probe(f, op, l, shape);
     match op {
         HashOp::Lookup => lookup_ends(f, l, shape),
-        HashOp::Delete => delete_ends(f),
+        HashOp::Delete => delete_ends(f, l),
         HashOp::Update => update_ends(f, l, shape),
     }
 }
@@ -184,7 +185,7 @@ fn lookup_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
     f.code("mov.b64 %wbpf_res, %wbpf_t0;");
 }
 
-fn delete_ends(f: &mut Text) {
+fn delete_ends(f: &mut Text, l: &HashLayout) {
     // The slot stays the key's, and keeps its place. A claim has the bit already, so it is left alone.
     f.code(&format!(
         "$wbpf_absent:
@@ -198,7 +199,7 @@ fn delete_ends(f: &mut Text) {
         @%wbpf_p0 bra $wbpf_absent;",
         dead = HashLayout::DEAD
     ));
-    own_shard(f);
+    own_shard(f, l.counting());
     together(f);
     f.code(&format!(
         "neg.s32 %wbpf_w7, %wbpf_w7;
@@ -223,13 +224,17 @@ fn together(f: &mut Text) {
     );
 }
 
-/// `%wbpf_w4` becomes the number of this SM's shard, `%wbpf_t2` its address.
-fn own_shard(f: &mut Text) {
-    f.code(&format!(
-        "mov.u32 %wbpf_w4, %smid;
-        and.b32 %wbpf_w4, %wbpf_w4, {};",
-        HashLayout::SHARDS - 1
-    ));
+/// `%wbpf_w4` becomes the number of this SM's shard of `shards`, `%wbpf_t2` its address.
+fn own_shard(f: &mut Text, shards: u32) {
+    if shards == 1 {
+        f.code("mov.b32 %wbpf_w4, 0;");
+    } else {
+        f.code(&format!(
+            "mov.u32 %wbpf_w4, %smid;
+            and.b32 %wbpf_w4, %wbpf_w4, {};",
+            shards - 1
+        ));
+    }
     shard(f);
 }
 
@@ -245,6 +250,9 @@ fn shard(f: &mut Text) {
 
 /// `%wbpf_w5` becomes the quota of shard `%wbpf_w4`.
 fn quota(f: &mut Text, l: &HashLayout) {
+    if l.counting() == 1 {
+        return f.code(&format!("mov.b32 %wbpf_w5, {};", l.max_entries));
+    }
     let (each, more) = (
         l.max_entries / HashLayout::SHARDS,
         l.max_entries % HashLayout::SHARDS,
@@ -256,21 +264,25 @@ fn quota(f: &mut Text, l: &HashLayout) {
     ));
 }
 
-/// `inside` for each shard, from the own one on; falls through behind the last. It may branch to `next`.
-fn each_shard(f: &mut Text, head: &str, next: &str, inside: impl FnOnce(&mut Text)) {
-    own_shard(f);
+/// `inside` for each of the shards, from the own one on; falls through behind the last, and then the shard is the own one
+/// again. It may branch to `next`.
+fn each_shard(f: &mut Text, shards: u32, head: &str, next: &str, inside: impl FnOnce(&mut Text)) {
+    own_shard(f, shards);
+    if shards == 1 {
+        inside(f);
+        return f.code(&format!("{next}:"));
+    }
     f.code(&format!(
-        "mov.b32 %wbpf_w6, {};
+        "mov.b32 %wbpf_w6, {shards};
         {head}:
-        .pragma \"nounroll\";",
-        HashLayout::SHARDS
+        .pragma \"nounroll\";"
     ));
     inside(f);
     f.code(&format!(
         "{next}:
         add.s32 %wbpf_w4, %wbpf_w4, 1;
         and.b32 %wbpf_w4, %wbpf_w4, {};",
-        HashLayout::SHARDS - 1
+        shards - 1
     ));
     shard(f);
     f.code(&format!(
@@ -325,14 +337,14 @@ fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
 /// Goes on at `$wbpf_room` if some shard has room. Else as many keys as may be are counted: if this slot is as it was,
 /// this key is not among them. Room that wandered from a shard ahead to one behind shows in the sum, and is looked for again.
 fn look_for_room(f: &mut Text, l: &HashLayout) {
-    own_shard(f);
+    own_shard(f, l.counting());
     quota(f, l);
     f.code(
         "setp.lt.s32 %wbpf_p0, %wbpf_w11, %wbpf_w5;
         @%wbpf_p0 bra $wbpf_room;",
     );
     f.code("mov.b32 %wbpf_w9, 0;");
-    each_shard(f, "$wbpf_look", "$wbpf_looked", |f| {
+    each_shard(f, l.counting(), "$wbpf_look", "$wbpf_looked", |f| {
         quota(f, l);
         f.code(&format!(
             "ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t2+{}];
@@ -380,9 +392,8 @@ fn claim_in_place(f: &mut Text, l: &HashLayout, shape: &Shape) {
             selp.b64 %wbpf_alive, %wbpf_want, %wbpf_alive, %wbpf_p2;",
         );
     }
-    // Acquire: what is written into the place comes after the claim.
     f.code(
-        "atom.acquire.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_s, %wbpf_claim;
+        "atom.relaxed.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_s, %wbpf_claim;
         setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_s;
         @%wbpf_p0 bra $wbpf_again;",
     );
@@ -392,8 +403,12 @@ fn claim_in_place(f: &mut Text, l: &HashLayout, shape: &Shape) {
         store_key(f, shape);
         f.code("bra $wbpf_keyed;\n$wbpf_revived:");
     }
-    if shape.copies > 1 {
-        zero_values(f, l);
+    if !l.swaps() {
+        // Whoever sees what is written into the place now can know that the key was gone before.
+        f.code("fence.acq_rel.gpu;");
+        if shape.copies > 1 {
+            zero_values(f, l);
+        }
     }
     f.code("$wbpf_keyed:");
     value_address(f, l, shape);
@@ -435,7 +450,7 @@ fn past_a_claim(f: &mut Text) {
 
 /// Takes a node of the pool; `%wbpf_w2` becomes what stands for it in a word.
 fn take(f: &mut Text, l: &HashLayout) {
-    each_shard(f, "$wbpf_fresh", "$wbpf_empty", |f| {
+    each_shard(f, HashLayout::SHARDS, "$wbpf_fresh", "$wbpf_empty", |f| {
         // Looking first keeps the counter from running away, and wrapping, in a map that is out of nodes.
         f.code(&format!(
             "ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t2+{next}];
@@ -452,51 +467,31 @@ fn take(f: &mut Text, l: &HashLayout) {
         ));
     });
     search_free(f, l);
-    f.code(
-        "mov.b32 %wbpf_w2, 0;
-        bra $wbpf_again;",
-    );
-}
-
-/// Looks for a node that was given back, from a word on that lanes choose differently. Falls through without one.
-fn search_free(f: &mut Text, l: &HashLayout) {
-    let words = l.free_words();
     f.code(&format!(
-        "mov.u32 %wbpf_w4, %clock;
-        mov.u32 %wbpf_w5, %laneid;
-        add.s32 %wbpf_w4, %wbpf_w4, %wbpf_w5;
-        rem.u32 %wbpf_w4, %wbpf_w4, {words};
-        mov.b32 %wbpf_w6, {};
-        $wbpf_word:
-        .pragma \"nounroll\";
-        mad.wide.u32 %wbpf_t0, %wbpf_w4, 4, %wbpf_base;
-        add.s64 %wbpf_t0, %wbpf_t0, {};
-        ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t0];
-        setp.eq.s32 %wbpf_p0, %wbpf_w8, 0;
-        @%wbpf_p0 bra $wbpf_skip;
-        clz.b32 %wbpf_w8, %wbpf_w8;
-        mov.b32 %wbpf_w2, 31;
-        sub.s32 %wbpf_w2, %wbpf_w2, %wbpf_w8;
-        mov.b32 %wbpf_w8, 1;
-        shl.b32 %wbpf_w8, %wbpf_w8, %wbpf_w2;
-        not.b32 %wbpf_w9, %wbpf_w8;
-        atom.acquire.gpu.global.and.b32 %wbpf_w9, [%wbpf_t0], %wbpf_w9;
-        and.b32 %wbpf_w9, %wbpf_w9, %wbpf_w8;
-        mad.lo.s32 %wbpf_w2, %wbpf_w4, 32, %wbpf_w2;
-        add.s32 %wbpf_w2, %wbpf_w2, {};
-        setp.ne.s32 %wbpf_p0, %wbpf_w9, 0;
-        @%wbpf_p0 bra $wbpf_fill;
-        $wbpf_skip:
-        add.s32 %wbpf_w4, %wbpf_w4, 1;
-        setp.eq.s32 %wbpf_p0, %wbpf_w4, {words};
-        selp.b32 %wbpf_w4, 0, %wbpf_w4, %wbpf_p0;
-        add.s32 %wbpf_w6, %wbpf_w6, -1;
-        setp.ne.s32 %wbpf_p0, %wbpf_w6, 0;
-        @%wbpf_p0 bra $wbpf_word;",
-        words.min(FREE_SEARCH),
-        l.free_at(),
+        "mov.b32 %wbpf_w2, 0;
+        bra $wbpf_again;
+        $wbpf_reused:
+        add.s32 %wbpf_w2, %wbpf_w2, {};",
         HashLayout::FIRST_NODE
     ));
+}
+
+/// Looks for a node that was given back. Falls through without one.
+fn search_free(f: &mut Text, l: &HashLayout) {
+    let search = Search {
+        at: l.free_at(),
+        words: l.free_words(),
+        most: l.free_words().min(FREE_SEARCH),
+        set_is_free: true,
+        node: "%wbpf_w2",
+        word: "%wbpf_w4",
+        bit: "%wbpf_w8",
+        old: "%wbpf_w9",
+        left: "%wbpf_w6",
+        address: "%wbpf_t0",
+        found: "$wbpf_reused",
+    };
+    f.code(&search.text());
 }
 
 /// `%wbpf_node` becomes the address of the node that `%wbpf_w2` stands for.
@@ -564,7 +559,7 @@ fn put(f: &mut Text, l: &HashLayout) {
 /// is not there.
 fn charge(f: &mut Text, l: &HashLayout) {
     f.code("$wbpf_charge:");
-    own_shard(f);
+    own_shard(f, l.counting());
     quota(f, l);
     together(f);
     f.code(&format!(
@@ -580,7 +575,7 @@ fn charge(f: &mut Text, l: &HashLayout) {
         mov.b32 %wbpf_w9, 0;",
         used = HashLayout::USED
     ));
-    each_shard(f, "$wbpf_search", "$wbpf_searched", |f| {
+    each_shard(f, l.counting(), "$wbpf_search", "$wbpf_searched", |f| {
         quota(f, l);
         f.code(&format!(
             "ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t2+{used}];

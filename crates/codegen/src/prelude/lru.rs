@@ -5,6 +5,7 @@ use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, EBUSY, EEXIST, ENOENT, ENOMEM};
 
 use super::text::Text;
 use super::{Shape, own_copy, store_key, store_value};
+use crate::bitmap::Search;
 use crate::ir::HashOp;
 
 /// Everything behind the hash of the key, up to `$wbpf_done`.
@@ -352,50 +353,25 @@ fn hand(f: &mut Text, l: &LruLayout) {
 /// Takes a node; `%wbpf_w2` becomes its number plus one. Drops a key if there is no free one where it looks.
 fn take(f: &mut Text, l: &LruLayout, evict: &str) {
     let words = l.taken_words();
-    f.code(&format!(
-        "$wbpf_take:
-        mov.u32 %wbpf_w8, %laneid;
-        mov.u32 %wbpf_w4, %clock;
-        mad.lo.s32 %wbpf_w4, %wbpf_w8, 0x9E3779B1, %wbpf_w4;
-        mul.lo.s32 %wbpf_w4, %wbpf_w4, 0x85EBCA77;
-        shr.u32 %wbpf_w4, %wbpf_w4, 3;
-        rem.u32 %wbpf_w4, %wbpf_w4, {words};
-        mov.b32 %wbpf_w5, {};
-        $wbpf_word:
-        .pragma \"nounroll\";
-        mad.wide.u32 %wbpf_t0, %wbpf_w4, 4, %wbpf_base;
-        add.s64 %wbpf_t0, %wbpf_t0, {};
-        ld.relaxed.gpu.global.u32 %wbpf_w6, [%wbpf_t0];
-        not.b32 %wbpf_w6, %wbpf_w6;
-        setp.eq.s32 %wbpf_p0, %wbpf_w6, 0;
-        @%wbpf_p0 bra $wbpf_skip;
-        shf.r.wrap.b32 %wbpf_w6, %wbpf_w6, %wbpf_w6, %wbpf_w8;
-        neg.s32 %wbpf_w9, %wbpf_w6;
-        and.b32 %wbpf_w6, %wbpf_w6, %wbpf_w9;
-        clz.b32 %wbpf_w9, %wbpf_w6;
-        sub.s32 %wbpf_w9, %wbpf_w8, %wbpf_w9;
-        add.s32 %wbpf_w9, %wbpf_w9, 31;
-        and.b32 %wbpf_w9, %wbpf_w9, 31;
-        mov.b32 %wbpf_w6, 1;
-        shl.b32 %wbpf_w6, %wbpf_w6, %wbpf_w9;
-        mad.lo.s32 %wbpf_w2, %wbpf_w4, 32, %wbpf_w9;
-        add.s32 %wbpf_w2, %wbpf_w2, 1;
-        atom.acquire.gpu.global.or.b32 %wbpf_w9, [%wbpf_t0], %wbpf_w6;
-        and.b32 %wbpf_w9, %wbpf_w9, %wbpf_w6;
-        setp.eq.s32 %wbpf_p0, %wbpf_w9, 0;
-        @%wbpf_p0 bra $wbpf_fill;
-        $wbpf_skip:
-        add.s32 %wbpf_w4, %wbpf_w4, 1;
-        setp.eq.s32 %wbpf_p0, %wbpf_w4, {words};
-        selp.b32 %wbpf_w4, 0, %wbpf_w4, %wbpf_p0;
-        add.s32 %wbpf_w5, %wbpf_w5, -1;
-        setp.ne.s32 %wbpf_p0, %wbpf_w5, 0;
-        @%wbpf_p0 bra $wbpf_word;
-        mov.b32 %wbpf_w2, 0;
+    let search = Search {
+        at: l.taken_at(),
+        words,
+        most: LruLayout::FREE_SEARCH.into(),
+        set_is_free: false,
+        node: "%wbpf_w2",
+        word: "%wbpf_w4",
+        bit: "%wbpf_w6",
+        old: "%wbpf_w9",
+        left: "%wbpf_w5",
+        address: "%wbpf_t0",
+        found: "$wbpf_took",
+    };
+    f.code("$wbpf_take:");
+    f.code(&search.text());
+    f.code(
+        "mov.b32 %wbpf_w2, 0;
         mov.b64 %wbpf_t0, 0;",
-        LruLayout::FREE_SEARCH,
-        l.taken_at()
-    ));
+    );
     call_evict(f, evict, "%wbpf_t0");
     f.code(
         "setp.eq.s64 %wbpf_p0, %wbpf_t0, 0;
@@ -403,6 +379,11 @@ fn take(f: &mut Text, l: &LruLayout, evict: &str) {
         cvt.u32.u64 %wbpf_w2, %wbpf_t0;",
     );
     uncount(f);
+    f.code(
+        "bra $wbpf_fill;
+        $wbpf_took:
+        add.s32 %wbpf_w2, %wbpf_w2, 1;",
+    );
 }
 
 /// `%wbpf_t0` becomes what it gives.

@@ -9,6 +9,10 @@ use super::{Action, Answer, At, COPIED, EIO, HostOp, fail_all, has_copies, looke
 
 /// Updates of a map with a value per multiprocessor: the kernel makes the key, with the value of the one that it runs on;
 /// then all values are written as those of an array are.
+///
+/// They are written where a copy of the map shows them. In a PERCPU_HASH that place is the key's for good, so what comes too
+/// late for a key that was deleted is seen by nobody, or is an update of the key that was inserted again. In an LRU_PERCPU_HASH
+/// it may be another key's by then, as with any overwrite there ([`warpbpf_abi::layout::LruLayout`]), and the time for that is longer.
 #[derive(Debug)]
 pub(super) struct Copies {
     plan: MapPlan,
