@@ -6,6 +6,7 @@
 mod evict;
 mod hash;
 mod lru;
+mod room;
 mod text;
 
 use warpbpf_abi::layout::{HASH_MULTIPLIER, HashLayout, LruLayout};
