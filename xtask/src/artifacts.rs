@@ -60,6 +60,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("maps_hash", "tests/programs/maps_hash.bpf.c"),
     ("maps_more", "tests/programs/maps_more.bpf.c"),
     ("maps_arrays", "tests/programs/maps_arrays.bpf.c"),
+    ("maps_host", "tests/programs/maps_host.bpf.c"),
     ("helpers", "tests/programs/helpers.bpf.c"),
     ("helpers_more", "tests/programs/helpers_more.bpf.c"),
     ("clock", "tests/programs/clock.bpf.c"),
@@ -103,6 +104,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bench-memcount-warp", "benches/probes/memcount_warp.bpf.c"),
     ("bench-hash", "benches/probes/hash.bpf.c"),
     ("bench-lru", "benches/probes/lru.bpf.c"),
+    ("bench-call", "benches/probes/call.bpf.c"),
 ];
 
 /// CUDA applications: name and source.

@@ -6,10 +6,12 @@
 pub use crate::queue::{BloomLayout, QueueLayout};
 
 mod hash;
+mod hosted;
 
 pub use hash::{HASH_MULTIPLIER, HashLayout, LruLayout, hash};
+pub use hosted::HostedLayout;
 
-const fn align_up(n: u64, to: u64) -> u64 {
+pub(crate) const fn align_up(n: u64, to: u64) -> u64 {
     n.div_ceil(to) * to
 }
 
@@ -150,6 +152,8 @@ pub enum MapLayout {
     Queue(QueueLayout),
     /// BLOOM_FILTER.
     Bloom(BloomLayout),
+    /// A hash that lies on the host, by the user's wish. Its size is that of the host block.
+    Hosted(HostedLayout),
 }
 
 impl MapLayout {
@@ -163,6 +167,7 @@ impl MapLayout {
             MapLayout::PerThread(l) => l.size(),
             MapLayout::Queue(l) => l.size(),
             MapLayout::Bloom(l) => l.size(),
+            MapLayout::Hosted(l) => l.size(),
         }
     }
 }

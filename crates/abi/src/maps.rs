@@ -144,6 +144,37 @@ pub fn unserved(number: u32) -> Option<(&'static str, &'static str)> {
     })
 }
 
+/// Whose memory a map lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Placement {
+    /// The device's.
+    Device,
+    /// Page-locked memory of the host that the device reaches.
+    Host,
+}
+
+/// Attribute of a map's definition that the user's wish for a [`Placement`] becomes: 1 for the device, 2 for the host. The
+/// code generator, the verifier and the layouts follow it.
+pub const PLACE: &str = "warpbpf_place";
+
+impl Placement {
+    /// Its number in [`PLACE`].
+    pub const fn number(self) -> u64 {
+        match self {
+            Placement::Device => 1,
+            Placement::Host => 2,
+        }
+    }
+    /// What [`PLACE`] asks for; nothing for 0, and for numbers that mean nothing.
+    pub const fn from_number(number: u64) -> Option<Placement> {
+        match number {
+            1 => Some(Placement::Device),
+            2 => Some(Placement::Host),
+            _ => None,
+        }
+    }
+}
+
 /// `BPF_F_RDONLY_PROG`, a flag of a map: programs may only read it.
 pub const BPF_F_RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_F_WRONLY_PROG`, a flag of a map: programs may only write it.
@@ -156,8 +187,12 @@ pub const BPF_NOEXIST: u64 = 1;
 /// `BPF_EXIST`: only overwrite.
 pub const BPF_EXIST: u64 = 2;
 
+/// `-EPERM`
+pub const EPERM: i64 = -1;
 /// `-ENOENT`
 pub const ENOENT: i64 = -2;
+/// `-EIO`
+pub const EIO: i64 = -5;
 /// `-E2BIG`: the map is full, or the key is outside an array.
 pub const E2BIG: i64 = -7;
 /// `-EAGAIN`
@@ -176,5 +211,9 @@ pub const ENOSPC: i64 = -28;
 pub const BPF_F_INDEX_MASK: u64 = 0xffff_ffff;
 /// `-EINVAL`
 pub const EINVAL: i64 = -22;
+/// `-EOPNOTSUPP`
+pub const EOPNOTSUPP: i64 = -95;
+/// `-ETIMEDOUT`: a bounded wait for the host, or of the host, ran out.
+pub const ETIMEDOUT: i64 = -110;
 /// Default number of threads of a [`MapType::PerThreadArray`] when `map_extra` is 0.
 pub const PER_THREAD_DEFAULT: u64 = 1 << 20;

@@ -2,11 +2,7 @@
 //!
 //! All sizes are bytes, all positions offsets from the map's base address. All-zero memory is an empty map.
 
-use crate::layout::hash;
-
-const fn align_up(n: u64, to: u64) -> u64 {
-    n.div_ceil(to) * to
-}
+use crate::layout::{align_up, hash};
 
 /// QUEUE and STACK: values lie in nodes, and what moves is a node's number plus one, so that a value is whole before
 /// anybody can find it.

@@ -11,8 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, 
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver};
-use warpbpf_session::{Live, Session, SessionError};
-use warpbpf_wire::{AgentConnection, NoteLevel, SharedError, ToAgent, ToTool, WireError};
+use warpbpf_session::{Live, Placement, Session, SessionError};
+use warpbpf_wire::{AgentConnection, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError};
 
 use crate::contexts::Retains;
 use crate::greeting::{hello, ready};
@@ -294,6 +294,8 @@ impl Agent {
                         out_of_line: options.out_of_line,
                         host_ops: options.host_ops,
                         live_sums: options.live_sums,
+                        place: options.place.into_iter().map(placement).collect(),
+                        call_limit: options.call_limit_us.map(Duration::from_micros),
                     };
                     let made = Session::new(&frame.blob, &options, device)
                         .map_err(|error| error.to_string())
@@ -419,6 +421,14 @@ impl Agent {
                 self.send(ToTool::Ready(ready(session, &live)), Some(fd));
                 *lock(&self.pump) = Some(pump);
                 memory::publish_all(self, &live);
+                if let Some(calls) = live.calls()
+                    && let Err(error) = crate::calls::start(Arc::clone(calls))
+                {
+                    self.note(
+                        NoteLevel::Warning,
+                        format!("nobody answers calls to maps on the host, they will time out: no thread could be started ({error})"),
+                    );
+                }
                 *state = LiveState::Here(Box::new(live));
                 crate::uprobe::install(self, session);
             }
@@ -520,8 +530,13 @@ impl Agent {
                 pump::empty(&self.driver, live, pump);
             }
         });
+        let calls = live.calls().cloned();
+        let pause = calls.as_ref().map(|calls| calls.pause());
         let result = end();
         if ended(&result) {
+            if let Some(pause) = pause {
+                pause.close();
+            }
             self.bury(state);
         }
         result
@@ -530,7 +545,10 @@ impl Agent {
     /// The context of the maps ended without our seeing it in time: nothing in it may be called any more.
     pub(crate) fn context_is_gone(&self, context: Context) {
         let state = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*state, LiveState::Here(live) if live.context() == context) {
+        if let LiveState::Here(live) = &*state
+            && live.context() == context
+        {
+            stop_calls(live);
             self.bury(state);
         }
     }
@@ -551,9 +569,30 @@ impl Agent {
     }
 }
 
+/// Nobody answers calls to the host any more.
+fn stop_calls(live: &Live) {
+    if let Some(calls) = live.calls() {
+        calls.pause().close();
+    }
+}
+
+fn placement((map, place): (String, Place)) -> (String, Placement) {
+    let place = match place {
+        Place::Device => Placement::Device,
+        Place::Host => Placement::Host,
+    };
+    (map, place)
+}
+
 /// Brings everything home at the end of the process.
 pub(crate) fn at_exit(agent: &Agent) {
     if agent.is_on() {
         let _ = guard::quietly(|| agent.finish("exit", Duration::from_secs(60)));
+    }
+    // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
+    if let Ok(live) = agent.live.try_read()
+        && let LiveState::Here(live) = &*live
+    {
+        stop_calls(live);
     }
 }

@@ -13,9 +13,8 @@ use warpbpf_driver::Context;
 use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
 
 use crate::agent::{Agent, LiveState};
-use crate::guard::Guard;
 use crate::host_ops::{Reply, Requests};
-use crate::{modules, pump};
+use crate::{modules, pump, thread};
 
 /// Time between two looks at rings that were empty, at first. It doubles up to [`BUSY`].
 const DRAIN_SHORT: Duration = Duration::from_millis(1);
@@ -38,27 +37,12 @@ const BEHIND: usize = 16 << 20;
 /// How long the last messages may take to be read.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Starts the thread. All signals are the application's: none is delivered to it.
+/// Starts the thread.
 pub(crate) fn start(agent: &'static Agent, connection: AgentConnection) -> std::io::Result<()> {
-    // SAFETY: both sets are initialised by the calls; the mask is restored before anyone else sees it.
-    let (all, mut before) = unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        (all, std::mem::zeroed::<libc::sigset_t>())
-    };
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) };
-    let thread = std::thread::Builder::new()
-        .name("warpbpf".into())
-        .stack_size(512 << 10)
-        .spawn(move || run(agent, connection));
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
-    thread.map(drop)
+    thread::start("warpbpf", move || run(agent, connection))
 }
 
 fn run(agent: &'static Agent, connection: AgentConnection) {
-    let _guard = Guard::enter();
     let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut thread = Control {
             agent,

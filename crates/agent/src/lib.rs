@@ -35,10 +35,12 @@ mod roster;
 mod table;
 
 mod agent;
+mod calls;
 mod control;
 mod greeting;
 mod host_ops;
 mod pump;
+mod thread;
 
 mod uprobe;
 

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use warpbpf_abi::maps::EINVAL;
+use warpbpf_abi::maps::{EINVAL, EIO};
 use warpbpf_driver::Driver;
 use warpbpf_session::{Answer, DrainStats, Live};
 use warpbpf_wire::{DeviceLosses, SharedError, SharedWriter};
@@ -51,7 +51,6 @@ impl Pump {
 
     /// Copies one map now. Its sequence, or an error number.
     pub(crate) fn snapshot_one(&mut self, live: &Live, map: usize) -> Answer {
-        const EIO: i64 = -5;
         if self.sizes.get(map).is_none_or(|bytes| *bytes == 0) {
             return Err(EINVAL);
         }

@@ -77,6 +77,10 @@ pub fn fill(
             counters.refused,
             "lookups came from threads beyond the array's; raise `map_extra` or pass `--threads`",
         ),
+        (
+            counters.timed_out,
+            "calls to the host ran out of time (ETIMEDOUT; a lookup found nothing)",
+        ),
     ] {
         if count > 0 {
             map.warnings.push(format!("{count} {what}"));

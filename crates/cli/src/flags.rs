@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use warpbpf::Place;
+use warpbpf_session::Placement;
 
 /// eBPF programs inside GPU kernels.
 #[derive(Debug, Parser)]
@@ -89,6 +92,31 @@ pub struct ProgramFlags {
     /// Threads of per-thread arrays that do not say `map_extra`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub threads: Option<u64>,
+    /// Whose memory a map lies in: `counts=host`, `counts=device`. A hash on the host is asked for by programs, one key at a
+    /// time
+    #[arg(long, value_name = "MAP=WHERE", value_parser = place)]
+    pub place: Vec<(String, Place)>,
+    /// Milliseconds that a program waits for the host when it asks for a key of such a hash
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10000))]
+    pub call_limit: u64,
+}
+
+fn placement(place: Place) -> Placement {
+    match place {
+        Place::Device => Placement::Device,
+        Place::Host => Placement::Host,
+    }
+}
+
+fn place(text: &str) -> Result<(String, Place), String> {
+    match text.rsplit_once('=') {
+        Some((map, "host")) if !map.is_empty() => Ok((map.to_owned(), Place::Host)),
+        Some((map, "device")) if !map.is_empty() => Ok((map.to_owned(), Place::Device)),
+        Some((_, "managed")) => Err(
+            "managed memory moves under kernels that use it: choose `host` or `device`".to_owned(),
+        ),
+        _ => Err("write `MAP=host` or `MAP=device`".to_owned()),
+    }
 }
 
 impl ProgramFlags {
@@ -98,6 +126,12 @@ impl ProgramFlags {
             allow_modify: self.allow_modify,
             budget: self.budget,
             threads: self.threads,
+            place: self
+                .place
+                .iter()
+                .map(|(map, place)| (map.clone(), placement(*place)))
+                .collect(),
+            call_limit: Some(Duration::from_millis(self.call_limit)),
             ..warpbpf_session::Options::default()
         }
     }

@@ -69,6 +69,7 @@ pub fn key_size(layout: &MapLayout) -> u64 {
         MapLayout::Array(_) | MapLayout::PerThread(_) => 4,
         MapLayout::Hash(l) => u64::from(l.key_size),
         MapLayout::Lru(l) => u64::from(l.key_size),
+        MapLayout::Hosted(l) => u64::from(l.key_size),
         MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => 0,
     }
 }
@@ -80,6 +81,7 @@ pub fn value_size(layout: &MapLayout) -> u64 {
         MapLayout::PerThread(l) => u64::from(l.value_size),
         MapLayout::Hash(l) => u64::from(l.value_size),
         MapLayout::Lru(l) => u64::from(l.value_size),
+        MapLayout::Hosted(l) => u64::from(l.value_size),
         MapLayout::Queue(l) => u64::from(l.value_size),
         MapLayout::Bloom(l) => u64::from(l.value_size),
         MapLayout::Ring(_) => 0,

@@ -137,6 +137,18 @@ pub enum MapError {
         /// As the map has it.
         found: u64,
     },
+    /// A type that cannot be forced to the host.
+    #[error(
+        "map `{map}` cannot be placed on the host: it is a {map_type}, possible are {possible}; leave it on the device"
+    )]
+    Host {
+        /// Map name.
+        map: String,
+        /// Type name.
+        map_type: &'static str,
+        /// Names of the types that can.
+        possible: String,
+    },
     /// `map_extra` of a bloom filter asks for too many hash functions.
     #[error(
         "map `{map}`: `map_extra` is {found} but a bloom filter has 1 to {most} hash functions there, or 0 for 5"

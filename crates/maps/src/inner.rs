@@ -3,7 +3,7 @@
 //! Linux has a file descriptor or an id; its address on the device is filled in once that is known ([`resolve`]).
 
 use warpbpf_abi::layout::inner;
-use warpbpf_abi::maps::{BPF_EXIST, MapType};
+use warpbpf_abi::maps::{BPF_EXIST, MapType, PLACE};
 use warpbpf_object::{InitialValue, MapDef};
 
 use crate::bytes::{put, u32_at};
@@ -186,6 +186,8 @@ pub fn check(outer: &MapDef, def: &MapDef) -> Result<(), MapError> {
         return Ok(());
     };
     let extra = |def: &MapDef| def.extra.get("map_extra").copied().unwrap_or(0);
+    // A hash that is asked for is another kind of map to a program; an array is the same wherever it lies.
+    let asked = |def: &MapDef| u64::from(def.is_asked_for());
     let attributes = [
         (
             "type",
@@ -205,6 +207,7 @@ pub fn check(outer: &MapDef, def: &MapDef) -> Result<(), MapError> {
         ),
         ("map_flags", template.flags.into(), def.flags.into()),
         ("map_extra", extra(template), extra(def)),
+        (PLACE, asked(template), asked(def)),
     ];
     match attributes
         .into_iter()

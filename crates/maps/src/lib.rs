@@ -15,6 +15,7 @@
 //! | hash, gpu_hash | a published key is whole; a value of at most 8 bytes is one that was there, and so is a larger one unless programs write into it; keys inserted during the copy may be missing | exact |
 //! | percpu_hash | as hash, but each value as array, per multiprocessor | exact |
 //! | lru_hash, lru_percpu_hash | a key may be missing, or have a value that another key or another update put there since | exact |
+//! | a hash on the host | as hash; an entry that is replaced during the copy may have the key or the value of another | exact |
 //! | queue, stack | values that are in it, whole; what is pushed or popped during the copy may be missing | exact |
 //! | bloom_filter | no bit is lost | exact |
 //! | ringbuf | whole records only, in order per multiprocessor | every submitted record, every loss counted |
@@ -26,6 +27,7 @@ mod view;
 pub mod array;
 mod bloom;
 pub mod hash;
+pub mod hosted;
 pub mod inner;
 pub mod lru;
 pub mod per_thread;

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use warpbpf_abi::layout::{ArrayLayout, MapLayout, SumField};
-use warpbpf_abi::maps::{MAP_TYPES, MapType, unserved};
+pub use warpbpf_abi::maps::Placement;
+use warpbpf_abi::maps::{MAP_TYPES, MapType, PLACE, unserved};
 use warpbpf_object::{MapDef, MapKind};
 
-use crate::{MapError, Write, array, bloom, hash, inner, lru, per_thread, percpu, queue, ring};
+use crate::{
+    MapError, Write, array, bloom, hash, hosted, inner, lru, per_thread, percpu, queue, ring,
+};
 
 /// Most bytes of device memory that one map may take.
 pub const MAX_BYTES: u64 = 8 << 30;
@@ -14,6 +17,20 @@ pub const MAX_BYTES: u64 = 8 << 30;
 /// Most bytes that a summed array may take with all its copies. A larger one is spread over so many lines that copies
 /// per multiprocessor would cost memory and save nothing.
 pub const MAX_SHARDED_BYTES: u64 = 64 << 20;
+
+/// Types that can be forced to the host: what has a fixed place for each value is reached there, what has keys is asked for.
+/// All others would need atomics that the device and the host do together, or waits without a bound.
+const HOST_TYPES: &[MapType] = &[
+    MapType::Array,
+    MapType::PercpuArray,
+    MapType::PerThreadArray,
+    MapType::GpuArray,
+    MapType::GpuKernelArray,
+    MapType::PerThreadHostArray,
+    MapType::GpuHostArray,
+    MapType::Hash,
+    MapType::GpuHash,
+];
 
 /// `BPF_F_NO_PREALLOC`: about host memory, so without effect here.
 pub(crate) const F_NO_PREALLOC: u32 = 1;
@@ -33,15 +50,6 @@ pub struct SumUse {
     pub adds: BTreeSet<SumField>,
     /// Why the map cannot be summed, if it cannot.
     pub not_summable: Option<String>,
-}
-
-/// Whose memory a map lies in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Placement {
-    /// The device's.
-    Device,
-    /// Page-locked memory of the host that the device reaches.
-    Host,
 }
 
 /// A map that can be made: how large, how laid out, with what in it.
@@ -65,6 +73,8 @@ pub struct MapPlan {
     pub sum_fields: Vec<SumField>,
     /// Why an array that programs add to is not summed; `None` where it is, or where nobody adds.
     pub not_summed: Option<String>,
+    /// Whose memory it lies in.
+    pub placement: Placement,
     /// What to write over zeroed memory before the first launch.
     pub image: Vec<Write>,
 }
@@ -73,16 +83,6 @@ impl MapPlan {
     /// Bytes of memory.
     pub fn bytes(&self) -> u64 {
         self.layout.size()
-    }
-
-    /// Whose memory it lies in.
-    pub fn placement(&self) -> Placement {
-        match self.map_type {
-            MapType::GpuKernelArray | MapType::PerThreadHostArray | MapType::GpuHostArray => {
-                Placement::Host
-            }
-            _ => Placement::Device,
-        }
     }
 }
 
@@ -110,6 +110,7 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
         }),
         sum_fields: Vec::new(),
         not_summed: None,
+        placement: placement(def, map_type)?,
         image: Vec::new(),
     };
     if let MapKind::Data { read_only, .. } = def.kind {
@@ -119,6 +120,9 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
         MapType::Array => array::plan(def, sms, uses, &mut plan)?,
         MapType::PercpuArray => percpu::plan(def, sms, &mut plan)?,
         MapType::PerThreadArray => per_thread::plan(def, &mut plan)?,
+        MapType::Hash | MapType::GpuHash if def.is_asked_for() => {
+            hosted::plan(def, map_type, &mut plan)?;
+        }
         MapType::Hash | MapType::GpuHash => hash::plan(def, map_type, 1, &mut plan)?,
         MapType::PercpuHash => hash::plan(def, map_type, sms, &mut plan)?,
         MapType::LruHash => lru::plan(def, map_type, 1, &mut plan)?,
@@ -138,6 +142,37 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
         MapType::UserRingbuf => return Err(unknown_type(def)),
     }
     Ok(plan)
+}
+
+/// What the user chose, else what the type says.
+fn placement(def: &MapDef, map_type: MapType) -> Result<Placement, MapError> {
+    let of_type = match map_type {
+        MapType::GpuKernelArray | MapType::PerThreadHostArray | MapType::GpuHostArray => {
+            Placement::Host
+        }
+        _ => Placement::Device,
+    };
+    let wanted = match def.extra.get(PLACE) {
+        None | Some(0) => return Ok(of_type),
+        Some(&number) => Placement::from_number(number).ok_or_else(|| MapError::Attribute {
+            map: def.name.clone(),
+            map_type: map_type.name(),
+            attribute: PLACE.to_owned(),
+            value: number,
+        })?,
+    };
+    if wanted == Placement::Host && !HOST_TYPES.contains(&map_type) {
+        return Err(MapError::Host {
+            map: def.name.clone(),
+            map_type: map_type.name(),
+            possible: HOST_TYPES
+                .iter()
+                .map(|t| t.name())
+                .collect::<Vec<_>>()
+                .join(", "),
+        });
+    }
+    Ok(wanted)
 }
 
 fn unknown_type(def: &MapDef) -> MapError {
@@ -192,7 +227,7 @@ fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
     }
     for (attribute, value) in &def.extra {
         let known = match attribute.as_str() {
-            "numa_node" => true,
+            "numa_node" | PLACE => true,
             "map_extra" => {
                 *value == 0
                     || matches!(

@@ -5,7 +5,7 @@ use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 
 use crate::bytes::index;
 use crate::{
-    AccessError, MapPlan, Write, array, bloom, hash, inner, lru, per_thread, percpu, queue,
+    AccessError, MapPlan, Write, array, bloom, hash, hosted, inner, lru, per_thread, percpu, queue,
 };
 
 /// What a key stands for.
@@ -37,6 +37,8 @@ pub struct Counters {
     pub busy: u64,
     /// Lookups by threads that have no value.
     pub refused: u64,
+    /// Calls to the host that ran out of time.
+    pub timed_out: u64,
 }
 
 /// A map's device memory as it was when copied.
@@ -128,6 +130,12 @@ impl<'a> MapView<'a> {
                     value: Value::One(value.to_vec()),
                 }))
             }
+            MapLayout::Hosted(layout) => {
+                Box::new(hosted::entries(layout, self.bytes).map(|found| Entry {
+                    key: found.key.to_vec(),
+                    value: Value::One(found.value.to_vec()),
+                }))
+            }
             MapLayout::Ring(_) | MapLayout::Bloom(_) => Box::new(std::iter::empty()),
         }
     }
@@ -155,6 +163,9 @@ impl<'a> MapView<'a> {
                 .map(|node| node.value(self.plan.map_type, layout.value_size)),
             MapLayout::Lru(layout) => lru::find(layout, self.bytes, key)
                 .map(|node| node.value(self.plan.map_type, layout.value_size)),
+            MapLayout::Hosted(layout) => hosted::entries(layout, self.bytes)
+                .find(|found| found.key == key)
+                .map(|found| Value::One(found.value.to_vec())),
             MapLayout::Queue(layout) => {
                 queue::peek(layout, self.bytes).map(|value| Value::One(value.to_vec()))
             }
@@ -185,7 +196,7 @@ impl<'a> MapView<'a> {
                 Counters {
                     full,
                     busy,
-                    refused: 0,
+                    ..Counters::default()
                 }
             }
             MapLayout::PerThread(_) => Counters {
@@ -197,6 +208,14 @@ impl<'a> MapView<'a> {
                 Counters {
                     full,
                     busy,
+                    ..Counters::default()
+                }
+            }
+            MapLayout::Hosted(_) => {
+                let (full, timed_out) = hosted::counters(self.bytes);
+                Counters {
+                    full,
+                    timed_out,
                     ..Counters::default()
                 }
             }
@@ -235,6 +254,7 @@ impl<'a> MapView<'a> {
             ))),
             MapLayout::Hash(_)
             | MapLayout::Lru(_)
+            | MapLayout::Hosted(_)
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
             | MapLayout::Bloom(_) => None,
@@ -295,6 +315,7 @@ pub fn update(
         }
         MapLayout::Hash(layout) => hash::store(plan, layout, bytes, key, value, flags),
         MapLayout::Lru(layout) => lru::store(plan, layout, bytes, key, value, flags),
+        MapLayout::Hosted(layout) => hosted::store(&plan.name, layout, bytes, key, value, flags),
         MapLayout::Queue(layout) => {
             check_value(plan, value)?;
             queue::push(plan, layout, bytes, value, flags)
@@ -322,6 +343,7 @@ pub fn delete(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, Ac
     match &plan.layout {
         MapLayout::Hash(layout) => hash::remove(&plan.name, layout, bytes, key),
         MapLayout::Lru(layout) => lru::remove(&plan.name, layout, bytes, key),
+        MapLayout::Hosted(layout) => hosted::remove(&plan.name, layout, bytes, key),
         MapLayout::Array(_)
         | MapLayout::PerThread(_)
         | MapLayout::Ring(_)

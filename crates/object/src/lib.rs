@@ -31,6 +31,7 @@ mod settings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_ebpf::{Code, Pc};
 
 pub use btf::{Btf, BtfError, Linkage, Member, SectionVar, Type, TypeId};
@@ -160,6 +161,18 @@ pub struct MapDef {
     pub inner: Option<Box<MapDef>>,
     /// Initial entries of a map of maps or of a program array (`.values = { [i] = &x }`).
     pub initial: Vec<InitialEntry>,
+}
+
+impl MapDef {
+    /// Each operation on it is one that the host is asked for: a hash that the user placed there.
+    pub fn is_asked_for(&self) -> bool {
+        let hash = matches!(
+            MapType::from_number(self.map_type),
+            Some(MapType::Hash | MapType::GpuHash)
+        );
+        let place = self.extra.get(PLACE).copied().unwrap_or(0);
+        hash && Placement::from_number(place) == Some(Placement::Host)
+    }
 }
 
 /// An entry that the definition of a map asks for.

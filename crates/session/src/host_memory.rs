@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use warpbpf_driver::DriverError;
+use warpbpf_maps::hosted::Words;
 
 use crate::held::Held;
 
@@ -15,7 +16,7 @@ pub(crate) struct HostMemory {
     /// Its address on the device.
     pub(crate) address: u64,
 }
-// SAFETY: it is only read, by atomic loads.
+// SAFETY: it is only touched by atomics.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
@@ -54,5 +55,23 @@ impl HostMemory {
                 at += 1;
             }
         }
+    }
+}
+
+impl Words for HostMemory {
+    fn load(&self, at: u64) -> u64 {
+        self.word(at).load(Ordering::Acquire)
+    }
+    fn store(&self, at: u64, word: u64) {
+        self.word(at).store(word, Ordering::Release);
+    }
+}
+
+impl HostMemory {
+    fn word(&self, at: u64) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.bytes);
+        // SAFETY: just checked; the memory lives as long as the session, begins at a page, and is only touched by atomics
+        // and the device.
+        unsafe { AtomicU64::from_ptr(self.pointer.add(at as usize).cast()) }
     }
 }

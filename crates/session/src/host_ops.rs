@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_abi::maps::{EBUSY, EINVAL, ENOENT, MapType};
+use warpbpf_abi::maps::{EBUSY, EINVAL, EIO, ENOENT, EOPNOTSUPP, ETIMEDOUT, MapType};
 use warpbpf_driver::{Driver, DriverError, Function, Stream};
 use warpbpf_maps::{MapPlan, MapView, Value};
 
@@ -31,15 +31,6 @@ use copies::{Copies, too_large};
 use indexed::Reduced;
 
 pub(crate) use program::{Kernel, Kernels, Record};
-
-/// `-EPERM`
-const EPERM: i64 = -1;
-/// `-EIO`
-const EIO: i64 = -5;
-/// `-EOPNOTSUPP`
-const EOPNOTSUPP: i64 = -95;
-/// `-ETIMEDOUT`
-const ETIMEDOUT: i64 = -110;
 
 /// Least bytes of page-locked memory for records, and as many on the device; a batch that is longer goes in parts.
 const RECORDS: u64 = 1 << 20;
@@ -263,7 +254,7 @@ impl HostOps {
     /// Why operations cannot be done on a map, if that is known beforehand and for all operations alike.
     pub(crate) fn refused(&self, at: &At<'_>, ops: &[HostOp]) -> Option<String> {
         let plan = at.plan();
-        if Reduced::new(plan).is_some() {
+        if Reduced::new(plan).is_some() || matches!(plan.layout, MapLayout::Hosted(_)) {
             return None;
         }
         if too_large(plan, ops) {
@@ -559,7 +550,11 @@ pub(crate) fn most_answered(plan: &MapPlan, ops: &[HostOp]) -> u64 {
         MapLayout::Array(layout) if !layout.summed => u64::from(layout.shards),
         MapLayout::Hash(layout) => u64::from(layout.copies),
         MapLayout::Lru(layout) => u64::from(layout.copies),
-        MapLayout::Array(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) | MapLayout::Ring(_) => 1,
+        MapLayout::Array(_)
+        | MapLayout::Hosted(_)
+        | MapLayout::Queue(_)
+        | MapLayout::Bloom(_)
+        | MapLayout::Ring(_) => 1,
     };
     gives.saturating_mul(stride.saturating_mul(values))
 }

@@ -26,6 +26,7 @@ mod host_memory;
 
 pub mod allocations;
 
+pub mod calls;
 pub mod clock;
 pub mod cpu;
 pub mod host_ops;
@@ -36,6 +37,7 @@ mod tensor_maps;
 pub mod variant;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
+pub use calls::{Calls, Pause};
 pub use cpu::{CpuError, HostProgram};
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{ImageError, ImageInfo, KernelSummary, inspect};
@@ -45,4 +47,5 @@ pub use prepare::{NO_SITE, Prepared, PreparedKernel};
 pub use preset::PresetError;
 pub use resources::{Change, Resources, Room};
 pub use variant::LoadedVariant;
+pub use warpbpf_abi::maps::Placement;
 pub use warpbpf_verify::{HelperUse, SourceLine, helpers_used, map_def};

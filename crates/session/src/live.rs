@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use warpbpf_abi::layout::{MapLayout, SumField, env};
+use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env};
 use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
 use warpbpf_maps::ring::{Lost, Reader};
 use warpbpf_maps::{MapPlan, Placement, inner};
 
 use crate::allocations::Fence;
+use crate::calls::{self, Calls};
 use crate::clock::{Clock, Reading};
 use crate::held::Held;
 use crate::host_memory::HostMemory;
@@ -37,6 +38,7 @@ pub struct Live {
     clock: Mutex<Clock>,
     fence: Option<Fence>,
     host_ops: Mutex<HostOps>,
+    calls: Option<Arc<Calls>>,
     records: OnceLock<Result<Arc<LaunchRecords>, DriverError>>,
 }
 
@@ -158,16 +160,28 @@ impl Live {
         let mut rings = Vec::new();
         let mut staging_bytes = 0;
         for (index, plan) in session.maps().iter().chain(session.printk()).enumerate() {
-            let (base, host) = match plan.placement() {
-                Placement::Device => (held.alloc_zeroed(plan.bytes(), stream)?, None),
-                Placement::Host => {
+            let (base, at, host) = match (plan.placement, plan.layout) {
+                (Placement::Device, _) => {
+                    let base = held.alloc_zeroed(plan.bytes(), stream)?;
+                    (base, base, None)
+                }
+                (Placement::Host, layout) => {
                     let memory = HostMemory::zeroed(held, plan.bytes())?;
-                    (memory.address, Some(memory))
+                    let base = match layout {
+                        MapLayout::Hosted(_) => {
+                            let base = held.alloc_zeroed(HostedLayout::CONTROL_BYTES, stream)?;
+                            let control = calls::control(&session, memory.address);
+                            driver.write(base, &control, stream)?;
+                            base
+                        }
+                        _ => memory.address,
+                    };
+                    (base, memory.address, Some(memory))
                 }
             };
             in_host.push(host);
             for write in &plan.image {
-                driver.write(base + write.offset, &write.bytes, stream)?;
+                driver.write(at + write.offset, &write.bytes, stream)?;
             }
             if let MapLayout::Ring(layout) = plan.layout {
                 let map = if index < session.map_count() {
@@ -209,6 +223,7 @@ impl Live {
         let mut addresses = vec![env];
         addresses.extend(&maps);
         let host_ops = HostOps::new(driver, held, &session, &addresses, stream)?;
+        let calls = Calls::new(&session, &in_host).map(Arc::new);
         Ok(Live {
             driver: *driver,
             session,
@@ -222,6 +237,7 @@ impl Live {
             clock: Mutex::new(clock),
             fence,
             host_ops: Mutex::new(host_ops),
+            calls,
             records: OnceLock::new(),
         })
     }
@@ -237,6 +253,10 @@ impl Live {
     /// The fence around the application's memory, if some program reads it.
     pub fn fence(&self) -> Option<&Fence> {
         self.fence.as_ref()
+    }
+    /// Who answers programs that ask the host for keys, if one does: somebody must call [`Calls::serve`] while kernels run.
+    pub fn calls(&self) -> Option<&Arc<Calls>> {
+        self.calls.as_ref()
     }
     /// The session.
     pub fn session(&self) -> &Arc<Session> {
@@ -310,6 +330,8 @@ impl Live {
     /// [`DriverError`] of the copy.
     pub fn snapshot(&self, map: usize, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
         if let Some(memory) = &self.in_host[map] {
+            // Entries that the host keeps do not change meanwhile; values that programs write to do.
+            let _quiet = self.calls.as_ref().map(|calls| calls.pause());
             memory.read(offset, into);
             return Ok(());
         }
@@ -320,6 +342,10 @@ impl Live {
     /// others may be done at once, or in another. Unless it answers at once,
     /// [`Live::host_progress`] must be asked until it does; what is begun meanwhile is answered with `-EBUSY`.
     pub fn host_ops(&self, map: usize, ops: Vec<HostOp>) -> Progress {
+        let answered = self.calls.as_ref().and_then(|c| c.host_ops(map, &ops));
+        if let Some(answers) = answered {
+            return Progress::Done(answers);
+        }
         let at = self.at(map);
         let mut host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
         self.driver.relaxed(|| host_ops.submit(&at, ops))

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
-use warpbpf_abi::layout::{MapLayout, RingLayout, slot};
-use warpbpf_abi::maps::MapType;
+use warpbpf_abi::layout::{HostedLayout, MapLayout, RingLayout, slot};
+use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_abi::names::PRINTK_RING;
 use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
@@ -41,9 +42,21 @@ pub struct Options {
     pub host_ops: bool,
     /// Sums reach their map at each pass, and not when the thread leaves.
     pub live_sums: bool,
+    /// Whose memory maps lie in, by name, where it is not to be what their type says.
+    pub place: Vec<(String, Placement)>,
+    /// How long a program waits for the host when it asks for a key of a hash that lies there; a second if not said.
+    pub call_limit: Option<Duration>,
 }
 
 impl Options {
+    /// Nanoseconds that a call to the host may take.
+    pub(crate) fn call_limit_ns(&self) -> u64 {
+        let chosen = self.call_limit.map(|limit| limit.as_nanos());
+        chosen.map_or(HostedLayout::DEFAULT_LIMIT, |ns| {
+            ns.min(u128::from(HostedLayout::LONGEST)) as u64
+        })
+    }
+
     /// Sums at this kind of site stay in registers until a thread leaves. A tool that changes maps while kernels run wants to
     /// see them while they run, too.
     pub fn keeps_sums(&self, site: Site) -> bool {
@@ -65,6 +78,8 @@ pub enum SessionError {
     Section(Box<SectionError>),
     #[error("{0}")]
     Map(MapError),
+    #[error("map `{map}` cannot be placed: the object has none of this name; it has {there}")]
+    Place { map: String, there: String },
     #[error("program `{}` was refused\n{}", rejection.program, rejection.render())]
     Rejected { rejection: Box<Rejection> },
     #[error("{0}")]
@@ -169,6 +184,7 @@ fn prove_each(
     if object.programs.is_empty() {
         return Err(SessionError::Empty);
     }
+    place(&mut maps, &options.place)?;
     let mut programs = Vec::with_capacity(object.programs.len());
     for program in object.programs {
         let spec = section::parse(&program.name, &program.section)
@@ -188,6 +204,24 @@ fn prove_each(
         programs.push(PlannedProgram { spec, verified });
     }
     Ok((programs, maps))
+}
+
+/// Notes the user's wishes in the definitions, which everything that depends on them is made from.
+fn place(maps: &mut [MapDef], wishes: &[(String, Placement)]) -> Result<(), SessionError> {
+    for (name, wish) in wishes {
+        let Some(map) = maps.iter_mut().find(|map| map.name == *name) else {
+            let names: Vec<String> = maps.iter().map(|m| format!("`{}`", m.name)).collect();
+            return Err(SessionError::Place {
+                map: name.clone(),
+                there: match names.is_empty() {
+                    true => "no map".to_owned(),
+                    false => names.join(", "),
+                },
+            });
+        };
+        map.extra.insert(PLACE.to_owned(), wish.number());
+    }
+    Ok(())
 }
 
 impl Session {
@@ -384,6 +418,7 @@ fn printk_plan(sms: u32) -> MapPlan {
         layout: MapLayout::Ring(RingLayout::new(PRINTK_BYTES, sms.max(1))),
         sum_fields: Vec::new(),
         not_summed: None,
+        placement: Placement::Device,
         image: Vec::new(),
     }
 }

@@ -12,7 +12,7 @@ use warpbpf_abi::helpers::{
     COMPARE_WORD_COST, FORMAT_STRING_BYTE_COST, FORMAT_STRING_COST, Helper, HelperId,
     READ_STRING_COST, READ_WORD_COST, map_op, of,
 };
-use warpbpf_abi::layout::{HashLayout, LruLayout};
+use warpbpf_abi::layout::{HashLayout, HostedLayout, LruLayout};
 use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
@@ -33,6 +33,12 @@ const ZEROED: u64 = 256 * 5;
 /// Instructions of one round of `bpf_for_each_map_elem` over a slot of a hash that holds nothing, as emitted: 7 for the
 /// end of the loop, 9 to load and test the slot, 3 to go on.
 const SLOT_COST: u64 = 19;
+
+/// A call to the host that is answered at once: instructions, and those for each word of key and value.
+const CALL_COST: u64 = 600;
+const CALL_WORD_COST: u64 = 16;
+/// Instructions of a round of a lane that waits for the host, as emitted.
+const CALL_ROUND: u64 = 24;
 
 /// What one call counts for.
 pub(crate) fn call_cost(env: &Env<'_>, helper: &Helper, call: &CallFact) -> u64 {
@@ -67,6 +73,10 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
     };
     let row = map.and_then(|(def, map_type)| Some((def, map_op(helper.kind, map_type)?)));
     let cost = match row {
+        Some((def, _)) if def.is_asked_for() => {
+            let words = touched(helper.kind, call, def).div_ceil(8);
+            CALL_COST + words * CALL_WORD_COST
+        }
         Some((def, op)) => {
             let words = touched(helper.kind, call, def).div_ceil(8);
             u64::from(op.cost) + words.saturating_mul(u64::from(op.per_word))
@@ -184,6 +194,9 @@ fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
     let Some(op) = map_op(helper, map_type) else {
         return 0;
     };
+    if def.is_asked_for() {
+        return u64::from(HostedLayout::ROUNDS) * CALL_ROUND;
+    }
     // Each round compares the whole key.
     let key_words = u64::from(def.key_size).div_ceil(8);
     let round = u64::from(op.round) + if op.round > 0 { 3 * key_words } else { 0 };

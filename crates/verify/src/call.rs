@@ -364,6 +364,12 @@ impl<'a> Call<'a, '_> {
                 expected: types.join(", "),
             });
         }
+        if self.helper.kind == HelperId::ForEachMapElem && def.is_asked_for() {
+            return Err(Rule::MapOnHost {
+                helper: self.helper.name,
+                map: def.name.clone(),
+            });
+        }
         let writes = matches!(
             self.helper.kind,
             HelperId::MapUpdateElem

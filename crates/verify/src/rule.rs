@@ -137,6 +137,8 @@ pub enum Rule {
         map_type: &'static str,
         expected: String,
     },
+    #[error("`bpf_{helper}` does not take map `{map}`, which lies on the host")]
+    MapOnHost { helper: &'static str, map: String },
     #[error("map `{map}` has type {number}, which is not served")]
     UnknownMapType {
         map: String,
@@ -274,6 +276,7 @@ impl Rule {
             Rule::Argument { .. } => "argument",
             Rule::Memory { .. } => "argument-memory",
             Rule::WrongMapType { .. } => "wrong-map-type",
+            Rule::MapOnHost { .. } => "map-on-host",
             Rule::UnknownMapType { .. } | Rule::LinuxMapType { .. } => "unknown-map-type",
             Rule::MapShape { .. } => "map-shape",
             Rule::NoSuchMap { .. } => "no-such-map",
@@ -357,6 +360,9 @@ impl Rule {
             Rule::Argument { .. } => "see the helper's prototype in `warpbpf.h`",
             Rule::Memory { problem, .. } => return problem.help(),
             Rule::WrongMapType { expected, .. } => return format!("it takes {expected}"),
+            Rule::MapOnHost { .. } => {
+                "the host is asked for one key at a time: leave the map on the device, or walk over it on the host"
+            }
             Rule::LinuxMapType { advice, .. } => advice,
             Rule::UnknownMapType { served, .. } => return format!("these are served: {served}"),
             Rule::MapShape { .. } => "correct the map's definition",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_abi::maps::{ENOENT, MapType};
+use warpbpf_abi::maps::{ENOENT, MapType, Placement};
 use warpbpf_maps::{MapPlan, MapView, Value};
 use warpbpf_wire::{MapInfo, MapOp, OpCode, Outcome, encode_ops};
 
@@ -376,6 +376,7 @@ pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
         layout: MapLayout::from(info.layout),
         sum_fields: info.summed.iter().map(|f| (*f).into()).collect(),
         not_summed: None,
+        placement: Placement::Device,
         image: Vec::new(),
     })
 }

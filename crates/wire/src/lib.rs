@@ -19,7 +19,7 @@ pub use connection::{Connection, Frame, WireError};
 pub use listener::{Acceptor, Listener};
 pub use message::{
     Counts, Device, Hello, Kernel, KernelCount, Layout, MapInfo, NoteLevel, Occupancy, Options,
-    PROTOCOL, Program, Ready, Sites, SumField, ToAgent, ToTool,
+    PROTOCOL, Place, Program, Ready, Sites, SumField, ToAgent, ToTool,
 };
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,

@@ -109,6 +109,22 @@ pub struct Options {
     /// Sums reach their map at each pass of a place in the middle of a kernel, and not when the thread leaves.
     #[serde(default)]
     pub live_sums: bool,
+    /// Whose memory maps lie in, by name, where it is not to be what their type says.
+    #[serde(default)]
+    pub place: Vec<(String, Place)>,
+    /// Microseconds that a program waits for the host when it asks for a key of a hash that lies there; a second when absent.
+    #[serde(default)]
+    pub call_limit_us: Option<u64>,
+}
+
+/// Mirror of [`warpbpf_abi::maps::Placement`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The device's memory.
+    Device,
+    /// Page-locked memory of the host.
+    Host,
 }
 
 /// Who connected.
@@ -233,6 +249,11 @@ pub enum Layout {
         value_size: u32,
         hashes: u32,
     },
+    Hosted {
+        max_entries: u32,
+        key_size: u32,
+        value_size: u32,
+    },
 }
 
 impl From<MapLayout> for Layout {
@@ -269,6 +290,11 @@ impl From<MapLayout> for Layout {
                 max_entries: l.max_entries,
                 value_size: l.value_size,
                 hashes: l.hashes,
+            },
+            MapLayout::Hosted(l) => Layout::Hosted {
+                max_entries: l.max_entries,
+                key_size: l.key_size,
+                value_size: l.value_size,
             },
             MapLayout::PerThread(l) => Layout::PerThread {
                 max_entries: l.max_entries,
@@ -339,6 +365,15 @@ impl From<Layout> for MapLayout {
                 max_entries,
                 value_size,
                 hashes,
+            }),
+            Layout::Hosted {
+                max_entries,
+                key_size,
+                value_size,
+            } => MapLayout::Hosted(layout::HostedLayout {
+                max_entries,
+                key_size,
+                value_size,
             }),
             Layout::PerThread {
                 max_entries,
@@ -507,6 +542,8 @@ mod tests {
                     out_of_line: false,
                     host_ops: false,
                     live_sums: false,
+                    place: vec![("counts".into(), Place::Host)],
+                    call_limit_us: Some(5000),
                 }
             }
         );
@@ -577,6 +614,11 @@ mod tests {
                 max_entries: 7,
                 value_size: 12,
                 lifo: true,
+            }),
+            MapLayout::Hosted(layout::HostedLayout {
+                max_entries: 3,
+                key_size: 12,
+                value_size: 20,
             }),
             MapLayout::Bloom(layout::BloomLayout {
                 max_entries: 9,

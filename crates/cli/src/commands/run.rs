@@ -42,6 +42,8 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
         out_of_line: flags.code.out_of_line,
         host_ops: flags.host_ops,
         live_sums: flags.code.live_sums,
+        place: flags.program.place.clone(),
+        call_limit_us: Some(flags.program.call_limit * 1000),
     };
     let object =
         warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());

@@ -126,9 +126,10 @@ impl<'a> Translator<'a> {
                 let l = self.loop_without_flags(Ty::B64);
                 self.for_each_node(instance, l, map, context)
             }
-            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
-                self.wrong_layout(call, map)
-            }
+            MapLayout::Ring(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_)
+            | MapLayout::Hosted(_) => self.wrong_layout(call, map),
         }
     }
 

@@ -42,6 +42,7 @@ impl Translator<'_> {
             }
             MapLayout::Hash(layout) => self.hash(HashOp::Lookup, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Lookup, Table::Lru(layout), call),
+            MapLayout::Hosted(layout) => self.hash(HashOp::Lookup, Table::Hosted(layout), call),
             MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
                 self.wrong_layout(call, map)
             }
@@ -94,6 +95,7 @@ impl Translator<'_> {
             }
             MapLayout::Hash(layout) => self.hash(HashOp::Update, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Update, Table::Lru(layout), call),
+            MapLayout::Hosted(layout) => self.hash(HashOp::Update, Table::Hosted(layout), call),
             MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
                 self.wrong_layout(call, map)
             }
@@ -107,6 +109,7 @@ impl Translator<'_> {
             MapLayout::Array(_) | MapLayout::PerThread(_) => Ok(self.constant(EINVAL as u64)),
             MapLayout::Hash(layout) => self.hash(HashOp::Delete, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Delete, Table::Lru(layout), call),
+            MapLayout::Hosted(layout) => self.hash(HashOp::Delete, Table::Hosted(layout), call),
             MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
                 self.wrong_layout(call, map)
             }

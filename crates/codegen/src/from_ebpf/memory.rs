@@ -353,7 +353,8 @@ impl Translator<'_> {
             | MapLayout::PerThread(_)
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
-            | MapLayout::Bloom(_) => false,
+            | MapLayout::Bloom(_)
+            | MapLayout::Hosted(_) => false,
         })
     }
 

@@ -27,7 +27,8 @@ impl<'a> Translator<'a> {
             | MapLayout::PerThread(_)
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
-            | MapLayout::Bloom(_) => return self.missing("a map with nodes"),
+            | MapLayout::Bloom(_)
+            | MapLayout::Hosted(_) => return self.missing("a map with nodes"),
         };
         // The slot in the lower half of the counter, the calls made in the upper: one parameter serves.
         self.enter(&l);
@@ -124,7 +125,8 @@ impl<'a> Translator<'a> {
             | MapLayout::PerThread(_)
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
-            | MapLayout::Bloom(_) => return self.missing("a map with nodes"),
+            | MapLayout::Bloom(_)
+            | MapLayout::Hosted(_) => return self.missing("a map with nodes"),
         };
         let value = self.bin_const(BinOp::Add, key, key_bytes);
         if copies == 1 {

@@ -47,6 +47,7 @@ impl Translator<'_> {
             | MapLayout::Hash(_)
             | MapLayout::Lru(_)
             | MapLayout::PerThread(_)
+            | MapLayout::Hosted(_)
             | MapLayout::Ring(_) => self.wrong_layout(call, map),
         }
     }
@@ -86,7 +87,8 @@ impl Translator<'_> {
             | MapLayout::Lru(_)
             | MapLayout::PerThread(_)
             | MapLayout::Ring(_)
-            | MapLayout::Bloom(_) => self.wrong_layout(call, map),
+            | MapLayout::Bloom(_)
+            | MapLayout::Hosted(_) => self.wrong_layout(call, map),
         }
     }
 

@@ -25,7 +25,8 @@ impl Translator<'_> {
             | MapLayout::Lru(_)
             | MapLayout::PerThread(_)
             | MapLayout::Queue(_)
-            | MapLayout::Bloom(_) => self.wrong_layout(call, map),
+            | MapLayout::Bloom(_)
+            | MapLayout::Hosted(_) => self.wrong_layout(call, map),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Operations of the IR: what they mean, what a pass may do with them.
 
 use warpbpf_abi::context::Capture;
-use warpbpf_abi::layout::{HashLayout, LruLayout, QueueLayout, RingLayout};
+use warpbpf_abi::layout::{HashLayout, HostedLayout, LruLayout, QueueLayout, RingLayout};
 use warpbpf_ebpf::Width;
 
 use super::{Ty, Value};
@@ -244,6 +244,8 @@ pub enum Table {
     Hash(HashLayout),
     /// Keys that were not used lately are dropped.
     Lru(LruLayout),
+    /// The host is asked.
+    Hosted(HostedLayout),
 }
 
 /// What the hash functions of the prelude do.

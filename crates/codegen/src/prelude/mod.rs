@@ -5,11 +5,12 @@
 
 mod evict;
 mod hash;
+mod hosted;
 mod lru;
 mod room;
 mod text;
 
-use warpbpf_abi::layout::{HASH_MULTIPLIER, HashLayout, LruLayout};
+use warpbpf_abi::layout::{HASH_MULTIPLIER, HashLayout, HostedLayout, LruLayout};
 use warpbpf_abi::maps::{BPF_EXIST, EINVAL};
 
 use crate::ir::{HashOp, Table};
@@ -43,6 +44,16 @@ impl Shape {
                 value_size,
                 max_entries,
                 copies,
+            },
+            Table::Hosted(HostedLayout {
+                max_entries,
+                key_size,
+                value_size,
+            }) => Shape {
+                key_size,
+                value_size,
+                max_entries,
+                copies: 1,
             },
         }
     }
@@ -78,6 +89,7 @@ pub fn hash_name(op: HashOp, table: &Table) -> String {
     let kind = match table {
         Table::Hash(_) => "hash",
         Table::Lru(_) => "lru",
+        Table::Hosted(_) => "hosted",
     };
     let shape = Shape::new(table);
     let copies = match shape.copies {
@@ -90,9 +102,9 @@ pub fn hash_name(op: HashOp, table: &Table) -> String {
     )
 }
 
-/// Text of a hash function, and of those that only it calls. All parameters and the result are `.b64`; [`HashOp`] says
-/// which.
-pub fn hash_function(op: HashOp, table: &Table) -> String {
+/// Text of a hash function for this PTX version, and of those that only it calls. All parameters and the result are `.b64`;
+/// [`HashOp`] says which.
+pub fn hash_function(op: HashOp, table: &Table, ptx: (u32, u32)) -> String {
     let name = hash_name(op, table);
     let shape = Shape::new(table);
     let mut f = Text::default();
@@ -111,6 +123,7 @@ pub fn hash_function(op: HashOp, table: &Table) -> String {
     arguments(&mut f, op, &shape);
     match table {
         Table::Hash(layout) => hash::body(&mut f, op, layout, &shape),
+        Table::Hosted(layout) => hosted::body(&mut f, op, layout, &shape, ptx),
         Table::Lru(layout) => lru::body(&mut f, op, layout, &shape, &evict::evict_name(&name)),
     }
     f.code(

@@ -1,12 +1,12 @@
 //! Maps whose values have fixed places: read and written by copies of whole words, which go on while kernels run.
 
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_abi::maps::{E2BIG, EINVAL, ENOENT};
+use warpbpf_abi::maps::{E2BIG, EINVAL, EIO, ENOENT, EPERM};
 use warpbpf_driver::DriverError;
 use warpbpf_maps::{MapPlan, MapView};
 use warpbpf_object::MapKind;
 
-use super::{Action, Answer, At, EIO, EPERM, HostOp, HostOps, flat};
+use super::{Action, Answer, At, HostOp, HostOps, flat};
 
 impl HostOps {
     /// Operations on a map whose values have fixed places.

@@ -344,7 +344,7 @@ impl Session {
 
 fn record(plan: &MapPlan) -> Result<Record, String> {
     match plan.layout {
-        MapLayout::Array(_) | MapLayout::PerThread(_) => {
+        MapLayout::Array(_) | MapLayout::PerThread(_) | MapLayout::Hosted(_) => {
             return Err("its operations need no kernel".into());
         }
         MapLayout::Ring(_) => return Err("its records come as events".into()),
