@@ -203,6 +203,16 @@ fn packages(names: &[&str], profile: Profile) -> Result<(), Failure> {
     run(&mut command)
 }
 
+/// The library's examples, into the folder `examples`.
+fn examples(profile: Profile) -> Result<(), Failure> {
+    let mut command = cargo();
+    command.args(["build", "--quiet", "-p", "warpbpf", "--examples"]);
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
+    run(&mut command)
+}
+
 /// What [`build`] does, the tests' own programs, and the corpus of kernels, which takes longer than all else.
 pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
     let artifacts = build(tools, profile)?;
@@ -210,6 +220,7 @@ pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> 
         &["warpbpf-suite", "warpbpf-conformance", "warpbpf-kernels"],
         profile,
     )?;
+    examples(profile)?;
     libbpf::tools(tools, &artifacts.libbpf)?;
     kernels(tools, &artifacts.kernels)?;
     sanitizer(tools, &artifacts.sanitizer)?;

@@ -32,6 +32,12 @@ pub fn run() -> Result<(), Failure> {
     ] {
         copy_stripped(&binaries.join(name), &bundle.join(name))?;
     }
+    let examples = bundle.join("examples");
+    std::fs::create_dir_all(&examples)
+        .map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
+    for name in ["counter", "events"] {
+        copy_stripped(&binaries.join("examples").join(name), &examples.join(name))?;
+    }
     for name in ["libcuda.so.1", "libcudart.so.13"] {
         copy_stripped(&artifacts.soft.join(name), &bundle.join("soft").join(name))?;
     }

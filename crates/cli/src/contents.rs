@@ -53,8 +53,15 @@ pub fn fill(
             }
             warpbpf_maps::Value::PerThread(values) => {
                 values.iter().for_each(|(_, v)| add(v));
-                map.threads = threads(&values);
-                continue;
+                let threads = threads(&values);
+                if plan.max_entries == 1 {
+                    map.threads = threads;
+                    continue;
+                }
+                if values.is_empty() {
+                    continue;
+                }
+                in_short(values.len(), threads)
             }
         };
         map.entries.push(model::Entry {
@@ -86,6 +93,23 @@ pub fn fill(
             map.warnings.push(format!("{count} {what}"));
         }
     }
+}
+
+/// Of one key among several: how many threads have a value, and between which numbers they lie.
+fn in_short(count: usize, threads: Option<model::Threads>) -> Value {
+    let mut value = serde_json::json!({ "threads": count });
+    if let (Some(threads), Some(fields)) = (threads, value.as_object_mut()) {
+        let sum: u128 = threads
+            .histogram
+            .iter()
+            .map(|(value, n)| u128::from(*value) * u128::from(*n))
+            .sum();
+        // Sums beyond 64 bits are not shown.
+        fields.insert("sum".into(), u64::try_from(sum).ok().into());
+        fields.insert("min".into(), threads.min.into());
+        fields.insert("max".into(), threads.max.into());
+    }
+    value
 }
 
 fn threads(values: &[(u64, Vec<u8>)]) -> Option<model::Threads> {
@@ -134,4 +158,23 @@ pub fn printk(object: &Object, payload: &[u8]) -> Option<String> {
         "block ({bx},{by},{bz}) thread ({tx},{ty},{tz}): {}",
         message.text(format, data).trim_end()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_several_keys_are_told_apart() {
+        let value = |n: u64| n.to_le_bytes().to_vec();
+        let values = [(3, value(5)), (9, value(7)), (64, value(5))];
+        let short = in_short(values.len(), threads(&values));
+        assert_eq!(
+            short.to_string(),
+            r#"{"threads":3,"sum":17,"min":5,"max":7}"#
+        );
+        let strange = [(3, vec![1; 12])];
+        let short = in_short(strange.len(), threads(&strange));
+        assert_eq!(short.to_string(), r#"{"threads":1}"#);
+    }
 }

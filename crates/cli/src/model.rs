@@ -120,7 +120,7 @@ pub struct Map {
     pub max_entries: u32,
     /// Entries; of arrays only those that are not zero.
     pub entries: Vec<Entry>,
-    /// Per-thread arrays: how many threads have which value.
+    /// Per-thread arrays of one key: how many threads have which value. Of several keys each is an entry, in short.
     pub threads: Option<Threads>,
     /// Rings.
     pub events: Option<Events>,

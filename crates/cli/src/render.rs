@@ -289,10 +289,12 @@ pub fn map_text(out: &mut String, map: &Map, rows: usize) {
         );
         histogram(out, &threads.histogram, "value", "threads");
     } else {
-        let sum = map
-            .sum
-            .map_or(String::new(), |s| format!(", sum {}", group(s)));
-        let entries = counted(map.entries.len() as u128, "entry");
+        let sum = map.sum.filter(|_| !map.entries.is_empty());
+        let sum = sum.map_or(String::new(), |s| format!(", sum {}", group(s)));
+        let entries = match map.entries.is_empty() && map.kind.ends_with("array") {
+            true => format!("{}, all zero", counted(map.max_entries.into(), "entry")),
+            false => counted(map.entries.len() as u128, "entry"),
+        };
         let _ = writeln!(out, ": {entries}{sum}");
         let values: Vec<Value> = map.entries.iter().map(|e| e.value.clone()).collect();
         let mut table = Table::for_values(&["key"], &values);

@@ -40,7 +40,7 @@ mod bytes;
 mod error;
 
 pub use error::{AccessError, MapError};
-pub use plan::{MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, Placement, SumUse, plan};
+pub use plan::{MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, Placement, SumUse, placement, plan};
 pub use view::{Counters, Entry, MapView, Value, delete, pop, update};
 
 /// Bytes to put at an offset of a map's device memory.

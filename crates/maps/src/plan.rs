@@ -110,7 +110,7 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
         }),
         sum_fields: Vec::new(),
         not_summed: None,
-        placement: placement(def, map_type)?,
+        placement: placement(def)?,
         image: Vec::new(),
     };
     if let MapKind::Data { read_only, .. } = def.kind {
@@ -144,8 +144,12 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
     Ok(plan)
 }
 
-/// What the user chose, else what the type says.
-fn placement(def: &MapDef, map_type: MapType) -> Result<Placement, MapError> {
+/// Whose memory a map is to lie in: what the user chose, else what the type says.
+///
+/// # Errors
+/// [`MapError`]: the type is not served, or cannot lie there.
+pub fn placement(def: &MapDef) -> Result<Placement, MapError> {
+    let map_type = MapType::from_number(def.map_type).ok_or_else(|| unknown_type(def))?;
     let of_type = match map_type {
         MapType::GpuKernelArray | MapType::PerThreadHostArray | MapType::GpuHostArray => {
             Placement::Host

@@ -1,9 +1,11 @@
 //! Hashes on the host (`HostedLayout`): who answers the lanes that ask for keys.
 //!
-//! No thread is started here. Whoever runs kernels has one that calls [`Calls::serve`] again and again; without it calls run
-//! out of time, and kernels end all the same.
+//! No thread is started here. Whoever runs kernels has one that is in [`Calls::keep_serving`]; without it calls run out of
+//! time, and kernels end all the same.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use warpbpf_abi::layout::{HostedLayout, MapLayout};
 use warpbpf_abi::maps::{EINVAL, ENOENT};
@@ -13,9 +15,21 @@ use crate::host_memory::HostMemory;
 use crate::host_ops::{Action, Answer, HostOp};
 use crate::plan::Session;
 
+/// How long it looks without a pause after a request: kernels that ask, ask again.
+const EAGER: Duration = Duration::from_millis(2);
+/// How long it then looks at the first pace, before it slows down.
+const AWAKE: Duration = Duration::from_secs(2);
+/// The pauses of both paces.
+const SHORT: Duration = Duration::from_micros(50);
+const LONG: Duration = Duration::from_millis(1);
+
 /// The host's side of all hashes that lie there.
 #[derive(Debug)]
-pub struct Calls(Mutex<State>);
+pub struct Calls {
+    state: Mutex<State>,
+    /// Others than who serves that want the lock. Who serves takes it again and again, and lets them go first.
+    others: AtomicU32,
+}
 
 #[derive(Debug)]
 struct State {
@@ -61,16 +75,42 @@ impl Calls {
             })
             .collect();
         let closed = false;
-        (!maps.is_empty()).then(|| Calls(Mutex::new(State { maps, closed })))
+        (!maps.is_empty()).then(|| Calls {
+            state: Mutex::new(State { maps, closed }),
+            others: AtomicU32::new(0),
+        })
     }
 
+    /// For others than who serves.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.others.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.lock();
+        self.others.fetch_sub(1, Ordering::Relaxed);
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers requests until there will be none any more ([`Pause::close`]).
+    pub fn keep_serving(&self) {
+        let mut asked = Instant::now();
+        while let Some(served) = self.serve() {
+            if served != 0 {
+                asked = Instant::now();
+                continue;
+            }
+            match asked.elapsed() {
+                idle if idle < EAGER => std::hint::spin_loop(),
+                idle if idle < AWAKE => std::thread::sleep(SHORT),
+                _ => std::thread::sleep(LONG),
+            }
+        }
     }
 
     /// Answers every request that is there; how many there were, or `None` if there will be none any more.
-    pub fn serve(&self) -> Option<usize> {
-        let mut state = self.state();
+    fn serve(&self) -> Option<usize> {
+        while self.others.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closed {
             return None;
         }

@@ -254,7 +254,8 @@ impl Live {
     pub fn fence(&self) -> Option<&Fence> {
         self.fence.as_ref()
     }
-    /// Who answers programs that ask the host for keys, if one does: somebody must call [`Calls::serve`] while kernels run.
+    /// Who answers programs that ask the host for keys, if one does: a thread must be in
+    /// [`Calls::keep_serving`] while kernels run.
     pub fn calls(&self) -> Option<&Arc<Calls>> {
         self.calls.as_ref()
     }

@@ -220,6 +220,7 @@ fn place(maps: &mut [MapDef], wishes: &[(String, Placement)]) -> Result<(), Sess
             });
         };
         map.extra.insert(PLACE.to_owned(), wish.number());
+        warpbpf_maps::placement(map).map_err(SessionError::Map)?;
     }
     Ok(())
 }

@@ -25,6 +25,8 @@
 //! copies. Changes of hashes, queues and the like are made by a small kernel, so that they are one step for the
 //! application's lanes too; for them [`Options::host_ops`] must be set when the tool is made.
 
+#![deny(missing_docs)]
+
 pub mod machine;
 pub mod start;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::run::{Bench, Case, Told, same, says};
 
 /// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// What the program may cost at a load.
 const BUDGET: &str = "20000";
 
@@ -24,13 +24,13 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A `warpbpf run` with the kernel that does not end.
-struct Running {
-    child: Child,
+pub struct Running {
+    pub child: Child,
     saved: std::path::PathBuf,
 }
 
 impl Running {
-    fn start(
+    pub fn start(
         bench: &Bench,
         name: &str,
         flags: &[&str],
@@ -60,7 +60,7 @@ impl Running {
     }
 
     /// What it answers, or what it says went wrong.
-    fn ask(&self, bench: &Bench, words: &[&str]) -> Result<Value, String> {
+    pub fn ask(&self, bench: &Bench, words: &[&str]) -> Result<Value, String> {
         let output = self.maps(bench, words)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() && text.is_empty() {
@@ -75,7 +75,7 @@ impl Running {
         })
     }
 
-    fn change(&self, bench: &Bench, words: &[&str]) -> Result<(), String> {
+    pub fn change(&self, bench: &Bench, words: &[&str]) -> Result<(), String> {
         match self.ask(bench, words)? {
             Value::Null => Ok(()),
             said => Err(format!("`maps {}`: {said}", words.join(" "))),
@@ -83,7 +83,7 @@ impl Running {
     }
 
     /// Asks until the answer is right.
-    fn until(
+    pub fn until(
         &self,
         bench: &Bench,
         words: &[&str],
@@ -108,14 +108,14 @@ impl Running {
     }
 
     /// Its kernel runs.
-    fn spins(&self, bench: &Bench) -> Result<(), String> {
+    pub fn spins(&self, bench: &Bench) -> Result<(), String> {
         let positive = |value: &Value| value.as_u64().is_some_and(|n| n > 0);
         self.until(bench, &["lookup", "rounds", "0"], positive)
             .map(drop)
     }
 
     /// Ends the kernel through its map, and gives the report.
-    fn end(mut self, bench: &Bench) -> Result<(Value, Output), String> {
+    pub fn end(mut self, bench: &Bench) -> Result<(Value, Output), String> {
         self.change(bench, &["update", "control", "0", "1"])?;
         let end = Instant::now() + PATIENCE;
         while self.child.try_wait().map_err(|e| e.to_string())?.is_none() {

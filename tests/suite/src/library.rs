@@ -16,6 +16,8 @@ pub fn cases() -> Vec<Case> {
         case("library: maps of a kernel that runs and ended", live),
         case("library: an application that others start", others),
         case("library: events as they come", events),
+        case("library: the example `counter`", counter),
+        case("library: the example `events`", event_counter),
     ]
 }
 
@@ -223,4 +225,66 @@ fn events(bench: &Bench) -> Told {
         return Err(format!("{events} events, {} lost", ring.lost()));
     }
     Ok(format!("{events} events, {} lost", ring.lost()))
+}
+
+/// What an example of the library says.
+fn example(bench: &Bench, name: &str, words: &[&str]) -> Result<String, String> {
+    let path = bench.folder.join("examples").join(name);
+    let (object, rest) = words.split_first().unwrap_or((&"", &[]));
+    let (map, rest) = rest.split_first().unwrap_or((&"", &[]));
+    let (app, arguments) = rest.split_first().unwrap_or((&"", &[]));
+    let mut command = std::process::Command::new(&path);
+    command
+        .arg(bench.object(object))
+        .arg(map)
+        .arg(bench.app(app))
+        .args(arguments)
+        .stdin(std::process::Stdio::null())
+        .env("WARPBPF_AGENT", bench.folder.join("libwarpbpf_agent.so"))
+        .env("WARPBPF_SOFT_DIR", bench.folder.join("soft"));
+    let output = command
+        .output()
+        .map_err(|e| format!("{}: {e}", path.display()))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    same("what it complains of", errors.trim_end(), "")?;
+    same("exit status", output.status.code(), Some(0))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn counter(bench: &Bench) -> Told {
+    let said = example(
+        bench,
+        "counter",
+        &["maps_arrays", "gpu_array", "vectoradd", "3000", "1"],
+    );
+    let (first, rest) = said?
+        .split_once('\n')
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap_or_default();
+    // The first line is a look at a map that changes, or not yet: up to as many threads as there will be.
+    let app = bench.app("vectoradd");
+    let calls = first
+        .strip_prefix(&format!("{}: key 0 is Some(", app.display()))
+        .and_then(|text| text.strip_suffix(')')?.parse::<u64>().ok());
+    same("a count on the way", calls.is_some_and(|n| n <= 3072), true)
+        .map_err(|_| format!("`{first}`"))?;
+    let output =
+        String::from_utf8(bench.plain("vectoradd", &["3000", "1"])?).map_err(|e| e.to_string())?;
+    // What the application says comes by the same pipe, when it ends.
+    let expected = "0: 3072\n1: 0\nexit status 0\n";
+    same("lines", rest.replacen(&output, "", 1), expected.to_owned())?;
+    Ok("as it is written down".into())
+}
+
+fn event_counter(bench: &Bench) -> Told {
+    let said = example(
+        bench,
+        "events",
+        &["kernelretsnoop", "events", "vectoradd", "3000", "1"],
+    )?;
+    let last = said.lines().last().unwrap_or_default();
+    same("last line", last, "3072 events, 0 lost")?;
+    let records = said.lines().filter(|line| line.starts_with("SM ")).count();
+    same("records", records, 3072)?;
+    Ok(last.to_owned())
 }

@@ -15,6 +15,7 @@ mod library;
 mod loader;
 mod lookup;
 mod maps_hash;
+mod maps_host;
 mod maps_more;
 mod memory;
 mod places;
@@ -44,6 +45,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(helpers::cases());
     cases.extend(maps_more::cases());
     cases.extend(maps_hash::cases());
+    cases.extend(maps_host::cases());
     cases.extend(memory::cases());
     cases.extend(host_ops::cases());
     cases.extend(library::cases());

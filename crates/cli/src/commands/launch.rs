@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use warpbpf_driver::{Driver, DriverError, JitOptions};
 use warpbpf_object::{MapKind, Object};
-use warpbpf_session::{Live, LoadedVariant, PlannedProgram, RingEvent, Session};
+use warpbpf_session::{Calls, Live, LoadedVariant, PlannedProgram, RingEvent, Session};
 
 use crate::contents::{fill, printk};
 use crate::error::CliError;
@@ -37,6 +37,7 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
     driver.set_current(context).map_err(failed)?;
     let session = Arc::new(session);
     let live = Live::new(&driver, Arc::clone(&session)).map_err(|e| loaded.rejected(e))?;
+    let _serving = Serving::start(&live).map_err(|e| CliError::Other(e.to_string()))?;
     let mut found = Found {
         rings: vec![model::Events::default(); session.map_count()],
         messages: Vec::new(),
@@ -86,6 +87,28 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
     };
     super::run::write(&flags.output, &report, flags.rows, &render::report)?;
     Ok(0)
+}
+
+/// Answers programs that ask the host for keys, while it lives.
+struct Serving(Option<Arc<Calls>>);
+
+impl Serving {
+    fn start(live: &Live) -> std::io::Result<Serving> {
+        let calls = live.calls().cloned();
+        if let Some(calls) = calls.clone() {
+            let thread = std::thread::Builder::new().name("warpbpf-calls".into());
+            thread.spawn(move || calls.keep_serving())?;
+        }
+        Ok(Serving(calls))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(calls) = &self.0 {
+            calls.pause().close();
+        }
+    }
 }
 
 /// Programs that are kernels, by index.

@@ -50,10 +50,12 @@ pub fn run(flags: &MapsFlags) -> Result<u8, CliError> {
         }
         MapsVerb::Lookup { key, .. } => {
             let key = map.key(key)?;
-            return Ok(answered(map.value_of(OpCode::Lookup, &key)?, &said));
+            return Ok(answered(name, map.value_of(OpCode::Lookup, &key)?, &said));
         }
-        MapsVerb::Peek { .. } => return Ok(answered(map.value_of(OpCode::Peek, &[])?, &said)),
-        MapsVerb::Pop { .. } => return Ok(answered(map.value_of(OpCode::Pop, &[])?, &said)),
+        MapsVerb::Peek { .. } => {
+            return Ok(answered(name, map.value_of(OpCode::Peek, &[])?, &said));
+        }
+        MapsVerb::Pop { .. } => return Ok(answered(name, map.value_of(OpCode::Pop, &[])?, &said)),
         MapsVerb::Update {
             key,
             value,
@@ -97,14 +99,14 @@ fn present(looked_up: Result<Vec<u8>, i32>) -> Result<Option<Vec<u8>>, i32> {
     }
 }
 
-fn answered(value: Option<Value>, said: &dyn Fn(&Value) -> String) -> u8 {
+fn answered(name: &str, value: Option<Value>, said: &dyn Fn(&Value) -> String) -> u8 {
     match value {
         Some(value) => {
             say(&said(&value));
             0
         }
         None => {
-            eprintln!("warpbpf: there is no such key, or nothing in it");
+            eprintln!("warpbpf: map `{name}`: there is no such key, or nothing in it");
             1
         }
     }

@@ -1,0 +1,311 @@
+//! The public interface, written down in `api.txt`: what is there, and what may become of it.
+//!
+//! `cargo-semver-checks` and `cargo public-api` compare with a release in a registry or need a nightly compiler; this works in
+//! any clone. It reads the sources of this crate, and of those whose types it passes on, and prints every public item without
+//! its body. A line that is no longer there breaks somebody, so `WARPBPF_BLESS=1` writes it only under a version that says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use quote::ToTokens;
+use syn::{Fields, ImplItem, Item, TraitItem, UseTree, Visibility};
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All files of a crate: module name, items.
+fn sources(krate: &str) -> Vec<(String, Vec<Item>)> {
+    let mut files = Vec::new();
+    let mut folders = vec![crates().join(krate).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let read = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let file = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let module = path.file_stem().unwrap().to_string_lossy().into_owned();
+        (module, file.items)
+    };
+    files.iter().map(read).collect()
+}
+
+fn is_public(visibility: &Visibility) -> bool {
+    matches!(visibility, Visibility::Public(_))
+}
+
+/// Names that a `use` brings, with the first part of the path before them.
+fn used(tree: &UseTree, path: &mut Vec<String>, names: &mut Vec<(String, String)>) {
+    match tree {
+        UseTree::Path(p) => {
+            path.push(p.ident.to_string());
+            used(&p.tree, path, names);
+            path.pop();
+        }
+        UseTree::Name(name) => names.push((path[0].clone(), name.ident.to_string())),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| used(tree, path, names)),
+        UseTree::Rename(_) | UseTree::Glob(_) => panic!("a `pub use` that this does not read"),
+    }
+}
+
+/// One line, with about the spaces that a person would write.
+fn line(tokens: impl ToTokens) -> String {
+    const SPACES: &[(&str, &str)] = &[
+        (" :: ", "::"),
+        (":: ", "::"),
+        (" ::", "::"),
+        (" < ", "<"),
+        ("< ", "<"),
+        (" <", "<"),
+        (" >", ">"),
+        ("& ", "&"),
+        (" ,", ","),
+        ("( ", "("),
+        (" )", ")"),
+        (" (", "("),
+        (" ;", ";"),
+        (" :", ":"),
+        ("[ ", "["),
+        (" ]", "]"),
+        (",>", ">"),
+        (",)", ")"),
+        ("->", " -> "),
+        ("-> ", "->"),
+        ("->", "-> "),
+        ("  ", " "),
+    ];
+    let mut text = tokens.to_token_stream().to_string();
+    for (from, to) in SPACES {
+        text = text.replace(from, to);
+    }
+    text
+}
+
+#[derive(Default)]
+struct Listing {
+    lines: BTreeSet<String>,
+}
+
+impl Listing {
+    fn add(&mut self, text: String) {
+        self.lines.insert(text);
+    }
+
+    fn item(&mut self, item: &Item) {
+        match item.clone() {
+            Item::Struct(mut item) => {
+                item.attrs.clear();
+                let hidden = hide(&mut item.fields);
+                let more = if hidden { " and private fields" } else { "" };
+                self.add(format!("{}{more}", line(&item)));
+            }
+            Item::Enum(mut item) => {
+                item.attrs.clear();
+                for variant in &mut item.variants {
+                    variant.attrs.clear();
+                    variant.fields.iter_mut().for_each(|f| f.attrs.clear());
+                }
+                self.add(line(&item));
+            }
+            Item::Fn(item) => self.add(line(&item.sig)),
+            Item::Const(item) => self.add(format!("const {}: {}", item.ident, line(&item.ty))),
+            Item::Type(mut item) => {
+                item.attrs.clear();
+                self.add(line(&item));
+            }
+            Item::Trait(item) => {
+                for inner in &item.items {
+                    if let TraitItem::Fn(function) = inner {
+                        self.add(format!("trait {}: {}", item.ident, line(&function.sig)));
+                    }
+                }
+                let above = line(&item.supertraits);
+                self.add(format!("trait {}: {above}", item.ident));
+            }
+            _ => {}
+        }
+    }
+
+    /// Methods and traits of types that are listed.
+    fn implementation(&mut self, item: &Item, names: &BTreeSet<String>) {
+        let Item::Impl(item) = item else { return };
+        let ty = line(&item.self_ty);
+        let base = ty.split('<').next().unwrap_or_default();
+        if !names.contains(base) {
+            return;
+        }
+        if let Some((_, path, _)) = &item.trait_ {
+            let (generics, clause) = (line(&item.generics), line(&item.generics.where_clause));
+            let text = format!("impl{generics} {} for {ty} {clause}", line(path));
+            self.add(text.trim_end().to_owned());
+            return;
+        }
+        for inner in &item.items {
+            match inner {
+                ImplItem::Fn(function) if is_public(&function.vis) => {
+                    self.add(format!("{ty}: {}", line(&function.sig)));
+                }
+                ImplItem::Const(constant) if is_public(&constant.vis) => {
+                    let of = line(&constant.ty);
+                    self.add(format!("{ty}: const {}: {of}", constant.ident));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Leaves public fields only, and says whether there were others.
+fn hide(fields: &mut Fields) -> bool {
+    let Fields::Named(named) = fields else {
+        return fields.iter().any(|field| !is_public(&field.vis));
+    };
+    let all = named.named.len();
+    let public = named.named.clone().into_iter();
+    named.named = public.filter(|f| is_public(&f.vis)).collect();
+    named.named.iter_mut().for_each(|field| field.attrs.clear());
+    named.named.len() != all
+}
+
+fn name_of(item: &Item) -> Option<(&Visibility, String)> {
+    Some(match item {
+        Item::Struct(i) => (&i.vis, i.ident.to_string()),
+        Item::Enum(i) => (&i.vis, i.ident.to_string()),
+        Item::Fn(i) => (&i.vis, i.sig.ident.to_string()),
+        Item::Const(i) => (&i.vis, i.ident.to_string()),
+        Item::Type(i) => (&i.vis, i.ident.to_string()),
+        Item::Trait(i) => (&i.vis, i.ident.to_string()),
+        _ => return None,
+    })
+}
+
+/// Public names by the crate that they are of.
+fn wanted(own: &[(String, Vec<Item>)]) -> BTreeMap<&'static str, BTreeSet<String>> {
+    let (_, root) = own.iter().find(|(module, _)| module == "lib").unwrap();
+    let mut wanted: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut modules = BTreeSet::new();
+    for item in root {
+        match item {
+            Item::Mod(module) if is_public(&module.vis) => {
+                modules.insert(module.ident.to_string());
+            }
+            Item::Use(item) if is_public(&item.vis) => {
+                let mut names = Vec::new();
+                used(&item.tree, &mut Vec::new(), &mut names);
+                for (from, name) in names {
+                    let krate = match from.as_str() {
+                        "warpbpf_maps" => "maps",
+                        "warpbpf_wire" => "wire",
+                        "warpbpf_abi" => "abi",
+                        _ => "warpbpf",
+                    };
+                    wanted.entry(krate).or_default().insert(name);
+                }
+            }
+            _ => {}
+        }
+    }
+    for (_, items) in own.iter().filter(|(module, _)| modules.contains(module)) {
+        let names = items.iter().filter_map(name_of);
+        let public = names.filter(|(visibility, _)| is_public(visibility));
+        let of_us = wanted.entry("warpbpf").or_default();
+        of_us.extend(public.map(|(_, name)| name));
+    }
+    wanted
+}
+
+/// Every public item: `crate | item`, in order.
+fn listing() -> Vec<String> {
+    let mut all = Vec::new();
+    for (krate, names) in wanted(&sources("warpbpf")) {
+        let mut listing = Listing::default();
+        let files = sources(krate);
+        let mut found = BTreeSet::new();
+        for item in files.iter().flat_map(|(_, items)| items) {
+            if let Some((visibility, name)) = name_of(item)
+                && is_public(visibility)
+                && names.contains(&name)
+            {
+                listing.item(item);
+                found.insert(name);
+            }
+            listing.implementation(item, &names);
+        }
+        assert_eq!(found, names, "what `lib.rs` names is in `{krate}`");
+        all.extend(listing.lines.iter().map(|text| format!("{krate} | {text}")));
+    }
+    all
+}
+
+/// Versions of which one may break what the other promises have different ones of these.
+fn epoch(version: &str) -> (u64, u64) {
+    let mut numbers = version.split('.').map(|n| n.parse::<u64>().unwrap());
+    match (numbers.next().unwrap(), numbers.next().unwrap()) {
+        (0, minor) => (0, minor),
+        (major, _) => (major, 0),
+    }
+}
+
+/// What is wrong with a change of the listing, if something is.
+fn verdict(old: &str, version: &str, new: &[String]) -> Result<(), String> {
+    let (first, lines) = old.split_once('\n').unwrap_or_default();
+    let was = first
+        .strip_prefix("warpbpf ")
+        .ok_or("the listing has no version")?;
+    let is_gone = |line: &&str| !new.iter().any(|there| there == line);
+    let gone: Vec<&str> = lines.lines().filter(is_gone).collect();
+    if gone.is_empty() || epoch(was) != epoch(version) {
+        return Ok(());
+    }
+    Err(format!(
+        "these public items of {was} are gone or changed, and {version} promises that they are there; raise the version, or keep them:\n{}",
+        gone.join("\n")
+    ))
+}
+
+#[test]
+fn the_interface_is_as_written_down() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("api.txt");
+    let version = env!("CARGO_PKG_VERSION");
+    let new = listing();
+    let text = format!("warpbpf {version}\n{}\n", new.join("\n"));
+    let old = std::fs::read_to_string(&path).unwrap_or_default();
+    if old == text {
+        return;
+    }
+    if !old.is_empty() {
+        verdict(&old, version, &new).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+    let is_new = |line: &&String| !old.lines().any(|there| there == line.as_str());
+    let more: Vec<&str> = new.iter().filter(is_new).map(String::as_str).collect();
+    assert!(
+        std::env::var_os("WARPBPF_BLESS").is_some(),
+        "the public interface has grown; WARPBPF_BLESS=1 writes it to `{}`:\n{}",
+        path.display(),
+        more.join("\n")
+    );
+    std::fs::write(&path, text).unwrap();
+}
+
+#[test]
+fn what_breaks_needs_a_version() {
+    let new = ["a | fn one()".to_owned(), "a | fn three()".to_owned()];
+    let same = "warpbpf 0.3.1\na | fn one()\n";
+    assert_eq!(verdict(same, "0.3.2", &new), Ok(()));
+    let less = "warpbpf 0.3.1\na | fn one()\na | fn two()\n";
+    assert_eq!(
+        verdict(less, "0.3.9", &new).unwrap_err(),
+        "these public items of 0.3.1 are gone or changed, and 0.3.9 promises that they are there; raise the version, or keep them:\na | fn two()"
+    );
+    assert_eq!(verdict(less, "0.4.0", &new), Ok(()));
+    assert!(verdict("warpbpf 1.3.1\na | fn two()\n", "1.4.0", &new).is_err());
+    assert!(verdict("", "1.4.0", &new).is_err());
+}

@@ -1,0 +1,231 @@
+//! Maps that the user placed on the host: programs ask for the keys of a hash, in bounded time, whoever stops or dies.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::host_ops::{PATIENCE, Running};
+use crate::run::{Bench, Case, Run, Told, same, says};
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("maps on the host", asked),
+        case("calls to a host that has little time", hurried),
+        case("calls to the host while others change it", changed),
+        case("calls to the host when the tool is killed", killed),
+        case("calls to the host when it is stopped", stopped),
+        case("maps that cannot be on the host", refused),
+    ]
+}
+
+const PLACES: [&str; 8] = [
+    "--budget",
+    "8192",
+    "--place",
+    "asked=host",
+    "--place",
+    "pairs=host",
+    "--place",
+    "counts=host",
+];
+
+fn run(bench: &Bench, limit: &str) -> Result<(Run, u64), String> {
+    let elements = if bench.soft { "3000" } else { "100000" };
+    let mut flags = PLACES.to_vec();
+    flags.extend(["--call-limit", limit]);
+    let run = bench.both_with(&flags, "maps_host", "vectoradd", &[elements, "1"])?;
+    let threads = elements.parse::<u64>().unwrap_or(0).div_ceil(256) * 256;
+    Ok((run, threads))
+}
+
+/// As in `maps_host.bpf.c`.
+const CALLS: u64 = 0;
+const TIMED_OUT: u64 = 1;
+const ADDED: u64 = 2;
+const NO_VALUE: u64 = 3;
+const TORN: u64 = 4;
+const DELETED: u64 = 5;
+const STRANGE: u64 = 6;
+
+/// What the map's own count says in the report's warnings.
+fn counted(run: &Run, map: &str) -> Result<u64, String> {
+    let warnings = run.map(map)?["warnings"].as_array().cloned();
+    let number = |text: &str| text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
+    Ok(warnings
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|text| text.contains("calls to the host ran out of time"))
+        .filter_map(number)
+        .sum())
+}
+
+fn asked(bench: &Bench) -> Told {
+    let (run, threads) = run(bench, "10000")?;
+    let count = |key: u64| run.value("counts", key);
+    let odd = threads / 2;
+    same("calls", count(CALLS)?, 6 * threads + odd)?;
+    for (what, key) in [
+        ("calls out of time", TIMED_OUT),
+        ("lookups without a value", NO_VALUE),
+        ("torn values", TORN),
+        ("strange results", STRANGE),
+    ] {
+        same(what, count(key)?, 0)?;
+    }
+    same("additions", count(ADDED)?, threads)?;
+    same("deletes", count(DELETED)?, odd)?;
+    for key in 0..100 {
+        let expected = threads / 100 + u64::from(key < threads % 100);
+        same(&format!("key {key}"), run.value("asked", key)?, expected)?;
+    }
+    let pairs = run.entries("pairs")?;
+    same("keys that stay", pairs.len() as u64, threads - odd)?;
+    for (key, value) in &pairs {
+        let (key, word) = (key.as_u64().unwrap_or(1), |i: usize| value["w"][i].as_u64());
+        same("whose key", key % 2, 0)?;
+        same(
+            "value",
+            [word(0), word(1)],
+            [Some(key + 1), Some(!(key + 1))],
+        )?;
+    }
+    for map in ["asked", "pairs"] {
+        same("counted as out of time", counted(&run, map)?, 0)?;
+    }
+    Ok(format!("{} calls, all answered", count(CALLS)?))
+}
+
+/// A millisecond: some calls may run out of time, and each that does is counted, by the program and by the map.
+fn hurried(bench: &Bench) -> Told {
+    let (run, threads) = run(bench, "1")?;
+    let count = |key: u64| run.value("counts", key);
+    let late = counted(&run, "asked")? + counted(&run, "pairs")?;
+    // A lookup says nothing of its reason, and finds nothing where the insert before it was late.
+    let (told, nothing) = (count(TIMED_OUT)?, count(NO_VALUE)?);
+    if late < told || late > told + nothing {
+        return Err(format!(
+            "{late} calls were late by the maps' count; programs were told of {told}, and {nothing} lookups gave nothing"
+        ));
+    }
+    same("torn values", count(TORN)?, 0)?;
+    same("lookups", count(ADDED)? <= threads, true)?;
+    let added: u64 = run
+        .entries("asked")?
+        .iter()
+        .filter_map(|(_, v)| v.as_u64())
+        .sum();
+    same("additions", added, count(ADDED)?)?;
+    Ok(format!(
+        "{late} of {} calls were late, all counted",
+        count(CALLS)?
+    ))
+}
+
+/// The host's own operations need no kernel here, and so no `--host-ops`.
+fn changed(bench: &Bench) -> Told {
+    let run = Running::start(bench, "host-changed", &["--place", "orders=host"], 120_000)?;
+    run.spins(bench)?;
+    let is = |expected: u64| move |value: &Value| value.as_u64() == Some(expected);
+    run.change(
+        bench,
+        &["update", "orders", "7", "what=1", "times=3", "value=14"],
+    )?;
+    run.until(bench, &["lookup", "seen", "0"], is(42))?;
+    run.change(bench, &["update", "orders", "7", "times=4", "--exist"])?;
+    run.until(bench, &["lookup", "seen", "0"], is(56))?;
+    let order = run.ask(bench, &["lookup", "orders", "7"])?;
+    same(
+        "order",
+        order.to_string(),
+        r#"{"what":1,"times":4,"value":14}"#.to_owned(),
+    )?;
+    run.change(bench, &["delete", "orders", "7"])?;
+    run.until(bench, &["lookup", "seen", "1"], is(1))?;
+    let (report, _) = run.end(bench)?;
+    same("exit status", report["status"].as_i64(), Some(0))?;
+    Ok("an order was put, changed and taken away under a kernel that asks for it".into())
+}
+
+/// Nothing of a call goes through the tool.
+fn killed(bench: &Bench) -> Told {
+    let mut run = Running::start(bench, "host-killed", &["--place", "orders=host"], 3_000)?;
+    run.spins(bench)?;
+    run.change(bench, &["update", "orders", "7", "value=9", "times=1"])?;
+    run.child.kill().map_err(|e| e.to_string())?;
+    let began = Instant::now();
+    let output = run.child.wait_with_output().map_err(|e| e.to_string())?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    same("output", said, "ended\n".to_owned())?;
+    same("it ended in time", began.elapsed() < PATIENCE, true)?;
+    Ok("the application ended as it would have".into())
+}
+
+/// The whole process stands still, and with it who answers; a GPU goes on.
+fn stopped(bench: &Bench) -> Told {
+    let flags = ["--place", "orders=host", "--call-limit", "20"];
+    let run = Running::start(bench, "host-stopped", &flags, 120_000)?;
+    run.spins(bench)?;
+    let sessions = run.ask(bench, &["list"])?;
+    let pid = sessions["sessions"][0]["processes"][0]["pid"].to_string();
+    let signal = |name: &str| {
+        let done = Command::new("kill").args([name, &pid]).status();
+        same(name, done.is_ok_and(|status| status.success()), true)
+    };
+    for _ in 0..3 {
+        signal("-STOP")?;
+        std::thread::sleep(Duration::from_millis(200));
+        signal("-CONT")?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // It answers again.
+    run.change(
+        bench,
+        &["update", "orders", "7", "what=1", "times=3", "value=14"],
+    )?;
+    let is = |value: &Value| value.as_u64() == Some(42);
+    run.until(bench, &["lookup", "seen", "0"], is)?;
+    let (report, output) = run.end(bench)?;
+    same("exit status", report["status"].as_i64(), Some(0))?;
+    let late = counted(&Run { report, output }, "orders")?;
+    if bench.soft {
+        // The soft GPU is in the process, and stood still with it.
+        return Ok(format!("{late} calls were late"));
+    }
+    same("calls were late", late > 0, true)?;
+    Ok(format!("{late} calls were late and counted"))
+}
+
+fn refused(bench: &Bench) -> Told {
+    for (place, object, expected) in [
+        (
+            "latest=host",
+            "maps_more",
+            "map `latest` cannot be placed on the host: it is a queue, possible are array,",
+        ),
+        (
+            "nothing=host",
+            "maps_host",
+            "map `nothing` cannot be placed: the object has none of this name; it has `asked`, `pairs`, `counts`",
+        ),
+        (
+            "asked=managed",
+            "maps_host",
+            "managed memory moves under kernels that use it: choose `host` or `device`",
+        ),
+        ("asked", "maps_host", "write `MAP=host` or `MAP=device`"),
+    ] {
+        let flags = ["--budget", "8192", "--place", place];
+        let run = bench.probed(
+            &flags,
+            &bench.object(object),
+            &bench.app("vectoradd"),
+            &["1000", "1"],
+        )?;
+        says(&(run.errors() + &run.notes()), expected)?;
+    }
+    Ok("by name".into())
+}
