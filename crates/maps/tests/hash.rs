@@ -105,7 +105,7 @@ fn a_map_that_used_up_its_nodes_is_compacted_on_update() {
         let counters = Counters {
             full: 3,
             busy: 4,
-            refused: 0,
+            ..Counters::default()
         };
         assert_eq!(MapView::new(&plan, &bytes).unwrap().counters(), counters);
         assert_eq!(

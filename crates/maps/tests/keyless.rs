@@ -302,10 +302,10 @@ fn arrays_of_bpftime_have_one_copy() {
         (MapType::GpuHostArray, Placement::Host),
     ] {
         assert_eq!(shards(map_type), 1);
-        assert_eq!(planned(&def(map_type, 4, 8, 3)).placement(), placement);
+        assert_eq!(planned(&def(map_type, 4, 8, 3)).placement, placement);
     }
     let per_thread = def(MapType::PerThreadHostArray, 4, 8, 1);
-    assert_eq!(planned(&per_thread).placement(), Placement::Host);
+    assert_eq!(planned(&per_thread).placement, Placement::Host);
     assert!(matches!(
         planned(&per_thread).layout,
         MapLayout::PerThread(_)

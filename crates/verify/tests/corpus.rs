@@ -12,6 +12,7 @@ use std::process::Command;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::helpers::{HELPERS, Helper, Warp};
+use warpbpf_abi::maps::PLACE;
 use warpbpf_ebpf::{Code, Pc, assemble};
 use warpbpf_object::{MapDef, MapKind};
 use warpbpf_verify::{Platform, note_locks, verify};
@@ -120,7 +121,7 @@ fn map_of(line: &str) -> MapDef {
             },
             None => MapKind::User,
         },
-        extra: BTreeMap::new(),
+        extra: BTreeMap::from([(PLACE.to_owned(), field("place", 0).into())]),
         key_type: None,
         value_type: None,
         inner: None,

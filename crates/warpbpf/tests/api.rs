@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use quote::ToTokens;
-use syn::{Fields, ImplItem, Item, TraitItem, UseTree, Visibility};
+use syn::{Attribute, Fields, Ident, ImplItem, Item, TraitItem, UseTree, Visibility};
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -99,15 +99,30 @@ impl Listing {
         self.lines.insert(text);
     }
 
+    /// Traits that are derived.
+    fn derived(&mut self, name: &Ident, attributes: &[Attribute]) {
+        for attribute in attributes.iter().filter(|a| a.path().is_ident("derive")) {
+            let list = attribute.meta.require_list().unwrap();
+            for path in list.tokens.to_string().split(',') {
+                let path = path.replace(' ', "");
+                if !path.is_empty() {
+                    self.add(format!("impl {path} for {name}"));
+                }
+            }
+        }
+    }
+
     fn item(&mut self, item: &Item) {
         match item.clone() {
             Item::Struct(mut item) => {
+                self.derived(&item.ident, &item.attrs);
                 item.attrs.clear();
                 let hidden = hide(&mut item.fields);
                 let more = if hidden { " and private fields" } else { "" };
                 self.add(format!("{}{more}", line(&item)));
             }
             Item::Enum(mut item) => {
+                self.derived(&item.ident, &item.attrs);
                 item.attrs.clear();
                 for variant in &mut item.variants {
                     variant.attrs.clear();
@@ -142,7 +157,7 @@ impl Listing {
         if !names.contains(base) {
             return;
         }
-        if let Some((_, path, _)) = &item.trait_ {
+        if let Some((path, _)) = &item.trait_ {
             let (generics, clause) = (line(&item.generics), line(&item.generics.where_clause));
             let text = format!("impl{generics} {} for {ty} {clause}", line(path));
             self.add(text.trim_end().to_owned());
