@@ -1,8 +1,8 @@
 //! Operations of the host on the maps of a session on the soft GPU, without an application around it.
 
+mod common;
+
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -95,28 +95,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 fn object() -> &'static [u8] {
     static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
-    OBJECT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let (source, object) = (folder.join("host_ops.bpf.c"), folder.join("host_ops.bpf.o"));
-        std::fs::write(&source, PROGRAM).unwrap();
-        let clang = ["clang", "clang-19", "clang-18", "clang-16", "clang-14"];
-        let clang = clang
-            .iter()
-            .find(|c| Command::new(c).arg("--version").output().is_ok())
-            .expect("no clang: run `cargo xtask setup`");
-        let status = Command::new(clang)
-            .args(["-O2", "-g", "-target", "bpf", "-c"])
-            .arg(format!("-I{}", root.join("include").display()))
-            .arg("-I/usr/include/x86_64-linux-gnu")
-            .arg(&source)
-            .arg("-o")
-            .arg(&object)
-            .status()
-            .unwrap();
-        assert!(status.success(), "clang failed: run `cargo xtask setup`");
-        std::fs::read(object).unwrap()
-    })
+    OBJECT.get_or_init(|| common::compile("host_ops", PROGRAM))
 }
 
 /// A session on the soft GPU. One at a time: its context is the process's.

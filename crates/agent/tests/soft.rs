@@ -1,9 +1,9 @@
 //! The agent whole, in a program that carries the soft GPU: real hooks in its driver functions, a real program in its
 //! kernels, a tool at the other end. One test, because the hooks are the process's.
 
+mod common;
+
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::ptr;
 use std::time::Duration;
 
@@ -117,29 +117,6 @@ int added(struct wbpf_mem_ctx *ctx)
 }
 char LICENSE[] SEC("license") = "GPL";
 "#;
-
-fn compile() -> Vec<u8> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let (source, object) = (folder.join("soft.bpf.c"), folder.join("soft.bpf.o"));
-    std::fs::write(&source, PROGRAM).unwrap();
-    let clang = ["clang", "clang-19", "clang-18", "clang-16", "clang-14"];
-    let clang = clang
-        .iter()
-        .find(|c| Command::new(c).arg("--version").output().is_ok())
-        .expect("no clang: run `cargo xtask setup`");
-    let status = Command::new(clang)
-        .args(["-O2", "-g", "-target", "bpf", "-c"])
-        .arg(format!("-I{}", root.join("include").display()))
-        .arg("-I/usr/include/x86_64-linux-gnu")
-        .arg(&source)
-        .arg("-o")
-        .arg(&object)
-        .status()
-        .unwrap();
-    assert!(status.success(), "clang failed: run `cargo xtask setup`");
-    std::fs::read(object).unwrap()
-}
 
 /// What the tool saw.
 #[derive(Default)]
@@ -324,7 +301,7 @@ fn check(seen: &mut Seen, launches: u64) {
 
 #[test]
 fn a_program_in_the_kernels_of_the_soft_gpu() {
-    let object = compile();
+    let object = common::compile("soft", PROGRAM);
     let listener = Listener::bind(&std::env::temp_dir()).unwrap();
     // SAFETY: no other thread of this program reads the environment now.
     unsafe { std::env::set_var("WARPBPF_SOCKET", listener.path()) };

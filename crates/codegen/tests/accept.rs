@@ -4,7 +4,8 @@ mod common;
 
 use common::{Case, array, hash, per_thread, ring, rodata, sharded};
 use warpbpf_abi::attach::Scope;
-use warpbpf_abi::maps::MapType;
+use warpbpf_abi::layout::{HostedLayout, MapLayout};
+use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_codegen::SlotSpace;
 
 /// `(*v)++` behind a lookup with a constant key.
@@ -81,6 +82,16 @@ out:
     r0 = 0
     exit";
     Case::new(asm, vec![hash(8, 8, 1024)]).assembles();
+    let (mut asked, _) = hash(8, 8, 1024);
+    asked
+        .extra
+        .insert(PLACE.to_owned(), Placement::Host.number());
+    let layout = MapLayout::Hosted(HostedLayout {
+        max_entries: 1024,
+        key_size: 8,
+        value_size: 8,
+    });
+    Case::new(asm, vec![(asked, layout)]).assembles();
 }
 
 #[test]
