@@ -542,11 +542,24 @@ mod tests {
                     out_of_line: false,
                     host_ops: false,
                     live_sums: false,
-                    place: vec![("counts".into(), Place::Host)],
-                    call_limit_us: Some(5000),
+                    place: Vec::new(),
+                    call_limit_us: None,
                 }
             }
         );
+    }
+
+    #[test]
+    fn places_are_pairs() {
+        let options = Options {
+            place: vec![("counts".into(), Place::Host), ("x".into(), Place::Device)],
+            call_limit_us: Some(5000),
+            ..Options::default()
+        };
+        let text = serde_json::to_string(&options).unwrap();
+        let end = r#""place":[["counts","host"],["x","device"]],"call_limit_us":5000}"#;
+        assert!(text.ends_with(end), "{text}");
+        assert_eq!(serde_json::from_str::<Options>(&text).unwrap(), options);
     }
 
     #[test]
