@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything that must hold on a real GPU, from a bundle made by `cargo xtask gpu-bundle`. Builds nothing.
 # usage: tests/gpu/run.sh [BUNDLE [PART...]]     the bundle: a folder, or the archive of it
-#       parts: suite kernels conformance sanitizer bench (default: these), memcount fuzz
+#       parts: suite kernels conformance sanitizer bench (default: these), memcount mutants fuzz
+# `mutants` takes MUTANTS_SECONDS (default 120) on as many processes as there are cores to 8, from seed MUTANTS_SEED.
 # `fuzz` keeps every core of the machine busy for FUZZ_SECONDS (default 540), starting from seed FUZZ_SEED.
 set -uo pipefail
 bundle=${1:-target/gpu-bundle}
@@ -18,8 +19,8 @@ failed=0
 
 for part in $parts; do
     case $part in
-        suite | kernels | conformance | memcount | sanitizer | bench | fuzz) ;;
-        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance memcount sanitizer bench fuzz" >&2; exit 2 ;;
+        suite | kernels | conformance | memcount | sanitizer | bench | mutants | fuzz) ;;
+        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance memcount sanitizer bench mutants fuzz" >&2; exit 2 ;;
     esac
 done
 
@@ -40,6 +41,32 @@ fi
 if wants kernels; then
     echo "== the corpus of kernels, with programs at every kind of place"
     timeout 300 "$bundle/warpbpf-kernels" gpu "$bundle" 2>&1 | tee "$out/kernels.txt" || failed=1
+fi
+
+if wants mutants; then
+    # The driver compiles for one thread of a process at a time, so these are processes.
+    seconds=${MUTANTS_SECONDS:-120}
+    seed=${MUTANTS_SEED:-$((RANDOM * 8))}
+    processes=$(nproc)
+    ((processes > 8)) && processes=8
+    echo "== mutants of kernels for $seconds s on $processes processes, seeds from $seed: as they are, recompiled, with programs"
+    mutators=()
+    for ((process = 0; process < processes; process++)); do
+        timeout $((seconds + 90)) "$bundle/warpbpf-kernels" mutants gpu "$bundle" --seconds "$seconds" \
+            --seed "$((seed + process))" --keep "$out" >"$out/mutants-$process.txt" 2>&1 &
+        mutators+=($!)
+    done
+    for process in "${!mutators[@]}"; do
+        wait "${mutators[$process]}" || { failed=1; echo "process $process failed"; }
+    done
+    cat "$out"/mutants-?.txt
+    awk '/^mutants made=/ {
+        for (i = 2; i <= NF; i++) { split($i, pair, "="); sum[pair[1]] += pair[2] }
+        n++
+    } END {
+        printf "mutants: %d processes, %d made, %d compared, %d runs, %d counts, %d wrong\n",
+            n, sum["made"], sum["compared"], sum["runs"], sum["counts"], sum["wrong"]
+    }' "$out"/mutants-?.txt
 fi
 
 if wants conformance; then

@@ -47,6 +47,13 @@ pub fn run() -> Result<(), Failure> {
     run_command(Command::new(&kernels).arg("soft").arg(&folder))?;
     run_command(
         Command::new(&kernels)
+            .args(["mutants", "soft"])
+            .arg(&folder)
+            .args(["--seconds", "600", "--count", "60", "--ptxas"])
+            .arg(tools.cuda.join("bin/ptxas")),
+    )?;
+    run_command(
+        Command::new(&kernels)
             .arg("text")
             .arg(&folder)
             .arg(tools.cuda.join("bin/ptxas")),

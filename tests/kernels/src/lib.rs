@@ -10,7 +10,7 @@
 //! bundle.
 //!
 //! Reading order: what there is ([`groups`], [`ledger`]), what is put in and what it must count ([`probes`], [`known`]),
-//! running it ([`bench`], [`corpus`]), and what needs no device at all ([`texts`]).
+//! running it ([`bench`], [`corpus`]), what needs no device at all ([`texts`]), and kernels that a fuzzer changed ([`mutants`]).
 
 pub mod groups;
 pub mod ledger;
@@ -22,3 +22,5 @@ pub mod bench;
 pub mod corpus;
 
 pub mod texts;
+
+pub mod mutants;

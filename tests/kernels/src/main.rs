@@ -10,17 +10,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use warpbpf_kernels::bench::Bench;
 use warpbpf_kernels::corpus::{self, Outcome};
 use warpbpf_kernels::groups::{GROUPS, Group};
 use warpbpf_kernels::ledger::{self, Entry};
+use warpbpf_kernels::mutants::{self, Plan};
 use warpbpf_kernels::probes::{PROBES, Probe};
 use warpbpf_kernels::texts;
 
 const USAGE: &str = "\
 usage: warpbpf-kernels soft|gpu BUNDLE [GROUP…] [--probes NAME,…]   results and counts, on a device
        warpbpf-kernels text BUNDLE PTXAS [GROUP…]                   round trip, and what `ptxas` says of spliced kernels
+       warpbpf-kernels mutants soft|gpu BUNDLE [--seed N] [--from INDEX] [--count N] [--seconds N] [--keep FOLDER] [--ptxas PTXAS]
+                                                                    kernels that a fuzzer changed, with programs
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +35,9 @@ fn main() -> ExitCode {
             .and_then(|(groups, probes)| on_device(*device == "soft", folder, &groups, &probes)),
         ["text", folder, ptxas, rest @ ..] => {
             chosen(rest).and_then(|(groups, _)| without_device(folder, ptxas, &groups))
+        }
+        ["mutants", device @ ("soft" | "gpu"), folder, rest @ ..] => {
+            mutant_plan(*device == "soft", folder, rest).and_then(|plan| mutate(&plan))
         }
         _ => {
             eprint!("{USAGE}");
@@ -45,6 +52,44 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn mutant_plan(soft: bool, folder: &str, words: &[&str]) -> Result<Plan, String> {
+    let mut plan = Plan {
+        bundle: PathBuf::from(folder),
+        soft,
+        seed: 1,
+        first: 0,
+        count: u64::MAX,
+        time: Duration::from_secs(60),
+        keep: None,
+        ptxas: None,
+    };
+    for pair in words.chunks(2) {
+        let &[name, value] = pair else {
+            return Err(format!("`{}` needs a value", pair[0]));
+        };
+        let number = || {
+            let number = value.parse::<u64>();
+            number.map_err(|_| format!("`{name} {value}`: give a number"))
+        };
+        match name {
+            "--seed" => plan.seed = number()?,
+            "--from" => plan.first = number()?,
+            "--count" => plan.count = number()?,
+            "--seconds" => plan.time = Duration::from_secs(number()?),
+            "--keep" => plan.keep = Some(PathBuf::from(value)),
+            "--ptxas" => plan.ptxas = Some(value.to_owned()),
+            _ => return Err(format!("`{name}` is not known")),
+        }
+    }
+    Ok(plan)
+}
+
+fn mutate(plan: &Plan) -> Result<bool, String> {
+    let summary = mutants::run(plan, |text| println!("{text}"))?;
+    print!("{}", summary.table());
+    Ok(summary.wrong == 0 && !summary.compared.is_empty())
 }
 
 /// Groups and probes by name, all of them where none is named.

@@ -138,7 +138,12 @@ fn round_trip(module: &Module<'_>) -> Vec<String> {
     wrong
 }
 
-fn accepts(ptxas: &str, module: &Module<'_>, kernel: &str, text: &str) -> Result<(), String> {
+pub(crate) fn accepts(
+    ptxas: &str,
+    module: &Module<'_>,
+    kernel: &str,
+    text: &str,
+) -> Result<(), String> {
     let arch = module.targets.first().copied().unwrap_or("sm_90");
     let name = format!("warpbpf-kernels-{}-{kernel}.ptx", std::process::id());
     let file = std::env::temp_dir().join(name);
