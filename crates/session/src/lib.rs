@@ -35,6 +35,7 @@ mod process;
 pub mod resources;
 mod tensor_maps;
 pub mod variant;
+mod warnings;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
 pub use calls::{Calls, Pause};

@@ -281,6 +281,9 @@ impl Live {
             jit,
             max_registers: self.session.options.max_registers,
             stream: self.stream,
+            clones: prepared.commented.as_ref(),
+            clone_log: OnceLock::new(),
+            plain_log: OnceLock::new(),
         };
         let wanted = prepared.kernels.iter().filter(|k| k.wanted);
         self.driver.relaxed(|| {

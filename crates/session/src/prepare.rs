@@ -19,8 +19,21 @@ pub const NO_SITE: &str = "no site";
 pub struct Prepared {
     /// PTX text to load instead of the image, if some kernels are instrumented as clones beside their originals.
     pub rewritten: Option<String>,
+    /// The same, and the image's own text, where the compiler may have something to say of clones.
+    pub(crate) commented: Option<CloneTexts>,
     /// Every kernel of the image.
     pub kernels: Vec<PreparedKernel>,
+}
+
+/// What is compiled once more for what the compiler says of clones.
+#[derive(Debug)]
+pub(crate) struct CloneTexts {
+    /// With clones.
+    pub(crate) rewritten: String,
+    /// Without.
+    pub(crate) plain: String,
+    /// The clones' entries.
+    pub(crate) entries: Vec<String>,
 }
 
 /// One kernel and what is to be done with it.
@@ -241,6 +254,7 @@ fn refuse_all(image: &ImageInfo, programs: &dyn Fn(&str) -> Vec<usize>, reason: 
     };
     Prepared {
         rewritten: None,
+        commented: None,
         kernels: image.kernels.iter().map(refused).collect(),
     }
 }

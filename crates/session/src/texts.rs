@@ -11,7 +11,7 @@ use warpbpf_ptx::ast::Module;
 
 use crate::names;
 use crate::plan::Session;
-use crate::prepare::{Code, Prepared, refuse};
+use crate::prepare::{CloneTexts, Code, Prepared, refuse};
 use crate::sites;
 
 /// What the compiler speaks of in warnings that a probe can bring about: `C75xx`.
@@ -210,6 +210,7 @@ impl<'w, 'a> Texts<'w, 'a> {
                         kept
                     });
                     if clones.len() == whole {
+                        prepared.commented = self.commented(&text, &clones, prepared);
                         prepared.rewritten = Some(text);
                         return;
                     }
@@ -250,6 +251,20 @@ impl<'w, 'a> Texts<'w, 'a> {
                 }
             }
         }
+    }
+
+    /// Both texts of a module with clones, if the compiler may comment on it.
+    fn commented(&self, text: &str, clones: &[Clone], prepared: &Prepared) -> Option<CloneTexts> {
+        let entry = |clone: &Clone| match &prepared.kernels[clone.at].code {
+            Some(Code::Clone { variant }) => Some(variant.entry.clone()),
+            _ => None,
+        };
+        let may = COMMENTED.iter().any(|word| text.contains(word));
+        may.then(|| CloneTexts {
+            rewritten: text.to_owned(),
+            plain: self.module.text.to_owned(),
+            entries: clones.iter().filter_map(entry).collect(),
+        })
     }
 
     fn try_clones(

@@ -1,15 +1,16 @@
 //! An instrumented kernel on a device: loaded, its slots filled, ready to be launched in the original's place.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::SLOTS;
 use warpbpf_driver::{Driver, DriverError, Function, JitOptions, Module, Stream, jit, sys};
 use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 
-use crate::prepare::{Code, PreparedKernel};
+use crate::prepare::{CloneTexts, Code, PreparedKernel};
 use crate::resources::{Change, Room, Rooms};
+use crate::warnings;
 
 /// Bytes of launch records of one context. They are allocated with the first variant that needs them, never by a launch.
 const LAUNCH_POOL: u64 = 64 << 20;
@@ -158,6 +159,12 @@ pub(crate) struct Loading<'a> {
     /// What the user allows variants.
     pub(crate) max_registers: Option<u32>,
     pub(crate) stream: Stream,
+    /// Texts of clones that the compiler may have something to say of.
+    pub(crate) clones: Option<&'a CloneTexts>,
+    /// What it says of the module with clones.
+    pub(crate) clone_log: OnceLock<String>,
+    /// The same of the module as it was.
+    pub(crate) plain_log: OnceLock<String>,
 }
 
 impl Loading<'_> {
@@ -183,14 +190,12 @@ impl Loading<'_> {
                 let baked = |ptx| warpbpf_patch::bake(ptx, &slots).map_err(|e| e.to_string());
                 let jit = self.slice_options(kernel);
                 let ptx = baked(ptx)?;
-                let (module, warnings) = match plain {
-                    None => (driver.load_ptx_with(&ptx, &jit).map_err(text)?, Vec::new()),
-                    Some(plain) => {
-                        let (module, log) = driver.load_ptx_logged(&ptx, &jit).map_err(text)?;
-                        let without = || baked(plain).map(|plain| self.log_of(&plain, &jit));
-                        (module, new_warnings(&log, || without().unwrap_or_default()))
-                    }
+                let (module, log) = driver.load_ptx_logged(&ptx, &jit).map_err(text)?;
+                let without = || {
+                    let plain = plain.as_deref().and_then(|plain| baked(plain).ok());
+                    plain.map_or_else(String::new, |plain| self.log_of(&plain, &jit))
                 };
+                let warnings = warnings::of_slice(&log, without);
                 match bind(driver, kernel, before, module, variant, records) {
                     Ok(mut loaded) => {
                         loaded.module = Mutex::new(Some(module));
@@ -207,7 +212,10 @@ impl Loading<'_> {
             Some(Code::Clone { variant }) => {
                 let slots = slots(driver, original, variant, &self.addresses).map_err(text)?;
                 fill_slots(driver, original, &slots, self.stream).map_err(text)?;
-                bind(driver, kernel, before, original, variant, records).map_err(text)
+                let loaded = bind(driver, kernel, before, original, variant, records);
+                let mut loaded = loaded.map_err(text)?;
+                loaded.compiler_warnings = self.clone_warnings(kernel, variant);
+                Ok(loaded)
             }
             None => Err("no code was made for it".into()),
         }
@@ -226,6 +234,30 @@ impl Loading<'_> {
         }
     }
 
+    /// What the compiler says of a clone and not of its original. The application's own call loaded both, with options of
+    /// its own, so the texts are compiled once more for what the compiler says.
+    fn clone_warnings(&self, kernel: &PreparedKernel, variant: &Variant) -> Vec<String> {
+        let Some(texts) = self.clones else {
+            return Vec::new();
+        };
+        // The driver says nothing of a text that it finds in its cache, and this one was just compiled.
+        let fresh = |text: &str| {
+            let now = std::time::SystemTime::UNIX_EPOCH
+                .elapsed()
+                .unwrap_or_default();
+            let unlike = format!("{text}\n// {} {}\n", std::process::id(), now.as_nanos());
+            self.log_of(&unlike, self.jit)
+        };
+        let log = self.clone_log.get_or_init(|| fresh(&texts.rewritten));
+        let plain = || self.plain_log.get_or_init(|| fresh(&texts.plain)).clone();
+        warnings::of_clone(
+            log,
+            (&variant.entry, &kernel.mangled),
+            &texts.entries,
+            plain,
+        )
+    }
+
     /// What the compiler says of a text that nobody will run.
     fn log_of(&self, ptx: &str, jit: &JitOptions) -> String {
         match self.driver.load_ptx_logged(ptx, jit) {
@@ -237,34 +269,6 @@ impl Loading<'_> {
             Err(_) => String::new(),
         }
     }
-}
-
-/// The warnings `C75xx` of a compiler's log whose numbers are not in the other one, which is only asked for if there are
-/// any. Texts are not compared: they tell registers and lines, which differ.
-fn new_warnings(log: &str, before: impl FnOnce() -> String) -> Vec<String> {
-    let warnings: Vec<(&str, &str)> = log
-        .lines()
-        .filter_map(|line| Some((warning_number(line)?, line.trim())))
-        .collect();
-    if warnings.is_empty() {
-        return Vec::new();
-    }
-    let before = before();
-    let known: Vec<&str> = before.lines().filter_map(warning_number).collect();
-    let mut new: Vec<String> = Vec::new();
-    for (number, line) in warnings {
-        if !known.contains(&number) && !new.iter().any(|other| other == line) {
-            new.push(line.to_owned());
-        }
-    }
-    new
-}
-
-/// `C7510` in `ptxas info : (C7510) Potential Performance Loss: …`.
-fn warning_number(line: &str) -> Option<&str> {
-    let number = line.get(line.find("(C75")? + 1..)?.split(')').next()?;
-    let digits = number.get(1..)?;
-    (digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_digit())).then_some(number)
 }
 
 fn bind(
@@ -338,35 +342,5 @@ fn mirror_attributes(driver: &Driver, from: Function, to: Function) {
             // SAFETY: a live function and a plain integer attribute.
             let _ = unsafe { (driver.api.func_set_attribute)(to.0, which, wanted) };
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_warnings_that_the_probe_brought_are_told() {
-        let line = |number: &str, what: &str| {
-            format!("ptxas info    : ({number}) Potential Performance Loss: {what}\n")
-        };
-        let serial = line(
-            "C7510",
-            "wgmma.mma_async instructions are serialized in 'k'",
-        );
-        let setmax = line("C7508", "setmaxnreg ignored in 'k'");
-        let log = format!("{serial}{setmax}{serial}info    : 12 registers (C12)\n");
-        let new = |log: &str, before: &str| new_warnings(log, || before.to_owned());
-        assert_eq!(new(&log, ""), [serial.trim(), setmax.trim()]);
-        assert_eq!(
-            new(&log, &line("C7510", "in another function")),
-            [setmax.trim()]
-        );
-        assert_eq!(new(&log, &log), [""; 0]);
-        let not_asked = || panic!("a text without warnings needs no second compilation");
-        assert_eq!(
-            new_warnings("warning (C75) (C75x1)\n(C75", not_asked),
-            [""; 0]
-        );
     }
 }

@@ -4,7 +4,7 @@
 //! A mutant is made from a seed and an index, so a number is all that a failure needs. What goes to a GPU was run on the soft
 //! GPU on the spot, in several orders of its warps: it ends, it traps nowhere, and no race decides what it computes.
 //!
-//! Reading order: [`body`], [`generate`], [`subject`], [`mutate`], [`layout`]; [`count`] and [`judge`], which know what is
+//! Reading order: [`body`], [`generate`], [`subject`], [`mutate`] (and `scene`, where it may), [`layout`]; [`count`] and [`judge`], which know what is
 //! right; [`engine`], which knows what is there.
 
 pub mod body;
@@ -14,6 +14,7 @@ pub mod generate;
 pub mod judge;
 pub mod layout;
 pub mod mutate;
+mod scene;
 pub mod subject;
 
 use std::collections::BTreeMap;
