@@ -419,6 +419,7 @@ fn report(
             compiler_warnings: variant.map_or_else(Vec::new, |v| v.compiler_warnings.clone()),
             sites: kernel.sites,
             left_out: kernel.left_out.clone(),
+            placed: kernel.placed.clone(),
             way,
             instrumented: variant.is_some(),
             programs: kernel.programs.clone(),

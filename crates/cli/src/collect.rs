@@ -246,6 +246,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         compiler_warnings: kernel.compiler_warnings,
         sites: kernel.sites,
         left_out: kernel.left_out,
+        placed: kernel.placed,
         launches,
         missed,
     }

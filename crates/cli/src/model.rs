@@ -103,6 +103,9 @@ pub struct Kernel {
     /// Sites that a program wanted and did not get: how many, for each reason.
     #[serde(default)]
     pub left_out: Vec<(String, u32)>,
+    /// Programs that match it, by index, and at how many places each stands in it; empty where no code was made for it.
+    #[serde(default)]
+    pub placed: Vec<(usize, u32)>,
     /// Launches with probes.
     pub launches: u64,
     /// Launches of the original although a program matches.

@@ -97,6 +97,7 @@ pub(crate) fn clone_of(
             params: params::layout(closure.kernel(kernel)?.function)?,
             sites: job.middle.sites,
             left_out: job.middle.left_out,
+            placed: job.middle.placed,
         });
     }
     let functions = fragment_functions(requests.iter().flat_map(|(_, a)| a))?;

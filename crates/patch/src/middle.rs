@@ -35,6 +35,8 @@ pub(crate) struct Middle {
     leaving: BTreeMap<usize, String>,
     pub(crate) sites: Vec<SiteInfo>,
     pub(crate) left_out: Vec<(SiteInfo, String)>,
+    /// By attachment.
+    pub(crate) placed: Vec<u32>,
 }
 
 /// What all kernels of a module have in common.
@@ -59,11 +61,15 @@ impl Middle {
         attachments: &[Attachment<'_>],
         setting: Setting<'_, 'a>,
     ) -> Result<Middle, PatchError> {
-        let mut middle = Middle::default();
-        let attached: Vec<&Attachment<'_>> = attachments
-            .iter()
-            .filter(|a| !matches!(a.site, Site::Entry | Site::Exit))
-            .collect();
+        let is_at_end = |a: &Attachment<'_>| matches!(a.site, Site::Entry | Site::Exit);
+        let mut middle = Middle {
+            placed: attachments
+                .iter()
+                .map(|a| u32::from(is_at_end(a)))
+                .collect(),
+            ..Middle::default()
+        };
+        let attached: Vec<&Attachment<'_>> = attachments.iter().filter(|a| !is_at_end(a)).collect();
         if attached.is_empty() {
             return Ok(middle);
         }
@@ -73,6 +79,7 @@ impl Middle {
             let scene = Scene::of(body, symbols.sources());
             let mut splicer = Splicer {
                 scene: &scene,
+                all: attachments,
                 kernel: closure.kernel(kernel)?.function,
                 setting,
                 text: symbols.module.text,
@@ -118,6 +125,8 @@ impl Middle {
 /// Puts code into one function.
 struct Splicer<'s, 'b, 'm, 'a> {
     scene: &'s Scene<'b, 'm, 'a>,
+    /// As they were given, those at the kernel's ends too.
+    all: &'s [Attachment<'s>],
     kernel: &'s Function<'a>,
     setting: Setting<'s, 'a>,
     text: &'s str,
@@ -245,6 +254,13 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         }
         if chosen.before.is_empty() && chosen.after.is_empty() {
             return None;
+        }
+        for attachment in chosen.before.iter().chain(&chosen.after) {
+            // The same program may be attached twice, so what counts is which attachment it is.
+            let index = self.all.iter().position(|a| std::ptr::eq(a, *attachment));
+            if let Some(placed) = index.and_then(|at| self.middle.placed.get_mut(at)) {
+                *placed += 1;
+            }
         }
         info.number = chosen.number;
         self.middle.sites.push(info);

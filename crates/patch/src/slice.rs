@@ -126,6 +126,7 @@ pub(crate) fn slice_of(
         params: params::layout(closure.kernel(kernel)?.function)?,
         sites: job.middle.sites,
         left_out: job.middle.left_out,
+        placed: job.middle.placed,
     };
     Ok((out, variant))
 }

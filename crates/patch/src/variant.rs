@@ -20,6 +20,8 @@ pub struct Variant {
     pub sites: Vec<SiteInfo>,
     /// Sites that a program wanted and did not get, with the reason.
     pub left_out: Vec<(SiteInfo, String)>,
+    /// By attachment: at how many places its program stands. One at a kernel's start, and one at its end.
+    pub placed: Vec<u32>,
 }
 
 /// A place in the middle of a kernel.

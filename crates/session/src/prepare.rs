@@ -57,6 +57,8 @@ pub struct PreparedKernel {
     pub sites: u32,
     /// Sites that a program wanted and did not get: how many, for each reason.
     pub left_out: Vec<(String, u32)>,
+    /// Programs that match it, by index, and at how many places each stands in it; empty where nothing was made.
+    pub placed: Vec<(usize, u32)>,
     /// The instrumented code.
     pub(crate) code: Option<Code>,
 }
@@ -76,6 +78,8 @@ impl PreparedKernel {
     pub(crate) fn take_sites(&mut self, variant: &Variant, only_sites: bool) -> bool {
         self.sites = variant.sites.len() as u32;
         self.left_out = sites::left_out(variant);
+        let counts = variant.placed.iter().copied();
+        self.placed = self.programs.iter().copied().zip(counts).collect();
         if !only_sites || self.sites > 0 {
             return true;
         }
@@ -240,6 +244,7 @@ fn undone(kernel: &KernelSummary, programs: Vec<usize>) -> PreparedKernel {
         machine_code: false,
         sites: 0,
         left_out: Vec::new(),
+        placed: Vec::new(),
         code: None,
     }
 }

@@ -148,6 +148,7 @@ mod tests {
             params: Vec::new(),
             sites,
             left_out: Vec::new(),
+            placed: Vec::new(),
         }
     }
 

@@ -448,6 +448,9 @@ pub struct Kernel {
     /// Sites that a program wanted and did not get: how many, for each reason.
     #[serde(default)]
     pub left_out: Vec<(String, u32)>,
+    /// Programs that match it, by index, and at how many places each stands in it; empty where no code was made for it.
+    #[serde(default)]
+    pub placed: Vec<(usize, u32)>,
     /// `slice`, `clone`, `not matched`, `no site`, `refused: …`, `failed: …`.
     pub way: String,
     /// It runs with probes.

@@ -16,6 +16,10 @@ pub fn cases() -> Vec<Case> {
         case("places and scopes that there are not", unknown_places),
         case("what can be probed in a file", sites),
         case("a kernel before and after", splice),
+        case(
+            "one of several programs that stands nowhere",
+            stands_nowhere,
+        ),
     ]
 }
 
@@ -258,4 +262,29 @@ fn splice(bench: &Bench) -> Told {
     let sums = added(".reg .b64 %wbpf_sum_");
     same("atomics", added("red.relaxed.gpu.global.add"), 2 * sums)?;
     Ok(format!("{} lines", text.lines().count()))
+}
+
+fn stands_nowhere(bench: &Bench) -> Told {
+    let wider = WIDE.replace(">=16", ">=64");
+    let file = renamed(bench, "sites_size", WIDE, &wider)?;
+    let app = bench.app("places");
+    let run = bench.probed(&[], &file, &app, &[])?;
+    same("exit status", run.output.status.code(), Some(0))?;
+    let note = format!(
+        "program `wide` (`{wider}`) stands nowhere: there is no `mem` place with `kind=load,space=global,size>=64` that may have \
+         code in vectors"
+    );
+    says(&run.notes(), &note)?;
+    same(
+        "programs that are named",
+        run.notes().matches("stands nowhere").count(),
+        1,
+    )?;
+    let placed = &run.kernel("vectors")?["placed"];
+    same(
+        "places",
+        placed.to_string().as_str(),
+        "[[0,0],[1,1],[2,3],[3,1]]",
+    )?;
+    Ok("it is named, with what it looked for".into())
 }

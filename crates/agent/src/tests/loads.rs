@@ -62,6 +62,7 @@ fn kernels_are_reported_once() {
             compiler_warnings: vec![],
             sites: 0,
             left_out: vec![],
+            placed: vec![],
             way: "slice".into(),
             instrumented: false,
             programs: vec![],

@@ -226,6 +226,9 @@ pub fn shell_status(status: ExitStatus) -> i32 {
         .unwrap_or(125)
 }
 
+/// Kernels that are named where a program stands in none of many.
+const SHOWN: usize = 5;
+
 /// Globs that matched nothing are said, with the kernels that were there.
 fn note_unmatched(report: &mut Report, globs: &[String]) {
     let seen: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
@@ -256,7 +259,10 @@ fn note_unmatched(report: &mut Report, globs: &[String]) {
 fn note_no_site(report: &mut Report) {
     let kernels = || report.processes.iter().flat_map(|p| &p.kernels);
     let none = |k: &model::Kernel| k.way == NO_SITE && k.left_out.is_empty();
-    if kernels().any(|k| k.instrumented) || !kernels().any(none) {
+    if kernels().any(|k| k.instrumented) {
+        return note_program_without_site(report);
+    }
+    if !kernels().any(none) {
         return;
     }
     let app = report.command.first().map_or("APP", String::as_str);
@@ -267,6 +273,57 @@ fn note_no_site(report: &mut Report) {
         note += "; `at=` needs line information (`nvcc -lineinfo`)";
     }
     report.notes.push(note);
+}
+
+/// So is a program that stands nowhere while another one does: its maps are as empty, and nothing else says why.
+fn note_program_without_site(report: &mut Report) {
+    let app = report.command.first().map_or("APP", String::as_str);
+    let kernels: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
+    let mut notes = Vec::new();
+    for (index, program) in report.programs.iter().enumerate() {
+        let matching = kernels.iter().filter_map(|kernel| {
+            let (_, count) = kernel.placed.iter().find(|(at, _)| *at == index)?;
+            Some((kernel.name.as_str(), *count))
+        });
+        let matching: Vec<(&str, u32)> = matching.collect();
+        if matching.is_empty() || matching.iter().any(|(_, count)| *count > 0) {
+            continue;
+        }
+        let mut names: Vec<&str> = matching.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        let more = match names.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        names.truncate(SHOWN);
+        let mut note = format!(
+            "program `{}` (`{}`) stands nowhere: there is no {} in {}{more}; `warpbpf sites {app}` lists what there is",
+            program.name,
+            program.section,
+            looked_for(&program.section),
+            names.join(", "),
+        );
+        if program.section.contains("at=") {
+            note += "; `at=` needs line information (`nvcc -lineinfo`)";
+        }
+        notes.push(note);
+    }
+    report.notes.extend(notes);
+}
+
+/// `mem` place with `kind=load,size>16`: of a section, what a kernel must have.
+fn looked_for(section: &str) -> String {
+    let (place, selectors) = match section.split_once('|') {
+        Some((place, selectors)) => (place, Some(selectors)),
+        None => (section, None),
+    };
+    let kind = place.strip_prefix("gpu/").unwrap_or(place);
+    let kind = kind.split(['/', '.']).next().unwrap_or(kind);
+    match selectors {
+        Some(selectors) => format!("`{kind}` place with `{selectors}` that may have code"),
+        None => format!("`{kind}` place that may have code"),
+    }
 }
 
 /// Writes a report to standard error or a file, as text or JSON.
@@ -304,6 +361,65 @@ pub fn write<T: serde::Serialize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_stands_nowhere_is_named() {
+        let program = |name: &str, section: &str| model::Program {
+            name: name.into(),
+            section: section.into(),
+            ..model::Program::default()
+        };
+        let kernel = |name: &str, placed: &[(usize, u32)]| model::Kernel {
+            name: name.into(),
+            instrumented: true,
+            placed: placed.to_vec(),
+            ..model::Kernel::default()
+        };
+        let noted = |kernels: &[model::Kernel]| {
+            let mut report = Report {
+                command: vec!["./app".into()],
+                programs: vec![
+                    program("at_entry", "gpu/entry/*"),
+                    program("wide", "gpu/mem.warp/*|kind=load,size>16"),
+                    program("there", "gpu/line/k*|at=k.cu:7"),
+                    program("barriers", "gpu/barrier/*"),
+                ],
+                processes: vec![model::Process {
+                    kernels: kernels.to_vec(),
+                    ..model::Process::default()
+                }],
+                ..Report::default()
+            };
+            note_no_site(&mut report);
+            report.notes
+        };
+        assert_eq!(
+            noted(&[
+                kernel("b", &[(0, 1), (1, 0), (2, 0), (3, 0)]),
+                kernel("a", &[(0, 1), (1, 0), (3, 2)])
+            ]),
+            [
+                "program `wide` (`gpu/mem.warp/*|kind=load,size>16`) stands nowhere: there is no `mem` place with `kind=load,size>16` \
+                 that may have code in a, b; `warpbpf sites ./app` lists what there is",
+                "program `there` (`gpu/line/k*|at=k.cu:7`) stands nowhere: there is no `line` place with `at=k.cu:7` that may have \
+                 code in b; `warpbpf sites ./app` lists what there is; `at=` needs line information (`nvcc -lineinfo`)"
+            ]
+        );
+        let many: Vec<model::Kernel> = (0..7)
+            .map(|n| kernel(&format!("k{n}"), &[(3, 0)]))
+            .collect();
+        assert_eq!(
+            noted(&many),
+            [
+                "program `barriers` (`gpu/barrier/*`) stands nowhere: there is no `barrier` place that may have code in k0, k1, k2, k3, \
+                 k4 and 2 more; `warpbpf sites ./app` lists what there is"
+            ]
+        );
+        assert_eq!(
+            noted(&[kernel("a", &[(0, 1), (1, 3)])]),
+            Vec::<String>::new()
+        );
+    }
 
     #[test]
     fn programs_without_a_site_are_not_passed_over() {
