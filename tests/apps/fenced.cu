@@ -6,25 +6,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#define CHECK(call)                                                                                       \
-    do {                                                                                                  \
-        cudaError_t error = (call);                                                                       \
-        if (error != cudaSuccess) {                                                                       \
-            fprintf(stderr, "fenced: %s: %s\n", #call, cudaGetErrorString(error));                        \
-            exit(1);                                                                                      \
-        }                                                                                                 \
-    } while (0)
-
-#define DRIVER(name, ...)                                                                                 \
-    do {                                                                                                  \
-        void *found = nullptr;                                                                            \
-        CHECK(cudaGetDriverEntryPointByVersion(#name, &found, 12000, cudaEnableDefault, nullptr));        \
-        CUresult code = ((decltype(&name))found)(__VA_ARGS__);                                            \
-        if (code != CUDA_SUCCESS) {                                                                       \
-            fprintf(stderr, "fenced: %s: %d\n", #name, (int)code);                                        \
-            exit(1);                                                                                      \
-        }                                                                                                 \
-    } while (0)
+#include "check.h"
 
 // As in fenced.bpf.c.
 struct Ask {

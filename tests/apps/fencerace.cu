@@ -1,30 +1,14 @@
 // A kernel that never ends while memory comes and goes: the address of it stands in a slot even after it is gone. A probe
-// that follows the slot must find all of it or nothing. Prints how often the memory was taken away.
+// that follows the slot must find all of it or nothing. Prints how often the memory was taken away. With `unfenced` the kernel
+// follows the slot itself, by a plain load, as a probe without a fence would: that must not end well.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#define CHECK(call)                                                                                       \
-    do {                                                                                                  \
-        cudaError_t error = (call);                                                                       \
-        if (error != cudaSuccess) {                                                                       \
-            fprintf(stderr, "fencerace: %s: %s\n", #call, cudaGetErrorString(error));                     \
-            exit(1);                                                                                      \
-        }                                                                                                 \
-    } while (0)
-
-#define DRIVER(name, ...)                                                                                 \
-    do {                                                                                                  \
-        void *found = nullptr;                                                                            \
-        CHECK(cudaGetDriverEntryPointByVersion(#name, &found, 12000, cudaEnableDefault, nullptr));        \
-        CUresult code = ((decltype(&name))found)(__VA_ARGS__);                                            \
-        if (code != CUDA_SUCCESS) {                                                                       \
-            fprintf(stderr, "fencerace: %s: %d\n", #name, (int)code);                                     \
-            exit(1);                                                                                      \
-        }                                                                                                 \
-    } while (0)
+#include "check.h"
 
 // As in fencerace.bpf.c.
 struct Slot {
@@ -39,6 +23,14 @@ __global__ void spin(volatile Slot *slot, unsigned int *rounds)
     for (; n < 50000000 && !slot->stop; n++)
         ;
     atomicMax(rounds, n);
+}
+
+__global__ void follow(volatile Slot *slot, unsigned int *rounds)
+{
+    unsigned int n = 0, sum = 0;
+    for (; n < 50000000 && !slot->stop; n++)
+        sum += *(volatile unsigned int *)slot->address;
+    atomicMax(rounds, n + (sum == 1));
 }
 
 int main(int count, char **arguments)
@@ -69,7 +61,10 @@ int main(int count, char **arguments)
 
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    spin<<<64, 128, 0, stream>>>(slot, rounds);
+    if (count > 2 && strcmp(arguments[2], "unfenced") == 0)
+        follow<<<64, 128, 0, stream>>>(slot, rounds);
+    else
+        spin<<<64, 128, 0, stream>>>(slot, rounds);
     CHECK(cudaGetLastError());
     double taking = 0;
     for (int turn = 0; turn < turns; turn++) {

@@ -47,7 +47,12 @@ for name in $names; do
             # By its own list, less those that are not compared.
             listed=$("${alone[@]}" "$bundle/kernels/$name$suffix" --list) ||
                 { echo "memcount: $name does not list its kernels" >&2; failed=1; continue; }
-            chosen=$(grep -vxFf <(sed -n "s/^$name \\([^ ]*\\) skipped: .*/\\1/p" "$here/sanitizer/differences.txt") <<<"$listed")
+            skipped=$(sed -n "s/^$name \\([^ ]*\\) skipped: .*/\\1/p" "$here/sanitizer/differences.txt")
+            for kernel in $skipped; do
+                grep -qxF "$kernel" <<<"$listed" ||
+                    { echo "memcount: differences.txt skips \`$kernel\` of $name, which has no such kernel"; failed=1; }
+            done
+            chosen=$(grep -vxFf <(echo "$skipped") <<<"$listed")
             mapfile -t -O "${#command[@]}" command <<<"$chosen"
             ;;
     esac

@@ -257,11 +257,12 @@ pub fn objects(tools: &Tools, into: &Path) -> Result<(), Failure> {
 /// Compiles the applications, with the static and the shared CUDA runtime.
 pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
     make_dir(into)?;
+    let header = root().join("tests/apps/check.h");
     for (name, source) in APPS {
         let source = root().join(source);
         for (runtime, suffix) in [("shared", "-shared"), ("static", "")] {
             let program = into.join(format!("{name}{suffix}"));
-            if is_newer(&program, &[&source]) {
+            if is_newer(&program, &[&source, &header]) {
                 continue;
             }
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));

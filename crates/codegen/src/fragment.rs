@@ -120,9 +120,9 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Name of the register.
+    /// Name of the register. Fields of 4 and of 8 bytes may begin at the same place.
     pub fn register(&self) -> String {
-        format!("%wbpf_sum_{}_{}", self.slot, self.at)
+        format!("%wbpf_sum_{}_{}_{}", self.slot, self.at, self.bits)
     }
 }
 

@@ -57,7 +57,7 @@ fn a_sum_at_a_known_place_is_kept() {
     let fragment = compiled(&adding("r2 = 2", add), true);
     assert_eq!(
         fragment.body,
-        "{\n\tadd.u64 %wbpf_sum_1_152, %wbpf_sum_1_152, 5;\n\tadd.u32 %wbpf_sum_1_212, %wbpf_sum_1_212, 7;\n}\n"
+        "{\n\tadd.u64 %wbpf_sum_1_152_64, %wbpf_sum_1_152_64, 5;\n\tadd.u32 %wbpf_sum_1_212_32, %wbpf_sum_1_212_32, 7;\n}\n"
     );
     let kept: Vec<Tally> = fragment.tallies.iter().copied().collect();
     assert_eq!(kept, [tally(152, 64), tally(212, 32)]);

@@ -368,26 +368,41 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         match self.ty(base).and_then(type_size) {
             Some(8) if offset == 0 => block.put(early, format_args!("mov.b64 {d}, {base};")),
             Some(8) => block.put(early, format_args!("add.s64 {d}, {base}, {offset};")),
-            Some(4) => {
-                // 32-bit addresses wrap as such.
-                let t = block.register("b32", "%wbpf_t");
+            // 32-bit addresses wrap as such.
+            Some(size @ (2 | 4)) => {
                 let offset = offset as i32;
-                block.put(early, format_args!("add.s32 {t}, {base}, {offset};"));
-                block.put(early, format_args!("cvt.u64.u32 {d}, {t};"));
+                self.short(early, (base, size), format_args!("{offset}"), d, block);
             }
             Some(_) => block.put(early, format_args!("mov.b64 {d}, 0;")),
             None => self.symbol(early, base, offset, d, block),
         }
     }
 
+    /// An address in a register of 4 bytes, or of 2, which shared memory has room for.
+    fn short(
+        &self,
+        early: bool,
+        (base, size): (&str, u64),
+        offset: std::fmt::Arguments<'_>,
+        d: &str,
+        block: &mut Block,
+    ) {
+        let t = block.register("b32", "%wbpf_t");
+        if size == 2 {
+            block.put(early, format_args!("cvt.u32.u16 {t}, {base};"));
+            block.put(early, format_args!("add.s32 {t}, {t}, {offset};"));
+        } else {
+            block.put(early, format_args!("add.s32 {t}, {base}, {offset};"));
+        }
+        block.put(early, format_args!("cvt.u64.u32 {d}, {t};"));
+    }
+
     /// `[base + offset]` whose offset is a constant expression.
     fn computed(&self, early: bool, base: &str, offset: &str, d: &str, block: &mut Block) {
         match self.ty(base).and_then(type_size) {
             Some(8) => block.put(early, format_args!("add.s64 {d}, {base}, {offset};")),
-            Some(4) => {
-                let t = block.register("b32", "%wbpf_t");
-                block.put(early, format_args!("add.s32 {t}, {base}, {offset};"));
-                block.put(early, format_args!("cvt.u64.u32 {d}, {t};"));
+            Some(size @ (2 | 4)) => {
+                self.short(early, (base, size), format_args!("{offset}"), d, block);
             }
             Some(_) => block.put(early, format_args!("mov.b64 {d}, 0;")),
             None => {

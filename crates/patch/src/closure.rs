@@ -106,9 +106,7 @@ impl<'m, 'a> Closure<'m, 'a> {
                 continue;
             }
             let body = Body::read(symbols, function, kernel)?;
-            if let Some(span) = &function.body
-                && symbols.module.text[span.clone()].contains(PREFIX)
-            {
+            if has_our_names(symbols.module, &body) {
                 judge.our_names(function.name);
             }
             judge.body(&body);
@@ -190,6 +188,36 @@ fn check_module(module: &Module<'_>) -> Result<(), PatchError> {
         }),
         None => Ok(()),
     }
+}
+
+/// Registers, labels, variables and parameters of ours would not be told from the function's own. Comments may say anything.
+fn has_our_names(module: &Module<'_>, body: &Body<'_, '_>) -> bool {
+    let params = body.function.params.iter().chain(&body.function.returns);
+    let mut texts = body.statements.iter().map(|s| &module.text[s.span.clone()]);
+    params.map(|p| p.name).any(|name| name.contains(PREFIX))
+        || texts.any(|text| text.contains(PREFIX) && without_comments(text).contains(PREFIX))
+}
+
+/// A statement's text with a blank for each comment within it.
+fn without_comments(statement: &str) -> String {
+    let mut out = String::with_capacity(statement.len());
+    let mut rest = statement;
+    while let Some(at) = rest.find('/') {
+        let (before, comment) = rest.split_at(at);
+        out.push_str(before);
+        let length = match comment.as_bytes().get(1) {
+            Some(b'/') => comment.find('\n').unwrap_or(comment.len()),
+            Some(b'*') => comment.find("*/").map_or(comment.len(), |end| end + 2),
+            _ => {
+                out.push('/');
+                rest = &comment[1..];
+                continue;
+            }
+        };
+        out.push(' ');
+        rest = &comment[length..];
+    }
+    out + rest
 }
 
 /// True if a lane of this function may wait for other lanes.

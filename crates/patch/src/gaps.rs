@@ -227,11 +227,11 @@ impl<'a> Gaps<'a> {
                 StatementKind::Variable(v) if v.space == "param" && is_next(index, first) => {
                     first = index;
                 }
+                // A scope around the call alone: what is in front of it may prepare the call, too.
                 StatementKind::Open => {
                     if is_next(index, first) {
                         first = index;
                     }
-                    break;
                 }
                 StatementKind::Instruction(_)
                 | StatementKind::Label(_)
@@ -254,10 +254,11 @@ impl<'a> Gaps<'a> {
         for (index, statement) in body.statements.iter().enumerate().skip(call + 1) {
             match &statement.kind {
                 StatementKind::Label(name) if self.targets.contains(name) => break,
-                StatementKind::Open | StatementKind::Close => break,
                 StatementKind::Instruction(i) if ends_block(i) => break,
                 StatementKind::Instruction(i) if is_local(body, i, "ld") => last = index,
                 StatementKind::Instruction(_)
+                | StatementKind::Open
+                | StatementKind::Close
                 | StatementKind::Label(_)
                 | StatementKind::Registers(_)
                 | StatementKind::Variable(_)

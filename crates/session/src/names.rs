@@ -49,7 +49,12 @@ fn without_template_arguments(name: &str) -> &str {
             _ => {}
         }
         if depth == 0 {
-            return &name[..at];
+            let before = &name[..at];
+            // `operator<=>` has none.
+            return match before.ends_with("operator") {
+                true => name,
+                false => before.trim_end(),
+            };
         }
     }
     name
@@ -90,6 +95,15 @@ mod tests {
             "ns::gemm<float, ?>",
         ] {
             assert!(matches(glob, TEMPLATE), "{glob}");
+        }
+        for (name, short) in [
+            ("ns::operator<", "ns::operator<"),
+            ("operator<=>", "operator<=>"),
+            ("operator->", "operator->"),
+            ("operator< <int>", "operator<"),
+            ("f<g<1>, 2>", "f"),
+        ] {
+            assert_eq!(without_template_arguments(name), short);
         }
         for glob in ["vector", "add", "vectorAdd?", "ns::vectorAdd", ""] {
             assert!(!matches(glob, VECTOR_ADD), "{glob}");

@@ -561,6 +561,13 @@ impl<'a> Reading<'a> {
     }
 }
 
+/// What follows is part of the name of a C++ operator.
+fn is_of_operator(before: &str) -> bool {
+    before
+        .trim_end_matches(['<', '>', '-', '='])
+        .ends_with("operator")
+}
+
 /// Selectors, at commas outside brackets. The `<` and `>` of `size<=16` are no brackets.
 fn split(selectors: &str) -> Vec<&str> {
     let mut parts = Vec::new();
@@ -572,6 +579,8 @@ fn split(selectors: &str) -> Vec<&str> {
                 (start, depth, in_value) = (at + 1, 0, false);
             }
             b'=' => in_value = true,
+            // `operator<`, `operator->`
+            b'<' | b'>' if is_of_operator(&selectors[..at]) => {}
             b'<' | b'(' | b'[' if in_value => depth += 1,
             b'>' | b')' | b']' if in_value => depth -= 1,
             _ => {}

@@ -147,7 +147,22 @@ impl<D: Device> Bench<D> {
             })
             .collect();
         let text = module(&format!("sm_{}", target.sm), &first.env, &kernels);
-        self.device.load(&text)?;
+        self.run_text(&text, batch)
+    }
+
+    /// The same with a text for the module, whose kernels are named and use slots as those of the batch.
+    ///
+    /// # Errors
+    /// [`RunError::Load`] and [`RunError::Machinery`].
+    pub fn run_text(
+        &mut self,
+        text: &str,
+        batch: &[(&Built, &Input)],
+    ) -> Result<Vec<Result<Output, RunError>>, RunError> {
+        let Some((first, _)) = batch.first() else {
+            return Ok(Vec::new());
+        };
+        self.device.load(text)?;
         let environment = match self.environment {
             Some(address) => address,
             None => {
@@ -160,6 +175,11 @@ impl<D: Device> Bench<D> {
         for (index, size) in sizes.iter().enumerate() {
             self.reserve(index, *size)?;
         }
+        let kernels = batch.iter().map(|(program, _)| Kernel {
+            name: "",
+            fragment: &program.fragment,
+        });
+        let kernels: Vec<Kernel<'_>> = kernels.collect();
         let mut slots = vec![0u64; slot_count(&first.env, &kernels) as usize];
         slots[0] = environment;
         for ((address, _), slot) in self.areas.iter().zip(&mut slots[MEMORY_SLOT as usize..]) {

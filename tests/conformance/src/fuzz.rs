@@ -296,8 +296,14 @@ fn slice<D: Device>(
     Ok(summary)
 }
 
+/// Program `index` of a seed, with its inputs.
+pub fn inputs_of(seed: u64, index: u64) -> (Test, Vec<Input>) {
+    let (test, inputs, _) = program(&mut Rng::new(seed, index));
+    (test, inputs)
+}
+
 /// Targets of the same capabilities or fewer.
-fn targets(newest: Target) -> Vec<Target> {
+pub fn targets(newest: Target) -> Vec<Target> {
     let known = [(75, (6, 3)), (80, (7, 0)), (90, (7, 8))];
     let older = known.iter().filter(|(sm, _)| *sm < newest.sm);
     let older = older.map(|&(sm, ptx)| Target { ptx, sm });
@@ -414,8 +420,24 @@ fn disagreement(expected: &Output, ran: &Result<Output, RunError>) -> Option<Str
     }
 }
 
-/// The smallest program that still differs, as text.
-fn smaller<D: Device>(test: &Test, input: &Input, target: Target, bench: &mut Bench<D>) -> String {
+/// The smallest program that still differs, with its input.
+pub fn smallest<D: Device>(
+    test: &Test,
+    input: &Input,
+    target: Target,
+    bench: &mut Bench<D>,
+) -> (Test, Input) {
+    let (small, small_input, _) = made_smaller(test, input, target, bench);
+    (small, small_input)
+}
+
+/// The same, and how it differs.
+fn made_smaller<D: Device>(
+    test: &Test,
+    input: &Input,
+    target: Target,
+    bench: &mut Bench<D>,
+) -> (Test, Input, String) {
     let mut attempts = if bench.device().is_slow() {
         ATTEMPTS / 10
     } else {
@@ -446,6 +468,12 @@ fn smaller<D: Device>(test: &Test, input: &Input, target: Target, bench: &mut Be
             _ => false,
         }
     });
+    (small, small_input, last)
+}
+
+/// The smallest program that still differs, as text.
+fn smaller<D: Device>(test: &Test, input: &Input, target: Target, bench: &mut Bench<D>) -> String {
+    let (small, small_input, last) = made_smaller(test, input, target, bench);
     let (major, minor) = target.ptx;
     let mut text = format!(
         "made smaller: {last} (sm_{}, PTX {major}.{minor})\n{}",

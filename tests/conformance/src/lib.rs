@@ -24,4 +24,7 @@ pub mod minimise;
 pub mod mutate;
 pub mod rng;
 
+pub mod lines;
+pub mod reduce;
+
 pub mod operands;

@@ -12,17 +12,20 @@ use std::time::{Duration, Instant};
 use warpbpf_conformance::device::{Bench, DriverDevice, RunError, SoftDevice};
 use warpbpf_conformance::fuzz::{Plan, Summary, fuzz};
 use warpbpf_conformance::operands;
+use warpbpf_conformance::reduce::reduce;
 use warpbpf_conformance::suite::{interpreter, on_device, read, table};
 
 const USAGE: &str = "\
 usage: warpbpf-conformance suite FOLDERS [--driver LIBRARY]
        warpbpf-conformance fuzz [--seconds N] [--threads T] [--seed S] [--engine soft|gpu] [--driver LIBRARY]
                                 [--from INDEX] [--count N] [--batch N] [--objects FOLDER]
+       warpbpf-conformance reduce --seed S --from INDEX [--engine soft|gpu] [--driver LIBRARY]
        warpbpf-conformance operands [--engine soft|gpu] [--driver LIBRARY] [--seed S] [--count N]
 
   suite  every case in `suites/bpf_conformance` and `suites/found`, or other folders, on the interpreter, the soft GPU
          and, with --driver, on the device of a CUDA driver (libcuda.so.1, or the path of another one)
   fuzz   generated programs on the interpreter and the soft GPU, or on the device of a CUDA driver
+  reduce  program INDEX of a seed, which a device disagrees about with the soft GPU, as few lines of PTX
   operands  every lane-local PTX operation that we know on N random operand sets (32768)
 ";
 
@@ -30,7 +33,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["help" | "--help" | "-h"] | ["fuzz" | "suite" | "operands", "--help" | "-h"] => {
+        ["help" | "--help" | "-h"]
+        | ["fuzz" | "suite" | "reduce" | "operands", "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(true)
         }
@@ -40,6 +44,9 @@ fn main() -> ExitCode {
             Options::parse(options).and_then(|options| suite(folders, &options))
         }
         ["fuzz", options @ ..] => Options::parse(options).and_then(|options| run_fuzz(&options)),
+        ["reduce", options @ ..] => {
+            Options::parse(options).and_then(|options| run_reduce(&options))
+        }
         ["operands", options @ ..] => {
             Options::parse(options).and_then(|options| run_operands(&options))
         }
@@ -179,6 +186,27 @@ fn run_fuzz(options: &Options) -> Result<bool, Stop> {
     }
     println!("{}", last_line(engine, options, start.elapsed(), &summary));
     Ok(summary.disagreements == 0)
+}
+
+/// True if there is nothing to reduce.
+fn run_reduce(options: &Options) -> Result<bool, Stop> {
+    let told = |text: &str| println!("{text}");
+    let (seed, index) = (options.seed, options.first);
+    let reduced = if options.gpu {
+        let mut bench = Bench::new(DriverDevice::open(options.library())?);
+        reduce(seed, index, &mut bench, told)?
+    } else {
+        reduce(seed, index, &mut Bench::new(SoftDevice::new(None)), told)?
+    };
+    let Some(reduced) = reduced else {
+        println!("seed {seed} index {index}: the device agrees with the soft GPU for every target");
+        return Ok(true);
+    };
+    println!(
+        "seed {seed} index {index}, {} instructions: {}\n{}\nmade of:\n{}",
+        reduced.instructions, reduced.what, reduced.text, reduced.program
+    );
+    Ok(false)
 }
 
 fn run_operands(options: &Options) -> Result<bool, Stop> {

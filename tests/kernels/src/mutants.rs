@@ -4,10 +4,9 @@
 //! A mutant is made from a seed and an index, so a number is all that a failure needs. What goes to a GPU was run on the soft
 //! GPU on the spot, in several orders of its warps: it ends, it traps nowhere, and no race decides what it computes.
 //!
-//! Reading order: [`body`], [`generate`], [`subject`], [`mutate`] (and `scene`, where it may), [`layout`]; [`count`] and [`judge`], which know what is
+//! Reading order: [`warpbpf_conformance::lines`], [`generate`], [`subject`], [`mutate`] (and `scene`, where it may), [`layout`]; [`count`] and [`judge`], which know what is
 //! right; [`engine`], which knows what is there.
 
-pub mod body;
 pub mod count;
 pub mod engine;
 pub mod generate;

@@ -8,6 +8,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("fenced reads of memory that lives and is gone", fenced),
         case("fenced reads while memory goes", race),
+        case("reads without a fence while memory goes", unfenced),
         case("fenced reads do not fit the budget of a load", too_dear),
     ]
 }
@@ -93,6 +94,22 @@ fn race(bench: &Bench) -> Told {
         return Err(run.notes());
     }
     Ok(format!("read {read} times, refused {refused} times"))
+}
+
+/// What [`race`] would see without a fence: the application follows the same address by a plain load.
+fn unfenced(bench: &Bench) -> Told {
+    if bench.soft {
+        return Ok("skipped: memory does not go under a running kernel on the soft GPU".into());
+    }
+    match bench.plain("fencerace", &["500", "unfenced"]) {
+        Ok(_) => {
+            Err("a kernel that reads without a fence came to its end: `race` proves nothing".into())
+        }
+        Err(said) if said.contains("illegal memory access") || said.contains(": 700") => {
+            Ok("it ends with a fault".into())
+        }
+        Err(said) => Err(format!("it ends, but not with a fault: {said}")),
+    }
 }
 
 fn too_dear(bench: &Bench) -> Told {

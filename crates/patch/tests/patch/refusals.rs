@@ -413,11 +413,24 @@ fn a_variant_says_how_many_registers_it_may_have() {
 
 #[test]
 fn names_like_ours_are_refused() {
-    let text = format!("{HEAD}.visible .entry k() {{ .reg .b32 %wbpf_mask; ret; }}");
     let wanted = [wanted("mem.thread", 0)];
-    let error = sliced(&text, &attached(&wanted)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "kernel `k` cannot be instrumented: `k` has names with `wbpf_` in them, which warpbpf's own code has; name them otherwise"
-    );
+    for kernel in [
+        "k() { .reg .b32 %wbpf_mask; ret; }",
+        // Nobody reads it, but ours may be called so.
+        "k(.param .u64 wbpf_launch) { ret; }",
+        "k() { .reg /* a mask */ .b32 %wbpf_mask; ret; }",
+    ] {
+        let text = format!("{HEAD}.visible .entry {kernel}");
+        let error = sliced(&text, &attached(&wanted)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "kernel `k` cannot be instrumented: `k` has names with `wbpf_` in them, which warpbpf's own code has; name them otherwise"
+        );
+    }
+    for comment in ["// as %wbpf_mask\n", "/* wbpf_launch */"] {
+        let text = format!(
+            "{HEAD}.visible .entry k() {{ .reg .b32 {comment} %mask, {comment} %other; {comment} ret; }}"
+        );
+        assert!(sliced(&text, &attached(&wanted)).is_ok(), "{comment}");
+    }
 }

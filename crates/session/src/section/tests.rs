@@ -116,6 +116,18 @@ fn selectors() {
             "mem thread k<int, 2> size=0..=7 func=ns::f<float, 4>(int, int)",
         ),
         ("gpu/func/*|func=_Z3foo*", "func thread * func=_Z3foo*"),
+        (
+            "gpu/mem/k|func=ns::operator<,size<8",
+            "mem thread k size=0..=7 func=ns::operator<",
+        ),
+        (
+            "gpu/mem/k|func=A::operator->,size<8",
+            "mem thread k size=0..=7 func=A::operator->",
+        ),
+        (
+            "gpu/mem/k|func=operator< <A, B>,size<8",
+            "mem thread k size=0..=7 func=operator< <A, B>",
+        ),
         ("gpu/branch/*|at=a.cu:3", "branch thread * at=a.cu:3"),
     ] {
         check("p", section, expect);

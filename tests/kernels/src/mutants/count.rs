@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use warpbpf_abi::access::{Kind, Space};
 
-use super::body::{Line, Parts, Piece, Text};
 use crate::probes::{Counts, access_key};
+use warpbpf_conformance::lines::{Line, Parts, Piece, Text};
 
 /// Variable that holds the counts.
 pub const COUNTERS: &str = "counted_here";

@@ -3,10 +3,10 @@
 
 use warpbpf_softgpu as soft;
 
-use super::body::Text;
 use super::count::{COUNTERS, Counting};
 use super::subject::{Argument, Shape};
 use crate::probes::Counts;
+use warpbpf_conformance::lines::Text;
 
 /// Warp instructions after which a mutant is given up. None of the originals needs a tenth.
 const STEPS: u64 = 1 << 20;

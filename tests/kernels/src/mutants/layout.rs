@@ -3,7 +3,7 @@
 
 use warpbpf_conformance::rng::Rng;
 
-use super::body::Text;
+use warpbpf_conformance::lines::Text;
 
 /// What stands in comments: whoever looks for statements with anything but a parser finds these.
 const COMMENTS: &[&str] = &[

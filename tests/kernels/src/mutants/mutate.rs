@@ -5,8 +5,8 @@
 
 use warpbpf_conformance::rng::Rng;
 
-use super::body::{Line, Parts, Text};
 use super::scene::{Scene, declared_as};
+use warpbpf_conformance::lines::{Line, Parts, Text};
 
 /// Kinds of changes, in the order of [`Mutation::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

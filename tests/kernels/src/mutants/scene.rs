@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::body::{Line, Parts};
 use super::mutate::Mutation;
+use warpbpf_conformance::lines::{Line, Parts};
 
 /// Instructions that do nothing but give a value to their first operand.
 const PURE: &[&str] = &[

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use warpbpf_conformance::rng::Rng;
 
-use super::body::Text;
 use super::generate::{KERNEL, ROW, generate};
+use warpbpf_conformance::lines::Text;
 
 /// A parameter of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
