@@ -89,16 +89,8 @@ pub(crate) fn clone_of(
             max_registers: options.max_registers,
         };
         tail.push_str(&maker.text()?);
-        variants.push(Variant {
-            entry: format!("{PREFIX}kernel_{kernel}"),
-            globals: Vec::new(),
-            slot_count,
-            hidden: job.hidden,
-            params: params::layout(closure.kernel(kernel)?.function)?,
-            sites: job.middle.sites,
-            left_out: job.middle.left_out,
-            placed: job.middle.placed,
-        });
+        let entry = format!("{PREFIX}kernel_{kernel}");
+        variants.push(job.variant(entry, Vec::new(), slot_count)?);
     }
     let functions = fragment_functions(requests.iter().flat_map(|(_, a)| a))?;
     let (head, rest) = module.text.split_at(module.header_end);

@@ -372,8 +372,15 @@ fn straight<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {
     let mut branch: Option<&'a str> = None;
     let mut straight = BTreeSet::new();
     for statement in &body.statements {
-        match &statement.kind {
-            StatementKind::Instruction(i) => {
+        if let StatementKind::BranchTargets { targets, .. } = &statement.kind {
+            for to in targets {
+                *places.entry(to).or_default() += 2;
+            }
+        }
+    }
+    for (_, step) in steps(body) {
+        match step {
+            Step::Instruction(i) => {
                 branch = match i.operands.first() {
                     Some(Operand::Name(to)) if i.opcode == "bra" => Some(to),
                     _ => None,
@@ -382,22 +389,8 @@ fn straight<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {
                     *places.entry(to).or_default() += 1;
                 }
             }
-            StatementKind::BranchTargets { targets, .. } => {
-                for to in targets {
-                    *places.entry(to).or_default() += 2;
-                }
-            }
-            StatementKind::Label(name) if branch == Some(name) => drop(straight.insert(*name)),
-            StatementKind::Label(_)
-            | StatementKind::Open
-            | StatementKind::Close
-            | StatementKind::Registers(_)
-            | StatementKind::Variable(_)
-            | StatementKind::Loc(_)
-            | StatementKind::Pragma(_)
-            | StatementKind::CallPrototype { .. }
-            | StatementKind::CallTargets { .. }
-            | StatementKind::Directive(_) => {}
+            Step::Label(name) if branch == Some(name) => drop(straight.insert(name)),
+            Step::Label(_) => {}
         }
     }
     straight.retain(|name| places.get(name) == Some(&1));

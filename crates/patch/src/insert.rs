@@ -17,7 +17,7 @@ use crate::scope::{SiteCode, ends_thread};
 use crate::site::{Exit, exits, function_exits, way_out};
 use crate::slice::guard_text;
 use crate::sums::Sums;
-use crate::{Attachment, HiddenParam, Options, PatchError, params};
+use crate::{Attachment, HiddenParam, Options, PatchError, Variant, params};
 
 /// Code for one kernel, checked against it.
 pub(crate) struct Job<'j, 'a> {
@@ -92,6 +92,25 @@ impl<'j, 'a> Job<'j, 'a> {
             });
         }
         Ok(job)
+    }
+
+    /// What loading and launching its text needs.
+    pub(crate) fn variant(
+        self,
+        entry: String,
+        globals: Vec<(u32, String)>,
+        slot_count: u32,
+    ) -> Result<Variant, PatchError> {
+        Ok(Variant {
+            entry,
+            globals,
+            slot_count,
+            hidden: self.hidden,
+            params: params::layout(self.function)?,
+            sites: self.middle.sites,
+            left_out: self.middle.left_out,
+            placed: self.middle.placed,
+        })
     }
 
     /// Edits of the kernel's body.

@@ -118,17 +118,7 @@ pub(crate) fn slice_of(
         .map(|(name, slot)| (*slot, (*name).to_owned()))
         .collect();
     slots.sort();
-    let variant = Variant {
-        entry: kernel.to_owned(),
-        globals: slots,
-        slot_count,
-        hidden: job.hidden,
-        params: params::layout(closure.kernel(kernel)?.function)?,
-        sites: job.middle.sites,
-        left_out: job.middle.left_out,
-        placed: job.middle.placed,
-    };
-    Ok((out, variant))
+    Ok((out, job.variant(kernel.to_owned(), slots, slot_count)?))
 }
 
 impl<'m, 'a> Closure<'m, 'a> {
