@@ -37,6 +37,13 @@ pub fn run() -> Result<(), Failure> {
         tests.env("PROPTEST_RNG_SEED", "20261120");
     }
     run_command(&mut tests)?;
+    // Loom's atomics need a build of their own. It takes a few seconds once that is there.
+    run_command(
+        cargo()
+            .args(["test", "--quiet", "-p", "warpbpf-wire", "--lib", "models"])
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", artifacts::target_dir().join("loom")),
+    )?;
     let folder = artifacts.warpbpf.with_file_name("");
     run_command(
         Command::new(folder.join("warpbpf-suite"))

@@ -4,7 +4,7 @@
 //! Most take the lanes that are there. Those that exchange values between lanes (`gpu_warp_sum` and its like) need all lanes
 //! of the group, and the verifier sees to it that they come.
 
-use crate::layout::{HashLayout, LruLayout, QueueLayout, RingLayout};
+use crate::layout::{HashLayout, LruLayout, QueueLayout, RingLayout, UserRingLayout};
 use crate::maps::MapType;
 
 /// What an argument must be.
@@ -54,6 +54,8 @@ pub enum Arg {
     /// Writable memory of the map's value size; need not be initialised before, is after. Of a bloom filter, as
     /// [`Arg::MapValue`].
     MapValueOut,
+    /// What the callback of `user_ringbuf_drain` is given.
+    Dynptr,
 }
 
 /// What is in `r0` after the call.
@@ -65,6 +67,8 @@ pub enum Ret {
     MapValueOrNull,
     /// A record of the size in argument 2, or null: must be submitted or discarded on every path.
     RecordOrNull,
+    /// Memory of the sample in argument 1, of the size in argument 3, from the offset in argument 2 on; or null.
+    SampleOrNull,
     /// The helper does not return.
     Never,
 }
@@ -267,9 +271,18 @@ helpers! {
     MapLookupPercpuElem = 195, "map_lookup_percpu_elem", (Map, MapKey, Scalar) -> MapValueOrNull, Observe, AnyLanes, Varies, 40,
         "static void *(*bpf_map_lookup_percpu_elem)(void *map, const void *key, __u32 cpu)",
         "Pointer to the value of `key` in the copy of multiprocessor `cpu`, or NULL if there is no such key or copy.";
+    DynptrRead = 201, "dynptr_read", (MemWrite, ConstSize, Dynptr, Scalar, Scalar) -> Scalar, Observe, AnyLanes, Varies, 16,
+        "static long (*bpf_dynptr_read)(void *dst, __u32 len, const struct bpf_dynptr *src, __u32 offset, __u64 flags)",
+        "Copies `len` bytes, a constant number, of a sample. 0; or -E2BIG if they are not inside it, -EINVAL if `flags` is not 0, and `dst` is zeroed.";
+    DynptrData = 203, "dynptr_data", (Dynptr, Scalar, ConstSize) -> SampleOrNull, Observe, AnyLanes, Varies, 10,
+        "static void *(*bpf_dynptr_data)(const struct bpf_dynptr *ptr, __u32 offset, __u32 len)",
+        "Pointer to `len` bytes of a sample from `offset` on, or NULL if they are not inside it. Both are constants, `offset` a multiple of 8.";
     KtimeGetTaiNs = 208, "ktime_get_tai_ns", () -> Scalar, Observe, AnyLanes, Varies, 26,
         "static __u64 (*bpf_ktime_get_tai_ns)(void)",
         "Nanoseconds of the host's CLOCK_TAI.";
+    UserRingbufDrain = 209, "user_ringbuf_drain", (Map, Callback, CallbackContext, Scalar) -> Scalar, Map, AnyLanes, Varies, 120,
+        "static long (*bpf_user_ringbuf_drain)(void *map, void *callback_fn, void *ctx, __u64 flags)",
+        "Calls `long callback(struct bpf_dynptr *sample, void *ctx)` for records of the host, oldest first, until it returns 1, at most 16 times. The number of calls; or -EBUSY at once if another thread drains, -EINVAL for other flags than BPF_RB_NO_WAKEUP and BPF_RB_FORCE_WAKEUP or if the ring holds what no producer writes.";
     GpuPuts = 501, "gpu_puts", (ConstString) -> Scalar, Map, AnyLanes, Varies, 260,
         "static long (*bpf_gpu_puts)(const char *text)",
         "Queues a constant string, as trace_printk does.";
@@ -423,6 +436,10 @@ pub const READ_STRING_COST: u64 = 17;
 pub const FORMAT_STRING_COST: u64 = 340;
 /// Instructions for each byte that a `%s` can look at: measured, then copied.
 pub const FORMAT_STRING_BYTE_COST: u64 = 16;
+/// Instructions for each 8 bytes that `bpf_dynptr_read` copies from an offset that is known to be a multiple of 8,
+pub const SAMPLE_WORD_COST: u64 = 4;
+/// and from any other.
+pub const SAMPLE_BYTES_COST: u64 = 28;
 /// Instructions for each 8 bytes that `bpf_strncmp` compares.
 pub const COMPARE_WORD_COST: u64 = 24;
 
@@ -510,6 +527,7 @@ map_ops! {
     MapDeleteElem on LruPercpuHash: Varies, 500 + 16, LruLayout::TRIES, 140;
     RingbufOutput on Ringbuf: Varies, 400 + 16, RingLayout::RETRIES, 16;
     RingbufReserve on Ringbuf: Varies, 400 + 0, RingLayout::RETRIES, 16;
+    UserRingbufDrain on UserRingbuf: Varies, 120 + 0, UserRingLayout::SKIPPED, 48;
     ForEachMapElem on Array: ByArguments, 20 + 0, 0, 0;
     ForEachMapElem on GpuArray: ByArguments, 20 + 0, 0, 0;
     ForEachMapElem on GpuKernelArray: ByArguments, 20 + 0, 0, 0;

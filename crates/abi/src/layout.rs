@@ -7,9 +7,11 @@ pub use crate::queue::{BloomLayout, QueueLayout};
 
 mod hash;
 mod hosted;
+mod user_ring;
 
 pub use hash::{HASH_MULTIPLIER, HashLayout, LruLayout, hash};
 pub use hosted::HostedLayout;
+pub use user_ring::UserRingLayout;
 
 pub(crate) const fn align_up(n: u64, to: u64) -> u64 {
     n.div_ceil(to) * to
@@ -154,6 +156,8 @@ pub enum MapLayout {
     Bloom(BloomLayout),
     /// A hash that lies on the host, by the user's wish. Its size is that of the host block.
     Hosted(HostedLayout),
+    /// USER_RINGBUF.
+    UserRing(UserRingLayout),
 }
 
 impl MapLayout {
@@ -168,6 +172,7 @@ impl MapLayout {
             MapLayout::Queue(l) => l.size(),
             MapLayout::Bloom(l) => l.size(),
             MapLayout::Hosted(l) => l.size(),
+            MapLayout::UserRing(l) => l.size(),
         }
     }
 }
@@ -260,6 +265,10 @@ pub struct RingLayout {
     pub shards: u32,
     /// Bytes of each ring: a power of two, at least 64 KiB.
     pub shard_bytes: u64,
+    /// How long a writer that finds no room waits for the host at most, in microseconds; 0 if it does not. A wait in vain
+    /// leaves the position at which the host stood then in `GAVE_UP`: nobody waits again before the host has moved. So a
+    /// host that is gone costs each ring one wait.
+    pub wait_us: u32,
 }
 
 impl RingLayout {
@@ -273,6 +282,16 @@ impl RingLayout {
     pub const LOST_FULL: u64 = 8;
     /// In a control line: records lost because the bounded CAS kept losing (u64).
     pub const LOST_BUSY: u64 = 16;
+    /// In a control line: 1 + what the host had consumed when a wait was given up (u64).
+    pub const GAVE_UP: u64 = 24;
+    /// Longest wait.
+    pub const MAX_WAIT_US: u32 = 1_000_000;
+    /// Nanoseconds that a waiting lane sleeps between two looks, as it asks for them.
+    pub const NAP_NS: u32 = 500;
+    /// Looks in each microsecond of a wait at most: what bounds it even if the clock stood still.
+    pub const LOOKS_PER_US: u32 = 4;
+    /// Instructions of a look.
+    pub const LOOK_COST: u32 = 24;
     /// Bound of the reserving loop.
     pub const RETRIES: u32 = 64;
     /// From this size on a ring keeps an eighth free, so that reservations may overtake each other: see
@@ -310,6 +329,7 @@ impl RingLayout {
         RingLayout {
             shards,
             shard_bytes: bytes,
+            wait_us: 0,
         }
     }
     /// Rings of maps whose `max_entries` is not a size: 1 MiB on each SM, less where all together would pass 256 MiB.
@@ -321,7 +341,16 @@ impl RingLayout {
         RingLayout {
             shards,
             shard_bytes: bytes,
+            wait_us: 0,
         }
+    }
+    /// The same rings with writers that wait.
+    pub const fn with_wait(self, wait_us: u32) -> RingLayout {
+        RingLayout { wait_us, ..self }
+    }
+    /// Most instructions that a wait adds to a reservation.
+    pub const fn wait_cost(wait_us: u32) -> u64 {
+        wait_us as u64 * Self::LOOKS_PER_US as u64 * Self::LOOK_COST as u64
     }
     /// Bytes of a sub-buffer.
     pub const fn sub_bytes(&self) -> u64 {

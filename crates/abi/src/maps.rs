@@ -65,6 +65,7 @@ pub const MAP_TYPES: &[(MapType, &str)] = &[
     (MapType::Queue, "queue"),
     (MapType::Stack, "stack"),
     (MapType::BloomFilter, "bloom_filter"),
+    (MapType::UserRingbuf, "user_ringbuf"),
     (MapType::GpuArray, "gpu_array"),
     (MapType::GpuKernelArray, "gpu_kernel_array"),
     (MapType::PerThreadHostArray, "per_thread_host_array"),
@@ -116,10 +117,6 @@ pub fn unserved(number: u32) -> Option<(&'static str, &'static str)> {
         11 => (
             "lpm_trie",
             "use a hash for each length of prefix, and look from the longest on",
-        ),
-        31 => (
-            "user_ringbuf",
-            "let the host push into a queue, and programs pop from it",
         ),
         33 => (
             "arena",
@@ -179,6 +176,10 @@ impl Placement {
 pub const BPF_F_RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_F_WRONLY_PROG`, a flag of a map: programs may only write it.
 pub const BPF_F_WRONLY_PROG: u32 = 1 << 8;
+
+/// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`: the flags that `bpf_user_ringbuf_drain` takes. The host asks for the
+/// consumer's position when it needs room, so there is nobody to wake.
+pub const BPF_RB_WAKEUPS: u64 = 3;
 
 /// `BPF_ANY`: create or overwrite.
 pub const BPF_ANY: u64 = 0;

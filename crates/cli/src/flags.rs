@@ -340,7 +340,7 @@ pub enum MapsVerb {
         #[arg(required = true, allow_negative_numbers = true)]
         key: Vec<String>,
     },
-    /// Add a value to a queue, stack or bloom filter
+    /// Add a value to a queue, stack, bloom filter or user ring buffer
     Push {
         /// Its name
         map: String,

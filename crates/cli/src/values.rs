@@ -13,6 +13,8 @@ pub struct Shape<'a> {
     pub ty: Option<TypeId>,
     /// Its bytes.
     pub size: usize,
+    /// `hex:` may give any number of bytes.
+    pub any_size: bool,
 }
 
 impl Shape<'_> {
@@ -60,17 +62,21 @@ impl Shape<'_> {
                 bytes.copy_from_slice(&number[..self.size]);
             }
             None => {
-                return Err(format!(
-                    "the {what} has {} bytes and no type: write `hex:…`",
-                    self.size
-                ));
+                return Err(if self.any_size {
+                    format!("the {what} has no type: write `hex:…`")
+                } else {
+                    format!(
+                        "the {what} has {} bytes and no type: write `hex:…`",
+                        self.size
+                    )
+                });
             }
         }
         Ok(bytes)
     }
 
     fn sized(&self, bytes: Vec<u8>) -> Result<Vec<u8>, String> {
-        if bytes.len() == self.size {
+        if bytes.len() == self.size || self.any_size {
             return Ok(bytes);
         }
         Err(format!(
@@ -244,6 +250,7 @@ mod tests {
 
     fn untyped(size: usize) -> Shape<'static> {
         Shape {
+            any_size: false,
             what: "key",
             btf: None,
             ty: None,
@@ -320,6 +327,7 @@ mod tests {
     fn fields_by_their_names() {
         let btf = types();
         let shape = Shape {
+            any_size: false,
             what: "value",
             btf: Some(&btf),
             ty: Some(TypeId(3)),

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::helpers::{self, HelperId};
-use warpbpf_abi::layout::{ArrayLayout, MapLayout, QueueLayout, RingLayout, SumField};
+use warpbpf_abi::layout::{
+    ArrayLayout, MapLayout, QueueLayout, RingLayout, SumField, UserRingLayout,
+};
 use warpbpf_ebpf::Code;
 use warpbpf_verify::{ArgFact, CallFact, Facts, INNER, InsnFact, Region, Subject, Verified};
 
@@ -184,6 +186,11 @@ fn plain_layout(helper: HelperId) -> MapLayout {
                 max_entries: 1,
                 value_size: 8,
                 lifo: false,
+            })
+        }
+        HelperId::UserRingbufDrain | HelperId::DynptrRead | HelperId::DynptrData => {
+            MapLayout::UserRing(UserRingLayout {
+                bytes: UserRingLayout::LEAST,
             })
         }
         _ => MapLayout::Array(ArrayLayout {

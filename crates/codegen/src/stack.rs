@@ -70,7 +70,9 @@ pub fn key_size(layout: &MapLayout) -> u64 {
         MapLayout::Hash(l) => u64::from(l.key_size),
         MapLayout::Lru(l) => u64::from(l.key_size),
         MapLayout::Hosted(l) => u64::from(l.key_size),
-        MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => 0,
+        MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) | MapLayout::UserRing(_) => {
+            0
+        }
     }
 }
 
@@ -84,7 +86,7 @@ pub fn value_size(layout: &MapLayout) -> u64 {
         MapLayout::Hosted(l) => u64::from(l.value_size),
         MapLayout::Queue(l) => u64::from(l.value_size),
         MapLayout::Bloom(l) => u64::from(l.value_size),
-        MapLayout::Ring(_) => 0,
+        MapLayout::Ring(_) | MapLayout::UserRing(_) => 0,
     }
 }
 
@@ -267,7 +269,8 @@ impl Touches {
                         | Arg::CallbackContext
                         | Arg::SizeOrZero
                         | Arg::FormatString
-                        | Arg::Context => continue,
+                        | Arg::Context
+                        | Arg::Dynptr => continue,
                     };
                     self.place(*place, size);
                 }

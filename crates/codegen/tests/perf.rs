@@ -30,6 +30,7 @@ fn small() -> RingLayout {
     RingLayout {
         shards: SMS,
         shard_bytes: 64 << 10,
+        wait_us: 0,
     }
 }
 

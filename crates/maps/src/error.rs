@@ -161,6 +161,20 @@ pub enum MapError {
         /// The most there can be.
         most: u32,
     },
+    /// A ring whose writers would wait too long.
+    #[error(
+        "map `{map}`: `map_extra` of a {map_type} is how many microseconds a writer waits for room, at most {most}, not {found}"
+    )]
+    Wait {
+        /// Map name.
+        map: String,
+        /// Its type.
+        map_type: &'static str,
+        /// As declared.
+        found: u64,
+        /// Longest wait.
+        most: u32,
+    },
     /// A data section whose image and size differ: a bug of the loader, not of the program.
     #[error("map `{map}`: the image has {image} bytes but the value has {value_size}")]
     Image {

@@ -18,6 +18,7 @@
 //! | a hash on the host | as hash; an entry that is replaced during the copy may have the key or the value of another | exact |
 //! | queue, stack | values that are in it, whole; what is pushed or popped during the copy may be missing | exact |
 //! | bloom_filter | no bit is lost | exact |
+//! | user_ringbuf | nothing: the host writes it | nothing |
 //! | ringbuf | whole records only, in order per multiprocessor | every submitted record, every loss counted |
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ pub mod percpu;
 pub mod printk;
 mod queue;
 pub mod ring;
+pub mod user_ring;
 
 mod bytes;
 mod error;

@@ -9,6 +9,7 @@ use warpbpf_object::{MapDef, MapKind};
 
 use crate::{
     MapError, Write, array, bloom, hash, hosted, inner, lru, per_thread, percpu, queue, ring,
+    user_ring,
 };
 
 /// Most bytes of device memory that one map may take.
@@ -139,7 +140,7 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
             array::plan(def, sms, &[], &mut plan)?;
         }
         MapType::PerThreadHostArray => per_thread::plan(def, &mut plan)?,
-        MapType::UserRingbuf => return Err(unknown_type(def)),
+        MapType::UserRingbuf => user_ring::plan(def, &mut plan)?,
     }
     Ok(plan)
 }
@@ -239,6 +240,9 @@ fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
                         MapType::PerThreadArray
                             | MapType::PerThreadHostArray
                             | MapType::BloomFilter
+                            | MapType::Ringbuf
+                            | MapType::PerfEventArray
+                            | MapType::GpuRingbuf
                     )
             }
             _ => *value == 0,

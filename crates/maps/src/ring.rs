@@ -40,7 +40,7 @@ pub(crate) fn plan(def: &MapDef, sms: u32, plan: &mut MapPlan) -> Result<(), Map
         });
     }
     // A value type is allowed: it tells the tools what the records are.
-    let layout = RingLayout::new(def.max_entries, sms);
+    let layout = RingLayout::new(def.max_entries, sms).with_wait(wait_of(def, map_type)?);
     check_bytes(
         def,
         || {
@@ -54,6 +54,20 @@ pub(crate) fn plan(def: &MapDef, sms: u32, plan: &mut MapPlan) -> Result<(), Map
     )?;
     plan.layout = MapLayout::Ring(layout);
     Ok(())
+}
+
+/// `map_extra`: how long a writer waits for room, in microseconds.
+fn wait_of(def: &MapDef, map_type: &'static str) -> Result<u32, MapError> {
+    let wanted = def.extra.get("map_extra").copied().unwrap_or(0);
+    match u32::try_from(wanted) {
+        Ok(wait) if wait <= RingLayout::MAX_WAIT_US => Ok(wait),
+        Ok(_) | Err(_) => Err(MapError::Wait {
+            map: def.name.clone(),
+            map_type,
+            found: wanted,
+            most: RingLayout::MAX_WAIT_US,
+        }),
+    }
 }
 
 /// Rings of PERF_EVENT_ARRAY and bpftime's GPU_RINGBUF, whose `max_entries` tells no size: see [`RingLayout::events`].
@@ -82,7 +96,8 @@ pub(crate) fn plan_events(
             });
         }
     }
-    plan.layout = MapLayout::Ring(RingLayout::events(sms));
+    let wait = wait_of(def, map_type.name())?;
+    plan.layout = MapLayout::Ring(RingLayout::events(sms).with_wait(wait));
     Ok(())
 }
 

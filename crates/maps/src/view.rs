@@ -1,11 +1,12 @@
 //! One way to read and change maps of every type, for callers that only have a plan and bytes.
 
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, BPF_RB_WAKEUPS, MapType};
 
 use crate::bytes::index;
 use crate::{
     AccessError, MapPlan, Write, array, bloom, hash, hosted, inner, lru, per_thread, percpu, queue,
+    user_ring,
 };
 
 /// What a key stands for.
@@ -136,7 +137,9 @@ impl<'a> MapView<'a> {
                     value: Value::One(found.value.to_vec()),
                 }))
             }
-            MapLayout::Ring(_) | MapLayout::Bloom(_) => Box::new(std::iter::empty()),
+            MapLayout::Ring(_) | MapLayout::UserRing(_) | MapLayout::Bloom(_) => {
+                Box::new(std::iter::empty())
+            }
         }
     }
 
@@ -169,7 +172,7 @@ impl<'a> MapView<'a> {
             MapLayout::Queue(layout) => {
                 queue::peek(layout, self.bytes).map(|value| Value::One(value.to_vec()))
             }
-            MapLayout::Ring(_) | MapLayout::Bloom(_) => {
+            MapLayout::Ring(_) | MapLayout::UserRing(_) | MapLayout::Bloom(_) => {
                 return Err(unsupported(self.plan, "a lookup"));
             }
         })
@@ -219,7 +222,10 @@ impl<'a> MapView<'a> {
                     ..Counters::default()
                 }
             }
-            MapLayout::Array(_) | MapLayout::Ring(_) | MapLayout::Bloom(_) => Counters::default(),
+            MapLayout::Array(_)
+            | MapLayout::Ring(_)
+            | MapLayout::UserRing(_)
+            | MapLayout::Bloom(_) => Counters::default(),
         }
     }
 
@@ -257,6 +263,7 @@ impl<'a> MapView<'a> {
             | MapLayout::Hosted(_)
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
+            | MapLayout::UserRing(_)
             | MapLayout::Bloom(_) => None,
         }
     }
@@ -327,6 +334,12 @@ pub fn update(
             }
             Ok(bloom::put(layout, bytes, value))
         }
+        MapLayout::UserRing(layout) => {
+            if flags & !BPF_RB_WAKEUPS != 0 {
+                return Err(unsupported(plan, &format!("a push with flags {flags:#x}")));
+            }
+            user_ring::push(plan, layout, bytes, value)
+        }
         MapLayout::PerThread(_) | MapLayout::Ring(_) => {
             Err(unsupported(plan, "an update from the host"))
         }
@@ -348,6 +361,7 @@ pub fn delete(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, Ac
         | MapLayout::PerThread(_)
         | MapLayout::Ring(_)
         | MapLayout::Queue(_)
+        | MapLayout::UserRing(_)
         | MapLayout::Bloom(_) => Err(unsupported(plan, "a delete")),
     }
 }

@@ -167,7 +167,8 @@ fn sizes_are_those_of_linux() {
         planned(&def(MapType::PerfEventArray, 4, 4, 0)).layout,
         MapLayout::Ring(RingLayout {
             shards: 4,
-            shard_bytes: 1 << 20
+            shard_bytes: 1 << 20,
+            wait_us: 0,
         })
     );
     assert_eq!(RingLayout::events(132).shard_bytes, 1 << 20);

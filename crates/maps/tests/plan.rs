@@ -320,7 +320,8 @@ fn sizes_that_would_overflow_are_refused() {
         ring.layout,
         MapLayout::Ring(RingLayout {
             shards: 1,
-            shard_bytes: 1 << 32
+            shard_bytes: 1 << 32,
+            wait_us: 0,
         })
     );
 }

@@ -254,7 +254,9 @@ impl HostOps {
     /// Why operations cannot be done on a map, if that is known beforehand and for all operations alike.
     pub(crate) fn refused(&self, at: &At<'_>, ops: &[HostOp]) -> Option<String> {
         let plan = at.plan();
-        if Reduced::new(plan).is_some() || matches!(plan.layout, MapLayout::Hosted(_)) {
+        if Reduced::new(plan).is_some()
+            || matches!(plan.layout, MapLayout::Hosted(_) | MapLayout::UserRing(_))
+        {
             return None;
         }
         if too_large(plan, ops) {
@@ -554,7 +556,8 @@ pub(crate) fn most_answered(plan: &MapPlan, ops: &[HostOp]) -> u64 {
         | MapLayout::Hosted(_)
         | MapLayout::Queue(_)
         | MapLayout::Bloom(_)
-        | MapLayout::Ring(_) => 1,
+        | MapLayout::Ring(_)
+        | MapLayout::UserRing(_) => 1,
     };
     gives.saturating_mul(stride.saturating_mul(values))
 }

@@ -34,6 +34,7 @@ pub mod live;
 mod process;
 pub mod resources;
 mod tensor_maps;
+pub mod user_ring;
 pub mod variant;
 mod warnings;
 
@@ -47,6 +48,7 @@ pub use plan::{Options, PlannedProgram, Session, SessionError};
 pub use prepare::{NO_SITE, Prepared, PreparedKernel};
 pub use preset::PresetError;
 pub use resources::{Change, Resources, Room};
+pub use user_ring::{UserRing, UserRingError};
 pub use variant::LoadedVariant;
 pub use warpbpf_abi::maps::Placement;
 pub use warpbpf_verify::{HelperUse, SourceLine, helpers_used, map_def};

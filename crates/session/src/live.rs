@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env};
 use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
-use warpbpf_maps::ring::{Lost, Reader};
+use warpbpf_maps::ring::{Chunk, Lost, Reader};
 use warpbpf_maps::{MapPlan, Placement, inner};
 
 use crate::allocations::Fence;
@@ -16,6 +16,7 @@ use crate::host_ops::{At, HostOp, HostOps, Progress};
 use crate::plan::{Session, SessionError};
 use crate::prepare::Prepared;
 use crate::process;
+use crate::user_ring::{Filled, UserRing};
 use crate::variant::{Addresses, LaunchRecords, LoadedVariant, Loading};
 
 /// Bytes of page-locked memory that ring data is copied into.
@@ -34,7 +35,11 @@ pub struct Live {
     /// The memory of those that lie on the host.
     in_host: Vec<Option<HostMemory>>,
     rings: Mutex<Vec<Ring>>,
+    /// The host's ends of user ring buffers, by map.
+    filled: Vec<Option<Filled>>,
     staging: Option<Staging>,
+    /// Of the copies of records, in turns.
+    drains: [Stream; 2],
     clock: Mutex<Clock>,
     fence: Option<Fence>,
     host_ops: Mutex<HostOps>,
@@ -72,7 +77,7 @@ pub struct MapLayoutInfo {
     pub value_size: u32,
     /// As declared.
     pub max_entries: u32,
-    /// Bytes of a snapshot; 0 for rings, whose records come as events.
+    /// Bytes of a snapshot; 0 for rings, whose records come as events, or go to programs.
     pub snapshot_bytes: u64,
     /// Layout.
     pub layout: MapLayout,
@@ -194,7 +199,7 @@ impl Live {
                     base,
                     reader: Reader::new(layout),
                 });
-                staging_bytes = STAGING.max(staging_bytes).max(layout.shard_bytes);
+                staging_bytes = STAGING.max(staging_bytes).max(2 * layout.shard_bytes);
             }
             maps.push(base);
         }
@@ -204,12 +209,20 @@ impl Live {
                 driver.write(base + write.offset, &write.bytes, stream)?;
             }
         }
+        let filled = session.maps().iter().zip(&maps);
+        let filled = filled
+            .map(|(plan, base)| Filled::new(plan, *base))
+            .collect();
         let staging = match staging_bytes {
             0 => None,
             bytes => Some(Staging {
                 pointer: held.host_alloc(bytes as usize)?.0,
                 bytes,
             }),
+        };
+        let drains = match staging_bytes {
+            0 => [stream; 2],
+            _ => [stream, held.stream()?],
         };
         let clock = Clock::new(driver, held, env, stream)?;
         let fence = match session.reads_application() {
@@ -233,7 +246,9 @@ impl Live {
             maps,
             in_host,
             rings: Mutex::new(rings),
+            filled,
             staging,
+            drains,
             clock: Mutex::new(clock),
             fence,
             host_ops: Mutex::new(host_ops),
@@ -316,7 +331,7 @@ impl Live {
             key_size: plan.key_size,
             value_size: plan.value_size,
             max_entries: plan.max_entries,
-            snapshot_bytes: if matches!(plan.layout, MapLayout::Ring(_)) {
+            snapshot_bytes: if matches!(plan.layout, MapLayout::Ring(_) | MapLayout::UserRing(_)) {
                 0
             } else {
                 plan.bytes()
@@ -350,6 +365,9 @@ impl Live {
         if let Some(answers) = answered {
             return Progress::Done(answers);
         }
+        if let Some(ring) = self.user_ring(map) {
+            return Progress::Done(self.driver.relaxed(|| ring.host_ops(&ops)));
+        }
         let at = self.at(map);
         let mut host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
         self.driver.relaxed(|| host_ops.submit(&at, ops))
@@ -365,6 +383,16 @@ impl Live {
     pub fn host_ops_refused(&self, map: usize, ops: &[HostOp]) -> Option<String> {
         let host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
         host_ops.refused(&self.at(map), ops)
+    }
+
+    /// The user ring buffer that map `map` is.
+    pub fn user_ring(&self, map: usize) -> Option<UserRing<'_>> {
+        let filled = self.filled.get(map)?.as_ref()?;
+        Some(UserRing {
+            driver: &self.driver,
+            stream: self.stream,
+            filled,
+        })
     }
 
     fn at(&self, map: usize) -> At<'_> {
@@ -419,36 +447,62 @@ impl Live {
         let controls = self.copy(ring.base, ring.reader.controls())?;
         // The lengths are the reader's own, so it cannot refuse them.
         let chunks = ring.reader.cover(&commits, &controls).unwrap_or_default();
-        let mut rest = chunks.as_slice();
-        while !rest.is_empty() {
-            let mut used = 0;
-            let mut count = 0;
-            for chunk in rest {
-                if used + chunk.len() > staging.bytes {
-                    break;
-                }
-                // SAFETY: `used + len` is within the staging memory, which nobody else touches under the lock we hold.
-                unsafe {
-                    let into = staging.pointer.add(used as usize);
-                    self.driver.start_read(
-                        ring.base + chunk.range.start,
-                        into,
-                        chunk.len(),
-                        self.stream,
-                    )?;
-                }
-                used += chunk.len();
-                count += 1;
+        // While records of one half of the memory are handed out, the next copies go to the other half.
+        let batches = batches(&chunks, staging.bytes / 2);
+        let started = self.hand_out(ring, staging, &batches, sink, stats);
+        if started.is_err() {
+            // What was started must not run on into memory that the next round uses.
+            for stream in self.drains {
+                let _ = self.driver.wait(stream);
             }
-            self.driver.wait(self.stream)?;
-            let (now, later) = rest.split_at(count);
-            let mut at = 0;
-            for chunk in now {
-                // SAFETY: the copies into `at..at + len` are complete.
+        }
+        started?;
+        if !chunks.is_empty() {
+            let consumed = ring.reader.consumed();
+            self.driver
+                .write(ring.base + consumed.offset, &consumed.bytes, self.stream)?;
+        }
+        stats.pending += ring.reader.pending();
+        Ok(())
+    }
+
+    /// Copies batch after batch and hands its records out.
+    fn hand_out(
+        &self,
+        ring: &mut Ring,
+        staging: &Staging,
+        batches: &[&[Chunk]],
+        sink: &mut dyn FnMut(RingEvent<'_>),
+        stats: &mut DrainStats,
+    ) -> Result<(), DriverError> {
+        let place = |batch: usize| (batch & 1, (batch & 1) as u64 * (staging.bytes / 2));
+        let start = |batch: usize| -> Result<(), DriverError> {
+            let (half, mut at) = place(batch);
+            for chunk in batches.get(batch).copied().unwrap_or_default() {
+                let from = ring.base + chunk.range.start;
+                // SAFETY: a batch fits into its half of the staging memory, which nobody else touches under the lock we
+                // hold, and whose last batch has been handed out.
+                unsafe {
+                    let into = staging.pointer.add(at as usize);
+                    self.driver
+                        .start_read(from, into, chunk.len(), self.drains[half])?;
+                }
+                at += chunk.len();
+            }
+            Ok(())
+        };
+        start(0)?;
+        for (number, batch) in batches.iter().enumerate() {
+            start(number + 1)?;
+            let (half, mut at) = place(number);
+            self.driver.wait(self.drains[half])?;
+            for chunk in *batch {
+                // SAFETY: the copies into this half are complete, and the next ones go to the other.
                 let bytes = unsafe {
-                    std::slice::from_raw_parts(staging.pointer.add(at), chunk.len() as usize)
+                    let from = staging.pointer.add(at as usize);
+                    std::slice::from_raw_parts(from, chunk.len() as usize)
                 };
-                at += chunk.len() as usize;
+                at += chunk.len();
                 let map = ring.map;
                 // A damaged chunk is counted by the reader, which goes on behind it.
                 let _ = ring.reader.take(chunk, bytes, |record| {
@@ -460,14 +514,7 @@ impl Live {
                     });
                 });
             }
-            rest = later;
         }
-        if !chunks.is_empty() {
-            let consumed = ring.reader.consumed();
-            self.driver
-                .write(ring.base + consumed.offset, &consumed.bytes, self.stream)?;
-        }
-        stats.pending += ring.reader.pending();
         Ok(())
     }
 
@@ -494,4 +541,21 @@ impl Live {
             .unwrap_or_else(PoisonError::into_inner)
             .last()
     }
+}
+
+/// Chunks in their order, in batches of at most `bytes`; none is larger than that.
+fn batches(chunks: &[Chunk], bytes: u64) -> Vec<&[Chunk]> {
+    let mut batches = Vec::new();
+    let (mut first, mut used) = (0, 0);
+    for (i, chunk) in chunks.iter().enumerate() {
+        if used + chunk.len() > bytes && i > first {
+            batches.push(&chunks[first..i]);
+            (first, used) = (i, 0);
+        }
+        used += chunk.len();
+    }
+    if first < chunks.len() {
+        batches.push(&chunks[first..]);
+    }
+    batches
 }

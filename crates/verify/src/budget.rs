@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use warpbpf_abi::format;
 use warpbpf_abi::helpers::{
     COMPARE_WORD_COST, FORMAT_STRING_BYTE_COST, FORMAT_STRING_COST, Helper, HelperId,
-    READ_STRING_COST, READ_WORD_COST, map_op, of,
+    READ_STRING_COST, READ_WORD_COST, SAMPLE_BYTES_COST, SAMPLE_WORD_COST, map_op, of,
 };
-use warpbpf_abi::layout::{HashLayout, HostedLayout, LruLayout};
+use warpbpf_abi::layout::{HashLayout, HostedLayout, LruLayout, RingLayout};
 use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
@@ -88,11 +88,20 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
     cost.saturating_add(walked).max(1)
 }
 
-/// What the bytes cost that a call reads of the application's memory.
+/// What the bytes cost that a call reads of the application's memory, or of a sample.
 fn read_cost(helper: &Helper, call: &CallFact) -> u64 {
     match call.args[1] {
         ArgFact::Scalar { max, .. } if helper.kind.reads_string() => {
             max.saturating_mul(READ_STRING_COST)
+        }
+        ArgFact::Scalar { max, .. } if helper.kind == HelperId::DynptrRead => {
+            let word = match call.args[3] {
+                ArgFact::Scalar {
+                    value: Some(at), ..
+                } if at % 8 == 0 => SAMPLE_WORD_COST,
+                _ => SAMPLE_BYTES_COST,
+            };
+            max.div_ceil(8).saturating_mul(word)
         }
         ArgFact::Scalar { max, .. } if helper.kind.reads_application() => {
             max.div_ceil(8).saturating_mul(READ_WORD_COST)
@@ -214,6 +223,14 @@ fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
                 _ => 0,
             };
             u64::from(LruLayout::FREE_SEARCH) * SEARCH + 2 * slots * EVICT + zeroed
+        }
+        // `map_extra` makes writers wait for room.
+        (
+            HelperId::RingbufOutput | HelperId::RingbufReserve | HelperId::PerfEventOutput,
+            MapType::Ringbuf | MapType::PerfEventArray | MapType::GpuRingbuf,
+        ) => {
+            let wait = def.extra.get("map_extra").copied().unwrap_or(0);
+            RingLayout::wait_cost(u32::try_from(wait).unwrap_or(u32::MAX))
         }
         _ => 0,
     };

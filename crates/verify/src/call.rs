@@ -24,6 +24,10 @@ const PRINTK_BEFORE: usize = 2;
 /// and how many values there are.
 const PRINTK_VALUES: usize = 3;
 
+/// From where on the bytes of a sample can be pointed to.
+const SAMPLE_OFFSET: &str =
+    "a constant offset that is a multiple of 8 (`bpf_dynptr_read` takes any)";
+
 /// The memory that a call reads or writes, for the stack's depth.
 pub type Touched = Vec<Pointer>;
 
@@ -115,7 +119,17 @@ impl<'a> Call<'a, '_> {
         }
         match kind {
             Arg::None => Ok(ArgFact::Unused),
+            Arg::Scalar if self.helper.kind == HelperId::DynptrData => {
+                let offset = self.number(i, reg, SAMPLE_OFFSET)?;
+                match offset.known() {
+                    Some(at) if at % 8 == 0 && at <= u64::from(u32::MAX) => {
+                        Ok(scalar_fact(&offset))
+                    }
+                    _ => self.refuse(i, reg, SAMPLE_OFFSET.to_owned()),
+                }
+            }
             Arg::Scalar => self.number(i, reg, "a number").map(|s| scalar_fact(&s)),
+            Arg::Dynptr => self.dynptr(i, reg),
             Arg::Map => self.map_argument(i, reg),
             Arg::MapKey => {
                 let (size, what) = self.map.map_or((0, String::new()), |(_, def)| {
@@ -415,6 +429,24 @@ impl<'a> Call<'a, '_> {
             });
         }
         Ok(())
+    }
+
+    fn dynptr(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
+        match *self.state.reg(reg) {
+            Value::Pointer(Pointer {
+                target: Target::Dynptr { map, .. },
+                ..
+            }) => {
+                let (def, _) = self.env.map(map)?;
+                self.map = Some((map, def));
+                Ok(ArgFact::Sample)
+            }
+            _ => self.refuse(
+                i,
+                reg,
+                "the dynptr that `bpf_user_ringbuf_drain` gives its callback".to_owned(),
+            ),
+        }
     }
 
     fn record(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {

@@ -151,8 +151,13 @@ fn arithmetic(
             Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => Ok(()),
         };
     }
-    let adds =
-        |p: &Pointer| !p.nullable && !matches!(p.target, Target::Map(_) | Target::Function(_));
+    let adds = |p: &Pointer| {
+        !p.nullable
+            && !matches!(
+                p.target,
+                Target::Map(_) | Target::Function(_) | Target::Dynptr { .. }
+            )
+    };
     match (state.reg(dst), right) {
         (Value::Pointer(p), Value::Number { .. }) => {
             if wide && matches!(op, AluOp::Add | AluOp::Sub) && adds(p) {
@@ -449,6 +454,8 @@ fn writable(env: &Env<'_>, text: &str, pointer: &Pointer) -> Result<(), Rule> {
         | Target::Map(_)
         | Target::Memory(_)
         | Target::Function(_)
+        | Target::Dynptr { .. }
+        | Target::Sample { .. }
         | Target::Record { .. } => None,
     };
     if let Some(map) = read_only {

@@ -61,9 +61,17 @@ pub fn apply_call(
             | Arg::SizeOrZero
             | Arg::FormatString
             | Arg::Values
-            | Arg::Context => {}
+            | Arg::Context
+            | Arg::Dynptr => {}
         }
     }
+    let sample = match *state.reg(Reg::R1) {
+        Value::Pointer(Pointer {
+            target: Target::Dynptr { map, frame },
+            ..
+        }) => Some((map, frame)),
+        _ => None,
+    };
     clobber(state, pc);
     let map = fact.map.unwrap_or(0);
     let result = match helper.ret {
@@ -88,6 +96,16 @@ pub fn apply_call(
                 });
             }
             value
+        }
+        Ret::SampleOrNull => {
+            let size = match fact.args[2] {
+                ArgFact::Scalar {
+                    value: Some(size), ..
+                } => size as u32,
+                _ => 0,
+            };
+            let (map, frame) = sample.unwrap_or((map, 0));
+            nullable(state, Target::Sample { map, frame, size })
         }
         Ret::Never => return false,
     };

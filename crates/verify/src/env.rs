@@ -1,6 +1,6 @@
 //! What is fixed while one program is verified: its code, its maps, the platform; and how to speak of them.
 
-use warpbpf_abi::layout::RingLayout;
+use warpbpf_abi::layout::{RingLayout, UserRingLayout};
 use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MAP_TYPES, MapType, unserved};
 use warpbpf_ebpf::{Code, Width};
 use warpbpf_object::{MapDef, MapKind};
@@ -89,7 +89,7 @@ impl<'a> Env<'a> {
                 crate::domain::stack::FRAME_BYTES as u64,
             ),
             Target::Context => (0, u64::from(self.platform.context.size)),
-            Target::Map(_) | Target::Function(_) => (0, 0),
+            Target::Map(_) | Target::Function(_) | Target::Dynptr { .. } => (0, 0),
             Target::Number { .. } => (0, 4),
             Target::Memory(bytes) => (0, u64::from(bytes)),
             Target::MapKey(map) => (
@@ -100,7 +100,7 @@ impl<'a> Env<'a> {
                 0,
                 map_def(self.maps, map).map_or(0, |m| u64::from(m.value_size)),
             ),
-            Target::Record { size, .. } => (0, u64::from(size)),
+            Target::Record { size, .. } | Target::Sample { size, .. } => (0, u64::from(size)),
         }
     }
 
@@ -122,6 +122,10 @@ impl<'a> Env<'a> {
                 None => "a function that does not exist".to_owned(),
             },
             Target::Record { map, .. } => format!("a record of map `{}`", self.map_name(map)),
+            Target::Dynptr { map, .. } => {
+                format!("the dynptr of a sample of map `{}`", self.map_name(map))
+            }
+            Target::Sample { map, .. } => format!("a sample of map `{}`", self.map_name(map)),
         }
     }
 
@@ -151,7 +155,10 @@ impl<'a> Env<'a> {
     pub fn pointer(&self, p: &Pointer) -> String {
         let null = if p.nullable { ", or null" } else { "" };
         match (p.target, p.fixed()) {
-            (Target::Map(_) | Target::Context | Target::Function(_), Some(0)) => {
+            (
+                Target::Map(_) | Target::Context | Target::Function(_) | Target::Dynptr { .. },
+                Some(0),
+            ) => {
                 format!("{}{null}", self.target(p.target))
             }
             (
@@ -159,7 +166,8 @@ impl<'a> Env<'a> {
                 | Target::MapKey(_)
                 | Target::Memory(_)
                 | Target::Number { .. }
-                | Target::Record { .. },
+                | Target::Record { .. }
+                | Target::Sample { .. },
                 Some(0),
             ) => {
                 format!("a pointer to {}{null}", self.target(p.target))
@@ -193,6 +201,9 @@ impl<'a> Env<'a> {
         match MapType::from_number(def.map_type) {
             Some(MapType::PerfEventArray | MapType::GpuRingbuf) => {
                 RingLayout::events(u32::MAX).max_payload()
+            }
+            Some(MapType::UserRingbuf) => {
+                UserRingLayout::new(def.max_entries).map_or(0, |ring| ring.max_payload())
             }
             _ => RingLayout::new(def.max_entries, u32::MAX).max_payload(),
         }
@@ -270,7 +281,17 @@ fn shape_problem(def: &MapDef, map_type: MapType) -> Option<String> {
             .or_else(entries),
         // `max_entries` is the number of CPUs there, and often left out.
         MapType::PerfEventArray | MapType::GpuRingbuf => None,
-        MapType::UserRingbuf => None,
+        MapType::UserRingbuf => (def.key_size != 0)
+            .then(|| "must have no key".to_owned())
+            .or_else(entries)
+            .or_else(|| {
+                UserRingLayout::new(def.max_entries).is_none().then(|| {
+                    format!(
+                        "may have `max_entries` of {} bytes at most",
+                        UserRingLayout::MOST
+                    )
+                })
+            }),
     }
 }
 
@@ -280,7 +301,7 @@ pub fn place_of(pointer: &Pointer) -> Option<Place> {
         Target::Stack(frame) => Region::Stack { frame },
         Target::Context => Region::Context,
         Target::MapValue(map) => Region::MapValue { map },
-        Target::Record { map, .. } => Region::Record { map },
+        Target::Record { map, .. } | Target::Sample { map, .. } => Region::Record { map },
         Target::MapKey(map) => Region::MapKey { map },
         Target::Memory(_) => Region::Memory,
         Target::Number { frame, slot } => {
@@ -290,7 +311,7 @@ pub fn place_of(pointer: &Pointer) -> Option<Place> {
                 align: pointer.align(),
             });
         }
-        Target::Map(_) | Target::Function(_) => return None,
+        Target::Map(_) | Target::Function(_) | Target::Dynptr { .. } => return None,
     };
     Some(Place {
         region,

@@ -64,7 +64,8 @@ pub struct Instance {
     /// that a helper call has none then: which function it would call is not known.
     ///
     /// `bpf_loop` calls back at most as often as its first argument says, and at most 8,388,608 times;
-    /// `bpf_for_each_map_elem` at most `max_entries` times: `cost` counts that.
+    /// `bpf_for_each_map_elem` at most `max_entries` times, `bpf_user_ringbuf_drain` at most
+    /// [`UserRingLayout::SAMPLES`](warpbpf_abi::layout::UserRingLayout::SAMPLES) times: `cost` counts that.
     pub calls: BTreeMap<Pc, usize>,
     /// Bytes of stack that this function uses, below its frame pointer: a multiple of 8, at most 512.
     pub stack_bytes: u32,
@@ -141,7 +142,7 @@ pub enum Region {
         /// Index of the map.
         map: u32,
     },
-    /// A reserved ring buffer record of map `map`.
+    /// A reserved ring buffer record of map `map`, or a sample of a user ring buffer.
     Record {
         /// Index of the map.
         map: u32,
@@ -196,4 +197,6 @@ pub enum ArgFact {
     Pointer(Place),
     /// A local function that the helper calls back: [`Instance::calls`] has its instance.
     Callback,
+    /// A sample of the call's map.
+    Sample,
 }

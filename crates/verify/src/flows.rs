@@ -260,7 +260,9 @@ impl Graph<'_> {
         let has_callback = call.args.contains(&ArgFact::Callback);
         if has_callback {
             let args = [Part::reg(f, Reg::R1), Part::regs(f, 1 << 4), Part::NONE];
-            set(Part::regs(f, LOOP), args, false, true);
+            // Of the lanes that want to drain one does.
+            let drains = call.helper == HelperId::UserRingbufDrain;
+            set(Part::regs(f, LOOP), args, drains, true);
             let context = [Part::regs(f, 1 << 3), Part::NONE, Part::NONE];
             set(Part::regs(f, LOOP_CONTEXT), context, false, true);
             set(Part::regs(f, 0x3f), [Part::NONE; 3], false, true);
@@ -336,15 +338,19 @@ impl Graph<'_> {
         set(rounds, [rounds, returned, Part::NONE], false);
         set(Part::reg(f, Reg::R0), [rounds, returned, Part::NONE], false);
         let from_context = [context, Part::NONE, Part::NONE];
-        let elements_vary = call.helper == HelperId::ForEachMapElem
+        let given_varies = call.helper != HelperId::Loop
             && call
                 .map
                 .and_then(|m| self.map_type(m))
                 .and_then(|map_type| map_op(call.helper, map_type))
                 .is_none_or(|op| op.uniform != Uniform::ByArguments);
-        // The index, or the map, key and value.
-        set(Part::regs(inner, 0b1110), [Part::NONE; 3], elements_vary);
-        let argument = if call.helper == HelperId::Loop { 2 } else { 4 };
+        // The index, or the map, key and value, or the sample.
+        set(Part::regs(inner, 0b1110), [Part::NONE; 3], given_varies);
+        let argument = if call.helper == HelperId::ForEachMapElem {
+            4
+        } else {
+            2
+        };
         set(Part::regs(inner, 1 << argument), from_context, false);
         // Its stack is fresh, as are the registers that hold no argument; `r0` stays, for the branch that is here.
         set(

@@ -374,6 +374,7 @@ fn arg_text(env: &Env<'_>, arg: ArgFact) -> String {
         ArgFact::Scalar { .. } => "a number".to_owned(),
         ArgFact::Pointer(place) => region_text(env, place.region),
         ArgFact::Callback => "a function".to_owned(),
+        ArgFact::Sample => "a sample".to_owned(),
     }
 }
 
@@ -418,7 +419,9 @@ fn join_text(a: Option<&Arc<[u8]>>, b: Option<&Arc<[u8]>>) -> Result<Option<Arc<
 
 fn join_arg(env: &Env<'_>, a: ArgFact, b: ArgFact) -> Result<ArgFact, Rule> {
     match (a, b) {
-        (ArgFact::Unused, ArgFact::Unused) | (ArgFact::Callback, ArgFact::Callback) => Ok(a),
+        (ArgFact::Unused, ArgFact::Unused)
+        | (ArgFact::Callback, ArgFact::Callback)
+        | (ArgFact::Sample, ArgFact::Sample) => Ok(a),
         (ArgFact::Map(x), ArgFact::Map(y)) if x == y => Ok(a),
         (
             ArgFact::Scalar { value, max },
@@ -436,7 +439,8 @@ fn join_arg(env: &Env<'_>, a: ArgFact, b: ArgFact) -> Result<ArgFact, Rule> {
             | ArgFact::Map(_)
             | ArgFact::Scalar { .. }
             | ArgFact::Pointer(_)
-            | ArgFact::Callback,
+            | ArgFact::Callback
+            | ArgFact::Sample,
             _,
         ) => Err(Rule::Mixed {
             first: arg_text(env, a),

@@ -337,7 +337,9 @@ impl<'a> Graph<'a> {
         };
         match call.args[i] {
             ArgFact::Unused | ArgFact::Map(_) | ArgFact::Callback => [Part::NONE; 2],
-            ArgFact::Scalar { .. } => [Part::reg(self.frame(node), reg), Part::NONE],
+            ArgFact::Scalar { .. } | ArgFact::Sample => {
+                [Part::reg(self.frame(node), reg), Part::NONE]
+            }
             ArgFact::Pointer(place) => {
                 let memory = match place.region {
                     Region::Stack { frame } => {

@@ -5,6 +5,7 @@
 
 use warpbpf_abi::helpers::{Helper, HelperId};
 use warpbpf_abi::kfuncs::{KfuncId, MAX_LOOPS};
+use warpbpf_abi::layout::UserRingLayout;
 use warpbpf_abi::maps::EINVAL;
 use warpbpf_ebpf::{Insn, Pc, Reg};
 
@@ -12,7 +13,7 @@ use crate::check::readable;
 use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::FRAME_BYTES;
-use crate::domain::state::{Frame, Iter, Looping};
+use crate::domain::state::{Frame, Given, Iter, Looping};
 use crate::effect::clobber;
 use crate::env::place_of;
 use crate::execute::Onward;
@@ -31,6 +32,8 @@ const ROUND_COST: u64 = 6;
 /// What it spends besides for an element of a hash, to find the key and the value in its node. The slots that it looks
 /// through are counted at the call: see [`crate::budget`].
 const NODE_COST: u64 = 11;
+/// What it spends besides for a sample: to look at its header and to move on behind it.
+const SAMPLE_COST: u64 = 48;
 /// What a call for an iterator costs.
 const ITERATOR_COST: u64 = 8;
 
@@ -105,13 +108,19 @@ impl Explorer<'_, '_, '_> {
             _ => None,
         };
         let mut may_fail = known(3) != Some(0);
-        let (elements, least, most) = match helper.kind {
+        let (given, least, most) = match helper.kind {
             HelperId::ForEachMapElem => {
                 let map = fact.map.unwrap_or(0);
                 let (def, map_type) = self.env.map(map)?;
                 let entries = def.max_entries;
                 let least = if map_type.is_hash() { 0 } else { entries };
-                (Some(map), least, entries)
+                (Given::Element(map), least, entries)
+            }
+            HelperId::UserRingbufDrain => {
+                // Another thread may be draining.
+                may_fail = true;
+                let map = fact.map.unwrap_or(0);
+                (Given::Sample(map), 0, UserRingLayout::SAMPLES)
             }
             _ => {
                 // The number is 32 bits wide.
@@ -120,17 +129,23 @@ impl Explorer<'_, '_, '_> {
                     .map_or(Scalar::UNKNOWN, |count| count.zero_extend(32));
                 may_fail |= count.u64.max > u64::from(MAX_LOOPS);
                 let bounded = |n: u64| n.min(u64::from(MAX_LOOPS)) as u32;
-                (None, bounded(count.u64.min), bounded(count.u64.max))
+                (
+                    Given::Number,
+                    bounded(count.u64.min),
+                    bounded(count.u64.max),
+                )
             }
         };
         self.callee(path, instance, function)?;
         clobber(&mut path.state, pc);
         self.forget(path, instance, pc.next());
-        let exact = u64::from(most) <= EXACT_TRIPS && self.method == Method::Exact;
+        // How many samples there are, nobody knows.
+        let countable = !matches!(given, Given::Sample(_));
+        let exact = countable && u64::from(most) <= EXACT_TRIPS && self.method == Method::Exact;
         let held = path.state.held.len();
         path.state.top_mut().looping = Some(Looping {
             function,
-            elements,
+            given,
             done: exact.then_some(0),
             least,
             most,
@@ -245,15 +260,15 @@ impl Explorer<'_, '_, '_> {
         let callee = self.callee(path, instance, looping.function)?;
         let mut frame = Frame::new(callee, path.state.frames.len() as u32, pc.next());
         let mut spent = ROUND_COST;
-        match looping.elements {
-            None => {
+        match looping.given {
+            Given::Number => {
                 frame.regs[1] = Value::number(match looping.done {
                     Some(done) => Scalar::constant(u64::from(done)),
                     None => Scalar::range(0, u64::from(looping.most.saturating_sub(1))),
                 });
                 frame.regs[2] = looping.context;
             }
-            Some(map) => {
+            Given::Element(map) => {
                 frame.regs[1] = Value::pointer(Target::Map(map));
                 frame.regs[2] = Value::pointer(Target::MapKey(map));
                 frame.regs[3] = Value::pointer(Target::MapValue(map));
@@ -261,6 +276,12 @@ impl Explorer<'_, '_, '_> {
                 if matches!(self.env.map(map), Ok((_, map_type)) if map_type.is_hash()) {
                     spent += NODE_COST;
                 }
+            }
+            Given::Sample(map) => {
+                let depth = path.state.frames.len() as u32;
+                frame.regs[1] = Value::pointer(Target::Dynptr { map, frame: depth });
+                frame.regs[2] = looping.context;
+                spent += SAMPLE_COST;
             }
         }
         self.spend(path, spent)?;

@@ -184,6 +184,7 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::MapPeekElem
         | HelperId::PerfEventOutput
         | HelperId::RingbufOutput
+        | HelperId::DynptrRead
         | HelperId::ProbeRead
         | HelperId::ProbeReadUser
         | HelperId::ProbeReadKernel
@@ -203,6 +204,8 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::GpuBlockDim
         | HelperId::GpuThreadIdx
         | HelperId::ForEachMapElem
+        | HelperId::UserRingbufDrain
+        | HelperId::DynptrData
         | HelperId::Loop
         | HelperId::GpuMembar
         | HelperId::GpuExit

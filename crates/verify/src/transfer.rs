@@ -225,6 +225,8 @@ fn load(env: &Env<'_>, state: &State, pointer: &Pointer, width: Width, signed: b
             | Target::Function(_)
             | Target::MapKey(_)
             | Target::Memory(_)
+            | Target::Dynptr { .. }
+            | Target::Sample { .. }
             | Target::Record { .. },
             _,
         ) => Value::number(loaded),
@@ -263,6 +265,8 @@ fn store(state: &mut State, pointer: &Pointer, width: Width, src: Source) {
             | Target::MapValue(_)
             | Target::Memory(_)
             | Target::Number { .. }
+            | Target::Dynptr { .. }
+            | Target::Sample { .. }
             | Target::Record { .. },
             _,
         ) => {}

@@ -266,7 +266,8 @@ impl Search<'_, '_> {
                         HelperId::MapUpdateElem
                         | HelperId::MapDeleteElem
                         | HelperId::RingbufOutput
-                        | HelperId::RingbufReserve,
+                        | HelperId::RingbufReserve
+                        | HelperId::UserRingbufDrain,
                     ) => Cause::Memory(pc),
                     Some(
                         HelperId::KtimeGetNs

@@ -685,12 +685,14 @@ fn every_map_operation_has_its_row() {
         let events = matches!(map_type, MapType::PerfEventArray | MapType::GpuRingbuf);
         let list = matches!(map_type, MapType::Queue | MapType::Stack);
         let filter = *map_type == MapType::BloomFilter;
+        let filled = *map_type == MapType::UserRingbuf;
         let outer = matches!(map_type, MapType::ArrayOfMaps | MapType::HashOfMaps);
-        let keyed = !(ring || events || list || filter || outer);
+        let keyed = !(ring || events || list || filter || outer || filled);
         for helper in HELPERS.iter().map(|h| h.kind) {
             let known = match helper {
                 HelperId::RingbufOutput | HelperId::RingbufReserve => ring,
                 HelperId::PerfEventOutput => events,
+                HelperId::UserRingbufDrain => filled,
                 HelperId::MapPushElem | HelperId::MapPeekElem => list || filter,
                 HelperId::MapPopElem => list,
                 HelperId::MapLookupElem => keyed || outer,

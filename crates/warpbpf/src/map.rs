@@ -141,13 +141,16 @@ impl Map {
         found(self.one(OpCode::LookupAndDelete, "a lookup and delete", key, &[], 0))
     }
 
-    /// Adds a value to a queue, stack or bloom filter. With `BPF_EXIST` a full queue drops its oldest one; a full stack refuses
+    /// Adds a value to a queue, stack or bloom filter, or a record of any size to a user ring buffer, which is full (`ENOSPC`)
+    /// until programs have drained it. With `BPF_EXIST` a full queue drops its oldest one; a full stack refuses
     /// (`E2BIG`) as without the flag, for nobody reaches its oldest value.
     ///
     /// # Errors
     /// As [`Map::update`].
     pub fn push(&self, value: &[u8], flags: u64) -> Result<(), Error> {
-        self.check_value(value)?;
+        if self.info.map_type != MapType::UserRingbuf as u32 {
+            self.check_value(value)?;
+        }
         self.one(OpCode::Push, "a push", &[], value, flags)
             .map(drop)
     }

@@ -233,6 +233,7 @@ pub enum Layout {
     Ring {
         shards: u32,
         shard_bytes: u64,
+        wait_us: u32,
     },
     PerThread {
         max_entries: u32,
@@ -253,6 +254,9 @@ pub enum Layout {
         max_entries: u32,
         key_size: u32,
         value_size: u32,
+    },
+    UserRing {
+        bytes: u32,
     },
 }
 
@@ -280,6 +284,7 @@ impl From<MapLayout> for Layout {
             MapLayout::Ring(l) => Layout::Ring {
                 shards: l.shards,
                 shard_bytes: l.shard_bytes,
+                wait_us: l.wait_us,
             },
             MapLayout::Queue(l) => Layout::Queue {
                 max_entries: l.max_entries,
@@ -296,6 +301,7 @@ impl From<MapLayout> for Layout {
                 key_size: l.key_size,
                 value_size: l.value_size,
             },
+            MapLayout::UserRing(l) => Layout::UserRing { bytes: l.bytes },
             MapLayout::PerThread(l) => Layout::PerThread {
                 max_entries: l.max_entries,
                 value_size: l.value_size,
@@ -344,9 +350,11 @@ impl From<Layout> for MapLayout {
             Layout::Ring {
                 shards,
                 shard_bytes,
+                wait_us,
             } => MapLayout::Ring(layout::RingLayout {
                 shards,
                 shard_bytes,
+                wait_us,
             }),
             Layout::Queue {
                 max_entries,
@@ -375,6 +383,7 @@ impl From<Layout> for MapLayout {
                 key_size,
                 value_size,
             }),
+            Layout::UserRing { bytes } => MapLayout::UserRing(layout::UserRingLayout { bytes }),
             Layout::PerThread {
                 max_entries,
                 value_size,
@@ -625,7 +634,7 @@ mod tests {
                 value_size: 8,
                 copies: 132,
             }),
-            MapLayout::Ring(layout::RingLayout::new(1 << 20, 4)),
+            MapLayout::Ring(layout::RingLayout::new(1 << 20, 4).with_wait(7)),
             MapLayout::Queue(layout::QueueLayout {
                 max_entries: 7,
                 value_size: 12,
@@ -641,6 +650,7 @@ mod tests {
                 value_size: 4,
                 hashes: 5,
             }),
+            MapLayout::UserRing(layout::UserRingLayout { bytes: 8192 }),
             MapLayout::PerThread(layout::PerThreadLayout {
                 max_entries: 1,
                 value_size: 8,

@@ -22,17 +22,23 @@
 //!
 //! The ring has one consumer at a time. The first look at events makes a reader the consumer: it raises the epoch and goes
 //! on where the tail is. One that was the consumer before sees that it is not any more, and hands out nothing. So a tool
-//! that died is followed by another, and each event is handed out; the one that it died with may be so twice.
+//! that died is followed by another, and each event is handed out; the one that it died with may be so twice. One that lives on stops at
+//! the first event before which it sees that it was followed; what it hands out until then may come twice.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
 use rustix::io::Errno;
 
-use crate::words::{Words, load, store};
+use crate::words::Words;
+
+mod ring;
+mod snapshot;
+
+use ring::{Consumer, Ring};
 
 /// Bytes of the event ring when nobody says otherwise.
 pub const DEFAULT_RING_BYTES: u64 = 64 << 20;
@@ -56,8 +62,6 @@ const TABLE_STRIDE: u64 = 64;
 const RECORD_HEADER: u64 = 16;
 /// Bytes of a snapshot that are copied at once; a multiple of 8.
 const PART: u64 = 4 << 20;
-/// How often a reader tries again when the agent publishes faster than it copies.
-const SNAPSHOT_TRIES: u32 = 1000;
 
 /// What is wrong with a shared area.
 #[derive(Debug, thiserror::Error)]
@@ -211,32 +215,17 @@ impl SharedWriter {
         &mut self,
         map: usize,
         scratch: &mut Vec<u8>,
-        mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
+        fill: impl FnMut(&mut [u8]) -> Result<(), E>,
     ) -> Result<bool, SharedError> {
         let area = self.areas.get(map).ok_or(SharedError::Map {
             map,
             maps: self.areas.len(),
         })?;
         let sequence = self.words.word(sequence_at(map));
-        let next = sequence.load(Ordering::Relaxed).wrapping_add(1);
-        // A reader that sees any word stored below must also see the sequence that was published before.
-        fence(Ordering::Release);
-        let copy = area.offset + area.stride * (next & 1);
-        let mut done = 0;
-        while done < area.bytes {
-            let part = PART.min(area.bytes - done);
-            scratch.resize(part as usize, 0);
-            if fill(scratch).is_err() {
-                return Ok(false);
-            }
-            store(
-                self.words.slice(copy + done, part.next_multiple_of(8)),
-                scratch,
-            );
-            done += part;
-        }
-        sequence.store(next, Ordering::Release);
-        Ok(true)
+        let copies = copies(&self.words, area);
+        Ok(snapshot::publish(
+            sequence, copies, area.bytes, scratch, fill,
+        ))
     }
 
     /// Snapshots published of a map.
@@ -272,22 +261,8 @@ impl SharedWriter {
 
     /// Appends an event; false, and not counted, when the tool has not made room.
     pub fn try_push(&mut self, map: u32, shard: u32, payload: &[u8]) -> bool {
-        let need = RECORD_HEADER + (payload.len() as u64).next_multiple_of(8);
-        let tail = self.words.word(TAIL).load(Ordering::Acquire);
-        // A tail that is ahead or far behind comes from a broken reader: it only costs that reader its events.
-        let used = self.head.wrapping_sub(tail);
-        if used > self.ring_bytes || need > self.ring_bytes - used {
-            return false;
-        }
-        let mut header = [0u8; RECORD_HEADER as usize];
-        header[0..4].copy_from_slice(&map.to_le_bytes());
-        header[4..8].copy_from_slice(&shard.to_le_bytes());
-        header[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.ring_store(self.head, &header);
-        self.ring_store(self.head + RECORD_HEADER, payload);
-        self.head += need;
-        self.words.word(HEAD).store(self.head, Ordering::Release);
-        true
+        let ring = ring(&self.words, self.ring, self.ring_bytes);
+        ring.try_push(&mut self.head, map, shard, payload)
     }
 
     /// Publishes the bound of the error of host time on the device.
@@ -305,15 +280,6 @@ impl SharedWriter {
             self.words
                 .word(lost_at(map) + at)
                 .store(value, Ordering::Relaxed);
-        }
-    }
-
-    fn ring_store(&self, position: u64, bytes: &[u8]) {
-        let start = position & (self.ring_bytes - 1);
-        let first = (self.ring_bytes - start).min(bytes.len() as u64) as usize;
-        for (at, part) in [(start, &bytes[..first]), (0, &bytes[first..])] {
-            let padded = (part.len() as u64).next_multiple_of(8);
-            store(self.words.slice(self.ring + at, padded), part);
         }
     }
 }
@@ -336,10 +302,7 @@ pub struct SharedReader {
     areas: Vec<Area>,
     ring: u64,
     ring_bytes: u64,
-    tail: u64,
-    /// Which consumer of the ring it is, if it is one.
-    epoch: Option<u64>,
-    payload: Vec<u8>,
+    consumer: Consumer,
 }
 
 impl SharedReader {
@@ -404,9 +367,7 @@ impl SharedReader {
             areas,
             ring,
             ring_bytes,
-            tail: 0,
-            epoch: None,
-            payload: Vec::new(),
+            consumer: Consumer::default(),
         })
     }
 
@@ -423,24 +384,17 @@ impl SharedReader {
         })?;
         let sequence = self.words.word(sequence_at(map));
         into.resize(area.bytes as usize, 0);
-        for _ in 0..SNAPSHOT_TRIES {
-            let before = sequence.load(Ordering::Acquire);
-            if before == 0 {
+        match snapshot::read(sequence, copies(&self.words, area), into) {
+            Some(0) => {
                 into.clear();
-                return Ok(None);
+                Ok(None)
             }
-            let copy = area.offset + area.stride * (before & 1);
-            load(self.words.slice(copy, area.bytes.next_multiple_of(8)), into);
-            fence(Ordering::Acquire);
-            if sequence.load(Ordering::Relaxed) == before {
-                return Ok(Some(before));
-            }
-            std::thread::yield_now();
+            Some(read) => Ok(Some(read)),
+            None => Err(SharedError::Busy {
+                map,
+                tries: snapshot::TRIES,
+            }),
         }
-        Err(SharedError::Busy {
-            map,
-            tries: SNAPSHOT_TRIES,
-        })
     }
 
     /// Number of snapshots published of a map: changes when there is something new.
@@ -467,85 +421,10 @@ impl SharedReader {
     /// As [`SharedReader::events`], until `sink` says false: the event that it was given then counts as handed out.
     pub fn events_while(
         &mut self,
-        mut sink: impl FnMut(Event<'_>) -> bool,
+        sink: impl FnMut(Event<'_>) -> bool,
     ) -> Result<u64, SharedError> {
-        self.take_over()?;
-        let head = self.words.word(HEAD).load(Ordering::Acquire);
-        let mut events = 0;
-        while self.tail != head {
-            let record = self.record(head);
-            // What was read before this is as it was written: only a consumer of a later epoch gives its room back.
-            fence(Ordering::Acquire);
-            if !self.is_consumer() {
-                return Err(SharedError::TakenOver);
-            }
-            let (map, shard, need) = record?;
-            let more = sink(Event {
-                map,
-                shard,
-                payload: &self.payload,
-            });
-            let tail = self.words.word(TAIL);
-            let next = self.tail + need;
-            match tail.compare_exchange(self.tail, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => self.tail = next,
-                // The consumer before us was about to give this event's room back when we came.
-                Err(moved) if self.is_consumer() => self.tail = moved,
-                Err(_) => return Err(SharedError::TakenOver),
-            }
-            events += 1;
-            if !more {
-                break;
-            }
-        }
-        Ok(events)
-    }
-
-    /// Reads the record at the tail into `payload`: its map, its shard, and the bytes that it takes.
-    fn record(&mut self, head: u64) -> Result<(u32, u32, u64), SharedError> {
-        let damaged = |what: String| SharedError::Ring {
-            position: self.tail,
-            what,
-        };
-        let there = head.wrapping_sub(self.tail);
-        if there > self.ring_bytes || there < RECORD_HEADER {
-            return Err(damaged(format!("{there} bytes are said to be there")));
-        }
-        let mut header = [0u8; RECORD_HEADER as usize];
-        self.ring_load(self.tail, &mut header);
-        let word =
-            |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
-        let (map, shard, len) = (word(0), word(4), word(8) as usize);
-        let need = RECORD_HEADER + (len as u64).next_multiple_of(8);
-        if need > there {
-            return Err(damaged(format!(
-                "a record of {len} bytes where {there} are there"
-            )));
-        }
-        let mut payload = std::mem::take(&mut self.payload);
-        payload.resize(len, 0);
-        self.ring_load(self.tail + RECORD_HEADER, &mut payload);
-        self.payload = payload;
-        Ok((map, shard, need))
-    }
-
-    /// Makes this reader the consumer of the ring, if it never was.
-    fn take_over(&mut self) -> Result<(), SharedError> {
-        if self.epoch.is_none() {
-            let before = self.words.word(EPOCH).fetch_add(1, Ordering::AcqRel);
-            self.epoch = Some(before + 1);
-            self.tail = self.words.word(TAIL).load(Ordering::Acquire);
-        }
-        if self.is_consumer() {
-            Ok(())
-        } else {
-            Err(SharedError::TakenOver)
-        }
-    }
-
-    /// Nobody has taken the ring over from it.
-    fn is_consumer(&self) -> bool {
-        self.epoch == Some(self.words.word(EPOCH).load(Ordering::Acquire))
+        let ring = ring(&self.words, self.ring, self.ring_bytes);
+        self.consumer.events_while(&ring, sink)
     }
 
     /// Events of a map ([`PRINTK`] too) that did not fit into this ring.
@@ -579,17 +458,25 @@ impl SharedReader {
     pub fn bytes(&self) -> usize {
         self.words.bytes()
     }
+}
 
-    fn ring_load(&self, position: u64, into: &mut [u8]) {
-        let start = position & (self.ring_bytes - 1);
-        let first = (self.ring_bytes - start).min(into.len() as u64) as usize;
-        let (one, two) = into.split_at_mut(first);
-        for (at, part) in [(start, one), (0, two)] {
-            let padded = (part.len() as u64).next_multiple_of(8);
-            load(self.words.slice(self.ring + at, padded), part);
-        }
+/// The event ring in the mapping.
+fn ring(words: &Words, at: u64, bytes: u64) -> Ring<'_, AtomicU64> {
+    Ring {
+        head: words.word(HEAD),
+        tail: words.word(TAIL),
+        epoch: words.word(EPOCH),
+        data: words.slice(at, bytes),
     }
 }
 
+/// The two copies of a map's snapshot.
+fn copies<'a>(words: &'a Words, area: &Area) -> [&'a [AtomicU64]; 2] {
+    let bytes = area.bytes.next_multiple_of(8);
+    [0, 1].map(|copy| words.slice(area.offset + area.stride * copy, bytes))
+}
+
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+/// An atomic word of shared memory, as the protocols over it need it.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    /// A compare and swap, with acquire and release.
+    fn swap_if(&self, old: u64, new: u64) -> Result<u64, u64>;
+    /// Adds, with acquire and release; gives what was there.
+    fn add(&self, n: u64) -> u64;
+    fn fence(order: Ordering);
+    /// Lets others run.
+    fn pause();
+}
+
+impl Word for AtomicU64 {
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
+    }
+    fn swap_if(&self, old: u64, new: u64) -> Result<u64, u64> {
+        self.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+    fn add(&self, n: u64) -> u64 {
+        self.fetch_add(n, Ordering::AcqRel)
+    }
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+    fn pause() {
+        std::thread::yield_now();
+    }
+}
+
 /// A mapped memfd. Lengths and offsets are bytes and multiples of 8.
 #[derive(Debug)]
 pub(crate) struct Words {
@@ -73,7 +107,7 @@ impl Drop for Words {
 }
 
 /// Copies bytes into words; the last word is filled up with zeroes.
-pub(crate) fn store(to: &[AtomicU64], from: &[u8]) {
+pub(crate) fn store<W: Word>(to: &[W], from: &[u8]) {
     let mut chunks = from.chunks_exact(8);
     let mut words = to.iter();
     for (chunk, word) in (&mut chunks).zip(&mut words) {
@@ -90,7 +124,7 @@ pub(crate) fn store(to: &[AtomicU64], from: &[u8]) {
 }
 
 /// Copies words out.
-pub(crate) fn load(from: &[AtomicU64], to: &mut [u8]) {
+pub(crate) fn load<W: Word>(from: &[W], to: &mut [u8]) {
     for (word, chunk) in from.iter().zip(to.chunks_mut(8)) {
         let bytes = word.load(Ordering::Relaxed).to_le_bytes();
         chunk.copy_from_slice(&bytes[..chunk.len()]);

@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod counts;
+mod drain;
 mod helpers;
 mod host_ops;
 mod library;
@@ -22,6 +23,7 @@ mod places;
 mod run;
 mod selectors;
 mod tensors;
+mod user_ring;
 
 use run::{Bench, Case};
 
@@ -49,7 +51,9 @@ fn main() -> std::process::ExitCode {
     cases.extend(memory::cases());
     cases.extend(host_ops::cases());
     cases.extend(library::cases());
+    cases.extend(user_ring::cases());
     cases.extend(lookup::cases());
+    cases.extend(drain::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());
     cases.extend(selectors::cases());

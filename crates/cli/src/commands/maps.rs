@@ -284,6 +284,8 @@ impl<'s> Map<'s> {
             btf: self.session.object.as_ref().and_then(|o| o.btf.as_ref()),
             ty,
             size: size as usize,
+            // A record of the host is as long as it is.
+            any_size: self.info.map_type == MapType::UserRingbuf as u32,
         }
     }
 

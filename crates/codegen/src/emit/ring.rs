@@ -45,6 +45,14 @@ struct Claim {
     start: String,
 }
 
+/// Registers of a wait for room.
+struct Wait {
+    /// Looks that are left: `b32`.
+    looks: String,
+    /// %globaltimer at the first one, 0 before it.
+    since: String,
+}
+
 impl Emit<'_> {
     fn group(&mut self) -> Group {
         let [mask, rank, lanes, leader_lane] = [(); 4].map(|()| self.temp(Ty::B32));
@@ -261,17 +269,14 @@ impl Emit<'_> {
         let consumed_at = self.temp(Ty::B64);
         let [reserved, consumed, rest, pad, from, end, old] = [(); 7].map(|()| self.temp(Ty::B64));
         let (tries, p, small) = (self.temp(Ty::B32), self.temp(Ty::Pred), self.temp(Ty::Pred));
-        let (turn, full, won) = (
-            self.fresh_label("try"),
-            self.fresh_label("full"),
-            self.fresh_label("won"),
-        );
+        let [turn, full, lost, won] = ["try", "full", "lost", "won"].map(|l| self.fresh_label(l));
         if check_size {
             self.line(format!("setp.gt.u64 {p}, {total}, {sub};"));
-            self.line(format!("@{p} bra {full};"));
+            self.line(format!("@{p} bra {lost};"));
         }
         self.line(format!("mad.wide.u32 {consumed_at}, {shard}, 8, {base};"));
         self.line(format!("mov.b32 {tries}, {};", RingLayout::RETRIES));
+        let wait = self.begin_wait(claim);
         self.label(&turn);
         self.look(claim, &consumed_at, &consumed, &reserved);
         self.line(format!("and.b64 {rest}, {reserved}, {};", sub - 1));
@@ -296,6 +301,8 @@ impl Emit<'_> {
         self.lose(claim, RingLayout::LOST_BUSY);
         self.line(format!("bra {done};"));
         self.label(&full);
+        self.wait(claim, wait, &consumed, &turn);
+        self.label(&lost);
         self.lose(claim, RingLayout::LOST_FULL);
         self.line(format!("bra {done};"));
         self.label(&won);
@@ -321,6 +328,7 @@ impl Emit<'_> {
         } = claim;
         self.line(format!("mad.wide.u32 {consumed_at}, {shard}, 8, {base};"));
         self.line(format!("mov.b32 {tries}, {};", RingLayout::RETRIES));
+        let wait = self.begin_wait(claim);
         self.label(&turn);
         self.look(claim, &consumed_at, &consumed, &reserved);
         self.line(format!("sub.s64 {used}, {reserved}, {consumed};"));
@@ -347,7 +355,56 @@ impl Emit<'_> {
         self.lose(claim, RingLayout::LOST_BUSY);
         self.line(format!("bra {done};"));
         self.label(&full);
+        self.wait(claim, wait, &consumed, &turn);
         self.lose(claim, RingLayout::LOST_FULL);
+    }
+
+    /// Before the first look at a ring whose writers wait.
+    fn begin_wait(&mut self, claim: &Claim) -> Option<Wait> {
+        if claim.ring.wait_us == 0 {
+            return None;
+        }
+        let wait = Wait {
+            looks: self.temp(Ty::B32),
+            since: self.temp(Ty::B64),
+        };
+        let looks = claim.ring.wait_us * RingLayout::LOOKS_PER_US;
+        self.line(format!("mov.b32 {}, {looks};", wait.looks));
+        self.line(format!("mov.b64 {}, 0;", wait.since));
+        Some(wait)
+    }
+
+    /// There is no room, and the host stands at `consumed`: goes back to `turn` after a nap, or on where it was too long, or
+    /// where somebody has waited in vain since the host has moved. All bounds are this lane's own: it waits for nobody who
+    /// might wait for it.
+    fn wait(&mut self, claim: &Claim, wait: Option<Wait>, consumed: &str, turn: &str) {
+        let Some(Wait { looks, since }) = wait else {
+            return;
+        };
+        let ring = claim.ring;
+        let [mark, given_up, now] = [(); 3].map(|()| self.temp(Ty::B64));
+        let p = self.temp(Ty::Pred);
+        let [in_vain, over] = ["in_vain", "over"].map(|l| self.fresh_label(l));
+        let at = format!("[{}+{}]", claim.control, RingLayout::GAVE_UP);
+        self.line(format!("add.s64 {mark}, {consumed}, 1;"));
+        self.line(format!("ld.relaxed.gpu.global.u64 {given_up}, {at};"));
+        self.line(format!("setp.eq.s64 {p}, {given_up}, {mark};"));
+        self.line(format!("@{p} bra {over};"));
+        self.line(format!("setp.eq.s32 {p}, {looks}, 0;"));
+        self.line(format!("@{p} bra {in_vain};"));
+        self.line(format!("add.s32 {looks}, {looks}, -1;"));
+        self.line(format!("mov.u64 {now}, %globaltimer;"));
+        self.line(format!("setp.eq.s64 {p}, {since}, 0;"));
+        self.line(format!("selp.b64 {since}, {now}, {since}, {p};"));
+        self.line(format!("sub.s64 {now}, {now}, {since};"));
+        let nanoseconds = u64::from(ring.wait_us) * 1000;
+        self.line(format!("setp.gt.s64 {p}, {now}, {nanoseconds};"));
+        self.line(format!("@{p} bra {in_vain};"));
+        self.line(format!("nanosleep.u32 {};", RingLayout::NAP_NS));
+        self.line(format!("bra {turn};"));
+        self.label(&in_vain);
+        self.line(format!("st.relaxed.gpu.global.u64 {at}, {mark};"));
+        self.label(&over);
     }
 
     /// Turns `bytes` at `position`, which lie in one sub-buffer, into a record of padding and commits it.

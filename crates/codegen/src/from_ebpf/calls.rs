@@ -129,7 +129,8 @@ impl<'a> Translator<'a> {
             MapLayout::Ring(_)
             | MapLayout::Queue(_)
             | MapLayout::Bloom(_)
-            | MapLayout::Hosted(_) => self.wrong_layout(call, map),
+            | MapLayout::Hosted(_)
+            | MapLayout::UserRing(_) => self.wrong_layout(call, map),
         }
     }
 
@@ -167,24 +168,37 @@ impl<'a> Translator<'a> {
 
     /// The blocks of a loop with a counter of type `ty`, and the check of the flags, which are the fourth argument. Goes on where they are fine.
     fn loop_without_flags(&mut self, ty: Ty) -> Loop {
-        let (head, after) = (self.func.add_block(), self.func.add_block());
-        let result = self.func.add_param(after, Ty::B64);
-        let after_vars = self.var_params(after);
-        let index = self.func.add_param(head, ty);
-        let l = Loop {
-            head,
-            index,
-            after,
-            result,
-            after_vars,
-        };
+        let l = self.loop_blocks(ty);
         let flags = self.cmp_const(Cond::Ne, self.arg(3), 0);
         self.at = self.leave_if(&l, flags, EINVAL as u64);
         l
     }
 
+    /// The blocks of a loop with a counter of type `ty`.
+    pub(super) fn loop_blocks(&mut self, ty: Ty) -> Loop {
+        let head = self.func.add_block();
+        let index = self.func.add_param(head, ty);
+        self.loop_at(head, index)
+    }
+
+    /// The same loop with another way out.
+    pub(super) fn loop_around(&mut self, l: &Loop) -> Loop {
+        self.loop_at(l.head, l.index)
+    }
+
+    fn loop_at(&mut self, head: Block, index: Value) -> Loop {
+        let after = self.func.add_block();
+        Loop {
+            head,
+            index,
+            after,
+            result: self.func.add_param(after, Ty::B64),
+            after_vars: self.var_params(after),
+        }
+    }
+
     /// Leaves with `result` if `cond` holds, else goes to the block that is returned.
-    fn leave_if(&mut self, l: &Loop, cond: Value, result: u64) -> Block {
+    pub(super) fn leave_if(&mut self, l: &Loop, cond: Value, result: u64) -> Block {
         let result = self.constant(result);
         self.leave_with(l, cond, result)
     }
@@ -197,7 +211,7 @@ impl<'a> Translator<'a> {
         on
     }
 
-    fn leave(&mut self, l: &Loop, result: Value) {
+    pub(super) fn leave(&mut self, l: &Loop, result: Value) {
         let args = std::iter::once(result)
             .chain(self.state.vars.iter().copied())
             .collect();

@@ -99,6 +99,9 @@ impl<'a> Translator<'a> {
             }
             HelperId::ForEachMapElem => self.for_each_map_elem(instance, call)?,
             HelperId::Loop => self.bpf_loop(instance)?,
+            HelperId::UserRingbufDrain => self.user_ring_drain(instance, call)?,
+            HelperId::DynptrRead => self.sample_read(call)?,
+            HelperId::DynptrData => self.sample_data(call)?,
             HelperId::ProbeRead
             | HelperId::ProbeReadUser
             | HelperId::ProbeReadKernel
@@ -242,9 +245,11 @@ impl<'a> Translator<'a> {
                 pointer: self.arg(i),
                 off: 0,
             }),
-            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Scalar { .. } | ArgFact::Callback => {
-                self.missing("a pointer argument")
-            }
+            ArgFact::Unused
+            | ArgFact::Map(_)
+            | ArgFact::Scalar { .. }
+            | ArgFact::Callback
+            | ArgFact::Sample => self.missing("a pointer argument"),
         }
     }
 

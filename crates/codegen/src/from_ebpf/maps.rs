@@ -43,9 +43,10 @@ impl Translator<'_> {
             MapLayout::Hash(layout) => self.hash(HashOp::Lookup, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Lookup, Table::Lru(layout), call),
             MapLayout::Hosted(layout) => self.hash(HashOp::Lookup, Table::Hosted(layout), call),
-            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
-                self.wrong_layout(call, map)
-            }
+            MapLayout::Ring(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_)
+            | MapLayout::UserRing(_) => self.wrong_layout(call, map),
         }
     }
 
@@ -96,9 +97,10 @@ impl Translator<'_> {
             MapLayout::Hash(layout) => self.hash(HashOp::Update, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Update, Table::Lru(layout), call),
             MapLayout::Hosted(layout) => self.hash(HashOp::Update, Table::Hosted(layout), call),
-            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
-                self.wrong_layout(call, map)
-            }
+            MapLayout::Ring(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_)
+            | MapLayout::UserRing(_) => self.wrong_layout(call, map),
         }
     }
 
@@ -110,9 +112,10 @@ impl Translator<'_> {
             MapLayout::Hash(layout) => self.hash(HashOp::Delete, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Delete, Table::Lru(layout), call),
             MapLayout::Hosted(layout) => self.hash(HashOp::Delete, Table::Hosted(layout), call),
-            MapLayout::Ring(_) | MapLayout::Queue(_) | MapLayout::Bloom(_) => {
-                self.wrong_layout(call, map)
-            }
+            MapLayout::Ring(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_)
+            | MapLayout::UserRing(_) => self.wrong_layout(call, map),
         }
     }
 

@@ -354,7 +354,8 @@ impl Translator<'_> {
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
             | MapLayout::Bloom(_)
-            | MapLayout::Hosted(_) => false,
+            | MapLayout::Hosted(_)
+            | MapLayout::UserRing(_) => false,
         })
     }
 

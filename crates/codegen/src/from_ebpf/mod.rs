@@ -17,6 +17,7 @@ mod memory;
 mod nodes;
 mod queue;
 mod ring;
+mod sample;
 mod shape;
 mod strings;
 

@@ -28,7 +28,8 @@ impl<'a> Translator<'a> {
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
             | MapLayout::Bloom(_)
-            | MapLayout::Hosted(_) => return self.missing("a map with nodes"),
+            | MapLayout::Hosted(_)
+            | MapLayout::UserRing(_) => return self.missing("a map with nodes"),
         };
         // The slot in the lower half of the counter, the calls made in the upper: one parameter serves.
         self.enter(&l);
@@ -126,7 +127,8 @@ impl<'a> Translator<'a> {
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
             | MapLayout::Bloom(_)
-            | MapLayout::Hosted(_) => return self.missing("a map with nodes"),
+            | MapLayout::Hosted(_)
+            | MapLayout::UserRing(_) => return self.missing("a map with nodes"),
         };
         let value = self.bin_const(BinOp::Add, key, key_bytes);
         if copies == 1 {

@@ -48,7 +48,8 @@ impl Translator<'_> {
             | MapLayout::Lru(_)
             | MapLayout::PerThread(_)
             | MapLayout::Hosted(_)
-            | MapLayout::Ring(_) => self.wrong_layout(call, map),
+            | MapLayout::Ring(_)
+            | MapLayout::UserRing(_) => self.wrong_layout(call, map),
         }
     }
 
@@ -88,7 +89,8 @@ impl Translator<'_> {
             | MapLayout::PerThread(_)
             | MapLayout::Ring(_)
             | MapLayout::Bloom(_)
-            | MapLayout::Hosted(_) => self.wrong_layout(call, map),
+            | MapLayout::Hosted(_)
+            | MapLayout::UserRing(_) => self.wrong_layout(call, map),
         }
     }
 

@@ -26,7 +26,8 @@ impl Translator<'_> {
             | MapLayout::PerThread(_)
             | MapLayout::Queue(_)
             | MapLayout::Bloom(_)
-            | MapLayout::Hosted(_) => self.wrong_layout(call, map),
+            | MapLayout::Hosted(_)
+            | MapLayout::UserRing(_) => self.wrong_layout(call, map),
         }
     }
 
@@ -154,9 +155,11 @@ impl Translator<'_> {
         let data = self.pointer_arg(call, at)?;
         let known = match call.args[at + 1] {
             ArgFact::Scalar { value, .. } => value.and_then(|v| u32::try_from(v).ok()),
-            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Pointer(_) | ArgFact::Callback => {
-                return self.missing("a size");
-            }
+            ArgFact::Unused
+            | ArgFact::Map(_)
+            | ArgFact::Pointer(_)
+            | ArgFact::Callback
+            | ArgFact::Sample => return self.missing("a size"),
         };
         let base = self.map_base(call)?;
         let size = known.map_or(Size::Value(self.arg(at + 1)), Size::Const);
@@ -305,7 +308,8 @@ impl Translator<'_> {
                 ArgFact::Scalar { .. }
                 | ArgFact::Pointer(_)
                 | ArgFact::Map(_)
-                | ArgFact::Callback => value,
+                | ArgFact::Callback
+                | ArgFact::Sample => value,
             });
         }
         Ok(values)

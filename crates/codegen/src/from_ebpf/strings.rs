@@ -256,9 +256,11 @@ impl<'a> Translator<'a> {
     fn size_arg(&self, call: &CallFact, i: usize) -> Result<(Option<u64>, u64), CodegenError> {
         match call.args[i] {
             ArgFact::Scalar { value, max } => Ok((value, max)),
-            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Pointer(_) | ArgFact::Callback => {
-                self.missing("a size")
-            }
+            ArgFact::Unused
+            | ArgFact::Map(_)
+            | ArgFact::Pointer(_)
+            | ArgFact::Callback
+            | ArgFact::Sample => self.missing("a size"),
         }
     }
 }

@@ -213,7 +213,7 @@ pub enum Mem {
     Key,
     /// A field of the environment block that never changes while a kernel runs.
     Env,
-    /// A field of the environment block that the host rewrites: relaxed at system scope.
+    /// A word that the host rewrites, of the environment block or of a user ring: relaxed at system scope.
     Clock,
 }
 

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::{
-    ArrayLayout, HashLayout, LruLayout, MapLayout, PerThreadLayout, RingLayout, env, slot,
+    ArrayLayout, HashLayout, LruLayout, MapLayout, PerThreadLayout, RingLayout, UserRingLayout,
+    env, slot,
 };
 use warpbpf_abi::maps::MapType;
 use warpbpf_codegen::kernel::kernel;
@@ -546,6 +547,9 @@ fn layout_of(
             value_size,
             threads,
         }),
+        MapType::UserRingbuf => {
+            MapLayout::UserRing(UserRingLayout::new(max_entries).expect("a size"))
+        }
         other => panic!("no layout of {} yet", other.name()),
     }
 }

@@ -348,6 +348,7 @@ fn record(plan: &MapPlan) -> Result<Record, String> {
             return Err("its operations need no kernel".into());
         }
         MapLayout::Ring(_) => return Err("its records come as events".into()),
+        MapLayout::UserRing(_) => return Err("it is filled by copies".into()),
         _ => {}
     }
     let record = Record::new(plan);

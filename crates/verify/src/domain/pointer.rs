@@ -34,7 +34,7 @@ pub enum Why {
     Call(Pc),
     /// The record that it pointed to was given back at this instruction.
     Released(Pc),
-    /// It pointed into the stack of a function that has returned.
+    /// It pointed into the stack of a function that has returned, or to the sample that it was called for.
     FrameGone,
     /// The iterator that it pointed into was destroyed at this instruction.
     Destroyed(Pc),
@@ -79,6 +79,22 @@ pub enum Target {
     },
     /// A local function, by its first instruction; only helpers that call back take it.
     Function(Pc),
+    /// What tells the callback of `bpf_user_ringbuf_drain` its sample; only helpers take it.
+    Dynptr {
+        /// The ring buffer.
+        map: u32,
+        /// Call depth of the callback.
+        frame: u32,
+    },
+    /// Bytes of such a sample.
+    Sample {
+        /// The ring buffer.
+        map: u32,
+        /// Call depth of the callback, after which it is gone.
+        frame: u32,
+        /// How many.
+        size: u32,
+    },
     /// A reserved record.
     Record {
         /// Its ring buffer.

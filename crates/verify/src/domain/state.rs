@@ -93,13 +93,24 @@ impl Iter {
     }
 }
 
+/// What a callback is called with, besides what the program gives it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Given {
+    /// The number of the call.
+    Number,
+    /// An element of this map.
+    Element(u32),
+    /// A sample of this ring buffer.
+    Sample(u32),
+}
+
 /// A helper that calls back, between two calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Looping {
     /// The function.
     pub function: Pc,
-    /// The map whose elements it is called for; else it is called with a number.
-    pub elements: Option<u32>,
+    /// What it is called with.
+    pub given: Given,
     /// Calls made, where they are counted exactly.
     pub done: Option<u32>,
     /// If no call ends it, there are so many calls at least
@@ -294,12 +305,17 @@ impl State {
         }
     }
 
-    /// The running frame returns: pointers into its stack are gone.
+    /// The running frame returns: pointers into its stack are gone, and those to the sample that it was called for.
     pub fn pop(&mut self) -> Option<Frame> {
         let frame = self.frames.pop()?;
         let depth = self.frames.len() as u32;
         for value in self.values_mut() {
-            if matches!(value, Value::Pointer(p) if p.target == Target::Stack(depth)) {
+            let Value::Pointer(p) = value else { continue };
+            if let Target::Stack(frame)
+            | Target::Dynptr { frame, .. }
+            | Target::Sample { frame, .. } = p.target
+                && frame == depth
+            {
                 *value = Value::Nothing(Why::FrameGone);
             }
         }
@@ -353,8 +369,7 @@ impl State {
             let helper = match (&a.looping, &b.looping) {
                 (None, None) => true,
                 (Some(a), Some(b)) => {
-                    (a.function, a.elements, a.done, a.held)
-                        == (b.function, b.elements, b.done, b.held)
+                    (a.function, a.given, a.done, a.held) == (b.function, b.given, b.done, b.held)
                         && (a.may_fail || !b.may_fail)
                         && a.least <= b.least
                         && a.most >= b.most

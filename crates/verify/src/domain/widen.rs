@@ -74,7 +74,7 @@ fn widen_value(value: &mut Value, seen: &Value, step: Step, stops: &[u64]) {
                 && p.offset != q.offset
                 && !matches!(
                     p.target,
-                    Target::Context | Target::Map(_) | Target::Function(_)
+                    Target::Context | Target::Map(_) | Target::Function(_) | Target::Dynptr { .. }
                 ) =>
         {
             p.offset = join(&p.offset, &q.offset, step, stops);

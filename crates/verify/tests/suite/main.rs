@@ -13,3 +13,4 @@ mod messages;
 mod robust;
 mod rules;
 mod sound;
+mod user_ring;

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use proptest::prelude::*;
 
 use super::*;
+use crate::words::store;
 
 fn both(sizes: &[u64], ring: u64) -> (SharedWriter, SharedReader) {
     let (writer, fd) = SharedWriter::create(sizes, ring).unwrap();

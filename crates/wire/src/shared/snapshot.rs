@@ -1,0 +1,53 @@
+//! The protocol of a snapshot, over any kind of atomic words: two copies, and a sequence that says which one is whole.
+
+use std::sync::atomic::Ordering;
+
+use super::PART;
+use crate::words::{Word, load, store};
+
+/// How often a reader tries again when the agent publishes faster than it copies.
+pub(super) const TRIES: u32 = 1000;
+
+/// Publishes `bytes` bytes that `fill` brings part by part. False when it failed: then the last snapshot stays.
+pub(super) fn publish<W: Word, E>(
+    sequence: &W,
+    copies: [&[W]; 2],
+    bytes: u64,
+    scratch: &mut Vec<u8>,
+    mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
+) -> bool {
+    let next = sequence.load(Ordering::Relaxed).wrapping_add(1);
+    // A reader that sees any word stored below must also see the sequence that was published before.
+    W::fence(Ordering::Release);
+    let copy = copies[(next & 1) as usize];
+    let mut done = 0;
+    while done < bytes {
+        let part = PART.min(bytes - done);
+        scratch.resize(part as usize, 0);
+        if fill(scratch).is_err() {
+            return false;
+        }
+        store(&copy[done as usize / 8..], scratch);
+        done += part;
+    }
+    sequence.store(next, Ordering::Release);
+    true
+}
+
+/// Copies the snapshot that was published last, and gives its sequence: 0 before the first one. `None` if it was published
+/// faster than it could be copied.
+pub(super) fn read<W: Word>(sequence: &W, copies: [&[W]; 2], into: &mut [u8]) -> Option<u64> {
+    for _ in 0..TRIES {
+        let before = sequence.load(Ordering::Acquire);
+        if before == 0 {
+            return Some(0);
+        }
+        load(copies[(before & 1) as usize], into);
+        W::fence(Ordering::Acquire);
+        if sequence.load(Ordering::Relaxed) == before {
+            return Some(before);
+        }
+        W::pause();
+    }
+    None
+}
