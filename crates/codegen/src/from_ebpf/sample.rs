@@ -48,7 +48,8 @@ impl<'a> Translator<'a> {
             | MapLayout::PerThread(_)
             | MapLayout::Ring(_)
             | MapLayout::Queue(_)
-            | MapLayout::Bloom(_) => self.wrong_layout(call, map),
+            | MapLayout::Bloom(_)
+            | MapLayout::Hosted(_) => self.wrong_layout(call, map),
         }
     }
 
