@@ -89,7 +89,7 @@ fn unknown_words(bench: &Bench) -> Told {
 
 fn unknown_keys(bench: &Bench) -> Told {
     let key = "`wide`: `gpu/mem` has no key `spice` (section `gpu/mem/*vectors*|kind=load,spice=global,size>=16`); its keys \
-               are `kind`, `space`, `cache`, `size`, `op`, `at`, `func` and `when`";
+               are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`";
     spoiled(
         bench,
         "sites_size",
@@ -98,7 +98,7 @@ fn unknown_keys(bench: &Bench) -> Told {
         key,
     )?;
     let shape = "`wide`: `kind>load` in section `gpu/mem/*vectors*|kind>load,space=global,size>=16` is not `key=value`; \
-                 `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func` and `when`";
+                 `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`";
     spoiled(
         bench,
         "sites_size",

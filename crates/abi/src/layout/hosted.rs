@@ -35,7 +35,7 @@ impl HostedLayout {
     /// Limit in nanoseconds where nobody chose one.
     pub const DEFAULT_LIMIT: u64 = 1_000_000_000;
     /// Entries more than `max_entries`: what is deleted or replaced keeps its contents until so many others were.
-    pub const SPARE: u64 = 256;
+    pub const SPARE: u64 = 4096;
 
     /// In the control block: device address of the host block (u64).
     pub const HOST: u64 = 0;
