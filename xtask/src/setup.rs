@@ -74,6 +74,10 @@ fn system_packages() -> Result<String, Failure> {
     let has_bpftool = crate::libbpf::bpftool().is_some()
         && Path::new("/usr/include/libelf.h").exists()
         && Path::new("/usr/include/zlib.h").exists();
+    // For the test that reads with other tools what our linker made.
+    let has_llvm = ["llvm-objdump-19", "llvm-objdump"]
+        .iter()
+        .any(|tool| succeeds(Command::new(tool).arg("--version")));
     let has_cxx = succeeds(Command::new("g++").arg("--version"));
     let has_pip = succeeds(Command::new("python3").args(["-m", "pip", "--version"]));
     let needs_pip = !has_pip && find_cuda().is_none();
@@ -81,6 +85,7 @@ fn system_packages() -> Result<String, Failure> {
         && has_headers
         && has_cxx
         && has_bpftool
+        && has_llvm
         && !needs_pip
     {
         return Ok(clang);
@@ -94,7 +99,7 @@ fn system_packages() -> Result<String, Failure> {
         || succeeds(Command::new("test").args(["-w", "/usr/bin"]));
     if !is_root {
         return failure(
-            "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 libbpf-dev libelf-dev zlib1g-dev bpftool linux-libc-dev g++ python3-pip\n(or `clang` where there is no clang-19), then this again",
+            "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 llvm-19 libbpf-dev libelf-dev zlib1g-dev bpftool linux-libc-dev g++ python3-pip\n(or `clang` and `llvm` where there is no clang-19), then this again",
         );
     }
     run_command(Command::new("apt-get").args(["update", "-qq"]))?;
@@ -121,6 +126,9 @@ fn system_packages() -> Result<String, Failure> {
     }
     if find_clang().is_none() {
         install.arg(clang);
+    }
+    if !has_llvm {
+        install.arg(clang.replace("clang", "llvm"));
     }
     if !has_cxx {
         install.arg("g++");

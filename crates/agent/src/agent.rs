@@ -113,6 +113,8 @@ pub(crate) struct Agent {
     symbols: Symbols,
     tool: Tool,
     on: AtomicBool,
+    /// This is a child that was forked while the agent was at work.
+    forked: AtomicBool,
     /// From kernel handles to their replacement.
     pub(crate) table: Table<Entry>,
     spare: &'static EmptyTable<Entry>,
@@ -159,6 +161,7 @@ impl Agent {
             symbols,
             tool,
             on: AtomicBool::new(true),
+            forked: AtomicBool::new(false),
             table: Table::new(),
             spare: Box::leak(Box::new(EmptyTable::new())),
             mode: OnceLock::new(),
@@ -209,6 +212,7 @@ impl Agent {
 
     /// In a forked child: as [`Agent::turn_off`], but no lock is taken and only async-signal-safe calls are made.
     pub(crate) fn turn_off_in_child(&self) {
+        self.forked.store(true, Ordering::Relaxed);
         self.on.store(false, Ordering::Relaxed);
         self.pending.store(0, Ordering::Relaxed);
         self.table.replace_after_fork(self.spare);
@@ -542,15 +546,31 @@ impl Agent {
         result
     }
 
-    /// The context of the maps ended without our seeing it in time: nothing in it may be called any more.
-    pub(crate) fn context_is_gone(&self, context: Context) {
+    /// Runs `end`, after which the context of the maps may be gone, without having waited for its kernels. If `ended` says so,
+    /// nothing in it may be called any more; who answers calls to the host stands still until that is known.
+    pub(crate) fn context_may_end<T>(
+        &self,
+        context: Context,
+        end: impl FnOnce() -> T,
+        ended: impl FnOnce(&T) -> bool,
+    ) -> T {
         let state = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        if let LiveState::Here(live) = &*state
-            && live.context() == context
-        {
-            stop_calls(live);
+        let LiveState::Here(live) = &*state else {
+            return end();
+        };
+        if live.context() != context {
+            return end();
+        }
+        let pause = live.calls().map(|calls| calls.pause());
+        let result = end();
+        let gone = ended(&result);
+        if let Some(pause) = pause.filter(|_| gone) {
+            pause.close();
+        }
+        if gone {
             self.bury(state);
         }
+        result
     }
 
     fn bury(&self, mut state: RwLockWriteGuard<'_, LiveState>) {
@@ -586,6 +606,10 @@ fn placement((map, place): (String, Place)) -> (String, Placement) {
 
 /// Brings everything home at the end of the process.
 pub(crate) fn at_exit(agent: &Agent) {
+    // A thread that does not exist in this process may hold any lock.
+    if agent.forked.load(Ordering::Relaxed) {
+        return;
+    }
     if agent.is_on() {
         let _ = guard::quietly(|| agent.finish("exit", Duration::from_secs(60)));
     }

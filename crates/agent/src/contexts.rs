@@ -120,12 +120,10 @@ pub(crate) unsafe fn primary_release(
     // The last release ends the context. One that is not the last must not wait for kernels: the application may be
     // about to give them what they wait for.
     if agent.retains.of(device) > 1 {
-        let code = end();
         // Somebody may have released it in a way that we do not see.
-        if code == sys::SUCCESS && !is_active(agent, device) {
-            agent.context_is_gone(context);
-        }
-        return code;
+        return agent.context_may_end(context, end, |code| {
+            *code == sys::SUCCESS && !is_active(agent, device)
+        });
     }
     agent.context_ends(context, end, |code| {
         *code == sys::SUCCESS && !is_active(agent, device)

@@ -73,6 +73,13 @@ impl Kernel {
         if spec.kind().is_none() && !(1..=LAST_MAP_TYPE).contains(&spec.map_type) {
             return Err(Errno::INVAL);
         }
+        if spec.kind() == Some(MapType::UserRingbuf) {
+            // What a tool wrote through its mapping would go nowhere, and it would not be told.
+            (self.config.tell)(
+                "a USER_RINGBUF is not served under `warpbpf loader`; write its records by `warpbpf maps push` or the Rust library",
+            );
+            return Err(Errno::OPNOTSUPP);
+        }
         let inner = match spec.kind() {
             Some(MapType::ArrayOfMaps | MapType::HashOfMaps) => {
                 let inner = self.map_at(a.fd(attr::map::INNER_MAP_FD))?;

@@ -23,11 +23,11 @@ use crate::rule::Rule;
 /// Instructions for each word of a bitmap that an update looks at for a free node, and for each shard of a hash that it
 /// asks for a node or for room.
 const SEARCH: u64 = 16;
-/// How often a hash update looks for a node at most (`codegen::prelude`).
-const SEARCHES: u64 = 32;
+/// How often a hash update looks for room and a node at most (`codegen::prelude`).
+const SEARCHES: u64 = 64;
 /// Instructions for each slot that an eviction looks at.
 const EVICT: u64 = 20;
-/// Copies of a value per multiprocessor that an insert into an LRU map is expected to zero at most, an instruction each
+/// Copies of a value per multiprocessor that an insert into a map with such copies is expected to zero at most, an instruction each
 /// and four of the loop.
 const ZEROED: u64 = 256 * 5;
 /// Instructions of one round of `bpf_for_each_map_elem` over a slot of a hash that holds nothing, as emitted: 7 for the
@@ -214,7 +214,12 @@ fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
         (HelperId::MapUpdateElem, MapType::Hash | MapType::GpuHash | MapType::PercpuHash) => {
             let shards = u64::from(HashLayout::SHARDS);
             let words = hash_layout(def, map_type).free_words().min(64);
-            (SEARCHES * (shards + words) + 2 * shards) * SEARCH
+            let zeroed = match map_type {
+                MapType::PercpuHash => u64::from(def.value_size).div_ceil(8) * ZEROED,
+                _ => 0,
+            };
+            // For room, to count the key, and for a node.
+            SEARCHES * ((3 * shards + words) * SEARCH + zeroed)
         }
         (HelperId::MapUpdateElem, MapType::LruHash | MapType::LruPercpuHash) => {
             let slots = u64::from(LruLayout::EVICT_BUCKETS) * LruLayout::WAYS;

@@ -10,6 +10,7 @@ use warpbpf_abi::layout::RingLayout;
 
 use super::{Emit, immediate};
 use crate::ir::{Chunk, Size, Ty, Value};
+use crate::prelude::nap;
 
 /// Registers of the lanes that reserve together.
 struct Group {
@@ -400,7 +401,10 @@ impl Emit<'_> {
         let nanoseconds = u64::from(ring.wait_us) * 1000;
         self.line(format!("setp.gt.s64 {p}, {now}, {nanoseconds};"));
         self.line(format!("@{p} bra {in_vain};"));
-        self.line(format!("nanosleep.u32 {};", RingLayout::NAP_NS));
+        let nap = nap(RingLayout::NAP_NS, self.env.target.ptx);
+        if !nap.is_empty() {
+            self.line(nap);
+        }
         self.line(format!("bra {turn};"));
         self.label(&in_vain);
         self.line(format!("st.relaxed.gpu.global.u64 {at}, {mark};"));

@@ -5,7 +5,7 @@ use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, ENOENT};
 
 use super::room::{charge, each_shard, look_for_room, own_shard, together};
 use super::text::Text;
-use super::{Shape, own_copy, store_key, store_value};
+use super::{Shape, nap, own_copy, store_key, store_value};
 use crate::bitmap::Search;
 use crate::ir::HashOp;
 
@@ -20,7 +20,7 @@ const CLAIM_PAUSE: u32 = 200;
 const FREE_SEARCH: u64 = 64;
 
 /// Everything behind the hash of the key, up to `$wbpf_done`.
-pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
+pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, ptx: (u32, u32)) {
     if op != HashOp::Delete {
         own_copy(f, shape, l.value_stride());
     }
@@ -41,7 +41,7 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
     match op {
         HashOp::Lookup => lookup_ends(f, l, shape),
         HashOp::Delete => delete_ends(f, l),
-        HashOp::Update => update_ends(f, l, shape),
+        HashOp::Update => update_ends(f, l, shape, ptx),
     }
 }
 
@@ -210,7 +210,7 @@ fn delete_ends(f: &mut Text, l: &HashLayout) {
     ));
 }
 
-fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
+fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape, ptx: (u32, u32)) {
     // All probes used: a key that must exist does not, any other has no place.
     f.code(&format!(
         "setp.eq.s64 %wbpf_p0, %wbpf_flags, {BPF_EXIST};
@@ -242,7 +242,7 @@ fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
     ));
     look_for_room(f, l);
     claim_in_place(f, l, shape);
-    past_a_claim(f);
+    past_a_claim(f, ptx);
     take(f, l);
     fill(f, l, shape);
     put(f, l);
@@ -319,13 +319,14 @@ fn zero_values(f: &mut Text, l: &HashLayout) {
 }
 
 /// Another lane has claimed the slot: looks again a few times, and then goes past the claim with a node of the pool.
-fn past_a_claim(f: &mut Text) {
+fn past_a_claim(f: &mut Text, ptx: (u32, u32)) {
+    let pause = nap(CLAIM_PAUSE, ptx);
     f.code(&format!(
         "$wbpf_claimed:
         setp.eq.s32 %wbpf_p0, %wbpf_w10, 0;
         @%wbpf_p0 bra $wbpf_new;
         add.s32 %wbpf_w10, %wbpf_w10, -1;
-        nanosleep.u32 {CLAIM_PAUSE};
+        {pause}
         bra $wbpf_again;
         $wbpf_new:
         setp.ne.s32 %wbpf_p0, %wbpf_w2, 0;

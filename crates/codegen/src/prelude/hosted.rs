@@ -6,14 +6,12 @@
 use warpbpf_abi::layout::HostedLayout as H;
 use warpbpf_abi::maps::ETIMEDOUT;
 
-use super::Shape;
 use super::text::Text;
+use super::{Shape, nap};
 use crate::ir::HashOp;
 
 /// Nanoseconds that a lane sleeps when the slot it looked at is taken.
 const PAUSE: u32 = 200;
-/// First PTX version with `nanosleep`; before it lanes look without a pause.
-const NANOSLEEP: (u32, u32) = (6, 3);
 
 /// Everything behind the hash of the key, up to `$wbpf_done`. The hash only says where the search for a slot begins.
 pub fn body(f: &mut Text, op: HashOp, l: &H, shape: &Shape, ptx: (u32, u32)) {
@@ -81,10 +79,7 @@ pub fn body(f: &mut Text, op: HashOp, l: &H, shape: &Shape, ptx: (u32, u32)) {
         taken = H::TAKEN,
     ));
     ask(f, op, l, shape);
-    let pause = match ptx >= NANOSLEEP {
-        true => format!("nanosleep.u32 {PAUSE};"),
-        false => String::new(),
-    };
+    let pause = nap(PAUSE, ptx);
     f.code(&format!(
         "bra $wbpf_next;
         $wbpf_other:

@@ -122,7 +122,7 @@ pub fn hash_function(op: HashOp, table: &Table, ptx: (u32, u32)) -> String {
     f.raw("{");
     arguments(&mut f, op, &shape);
     match table {
-        Table::Hash(layout) => hash::body(&mut f, op, layout, &shape),
+        Table::Hash(layout) => hash::body(&mut f, op, layout, &shape, ptx),
         Table::Hosted(layout) => hosted::body(&mut f, op, layout, &shape, ptx),
         Table::Lru(layout) => lru::body(&mut f, op, layout, &shape, &evict::evict_name(&name)),
     }
@@ -133,6 +133,17 @@ pub fn hash_function(op: HashOp, table: &Table, ptx: (u32, u32)) -> String {
     );
     f.raw("}");
     f.finish()
+}
+
+/// First PTX version with `nanosleep` (PTX ISA "Miscellaneous Instructions: nanosleep"); before it lanes look without a pause.
+const NANOSLEEP: (u32, u32) = (6, 3);
+
+/// A pause of at most so many nanoseconds, or nothing.
+pub(crate) fn nap(nanoseconds: u32, ptx: (u32, u32)) -> String {
+    if ptx < NANOSLEEP {
+        return String::new();
+    }
+    format!("nanosleep.u32 {nanoseconds};")
 }
 
 /// Declares the registers that all have, reads base, flags and key, and hashes the key into `%wbpf_h`.
