@@ -74,10 +74,12 @@ fn system_packages() -> Result<String, Failure> {
     let has_bpftool = crate::libbpf::bpftool().is_some()
         && Path::new("/usr/include/libelf.h").exists()
         && Path::new("/usr/include/zlib.h").exists();
-    // For the test that reads with other tools what our linker made.
-    let has_llvm = ["llvm-objdump-19", "llvm-objdump"]
-        .iter()
-        .any(|tool| succeeds(Command::new(tool).arg("--version")));
+    // For the test that reads with other tools what our linker made. What an older one prints is not what it expects.
+    let objdump = match find_clang().as_deref() {
+        None | Some("clang-19") => "llvm-objdump-19",
+        Some(_) => "llvm-objdump",
+    };
+    let has_llvm = succeeds(Command::new(objdump).arg("--version"));
     let has_cxx = succeeds(Command::new("g++").arg("--version"));
     let has_pip = succeeds(Command::new("python3").args(["-m", "pip", "--version"]));
     let needs_pip = !has_pip && find_cuda().is_none();

@@ -14,8 +14,8 @@ use super::align_up;
 ///
 /// One lane drains at a time, and who finds it taken is told `-EBUSY` at once. `LOCK` holds the %globaltimer of the moment
 /// when it was taken. One that is older than [`UserRingLayout::STALE_NS`] belongs to a thread that has ended (`gpu_exit` in
-/// the callback) or was stopped, and is taken over. A drainer that comes back after that finds that `CONSUMER` or `LOCK`
-/// does not hold what it left there, changes neither, and stops: both are only moved by CAS.
+/// the callback) or was stopped, and is taken over. Both words are moved by CAS only: a drainer that comes back
+/// stops where `CONSUMER` has moved on, and goes on beside the other one where it has not, so that records may be given twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UserRingLayout {
     /// Bytes of the data: a power of two, at least [`UserRingLayout::LEAST`].

@@ -566,7 +566,8 @@ impl Writer<'_> {
             self.line(text);
         }
         match self.rng.below(3) {
-            0 => self.line(&format!("shfl.sync.idx.b32 {d}, {a}, 3, 0x1f, %b7;")),
+            // Lane 0 is there in every warp; what a lane that is not there holds is undefined.
+            0 => self.line(&format!("shfl.sync.idx.b32 {d}, {a}, 0, 0x1f, %b7;")),
             1 => {
                 let p = self.rng.below(4);
                 self.line(&format!("vote.sync.ballot.b32 {d}, %p{p}, %b7;"));

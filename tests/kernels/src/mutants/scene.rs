@@ -48,10 +48,10 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn of(lines: &[Line], generated: bool) -> Scene {
         let begin = match generated {
-            // The first values, and what was written to shared and local memory, come before.
+            // The first values, and what was written to shared and local memory, come before. Registers may have other names.
             true => lines
                 .iter()
-                .rposition(|l| l.0.starts_with("st.local.v4.u32 [%a2+16]"))
+                .position(|l| l.0.starts_with("st.local.v4.u32 [") && l.0.contains("+16]"))
                 .map_or(0, |at| at + 1),
             false => 0,
         };
