@@ -65,6 +65,7 @@ fn install_for(library: &Symbols, tool: Tool) {
                 // SAFETY: the driver exports a function of this name.
                 code: unsafe { code_of(address) },
                 replacement: (row.replacement)(),
+                may_throw: false,
             });
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rustix::io::Errno;
+use warpbpf_abi::maps::{EAGAIN, EINVAL};
 use warpbpf_session::cpu::{self, Coordinates, Surroundings};
 use warpbpf_session::section;
 
@@ -111,9 +112,6 @@ struct Tried<'k> {
     coordinates: Coordinates,
 }
 
-/// `-EINVAL`
-const EINVAL: i64 = -22;
-
 fn number(errno: Errno) -> i64 {
     -i64::from(errno.raw_os_error())
 }
@@ -162,7 +160,6 @@ impl Surroundings for Tried<'_> {
     }
 
     fn output(&mut self, map: u32, record: &[u8]) -> Result<(), i64> {
-        const EAGAIN: i64 = -11;
         let at = self.place(map)?;
         let sink = Sink::of(&self.kernel.map(at).map_err(number)?.contents);
         match sink {

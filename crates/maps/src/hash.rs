@@ -329,13 +329,7 @@ pub(crate) fn store(
         return Ok(writes);
     }
     let mut fresh = compact(map, layout, bytes)?;
-    let again = find(layout, &fresh, key).is_none();
-    let writes = if again {
-        store_fresh(layout, &mut fresh, key, &values)
-    } else {
-        None
-    };
-    writes.ok_or_else(|| busy(map))?;
+    store_fresh(layout, &mut fresh, key, &values).ok_or_else(|| busy(map))?;
     Ok(vec![Write {
         offset: 0,
         bytes: fresh,

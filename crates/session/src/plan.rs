@@ -126,8 +126,8 @@ pub struct Session {
     kernels: Mutex<Vec<String>>,
     pub(crate) sites: Mutex<Sites>,
     pub(crate) options: Options,
-    /// How tensor maps hold their boxes, once that was learned.
-    pub(crate) tensors: OnceLock<TensorLayout>,
+    /// How tensor maps hold their boxes, once the driver was asked; `None` if it is not understood.
+    pub(crate) tensors: OnceLock<Option<TensorLayout>>,
 }
 
 /// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.

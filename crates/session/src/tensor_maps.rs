@@ -30,19 +30,15 @@ impl Session {
     /// one, else in `context`, else in the first device's primary one. False: it could not be learned, and tensor copies are said to
     /// move 0 bytes.
     pub fn learn_tensor_maps(&self, driver: &Driver, context: Option<Context>) -> bool {
-        if self.tensors.get().is_some() {
-            return true;
-        }
         let ask = || learn(&mut |element, shape| driver.tensor_map(element, shape).ok());
-        // A current context need not be alive.
-        let learned = ask()
-            .or_else(|| driver.within(context?, ask).flatten())
-            .or_else(|| driver.within_primary(0, ask).flatten());
-        // A race is won by somebody who learned the same.
-        learned.is_some_and(|layout| {
-            let _ = self.tensors.set(layout);
-            true
-        })
+        let asked = || {
+            // A current context need not be alive.
+            ask()
+                .or_else(|| driver.within(context?, ask).flatten())
+                .or_else(|| driver.within_primary(0, ask).flatten())
+        };
+        // Asked once: a driver that is not understood will not be the next time.
+        self.tensors.get_or_init(asked).is_some()
     }
 }
 

@@ -329,7 +329,7 @@ impl<'w, 'a> Texts<'w, 'a> {
             first_site,
             out_of_line: self.session.options.out_of_line,
             max_registers: self.session.options.max_registers,
-            tensors: self.session.tensors.get().copied(),
+            tensors: self.session.tensors.get().copied().flatten(),
         }
     }
 }

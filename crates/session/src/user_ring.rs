@@ -4,15 +4,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpbpf_abi::layout::{MapLayout, UserRingLayout};
-use warpbpf_abi::maps::{BPF_RB_WAKEUPS, EINVAL};
+use warpbpf_abi::maps::{BPF_RB_WAKEUPS, EINVAL, EIO};
 use warpbpf_driver::{Driver, DriverError, Stream};
 use warpbpf_maps::MapPlan;
 use warpbpf_maps::user_ring::{NoRoom, Producer, Sample};
 
 use crate::host_ops::{Action, Answer, HostOp};
-
-/// `-EIO`
-const EIO: i64 = -5;
 
 /// What keeps a record from the ring.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

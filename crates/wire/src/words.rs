@@ -21,26 +21,35 @@ pub(crate) trait Word {
     fn pause();
 }
 
-impl Word for AtomicU64 {
-    fn load(&self, order: Ordering) -> u64 {
-        AtomicU64::load(self, order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        AtomicU64::store(self, value, order);
-    }
-    fn swap_if(&self, old: u64, new: u64) -> Result<u64, u64> {
-        self.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
-    }
-    fn add(&self, n: u64) -> u64 {
-        self.fetch_add(n, Ordering::AcqRel)
-    }
-    fn fence(order: Ordering) {
-        std::sync::atomic::fence(order);
-    }
-    fn pause() {
-        std::thread::yield_now();
-    }
+/// [`Word`] for an atomic, of the standard library or of a model checker.
+macro_rules! word {
+    ($atomic:ty, $fence:path, $pause:path) => {
+        impl $crate::words::Word for $atomic {
+            fn load(&self, order: Ordering) -> u64 {
+                <$atomic>::load(self, order)
+            }
+            fn store(&self, value: u64, order: Ordering) {
+                <$atomic>::store(self, value, order);
+            }
+            fn swap_if(&self, old: u64, new: u64) -> Result<u64, u64> {
+                self.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            }
+            fn add(&self, n: u64) -> u64 {
+                self.fetch_add(n, Ordering::AcqRel)
+            }
+            fn fence(order: Ordering) {
+                $fence(order);
+            }
+            fn pause() {
+                $pause();
+            }
+        }
+    };
 }
+#[cfg(loom)]
+pub(crate) use word;
+
+word!(AtomicU64, std::sync::atomic::fence, std::thread::yield_now);
 
 /// A mapped memfd. Lengths and offsets are bytes and multiples of 8.
 #[derive(Debug)]

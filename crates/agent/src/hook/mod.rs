@@ -43,6 +43,10 @@ pub(crate) enum HookError {
     BranchedInto { from: u64 },
     #[error("its first instructions cannot be moved: {reason}")]
     Relocate { reason: String },
+    #[error(
+        "its first instructions hold the call `{text}`, and an exception from there would not find its way back"
+    )]
+    Calls { text: String },
     #[error("there is no free memory within 1 GiB of it")]
     NoRoom,
     #[error("its code cannot be changed: {reason}")]
@@ -58,6 +62,9 @@ pub(crate) struct Target {
     pub(crate) code: Vec<u8>,
     /// What runs in its place.
     pub(crate) replacement: usize,
+    /// What it calls may throw, as nothing in a driver does: then no call is moved, because there is nothing to unwind by where it
+    /// would stand.
+    pub(crate) may_throw: bool,
 }
 
 /// Hooks that are built but not in force.
@@ -79,7 +86,13 @@ struct Patch {
 pub(crate) fn stage(targets: &[Target]) -> Staged {
     let plans: Vec<_> = targets
         .iter()
-        .map(|t| plan(t.address as u64, &t.code))
+        .map(|t| {
+            let plan = plan(t.address as u64, &t.code)?;
+            match plan.call().filter(|_| t.may_throw) {
+                Some(text) => Err(HookError::Calls { text }),
+                None => Ok(plan),
+            }
+        })
         .collect();
     let addresses = targets.iter().zip(&plans).filter(|(_, p)| p.is_ok());
     let addresses: Vec<usize> = addresses.map(|(t, _)| t.address).collect();

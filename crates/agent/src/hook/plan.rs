@@ -20,6 +20,19 @@ pub(crate) struct Plan {
     pub(crate) resume: u64,
 }
 
+impl Plan {
+    /// A call among the instructions that are moved.
+    pub(crate) fn call(&self) -> Option<String> {
+        let is_call = |i: &&Instruction| {
+            matches!(
+                i.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            )
+        };
+        self.displaced.iter().find(is_call).map(text)
+    }
+}
+
 /// Plans a hook for the function whose bytes `code` lie at `address`. All of `code` is searched for branches into the
 /// displaced instructions, so it should be the whole function.
 pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {

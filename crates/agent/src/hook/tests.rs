@@ -49,6 +49,7 @@ fn hook(code: &[u8]) -> Result<(i32, i32), HookError> {
         address,
         code: code.to_vec(),
         replacement: replacement as *const () as usize,
+        may_throw: false,
     };
     let staged = stage(&[target]);
     if let Ok(original) = &staged.originals[0] {
@@ -89,6 +90,7 @@ fn a_hook_of_ours_gets_another_function_in_front() {
         address,
         code: code.clone(),
         replacement: ours[0],
+        may_throw: false,
     }]);
     // SAFETY: nobody is in the function.
     unsafe { staged.commit() }.remove(0).unwrap();
@@ -286,6 +288,7 @@ fn one_refusal_does_not_stop_the_others() {
         address: place(code),
         code: code.clone(),
         replacement: replacement as *const () as usize,
+        may_throw: false,
     };
     let staged = stage(&[target(&bad), target(&good), target(&bad)]);
     let kinds: Vec<bool> = staged.originals.iter().map(Result::is_ok).collect();
@@ -307,6 +310,7 @@ fn a_function_that_changed_after_planning_is_left_alone() {
         address: place(&code),
         code: seen,
         replacement: replacement as *const () as usize,
+        may_throw: false,
     }]);
     // SAFETY: nobody is in the function.
     let result = unsafe { staged.commit() }.remove(0);
@@ -314,4 +318,24 @@ fn a_function_that_changed_after_planning_is_left_alone() {
         result.unwrap_err().to_string(),
         "its code cannot be changed: somebody else changed it in the meantime"
     );
+}
+
+#[test]
+fn a_call_that_may_throw_is_not_moved() {
+    // push rbp; call +0; pop rax; mov eax,7; pop rbp; ret
+    let code = vec![0x55, 0xe8, 0, 0, 0, 0, 0x58, 0xb8, 7, 0, 0, 0, 0x5d, 0xc3];
+    let target = |may_throw| Target {
+        address: place(&code),
+        code: code.clone(),
+        replacement: replacement as *const () as usize,
+        may_throw,
+    };
+    let refused = stage(&[target(true)]).originals.remove(0).unwrap_err();
+    let said = refused.to_string();
+    assert!(
+        said.starts_with("its first instructions hold the call `call ")
+            && said.ends_with("would not find its way back"),
+        "{said}"
+    );
+    assert!(stage(&[target(false)]).originals[0].is_ok());
 }

@@ -137,6 +137,7 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>) {
                     address: site.address,
                     code,
                     replacement: before[at],
+                    may_throw: true,
                 };
                 let mut staged = stage(&[target]);
                 match std::mem::replace(&mut staged.originals[0], Ok(0)) {

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, EBUSY, EEXIST, ENOENT};
+use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, EAGAIN, EBUSY, EEXIST, EIO, ENOENT};
 use warpbpf_session::cpu::{Coordinates, Surroundings, is_percpu};
 use warpbpf_session::{Action, Answer, HostOp, Progress};
 use warpbpf_wire::{NoteLevel, ToTool};
@@ -11,9 +11,6 @@ use warpbpf_wire::{NoteLevel, ToTool};
 use super::Sites;
 use crate::agent::LiveState;
 
-/// `-EIO`, `-EAGAIN`
-const EIO: i64 = -5;
-const EAGAIN: i64 = -11;
 /// How long an operation waits for those of the tool before it, and for room on the device.
 const LIMIT: Duration = Duration::from_secs(2);
 

@@ -2,14 +2,12 @@
 
 use warpbpf_abi::format::{Conversion, Piece, pieces};
 use warpbpf_abi::helpers::{HelperId, by_id};
-use warpbpf_abi::maps::EINVAL;
+use warpbpf_abi::maps::{EFAULT, EINVAL};
 use warpbpf_ebpf::{Callback, TrapKind, bpf_loop};
 
 use super::machine::Cpu;
 use super::{Clock, Coordinates};
 
-/// `-EFAULT`
-const EFAULT: i64 = -14;
 /// Most bytes of a message or a string.
 const TEXT: usize = 1024;
 /// Most bytes that a helper copies.

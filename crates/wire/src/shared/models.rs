@@ -10,7 +10,7 @@ use loom::thread;
 
 use super::ring::{Consumer, Ring};
 use super::{SharedError, snapshot};
-use crate::words::Word;
+use crate::words::word;
 
 /// Words of the ring's data: two records of 24 bytes and a part of a third, so that records wrap.
 const WORDS: usize = 8;
@@ -183,23 +183,4 @@ fn a_snapshot_is_of_one_moment() {
     });
 }
 
-impl Word for AtomicU64 {
-    fn load(&self, order: Ordering) -> u64 {
-        AtomicU64::load(self, order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        AtomicU64::store(self, value, order);
-    }
-    fn swap_if(&self, old: u64, new: u64) -> Result<u64, u64> {
-        self.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
-    }
-    fn add(&self, n: u64) -> u64 {
-        self.fetch_add(n, Ordering::AcqRel)
-    }
-    fn fence(order: Ordering) {
-        loom::sync::atomic::fence(order);
-    }
-    fn pause() {
-        thread::yield_now();
-    }
-}
+word!(AtomicU64, loom::sync::atomic::fence, thread::yield_now);
