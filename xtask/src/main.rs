@@ -28,6 +28,7 @@ usage: cargo xtask COMMAND
 
   setup       install what is missing: clang, libbpf headers, the CUDA 13.0 compiler (into .toolchain)
   build       everything the examples need: the tools, the soft GPU, the example programs and applications
+  build tests the same without optimisation, and all that the end-to-end suite runs; prints how to run it
   demo        run the main job on the GPU if there is one, else on the soft GPU
   test        set up, then run every check and test
   codegen     write generated files (include/warpbpf.h, docs/helpers.md); `codegen --check` fails if they are out of date
@@ -46,6 +47,13 @@ fn main() -> std::process::ExitCode {
         ["build"] => setup::run()
             .and_then(|tools| artifacts::build(&tools, artifacts::Profile::Release))
             .map(|_| ()),
+        ["build", "tests"] => setup::run()
+            .and_then(|tools| artifacts::build_all(&tools, artifacts::Profile::Dev))
+            .map(|made| {
+                let folder = made.warpbpf.with_file_name("");
+                let suite = folder.join("warpbpf-suite");
+                println!("{} soft {} [CASE]", suite.display(), folder.display());
+            }),
         ["demo"] => demo::run(),
         ["test"] => test::run(),
         ["codegen"] => header::write().and_then(|()| helpers::write()),
