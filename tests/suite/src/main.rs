@@ -24,6 +24,7 @@ mod run;
 mod selectors;
 mod tensors;
 mod user_ring;
+mod waits;
 
 use run::{Bench, Case};
 
@@ -56,6 +57,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(drain::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());
+    cases.extend(waits::cases());
     cases.extend(selectors::cases());
     cases.extend(loader::cases());
     cases.extend(bad_input::cases());
