@@ -36,7 +36,8 @@ __global__ void by_reduction(unsigned *out)
     out[linear()] = mine + odd;
 }
 
-// Lanes 0 to 7 of each warp come late, to a barrier of their own: behind one `if` the compiler would let all lanes meet first.
+// Lanes 0 to 7 of each warp come late, to a barrier of their own: behind one `if` the compiler would let all lanes meet first. The
+// others wait only if they run first, which is the hardware's choice.
 __global__ void by_warp(unsigned *out)
 {
     unsigned mine = linear();

@@ -121,6 +121,7 @@ const APPS: &[(&str, &str)] = &[
     ("tensors", "tests/apps/tensors.cu"),
     (NAMED, "tests/apps/named.cu"),
     ("waits", "tests/apps/waits.cu"),
+    ("million", "tests/apps/million.cu"),
     ("fencerace", "tests/apps/fencerace.cu"),
     ("longrun", "tests/apps/longrun.cu"),
     ("templates", "tests/apps/templates.cu"),

@@ -1,6 +1,6 @@
 //! The Rust library as a tool would use it, on the same applications.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warpbpf::{DeviceChoice, Error, Launch, MapOp, Object, OpCode, Options, Process, Tool};
 
@@ -16,6 +16,7 @@ pub fn cases() -> Vec<Case> {
         case("library: maps of a kernel that runs and ended", live),
         case("library: an application that others start", others),
         case("library: events as they come", events),
+        case("library: every entry of a large hash", million),
         case("library: the example `counter`", counter),
         case("library: the example `events`", event_counter),
     ]
@@ -118,13 +119,13 @@ fn steer(process: &Process) -> Result<(), String> {
         control.map_err(failed)?,
     );
     let until = |key: u32, expected: u64| -> Result<(), String> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = Instant::now() + PATIENCE;
         loop {
             let found = seen.get(&key).map_err(failed)?;
             if found == Some(expected) {
                 return Ok(());
             }
-            if std::time::Instant::now() > end {
+            if Instant::now() > end {
                 return Err(format!("seen[{key}] is {found:?}, expected {expected}"));
             }
         }
@@ -191,6 +192,53 @@ fn others(bench: &Bench) -> Told {
     ended.map_err(failed)?;
     same("exit status", status.code(), Some(0))?;
     Ok("it came, and ended as it was told".into())
+}
+
+/// Reads a hash whole while the application lives, as `benches/probes/hash.bpf.c` fills it.
+fn million(bench: &Bench) -> Told {
+    let keys: u64 = if bench.soft { 40_000 } else { 1_000_000 };
+    let end = bench.scratch("million-ends");
+    let object = Object::open(bench.object("bench-hash")).map_err(failed)?;
+    let tool = Tool::attach(object, Options::default()).map_err(failed)?;
+    let words = ["million", &keys.to_string(), &end.to_string_lossy()];
+    let mut app = tool.start(&launch(bench, &words)).map_err(failed)?;
+    let process = app.wait_ready(PATIENCE).map_err(failed)?;
+    let read = (|| {
+        let table = process.map("table").map_err(failed)?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut best = Duration::MAX;
+        let mut rounds = 0;
+        // The kernel may still be at it at first.
+        while rounds < 5 {
+            let (begun, mut sum) = (Instant::now(), 0u64);
+            let each = |key: &[u8], value: &[u8]| {
+                sum = sum.wrapping_add(word(key)).wrapping_add(word(value));
+            };
+            let found = table.each(each).map_err(failed)? as u64;
+            if found == keys {
+                best = best.min(begun.elapsed());
+                rounds += 1;
+                let expected = (0..keys).fold(0u64, |sum, n| {
+                    let key = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    sum.wrapping_add(key).wrapping_add(n)
+                });
+                same("sum of keys and values", sum, expected)?;
+            } else if Instant::now() > deadline {
+                return Err(format!("{found} keys of {keys}"));
+            }
+        }
+        Ok(format!(
+            "{keys} in {:.1} ms, copies and all",
+            best.as_secs_f64() * 1e3
+        ))
+    })();
+    std::fs::write(&end, "").map_err(|e| e.to_string())?;
+    same("exit status", app.wait().map_err(failed)?, 0)?;
+    read
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
 fn events(bench: &Bench) -> Told {

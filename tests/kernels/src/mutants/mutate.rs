@@ -166,7 +166,10 @@ impl<'r> Mutator<'r> {
         for line in lines.iter_mut() {
             *line = line.renamed(&from, &to);
         }
-        lines.insert(0, Line(format!(".reg .{declared} {to};")));
+        // A register that is declared by its own name took its declaration with it; one of a range did not.
+        if declared_as(lines, &to).is_none() {
+            lines.insert(0, Line(format!(".reg .{declared} {to};")));
+        }
         true
     }
 
