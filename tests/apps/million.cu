@@ -1,4 +1,4 @@
-// A thread for each of so many keys, and then nothing until a file is there, or for a minute. Prints that it has ended.
+// A thread for each of so many keys, and then nothing until a file is there, or for a minute.
 #include "check.h"
 #include <unistd.h>
 
@@ -22,6 +22,5 @@ int main(int count, char **arguments)
         usleep(1000);
     unsigned last;
     CHECK(cudaMemcpy(&last, out + blocks * 64 - 1, sizeof(last), cudaMemcpyDeviceToHost));
-    printf("ended after %u\n", last);
-    return 0;
+    return last != blocks * 64 - 1;
 }
