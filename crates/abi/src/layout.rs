@@ -393,6 +393,28 @@ impl RingLayout {
     pub const fn max_payload(&self) -> u64 {
         self.sub_bytes() - Self::HEADER
     }
+    /// Reads the header of a record for which there are `room` bytes. `None` if no writer writes such a header there.
+    pub const fn record(header: u32, room: u64) -> Option<RecordHead> {
+        let length = (header & Self::LENGTH_MASK) as u64;
+        let bytes = Self::record_bytes(length);
+        if bytes > room || header >> 31 != 0 {
+            return None;
+        }
+        let skipped = header & (Self::DISCARDED | Self::PADDING) != 0;
+        Some(RecordHead {
+            bytes,
+            payload: if skipped { None } else { Some(length) },
+        })
+    }
+}
+
+/// What the header of a ring's record says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordHead {
+    /// Bytes of the record, with its header and what fills it up.
+    pub bytes: u64,
+    /// Bytes of the payload behind the header. `None` for what readers skip: discarded records and filler.
+    pub payload: Option<u64>,
 }
 
 /// A record of `bpf_trace_printk`, `bpf_trace_vprintk` or `bpf_gpu_puts` in the printk ring.

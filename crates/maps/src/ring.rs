@@ -1,10 +1,12 @@
-//! RINGBUF: the host's reader, as a state machine without a device. It names ranges to copy and takes their bytes.
+//! RINGBUF: the host's reader, as a state machine without a device. It names ranges to copy; what is in them is looked at
+//! where they come to lie, by whoever wants records ([`Chunk::records`]).
 //!
 //! One round, in this order, each copy finished before the next begins:
 //!
 //! 1. copy [`Reader::commits`],
 //! 2. copy [`Reader::controls`],
-//! 3. [`Reader::cover`] answers with the chunks that are written; copy each and give it to [`Reader::take`],
+//! 3. [`Reader::cover`] answers with the chunks that are written; copy as many as there is room for, each ring's in their
+//!    order, and give them to [`Reader::take`],
 //! 4. write [`Reader::consumed`] to the device.
 //!
 //! Why a covered chunk is whole: commits only follow reservations. If the commit count of a sub-buffer, copied first,
@@ -109,6 +111,8 @@ pub struct Chunk {
     /// Where they are, from the map's base address.
     pub range: Range<u64>,
     position: u64,
+    /// Bytes of a sub-buffer, at whose ends records end.
+    sub: u64,
 }
 
 impl Chunk {
@@ -119,6 +123,68 @@ impl Chunk {
     /// Never: chunks hold at least one record.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
+    }
+
+    /// The longest beginning of it that has at most `most` bytes and ends with a record, which is known of the ends of
+    /// sub-buffers alone.
+    pub fn beginning(&self, most: u64) -> Option<Chunk> {
+        if self.len() <= most {
+            return Some(self.clone());
+        }
+        let end = self.position.saturating_add(most) / self.sub * self.sub;
+        let bytes = end.checked_sub(self.position).filter(|bytes| *bytes > 0)?;
+        Some(Chunk {
+            range: self.range.start..self.range.start + bytes,
+            ..self.clone()
+        })
+    }
+
+    /// What is left of it behind a beginning.
+    pub fn behind(&self, beginning: &Chunk) -> Option<Chunk> {
+        let bytes = beginning.len();
+        (bytes < self.len()).then(|| Chunk {
+            range: self.range.start + bytes..self.range.end,
+            position: self.position + bytes,
+            ..self.clone()
+        })
+    }
+
+    /// Hands the records in `bytes`, which are the chunk's, to `each`, in the order of their reservation.
+    ///
+    /// # Errors
+    /// [`RingError::Length`]; [`RingError::Damaged`] for the first header that cannot be: what stands before it has been
+    /// handed out.
+    pub fn records<'a>(
+        &self,
+        bytes: &'a [u8],
+        mut each: impl FnMut(Record<'a>),
+    ) -> Result<(), RingError> {
+        check_length("copy of a chunk", &self.range, bytes)?;
+        let mut at = 0;
+        while at < self.len() {
+            let left = self.len() - at;
+            // A record lies in one sub-buffer.
+            let room = left.min(self.sub - (self.position + at) % self.sub);
+            let header = match left < RingLayout::HEADER {
+                true => 0,
+                false => u32_at(bytes, at),
+            };
+            let record = RingLayout::record(header, room).ok_or(RingError::Damaged {
+                shard: self.shard,
+                position: self.position + at,
+                header,
+                skipped: left,
+            })?;
+            if let Some(length) = record.payload {
+                let start = (at + RingLayout::HEADER) as usize;
+                each(Record {
+                    shard: self.shard,
+                    payload: &bytes[start..start + length as usize],
+                });
+            }
+            at += record.bytes;
+        }
+        Ok(())
     }
 }
 
@@ -154,7 +220,7 @@ pub enum RingError {
         /// Position of the chunk.
         found: u64,
     },
-    /// A header that cannot be; the rest of the chunk was skipped, and is counted by [`Reader::damaged`].
+    /// A header that cannot be: where the next record begins is not known.
     #[error(
         "ring {shard}: the record header {header:#x} at position {position} is damaged; {skipped} bytes were skipped"
     )]
@@ -165,7 +231,7 @@ pub enum RingError {
         position: u64,
         /// Length and flags as read.
         header: u32,
-        /// Bytes given up.
+        /// Bytes up to the chunk's end, given up.
         skipped: u64,
     },
 }
@@ -186,7 +252,6 @@ pub struct Reader {
     consumed: Vec<u64>,
     reserved: Vec<u64>,
     lost: Vec<Lost>,
-    damaged: u64,
 }
 
 impl Reader {
@@ -198,7 +263,6 @@ impl Reader {
             consumed: vec![0; shards],
             reserved: vec![0; shards],
             lost: vec![Lost::default(); shards],
-            damaged: 0,
         }
     }
 
@@ -258,22 +322,17 @@ impl Reader {
                 shard,
                 range: base + offset..base + offset + len,
                 position: at,
+                sub: layout.sub_bytes(),
             });
             at += len;
         }
     }
 
-    /// Takes the bytes of `chunk` and hands its records to `each`, in the order of their reservation.
+    /// Counts `chunk` as consumed: its bytes have been copied.
     ///
     /// # Errors
-    /// [`RingError`]; after `Damaged` the reader goes on behind the chunk.
-    pub fn take<'a>(
-        &mut self,
-        chunk: &Chunk,
-        bytes: &'a [u8],
-        mut each: impl FnMut(Record<'a>),
-    ) -> Result<(), RingError> {
-        check_length("copy of a chunk", &chunk.range, bytes)?;
+    /// [`RingError::Order`] if it is not the next one of its ring.
+    pub fn take(&mut self, chunk: &Chunk) -> Result<(), RingError> {
         let next = &mut self.consumed[chunk.shard as usize];
         if *next != chunk.position {
             return Err(RingError::Order {
@@ -283,37 +342,6 @@ impl Reader {
             });
         }
         *next += chunk.len();
-        let mut at = 0;
-        while at < chunk.len() {
-            let left = chunk.len() - at;
-            let damaged = |header| RingError::Damaged {
-                shard: chunk.shard,
-                position: chunk.position + at,
-                header,
-                skipped: left,
-            };
-            if left < RingLayout::HEADER {
-                self.damaged += left;
-                return Err(damaged(0));
-            }
-            let header = u32_at(bytes, at);
-            let length = u64::from(header & RingLayout::LENGTH_MASK);
-            let size = RingLayout::record_bytes(length);
-            let sub = self.layout.sub_bytes();
-            let room = sub - (chunk.position + at) % sub;
-            if size > left.min(room) || header >> 31 != 0 {
-                self.damaged += left;
-                return Err(damaged(header));
-            }
-            if header & (RingLayout::DISCARDED | RingLayout::PADDING) == 0 {
-                let start = (at + RingLayout::HEADER) as usize;
-                each(Record {
-                    shard: chunk.shard,
-                    payload: &bytes[start..start + length as usize],
-                });
-            }
-            at += size;
-        }
         Ok(())
     }
 
@@ -350,11 +378,6 @@ impl Reader {
             .zip(&self.consumed)
             .map(|(reserved, consumed)| reserved.saturating_sub(*consumed))
             .sum()
-    }
-
-    /// Bytes skipped because a header was damaged.
-    pub fn damaged(&self) -> u64 {
-        self.damaged
     }
 }
 

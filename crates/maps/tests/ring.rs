@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 use warpbpf_abi::layout::RingLayout;
-use warpbpf_maps::ring::{Lost, Reader};
+use warpbpf_maps::ring::{Lost, Reader, Record};
 
 /// Device memory and the writers' protocol, step by step, as the layout's documentation says.
 struct Device {
@@ -133,12 +133,19 @@ fn round(
     let controls = device.copy(&reader.controls());
     run(device, 1);
     for chunk in reader.cover(&commits, &controls).unwrap() {
-        let bytes = device.copy(&chunk.range);
-        reader
-            .take(&chunk, &bytes, |record| {
-                out[record.shard as usize].push(record.payload.to_vec())
-            })
-            .unwrap();
+        // As where there is room for a part of it only, which ends with a sub-buffer.
+        let part = chunk.beginning(device.layout.sub_bytes() * 2 - 8);
+        for chunk in part
+            .clone()
+            .into_iter()
+            .chain(part.and_then(|part| chunk.behind(&part)))
+        {
+            let bytes = device.copy(&chunk.range);
+            let each =
+                |record: Record<'_>| out[record.shard as usize].push(record.payload.to_vec());
+            chunk.records(&bytes, each).unwrap();
+            reader.take(&chunk).unwrap();
+        }
     }
     run(device, 2);
     let write = reader.consumed();
@@ -174,7 +181,7 @@ proptest! {
             prop_assert_eq!(got, &expected);
         }
         prop_assert_eq!(reader.lost(), Lost { full: device.lost, busy: 0 });
-        prop_assert_eq!((reader.pending(), reader.damaged()), (0, 0));
+        prop_assert_eq!(reader.pending(), 0);
     }
 
     #[test]
@@ -189,7 +196,8 @@ proptest! {
         let (commits, controls) = (device.copy(&reader.commits()), device.copy(&reader.controls()));
         for chunk in reader.cover(&commits, &controls).unwrap() {
             let bytes = device.copy(&chunk.range);
-            let _ = reader.take(&chunk, &bytes, |_| ());
+            let _ = chunk.records(&bytes, |_| ());
+            prop_assert!(reader.take(&chunk).is_ok());
         }
     }
 }
@@ -269,22 +277,81 @@ fn wrong_copies_and_damage_are_reported() {
         (32, false, 32)
     );
     assert_eq!(
-        reader.take(chunk, &[0; 8], |_| ()).unwrap_err().to_string(),
+        chunk.records(&[0; 8], |_| ()).unwrap_err().to_string(),
         "the copy of a chunk has 8 bytes but 32 were asked for"
     );
     let mut bytes = device.copy(&chunk.range);
     bytes[16..20].copy_from_slice(&9u32.to_le_bytes());
     let mut seen = 0;
     assert_eq!(
-        reader
-            .take(chunk, &bytes, |_| seen += 1)
+        chunk
+            .records(&bytes, |_| seen += 1)
             .unwrap_err()
             .to_string(),
         "ring 0: the record header 0x9 at position 16 is damaged; 16 bytes were skipped"
     );
-    assert_eq!((seen, reader.damaged(), reader.pending()), (1, 16, 0));
+    assert_eq!((seen, reader.take(chunk), reader.pending()), (1, Ok(()), 0));
     assert_eq!(
-        reader.take(chunk, &bytes, |_| ()).unwrap_err().to_string(),
+        reader.take(chunk).unwrap_err().to_string(),
         "ring 0: the chunk at 0 was taken while 32 is next"
     );
+}
+
+#[test]
+fn a_chunk_is_cut_where_a_sub_buffer_ends() {
+    let mut device = Device::new(1);
+    let mut reader = Reader::new(device.layout);
+    let sub = device.layout.sub_bytes();
+    for tag in 0..3 {
+        device.reserve(0, vec![tag; sub as usize - 8], false);
+        device.finish(0);
+    }
+    let (commits, controls) = (
+        device.copy(&reader.commits()),
+        device.copy(&reader.controls()),
+    );
+    let chunks = reader.cover(&commits, &controls).unwrap();
+    let [chunk] = &chunks[..] else {
+        panic!("{chunks:?}")
+    };
+    assert_eq!(chunk.len(), 3 * sub);
+    assert_eq!(chunk.beginning(3 * sub), Some(chunk.clone()));
+    assert_eq!(chunk.behind(chunk), None);
+    assert_eq!(chunk.beginning(sub - 1), None);
+    assert_eq!(chunk.beginning(0), None);
+    let first = chunk.beginning(3 * sub - 1).unwrap();
+    assert_eq!(first.len(), 2 * sub);
+    let rest = chunk.behind(&first).unwrap();
+    assert_eq!((rest.len(), rest.range.start), (sub, first.range.end));
+    // What was not taken is covered again.
+    reader.take(&first).unwrap();
+    assert_eq!(reader.cover(&commits, &controls).unwrap(), [rest]);
+    assert_eq!(reader.pending(), sub);
+}
+
+#[test]
+fn a_record_that_is_never_finished_stops_its_own_ring_alone() {
+    let mut device = Device::new(2);
+    let mut reader = Reader::new(device.layout);
+    let mut out = vec![Vec::new(), Vec::new()];
+    let sub = device.layout.sub_bytes() as usize;
+    // The first sub-buffer is whole; in the second one a writer was killed after it had claimed its place.
+    device.reserve(0, vec![1; sub - 8], false);
+    device.finish(0);
+    device.reserve(0, vec![2; 8], false);
+    for turn in 0..40 {
+        for shard in 0..2 {
+            device.reserve(shard, vec![3 + turn; sub - 8], false);
+            if device.open.len() > 1 {
+                device.finish(1);
+            }
+        }
+        round(&mut device, &mut reader, &Default::default(), &mut out);
+    }
+    assert_eq!((out[0].len(), out[1].len()), (1, 40));
+    // The other one's writers are told that there is no room, and that is counted.
+    let lost = reader.lost_in(0).unwrap();
+    assert_eq!(lost, Lost { full: 33, busy: 0 });
+    assert_eq!(reader.lost_in(1), Some(Lost::default()));
+    assert_eq!(reader.pending(), 8 * sub as u64);
 }
