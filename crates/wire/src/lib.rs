@@ -25,7 +25,8 @@ pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,
 };
 pub use shared::{
-    DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SharedError, SharedReader, SharedWriter,
+    Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SharedError, SharedReader,
+    SharedWriter, Span,
 };
 
 /// The agent's end of a connection.

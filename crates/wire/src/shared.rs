@@ -8,6 +8,7 @@
 //! | 128 | ring head: bytes ever written, moved by the agent |
 //! | 256 | ring tail: bytes ever read, moved by the tool |
 //! | 320 | epoch: how many consumers the ring has had |
+//! | 328 | within: where the first record lies that was not handed out, if that is in the chunk at the tail |
 //! | 384 | events of the printk ring lost here because the ring was full, and on the device: full, busy |
 //! | 4096 | per map 64 bytes: offset, bytes, distance of its two copies, sequence, events lost as above |
 //! | … | snapshot areas, page-aligned, two copies of each map |
@@ -17,13 +18,16 @@
 //! that is not the published one, then publishes. So an agent that dies while it writes leaves the last snapshot whole,
 //! and a reader that sees the same sequence before and after its copy has a consistent one.
 //!
-//! A ring record is `map: u32, shard: u32, len: u32, 0: u32`, then the payload padded to 8. Records wrap at the end of
-//! the ring. A record that does not fit is counted, never waited for.
+//! A ring entry is `map: u32, shard: u32, len: u32, kind: u32`, then `len` bytes padded to 8. Kind 0 is an event, whose bytes
+//! are its payload. Kind 1 is a chunk: bytes of a device ring as the copy engine left them, from the next multiple of 256 on.
+//! Its records have the device's headers and are looked at by the consumer alone, so the writer does nothing for single events.
+//! Entries wrap at the end of the ring. An event that does not fit is counted, a chunk stays on the device; the writer never waits.
 //!
 //! The ring has one consumer at a time. The first look at events makes a reader the consumer: it raises the epoch and goes
-//! on where the tail is. One that was the consumer before sees that it is not any more, and hands out nothing. So a tool
-//! that died is followed by another, and each event is handed out; the one that it died with may be so twice. One that lives on stops at
-//! the first event before which it sees that it was followed; what it hands out until then may come twice.
+//! on where the tail is, or behind what was handed out of the chunk there. One that was the consumer before sees that it is not any
+//! more, and hands out nothing. So a tool that died is followed by another, and each event is handed out; the one that it died with
+//! may be so twice. One that lives on stops at the first event before which it sees that it was followed; what it hands out until
+//! then may come twice.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,10 +39,13 @@ use rustix::io::Errno;
 
 use crate::words::Words;
 
+mod chunks;
 mod ring;
 mod snapshot;
 
 use ring::{Consumer, Ring};
+
+pub use chunks::{Chunks, Span};
 
 /// Bytes of the event ring when nobody says otherwise.
 pub const DEFAULT_RING_BYTES: u64 = 64 << 20;
@@ -46,11 +53,12 @@ pub const DEFAULT_RING_BYTES: u64 = 64 << 20;
 pub const PRINTK: u32 = u32::MAX;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"wbpfshm\0");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const PAGE: u64 = 4096;
 const HEAD: u64 = 128;
 const TAIL: u64 = 256;
 const EPOCH: u64 = 320;
+const WITHIN: u64 = 328;
 const LOST_PRINTK: u64 = 384;
 /// In the header: 1 + the bound of the error of host time on the device, in ns; 0 before it is known.
 const CLOCK_ERROR: u64 = 48;
@@ -59,7 +67,6 @@ const LOSSES_FULL: u64 = 8;
 const LOSSES_BUSY: u64 = 16;
 const TABLE: u64 = PAGE;
 const TABLE_STRIDE: u64 = 64;
-const RECORD_HEADER: u64 = 16;
 /// Bytes of a snapshot that are copied at once; a multiple of 8.
 const PART: u64 = 4 << 20;
 
@@ -81,6 +88,16 @@ pub enum SharedError {
     Busy { map: usize, tries: u32 },
     #[error("the event ring is damaged at {position}: {what}")]
     Ring { position: u64, what: String },
+    #[error(
+        "the record header {header:#x} at {position} of the event ring is damaged (map {map}, ring {shard}); {skipped} bytes were skipped"
+    )]
+    Record {
+        map: u32,
+        shard: u32,
+        position: u64,
+        header: u32,
+        skipped: u64,
+    },
     #[error("another tool has taken the events over")]
     TakenOver,
 }
@@ -246,7 +263,7 @@ impl SharedWriter {
         pushed
     }
 
-    /// Counts an event of a map as lost.
+    /// Counts an event of a map ([`PRINTK`] too) as lost.
     pub fn count_lost(&mut self, map: u32) {
         if map == PRINTK || (map as usize) < self.areas.len() {
             let lost = self.words.word(lost_at(map));
@@ -254,15 +271,26 @@ impl SharedWriter {
         }
     }
 
-    /// Bytes that the tool has read since the start: moves while it reads.
-    pub fn tail(&self) -> u64 {
-        self.words.word(TAIL).load(Ordering::Acquire)
+    /// How far the tool has come: bytes that it has read since the start, and its place in a chunk. It changes while the tool reads.
+    pub fn read_so_far(&self) -> [u64; 2] {
+        [TAIL, WITHIN].map(|at| self.words.word(at).load(Ordering::Acquire))
     }
 
     /// Appends an event; false, and not counted, when the tool has not made room.
     pub fn try_push(&mut self, map: u32, shard: u32, payload: &[u8]) -> bool {
         let ring = ring(&self.words, self.ring, self.ring_bytes);
         ring.try_push(&mut self.head, map, shard, payload)
+    }
+
+    /// Begins to append chunks.
+    pub fn chunks(&mut self) -> Chunks<'_> {
+        Chunks::new(self)
+    }
+
+    /// The pages of the ring: what a driver can lock, so that its copy engine writes into them. They stay where they are as long as
+    /// the writer lives.
+    pub fn ring_pages(&self) -> Span {
+        chunks::span(self.words.slice(self.ring, self.ring_bytes))
     }
 
     /// Publishes the bound of the error of host time on the device.
@@ -410,7 +438,8 @@ impl SharedReader {
     /// over from whoever read it before.
     ///
     /// # Errors
-    /// [`SharedError::Ring`], [`SharedError::TakenOver`].
+    /// [`SharedError::Ring`], [`SharedError::TakenOver`]; [`SharedError::Record`], after which the next call goes on behind the
+    /// damaged chunk. What came before an error was handed out.
     pub fn events(&mut self, mut sink: impl FnMut(Event<'_>)) -> Result<u64, SharedError> {
         self.events_while(|event| {
             sink(event);
@@ -465,6 +494,7 @@ fn ring(words: &Words, at: u64, bytes: u64) -> Ring<'_, AtomicU64> {
     Ring {
         head: words.word(HEAD),
         tail: words.word(TAIL),
+        within: words.word(WITHIN),
         epoch: words.word(EPOCH),
         data: words.slice(at, bytes),
     }

@@ -117,15 +117,11 @@ impl Drop for Words {
 
 /// Copies bytes into words; the last word is filled up with zeroes.
 pub(crate) fn store<W: Word>(to: &[W], from: &[u8]) {
-    let mut chunks = from.chunks_exact(8);
-    let mut words = to.iter();
-    for (chunk, word) in (&mut chunks).zip(&mut words) {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(chunk);
-        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    let (words, rest) = from.as_chunks::<8>();
+    for (bytes, word) in words.iter().zip(to) {
+        word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
     }
-    let rest = chunks.remainder();
-    if let (false, Some(word)) = (rest.is_empty(), words.next()) {
+    if let (false, Some(word)) = (rest.is_empty(), to.get(words.len())) {
         let mut bytes = [0; 8];
         bytes[..rest.len()].copy_from_slice(rest);
         word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
@@ -134,8 +130,12 @@ pub(crate) fn store<W: Word>(to: &[W], from: &[u8]) {
 
 /// Copies words out.
 pub(crate) fn load<W: Word>(from: &[W], to: &mut [u8]) {
-    for (word, chunk) in from.iter().zip(to.chunks_mut(8)) {
+    let (words, rest) = to.as_chunks_mut::<8>();
+    for (word, bytes) in from.iter().zip(&mut *words) {
+        *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+    }
+    if let (false, Some(word)) = (rest.is_empty(), from.get(words.len())) {
         let bytes = word.load(Ordering::Relaxed).to_le_bytes();
-        chunk.copy_from_slice(&bytes[..chunk.len()]);
+        rest.copy_from_slice(&bytes[..rest.len()]);
     }
 }

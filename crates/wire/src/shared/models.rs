@@ -7,12 +7,14 @@ use loom::model::Builder;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
+use warpbpf_abi::layout::RingLayout;
 
 use super::ring::{Consumer, Ring};
 use super::{SharedError, snapshot};
 use crate::words::word;
 
-/// Words of the ring's data: two records of 24 bytes and a part of a third, so that records wrap.
+/// Words of the ring's data: two events of 24 bytes and a part of a third, so that events wrap; or a chunk of two records with its
+/// header, so that one more has no room.
 const WORDS: usize = 8;
 
 /// How often a thread may be interrupted where it need not be. Bugs of such protocols need one or two.
@@ -27,6 +29,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 struct Shared {
     head: AtomicU64,
     tail: AtomicU64,
+    within: AtomicU64,
     epoch: AtomicU64,
     data: Vec<AtomicU64>,
 }
@@ -37,6 +40,7 @@ impl Shared {
         Arc::new(Shared {
             head: word(),
             tail: word(),
+            within: word(),
             epoch: word(),
             data: (0..WORDS).map(|_| word()).collect(),
         })
@@ -46,6 +50,7 @@ impl Shared {
         Ring {
             head: &self.head,
             tail: &self.tail,
+            within: &self.within,
             epoch: &self.epoch,
             data: &self.data,
         }
@@ -56,14 +61,38 @@ impl Shared {
         let payload = (u64::from(number) * 0x0101_0101_0101_0101).to_le_bytes();
         self.ring().try_push(head, number, number, &payload)
     }
+
+    /// A chunk of records, each of which tells its number; the map is 0, so that it is told from an event.
+    fn push_chunk(&self, head: &mut u64, numbers: &[u8]) -> bool {
+        let ring = self.ring();
+        let mut next = *head;
+        let bytes = numbers.len() as u64 * RingLayout::ALIGN;
+        if ring.reserve(&mut next, 0, 9, bytes).is_none() {
+            return false;
+        }
+        let records = numbers.iter().flat_map(|number| {
+            let header = RingLayout::ALIGN - RingLayout::HEADER;
+            header.to_le_bytes().into_iter().chain([*number; 8])
+        });
+        // As the copy engine would: in any order with all that comes before the head moves.
+        ring.write(next - bytes, &records.collect::<Vec<u8>>());
+        *head = next;
+        ring.publish(next);
+        true
+    }
 }
 
 /// Numbers of the events that are handed out, each of which is whole; whether another reader has taken over.
 fn read(shared: &Shared, consumer: &mut Consumer, numbers: &mut Vec<u32>) -> bool {
     let told = consumer.events_while(&shared.ring(), |event| {
-        let payload = (u64::from(event.map) * 0x0101_0101_0101_0101).to_le_bytes();
-        assert_eq!((event.shard, event.payload), (event.map, &payload[..]));
-        numbers.push(event.map);
+        let number = match event.map {
+            0 => u32::from(event.payload[0]),
+            number => number,
+        };
+        let shard = if event.map == 0 { 9 } else { number };
+        let payload = (u64::from(number) * 0x0101_0101_0101_0101).to_le_bytes();
+        assert_eq!((event.shard, event.payload), (shard, &payload[..]));
+        numbers.push(number);
         true
     });
     match told {
@@ -135,6 +164,64 @@ fn who_takes_over_goes_on_where_the_other_was() {
         let mut all: Vec<u32> = first.iter().chain(&second).copied().collect();
         all.sort_unstable();
         // An event can come twice while two readers live; nothing else can happen to it.
+        all.dedup();
+        let wanted: &[u32] = if pushed { &[1, 2, 3] } else { &[1, 2] };
+        assert_eq!(all, wanted, "{first:?} {second:?}");
+        assert!(first.is_sorted() && second.is_sorted());
+    });
+}
+
+#[test]
+fn chunks_come_whole_once_and_in_order() {
+    check(|| {
+        let shared = Shared::new();
+        let writer = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut head = 0;
+                let first = shared.push_chunk(&mut head, &[1, 2]);
+                // It has room only once the first was read.
+                (first, shared.push_chunk(&mut head, &[3]))
+            })
+        };
+        let (mut consumer, mut numbers) = (Consumer::default(), Vec::new());
+        for _ in 0..2 {
+            assert!(!read(&shared, &mut consumer, &mut numbers));
+        }
+        let (first, second) = writer.join().unwrap();
+        assert!(!read(&shared, &mut consumer, &mut numbers));
+        assert!(first);
+        assert_eq!(numbers, if second { &[1, 2, 3][..] } else { &[1, 2] });
+    });
+}
+
+#[test]
+fn who_takes_over_inside_a_chunk_goes_on_there() {
+    check(|| {
+        let shared = Shared::new();
+        let mut head = 0;
+        assert!(shared.push_chunk(&mut head, &[1, 2]));
+        let first = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut numbers = Vec::new();
+                read(&shared, &mut Consumer::default(), &mut numbers);
+                numbers
+            })
+        };
+        // It writes over the room of the chunk once that was given back.
+        let writer = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.push_chunk(&mut head, &[3]))
+        };
+        let (mut consumer, mut second) = (Consumer::default(), Vec::new());
+        let taken_over = read(&shared, &mut consumer, &mut second);
+        let (first, pushed) = (first.join().unwrap(), writer.join().unwrap());
+        if taken_over || read(&shared, &mut consumer, &mut second) {
+            read(&shared, &mut Consumer::default(), &mut second);
+        }
+        let mut all: Vec<u32> = first.iter().chain(&second).copied().collect();
+        all.sort_unstable();
         all.dedup();
         let wanted: &[u32] = if pushed { &[1, 2, 3] } else { &[1, 2] };
         assert_eq!(all, wanted, "{first:?} {second:?}");

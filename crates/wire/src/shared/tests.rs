@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::words::store;
 
+mod chunks;
+
 fn both(sizes: &[u64], ring: u64) -> (SharedWriter, SharedReader) {
     let (writer, fd) = SharedWriter::create(sizes, ring).unwrap();
     let reader = SharedReader::open(&fd).unwrap();
@@ -238,7 +240,7 @@ fn a_strange_memfd_is_refused() {
     assert_eq!(damaged(set(0, 1)), format!("{not}its magic is wrong"));
     assert_eq!(
         damaged(set(8, 9)),
-        format!("{not}its version is 9, this is 1")
+        format!("{not}its version is 9, this is 2")
     );
     for maps in [1000, u64::MAX] {
         assert_eq!(
