@@ -421,8 +421,17 @@ impl Agent {
             Pump::new(live, ring).map_err(Unmade::from)
         });
         match made {
-            Ok((live, (pump, fd))) => {
+            Ok((live, (mut pump, fd))) => {
                 self.send(ToTool::Ready(ready(session, &live)), Some(fd));
+                let locked = self.driver.relaxed(|| pump.lock_pages(&self.driver, &live));
+                if let Err(error) = locked {
+                    self.note(
+                        NoteLevel::Warning,
+                        format!(
+                            "events come home more slowly: their memory cannot be locked ({error})"
+                        ),
+                    );
+                }
                 *lock(&self.pump) = Some(pump);
                 memory::publish_all(self, &live);
                 if let Some(calls) = live.calls()
@@ -512,6 +521,22 @@ impl Agent {
         }
     }
 
+    /// Waits for the kernels in the maps' context, which is current, and brings everything home.
+    pub(crate) fn bring_home(&self, live: &Live, pump: &mut Pump) {
+        // A broken context has nothing more to give; what was copied before stays.
+        let ended = self.driver.relaxed(|| self.driver.synchronize()).is_ok();
+        let stuck = pump::empty(&self.driver, live, pump);
+        if ended && stuck > 0 {
+            self.note(
+                NoteLevel::Warning,
+                format!(
+                    "{stuck} bytes of rings are lost: threads claimed room and ended before they wrote it, \
+                     and what came behind it on their multiprocessors could not be read"
+                ),
+            );
+        }
+    }
+
     /// Before the context of the maps ends: waits for its kernels and brings everything home, on this thread, then runs
     /// `end`. The device side is gone if `ended` says so afterwards.
     pub(crate) fn context_ends<T>(
@@ -528,10 +553,8 @@ impl Agent {
             return end();
         }
         self.driver.within(context, || {
-            // A context that is broken already has nothing to bring home.
-            let _ = self.driver.relaxed(|| self.driver.synchronize());
             if let Some(pump) = &mut *lock(&self.pump) {
-                pump::empty(&self.driver, live, pump);
+                self.bring_home(live, pump);
             }
         });
         let calls = live.calls().cloned();

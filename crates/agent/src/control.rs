@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_driver::Context;
+use warpbpf_session::DrainStats;
 use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
 
 use crate::agent::{Agent, LiveState};
@@ -54,6 +55,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             next_snapshot: Instant::now(),
             next_drain: Instant::now(),
             drain_pause: DRAIN_SHORT,
+            waiting: false,
             calibrated: Instant::now(),
             token: None,
             requests: Requests::default(),
@@ -85,6 +87,8 @@ struct Control {
     next_drain: Instant,
     /// Time between looks at the rings; short while they yield something.
     drain_pause: Duration,
+    /// The tool has not made room for what is in the rings.
+    waiting: bool,
     calibrated: Instant,
     /// A snapshot that was asked for.
     token: Option<u64>,
@@ -277,13 +281,14 @@ impl Control {
 
     /// Looks at the rings: again at once while they yield something, ever later while they do not.
     fn drain(&mut self, now: Instant) {
-        let mut records = 0;
-        if self.idle().is_some_and(|idle| idle < QUIET_FOR) {
+        let mut stats = DrainStats::default();
+        if self.waiting || self.idle().is_some_and(|idle| idle < QUIET_FOR) {
             self.with_device(|agent, pump, live| {
-                records = agent.driver.relaxed(|| pump.drain(live)).records;
+                stats = agent.driver.relaxed(|| pump.drain(live));
             });
         }
-        if records != 0 {
+        self.waiting = stats.waiting > 0;
+        if stats.bytes != 0 {
             self.drain_pause = Duration::ZERO;
         } else {
             self.drain_pause = (self.drain_pause * 2).clamp(DRAIN_SHORT, BUSY);
@@ -305,9 +310,8 @@ impl Control {
     /// Waits for the kernels and brings everything home.
     fn last_round(&mut self) {
         self.with_device(|agent, pump, live| {
-            // A broken context has nothing more to give; what was copied before stays.
-            let _ = agent.driver.relaxed(|| agent.driver.synchronize());
-            pump::empty(&agent.driver, live, pump);
+            agent.bring_home(live, pump);
+            pump.unlock_pages(&agent.driver);
         });
         modules::report_unsettled(self.agent);
     }

@@ -4,15 +4,17 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::maps::{EINVAL, EIO};
-use warpbpf_driver::Driver;
-use warpbpf_session::{Answer, DrainStats, Live};
-use warpbpf_wire::{DeviceLosses, SharedError, SharedWriter};
+use warpbpf_driver::{Driver, DriverError};
+use warpbpf_session::{Answer, Chunk, DrainStats, Landing, Live, Part};
+use warpbpf_wire::{Chunks, DeviceLosses, SharedError, SharedWriter, Span};
 
-/// How long an event waits for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
+/// How long the last events wait for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_micros(200);
 /// Most rounds over rings that still yield something, at the end.
 const ROUNDS: u32 = 1000;
+/// Parts of the event ring that a chunk takes at most, if it can be cut: the room of a chunk comes back when all of it was read.
+const CHUNKS: u64 = 8;
 
 /// The writing side of the shared memory and its scratch space.
 #[derive(Debug)]
@@ -20,8 +22,34 @@ pub(crate) struct Pump {
     writer: SharedWriter,
     sizes: Vec<u64>,
     scratch: Vec<u8>,
+    /// Most bytes of a chunk.
+    most: u64,
+    /// The driver has locked the ring's pages: its copy engine writes into them.
+    locked: bool,
     /// The tool reads nothing: do not wait again until it does.
-    stalled_at: Option<u64>,
+    stalled_at: Option<[u64; 2]>,
+}
+
+/// Chunks of device rings land in the event ring.
+struct Home<'w> {
+    chunks: Chunks<'w>,
+    most: u64,
+}
+
+// SAFETY: the room is reserved, so no consumer looks at it before it is published, and nobody else writes there.
+unsafe impl Landing for Home<'_> {
+    fn room(&self) -> u64 {
+        self.chunks.room().min(self.most)
+    }
+
+    fn place(&mut self, map: u32, chunk: &Chunk) -> Option<[Part; 2]> {
+        let spans = self.chunks.reserve(map, chunk.shard, chunk.len())?;
+        Some(spans.map(|Span { start, bytes }| Part { start, bytes }))
+    }
+
+    fn landed(&mut self) {
+        self.chunks.publish();
+    }
 }
 
 impl Pump {
@@ -32,14 +60,38 @@ impl Pump {
             return Err(SharedError::TooLarge { bytes: 0 });
         }
         let sizes: Vec<u64> = live.layouts().iter().map(|m| m.snapshot_bytes).collect();
-        let (writer, fd) = SharedWriter::create(&sizes, ring_bytes)?;
+        // The largest chunk that cannot be cut has room, and another one while it is read.
+        let largest = live.largest_chunk();
+        let (writer, fd) = SharedWriter::create(&sizes, ring_bytes.max(largest * 2 + 1))?;
         let pump = Pump {
+            most: largest.max(writer.ring_pages().bytes / CHUNKS),
             writer,
             sizes,
             scratch: Vec::new(),
+            locked: false,
             stalled_at: None,
         };
         Ok((pump, fd))
+    }
+
+    /// Has the driver lock the event ring's pages, if there are rings that come home into it. Without that the driver copies
+    /// through memory of its own: slower, and else the same.
+    pub(crate) fn lock_pages(&mut self, driver: &Driver, live: &Live) -> Result<(), DriverError> {
+        if live.largest_chunk() > 0 {
+            let Span { start, bytes } = self.writer.ring_pages();
+            // SAFETY: the pages stay as long as this value, which lives as long as the agent.
+            unsafe { driver.host_register(start, bytes)? };
+            self.locked = true;
+        }
+        Ok(())
+    }
+
+    /// Unlocks them, while the context still lives.
+    pub(crate) fn unlock_pages(&mut self, driver: &Driver) {
+        if std::mem::take(&mut self.locked) {
+            // What the driver keeps locked is given back with the context.
+            let _ = driver.host_unregister(self.writer.ring_pages().start);
+        }
     }
 
     /// Copies every map. One that cannot be copied keeps its last snapshot.
@@ -82,17 +134,20 @@ impl Pump {
         self.writer.push(map, 0, payload)
     }
 
-    /// Moves every record that is complete. Does nothing if the session has no rings.
+    /// Moves what is complete and has room. Does nothing if the session has no rings. What has no room stays on the device.
     pub(crate) fn drain(&mut self, live: &Live) -> DrainStats {
-        let Pump {
-            writer, stalled_at, ..
-        } = self;
-        let drained = live.drain(&mut |event| {
-            push(writer, stalled_at, event.map, event.shard, event.payload);
-        });
-        let Ok(stats) = drained else {
+        let mut home = Home {
+            chunks: self.writer.chunks(),
+            most: self.most,
+        };
+        let Ok(stats) = live.bring(&mut home) else {
             return DrainStats::default();
         };
+        self.tell(live);
+        stats
+    }
+
+    fn tell(&mut self, live: &Live) {
         self.writer.clock_error(live.clock().error);
         for (map, lost) in live.losses() {
             let losses = DeviceLosses {
@@ -101,47 +156,52 @@ impl Pump {
             };
             self.writer.device_losses(map, losses);
         }
-        stats
+    }
+
+    /// Waits until the tool has read more than `read`; false if it reads nothing for a while.
+    fn wait(&mut self, read: [u64; 2]) -> bool {
+        if self.stalled_at == Some(read) {
+            return false;
+        }
+        let since = Instant::now();
+        while self.writer.read_so_far() == read {
+            if since.elapsed() > PATIENCE {
+                self.stalled_at = Some(read);
+                return false;
+            }
+            std::thread::sleep(TICK);
+        }
+        true
+    }
+
+    /// Counts, record by record, what is on the device as lost.
+    fn lose(&mut self, live: &Live) {
+        // A context that is broken has nothing to count.
+        let _ = live.drain(&mut |event| self.writer.count_lost(event.map));
+        self.tell(live);
     }
 }
 
-/// Appends an event, waiting a little for a tool that still reads.
-fn push(
-    writer: &mut SharedWriter,
-    stalled_at: &mut Option<u64>,
-    map: u32,
-    shard: u32,
-    payload: &[u8],
-) {
-    if writer.try_push(map, shard, payload) {
-        return;
-    }
-    let mut tail = writer.tail();
-    let mut since = Instant::now();
-    while *stalled_at != Some(tail) {
-        std::thread::sleep(TICK);
-        if writer.try_push(map, shard, payload) {
-            return;
-        }
-        let now = writer.tail();
-        if now != tail {
-            tail = now;
-            since = Instant::now();
-        } else if since.elapsed() > PATIENCE {
-            *stalled_at = Some(tail);
-        }
-    }
-    writer.count_lost(map);
-}
-
-/// Everything that is there, after the kernels have ended.
-pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) {
+/// Everything that is there, after the kernels have ended. Says how many bytes of rings stay for ever: their writers claimed them
+/// and ended before they had written.
+pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) -> u64 {
     driver.relaxed(|| {
         pump.snapshot(live);
-        for _ in 0..ROUNDS {
-            if pump.drain(live).records == 0 {
-                break;
+        let mut rounds = 0;
+        while rounds < ROUNDS {
+            let read = pump.writer.read_so_far();
+            let stats = pump.drain(live);
+            if stats.waiting > 0 {
+                // How often the tool reads a little more is its own affair.
+                if pump.wait(read) {
+                    continue;
+                }
+                pump.lose(live);
+            } else if stats.bytes == 0 {
+                return stats.pending;
             }
+            rounds += 1;
         }
-    });
+        0
+    })
 }

@@ -584,6 +584,23 @@ impl Driver {
         )
     }
 
+    /// Locks pages of memory of ours, so that copies from the device need no memory in between.
+    ///
+    /// # Safety
+    /// The memory stays until it is unlocked or the current context ends.
+    pub unsafe fn host_register(&self, pointer: *mut u8, bytes: u64) -> Result<(), DriverError> {
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.api.host_register)(pointer.cast(), bytes as usize, 0) };
+        self.check("cuMemHostRegister", code, || format!("{bytes} bytes"))
+    }
+
+    /// Unlocks what [`Driver::host_register`] has locked in the current context. No copy may be under way.
+    pub fn host_unregister(&self, pointer: *mut u8) -> Result<(), DriverError> {
+        // SAFETY: the driver knows what is registered.
+        let code = unsafe { (self.api.host_unregister)(pointer.cast()) };
+        self.check("cuMemHostUnregister", code, String::new)
+    }
+
     /// Launches a kernel of ours with 64-bit arguments.
     ///
     /// # Safety

@@ -147,6 +147,8 @@ api! {
     mem_free = "cuMemFree_v2"(address: CUdeviceptr);
     host_alloc = "cuMemHostAlloc"(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
     host_free = "cuMemFreeHost"(pointer: *mut c_void);
+    host_register = "cuMemHostRegister_v2"(pointer: *mut c_void, bytes: usize, flags: c_uint);
+    host_unregister = "cuMemHostUnregister"(pointer: *mut c_void);
     host_device_pointer = "cuMemHostGetDevicePointer_v2"(address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint);
     memset_d8 = "cuMemsetD8Async"(address: CUdeviceptr, value: u8, bytes: usize, stream: CUstream);
     copy_to_device = "cuMemcpyHtoDAsync_v2"(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);

@@ -14,8 +14,8 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_maps::{MapPlan, MapView};
 use warpbpf_object::{MapKind, Object};
 use warpbpf_wire::{
-    Listener, MapOp, NoteLevel, OpCode, Options, Outcome, PRINTK, SharedReader, ToAgent, ToTool,
-    ToolConnection, WireError, decode_outcomes, encode_ops,
+    Listener, MapOp, NoteLevel, OpCode, Options, Outcome, PRINTK, SharedError, SharedReader,
+    ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
 use crate::gather::Gathered;
@@ -61,6 +61,8 @@ struct Agent {
     /// By number; `None` for a type that is not known here.
     maps: Vec<Option<Arc<MapPlan>>>,
     shared: Option<SharedReader>,
+    /// A damaged chunk of events was met, and told.
+    damaged: bool,
     refreshed: Option<Instant>,
     copies: HashMap<u32, (u64, Arc<Vec<u8>>)>,
     /// Changes after the application has ended.
@@ -182,6 +184,7 @@ impl Live {
             sms: 0,
             maps: Vec::new(),
             shared: None,
+            damaged: false,
             refreshed: None,
             copies: HashMap::new(),
             after: HashMap::new(),
@@ -393,6 +396,13 @@ impl Agent {
                 false
             }
             Ok(_) => true,
+            // What lies behind a damaged chunk is still good.
+            Err(error @ SharedError::Record { .. }) => {
+                if !std::mem::replace(&mut self.damaged, true) {
+                    tell(&error.to_string());
+                }
+                true
+            }
             Err(error) => {
                 tell(&error.to_string());
                 self.shared = None;

@@ -1,15 +1,16 @@
 //! A session in one context: its maps in device memory, its variants, its rings being drained.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env};
 use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
-use warpbpf_maps::ring::{Chunk, Lost, Reader};
+use warpbpf_maps::ring::Lost;
 use warpbpf_maps::{MapPlan, Placement, inner};
 
 use crate::allocations::Fence;
 use crate::calls::{self, Calls};
 use crate::clock::{Clock, Reading};
+use crate::drain::{DrainStats, Landing, RingEvent, Rings};
 use crate::held::Held;
 use crate::host_memory::HostMemory;
 use crate::host_ops::{At, HostOp, HostOps, Progress};
@@ -18,9 +19,6 @@ use crate::prepare::Prepared;
 use crate::process;
 use crate::user_ring::{Filled, UserRing};
 use crate::variant::{Addresses, LaunchRecords, LoadedVariant, Loading};
-
-/// Bytes of page-locked memory that ring data is copied into.
-const STAGING: u64 = 8 << 20;
 
 /// Device state of a session. All methods make its context current where they need it and leave it so.
 #[derive(Debug)]
@@ -34,35 +32,15 @@ pub struct Live {
     maps: Vec<u64>,
     /// The memory of those that lie on the host.
     in_host: Vec<Option<HostMemory>>,
-    rings: Mutex<Vec<Ring>>,
+    rings: Mutex<Rings>,
     /// The host's ends of user ring buffers, by map.
     filled: Vec<Option<Filled>>,
-    staging: Option<Staging>,
-    /// Of the copies of records, in turns.
-    drains: [Stream; 2],
     clock: Mutex<Clock>,
     fence: Option<Fence>,
     host_ops: Mutex<HostOps>,
     calls: Option<Arc<Calls>>,
     records: OnceLock<Result<Arc<LaunchRecords>, DriverError>>,
 }
-
-#[derive(Debug)]
-struct Ring {
-    map: u32,
-    base: u64,
-    reader: Reader,
-}
-
-#[derive(Debug)]
-struct Staging {
-    pointer: *mut u8,
-    bytes: u64,
-}
-// SAFETY: page-locked memory that belongs to this value alone; it is only touched under the `rings` lock.
-unsafe impl Send for Staging {}
-// SAFETY: as above.
-unsafe impl Sync for Staging {}
 
 /// A map as a reader outside the process needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,31 +61,6 @@ pub struct MapLayoutInfo {
     pub layout: MapLayout,
     /// Fields to add up over the shards of a summed array.
     pub sum_fields: Vec<SumField>,
-}
-
-/// A record from a ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RingEvent<'a> {
-    /// Index of the map; [`RingEvent::PRINTK`] for messages.
-    pub map: u32,
-    /// The SM that wrote it.
-    pub shard: u32,
-    /// What the program wrote.
-    pub payload: &'a [u8],
-}
-
-impl RingEvent<'_> {
-    /// `map` of messages.
-    pub const PRINTK: u32 = u32::MAX;
-}
-
-/// One round over all rings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DrainStats {
-    /// Records handed out in this round.
-    pub records: u64,
-    /// Bytes reserved by writers that have not yet committed them.
-    pub pending: u64,
 }
 
 impl Live {
@@ -163,7 +116,6 @@ impl Live {
         let mut maps = Vec::new();
         let mut in_host = Vec::new();
         let mut rings = Vec::new();
-        let mut staging_bytes = 0;
         for (index, plan) in session.maps().iter().chain(session.printk()).enumerate() {
             let (base, at, host) = match (plan.placement, plan.layout) {
                 (Placement::Device, _) => {
@@ -194,12 +146,7 @@ impl Live {
                 } else {
                     RingEvent::PRINTK
                 };
-                rings.push(Ring {
-                    map,
-                    base,
-                    reader: Reader::new(layout),
-                });
-                staging_bytes = STAGING.max(staging_bytes).max(2 * layout.shard_bytes);
+                rings.push((map, base, layout));
             }
             maps.push(base);
         }
@@ -213,17 +160,7 @@ impl Live {
         let filled = filled
             .map(|(plan, base)| Filled::new(plan, *base))
             .collect();
-        let staging = match staging_bytes {
-            0 => None,
-            bytes => Some(Staging {
-                pointer: held.host_alloc(bytes as usize)?.0,
-                bytes,
-            }),
-        };
-        let drains = match staging_bytes {
-            0 => [stream; 2],
-            _ => [stream, held.stream()?],
-        };
+        let rings = Rings::new(&rings, stream, held)?;
         let clock = Clock::new(driver, held, env, stream)?;
         let fence = match session.reads_application() {
             true => Some(Fence::new(driver, held)?),
@@ -247,8 +184,6 @@ impl Live {
             in_host,
             rings: Mutex::new(rings),
             filled,
-            staging,
-            drains,
             clock: Mutex::new(clock),
             fence,
             host_ops: Mutex::new(host_ops),
@@ -411,118 +346,35 @@ impl Live {
         self.driver.relaxed(|| host_ops.progress(&self.driver))
     }
 
+    /// Has the copy engine bring home what the rings hold, as far as there is room, many copies at once. Nobody looks at what comes.
+    ///
+    /// # Errors
+    /// [`DriverError`] of a copy. Before [`Landing::landed`] was called nothing has left its ring.
+    pub fn bring(&self, landing: &mut dyn Landing) -> Result<DrainStats, DriverError> {
+        self.rings().bring(&self.driver, landing)
+    }
+
     /// Hands out every record that is complete.
     ///
     /// # Errors
     /// [`DriverError`] of a copy; records handed out before stay handed out, none is lost.
     pub fn drain(&self, sink: &mut dyn FnMut(RingEvent<'_>)) -> Result<DrainStats, DriverError> {
-        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut stats = DrainStats::default();
-        if let Some(staging) = &self.staging {
-            for ring in rings.iter_mut() {
-                self.drain_ring(ring, staging, sink, &mut stats)?;
-            }
-        }
-        Ok(stats)
+        self.rings().drain(&self.driver, sink)
+    }
+
+    /// Bytes of a chunk that a [`Landing`] must have room for at some time, or it may never fit; 0 if the session has no rings.
+    pub fn largest_chunk(&self) -> u64 {
+        self.rings().largest()
     }
 
     /// What each ring lost on the device since the start, as of the last drain: map ([`RingEvent::PRINTK`] for messages)
     /// and losses.
     pub fn losses(&self) -> Vec<(u32, Lost)> {
-        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        rings
-            .iter()
-            .map(|ring| (ring.map, ring.reader.lost()))
-            .collect()
+        self.rings().losses()
     }
 
-    fn drain_ring(
-        &self,
-        ring: &mut Ring,
-        staging: &Staging,
-        sink: &mut dyn FnMut(RingEvent<'_>),
-        stats: &mut DrainStats,
-    ) -> Result<(), DriverError> {
-        let commits = self.copy(ring.base, ring.reader.commits())?;
-        let controls = self.copy(ring.base, ring.reader.controls())?;
-        // The lengths are the reader's own, so it cannot refuse them.
-        let chunks = ring.reader.cover(&commits, &controls).unwrap_or_default();
-        // While records of one half of the memory are handed out, the next copies go to the other half.
-        let batches = batches(&chunks, staging.bytes / 2);
-        let started = self.hand_out(ring, staging, &batches, sink, stats);
-        if started.is_err() {
-            // What was started must not run on into memory that the next round uses.
-            for stream in self.drains {
-                let _ = self.driver.wait(stream);
-            }
-        }
-        started?;
-        if !chunks.is_empty() {
-            let consumed = ring.reader.consumed();
-            self.driver
-                .write(ring.base + consumed.offset, &consumed.bytes, self.stream)?;
-        }
-        stats.pending += ring.reader.pending();
-        Ok(())
-    }
-
-    /// Copies batch after batch and hands its records out.
-    fn hand_out(
-        &self,
-        ring: &mut Ring,
-        staging: &Staging,
-        batches: &[&[Chunk]],
-        sink: &mut dyn FnMut(RingEvent<'_>),
-        stats: &mut DrainStats,
-    ) -> Result<(), DriverError> {
-        let place = |batch: usize| (batch & 1, (batch & 1) as u64 * (staging.bytes / 2));
-        let start = |batch: usize| -> Result<(), DriverError> {
-            let (half, mut at) = place(batch);
-            for chunk in batches.get(batch).copied().unwrap_or_default() {
-                let from = ring.base + chunk.range.start;
-                // SAFETY: a batch fits into its half of the staging memory, which nobody else touches under the lock we
-                // hold, and whose last batch has been handed out.
-                unsafe {
-                    let into = staging.pointer.add(at as usize);
-                    self.driver
-                        .start_read(from, into, chunk.len(), self.drains[half])?;
-                }
-                at += chunk.len();
-            }
-            Ok(())
-        };
-        start(0)?;
-        for (number, batch) in batches.iter().enumerate() {
-            start(number + 1)?;
-            let (half, mut at) = place(number);
-            self.driver.wait(self.drains[half])?;
-            for chunk in *batch {
-                // SAFETY: the copies into this half are complete, and the next ones go to the other.
-                let bytes = unsafe {
-                    let from = staging.pointer.add(at as usize);
-                    std::slice::from_raw_parts(from, chunk.len() as usize)
-                };
-                at += chunk.len();
-                let map = ring.map;
-                // A damaged chunk is counted by the reader, which goes on behind it.
-                let _ = ring.reader.take(chunk, bytes, |record| {
-                    stats.records += 1;
-                    sink(RingEvent {
-                        map,
-                        shard: record.shard,
-                        payload: record.payload,
-                    });
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn copy(&self, base: u64, range: std::ops::Range<u64>) -> Result<Vec<u8>, DriverError> {
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        self.driver
-            .read(base + range.start, &mut bytes, self.stream)?;
-        Ok(bytes)
+    fn rings(&self) -> MutexGuard<'_, Rings> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Measures the device clock against the host's again and publishes the result to running programs.
@@ -541,21 +393,4 @@ impl Live {
             .unwrap_or_else(PoisonError::into_inner)
             .last()
     }
-}
-
-/// Chunks in their order, in batches of at most `bytes`; none is larger than that.
-fn batches(chunks: &[Chunk], bytes: u64) -> Vec<&[Chunk]> {
-    let mut batches = Vec::new();
-    let (mut first, mut used) = (0, 0);
-    for (i, chunk) in chunks.iter().enumerate() {
-        if used + chunk.len() > bytes && i > first {
-            batches.push(&chunks[first..i]);
-            (first, used) = (i, 0);
-        }
-        used += chunk.len();
-    }
-    if first < chunks.len() {
-        batches.push(&chunks[first..]);
-    }
-    batches
 }

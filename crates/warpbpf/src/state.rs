@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
 use warpbpf_wire::{
-    Device, Kernel, MapInfo, NoteLevel, PRINTK, Program, SharedReader, Sites, ToTool,
+    Device, Kernel, MapInfo, NoteLevel, PRINTK, Program, SharedError, SharedReader, Sites, ToTool,
     ToolConnection, WireError,
 };
 
@@ -43,6 +43,8 @@ pub(crate) struct State {
     parked_bytes: usize,
     /// The ring is damaged, or another tool reads it.
     no_events: bool,
+    /// A damaged chunk of events was met, and told.
+    damaged: bool,
     /// Events that found no room among the parked ones, by map.
     pub(crate) dropped: HashMap<u32, u64>,
 }
@@ -188,21 +190,40 @@ impl State {
         };
         let (parked, parked_bytes, dropped) =
             (&mut self.parked, &mut self.parked_bytes, &mut self.dropped);
-        let taken = shared.events_while(|event| {
-            if wanted.is_none_or(|map| map == event.map) {
-                batch.push(event.map, event.shard, event.payload);
-            } else if *parked_bytes + event.payload.len() <= MOST_PARKED {
-                *parked_bytes += event.payload.len();
-                let queue = parked.entry(event.map).or_default();
-                queue.push_back((event.shard, event.payload.to_vec()));
-            } else {
-                *dropped.entry(event.map).or_default() += 1;
+        let mut errors = Vec::new();
+        loop {
+            let taken = shared.events_while(|event| {
+                if wanted.is_none_or(|map| map == event.map) {
+                    batch.push(event.map, event.shard, event.payload);
+                } else if *parked_bytes + event.payload.len() <= MOST_PARKED {
+                    *parked_bytes += event.payload.len();
+                    let queue = parked.entry(event.map).or_default();
+                    queue.push_back((event.shard, event.payload.to_vec()));
+                } else {
+                    *dropped.entry(event.map).or_default() += 1;
+                }
+                !batch.is_full()
+            });
+            match taken {
+                // What lies behind a damaged chunk is still good. Who damages one may damage many: the first is told.
+                Err(error @ SharedError::Record { .. }) => {
+                    if !std::mem::replace(&mut self.damaged, true) {
+                        errors.push(error);
+                    }
+                    if batch.is_full() {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    errors.push(error);
+                    self.no_events = true;
+                    break;
+                }
+                Ok(_) => break,
             }
-            !batch.is_full()
-        });
-        if let Err(error) = taken {
+        }
+        for error in errors {
             self.note(NoteLevel::Error, error.to_string());
-            self.no_events = true;
         }
     }
 

@@ -301,6 +301,13 @@ driver! {
     host_free = "cuMemFreeHost"(pointer: usize) |world| {
         world.lock().held.remove(&pointer).map(|_| ()).ok_or(1)
     }
+    host_register = "cuMemHostRegister_v2"(pointer: usize, _bytes: usize, _flags: c_uint) |world| {
+        world.lock().held.insert(pointer, Vec::new());
+        Ok(())
+    }
+    host_unregister = "cuMemHostUnregister"(pointer: usize) |world| {
+        world.lock().held.remove(&pointer).map(|_| ()).ok_or(713)
+    }
     host_device_pointer = "cuMemHostGetDevicePointer_v2"(address: *mut u64, pointer: usize, _flags: c_uint) |_world| {
         *address = pointer as u64;
         Ok(())
