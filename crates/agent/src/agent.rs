@@ -412,6 +412,8 @@ impl Agent {
     }
 
     fn make_live(&'static self, session: &Arc<Session>) {
+        // Nobody is to wait while files are read.
+        let probes = crate::uprobe::prepare(session);
         let mut state = self.live.write().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*state, LiveState::NotYet) {
             return;
@@ -443,7 +445,7 @@ impl Agent {
                     );
                 }
                 *state = LiveState::Here(Box::new(live));
-                crate::uprobe::install(self, session);
+                crate::uprobe::install(self, session, probes);
             }
             Err(Unmade(message)) => {
                 *state = LiveState::Gone("its maps could not be made");

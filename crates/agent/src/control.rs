@@ -317,6 +317,7 @@ impl Control {
     }
 
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
+        crate::uprobe::report(self.agent);
         let refused = self.requests.refuse_all(reason);
         self.reply(refused)?;
         for Reply { token, error, blob } in std::mem::take(&mut self.replies) {

@@ -66,7 +66,6 @@ impl Library {
 struct Symbol {
     start: usize,
     size: usize,
-    name: String,
 }
 
 /// The exported symbol that the dynamic linker finds for an address: the last one that does not lie behind it.
@@ -87,17 +86,11 @@ fn symbol_before(address: usize) -> Option<Symbol> {
     if found == 0 || symbol.is_null() || info.dli_sname.is_null() {
         return None;
     }
-    // SAFETY: with RTLD_DL_SYMENT the extra result is the symbol's table entry; names are NUL-terminated.
-    let (entry, name) = unsafe {
-        (
-            &*symbol.cast::<libc::Elf64_Sym>(),
-            CStr::from_ptr(info.dli_sname),
-        )
-    };
+    // SAFETY: with RTLD_DL_SYMENT the extra result is the symbol's table entry.
+    let entry = unsafe { &*symbol.cast::<libc::Elf64_Sym>() };
     Some(Symbol {
         start: info.dli_saddr as usize,
         size: entry.st_size as usize,
-        name: name.to_string_lossy().into_owned(),
     })
 }
 
@@ -110,15 +103,6 @@ pub(crate) unsafe fn code_of(address: usize) -> Vec<u8> {
     let size = own.map_or(UNKNOWN_SIZE, |symbol| symbol.size);
     // SAFETY: a function's bytes are mapped and readable.
     unsafe { std::slice::from_raw_parts(address as *const u8, size) }.to_vec()
-}
-
-/// Start and name of the exported function that an address is in, if it is in one. A function that does not say how long
-/// it is ends where the next one begins.
-pub(crate) fn function_around(address: usize) -> Option<(usize, String)> {
-    let symbol = symbol_before(address)?;
-    let into = address.checked_sub(symbol.start)?;
-    let inside = symbol.size == 0 || into < symbol.size;
-    inside.then_some((symbol.start, symbol.name))
 }
 
 /// Is this the name of a driver library, with or without directories?
@@ -188,8 +172,6 @@ mod tests {
         // SAFETY: a function of libc.
         let code = unsafe { code_of(address) };
         assert!(!code.is_empty() && code.len() < 4096);
-        let around = function_around(address + 1);
-        assert_eq!(around, Some((address, "getppid".to_owned())));
         assert!(
             loaded_paths()
                 .iter()

@@ -71,6 +71,9 @@ pub enum TrapKind {
     /// The instruction limit is used up.
     #[error("the limit of executed instructions is used up")]
     OutOfFuel,
+    /// The machine gives it no more time.
+    #[error("the time for one run is used up")]
+    OutOfTime,
     /// Execution ran past the last instruction.
     #[error("execution runs past the end of the program")]
     PastEnd,

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use warpbpf_abi::helpers::by_id;
 use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::interp::RunError;
-use warpbpf_ebpf::{Callee, Imm64, Insn, Limits, Outcome, Pc, run};
+use warpbpf_ebpf::{Callee, Imm64, Insn, Limits, Outcome, Pc, TrapKind, run};
 use warpbpf_object::{MapDef, Object, Program};
 
 mod helpers;
@@ -23,7 +23,7 @@ mod machine;
 use machine::Cpu;
 
 /// Most instructions of one run: about ten milliseconds.
-const FUEL: u64 = 1 << 20;
+pub const FUEL: u64 = 1 << 20;
 
 /// Where a GPU's thread would be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -170,6 +170,10 @@ pub trait Surroundings {
         // Each state has random keys.
         RandomState::new().hash_one(0) as u32
     }
+    /// The run has taken as long as it may. Asked before each helper and atomic, for instructions alone are bounded by [`FUEL`].
+    fn out_of_time(&mut self) -> bool {
+        false
+    }
     /// Where the thread is, if the program is a GPU's.
     fn coordinates(&self) -> Option<Coordinates>;
 }
@@ -209,6 +213,12 @@ pub enum CpuError {
     Shared { program: String, map: String },
     #[error("program `{program}` ended: {reason}{}", line.as_ref().map_or(String::new(), |l| format!(" ({l})")))]
     Trap {
+        program: String,
+        reason: String,
+        line: Option<String>,
+    },
+    #[error("program `{program}` was stopped: {reason}{}", line.as_ref().map_or(String::new(), |l| format!(" ({l})")))]
+    Limit {
         program: String,
         reason: String,
         line: Option<String>,
@@ -306,11 +316,25 @@ pub fn execute(
         Outcome::Return(value) => Ok(value),
         // `bpf_gpu_exit` ends the thread.
         Outcome::Trap(_) if cpu.exited => Ok(0),
-        Outcome::Trap(trap) => Err(CpuError::Trap {
-            program: program.name.clone(),
-            reason: trap.kind.to_string(),
-            line: line(program, trap.pc),
-        }),
+        Outcome::Trap(trap) => {
+            let (program, reason, line) = (
+                program.name.clone(),
+                trap.kind.to_string(),
+                line(program, trap.pc),
+            );
+            Err(match trap.kind {
+                TrapKind::OutOfFuel | TrapKind::OutOfTime => CpuError::Limit {
+                    program,
+                    reason,
+                    line,
+                },
+                _ => CpuError::Trap {
+                    program,
+                    reason,
+                    line,
+                },
+            })
+        }
     }
 }
 

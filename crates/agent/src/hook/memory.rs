@@ -1,6 +1,9 @@
-//! Memory within reach of a library, and writes to its code. Nothing here is ever writable and executable at once.
+//! Memory within reach of a library, and writes to its code. Nothing here is ever writable and executable at once, and code that
+//! others may be running is never without the right to be executed.
 
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 
 /// How far from the library stubs may lie. Half of what a jump reaches, so that the data of a large library is in reach
 /// of instructions moved there.
@@ -8,6 +11,19 @@ const REACH: usize = 1 << 30;
 const PAGE: usize = 4096;
 /// Lowest address that is tried; below are guard pages.
 const LOWEST: usize = 1 << 20;
+
+/// Where all regions are: a jump that leads elsewhere is not ours.
+static REGIONS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+/// All of `bytes` at `address` is in one region.
+pub(super) fn is_ours(address: usize, bytes: usize) -> bool {
+    let regions = REGIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    regions.iter().any(|(base, length)| {
+        let into = address.checked_sub(*base);
+        into.and_then(|into| into.checked_add(bytes))
+            .is_some_and(|end| end <= *length)
+    })
+}
 
 /// Fresh writable memory that becomes code. Never freed: a thread may be in it at any time.
 #[derive(Debug)]
@@ -84,6 +100,8 @@ fn map_at(base: usize, bytes: usize) -> Option<Region> {
         )
     };
     if got as usize == base {
+        let mut regions = REGIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        regions.push((base, bytes));
         return Some(Region { base, bytes });
     }
     if got != libc::MAP_FAILED {
@@ -116,7 +134,7 @@ pub(super) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(),
     };
     if write_through_proc(start, &bytes).is_err() {
         // SAFETY: the caller's promise.
-        unsafe { write_through_mprotect(start, &bytes)? };
+        unsafe { write_through_mapping(start, &bytes)? };
     }
     // SAFETY: as above; volatile, because it was changed behind the compiler's back.
     let now: Vec<u8> = (0..new.len())
@@ -137,18 +155,43 @@ fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all_at(bytes, at as u64)
 }
 
-/// For systems that forbid `/proc/self/mem`. The page cannot be executed for a moment.
+/// For systems that forbid `/proc/self/mem`. A changed copy of the pages takes their place in one step: a thread that runs in
+/// them is in the old ones or in the new ones.
 ///
 /// # Safety
-/// As [`patch`]; moreover no other thread runs in these pages.
-unsafe fn write_through_mprotect(at: usize, bytes: &[u8]) -> Result<(), String> {
+/// As [`patch`].
+unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
     let start = at & !(PAGE - 1);
     let length = (at + bytes.len()).next_multiple_of(PAGE) - start;
-    // SAFETY: the caller's promise; code pages were readable and executable before and are again after.
-    unsafe {
-        protect(start, length, libc::PROT_READ | libc::PROT_WRITE)?;
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len());
-        protect(start, length, libc::PROT_READ | libc::PROT_EXEC)
+    let failed = |call: &str| format!("{call} failed: {}", std::io::Error::last_os_error());
+    let name = c"warpbpf-code";
+    // SAFETY: a NUL-terminated name.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(failed("memfd_create"));
+    }
+    // SAFETY: just made, and nobody else's.
+    let file: std::fs::File = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+    // SAFETY: the pages of code of a loaded library are readable.
+    let mut copy = unsafe { std::slice::from_raw_parts(start as *const u8, length) }.to_vec();
+    copy[at - start..at - start + bytes.len()].copy_from_slice(bytes);
+    let written = file.write_all_at(&copy, 0);
+    written.map_err(|error| format!("writing a copy of the code failed: {error}"))?;
+    // SAFETY: the same bytes but for those that the caller wants changed, with the rights that code has.
+    let mapped = unsafe {
+        libc::mmap(
+            start as *mut libc::c_void,
+            length,
+            libc::PROT_READ | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_FIXED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped as usize == start {
+        Ok(())
+    } else {
+        Err(failed("mmap"))
     }
 }
 
@@ -228,7 +271,7 @@ mod tests {
                 unsafe { patch(base + 1, &[1, 0, 0, 0], &[2, 0, 0, 0]).unwrap() };
             } else {
                 // SAFETY: as above.
-                unsafe { write_through_mprotect(base + 1, &[2, 0, 0, 0]).unwrap() };
+                unsafe { write_through_mapping(base + 1, &[2, 0, 0, 0]).unwrap() };
             }
             assert_eq!(function(), 2);
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -238,6 +281,39 @@ mod tests {
                 .unwrap();
             assert!(line.contains(" r-xp "), "{line}");
         }
+    }
+
+    #[test]
+    fn code_can_be_run_while_it_is_changed() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let near = code_can_be_run_while_it_is_changed as *const () as usize;
+        let region = Region::near(near, near, PAGE).unwrap();
+        let base = region.base();
+        assert!(is_ours(base, 16) && !is_ours(base, PAGE + 1) && !is_ours(near, 1));
+        // mov eax, 1; ret
+        region.finish(&[0xb8, 1, 0, 0, 0, 0xc3]).unwrap();
+        // SAFETY: the code just written has this signature.
+        let function: extern "C" fn() -> i32 = unsafe { std::mem::transmute(base) };
+        let done = AtomicBool::new(false);
+        let calls = std::thread::scope(|scope| {
+            let runner = scope.spawn(|| {
+                let mut calls = 0u64;
+                // One more at the end, so that the last change is seen.
+                while !done.load(Ordering::Acquire) || calls == 0 {
+                    assert!((1..=200).contains(&function()));
+                    calls += 1;
+                }
+                calls
+            });
+            for value in 2..=200u8 {
+                // SAFETY: the byte is all of the number that changes, so a thread reads the old or the new one.
+                unsafe { write_through_mapping(base + 1, &[value]).unwrap() };
+            }
+            done.store(true, Ordering::Release);
+            runner.join().unwrap()
+        });
+        assert!(calls > 0);
+        assert_eq!(function(), 200);
     }
 
     #[test]

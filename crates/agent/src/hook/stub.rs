@@ -6,8 +6,10 @@
 
 use std::ops::Range;
 
+use iced_x86::{Code, Decoder, DecoderOptions};
+
 use super::memory::{self, Region};
-use super::{FAR_JUMP, HookError, JUMP, NOP, far_jump, plan};
+use super::{FAR_JUMP, HookError, NOP, far_jump, plan};
 
 /// Bytes from one stub to the next.
 const STRIDE: usize = 32;
@@ -47,14 +49,20 @@ pub(crate) struct Link {
 
 /// Finds it for the function at `address` with these bytes, if one of `ours` runs in its place.
 pub(crate) fn link(address: usize, code: &[u8], ours: &[usize]) -> Option<Link> {
-    // Its first instruction is as it was; behind it stands our jump.
     let HookError::Taken { .. } = plan(address as u64, code).err()? else {
         return None;
     };
-    let jump = (1..code.len().saturating_sub(JUMP)).find(|at| code[*at] == 0xe9)?;
-    let distance = i32::from_le_bytes(*code[jump + 1..].first_chunk()?);
-    let stub = (address + jump + JUMP).checked_add_signed(distance as isize)?;
-    // SAFETY: a jump within a function's first bytes leads to code.
+    // Its first instruction is as it was; behind it stands our jump.
+    let mut decoder = Decoder::with_ip(64, code, address as u64, DecoderOptions::NONE);
+    let (_, jump) = (decoder.decode(), decoder.decode());
+    if jump.code() != Code::Jmp_rel32_64 {
+        return None;
+    }
+    let stub = usize::try_from(jump.near_branch_target()).ok()?;
+    if !memory::is_ours(stub, STRIDE) {
+        return None;
+    }
+    // SAFETY: regions are never freed, and can be read once they are full.
     let bytes = unsafe { std::slice::from_raw_parts(stub as *const u8, STRIDE) };
     let far = bytes
         .windows(6)

@@ -115,6 +115,20 @@ fn a_hook_of_ours_gets_another_function_in_front() {
 }
 
 #[test]
+fn a_jump_of_somebody_else_is_no_link() {
+    // push rbp; jmp to where nothing is; then what our jump would be, as an immediate
+    let mut code = vec![0x55, 0xe9, 0, 0, 0, 0x10, 0x48, 0xb8, 0xe9];
+    code.extend([0; 7]);
+    let ours = [seven as *const () as usize];
+    assert_eq!(link(place(&code), &code, &ours), None);
+    // mov eax, 0x10e90000; jmp +0: the first 0xe9 is no jump.
+    let code = vec![
+        0xb8, 0, 0, 0xe9, 0x10, 0xe9, 0, 0, 0, 0x10, 0x90, 0x90, 0x90, 0x90, 0xc3,
+    ];
+    assert_eq!(link(place(&code), &code, &ours), None);
+}
+
+#[test]
 fn stubs_push_their_number_and_go_to_what_they_share() {
     // pop rax; ret
     let common = place(&[0x58, 0xc3]);

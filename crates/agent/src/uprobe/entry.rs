@@ -1,21 +1,21 @@
 //! What stubs go to: saves what a function may have been given, runs the programs, and goes on as if nothing had been.
 
 use std::cell::{Cell, RefCell};
-use std::sync::{Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Mutex, TryLockError};
+use std::time::Instant;
 
-use warpbpf_session::cpu;
+use warpbpf_session::cpu::{self, CpuError};
 use warpbpf_wire::NoteLevel;
 
+use super::lost::{LIMIT, count, patiently};
+use super::waiting::{Call, Waiting, own_stack};
 use super::world::World;
 use super::{Sites, sites};
 use crate::guard::quietly;
 
 /// Numbers of stubs that functions return to: that of the function and this.
 pub(super) const AFTER: u32 = 1 << 24;
-/// Calls of one thread that wait for their end; those of deeper recursion are not seen returning.
-const DEPTH: usize = 64;
-/// Most bytes of a stack, as threads have them by default.
-const STACK: u64 = 8 << 20;
 
 /// `struct pt_regs`
 #[repr(C)]
@@ -47,102 +47,114 @@ pub(super) struct Registers {
 const BYTES: usize = size_of::<Registers>();
 const _: () = assert!(BYTES == 168);
 
-/// With its number pushed, as at a call or behind a return. `r11` is nobody's there, so it takes the address to go on to.
-/// Vector registers are kept whole: functions may be given and give back any of them.
-///
-/// # Safety
-/// Only stubs go here.
-#[unsafe(naked)]
-pub(super) unsafe extern "C" fn common() {
+/// The code that calls `$hit` around a function: with its number pushed, as at a call or behind a return. `r11` is nobody's
+/// there, so it takes the address to go on to. Vector registers are kept whole: functions may be given and give back any of them.
+macro_rules! around {
+    ($(#[$doc:meta])* $name:ident, $hit:path) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub(super) unsafe extern "C" fn $name() {
     core::arch::naked_asm!(
-        "pushfq",
-        "cld",
-        "push rbp",
-        "mov rbp, rsp",
-        "sub rsp, 168",
-        "mov [rbp - 168], r15",
-        "mov [rbp - 160], r14",
-        "mov [rbp - 152], r13",
-        "mov [rbp - 144], r12",
-        "mov [rbp - 128], rbx",
-        "mov [rbp - 120], r11",
-        "mov [rbp - 112], r10",
-        "mov [rbp - 104], r9",
-        "mov [rbp - 96], r8",
-        "mov [rbp - 88], rax",
-        "mov [rbp - 80], rcx",
-        "mov [rbp - 72], rdx",
-        "mov [rbp - 64], rsi",
-        "mov [rbp - 56], rdi",
-        "mov qword ptr [rbp - 48], -1",
-        "mov rax, [rbp]",
-        "mov [rbp - 136], rax",
-        "mov rax, [rbp + 8]",
-        "mov [rbp - 24], rax",
-        "lea rax, [rbp + 24]",
-        "mov [rbp - 16], rax",
-        "mov qword ptr [rbp - 40], 0",
-        "mov qword ptr [rbp - 32], 0x33",
-        "mov qword ptr [rbp - 8], 0x2b",
-        // x87, SSE, AVX and AVX-512, of which the processor saves those that are in use.
-        "sub rsp, 2816",
-        "and rsp, -64",
-        "xor eax, eax",
-        "mov [rsp + 512], rax",
-        "mov [rsp + 520], rax",
-        "mov [rsp + 528], rax",
-        "mov [rsp + 536], rax",
-        "mov [rsp + 544], rax",
-        "mov [rsp + 552], rax",
-        "mov [rsp + 560], rax",
-        "mov [rsp + 568], rax",
-        "mov eax, 0xe7",
-        "xor edx, edx",
-        "xsave64 [rsp]",
-        "mov rdi, [rbp + 16]",
-        "lea rsi, [rbp - 168]",
-        "call {hit}",
-        "mov [rbp + 16], rax",
-        "mov eax, 0xe7",
-        "xor edx, edx",
-        "xrstor64 [rsp]",
-        "mov r15, [rbp - 168]",
-        "mov r14, [rbp - 160]",
-        "mov r13, [rbp - 152]",
-        "mov r12, [rbp - 144]",
-        "mov rbx, [rbp - 128]",
-        "mov r10, [rbp - 112]",
-        "mov r9, [rbp - 104]",
-        "mov r8, [rbp - 96]",
-        "mov rax, [rbp - 88]",
-        "mov rcx, [rbp - 80]",
-        "mov rdx, [rbp - 72]",
-        "mov rsi, [rbp - 64]",
-        "mov rdi, [rbp - 56]",
-        "mov r11, [rbp + 16]",
-        "mov rsp, rbp",
-        "pop rbp",
-        "popfq",
-        "lea rsp, [rsp + 8]",
-        "jmp r11",
-        hit = sym hit,
-    )
+                "pushfq",
+                "cld",
+                "push rbp",
+                "mov rbp, rsp",
+                "sub rsp, 168",
+                "mov [rbp - 168], r15",
+                "mov [rbp - 160], r14",
+                "mov [rbp - 152], r13",
+                "mov [rbp - 144], r12",
+                "mov [rbp - 128], rbx",
+                "mov [rbp - 120], r11",
+                "mov [rbp - 112], r10",
+                "mov [rbp - 104], r9",
+                "mov [rbp - 96], r8",
+                "mov [rbp - 88], rax",
+                "mov [rbp - 80], rcx",
+                "mov [rbp - 72], rdx",
+                "mov [rbp - 64], rsi",
+                "mov [rbp - 56], rdi",
+                "mov qword ptr [rbp - 48], -1",
+                "mov rax, [rbp]",
+                "mov [rbp - 136], rax",
+                "mov rax, [rbp + 8]",
+                "mov [rbp - 24], rax",
+                "lea rax, [rbp + 24]",
+                "mov [rbp - 16], rax",
+                "mov qword ptr [rbp - 40], 0",
+                "mov qword ptr [rbp - 32], 0x33",
+                "mov qword ptr [rbp - 8], 0x2b",
+                // x87, SSE, AVX and AVX-512, of which the processor saves those that are in use.
+                "sub rsp, 2816",
+                "and rsp, -64",
+                "xor eax, eax",
+                "mov [rsp + 512], rax",
+                "mov [rsp + 520], rax",
+                "mov [rsp + 528], rax",
+                "mov [rsp + 536], rax",
+                "mov [rsp + 544], rax",
+                "mov [rsp + 552], rax",
+                "mov [rsp + 560], rax",
+                "mov [rsp + 568], rax",
+                "mov eax, 0xe7",
+                "xor edx, edx",
+                "xsave64 [rsp]",
+                "mov rdi, [rbp + 16]",
+                "lea rsi, [rbp - 168]",
+                "call {hit}",
+                "mov [rbp + 16], rax",
+                "mov eax, 0xe7",
+                "xor edx, edx",
+                "xrstor64 [rsp]",
+                "mov r15, [rbp - 168]",
+                "mov r14, [rbp - 160]",
+                "mov r13, [rbp - 152]",
+                "mov r12, [rbp - 144]",
+                "mov rbx, [rbp - 128]",
+                "mov r10, [rbp - 112]",
+                "mov r9, [rbp - 104]",
+                "mov r8, [rbp - 96]",
+                "mov rax, [rbp - 88]",
+                "mov rcx, [rbp - 80]",
+                "mov rdx, [rbp - 72]",
+                "mov rsi, [rbp - 64]",
+                "mov rdi, [rbp - 56]",
+                "mov r11, [rbp + 16]",
+                "mov rsp, rbp",
+                "pop rbp",
+                "popfq",
+                "lea rsp, [rsp + 8]",
+                "jmp r11",
+                hit = sym $hit,
+            )
+        }
+    };
 }
 
-/// A call whose end is waited for.
-#[derive(Clone, Copy)]
-struct Call {
-    site: usize,
-    /// Where its return address stood.
-    slot: u64,
-    /// That address.
-    caller: u64,
-}
+around!(
+    /// # Safety
+    /// Only stubs go here.
+    common,
+    hit
+);
 
 thread_local! {
-    /// Neither has a destructor, so both can be used while the thread ends.
-    static CALLS: RefCell<[Call; DEPTH]> = const { RefCell::new([Call { site: 0, slot: 0, caller: 0 }; DEPTH]) };
-    static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// None of them has a destructor, so they can be used while the thread ends.
+    static CALLS: RefCell<Waiting> = const { RefCell::new(Waiting::new()) };
+    /// The thread's own stack, once it was asked for.
+    static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// The thread's own stack, which is found out once.
+fn stack() -> Range<u64> {
+    if STACK.get() == (0, 0) {
+        let found = own_stack();
+        // Where it cannot be found out it is a place that is none.
+        let known = if found.is_empty() { 1..1 } else { found };
+        STACK.set((known.start, known.end));
+    }
+    let (low, high) = STACK.get();
+    low..high
 }
 
 /// Programs run one after the other, over all threads: what each reads and writes back is then exact among them.
@@ -175,10 +187,10 @@ unsafe extern "C" fn hit(number: u64, registers: *mut Registers) -> usize {
 
 /// Has the function return to us.
 fn expect_return(sites: &Sites, index: usize, slot: u64) {
-    let count = COUNT.get();
-    if count == DEPTH || !sites.agent.is_on() {
+    if !sites.agent.is_on() {
         return;
     }
+    let own = stack();
     // SAFETY: at a function's start its return address stands on top of the stack.
     let place = unsafe { &mut *(slot as *mut u64) };
     let call = Call {
@@ -186,42 +198,21 @@ fn expect_return(sites: &Sites, index: usize, slot: u64) {
         slot,
         caller: *place,
     };
+    let chained = sites.all.iter().any(|site| site.after as u64 == *place);
     let noted = CALLS.with(|calls| match calls.try_borrow_mut() {
-        Ok(mut calls) => {
-            calls[count] = call;
-            true
-        }
+        Ok(mut calls) => calls.begin(call, &own, chained),
         Err(_) => false,
     });
     if noted {
-        COUNT.set(count + 1);
         *place = sites.all[index].after as u64;
     }
 }
 
-/// A function has returned. Calls that were made from it ended in another way, by an exception or `longjmp`.
+/// A function has returned.
 fn returned(sites: &Sites, index: usize, registers: &mut Registers) -> usize {
     let slot = registers.rsp.wrapping_sub(8);
-    let count = COUNT.get();
-    let caller = CALLS.with(|calls| {
-        let mut calls = calls.borrow_mut();
-        let own = |call: &Call| call.slot == slot && call.site == index;
-        let at = calls[..count].iter().rposition(own)?;
-        let caller = calls[at].caller;
-        // A thread may have several stacks: only what lies below on this one is over.
-        let mut kept = at;
-        for above in at + 1..count {
-            let over = slot
-                .checked_sub(calls[above].slot)
-                .is_some_and(|down| down < STACK);
-            if !over {
-                calls[kept] = calls[above];
-                kept += 1;
-            }
-        }
-        COUNT.set(kept);
-        Some(caller)
-    });
+    let own = stack();
+    let caller = CALLS.with(|calls| calls.borrow_mut().end(index, slot, &own));
     let Some(caller) = caller else {
         // Nobody knows where to go on: the call was made by another thread.
         std::process::abort();
@@ -240,14 +231,29 @@ fn run(sites: &Sites, programs: &[usize], registers: &Registers) {
     let _ = quietly(|| {
         // SAFETY: integers without gaps.
         let context: &[u8; BYTES] = unsafe { &*std::ptr::from_ref(registers).cast() };
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = patiently(Instant::now() + LIMIT, || match TURN.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            turn => Some(turn),
+        });
+        if turn.is_none() {
+            for number in programs {
+                count(&sites.lost[*number].skipped);
+            }
+            return;
+        }
         for number in programs {
             let program = &sites.session.host_programs()[*number].program;
-            let mut world = World::new(sites);
+            let mut world = World::new(sites, *number);
             let ended = cpu::execute(program, sites.session.map_defs(), context, &mut world);
             if let Err(error) = ended {
+                if let CpuError::Limit { .. } = error {
+                    count(&sites.lost[*number].stopped);
+                }
                 sites.agent.note(NoteLevel::Warning, error.to_string());
             }
         }
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,16 @@
 //!
 //! They are put in when the maps have been made, which is before the first kernel that is instrumented is launched. A
 //! function is known by its file and the offset in it, as Linux knows it, so its symbol need not be exported; a hook needs
-//! its beginning, so a place inside a function is refused.
+//! its beginning, so a place inside a function is refused, and its end, so one that does not say how long it is is refused too.
+//!
+//! In two steps: [`prepare`] reads files, with no lock of ours held; [`install`] runs while the maps are being made, under a lock
+//! that other threads wait for. Neither asks the dynamic loader where a function is: a thread that runs a library's constructors
+//! has its lock, and may be waiting for ours.
 
 mod entry;
+mod extent;
+mod lost;
+mod waiting;
 mod world;
 
 use std::collections::BTreeMap;
@@ -19,7 +26,7 @@ use warpbpf_wire::NoteLevel;
 use crate::agent::Agent;
 use crate::exports::ROWS;
 use crate::hook::{Target, link, stage, stubs};
-use crate::symbols::{code_of, function_around};
+use lost::Lost;
 
 /// Libraries whose functions run inside everything, the driver's calls with its locks held among them: a program there would
 /// wait for itself.
@@ -59,6 +66,8 @@ pub(crate) struct Sites {
     pub(crate) agent: &'static Agent,
     pub(crate) session: Arc<Session>,
     pub(crate) all: Vec<Site>,
+    /// What came to nothing, by program.
+    pub(crate) lost: Vec<Lost>,
 }
 
 static SITES: AtomicPtr<Sites> = AtomicPtr::new(std::ptr::null_mut());
@@ -69,39 +78,62 @@ pub(crate) fn sites() -> Option<&'static Sites> {
     unsafe { SITES.load(Ordering::Acquire).as_ref() }
 }
 
-/// Hooks what the session's programs are for. What cannot be hooked is said.
-pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>) {
+/// Functions that were found, and programs that will not run.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    sites: Vec<(Site, Vec<u8>)>,
+    /// By number of the program.
+    refused: Vec<(usize, String)>,
+}
+
+/// Finds the functions that the session's programs are for. Reading symbols takes a while, so no lock of ours may be held.
+pub(crate) fn prepare(session: &Session) -> Prepared {
     let programs = session.host_programs();
+    let mut prepared = Prepared::default();
     if programs.is_empty() || sites().is_some() {
-        return;
+        return prepared;
     }
     if !std::arch::is_x86_feature_detected!("xsave") {
-        for program in programs {
-            refused(agent, program, "the processor has no XSAVE");
-        }
-        return;
+        let why = "the processor has no XSAVE".to_owned();
+        prepared.refused = (0..programs.len()).map(|n| (n, why.clone())).collect();
+        return prepared;
     }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mut wanted: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+    let mut wanted: BTreeMap<usize, (Vec<usize>, Vec<usize>, Vec<u8>)> = BTreeMap::new();
     for (number, program) in programs.iter().enumerate() {
         match find(program, &maps) {
-            Ok(address) => {
-                let (starts, ends) = wanted.entry(address).or_default();
+            Ok((address, code)) => {
+                let (starts, ends, bytes) = wanted.entry(address).or_default();
                 if program.at_end { ends } else { starts }.push(number);
+                *bytes = code;
             }
-            Err(reason) => refused(agent, program, &reason),
+            Err(reason) => prepared.refused.push((number, reason)),
         }
     }
-    let mut all = Vec::new();
-    for (address, (starts, ends)) in wanted {
-        all.push(Site {
+    let sites = wanted.into_iter().map(|(address, (starts, ends, code))| {
+        let site = Site {
             address,
             original: 0,
             after: 0,
             starts,
             ends,
-        });
+        };
+        (site, code)
+    });
+    prepared.sites = sites.collect();
+    prepared
+}
+
+/// Hooks what was found. What cannot be hooked is said.
+pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: Prepared) {
+    let programs = session.host_programs();
+    if programs.is_empty() || sites().is_some() {
+        return;
     }
+    for (number, reason) in prepared.refused {
+        refused(agent, &programs[number], &reason);
+    }
+    let (mut all, codes): (Vec<Site>, Vec<Vec<u8>>) = prepared.sites.into_iter().unzip();
     let Some(near) = all.first().map(|site| site.address) else {
         return;
     };
@@ -123,10 +155,8 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>) {
     };
     let ours: Vec<usize> = ROWS.iter().map(|row| (row.replacement)()).collect();
     let mut hooks = Vec::new();
-    for (at, site) in all.iter_mut().enumerate() {
+    for (at, (site, code)) in all.iter_mut().zip(codes).enumerate() {
         site.after = after[at];
-        // SAFETY: an address in a mapping of code.
-        let code = unsafe { code_of(site.address) };
         match link(site.address, &code, &ours) {
             Some(link) => {
                 site.original = link.replacement;
@@ -155,6 +185,7 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>) {
         agent,
         session: Arc::clone(session),
         all,
+        lost: programs.iter().map(|_| Lost::default()).collect(),
     }));
     SITES.store(std::ptr::from_mut(sites), Ordering::Release);
     for (at, hook) in hooks.into_iter().enumerate() {
@@ -193,8 +224,20 @@ fn refused(agent: &Agent, program: &HostProgram, reason: &str) {
     );
 }
 
-/// Where the function is in this process.
-fn find(program: &HostProgram, maps: &str) -> Result<usize, String> {
+/// Tells the user what came to nothing, at the end.
+pub(crate) fn report(agent: &Agent) {
+    let Some(sites) = sites().filter(|sites| std::ptr::eq(sites.agent, agent)) else {
+        return;
+    };
+    for (program, lost) in sites.session.host_programs().iter().zip(&sites.lost) {
+        if let Some(text) = lost.text(&program.program.name) {
+            agent.note(NoteLevel::Warning, text);
+        }
+    }
+}
+
+/// Where the function is in this process, and its bytes.
+fn find(program: &HostProgram, maps: &str) -> Result<(usize, Vec<u8>), String> {
     let path = &program.path;
     let name = path.rsplit('/').next().unwrap_or(path);
     if BELOW.iter().any(|below| name.starts_with(below)) {
@@ -205,31 +248,48 @@ fn find(program: &HostProgram, maps: &str) -> Result<usize, String> {
     let file = std::fs::metadata(path).map_err(|error| error.to_string())?;
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let place = format!("{major:02x}:{minor:02x} {}", file.ino());
-    let address = mapped_at(maps, &place, program.offset)
+    let mapped = mapped_at(maps, &place, program.offset)
         .ok_or("the application has not loaded that file when its first kernels are loaded")?;
-    match function_around(address) {
-        Some((start, function)) if start != address => Err(format!(
-            "that is inside of `{function}`, and only the start and the end of functions are served"
-        )),
-        _ => Ok(address),
+    let bytes = extent::of_function(path, program.offset)?;
+    if bytes > mapped.left {
+        return Err(format!(
+            "its symbol says that it has {bytes} bytes, and {} are mapped",
+            mapped.left
+        ));
     }
+    // SAFETY: code of a loaded file, as long as its mapping is here; libraries that are probed are not unloaded.
+    let code = unsafe { std::slice::from_raw_parts(mapped.address as *const u8, bytes) };
+    Ok((mapped.address, code.to_vec()))
+}
+
+/// Where code of a file lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mapped {
+    address: usize,
+    /// Bytes from there to the end of the mapping.
+    left: usize,
 }
 
 /// The address at which code of a file lies, by a `/proc/PID/maps` text; `place` is device and inode as it has them.
-fn mapped_at(maps: &str, place: &str, offset: u64) -> Option<usize> {
+fn mapped_at(maps: &str, place: &str, offset: u64) -> Option<Mapped> {
     maps.lines().find_map(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [range, rights, start, device, inode, ..] = words[..] else {
             return None;
         };
-        if !rights.contains('x') || format!("{device} {inode}") != place {
+        // What cannot be read cannot be judged either.
+        if !rights.starts_with('r') || !rights.contains('x') || format!("{device} {inode}") != place
+        {
             return None;
         }
         let (low, high) = range.split_once('-')?;
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
         let (low, high, start) = (hex(low)?, hex(high)?, hex(start)?);
         let address = low + offset.checked_sub(start)?;
-        (address < high).then_some(address as usize)
+        (address < high).then_some(Mapped {
+            address: address as usize,
+            left: (high - address) as usize,
+        })
     })
 }
 
@@ -244,12 +304,14 @@ mod tests {
 55d0c0001000-55d0c0005000 r-xp 00001000 08:01 77  /bin/app
 55d0c0005000-55d0c0006000 rw-p 00005000 08:01 77  /bin/app
 7f0000000000-7f0000004000 r-xp 00001000 08:02 77  /lib/other.so
+7f0000100000-7f0000101000 --xp 00001000 08:03 77  /lib/hidden.so
 ";
-        let at = |place, offset| mapped_at(maps, place, offset);
-        assert_eq!(at("08:01 77", 0x1234), Some(0x55d0_c000_1234));
-        assert_eq!(at("08:02 77", 0x1234), Some(0x7f00_0000_0234));
+        let at = |place, offset| mapped_at(maps, place, offset).map(|m| (m.address, m.left));
+        assert_eq!(at("08:01 77", 0x1234), Some((0x55d0_c000_1234, 0x3dcc)));
+        assert_eq!(at("08:02 77", 0x1234), Some((0x7f00_0000_0234, 0x3dcc)));
         assert_eq!(at("08:01 77", 0x234), None, "no code");
         assert_eq!(at("08:01 77", 0x5000), None, "behind it");
         assert_eq!(at("08:01 78", 0x1234), None);
+        assert_eq!(at("08:03 77", 0x1000), None, "not readable");
     }
 }

@@ -1,7 +1,10 @@
 //! The session's maps as a program on the CPU sees them: each operation is one of the host on a live map.
+//!
+//! The thread is the application's and may hold any lock of the application or the driver; whoever has one of ours may be
+//! waiting for that. So ours are only tried, for a bounded time, and what is given up is counted.
 
-use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::sync::TryLockError;
+use std::time::Instant;
 
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, EAGAIN, EBUSY, EEXIST, EIO, ENOENT};
 use warpbpf_session::cpu::{Coordinates, Surroundings, is_percpu};
@@ -9,19 +12,34 @@ use warpbpf_session::{Action, Answer, HostOp, Progress};
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use super::Sites;
+use super::lost::{LIMIT, Lost, count, patiently};
 use crate::agent::LiveState;
-
-/// How long an operation waits for those of the tool before it, and for room on the device.
-const LIMIT: Duration = Duration::from_secs(2);
 
 /// See the module.
 pub(super) struct World<'s> {
     sites: &'s Sites,
+    lost: &'s Lost,
+    /// When this run has taken as long as it may.
+    until: Instant,
+}
+
+/// What a lock that is only tried gives.
+fn tried<T>(result: Result<T, TryLockError<T>>) -> Option<T> {
+    match result {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 impl<'s> World<'s> {
-    pub(super) fn new(sites: &'s Sites) -> World<'s> {
-        World { sites }
+    /// For one run of a program, which begins now.
+    pub(super) fn new(sites: &'s Sites, program: usize) -> World<'s> {
+        World {
+            sites,
+            lost: &sites.lost[program],
+            until: Instant::now() + LIMIT,
+        }
     }
 
     fn operate(&self, map: u32, action: Action, key: &[u8], value: &[u8], flags: u64) -> Answer {
@@ -31,25 +49,25 @@ impl<'s> World<'s> {
             key: key.to_vec(),
             value: value.to_vec(),
         };
-        let end = Instant::now() + LIMIT;
-        loop {
+        // Meanwhile an operation of the tool may be on the device, or the control thread copies maps.
+        let answer = patiently(self.until, || {
             let answer = self.try_once(map as usize, &op);
-            // An operation of the tool is on the device.
-            if answer != Err(EBUSY) || Instant::now() > end {
-                return answer;
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
+            (answer != Err(EBUSY)).then_some(answer)
+        });
+        answer.unwrap_or_else(|| {
+            count(&self.lost.refused);
+            Err(EBUSY)
+        })
     }
 
     fn try_once(&self, map: usize, op: &HostOp) -> Answer {
         let agent = self.sites.agent;
-        let live = agent.live.read().unwrap_or_else(PoisonError::into_inner);
+        let live = tried(agent.live.try_read()).ok_or(EBUSY)?;
         let LiveState::Here(live) = &*live else {
             return Err(EIO);
         };
         // While it is held the control thread begins none of the tool's.
-        let _pump = agent.pump.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pump = tried(agent.pump.try_lock()).ok_or(EBUSY)?;
         let done = agent.driver.within(live.context(), || {
             if live
                 .host_ops_refused(map, std::slice::from_ref(op))
@@ -117,14 +135,21 @@ impl Surroundings for World<'_> {
     }
 
     fn output(&mut self, map: u32, record: &[u8]) -> Result<(), i64> {
-        let mut pump = self.sites.agent.pump.lock();
-        let pump = pump.as_deref_mut().map_err(|_| EIO)?;
+        let pump = || tried(self.sites.agent.pump.try_lock());
+        let Some(mut pump) = patiently(self.until, pump) else {
+            count(&self.lost.refused);
+            return Err(EAGAIN);
+        };
         let pump = pump.as_mut().ok_or(EIO)?;
         if pump.event(map, record) {
             Ok(())
         } else {
             Err(EAGAIN)
         }
+    }
+
+    fn out_of_time(&mut self) -> bool {
+        Instant::now() >= self.until
     }
 
     fn print(&mut self, text: &str) {

@@ -180,6 +180,13 @@ impl<'a> Cpu<'a> {
         }
     }
 
+    fn in_time(&mut self) -> Result<(), TrapKind> {
+        match self.world.out_of_time() {
+            true => Err(TrapKind::OutOfTime),
+            false => Ok(()),
+        }
+    }
+
     /// Values are as their maps have them now.
     fn refresh(&mut self, address: u64) {
         self.write_back();
@@ -215,6 +222,7 @@ impl Memory for Cpu<'_> {
         operand: u64,
         expected: u64,
     ) -> Result<u64, TrapKind> {
+        self.in_time()?;
         self.refresh(address);
         let old = self.memory.atomic(address, width, op, operand, expected)?;
         self.write_back();
@@ -229,6 +237,7 @@ impl Machine for Cpu<'_> {
         args: [u64; 5],
         callback: &mut Callback<'_>,
     ) -> Result<u64, TrapKind> {
+        self.in_time()?;
         self.write_back();
         self.helper(id, args, callback)
     }

@@ -14,6 +14,8 @@ struct World {
     at: Coordinates,
     /// Changes the value of map 0 before each update, as somebody else would.
     meddles: bool,
+    /// Helpers and atomics for which there is time; `None`: for all.
+    helpers_left: Option<u32>,
 }
 
 impl Surroundings for World {
@@ -55,6 +57,10 @@ impl Surroundings for World {
     fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
         into.fill(address as u8);
         address != 0
+    }
+    fn out_of_time(&mut self) -> bool {
+        let left = self.helpers_left.map(|left| left.saturating_sub(1));
+        std::mem::replace(&mut self.helpers_left, left) == Some(0)
     }
     fn cpu(&mut self) -> u32 {
         7
@@ -147,6 +153,29 @@ fn stores_and_atomics_go_to_the_map_word_by_word() {
 }
 
 #[test]
+fn a_program_is_stopped_when_its_time_is_used_up() {
+    let endless = program(
+        "again: call 5
+        goto again
+        exit",
+    );
+    let mut world = World {
+        helpers_left: Some(3),
+        ..World::default()
+    };
+    let error = execute(&endless, &maps(), &[0; 240], &mut world).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "program `p` was stopped: the time for one run is used up"
+    );
+    assert!(matches!(error, CpuError::Limit { .. }), "{error:?}");
+    // One that is done in time is not.
+    let thrice = program("call 5\ncall 5\ncall 5\nr0 = 7\nexit");
+    world.helpers_left = Some(3);
+    assert_eq!(execute(&thrice, &maps(), &[0; 240], &mut world), Ok(7));
+}
+
+#[test]
 fn a_program_that_errs_ends_there() {
     let bad = program(
         "r1 = 0
@@ -162,7 +191,7 @@ fn a_program_that_errs_ends_there() {
     let error = execute(&endless, &maps(), &[0; 240], &mut World::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "program `p` ended: the limit of executed instructions is used up"
+        "program `p` was stopped: the limit of executed instructions is used up"
     );
     let writes_context = program("*(u64 *)(r1 + 0) = 1\nexit");
     let error = execute(&writes_context, &maps(), &[0; 240], &mut World::default()).unwrap_err();

@@ -1,0 +1,294 @@
+//! Where the function at a place of a file begins and how long it is: by its symbol, exported or not, else by what exceptions
+//! are unwound by. A jump is put only into a function that is known as a whole, because a branch anywhere in it may lead to
+//! where the jump would stand.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use object::read::elf::ElfFile64;
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, ReadCache};
+
+/// `DW_EH_PE_pcrel`, the only base that functions of libraries are counted from, beside none.
+const PCREL: u8 = 0x10;
+
+/// Bytes of the function that begins at `offset` in the file.
+///
+/// # Errors
+/// Text: the file cannot be read, no function begins there, or nothing says how long it is.
+pub(super) fn of_function(path: &str, offset: u64) -> Result<usize, String> {
+    let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
+    let file = File::open(path).map_err(|error| unread(&error))?;
+    let cache = ReadCache::new(file);
+    let elf: ElfFile64<'_, object::Endianness, _> =
+        ElfFile64::parse(&cache).map_err(|error| unread(&error))?;
+    let segment = elf.segments().find_map(|segment| {
+        let (start, bytes) = segment.file_range();
+        let into = offset.checked_sub(start).filter(|into| *into < bytes)?;
+        Some(segment.address() + into)
+    });
+    let address = segment.ok_or("no part of the file that is loaded is there")?;
+    let symbols = elf.symbols().chain(elf.dynamic_symbols());
+    let mut inside = None;
+    for symbol in symbols.filter(|symbol| symbol.kind() == object::SymbolKind::Text) {
+        let Some(into) = address.checked_sub(symbol.address()) else {
+            continue;
+        };
+        if into >= symbol.size() || symbol.section_index().is_none() {
+            continue;
+        }
+        if into == 0 {
+            return Ok(symbol.size() as usize);
+        }
+        inside =
+            Some(String::from_utf8_lossy(symbol.name_bytes().unwrap_or_default()).into_owned());
+    }
+    if let Some(function) = inside {
+        return Err(is_inside(&format!("`{function}`")));
+    }
+    let frames = elf.section_by_name(".eh_frame");
+    let found =
+        frames.and_then(|section| function_of(section.data().ok()?, section.address(), address));
+    match found {
+        Some((start, bytes)) if start == address => Ok(bytes as usize),
+        Some((start, _)) => Err(is_inside(&format!("the function at {start:#x}"))),
+        None => Err("how long that function is is not known: it has no symbol with a size and no entry in `.eh_frame`".into()),
+    }
+}
+
+fn is_inside(function: &str) -> String {
+    format!("that is inside of {function}, and only the start and the end of functions are served")
+}
+
+/// Start and length of the function around `address` by the contents of an `.eh_frame` section that lies at `base`. What it cannot
+/// read it passes over.
+fn function_of(section: &[u8], base: u64, address: u64) -> Option<(u64, u64)> {
+    // How pointers are written in the entries that refer to a common one, by its place.
+    let mut encodings: BTreeMap<usize, u8> = BTreeMap::new();
+    let mut at = 0;
+    loop {
+        let mut reader = Reader { bytes: section, at };
+        let length = match reader.unsigned(4)? {
+            0 => return None,
+            0xffff_ffff => reader.unsigned(8)?,
+            length => length,
+        };
+        let body = reader.at;
+        let next = body.checked_add(usize::try_from(length).ok()?)?;
+        let id = reader.unsigned(4)? as usize;
+        if id == 0 {
+            if let Some(encoding) = pointer_encoding(&mut reader) {
+                encodings.insert(at, encoding);
+            }
+        } else if let Some(encoding) = body.checked_sub(id).and_then(|cie| encodings.get(&cie)) {
+            let here = base.wrapping_add(reader.at as u64);
+            let start = reader.pointer(*encoding);
+            // The length is written in the same way, and counts from nothing.
+            let bytes = reader.pointer(*encoding & 0x07);
+            if let (Some(start), Some(bytes)) = (start, bytes) {
+                let start = match encoding & 0x70 {
+                    PCREL => here.wrapping_add(start),
+                    _ => start,
+                };
+                if address.wrapping_sub(start) < bytes {
+                    return Some((start, bytes));
+                }
+            }
+        }
+        at = next;
+    }
+}
+
+/// How a common entry, read up to its id, says that pointers to functions are written; `None` if it cannot be understood.
+fn pointer_encoding(reader: &mut Reader<'_>) -> Option<u8> {
+    let version = reader.byte()?;
+    let mut augmentation = Vec::new();
+    loop {
+        match reader.byte()? {
+            0 => break,
+            byte => augmentation.push(byte),
+        }
+    }
+    reader.leb()?;
+    reader.leb()?;
+    match version {
+        1 => u64::from(reader.byte()?),
+        _ => reader.leb()?,
+    };
+    let mut encoding = 0;
+    for letter in augmentation {
+        match letter {
+            b'z' => {
+                reader.leb()?;
+            }
+            b'R' => encoding = reader.byte()?,
+            b'L' => {
+                reader.byte()?;
+            }
+            b'P' => {
+                let personality = reader.byte()?;
+                reader.pointer(personality)?;
+            }
+            b'S' | b'B' => {}
+            _ => return None,
+        }
+    }
+    matches!(encoding & 0xf0, 0 | PCREL).then_some(encoding)
+}
+
+/// Bytes read from a place on.
+struct Reader<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn unsigned(&mut self, bytes: usize) -> Option<u64> {
+        let read = self.bytes.get(self.at..self.at.checked_add(bytes)?)?;
+        self.at += bytes;
+        Some(
+            read.iter()
+                .rev()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        )
+    }
+
+    /// A LEB128 number's value does not matter here, only where it ends.
+    fn leb(&mut self) -> Option<u64> {
+        loop {
+            let byte = self.byte()?;
+            if byte & 0x80 == 0 {
+                return Some(u64::from(byte));
+            }
+        }
+    }
+
+    /// A pointer as `DW_EH_PE_…` says, before anything is added to it.
+    fn pointer(&mut self, encoding: u8) -> Option<u64> {
+        match encoding & 0x0f {
+            0x00 | 0x04 | 0x0c => self.unsigned(8),
+            0x02 => self.unsigned(2),
+            0x03 => self.unsigned(4),
+            0x0a => self.unsigned(2).map(|word| word as i16 as u64),
+            0x0b => self.unsigned(4).map(|word| word as i32 as u64),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A common entry with `R`, and one function of 0x40 bytes at 0x1000, for a section at 0x2000.
+    fn section() -> Vec<u8> {
+        let mut bytes = vec![
+            16, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b,
+        ];
+        bytes.resize(20, 0);
+        let here = 0x2000 + bytes.len() as i32 + 8;
+        bytes.extend(16u32.to_le_bytes());
+        bytes.extend(24u32.to_le_bytes());
+        bytes.extend((0x1000 - here).to_le_bytes());
+        bytes.extend(0x40u32.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend([0; 4]);
+        bytes
+    }
+
+    #[test]
+    fn unwind_entries_say_where_functions_are() {
+        let bytes = section();
+        let at = |address| function_of(&bytes, 0x2000, address);
+        assert_eq!(at(0x1000), Some((0x1000, 0x40)));
+        assert_eq!(at(0x103f), Some((0x1000, 0x40)));
+        assert_eq!(at(0x1040), None);
+        assert_eq!(at(0xfff), None);
+        // Whatever is cut off or damaged is not understood, and nothing is read beyond the end.
+        for end in 0..bytes.len() - 8 {
+            assert_eq!(function_of(&bytes[..end], 0x2000, 0x1000), None, "{end}");
+        }
+        for place in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[place] ^= 0xff;
+            let _ = function_of(&bad, 0x2000, 0x1000);
+        }
+    }
+
+    /// The file offset of an address of this test's own code.
+    fn offset_of(address: usize) -> (String, u64) {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
+        let found = maps.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            let (low, high) = words[0].split_once('-')?;
+            (hex(low)..hex(high)).contains(&address).then(|| {
+                let offset = address - hex(low) + hex(words[2]);
+                (words[5].to_owned(), offset as u64)
+            })
+        });
+        found.unwrap()
+    }
+
+    #[inline(never)]
+    extern "C" fn a_function_of_this_file(x: u64) -> u64 {
+        std::hint::black_box(x) * 3 + 1
+    }
+
+    #[test]
+    fn a_local_function_is_known_by_its_symbol_and_by_its_unwind_entry() {
+        let address = a_function_of_this_file as *const () as usize;
+        let (path, offset) = offset_of(address);
+        let by_symbol = of_function(&path, offset).unwrap();
+        assert!((4..4096).contains(&by_symbol), "{by_symbol}");
+        let inside = of_function(&path, offset + 1).unwrap_err();
+        assert!(
+            inside.starts_with("that is inside of `")
+                && inside.contains("a_function_of_this_file")
+                && inside.ends_with("only the start and the end of functions are served"),
+            "{inside}"
+        );
+        // The same without any symbol.
+        let cache = ReadCache::new(File::open(&path).unwrap());
+        let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).unwrap();
+        let section = elf.section_by_name(".eh_frame").unwrap();
+        let symbol = elf
+            .symbols()
+            .find(|s| {
+                s.name()
+                    .is_ok_and(|name| name.contains("a_function_of_this_file"))
+            })
+            .unwrap();
+        let found = function_of(
+            section.data().unwrap(),
+            section.address(),
+            symbol.address() + 2,
+        );
+        assert_eq!(found, Some((symbol.address(), symbol.size())));
+        assert_eq!(symbol.size() as usize, by_symbol);
+    }
+
+    #[test]
+    fn what_is_no_function_is_refused() {
+        let (path, _) = offset_of(what_is_no_function_is_refused as *const () as usize);
+        assert_eq!(
+            of_function(&path, u64::MAX).unwrap_err(),
+            "no part of the file that is loaded is there"
+        );
+        // The ELF header.
+        assert_eq!(
+            of_function(&path, 0).unwrap_err(),
+            "how long that function is is not known: it has no symbol with a size and no entry in `.eh_frame`"
+        );
+        assert!(
+            of_function("/nonexistent", 0)
+                .unwrap_err()
+                .starts_with("`/nonexistent` cannot be read: ")
+        );
+    }
+}

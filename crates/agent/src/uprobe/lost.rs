@@ -1,0 +1,109 @@
+//! What programs on the CPU could not do, counted, because the application's threads do not wait for ever.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use warpbpf_session::cpu::FUEL;
+
+/// How long one run of a program may take, and how long a thread waits for the programs of others. An operation on a map that
+/// is under way at that moment is waited for, at most as long again.
+pub(super) const LIMIT: Duration = Duration::from_secs(2);
+/// Time between two looks at a lock.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// Of one program.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    /// Runs that did not begin, because programs of other threads were running.
+    pub(super) skipped: AtomicU64,
+    /// Runs that were stopped.
+    pub(super) stopped: AtomicU64,
+    /// Operations on maps and events that were given up.
+    pub(super) refused: AtomicU64,
+}
+
+/// One more.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Lost {
+    /// A sentence for the user, if there is something to say.
+    pub(super) fn text(&self, program: &str) -> Option<String> {
+        let seconds = LIMIT.as_secs();
+        let kinds = [
+            (
+                &self.skipped,
+                format!("runs were left out, because programs of other threads took {seconds} s"),
+            ),
+            (
+                &self.stopped,
+                format!("runs were stopped at their limit ({FUEL} instructions, {seconds} s)"),
+            ),
+            (
+                &self.refused,
+                "operations on maps were given up, because the maps or the device were busy".into(),
+            ),
+        ];
+        let said: Vec<String> = kinds
+            .iter()
+            .map(|(counter, what)| (counter.load(Ordering::Relaxed), what))
+            .filter(|(times, _)| *times != 0)
+            .map(|(times, what)| format!("{times} {what}"))
+            .collect();
+        (!said.is_empty()).then(|| format!("program `{program}` on the CPU: {}", said.join("; ")))
+    }
+}
+
+/// Asks until there is something or it is `until`; asks once in any case.
+pub(super) fn patiently<T>(until: Instant, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    loop {
+        if let Some(got) = ask() {
+            return Some(got);
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_is_said() {
+        let lost = Lost::default();
+        assert_eq!(lost.text("p"), None);
+        count(&lost.stopped);
+        assert_eq!(
+            lost.text("p").unwrap(),
+            "program `p` on the CPU: 1 runs were stopped at their limit (1048576 instructions, 2 s)"
+        );
+        count(&lost.skipped);
+        count(&lost.refused);
+        count(&lost.refused);
+        assert_eq!(
+            lost.text("p").unwrap(),
+            "program `p` on the CPU: 1 runs were left out, because programs of other threads took 2 s; 1 runs were stopped at their limit (1048576 instructions, 2 s); 2 operations on maps were given up, because the maps or the device were busy"
+        );
+    }
+
+    #[test]
+    fn who_is_late_asks_once() {
+        let mut asked = 0;
+        let got = patiently(Instant::now(), || {
+            asked += 1;
+            None::<()>
+        });
+        assert_eq!((got, asked), (None, 1));
+        let far = Instant::now() + Duration::from_secs(60);
+        let mut left = 3;
+        let got = patiently(far, || {
+            left -= 1;
+            (left == 0).then_some(7)
+        });
+        assert_eq!(got, Some(7));
+    }
+}
