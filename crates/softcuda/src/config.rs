@@ -3,7 +3,8 @@
 /// Settings, read once in `cuInit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    pub sms: u32,
+    /// Multiprocessors of each device: there are as many devices.
+    pub sms: Vec<u32>,
     pub seed: Option<u64>,
     pub memory: u64,
     pub background: bool,
@@ -22,7 +23,10 @@ pub(crate) fn newest_ptx_text() -> Option<(u32, u32)> {
 }
 
 const DEFAULT_SMS: u32 = 4;
+/// More would not fit into the addresses that are free.
+const MOST_DEVICES: u64 = 16;
 const DEFAULT_MEMORY: u64 = 2 << 30;
+const MOST_MEMORY: u64 = 1 << 40;
 
 impl Config {
     /// From the process's environment; what cannot be understood is said on stderr and left at its default.
@@ -39,26 +43,40 @@ impl Config {
         get: impl Fn(&str) -> Option<String>,
         complaints: &mut Vec<String>,
     ) -> Config {
-        let mut number = |name: &str, least: u64, most: u64, default: u64| match get(name) {
-            None => default,
-            Some(text) => match parse(&text).filter(|n| (least..=most).contains(n)) {
-                Some(number) => number,
-                None => {
-                    complaints.push(format!(
-                        "{name}=`{text}` is not a number in {least}..{most}; using {default}"
-                    ));
-                    default
-                }
-            },
+        let mut checked = |name: &str, text: &str, least: u64, most: u64, default: u64| {
+            let number = parse(text).filter(|n| (least..=most).contains(n));
+            number.unwrap_or_else(|| {
+                complaints.push(format!(
+                    "{name}=`{text}` is not a number in {least}..{most}; using {default}"
+                ));
+                default
+            })
+        };
+        // One number for all devices, or one for each; the last one is for the rest.
+        let mut sms: Vec<u32> = get("WARPBPF_SOFT_SMS").map_or(vec![DEFAULT_SMS], |text| {
+            let default = u64::from(DEFAULT_SMS);
+            let each = text.split(',');
+            each.map(|text| checked("WARPBPF_SOFT_SMS", text, 1, 1024, default) as u32)
+                .collect()
+        });
+        let mut number = |name: &str, least: u64, most: u64, default: u64| {
+            get(name).map_or(default, |text| checked(name, &text, least, most, default))
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        let sms = number("WARPBPF_SOFT_SMS", 1, 1024, u64::from(DEFAULT_SMS));
-        let memory = number("WARPBPF_SOFT_MEMORY", 1 << 20, 1 << 40, DEFAULT_MEMORY);
-        let threads = number("WARPBPF_SOFT_THREADS", 1, 1024, cores.min(sms));
+        let devices = number("WARPBPF_SOFT_DEVICES", 1, MOST_DEVICES, 1);
+        let last = sms.last().copied().unwrap_or(DEFAULT_SMS);
+        sms.resize(devices as usize, last);
+        let memory = number("WARPBPF_SOFT_MEMORY", 1 << 20, MOST_MEMORY, DEFAULT_MEMORY);
+        let threads = number(
+            "WARPBPF_SOFT_THREADS",
+            1,
+            1024,
+            cores.min(u64::from(sms[0])),
+        );
         let background = number("WARPBPF_SOFT_ASYNC", 0, 1, 0) == 1;
         let seed = number("WARPBPF_SOFT_SEED", 0, u64::MAX, 0);
         Config {
-            sms: sms as u32,
+            sms,
             seed: get("WARPBPF_SOFT_SEED").map(|_| seed),
             memory,
             background,
@@ -66,12 +84,14 @@ impl Config {
         }
     }
 
-    pub(crate) fn device(&self) -> warpbpf_softgpu::Config {
+    /// Of the device of this ordinal.
+    pub(crate) fn device(&self, ordinal: usize) -> warpbpf_softgpu::Config {
         warpbpf_softgpu::Config {
-            sms: self.sms,
+            sms: self.sms[ordinal],
             threads: self.threads,
             seed: self.seed,
             memory: self.memory,
+            start: warpbpf_softgpu::ARENA_BASE + ordinal as u64 * MOST_MEMORY,
             step_limit: None,
             clock: host_clock,
         }
@@ -128,7 +148,7 @@ mod tests {
             ("WARPBPF_SOFT_THREADS", "3"),
         ]);
         let expected = Config {
-            sms: 16,
+            sms: vec![16],
             seed: Some(0),
             memory: 64 << 20,
             background: true,
@@ -138,12 +158,31 @@ mod tests {
     }
 
     #[test]
+    fn devices_may_differ_in_size() {
+        let of = |variables: &[(&str, &str)]| read(variables).0.sms;
+        assert_eq!(of(&[("WARPBPF_SOFT_DEVICES", "2")]), [4, 4]);
+        let two = ("WARPBPF_SOFT_DEVICES", "2");
+        assert_eq!(of(&[two, ("WARPBPF_SOFT_SMS", "3")]), [3, 3]);
+        assert_eq!(of(&[two, ("WARPBPF_SOFT_SMS", "3,5")]), [3, 5]);
+        assert_eq!(of(&[("WARPBPF_SOFT_SMS", "3,5")]), [3]);
+        let config = read(&[two]).0;
+        let (first, second) = (config.device(0), config.device(1));
+        assert!(first.start + first.memory <= second.start);
+        let (config, complaints) = read(&[("WARPBPF_SOFT_DEVICES", "17")]);
+        assert_eq!(config.sms, [4]);
+        assert_eq!(
+            complaints,
+            ["WARPBPF_SOFT_DEVICES=`17` is not a number in 1..16; using 1"]
+        );
+    }
+
+    #[test]
     fn nonsense_is_named_and_left() {
         let (config, complaints) =
             read(&[("WARPBPF_SOFT_SMS", "0"), ("WARPBPF_SOFT_MEMORY", "lots")]);
         assert_eq!(
             (config.sms, config.memory, config.seed),
-            (DEFAULT_SMS, DEFAULT_MEMORY, None)
+            (vec![DEFAULT_SMS], DEFAULT_MEMORY, None)
         );
         assert_eq!(
             complaints,

@@ -42,6 +42,10 @@ impl CuError {
     pub const UNSUPPORTED_LIMIT: CuError = CuError(215);
     /// One device has no peers.
     pub const PEER_ACCESS_UNSUPPORTED: CuError = CuError(217);
+    /// These two contexts have it already.
+    pub const PEER_ACCESS_ALREADY_ENABLED: CuError = CuError(704);
+    /// These two contexts do not have it.
+    pub const PEER_ACCESS_NOT_ENABLED: CuError = CuError(705);
     /// The PTX does not compile.
     pub const INVALID_PTX: CuError = CuError(218);
     /// The PTX is newer than this driver.

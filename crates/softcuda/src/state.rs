@@ -1,13 +1,13 @@
-//! The process's one soft GPU and everything that a program made on it. This crate is a driver: it is one of the few
+//! The process's soft GPUs and everything that a program made on them. This crate is a driver: it is one of the few
 //! that hold global state, and this is the file where it stands.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use warpbpf_softgpu::Gpu;
+use warpbpf_softgpu::{Gpu, MemError};
 
 use crate::config;
 use crate::driver::arrays::Array;
@@ -84,10 +84,13 @@ impl<T> Handles<T> {
     }
 }
 
-/// A context. All share the one device and its address space; what is per context is what dies with it.
+/// A context. Those of one device share its memory, and all share one address space; what is per context is what dies with
+/// it.
 pub(crate) struct Context {
     pub handle: Handle,
     pub id: u64,
+    /// Ordinal of its device.
+    pub device: usize,
     pub primary: bool,
     pub flags: AtomicU32,
     /// The error of the first trap: from then on every call that needs the device returns it, as on a real GPU.
@@ -100,15 +103,18 @@ pub(crate) struct Context {
     pub printed: Mutex<Vec<u8>>,
     /// The NULL stream.
     pub null_stream: Arc<Stream>,
+    /// Contexts whose memory its kernels may access.
+    pub peers: Mutex<HashSet<Handle>>,
 }
 
 impl Context {
-    fn new(primary: bool, uses: u32, flags: u32) -> Arc<Context> {
+    fn new(device: usize, primary: bool, uses: u32, flags: u32) -> Arc<Context> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let handle = new_handle();
         Arc::new(Context {
             handle,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            device,
             primary,
             flags: AtomicU32::new(flags),
             sticky: AtomicU32::new(0),
@@ -117,6 +123,7 @@ impl Context {
             cache_config: AtomicU32::new(0),
             printed: Mutex::new(Vec::new()),
             null_stream: Stream::new(handle, 0, 0),
+            peers: Mutex::default(),
         })
     }
 
@@ -173,13 +180,22 @@ pub(crate) struct Allocation {
     pub size: u64,
     pub kind: MemoryKind,
     pub context: Handle,
+    /// Ordinal of its device; of memory of the host, of the device of its context.
+    pub device: usize,
     pub flags: u32,
     pub id: u64,
 }
 
-/// Device and tables.
-pub(crate) struct Soft {
+/// A device.
+pub(crate) struct Device {
     pub gpu: Gpu,
+    pub primary: Arc<Context>,
+}
+
+/// Devices and tables.
+pub(crate) struct Soft {
+    /// By ordinal; there is at least one.
+    pub devices: Vec<Device>,
     pub config: config::Config,
     pub contexts: Handles<Context>,
     pub modules: Handles<LoadedModule>,
@@ -193,9 +209,68 @@ pub(crate) struct Soft {
     /// Texture and surface objects by their number.
     pub images: Handles<Object>,
     pub allocations: Mutex<BTreeMap<u64, Allocation>>,
-    pub primary: Arc<Context>,
     pub next_grid: AtomicU64,
     pub next_allocation: AtomicU64,
+}
+
+impl Soft {
+    /// The device of a context.
+    pub(crate) fn gpu(&self, context: &Context) -> &Gpu {
+        &self.devices[context.device].gpu
+    }
+
+    /// Ordinal of the device in whose memory an address lies, allocated or not.
+    pub(crate) fn device_at(&self, address: u64) -> Option<usize> {
+        let has = |device: &Device| device.gpu.addresses().contains(&address);
+        self.devices.iter().position(has)
+    }
+
+    /// The device that knows an address: of memory of the host, which all know, the first.
+    fn gpu_at(&self, address: u64) -> &Gpu {
+        &self.devices[self.device_at(address).unwrap_or(0)].gpu
+    }
+
+    /// Start and size of the live allocation or mapping that holds an address.
+    pub(crate) fn range_of(&self, address: u64) -> Option<(u64, u64)> {
+        self.gpu_at(address).range_of(address)
+    }
+
+    pub(crate) fn write(&self, address: u64, data: &[u8]) -> Result<(), MemError> {
+        self.gpu_at(address).write(address, data)
+    }
+
+    pub(crate) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), MemError> {
+        self.gpu_at(address).read(address, out)
+    }
+
+    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: u64) -> Result<(), MemError> {
+        self.gpu_at(address).fill(address, byte, bytes)
+    }
+
+    /// Gives device memory back.
+    pub(crate) fn free(&self, address: u64) -> Result<(), MemError> {
+        self.gpu_at(address).free(address)
+    }
+
+    /// Shows memory of the host to every device, at its own address.
+    ///
+    /// # Safety
+    /// As for [`Gpu::map_host`], for all of them.
+    pub(crate) unsafe fn map_host(&self, host: *mut u8, bytes: u64) -> u64 {
+        for device in &self.devices {
+            // SAFETY: the caller's promise.
+            unsafe { device.gpu.map_host(host, bytes) };
+        }
+        host as u64
+    }
+
+    /// Ends what [`Soft::map_host`] began.
+    pub(crate) fn unmap_host(&self, address: u64) {
+        for device in &self.devices {
+            // The tables said that it is there; nothing else ends it.
+            let _ = device.gpu.unmap_host(address);
+        }
+    }
 }
 
 static SOFT: OnceLock<Soft> = OnceLock::new();
@@ -209,7 +284,7 @@ pub(crate) fn exiting() -> bool {
     EXITING.load(Ordering::Acquire)
 }
 
-/// Makes the device, on the first `cuInit`.
+/// Makes the devices, on the first `cuInit`.
 pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
     let soft = SOFT.get_or_init(|| {
         extern "C" fn in_child() {
@@ -225,9 +300,12 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
             libc::atexit(at_exit);
         }
         let config = config::Config::from_environment();
-        let primary = Context::new(true, 0, 0);
+        let devices = (0..config.sms.len()).map(|ordinal| Device {
+            gpu: Gpu::new(config.device(ordinal)),
+            primary: Context::new(ordinal, true, 0, 0),
+        });
         let soft = Soft {
-            gpu: Gpu::new(config.device()),
+            devices: devices.collect(),
             config,
             contexts: Handles::new(),
             modules: Handles::new(),
@@ -240,11 +318,12 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
             arrays: Handles::new(),
             images: Handles::new(),
             allocations: Mutex::new(BTreeMap::new()),
-            primary: Arc::clone(&primary),
             next_grid: AtomicU64::new(1),
             next_allocation: AtomicU64::new(1),
         };
-        soft.contexts.add(primary.handle, primary);
+        for Device { primary, .. } in &soft.devices {
+            soft.contexts.add(primary.handle, Arc::clone(primary));
+        }
         soft
     });
     if FORKED.load(Ordering::Acquire) {
@@ -254,7 +333,7 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
     }
 }
 
-/// The device, if `cuInit` was called in this process.
+/// The devices, if `cuInit` was called in this process.
 pub(crate) fn soft() -> Result<&'static Soft, CuError> {
     if FORKED.load(Ordering::Acquire) {
         return Err(CuError::NOT_INITIALIZED);
@@ -293,7 +372,7 @@ pub(crate) fn current() -> Result<Arc<Context>, CuError> {
     Ok(context)
 }
 
-/// A live context. The primary one counts as live only while somebody retains it.
+/// A live context. A primary one counts as live only while somebody retains it.
 pub(crate) fn context(soft: &Soft, handle: Handle) -> Result<Arc<Context>, CuError> {
     let context = soft
         .contexts
@@ -305,9 +384,9 @@ pub(crate) fn context(soft: &Soft, handle: Handle) -> Result<Arc<Context>, CuErr
     Ok(context)
 }
 
-/// A new context on the device, in the table.
-pub(crate) fn new_context(soft: &Soft, flags: u32) -> Arc<Context> {
-    let context = Context::new(false, 1, flags);
+/// A new context on a device, in the table.
+pub(crate) fn new_context(soft: &Soft, device: usize, flags: u32) -> Arc<Context> {
+    let context = Context::new(device, false, 1, flags);
     soft.contexts.add(context.handle, Arc::clone(&context));
     context
 }
@@ -332,6 +411,7 @@ pub(crate) fn clear_context(soft: &Soft, context: &Context) {
     }
     soft.streams.retain(|stream| stream.context != own);
     soft.events.retain(|event| event.context != own);
+    crate::driver::peers::forget_context(soft, context);
     crate::driver::images::forget_context(soft, own);
     crate::driver::arrays::forget_context(soft, own);
     let allocations: Vec<Allocation> = lock(&soft.allocations)

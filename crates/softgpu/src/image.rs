@@ -138,6 +138,14 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
+    /// Numbers of objects begin behind `first`, so that those of several devices are told apart.
+    pub(crate) fn behind(first: u64) -> Registry {
+        Registry {
+            last: AtomicU64::new(first),
+            ..Registry::default()
+        }
+    }
+
     pub(crate) fn add(&self, object: Object) -> u64 {
         let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);

@@ -75,6 +75,8 @@ pub struct Config {
     pub seed: Option<u64>,
     /// Bytes of device memory. Host memory is taken as it is used.
     pub memory: u64,
+    /// Address of the first byte of it as the guest sees it: devices of one process need ranges of their own.
+    pub start: u64,
     /// Warp instructions per host thread after which a launch is given up.
     pub step_limit: Option<u64>,
     /// `%globaltimer`, in nanoseconds.
@@ -88,6 +90,7 @@ impl Default for Config {
             threads: 2,
             seed: None,
             memory: 1 << 30,
+            start: ARENA_BASE,
             step_limit: None,
             clock: monotonic,
         }
@@ -216,10 +219,10 @@ impl Gpu {
     /// returns `None`.
     pub fn new(config: Config) -> Gpu {
         let device = Device {
-            memory: memory::Memory::new(config.memory),
+            memory: memory::Memory::new(config.start, config.memory),
             heap: Mutex::new(HashSet::new()),
             modules: AtomicU32::new(1),
-            images: image::Registry::default(),
+            images: image::Registry::behind(config.start.saturating_sub(ARENA_BASE)),
         };
         Gpu {
             config,
@@ -235,6 +238,18 @@ impl Gpu {
     /// Bytes of device memory in all and in use (with alignment and red zones).
     pub fn memory_info(&self) -> (u64, u64) {
         (self.device.memory.capacity(), self.device.memory.used())
+    }
+
+    /// Addresses of its own memory, allocated or not.
+    pub fn addresses(&self) -> std::ops::Range<u64> {
+        let start = self.device.memory.start();
+        start..start + self.device.memory.capacity()
+    }
+
+    /// From now on kernels, reads and writes of this device reach the memory of these devices, and of no others.
+    pub fn set_peers<'g>(&self, peers: impl IntoIterator<Item = &'g Gpu>) {
+        let peers: Vec<&Arc<Device>> = peers.into_iter().map(|peer| &peer.device).collect();
+        self.device.memory.set_peers(&peers);
     }
 
     /// Allocates device memory, aligned to 256 bytes; `None` if there is not enough.

@@ -1,11 +1,16 @@
 //! Device memory: one arena with its own address range, plus host ranges mapped at their own address (UVA). Every
 //! access is checked against the table of live allocations. Guest data is only touched through atomics of the access
 //! width, so that racing guest threads (on several host threads) are a guest bug and never undefined behaviour here.
+//!
+//! Memory of another device is found through a link to it, which is looked at last: a program that never asked for peer
+//! access pays nothing for it, and its access is out of bounds.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::Device;
 
 /// Address of the arena's first byte as the guest sees it: a number in user space that neither a program image, a
 /// heap nor `mmap` gets by default, and the same in every run, so that printed pointers are reproducible.
@@ -42,6 +47,8 @@ pub(crate) struct Region {
     pub size: u64,
     pub host: *mut u8,
     mapped: bool,
+    /// In another device's arena, whose coming and going this one does not see.
+    of_peer: bool,
 }
 
 const NO_REGION: Region = Region {
@@ -49,7 +56,13 @@ const NO_REGION: Region = Region {
     size: 0,
     host: std::ptr::null_mut(),
     mapped: false,
+    of_peer: false,
 };
+
+struct Peer {
+    device: Arc<Device>,
+    open: bool,
+}
 
 #[derive(Default)]
 struct Table {
@@ -60,6 +73,8 @@ struct Table {
 
 /// The memory of one device.
 pub(crate) struct Memory {
+    /// Address of the arena's first byte.
+    start: u64,
     arena: *mut u8,
     layout: Option<Layout>,
     table: RwLock<Table>,
@@ -67,6 +82,9 @@ pub(crate) struct Memory {
     generation: AtomicU64,
     capacity: u64,
     used: AtomicU64,
+    /// Devices whose arenas can be reached, and those that once could: a kernel that began before may still be in one, so
+    /// none is ever let go.
+    peers: RwLock<Vec<Peer>>,
 }
 
 // SAFETY: the arena is only accessed through atomics (see `Chunk` functions below); the table has its lock. Mapped host
@@ -76,7 +94,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub(crate) fn new(bytes: u64) -> Memory {
+    pub(crate) fn new(start: u64, bytes: u64) -> Memory {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let layout = usize::try_from(bytes)
             .ok()
@@ -96,13 +114,37 @@ impl Memory {
             table.free.insert(0, bytes);
         }
         Memory {
+            start,
             arena,
             layout,
             table: RwLock::new(table),
             generation: AtomicU64::new(1),
             capacity,
             used: AtomicU64::new(0),
+            peers: RwLock::default(),
         }
+    }
+
+    /// From now on these devices' arenas can be reached, and no others.
+    pub(crate) fn set_peers(&self, open: &[&Arc<Device>]) {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        for peer in peers.iter_mut() {
+            peer.open = false;
+        }
+        for device in open {
+            match peers.iter_mut().find(|p| Arc::ptr_eq(&p.device, device)) {
+                Some(peer) => peer.open = true,
+                None => peers.push(Peer {
+                    device: Arc::clone(device),
+                    open: true,
+                }),
+            }
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn start(&self) -> u64 {
+        self.start
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -124,7 +166,7 @@ impl Memory {
         if length > room {
             table.free.insert(offset + room, length - room);
         }
-        let base = ARENA_BASE + offset;
+        let base = self.start + offset;
         // SAFETY: `offset` lies inside the arena: free ranges only come from it.
         let host = unsafe { self.arena.add(offset as usize) };
         table.live.insert(
@@ -134,6 +176,7 @@ impl Memory {
                 size: bytes.max(1),
                 host,
                 mapped: false,
+                of_peer: false,
             },
         );
         self.used.fetch_add(room, Ordering::Relaxed);
@@ -148,7 +191,7 @@ impl Memory {
             _ => return Err(MemError::NotAllocated { address: base }),
         };
         table.live.remove(&base);
-        let mut offset = base - ARENA_BASE;
+        let mut offset = base - self.start;
         let mut length = region.size.next_multiple_of(ALIGNMENT) + RED_ZONE;
         self.used.fetch_sub(length, Ordering::Relaxed);
         if let Some((&before, &room)) = table.free.range(..offset).next_back()
@@ -179,6 +222,7 @@ impl Memory {
                 size: len,
                 host,
                 mapped: true,
+                of_peer: false,
             },
         );
         self.generation.fetch_add(1, Ordering::Release);
@@ -197,6 +241,21 @@ impl Memory {
     }
 
     pub(crate) fn find(&self, address: u64) -> Option<Region> {
+        self.find_own(address)
+            .or_else(|| self.find_of_peer(address))
+    }
+
+    fn find_of_peer(&self, address: u64) -> Option<Region> {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = peers.iter().filter(|peer| peer.open);
+        let found = peers.find_map(|peer| peer.device.memory.find_own(address))?;
+        Some(Region {
+            of_peer: true,
+            ..found
+        })
+    }
+
+    fn find_own(&self, address: u64) -> Option<Region> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let (_, region) = table.live.range(..=address).next_back()?;
         (address - region.base < region.size).then_some(*region)
@@ -457,8 +516,10 @@ impl<'m> View<'m> {
         if bytes > region.size - (address - region.base) {
             return None;
         }
-        self.recent[self.next % 4] = region;
-        self.next += 1;
+        if !region.of_peer {
+            self.recent[self.next % 4] = region;
+            self.next += 1;
+        }
         Some(region)
     }
 }

@@ -113,7 +113,7 @@ pub(crate) fn image(
 
 pub(crate) unsafe fn create_3d(to: *mut Handle, descriptor: *const Descriptor3d) -> CuResult {
     let soft = soft()?;
-    let context = current()?.handle;
+    let context = current()?;
     if to.is_null() || descriptor.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -139,9 +139,12 @@ pub(crate) unsafe fn create_3d(to: *mut Handle, descriptor: *const Descriptor3d)
         .slice
         .checked_mul(slices)
         .ok_or(CuError::OUT_OF_MEMORY)?;
-    image.address = soft.gpu.alloc(bytes).ok_or(CuError::OUT_OF_MEMORY)?;
+    image.address = soft
+        .gpu(&context)
+        .alloc(bytes)
+        .ok_or(CuError::OUT_OF_MEMORY)?;
     let array = Array {
-        context,
+        context: context.handle,
         image,
         descriptor: d,
     };
@@ -180,7 +183,7 @@ pub(crate) unsafe fn destroy(array: Handle) -> CuResult {
     context.synchronize()?;
     let array = soft.arrays.remove(array).ok_or(CuError::INVALID_HANDLE)?;
     // The table said that it is live.
-    let _ = soft.gpu.free(array.image.address);
+    let _ = soft.free(array.image.address);
     Ok(())
 }
 
@@ -192,7 +195,7 @@ pub(crate) fn forget_context(soft: &Soft, own: Handle) {
         .iter()
         .filter(|array| array.context == own)
     {
-        let _ = soft.gpu.free(array.image.address);
+        let _ = soft.free(array.image.address);
     }
     soft.arrays.retain(|array| array.context != own);
 }

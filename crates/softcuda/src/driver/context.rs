@@ -15,7 +15,7 @@ pub(crate) unsafe fn create_v2(to: *mut Handle, flags: u32, ordinal: c_int) -> C
     if to.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    let context = new_context(soft, flags);
+    let context = new_context(soft, ordinal as usize, flags);
     with_stack(|stack| stack.push(context.handle));
     // SAFETY: the caller's pointer.
     unsafe { put(to, context.handle) }
@@ -68,8 +68,9 @@ pub(crate) unsafe fn get_current(to: *mut Handle) -> CuResult {
 
 pub(crate) unsafe fn set_current(handle: Handle) -> CuResult {
     let soft = soft()?;
-    // The primary context may be made current before it is retained, as with NVIDIA's driver.
-    if handle != 0 && handle != soft.primary.handle {
+    // A primary context may be made current before it is retained, as with NVIDIA's driver.
+    let primary = soft.contexts.get(handle).is_some_and(|c| c.primary);
+    if handle != 0 && !primary {
         context(soft, handle)?;
     }
     with_stack(|stack| {
@@ -96,19 +97,20 @@ pub(crate) unsafe fn pop(to: *mut Handle) -> CuResult {
 }
 
 pub(crate) unsafe fn get_device(to: *mut c_int) -> CuResult {
-    current_any()?;
+    // A primary context that is not retained is of a device, too.
+    let context = soft()?.contexts.get(current_handle());
+    let device = context.ok_or(CuError::INVALID_CONTEXT)?.device;
     // SAFETY: the caller's pointer.
-    unsafe { put(to, 0) }
+    unsafe { put(to, device as c_int) }
 }
 
 pub(crate) unsafe fn get_device_v2(to: *mut c_int, handle: Handle) -> CuResult {
-    if handle != 0 {
-        context(soft()?, handle)?;
-    } else {
-        current_any()?;
-    }
+    let context = match handle {
+        0 => current_any()?,
+        handle => context(soft()?, handle)?,
+    };
     // SAFETY: the caller's pointer.
-    unsafe { put(to, 0) }
+    unsafe { put(to, context.device as c_int) }
 }
 
 pub(crate) unsafe fn synchronize() -> CuResult {
@@ -222,15 +224,4 @@ pub(crate) unsafe fn priority_range(least: *mut c_int, greatest: *mut c_int) -> 
 
 pub(crate) unsafe fn reset_persisting_l2() -> CuResult {
     current().map(|_| ())
-}
-
-pub(crate) unsafe fn enable_peer(_peer: Handle, _flags: u32) -> CuResult {
-    current()?;
-    Err(CuError::PEER_ACCESS_UNSUPPORTED)
-}
-
-pub(crate) unsafe fn disable_peer(_peer: Handle) -> CuResult {
-    current()?;
-    // `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`
-    Err(CuError(705))
 }

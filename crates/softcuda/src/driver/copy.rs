@@ -4,8 +4,6 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use warpbpf_softgpu::ARENA_BASE;
-
 use crate::driver::streams;
 use crate::error::{CuError, CuResult};
 use crate::state::{Context, Handle, Soft, current, soft};
@@ -28,12 +26,12 @@ impl Place {
 }
 
 fn in_arena(soft: &Soft, address: u64) -> bool {
-    (ARENA_BASE..ARENA_BASE + soft.gpu.memory_info().0).contains(&address)
+    soft.device_at(address).is_some()
 }
 
 /// A device address: the whole range must be in one allocation.
 pub(crate) fn device_place(soft: &Soft, address: u64, bytes: u64) -> Result<Place, CuError> {
-    let (base, size) = soft.gpu.range_of(address).ok_or(CuError::INVALID_VALUE)?;
+    let (base, size) = soft.range_of(address).ok_or(CuError::INVALID_VALUE)?;
     if bytes > size - (address - base) {
         return Err(CuError::INVALID_VALUE);
     }
@@ -67,12 +65,12 @@ pub(crate) fn transfer(soft: &Soft, to: Place, from: Place, bytes: u64) {
         (Place::Arena(to), Place::Host(from)) => {
             // SAFETY: as above.
             let data = unsafe { std::slice::from_raw_parts(from as *const u8, length) };
-            let _ = soft.gpu.write(to, data);
+            let _ = soft.write(to, data);
         }
         (Place::Host(to), Place::Arena(from)) => {
             // SAFETY: as above.
             let out = unsafe { std::slice::from_raw_parts_mut(to as *mut u8, length) };
-            let _ = soft.gpu.read(from, out);
+            let _ = soft.read(from, out);
         }
         (Place::Arena(to), Place::Arena(from)) => {
             const CHUNK: u64 = 64 << 10;
@@ -80,9 +78,7 @@ pub(crate) fn transfer(soft: &Soft, to: Place, from: Place, bytes: u64) {
             let mut done = 0;
             while done < bytes {
                 let part = &mut buffer[..(bytes - done).min(CHUNK) as usize];
-                if soft.gpu.read(from + done, part).is_err()
-                    || soft.gpu.write(to + done, part).is_err()
-                {
+                if soft.read(from + done, part).is_err() || soft.write(to + done, part).is_err() {
                     return;
                 }
                 done += part.len() as u64;
@@ -162,7 +158,7 @@ impl Work {
 pub(crate) fn wait_for(soft: &Soft, places: [Place; 2]) -> Wait {
     let pageable = |place: Place| match place {
         Place::Arena(_) => false,
-        Place::Host(address) => soft.gpu.range_of(address).is_none(),
+        Place::Host(address) => soft.range_of(address).is_none(),
     };
     if places.into_iter().any(pageable) {
         Wait::Yes
@@ -254,7 +250,7 @@ pub(crate) unsafe fn peer(
     _from_context: Handle,
     bytes: usize,
 ) -> CuResult {
-    // SAFETY: one device: a copy like any other.
+    // SAFETY: addresses say where they are: a copy like any other, and it needs no peer access.
     unsafe { device_to_device(to, from, bytes) }
 }
 

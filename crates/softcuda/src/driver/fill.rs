@@ -38,13 +38,13 @@ fn set<const N: usize>(
             let start = address + row * pitch as u64;
             // Checked above; freed since then is the program's mistake, as in `transfer`.
             if same {
-                let _ = soft.gpu.fill(start, element[0], width);
+                let _ = soft.fill(start, element[0], width);
                 continue;
             }
             let mut done = 0;
             while done < width {
                 let part = &pattern[..(width - done).min(pattern.len() as u64) as usize];
-                let _ = soft.gpu.write(start + done, part);
+                let _ = soft.write(start + done, part);
                 done += part.len() as u64;
             }
         }
@@ -88,7 +88,7 @@ fn write_value<const N: usize>(stream: Handle, address: u64, value: [u8; N]) -> 
     let work = Work::in_stream(stream, Wait::No)?;
     device_place(work.soft, address, N as u64)?;
     work.run(move |soft| {
-        let _ = soft.gpu.write(address, &value);
+        let _ = soft.write(address, &value);
     })
 }
 
@@ -126,7 +126,7 @@ fn wait_value(
     streams::submit(soft, &context, &stream, Run::Elsewhere, move || {
         let mut word = [0u8; 8];
         loop {
-            let read = soft.gpu.read(address, &mut word[..bytes]);
+            let read = soft.read(address, &mut word[..bytes]);
             if read.is_err() || fits(u64::from_ne_bytes(word), value, flags & 3) {
                 return;
             }

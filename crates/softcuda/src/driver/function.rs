@@ -165,10 +165,19 @@ pub(crate) unsafe fn kernel_set_cache_config(
     resolve(soft()?, kernel).map(|_| ())
 }
 
+/// Multiprocessors of the device that a function is on.
+fn sms(soft: &Soft, function: &Function) -> Result<u32, CuError> {
+    let context = soft.contexts.get(function.module.context);
+    let context = context.ok_or(CuError::CONTEXT_IS_DESTROYED)?;
+    Ok(soft.config.sms[context.device])
+}
+
 fn blocks(soft: &Soft, function: &Function, threads: u32, dynamic: usize) -> Result<u32, CuError> {
     function.info()?;
     let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
-    soft.gpu
+    let context = soft.contexts.get(function.module.context);
+    let context = context.ok_or(CuError::CONTEXT_IS_DESTROYED)?;
+    soft.gpu(&context)
         .blocks_per_sm(&function.kernel, threads, dynamic)
         .map_err(|_| CuError::NOT_SUPPORTED)
 }
@@ -234,7 +243,7 @@ pub(crate) unsafe fn potential_block_size(
     }
     // SAFETY: the caller's pointers.
     unsafe {
-        put(min_grid, (best.2 * soft.config.sms) as c_int)?;
+        put(min_grid, (best.2 * sms(soft, &function)?) as c_int)?;
         put(block, best.1 as c_int)
     }
 }
@@ -302,7 +311,8 @@ pub(crate) unsafe fn max_active_clusters(
     // SAFETY: not null; valid by the caller's promise.
     let config = unsafe { &*config };
     let threads = config.block.iter().product();
-    let resident = blocks(soft, &function, threads, config.shared as usize)? * soft.config.sms;
+    let resident =
+        blocks(soft, &function, threads, config.shared as usize)? * sms(soft, &function)?;
     // SAFETY: the attributes of a valid configuration.
     let attributes = unsafe { config.attributes() };
     let cluster: u32 = attributes.cluster.iter().product::<u32>().max(1);
@@ -317,5 +327,6 @@ pub(crate) fn resident_blocks(
     threads: u32,
     dynamic: u32,
 ) -> Result<u64, CuError> {
-    Ok(u64::from(blocks(soft, function, threads, dynamic as usize)?) * u64::from(soft.config.sms))
+    let per_sm = blocks(soft, function, threads, dynamic as usize)?;
+    Ok(u64::from(per_sm) * u64::from(sms(soft, function)?))
 }

@@ -200,7 +200,7 @@ pub(crate) unsafe fn texture_create(
     view: *const View,
 ) -> CuResult {
     let soft = soft()?;
-    let context = current()?.handle;
+    let context = current()?;
     if to.is_null() || resource.is_null() || sampling.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -231,8 +231,8 @@ pub(crate) unsafe fn texture_create(
         border: sampling.border,
     };
     let object = Object {
-        number: soft.gpu.add_texture(texture),
-        context,
+        number: soft.gpu(&context).add_texture(texture),
+        context: context.handle,
         kind: ImageKind::Texture,
         resource,
         sampling: Some(sampling),
@@ -243,7 +243,7 @@ pub(crate) unsafe fn texture_create(
 
 pub(crate) unsafe fn surface_create(to: *mut u64, resource: *const Resource) -> CuResult {
     let soft = soft()?;
-    let context = current()?.handle;
+    let context = current()?;
     if to.is_null() || resource.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -255,8 +255,8 @@ pub(crate) unsafe fn surface_create(to: *mut u64, resource: *const Resource) -> 
     // Any array will do, as on a GPU, whatever flags it was made with.
     let array = arrays::find(soft, resource.memory.address as Handle)?;
     let object = Object {
-        number: soft.gpu.add_surface(array.image),
-        context,
+        number: soft.gpu(&context).add_surface(array.image),
+        context: context.handle,
         kind: ImageKind::Surface,
         resource,
         sampling: None,
@@ -272,6 +272,13 @@ fn find(soft: &Soft, number: u64, kind: ImageKind) -> Result<Arc<Object>, CuErro
         .ok_or(CuError::INVALID_VALUE)
 }
 
+/// The numbers of devices differ.
+fn remove(soft: &Soft, number: u64, kind: ImageKind) {
+    for device in &soft.devices {
+        device.gpu.remove_image(number, kind);
+    }
+}
+
 fn destroy(number: u64, kind: ImageKind) -> CuResult {
     let soft = soft()?;
     let context = current()?;
@@ -282,7 +289,7 @@ fn destroy(number: u64, kind: ImageKind) -> CuResult {
     // Kernels that use it may still run.
     context.synchronize()?;
     soft.images.remove(number as Handle);
-    soft.gpu.remove_image(number, kind);
+    remove(soft, number, kind);
     Ok(())
 }
 
@@ -297,7 +304,7 @@ pub(crate) unsafe fn surface_destroy(number: u64) -> CuResult {
 /// Forgets the objects that a context leaves.
 pub(crate) fn forget_context(soft: &Soft, own: Handle) {
     for object in soft.images.all().iter().filter(|o| o.context == own) {
-        soft.gpu.remove_image(object.number, object.kind);
+        remove(soft, object.number, object.kind);
     }
     soft.images.retain(|object| object.context != own);
 }

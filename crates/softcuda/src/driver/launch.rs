@@ -214,6 +214,9 @@ unsafe fn launch(request: &Request, params: *mut *mut c_void, extra: *mut *mut c
     let context = context(soft, function.module.context)?;
     context.check()?;
     let stream = streams::find(soft, &context, request.stream)?;
+    if stream.context != context.handle {
+        return Err(CuError::INVALID_HANDLE);
+    }
     check_geometry(soft, &function, request)?;
     // SAFETY: the caller's promise.
     let block = unsafe { param_block(&function, params, extra)? };
@@ -225,7 +228,7 @@ unsafe fn launch(request: &Request, params: *mut *mut c_void, extra: *mut *mut c
             return;
         }
         let mut printed = Vec::new();
-        let outcome = soft.gpu.launch(Launch {
+        let outcome = soft.gpu(&context).launch(Launch {
             kernel: &function.kernel,
             grid,
             block: threads,

@@ -4,19 +4,25 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
-use crate::driver::device::{self, DEFAULT_POOL};
+use crate::driver::device;
 use crate::driver::streams;
 use crate::error::{CuError, CuResult};
 use crate::state::{
-    Allocation, Handle, MemoryKind, Soft, context, current, lock, put, put_if, soft,
+    Allocation, Context, Handle, MemoryKind, Soft, current, lock, put, put_if, soft,
 };
 
 /// Rows of a pitched allocation begin at multiples of this.
 const PITCH: usize = 512;
 const PAGE: usize = 4096;
 
-fn remember(soft: &Soft, base: u64, size: u64, kind: MemoryKind, flags: u32) -> CuResult {
-    let context = current()?.handle;
+fn remember(
+    soft: &Soft,
+    context: &Context,
+    base: u64,
+    size: u64,
+    kind: MemoryKind,
+    flags: u32,
+) -> CuResult {
     let id = soft.next_allocation.fetch_add(1, Ordering::Relaxed);
     lock(&soft.allocations).insert(
         base,
@@ -24,7 +30,8 @@ fn remember(soft: &Soft, base: u64, size: u64, kind: MemoryKind, flags: u32) -> 
             base,
             size,
             kind,
-            context,
+            context: context.handle,
+            device: context.device,
             flags,
             id,
         },
@@ -45,13 +52,13 @@ pub(crate) fn release(soft: &Soft, allocation: &Allocation) {
     match allocation.kind {
         MemoryKind::Device => {
             // The table said that it is live; nothing else frees arena memory.
-            let _ = soft.gpu.free(allocation.base);
+            let _ = soft.free(allocation.base);
         }
         MemoryKind::Registered => {
-            let _ = soft.gpu.unmap_host(allocation.base);
+            soft.unmap_host(allocation.base);
         }
         MemoryKind::Host | MemoryKind::Managed => {
-            let _ = soft.gpu.unmap_host(allocation.base);
+            soft.unmap_host(allocation.base);
             // SAFETY: `map_pages` made it with this size; it is mapped for the device no longer.
             unsafe { libc::munmap(allocation.base as *mut c_void, allocation.size as usize) };
         }
@@ -59,13 +66,21 @@ pub(crate) fn release(soft: &Soft, allocation: &Allocation) {
 }
 
 pub(crate) unsafe fn alloc(to: *mut u64, bytes: usize) -> CuResult {
+    let context = current()?;
+    // SAFETY: the caller's pointer.
+    unsafe { alloc_in(&context, to, bytes) }
+}
+
+/// # Safety
+/// `to` must be null or valid for a write.
+unsafe fn alloc_in(context: &Context, to: *mut u64, bytes: usize) -> CuResult {
     let soft = soft()?;
-    current()?;
     if bytes == 0 || to.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    let address = soft.gpu.alloc(bytes as u64).ok_or(CuError::OUT_OF_MEMORY)?;
-    remember(soft, address, bytes as u64, MemoryKind::Device, 0)?;
+    let address = soft.gpu(context).alloc(bytes as u64);
+    let address = address.ok_or(CuError::OUT_OF_MEMORY)?;
+    remember(soft, context, address, bytes as u64, MemoryKind::Device, 0)?;
     // SAFETY: the caller's pointer.
     unsafe { put(to, address) }
 }
@@ -83,11 +98,17 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: Handle,
     stream: Handle,
 ) -> CuResult {
-    if pool != DEFAULT_POOL {
-        return Err(CuError::INVALID_VALUE);
-    }
+    let soft = soft()?;
+    let context = current()?;
+    streams::find(soft, &context, stream)?;
+    let device = device::of_pool(soft, pool)?;
+    // Of another device, it is memory of that device's primary context.
+    let there = match device == context.device {
+        true => &context,
+        false => &soft.devices[device].primary,
+    };
     // SAFETY: the caller's pointer.
-    unsafe { alloc_async(to, bytes, stream) }
+    unsafe { alloc_in(there, to, bytes) }
 }
 
 pub(crate) unsafe fn alloc_pitch(
@@ -150,7 +171,7 @@ fn map_pages(soft: &Soft, bytes: usize, kind: MemoryKind, flags: u32) -> Result<
     let size = bytes
         .checked_next_multiple_of(PAGE)
         .ok_or(CuError::OUT_OF_MEMORY)?;
-    current()?;
+    let context = current()?;
     // SAFETY: a new anonymous mapping.
     let start = unsafe {
         libc::mmap(
@@ -166,8 +187,8 @@ fn map_pages(soft: &Soft, bytes: usize, kind: MemoryKind, flags: u32) -> Result<
         return Err(CuError::OUT_OF_MEMORY);
     }
     // SAFETY: the pages stay until `release`, which takes them from the device first.
-    let address = unsafe { soft.gpu.map_host(start.cast(), size as u64) };
-    remember(soft, address, size as u64, kind, flags)?;
+    let address = unsafe { soft.map_host(start.cast(), size as u64) };
+    remember(soft, &context, address, size as u64, kind, flags)?;
     Ok(address)
 }
 
@@ -202,7 +223,7 @@ pub(crate) unsafe fn free_host(pointer: *mut c_void) -> CuResult {
 
 pub(crate) unsafe fn host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult {
     let soft = soft()?;
-    current()?;
+    let context = current()?;
     let base = pointer as u64;
     if base == 0 || bytes == 0 || base.checked_add(bytes as u64).is_none() || flags & !0xf != 0 {
         return Err(CuError::INVALID_VALUE);
@@ -215,8 +236,15 @@ pub(crate) unsafe fn host_register(pointer: *mut c_void, bytes: usize, flags: u3
         return Err(CuError::HOST_MEMORY_ALREADY_REGISTERED);
     }
     // SAFETY: the program promises that its memory stays until it unregisters it.
-    unsafe { soft.gpu.map_host(pointer.cast(), bytes as u64) };
-    remember(soft, base, bytes as u64, MemoryKind::Registered, flags)
+    unsafe { soft.map_host(pointer.cast(), bytes as u64) };
+    remember(
+        soft,
+        &context,
+        base,
+        bytes as u64,
+        MemoryKind::Registered,
+        flags,
+    )
 }
 
 pub(crate) unsafe fn host_unregister(pointer: *mut c_void) -> CuResult {
@@ -253,7 +281,7 @@ pub(crate) unsafe fn address_range(base: *mut u64, bytes: *mut usize, address: u
     let soft = soft()?;
     current()?;
     // A module's variables are allocations too, known to the emulator only.
-    let (start, size) = soft.gpu.range_of(address).ok_or(CuError::NOT_FOUND)?;
+    let (start, size) = soft.range_of(address).ok_or(CuError::NOT_FOUND)?;
     // SAFETY: the caller's pointers.
     unsafe {
         put_if(base, start);
@@ -263,9 +291,7 @@ pub(crate) unsafe fn address_range(base: *mut u64, bytes: *mut usize, address: u
 }
 
 pub(crate) unsafe fn info(free: *mut usize, total: *mut usize) -> CuResult {
-    let soft = soft()?;
-    current()?;
-    let (capacity, used) = soft.gpu.memory_info();
+    let (capacity, used) = soft()?.gpu(&*current()?).memory_info();
     // SAFETY: the caller's pointers.
     unsafe {
         put_if(free, (capacity - used.min(capacity)) as usize);
@@ -302,13 +328,15 @@ const TYPE_DEVICE: u32 = 2;
 /// What is known of an address, module variables included.
 fn describe(soft: &Soft, address: u64) -> Option<Allocation> {
     find(soft, address).or_else(|| {
-        let (base, size) = soft.gpu.range_of(address)?;
-        let context = soft.primary.handle;
+        let (base, size) = soft.range_of(address)?;
+        let device = soft.device_at(address).unwrap_or(0);
+        let context = soft.devices[device].primary.handle;
         Some(Allocation {
             base,
             size,
             kind: MemoryKind::Device,
             context,
+            device,
             flags: 0,
             id: 0,
         })
@@ -337,7 +365,7 @@ unsafe fn put_attribute(soft: &Soft, to: *mut c_void, which: c_int, address: u64
             }
             attribute::BUFFER_ID => put(to.cast(), found.id),
             attribute::IS_MANAGED => put(to.cast(), u32::from(found.kind == MemoryKind::Managed)),
-            attribute::DEVICE_ORDINAL => put(to.cast::<c_int>(), 0),
+            attribute::DEVICE_ORDINAL => put(to.cast::<c_int>(), found.device as c_int),
             attribute::RANGE_START => put(to.cast(), found.base),
             attribute::RANGE_SIZE => put(to.cast(), found.size),
             attribute::MAPPED => put(to.cast::<u32>(), 1),
@@ -474,8 +502,7 @@ pub(crate) unsafe fn advise_v1(
 }
 
 pub(crate) unsafe fn pool_of_context(to: *mut Handle, device: c_int) -> CuResult {
-    device::check(device)?;
-    context(soft()?, current()?.handle)?;
+    current()?;
     // SAFETY: the caller's pointer.
-    unsafe { put(to, DEFAULT_POOL) }
+    unsafe { device::memory_pool(to, device) }
 }

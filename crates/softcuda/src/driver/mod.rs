@@ -14,6 +14,7 @@ pub(crate) mod launch;
 pub(crate) mod linker;
 pub(crate) mod memory;
 pub(crate) mod module;
+pub(crate) mod peers;
 pub(crate) mod procs;
 pub(crate) mod rows;
 pub(crate) mod streams;

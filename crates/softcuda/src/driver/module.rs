@@ -62,7 +62,11 @@ impl Function {
 
 impl LoadedModule {
     fn load(soft: &Soft, context: Handle, text: &str) -> Result<Arc<LoadedModule>, Refusal> {
-        let image = soft.gpu.load(text).map_err(|error| Refusal {
+        let of = soft.contexts.get(context).ok_or(Refusal {
+            code: CuError::CONTEXT_IS_DESTROYED,
+            words: "its context is gone".to_owned(),
+        })?;
+        let image = soft.gpu(&of).load(text).map_err(|error| Refusal {
             code: load_code(&error),
             words: error.to_string(),
         })?;

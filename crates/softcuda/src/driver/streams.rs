@@ -129,9 +129,9 @@ pub(crate) unsafe fn id(handle: Handle, to: *mut u64) -> CuResult {
 }
 
 pub(crate) unsafe fn device(handle: Handle, to: *mut c_int) -> CuResult {
-    known(handle)?;
+    let (_, context, _) = known(handle)?;
     // SAFETY: the caller's pointer.
-    unsafe { put(to, 0) }
+    unsafe { put(to, context.device as c_int) }
 }
 
 pub(crate) unsafe fn context_of(handle: Handle, to: *mut Handle) -> CuResult {

@@ -12,7 +12,7 @@ use crate::driver::rows::{Copy2d, Copy3d};
 use crate::driver::tensor_map::{self, Encoded};
 use crate::driver::{
     arrays, context, copy, device, fill, function, images, init, launch, linker, memory, module,
-    procs, rows, streams, virtuals,
+    peers, procs, rows, streams, virtuals,
 };
 use crate::state::Handle;
 use crate::stub::driver_api;
@@ -50,6 +50,8 @@ driver_api! {
     cuDeviceGetByPCIBusId @ 4010: cuDeviceGetByPCIBusId(to: *mut c_int, id: *const c_char) = device::by_pci_bus_id;
     cuDeviceCanAccessPeer @ 4000: cuDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int)
         = device::can_access_peer;
+    cuDeviceGetP2PAttribute @ 8000: cuDeviceGetP2PAttribute(to: *mut c_int, which: c_int, from: c_int, peer: c_int)
+        = peers::attribute;
     cuDeviceGetExecAffinitySupport @ 11040: cuDeviceGetExecAffinitySupport(to: *mut c_int, kind: c_int, device: c_int)
         = device::exec_affinity;
     cuDeviceGetDefaultMemPool @ 11020: cuDeviceGetDefaultMemPool(to: *mut Handle, device: c_int) = device::memory_pool;
@@ -99,8 +101,8 @@ driver_api! {
     cuCtxGetStreamPriorityRange @ 5050: cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int)
         = context::priority_range;
     cuCtxResetPersistingL2Cache @ 11000: cuCtxResetPersistingL2Cache() = context::reset_persisting_l2;
-    cuCtxEnablePeerAccess @ 4000: cuCtxEnablePeerAccess(peer: Handle, flags: u32) = context::enable_peer;
-    cuCtxDisablePeerAccess @ 4000: cuCtxDisablePeerAccess(peer: Handle) = context::disable_peer;
+    cuCtxEnablePeerAccess @ 4000: cuCtxEnablePeerAccess(peer: Handle, flags: u32) = peers::enable;
+    cuCtxDisablePeerAccess @ 4000: cuCtxDisablePeerAccess(peer: Handle) = peers::disable;
 
     cuModuleLoad @ 2000: cuModuleLoad(to: *mut Handle, path: *const c_char) = module::load_file;
     cuModuleLoadData @ 2000: cuModuleLoadData(to: *mut Handle, image: *const c_void) = module::load_data;

@@ -42,8 +42,8 @@ const ACCESSES: [c_int; 3] = [0, 1, 3];
 #[derive(Debug)]
 struct Mapping {
     bytes: usize,
-    /// The device sees it.
-    open: bool,
+    /// Devices that see it, by ordinal.
+    open: Vec<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +76,10 @@ fn whole(bytes: usize) -> CuResult {
 unsafe fn check(properties: *const Properties) -> CuResult {
     // SAFETY: the caller's promise.
     match unsafe { properties.as_ref() } {
-        Some(p) if p.kind == PINNED && p.location_kind == ON_DEVICE && p.location == 0 => Ok(()),
+        Some(p) if p.kind == PINNED && p.location_kind == ON_DEVICE => {
+            crate::driver::device::check(p.location).map_err(|_| CuError::INVALID_VALUE)?;
+            Ok(())
+        }
         _ => Err(CuError::INVALID_VALUE),
     }
 }
@@ -242,9 +245,13 @@ pub(crate) unsafe fn map(
         if start == libc::MAP_FAILED {
             return Err(CuError::OUT_OF_MEMORY);
         }
-        tables
-            .mapped
-            .insert(address, Mapping { bytes, open: false });
+        tables.mapped.insert(
+            address,
+            Mapping {
+                bytes,
+                open: Vec::new(),
+            },
+        );
         Ok(())
     })
 }
@@ -269,15 +276,17 @@ fn mappings(tables: &Tables, address: u64, bytes: usize) -> Result<Vec<u64>, CuE
     }
 }
 
-fn show(soft: &Soft, start: u64, mapping: &mut Mapping, open: bool) {
-    if open != mapping.open {
+fn show(soft: &Soft, start: u64, mapping: &mut Mapping, device: usize, open: bool) {
+    mapping.open.resize(soft.devices.len(), false);
+    if open != mapping.open[device] {
+        let gpu = &soft.devices[device].gpu;
         if open {
             // SAFETY: the pages stay until `unmap`, which takes them from the device first.
-            unsafe { soft.gpu.map_host(start as *mut u8, mapping.bytes as u64) };
+            unsafe { gpu.map_host(start as *mut u8, mapping.bytes as u64) };
         } else {
-            let _ = soft.gpu.unmap_host(start);
+            let _ = gpu.unmap_host(start);
         }
-        mapping.open = open;
+        mapping.open[device] = open;
     }
 }
 
@@ -292,23 +301,24 @@ pub(crate) unsafe fn set_access(
     }
     // SAFETY: the caller's array.
     let access = unsafe { std::slice::from_raw_parts(access, count) };
-    if access
-        .iter()
-        .any(|a| a.location_kind != ON_DEVICE || a.location != 0 || !ACCESSES.contains(&a.flags))
-    {
-        return Err(CuError::INVALID_VALUE);
+    for a in access {
+        if a.location_kind != ON_DEVICE || !ACCESSES.contains(&a.flags) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        crate::driver::device::check(a.location).map_err(|_| CuError::INVALID_VALUE)?;
     }
-    let open = access.iter().any(|a| a.flags != 0);
     let context = current()?;
     with(|soft, tables| {
         let all = mappings(tables, address, bytes)?;
-        if !open {
+        if access.iter().any(|a| a.flags == 0) {
             // What still runs may use it; its failure is for the next call to tell.
             let _ = context.synchronize();
         }
         for start in all {
             if let Some(mapping) = tables.mapped.get_mut(&start) {
-                show(soft, start, mapping, open);
+                for a in access {
+                    show(soft, start, mapping, a.location as usize, a.flags != 0);
+                }
             }
         }
         Ok(())
@@ -322,7 +332,9 @@ pub(crate) unsafe fn unmap(address: u64, bytes: usize) -> CuResult {
         let _ = context.synchronize();
         for start in all {
             if let Some(mut mapping) = tables.mapped.remove(&start) {
-                show(soft, start, &mut mapping, false);
+                for device in 0..soft.devices.len() {
+                    show(soft, start, &mut mapping, device, false);
+                }
                 forbid(start as *mut c_void, mapping.bytes)?;
             }
         }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::error::{CuError, CuResult};
-use crate::runtime::link::Driver;
+use crate::runtime::link::{Driver, driver, enter, retain_primary};
 use crate::runtime::register::kernel_or_handle;
 use crate::state::{Handle, put};
 
@@ -287,11 +287,26 @@ pub(crate) fn function_of(driver: &Driver, host: *const c_void) -> Result<Handle
     Ok(function)
 }
 
-/// `cudaSetDevice`: there is one, and its primary context becomes the thread's by the call itself.
+/// `cudaSetDevice`: since CUDA 12 the call itself brings the primary context to life and makes it the thread's.
 pub(crate) fn set_device(device: c_int) -> CuResult {
-    if device == 0 {
-        Ok(())
+    let mut count = 0;
+    // SAFETY: a valid pointer.
+    unsafe { driver()?.cuDeviceGetCount(&raw mut count) }?;
+    if (0..count).contains(&device) {
+        enter(device).map(|_| ())
     } else {
         Err(CuError::INVALID_DEVICE)
+    }
+}
+
+/// `cudaDeviceEnablePeerAccess` and its opposite.
+pub(crate) fn peer_access(driver: &Driver, peer: c_int, flags: Option<u32>) -> CuResult {
+    let peer = retain_primary(driver, peer)?;
+    // SAFETY: the driver checks handles.
+    unsafe {
+        match flags {
+            Some(flags) => driver.cuCtxEnablePeerAccess(peer, flags),
+            None => driver.cuCtxDisablePeerAccess(peer),
+        }
     }
 }

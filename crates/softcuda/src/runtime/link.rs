@@ -1,7 +1,8 @@
 //! The driver as this library sees it: found by name, entered through its exported symbols.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use crate::driver::arrays::Descriptor3d;
 use crate::driver::images::{Resource, Sampling, View};
@@ -10,7 +11,7 @@ use crate::driver::memory::Location;
 use crate::driver::rows::{Copy2d, Copy3d};
 use crate::error::{CuError, CuResult};
 use crate::runtime::register;
-use crate::state::Handle;
+use crate::state::{Handle, lock};
 
 pub(crate) type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 pub(crate) type StreamCallback = Option<unsafe extern "C" fn(Handle, u32, *mut c_void)>;
@@ -76,6 +77,10 @@ imports! {
     cuMemPoolTrimTo(pool: Handle, keep: usize);
     cuMemPoolGetAttribute(pool: Handle, which: c_int, to: *mut u64);
     cuMemPoolSetAttribute(pool: Handle, which: c_int, value: *mut u64);
+    cuCtxGetDevice(to: *mut c_int);
+    cuCtxEnablePeerAccess(peer: Handle, flags: u32);
+    cuCtxDisablePeerAccess(peer: Handle);
+    cuDeviceGetP2PAttribute(to: *mut c_int, which: c_int, from: c_int, peer: c_int);
     cuDevicePrimaryCtxRetain(to: *mut Handle, device: c_int);
     cuDevicePrimaryCtxRelease_v2(device: c_int);
     cuDevicePrimaryCtxReset_v2(device: c_int);
@@ -217,7 +222,7 @@ pub(crate) fn driver() -> Result<&'static Driver, CuError> {
     found.as_ref().map_err(|&error| error)
 }
 
-/// The driver, with a context current on this thread (the primary one, if the program has set none) and the
+/// The driver, with a context current on this thread (the first device's primary one, if the program has set none) and the
 /// registered code loaded.
 pub(crate) fn ready() -> Result<&'static Driver, CuError> {
     let driver = driver()?;
@@ -225,33 +230,70 @@ pub(crate) fn ready() -> Result<&'static Driver, CuError> {
     // SAFETY: a valid pointer.
     unsafe { driver.cuCtxGetCurrent(&raw mut context) }?;
     if context == 0 {
-        // NVIDIA's runtime loads the registered code while the primary context is current but not retained yet, so that
-        // it is not alive: tools that watch the loading must cope, and here they can learn to.
-        // SAFETY: the handle is the driver's own.
-        unsafe { driver.cuCtxSetCurrent(unretained(driver)?) }?;
-        register::load_all(driver);
-        retain_primary(driver)?;
+        return enter(0);
     }
     register::load_all(driver);
     Ok(driver)
 }
 
-/// The primary context's handle, held by nobody unless the program does.
-fn unretained(driver: &Driver) -> Result<Handle, CuError> {
+/// The driver, with a device's primary context current on this thread, alive, and the registered code loaded.
+pub(crate) fn enter(device: c_int) -> Result<&'static Driver, CuError> {
+    let driver = driver()?;
+    if is_retained(device) {
+        // SAFETY: the context is held.
+        unsafe { driver.cuCtxSetCurrent(retain_primary(driver, device)?) }?;
+    } else {
+        // NVIDIA's runtime loads the registered code while the primary context is current but not retained yet, so that
+        // it is not alive: tools that watch the loading must cope, and here they can learn to.
+        // SAFETY: the handle is the driver's own.
+        unsafe { driver.cuCtxSetCurrent(unretained(driver, device)?) }?;
+        register::load_all(driver);
+        retain_primary(driver, device)?;
+    }
+    register::load_all(driver);
+    Ok(driver)
+}
+
+/// A primary context's handle, held by nobody unless the program does.
+fn unretained(driver: &Driver, device: c_int) -> Result<Handle, CuError> {
     let mut context = 0;
     // SAFETY: a valid pointer.
-    unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, 0) }?;
+    unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, device) }?;
     // SAFETY: no pointers.
-    unsafe { driver.cuDevicePrimaryCtxRelease_v2(0) }?;
+    unsafe { driver.cuDevicePrimaryCtxRelease_v2(device) }?;
     Ok(context)
 }
 
-/// Holds the primary context, once for the process.
-fn retain_primary(driver: &Driver) -> CuResult {
-    static RETAINED: OnceLock<CuResult> = OnceLock::new();
-    *RETAINED.get_or_init(|| {
-        let mut context = 0;
-        // SAFETY: a valid pointer.
-        unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, 0) }
-    })
+/// Primary contexts that the runtime holds, by device.
+static HELD: Mutex<BTreeMap<c_int, Handle>> = Mutex::new(BTreeMap::new());
+
+fn is_retained(device: c_int) -> bool {
+    lock(&HELD).contains_key(&device)
+}
+
+/// Holds a primary context, once for the process.
+pub(crate) fn retain_primary(driver: &Driver, device: c_int) -> Result<Handle, CuError> {
+    if let Some(held) = lock(&HELD).get(&device) {
+        return Ok(*held);
+    }
+    let mut context = 0;
+    // SAFETY: a valid pointer.
+    unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, device) }?;
+    let earlier = lock(&HELD).insert(device, context);
+    if earlier.is_some() {
+        // Another thread was faster.
+        // SAFETY: no pointers.
+        unsafe { driver.cuDevicePrimaryCtxRelease_v2(device) }?;
+    }
+    Ok(context)
+}
+
+/// The device of the context that is current; the first if none is.
+pub(crate) fn current_device(driver: &Driver) -> c_int {
+    let mut device = 0;
+    // SAFETY: a valid pointer.
+    match unsafe { driver.cuCtxGetDevice(&raw mut device) } {
+        Ok(()) => device,
+        Err(_) => 0,
+    }
 }

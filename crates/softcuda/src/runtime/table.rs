@@ -14,7 +14,9 @@ use crate::driver::memory::Location;
 use crate::error::{self, CuError};
 use crate::runtime::device::{self, FunctionAttributes, Properties};
 use crate::runtime::images::{self, ChannelFormat, InArray, RuntimeResource, RuntimeSampling};
-use crate::runtime::link::{Driver, HostFunction, StreamCallback, driver};
+use crate::runtime::link::{
+    Driver, HostFunction, StreamCallback, current_device, driver, retain_primary,
+};
 use crate::runtime::memory::{self, Box3d, Extent, PitchedPointer, PointerAttributes, Rows};
 use crate::runtime::register::{
     self, configuration_error, kernel_of, kernel_or_handle, launch, pop_configuration, symbol,
@@ -108,13 +110,20 @@ runtime_api! {
     cudaDriverGetVersion(to: *mut c_int) = | | driver()?.cuDriverGetVersion(to);
     cudaRuntimeGetVersion(to: *mut c_int) = | | put(to, RUNTIME_VERSION);
     cudaGetDeviceCount(to: *mut c_int) = | | driver()?.cuDeviceGetCount(to);
-    cudaGetDevice(to: *mut c_int) = | | { driver()?; put(to, 0) };
-    cudaSetDevice(device: c_int) = |_driver| device::set_device(device);
-    cudaInitDevice(device: c_int, _device_flags: u32, _flags: u32) = |_driver| device::set_device(device);
+    cudaGetDevice(to: *mut c_int) = | | put(to, current_device(driver()?));
+    cudaSetDevice(device: c_int) = | | device::set_device(device);
+    cudaInitDevice(device: c_int, _device_flags: u32, _flags: u32) = | | {
+        let driver = driver()?;
+        retain_primary(driver, device).map(|_| ())
+    };
     cudaChooseDevice(to: *mut c_int, _wanted: *const Properties) = | | { driver()?; put(to, 0) };
     cudaSetValidDevices(_devices: *mut c_int, _count: c_int) = | | driver().map(|_| ());
-    cudaSetDeviceFlags(flags: u32) = | | driver()?.cuDevicePrimaryCtxSetFlags_v2(0, flags);
-    cudaGetDeviceFlags(to: *mut u32) = |driver| driver.cuDevicePrimaryCtxGetState(0, to, std::ptr::null_mut());
+    cudaSetDeviceFlags(flags: u32) = | | {
+        let driver = driver()?;
+        driver.cuDevicePrimaryCtxSetFlags_v2(current_device(driver), flags)
+    };
+    cudaGetDeviceFlags(to: *mut u32) = |driver|
+        driver.cuDevicePrimaryCtxGetState(current_device(driver), to, std::ptr::null_mut());
     cudaGetDeviceProperties(to: *mut Properties, ordinal: c_int) = | | device::properties(driver()?, to, ordinal);
     cudaDeviceGetAttribute(to: *mut c_int, which: c_int, device: c_int)
         = | | driver()?.cuDeviceGetAttribute(to, which, device);
@@ -123,10 +132,12 @@ runtime_api! {
     cudaDeviceGetByPCIBusId(to: *mut c_int, id: *const c_char) = | | driver()?.cuDeviceGetByPCIBusId(to, id);
     cudaDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int)
         = | | driver()?.cuDeviceCanAccessPeer(to, device, peer);
-    cudaDeviceEnablePeerAccess(_peer: c_int, _flags: u32) = | | Err(CuError::INVALID_DEVICE);
-    cudaDeviceDisablePeerAccess(_peer: c_int) = | | Err(CuError::INVALID_DEVICE);
+    cudaDeviceGetP2PAttribute(to: *mut c_int, which: c_int, from: c_int, peer: c_int)
+        = | | driver()?.cuDeviceGetP2PAttribute(to, which, from, peer);
+    cudaDeviceEnablePeerAccess(peer: c_int, flags: u32) = |driver| device::peer_access(driver, peer, Some(flags));
+    cudaDeviceDisablePeerAccess(peer: c_int) = |driver| device::peer_access(driver, peer, None);
     cudaDeviceSynchronize() = |driver| driver.cuCtxSynchronize();
-    cudaDeviceReset() = |driver| driver.cuDevicePrimaryCtxReset_v2(0);
+    cudaDeviceReset() = |driver| driver.cuDevicePrimaryCtxReset_v2(current_device(driver));
     cudaDeviceGetLimit(to: *mut usize, limit: u32) = |driver| driver.cuCtxGetLimit(to, limit);
     cudaDeviceSetLimit(limit: u32, value: usize) = |driver| driver.cuCtxSetLimit(limit, value);
     cudaDeviceGetCacheConfig(to: *mut u32) = |driver| driver.cuCtxGetCacheConfig(to);
@@ -183,9 +194,9 @@ runtime_api! {
     cudaFuncGetAttributes(to: *mut FunctionAttributes, host: *const c_void)
         = |driver| device::function_attributes(driver, to, host);
     cudaFuncSetAttribute(host: *const c_void, which: c_int, value: c_int)
-        = |driver| driver.cuKernelSetAttribute(which, value, kernel_or_handle(driver, host)?, 0);
+        = |driver| driver.cuKernelSetAttribute(which, value, kernel_or_handle(driver, host)?, current_device(driver));
     cudaFuncSetCacheConfig(host: *const c_void, config: c_int)
-        = |driver| driver.cuKernelSetCacheConfig(kernel_or_handle(driver, host)?, config, 0);
+        = |driver| driver.cuKernelSetCacheConfig(kernel_or_handle(driver, host)?, config, current_device(driver));
     cudaFuncGetName(to: *mut *const c_char, host: *const c_void)
         = |driver| driver.cuKernelGetName(to, kernel_or_handle(driver, host)?);
     cudaFuncGetParamInfo(host: *const c_void, index: usize, offset: *mut usize, size: *mut usize)
