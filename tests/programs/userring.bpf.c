@@ -13,7 +13,10 @@ struct job {
 struct {
 	__uint(type, BPF_MAP_TYPE_USER_RINGBUF);
 	__uint(max_entries, 4096);
+#ifndef NO_VALUE
+	/* What the records are, for `warpbpf maps push`; Linux refuses it. */
 	__type(value, struct job);
+#endif
 } jobs SEC(".maps");
 
 /* [0]: end the kernel, [1]: do not drain */

@@ -29,6 +29,7 @@ const TOOLS: &[&str] = &[
     "launchlate",
     "kernelshared",
     "faulty",
+    "userring",
 ];
 
 /// What several of them include.
@@ -40,6 +41,7 @@ const HEADERS: &[&str] = &[
     "tests/libbpf/scheduling.h",
     "tests/libbpf/scheduling.bpf.h",
     "tests/libbpf/scheduling.tool.h",
+    "tests/programs/userring.bpf.c",
     "include/warpbpf.h",
     "include/warpbpf_loader.h",
 ];

@@ -155,8 +155,8 @@ fn ring<'a>(case: &Case<Program>, device: &'a Device) -> Ring<'a> {
     }
 }
 
-/// Runs one thread; gives the first values of `out`, and the ring's consumer, lock and count of takeovers.
-fn alone(case: &Case<Program>, device: &Device) -> ([i64; 7], [u64; 3]) {
+/// Runs one thread; gives the first values of `out`, and the ring's consumer, lock and counts of takeovers and of breaks.
+fn alone(case: &Case<Program>, device: &Device) -> ([i64; 7], [u64; 4]) {
     device.launch([1, 1, 1], [1, 1, 1]);
     let ran = device.maps();
     (outs(case, &ran), controls(case, &ran))
@@ -167,12 +167,13 @@ fn outs(case: &Case<Program>, ran: &Ran) -> [i64; 7] {
     std::array::from_fn(|i| ran.u64(out, i as u64 * 8) as i64)
 }
 
-fn controls(case: &Case<Program>, ran: &Ran) -> [u64; 3] {
+fn controls(case: &Case<Program>, ran: &Ran) -> [u64; 4] {
     let jobs = area(case, "jobs");
     [
         UserRingLayout::CONSUMER,
         UserRingLayout::LOCK,
         UserRingLayout::TAKEN_OVER,
+        UserRingLayout::BROKEN,
     ]
     .map(|at| ran.u64(jobs, at))
 }
@@ -187,7 +188,7 @@ fn one_thread_drains_in_order() {
     let device = device(&case, None);
     let ring = ring(&case, &device);
     // Nothing is there.
-    assert_eq!(alone(&case, &device), ([0, 0, 0, 0, 0, EINVAL, 0], [0; 3]));
+    assert_eq!(alone(&case, &device), ([0, 0, 0, 0, 0, EINVAL, 0], [0; 4]));
     // A discarded record is skipped, a short one is called for, and what follows comes in order.
     let end = ring.fill(
         0,
@@ -200,16 +201,16 @@ fn one_thread_drains_in_order() {
         ],
     );
     let expected = [4, 7 * 31 + 8, 3, 2, 0, EINVAL, 2 * TAIL];
-    assert_eq!(alone(&case, &device), (expected, [end, 0, 0]));
+    assert_eq!(alone(&case, &device), (expected, [end, 0, 0, 0]));
     // The callback ends it; the record it was called for is gone.
     let jobs = [job(1, 1), job(2, 99), job(3, 1)].map(|job| record(0, &job));
     ring.fill(end, &jobs);
     let expected = [2, 33, 100, 0, 0, EINVAL, 2 * TAIL];
-    assert_eq!(alone(&case, &device), (expected, [end + 48, 0, 0]));
+    assert_eq!(alone(&case, &device), (expected, [end + 48, 0, 0, 0]));
     // A record that is not submitted holds back what follows.
     ring.fill(0, &[record(0, &job(4, 4)), record(BUSY, &job(5, 5))]);
     let expected = [1, 4, 4, 0, 0, EINVAL, TAIL];
-    assert_eq!(alone(&case, &device), (expected, [24, 0, 0]));
+    assert_eq!(alone(&case, &device), (expected, [24, 0, 0, 0]));
 }
 
 #[test]
@@ -234,18 +235,22 @@ fn one_call_is_bounded() {
 }
 
 #[test]
-fn a_broken_ring_is_told() {
+fn a_broken_ring_is_told_and_goes_on_with_what_comes_later() {
     let case = case("broken", SUMS);
     let device = device(&case, None);
     let ring = ring(&case, &device);
+    let breaks = std::cell::Cell::new(0);
     let run = |header: u32, from: u64, length: u64| {
         ring.fill(from, &[record(0, &job(1, 1))]);
         let place = UserRingLayout::DATA + from % u64::from(BYTES);
         let header = u64::from(header).to_le_bytes();
         device.write(ring.area + 1, place, &header);
         ring.set(UserRingLayout::PRODUCER, from.wrapping_add(length));
-        let (out, [consumer, lock, _]) = alone(&case, &device);
-        assert_eq!((consumer, lock), (from, 0), "nothing was drained");
+        let (out, [consumer, lock, _, broken]) = alone(&case, &device);
+        breaks.set(breaks.get() + 1);
+        let end = from.wrapping_add(length);
+        assert_eq!((consumer, lock, broken), (end, 0, breaks.get()));
+        assert_eq!(out[2], 0, "nobody was called for it");
         out[0]
     };
     // Longer than what is there, than the ring, than what is left up to its end.
@@ -254,7 +259,15 @@ fn a_broken_ring_is_told() {
     assert_eq!(run(BYTES, 0, 1 << 20), EINVAL);
     assert_eq!(run(100, 8192 - 64, 1 << 20), EINVAL);
     // A position between records is still read inside the ring.
-    assert_eq!(run(DISCARDED - 1, 4096 * 7 + 8, u64::MAX / 4), EINVAL);
+    assert_eq!(
+        run(DISCARDED - 1, 4096 * 7 + 8, (u64::MAX / 4) & !7),
+        EINVAL
+    );
+    assert_eq!(run(17, 40, 24), EINVAL);
+    let end = ring.fill(64, &[record(0, &job(7, 1))]);
+    let (out, controls) = alone(&case, &device);
+    assert_eq!((out[0], out[1]), (1, 7));
+    assert_eq!(controls, [end, 0, 0, breaks.get()]);
 }
 
 #[test]
@@ -263,11 +276,17 @@ fn nobody_waits_for_who_drains() {
     let device = device(&case, None);
     let ring = ring(&case, &device);
     ring.fill(0, &[record(0, &job(7, 1))]);
-    // Whoever drains took it after this launch began: the soft GPU's clock is far behind.
-    ring.set(UserRingLayout::LOCK, i64::MAX as u64);
-    let (out, [consumer, lock, over]) = alone(&case, &device);
+    // Whoever drains took it after this launch began, by another multiprocessor's clock: the soft GPU's is far behind.
+    let soon = UserRingLayout::STALE_NS - 1;
+    ring.set(UserRingLayout::LOCK, soon);
+    let (out, [consumer, lock, over, _]) = alone(&case, &device);
     assert_eq!((out[0], out[2]), (EBUSY, 0));
-    assert_eq!((consumer, lock, over), (0, i64::MAX as u64, 0));
+    assert_eq!((consumer, lock, over), (0, soon, 0));
+    // A time so far ahead was never taken.
+    ring.set(UserRingLayout::LOCK, i64::MAX as u64);
+    let (out, [consumer, lock, over, _]) = alone(&case, &device);
+    assert_eq!((out[0], out[2]), (1, 1));
+    assert_eq!((consumer, lock, over), (24, 0, 1));
 }
 
 /// Each thread drains once, and keeps count.
@@ -317,7 +336,7 @@ fn each_record_is_drained_once() {
             let out = outs(&case, &ran).map(|n| n as u64);
             assert_eq!(out[..4], [count, numbers, squares, count], "{seed:?}");
             assert_eq!(out[5], 0);
-            assert_eq!(controls(&case, &ran), [at, 0, 0]);
+            assert_eq!(controls(&case, &ran), [at, 0, 0, 0]);
         }
     }
 }
@@ -346,11 +365,11 @@ fn a_thread_that_ended_is_taken_over() {
     let device = device(&case, None);
     let ring = ring(&case, &device);
     ring.fill(0, &[record(0, &job(13, 0)), record(0, &job(1, 0))]);
-    let (out, [consumer, lock, over]) = alone(&case, &device);
+    let (out, [consumer, lock, over, _]) = alone(&case, &device);
     assert_eq!((out[0], out[1], consumer, over), (1, 0, 0, 0));
     assert_ne!(lock, 0, "it holds the ring for ever");
     // Soon after that it is taken to be at work,
-    let (out, [_, still, _]) = alone(&case, &device);
+    let (out, [_, still, ..]) = alone(&case, &device);
     assert_eq!((out[0], out[1], still), (1, EBUSY, lock));
     // and later not.
     ring.set(
@@ -358,7 +377,7 @@ fn a_thread_that_ended_is_taken_over() {
         lock.wrapping_sub(UserRingLayout::STALE_NS),
     );
     ring.fill(0, &[record(0, &job(12, 0)), record(0, &job(1, 0))]);
-    let (out, [consumer, lock, over]) = alone(&case, &device);
+    let (out, [consumer, lock, over, _]) = alone(&case, &device);
     assert_eq!((out[0], out[1]), (3, 2));
     assert_eq!((consumer, lock, over), (48, 0, 1));
 }

@@ -1,4 +1,4 @@
-//! Files that become readable when there is something to read: what the tool polls.
+//! Files that become readable when there is something to read, or writable when there is room: what the tool polls.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -27,7 +27,14 @@ impl Bell {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable.
+    /// Makes it unwritable, until it is silenced.
+    pub fn fill(&self) {
+        self.silence();
+        // The highest number that it takes. One that was rung at this moment is silenced by who rang it.
+        let _ = rustix::io::write(&self.0, &(u64::MAX - 1).to_ne_bytes());
+    }
+
+    /// Makes it unreadable, and writable.
     pub fn silence(&self) {
         let mut counter = [0; 8];
         // One that was silent stays so.

@@ -73,13 +73,6 @@ impl Kernel {
         if spec.kind().is_none() && !(1..=LAST_MAP_TYPE).contains(&spec.map_type) {
             return Err(Errno::INVAL);
         }
-        if spec.kind() == Some(MapType::UserRingbuf) {
-            // What a tool wrote through its mapping would go nowhere, and it would not be told.
-            (self.config.tell)(
-                "a USER_RINGBUF is not served under `warpbpf loader`; write its records by `warpbpf maps push` or the Rust library",
-            );
-            return Err(Errno::OPNOTSUPP);
-        }
         let inner = match spec.kind() {
             Some(MapType::ArrayOfMaps | MapType::HashOfMaps) => {
                 let inner = self.map_at(a.fd(attr::map::INNER_MAP_FD))?;
@@ -165,9 +158,10 @@ impl Kernel {
                 let inner = maps.get(key).ok_or(Errno::NOENT)?;
                 return Ok((*inner as u32 + 1).to_ne_bytes().to_vec());
             }
-            Contents::Ring(_) | Contents::Outputs(_) | Contents::Records(_) => {
-                return Err(Errno::OPNOTSUPP);
-            }
+            Contents::Ring(_)
+            | Contents::UserRing(_)
+            | Contents::Outputs(_)
+            | Contents::Records(_) => return Err(Errno::OPNOTSUPP),
             Contents::Row(_) => {
                 if let Some((session, number)) = self.session_of(at) {
                     return one(&*session, number, OpCode::Peek, key, &[], 0);
@@ -238,9 +232,10 @@ impl Kernel {
         match &self.map(at)?.contents {
             Contents::Maps(_) => return self.put_map(at, key, &value, flags),
             Contents::Outputs(_) => return self.put_output(at, key, &value),
-            Contents::Ring(_) | Contents::Records(_) | Contents::Threads => {
-                return Err(Errno::INVAL);
-            }
+            Contents::Ring(_)
+            | Contents::UserRing(_)
+            | Contents::Records(_)
+            | Contents::Threads => return Err(Errno::INVAL),
             Contents::Slots(_) | Contents::Mapped(..) | Contents::Keyed(_) | Contents::Row(_) => {}
         }
         if let Some((session, number)) = self.session_of(at) {
@@ -480,6 +475,7 @@ impl Kernel {
             Contents::Slots(_)
             | Contents::Mapped(..)
             | Contents::Ring(_)
+            | Contents::UserRing(_)
             | Contents::Outputs(_)
             | Contents::Threads
             | Contents::Records(_) => Err(Errno::OPNOTSUPP),

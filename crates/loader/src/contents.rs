@@ -12,6 +12,7 @@ use crate::perf::Output;
 use crate::ring::Ring;
 use crate::spec::Spec;
 use crate::uapi::F_MMAPABLE;
+use crate::user_ring::UserRing;
 
 /// How many records of a map of type 1527 wait for a tool that does not ask for them.
 const MOST_RECORDS: usize = 1 << 16;
@@ -59,6 +60,8 @@ pub enum Contents {
     Row(VecDeque<Vec<u8>>),
     /// A ring of records.
     Ring(Arc<Ring>),
+    /// A ring of records that the tool fills.
+    UserRing(Arc<UserRing>),
     /// Rings of CPUs.
     Outputs(Arc<Mutex<BTreeMap<u32, Arc<Output>>>>),
     /// Maps by key: places in the kernel's table.
@@ -115,9 +118,14 @@ impl Contents {
                 wanted(keys == 0 && values > 0 && spec.max_entries > 0)?;
                 Ok(Contents::Row(VecDeque::new()))
             }
-            MapType::Ringbuf | MapType::UserRingbuf => {
+            MapType::Ringbuf => {
                 wanted(keys == 0 && values == 0)?;
                 Ok(Contents::Ring(Arc::new(Ring::new(spec.max_entries)?)))
+            }
+            MapType::UserRingbuf => {
+                wanted(keys == 0 && values == 0)?;
+                let ring = UserRing::new(spec.max_entries)?;
+                Ok(Contents::UserRing(Arc::new(ring)))
             }
             MapType::PerfEventArray => {
                 wanted(keys == 4 && values == 4 && spec.max_entries > 0)?;
@@ -140,14 +148,16 @@ impl Contents {
     pub fn bell(&self) -> Option<&Bell> {
         match self {
             Contents::Ring(ring) => Some(ring.bell()),
+            Contents::UserRing(ring) => Some(ring.bell()),
             _ => None,
         }
     }
 
-    /// Makes descriptors readable whose rings have something to read, and the others not.
+    /// Makes descriptors readable whose rings have something to read, writable those that have room, and the others not.
     pub fn refresh(&self) {
         match self {
             Contents::Ring(ring) => ring.refresh(),
+            Contents::UserRing(ring) => ring.refresh(),
             Contents::Outputs(outputs) => {
                 let outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
                 outputs.values().for_each(|output| output.refresh());
@@ -174,9 +184,11 @@ impl Contents {
                 index(key, spec.max_entries)?;
                 Some(vec![0; slot as usize])
             }
-            Contents::Ring(_) | Contents::Outputs(_) | Contents::Maps(_) | Contents::Records(_) => {
-                None
-            }
+            Contents::Ring(_)
+            | Contents::UserRing(_)
+            | Contents::Outputs(_)
+            | Contents::Maps(_)
+            | Contents::Records(_) => None,
         }
     }
 
@@ -237,6 +249,7 @@ impl Contents {
                 Ok(())
             }
             Contents::Ring(_)
+            | Contents::UserRing(_)
             | Contents::Outputs(_)
             | Contents::Maps(_)
             | Contents::Threads
@@ -261,6 +274,7 @@ impl Contents {
             | Contents::Mapped(..)
             | Contents::Row(_)
             | Contents::Ring(_)
+            | Contents::UserRing(_)
             | Contents::Threads
             | Contents::Records(_) => Err(Errno::INVAL),
         }
@@ -286,6 +300,7 @@ impl Contents {
                 .collect(),
             Contents::Row(row) => row.iter().map(|v| (Vec::new(), v.clone())).collect(),
             Contents::Ring(_)
+            | Contents::UserRing(_)
             | Contents::Outputs(_)
             | Contents::Maps(_)
             | Contents::Threads

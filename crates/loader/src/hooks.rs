@@ -183,6 +183,10 @@ struct Wanted {
 }
 
 impl Wanted {
+    fn writes(&self) -> bool {
+        self.protection & libc::PROT_WRITE as u64 != 0
+    }
+
     fn map(self, fd: RawFd) -> i64 {
         let fd = fd as u64;
         raw(
@@ -269,6 +273,11 @@ fn map_ours(kernel: &mut Kernel, fd: c_int, wanted: Wanted) -> Option<i64> {
     match kernel.handle(fd)? {
         Handle::Map(at) => match &kernel.maps.get(at)?.contents {
             Contents::Ring(ring) => Some(wanted.of_ring(ring.memory(), ring.size())),
+            // Only programs move their position.
+            Contents::UserRing(_) if wanted.offset == 0 && wanted.writes() => {
+                Some(-i64::from(libc::EPERM))
+            }
+            Contents::UserRing(ring) => Some(wanted.of_ring(ring.memory(), ring.size())),
             Contents::Mapped(memory, _) => Some(wanted.of(memory)),
             _ => refused,
         },

@@ -21,6 +21,7 @@ pub mod perf;
 
 pub mod bell;
 pub mod contents;
+pub mod feed;
 pub mod files;
 pub mod gather;
 pub mod handlers;
@@ -33,6 +34,7 @@ mod sink;
 pub mod spec;
 pub mod uapi;
 pub mod user;
+pub mod user_ring;
 
 #[cfg(not(test))]
 mod guard;

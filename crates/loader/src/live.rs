@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use warpbpf::{Message, plan_of};
-use warpbpf_abi::maps::MapType;
 use warpbpf_maps::{MapPlan, MapView};
 use warpbpf_object::{MapKind, Object};
 use warpbpf_wire::{
@@ -18,6 +17,8 @@ use warpbpf_wire::{
     ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
+use crate::contents::Contents;
+use crate::feed::Feed;
 use crate::gather::Gathered;
 use crate::kernel::{Kernel, Tell};
 use crate::session::{Copied, Session};
@@ -40,6 +41,8 @@ pub struct Offer {
     pub presets: Vec<Preset>,
     /// Where events go, by the session's number of their map.
     pub sinks: Vec<Sink>,
+    /// Where records of the tool come from.
+    pub feeds: Vec<Feed>,
     /// What programs may do, as they were proved here.
     pub options: Options,
 }
@@ -69,6 +72,8 @@ struct Agent {
     after: HashMap<u32, Arc<Vec<u8>>>,
     /// Events for whose sink there was no room, by map.
     queues: BTreeMap<u32, Queue>,
+    /// It has what was sent before its programs.
+    ready: bool,
     /// The operation whose answer is awaited, and that answer.
     asked: Option<u64>,
     answer: Option<Result<Vec<u8>, String>>,
@@ -161,6 +166,7 @@ impl Live {
                 agent.take_messages(self.tell);
                 busy |= agent.take_events(self.tell);
             }
+            busy |= state.feed(self.tell);
             (accepted, busy)
         };
         if let Some(connection) = accepted {
@@ -189,6 +195,7 @@ impl Live {
             copies: HashMap::new(),
             after: HashMap::new(),
             queues: BTreeMap::new(),
+            ready: false,
             asked: None,
             answer: None,
             snapshotted: 0,
@@ -217,6 +224,12 @@ impl Live {
             let map = preset.map.clone();
             messages.push((ToAgent::Preset { map }, encode_ops(&ops)));
         }
+        for feed in &mut agent.offer.feeds {
+            if let Some(blob) = feed.next(0, OpCode::Update, self.tell) {
+                let map = feed.name.clone();
+                messages.push((ToAgent::Preset { map }, blob));
+            }
+        }
         let options = agent.offer.options.clone();
         messages.push((
             ToAgent::Attach { options },
@@ -244,14 +257,16 @@ impl Offer {
         let gathered = kernel.gather(&kernel.attached())?;
         let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
         let mut sinks = vec![Sink::Nowhere; gathered.names.len()];
+        let mut feeds = Vec::new();
         let mut presets = Vec::new();
         for (at, number) in &gathered.numbers {
             let Some(map) = kernel.maps.get(*at) else {
                 continue;
             };
-            // A user ring is read by the device.
-            if map.spec.kind() != Some(MapType::UserRingbuf) {
-                sinks[*number as usize] = Sink::of(&map.contents);
+            let name = &gathered.names[*number as usize];
+            sinks[*number as usize] = Sink::of(&map.contents);
+            if let Contents::UserRing(ring) = &map.contents {
+                feeds.push(Feed::new(*number, name.clone(), ring.clone()));
             }
             let data = object.maps.get(*number as usize).map(|def| &def.kind);
             let entries = map.contents.entries(&map.spec, kernel.slot(&map.spec));
@@ -264,7 +279,7 @@ impl Offer {
                     (key, value)
                 });
                 presets.push(Preset {
-                    map: gathered.names[*number as usize].clone(),
+                    map: name.clone(),
                     entries: entries.collect(),
                     percpu: map.spec.is_percpu().then(|| stride.next_multiple_of(8)),
                 });
@@ -276,6 +291,7 @@ impl Offer {
             object,
             presets,
             sinks,
+            feeds,
             options: Options {
                 host_ops: true,
                 allow_modify: kernel.config.options.allow_modify,
@@ -295,6 +311,7 @@ impl Agent {
                 Err(_) => self.connection = None,
             }
         }
+        self.offer.feeds.iter_mut().for_each(Feed::failed);
     }
 
     fn take_message(
@@ -310,6 +327,8 @@ impl Agent {
             }
             ToTool::Refused { message } => tell(&format!("nothing is instrumented: {message}")),
             ToTool::Ready(ready) => {
+                self.ready = true;
+                self.offer.feeds.iter_mut().for_each(Feed::arrived);
                 let plan = |info| Some(Arc::new(plan_of(info)?));
                 self.maps = ready.maps.iter().map(plan).collect();
                 match fd.map(SharedReader::open) {
@@ -333,6 +352,14 @@ impl Agent {
                 // Nobody waits any more for an answer that comes too late.
                 if self.asked == Some(token) {
                     self.answer = Some(error.map_or(Ok(blob), Err));
+                    return;
+                }
+                let outcomes = error.map_or_else(
+                    || decode_outcomes(&blob).map_err(|error| error.to_string()),
+                    Err,
+                );
+                for feed in &mut self.offer.feeds {
+                    feed.answered(token, &outcomes, tell);
                 }
             }
             ToTool::Sites(_) | ToTool::Counts(_) => {}
@@ -587,6 +614,32 @@ impl Session for Live {
 }
 
 impl State {
+    /// Sends the application that came last what the tool has for it. True if there was something.
+    fn feed(&mut self, tell: Tell) -> bool {
+        let mut token = self.token;
+        let Some(agent) = self.agents.last_mut().filter(|agent| agent.ready) else {
+            return false;
+        };
+        let Some(connection) = &mut agent.connection else {
+            return false;
+        };
+        for feed in &mut agent.offer.feeds {
+            let Some(blob) = feed.next(token + 1, OpCode::Push, tell) else {
+                continue;
+            };
+            token += 1;
+            let map = feed.number;
+            if connection
+                .send(&ToAgent::MapOps { token, map }, &blob, None, PATIENCE)
+                .is_err()
+            {
+                // Whether it came there is not known; that it is gone is noticed by reading.
+                feed.failed();
+            }
+        }
+        token != std::mem::replace(&mut self.token, token)
+    }
+
     fn current(&mut self) -> Option<&mut Agent> {
         self.agents.iter_mut().rev().find(|a| a.shared.is_some())
     }

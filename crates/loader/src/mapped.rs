@@ -53,7 +53,7 @@ impl Kernel {
             .collect()
     }
 
-    /// Makes descriptors readable whose rings have something to read, and the others not.
+    /// Makes descriptors readable whose rings have something to read, writable those that have room, and the others not.
     pub fn refresh(&self) {
         self.maps.iter().for_each(|(_, map)| map.contents.refresh());
     }

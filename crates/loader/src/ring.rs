@@ -25,10 +25,7 @@ impl Ring {
     /// # Errors
     /// `EINVAL` unless `size` is a power of two and whole pages, as in Linux.
     pub fn new(size: u32) -> Result<Ring, Errno> {
-        let size = u64::from(size);
-        if !size.is_power_of_two() || !size.is_multiple_of(PAGE) {
-            return Err(Errno::INVAL);
-        }
+        let size = ringbuf::data_size(size)?;
         let memory = Memory::new(2 * PAGE + size)?;
         Ok(Ring {
             memory,

@@ -31,6 +31,7 @@ impl Sink {
             | Contents::Mapped(..)
             | Contents::Keyed(_)
             | Contents::Row(_)
+            | Contents::UserRing(_)
             | Contents::Maps(_)
             | Contents::Threads => Sink::Nowhere,
         }

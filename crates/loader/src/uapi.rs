@@ -276,6 +276,20 @@ pub mod perf {
 /// Header of a record in a `BPF_MAP_TYPE_RINGBUF`.
 #[expect(missing_docs, reason = "the names are Linux's")]
 pub mod ringbuf {
+    use rustix::io::Errno;
+
+    /// Bytes of data of a ring with so many `max_entries`: a power of two, and whole pages.
+    ///
+    /// # Errors
+    /// `EINVAL` for any other number, as in Linux.
+    pub fn data_size(max_entries: u32) -> Result<u64, Errno> {
+        let size = u64::from(max_entries);
+        if !size.is_power_of_two() || !size.is_multiple_of(crate::memory::PAGE) {
+            return Err(Errno::INVAL);
+        }
+        Ok(size)
+    }
+
     pub const BUSY: u32 = 1 << 31;
     pub const DISCARD: u32 = 1 << 30;
     pub const HEADER: u64 = 8;

@@ -1,6 +1,6 @@
 //! What can be wrong with a map's definition, and with an access from the host.
 
-use warpbpf_abi::maps::{E2BIG, EBUSY, EEXIST, EINVAL, ENOENT};
+use warpbpf_abi::maps::{E2BIG, EBUSY, EEXIST, EINVAL, EIO, ENOENT};
 
 /// A definition that cannot be served. The author of the program is at fault.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -200,6 +200,14 @@ pub enum AccessError {
         /// Bytes given.
         found: u64,
     },
+    /// The snapshot holds what no map of this layout can: the application wrote into it.
+    #[error("map `{map}`: {why}")]
+    Corrupt {
+        /// Map name.
+        map: String,
+        /// What cannot be.
+        why: String,
+    },
     /// Key of another size.
     #[error("map `{map}`: the key has {found} bytes but `key_size` is {expected}")]
     Key {
@@ -220,7 +228,15 @@ pub enum AccessError {
         /// Bytes given.
         found: usize,
     },
-    /// A key beyond the end of an array, or one more than a hash holds.
+    /// A key beyond the end of an array.
+    #[error("map `{map}`: the key is not below `max_entries`, {max_entries}")]
+    Outside {
+        /// Map name.
+        map: String,
+        /// Entries.
+        max_entries: u32,
+    },
+    /// One key more than a hash holds, or a value or record for which there is no place.
     #[error("map `{map}`: no room: {why}")]
     Full {
         /// Map name.
@@ -274,7 +290,8 @@ impl AccessError {
             | AccessError::Key { .. }
             | AccessError::Value { .. }
             | AccessError::Unsupported { .. } => EINVAL,
-            AccessError::Full { .. } => E2BIG,
+            AccessError::Corrupt { .. } => EIO,
+            AccessError::Full { .. } | AccessError::Outside { .. } => E2BIG,
             AccessError::Exists { .. } => EEXIST,
             AccessError::Missing { .. } | AccessError::Empty { .. } => ENOENT,
             AccessError::Busy { .. } => EBUSY,

@@ -77,6 +77,18 @@ impl NoRoom {
     }
 }
 
+/// Positions that no ring has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the ring is filled to {filled} and drained to {consumed}, which no ring of its size can be"
+)]
+pub struct BadPositions {
+    /// Of the producer.
+    pub filled: u64,
+    /// Of the consumer.
+    pub consumed: u64,
+}
+
 /// Room for a record. It must be given back by [`Producer::submit`] or [`Producer::discard`].
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a record that is not given back holds back all that follow"]
@@ -109,13 +121,25 @@ pub struct Producer {
 
 impl Producer {
     /// A producer of a ring whose positions are these.
-    pub fn new(layout: UserRingLayout, filled: u64, consumed: u64) -> Producer {
-        Producer {
+    ///
+    /// # Errors
+    /// [`BadPositions`]: the caller's snapshot is not of such a ring, or the application wrote into it.
+    pub fn new(
+        layout: UserRingLayout,
+        filled: u64,
+        consumed: u64,
+    ) -> Result<Producer, BadPositions> {
+        let between = |position: u64| !position.is_multiple_of(UserRingLayout::ALIGN);
+        let pending = filled.checked_sub(consumed);
+        if between(filled) || between(consumed) || pending.is_none_or(|p| p > layout.bytes.into()) {
+            return Err(BadPositions { filled, consumed });
+        }
+        Ok(Producer {
             layout,
             consumed,
             next: filled,
             waiting: VecDeque::new(),
-        }
+        })
     }
 
     /// Where the device says how far programs are: eight bytes for [`Producer::consumed`], to be copied when there is no
@@ -260,7 +284,11 @@ pub(crate) fn push(
         position(UserRingLayout::PRODUCER),
         position(UserRingLayout::CONSUMER),
     );
-    let mut producer = Producer::new(*layout, filled, consumed);
+    let producer = Producer::new(*layout, filled, consumed);
+    let mut producer = producer.map_err(|error| AccessError::Corrupt {
+        map: plan.name.clone(),
+        why: error.to_string(),
+    })?;
     match producer.reserve(value.len()) {
         Ok(mut sample) => {
             sample.payload.copy_from_slice(value);

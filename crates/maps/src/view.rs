@@ -310,9 +310,9 @@ pub fn update(
             }
             let at = index(key)
                 .filter(|key| *key < plan.max_entries)
-                .ok_or_else(|| AccessError::Full {
+                .ok_or_else(|| AccessError::Outside {
                     map: plan.name.clone(),
-                    why: format!("the key is not below `max_entries`, {}", plan.max_entries),
+                    max_entries: plan.max_entries,
                 })?;
             if has_copies(plan) {
                 return percpu::store(&plan.name, layout, at, value);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 use warpbpf_abi::layout::{MapLayout, UserRingLayout};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType};
-use warpbpf_maps::user_ring::{NoRoom, Producer, Sample};
+use warpbpf_maps::user_ring::{BadPositions, NoRoom, Producer, Sample};
 use warpbpf_maps::{MapPlan, MapView, Write, plan, update};
 use warpbpf_object::{MapDef, MapKind};
 
@@ -112,7 +112,7 @@ proptest! {
     #[test]
     fn what_goes_in_comes_out(deeds in deeds()) {
         let mut device = Device::new();
-        let mut producer = Producer::new(LAYOUT, 0, 0);
+        let mut producer = Producer::new(LAYOUT, 0, 0).unwrap();
         // In the order of reservations: what is out, and what became of it.
         let mut expected: VecDeque<(u8, Option<Option<Vec<u8>>>)> = VecDeque::new();
         let mut out: Vec<(u8, Sample)> = Vec::new();
@@ -181,7 +181,7 @@ proptest! {
 #[test]
 fn a_record_as_large_as_the_ring_finds_room_wherever_it_stands() {
     let mut device = Device::new();
-    let mut producer = Producer::new(LAYOUT, 0, 0);
+    let mut producer = Producer::new(LAYOUT, 0, 0).unwrap();
     let small = producer.reserve(100).unwrap();
     producer.submit(small);
     device.apply(&producer.writes());
@@ -208,7 +208,7 @@ fn a_record_as_large_as_the_ring_finds_room_wherever_it_stands() {
 
 #[test]
 fn a_position_that_cannot_be_is_not_believed() {
-    let mut producer = Producer::new(LAYOUT, 0, 0);
+    let mut producer = Producer::new(LAYOUT, 0, 0).unwrap();
     let sample = producer.reserve(8).unwrap();
     producer.submit(sample);
     assert_eq!(producer.writes().len(), 2);
@@ -271,4 +271,22 @@ fn records_from_before_the_start() {
     assert_eq!(view.entries().count(), 0);
     assert!(view.lookup(&[]).is_err());
     assert_eq!(device.drain(9), [[0; 5], [1; 5], [2; 5]]);
+}
+
+#[test]
+fn positions_that_cannot_be_are_not_believed() {
+    for (filled, consumed) in [(12, 0), (16, 4), (8, 16), (4104, 0), (u64::MAX & !7, 8)] {
+        let error = Producer::new(LAYOUT, filled, consumed).unwrap_err();
+        assert_eq!(error, BadPositions { filled, consumed });
+    }
+    assert!(Producer::new(LAYOUT, 4096 + 64, 64).is_ok());
+    let plan = planned(4096);
+    let mut device = Device::new();
+    device.0[..8].copy_from_slice(&4u64.to_le_bytes());
+    let error = update(&plan, &device.0, &[], &[1; 8], BPF_ANY).unwrap_err();
+    assert_eq!(error.errno(), -5);
+    assert_eq!(
+        error.to_string(),
+        "map `jobs`: the ring is filled to 4 and drained to 0, which no ring of its size can be"
+    );
 }

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpbpf_abi::layout::{MapLayout, UserRingLayout};
-use warpbpf_abi::maps::{BPF_RB_WAKEUPS, EINVAL, EIO};
+use warpbpf_abi::maps::{BPF_RB_WAKEUPS, EINVAL, EIO, ENOSPC};
 use warpbpf_driver::{Driver, DriverError, Stream};
 use warpbpf_maps::MapPlan;
 use warpbpf_maps::user_ring::{NoRoom, Producer, Sample};
@@ -43,9 +43,11 @@ impl Filled {
             .find(|write| write.offset == UserRingLayout::PRODUCER)
             .and_then(|write| write.bytes.as_slice().try_into().ok())
             .map_or(0, u64::from_le_bytes);
+        // Nobody but us has written there: what was pushed fits.
+        let producer = Producer::new(layout, filled, 0).ok()?;
         Some(Filled {
             base,
-            producer: Mutex::new(Producer::new(layout, filled, 0)),
+            producer: Mutex::new(producer),
         })
     }
 }
@@ -115,12 +117,19 @@ impl UserRing<'_> {
         Ok(())
     }
 
-    /// Pushes records, each as far as there is room; those that found room go to the device together.
+    /// Pushes records, as far as there is room; those that found room go to the device together. What stands behind one that
+    /// found none is not tried: it would come out before it.
     pub(crate) fn host_ops(&self, ops: &[HostOp]) -> Vec<Answer> {
         let mut producer = self.lock();
         let mut answers: Vec<Answer> = Vec::with_capacity(ops.len());
         for op in ops {
-            answers.push(self.host_op(&mut producer, op));
+            let answer = self.host_op(&mut producer, op);
+            let full = answer == Err(ENOSPC);
+            answers.push(answer);
+            if full {
+                answers.resize(ops.len(), Err(ENOSPC));
+                break;
+            }
         }
         if self.write(&mut producer).is_err() {
             answers.fill(Err(EIO));

@@ -32,6 +32,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: launchlate, a probe on the CPU", launchlate),
         case("loader: kernelshared, bpftime's 1504", kernelshared),
         case("loader: faulty probes on the CPU", faulty),
+        case("loader: userring, records of a tool", userring),
         case("loader: mixed with probes of the host", mixed),
         case("loader: the verifier's text in log_buf", refused),
         case("loader: statuses", statuses),
@@ -382,6 +383,37 @@ fn templates(bench: &Bench) -> Told {
         ("templates", &["40", "4"]),
         &[&line],
     )
+}
+
+/// Records of a tool, from its own ring to a kernel that runs until the tool ends it.
+fn userring(bench: &Bench) -> Told {
+    let tools = tools(bench, "userring");
+    if tools.is_empty() {
+        return Ok("skipped: the tools were not built, because there was no bpftool".into());
+    }
+    let count = 3000u64;
+    let expected = [
+        "sizes: Invalid argument, the consumer's position: Operation not permitted".to_owned(),
+        format!(
+            "records {count}, sum {}, last {count}, out of order 0, short 0, text {}",
+            3 * count * (count + 1) / 2,
+            count / 2 * 5
+        ),
+    ];
+    for tool in &tools {
+        let mut command = bench.warpbpf("loader");
+        command
+            .args(["--allow-modify", "--budget", "20000"])
+            .arg(tool);
+        command.arg("--").arg(bench.app("longrun")).arg("120000");
+        let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        same(&errors, output.status.code(), Some(0))?;
+        for line in &expected {
+            says(&text(&output), &format!("{line}\n"))?;
+        }
+    }
+    Ok(format!("{} forms: {}", tools.len(), expected[1]))
 }
 
 fn mixed(bench: &Bench) -> Told {

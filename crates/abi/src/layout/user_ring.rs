@@ -14,8 +14,12 @@ use super::align_up;
 ///
 /// One lane drains at a time, and who finds it taken is told `-EBUSY` at once. `LOCK` holds the %globaltimer of the moment
 /// when it was taken. One that is older than [`UserRingLayout::STALE_NS`] belongs to a thread that has ended (`gpu_exit` in
-/// the callback) or was stopped, and is taken over. Both words are moved by CAS only: a drainer that comes back
-/// stops where `CONSUMER` has moved on, and goes on beside the other one where it has not, so that records may be given twice.
+/// the callback) or was stopped, and is taken over; so is one from the future, which nobody who drains now has taken. Both words
+/// are moved by CAS only, and `CONSUMER` only by who finds its own time in `LOCK`: a drainer that comes back stops, and the
+/// record that it was called for is given twice.
+///
+/// A header that cannot be one says nothing about where the next record begins. Who finds it moves `CONSUMER` to `PRODUCER`,
+/// counts that in `BROKEN`, and tells `-EINVAL`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UserRingLayout {
     /// Bytes of the data: a power of two, at least [`UserRingLayout::LEAST`].
@@ -45,6 +49,8 @@ impl UserRingLayout {
     pub const LOCK: u64 = 16;
     /// Drainers that were taken over (u64).
     pub const TAKEN_OVER: u64 = 24;
+    /// Times that records were skipped because a header was none (u64).
+    pub const BROKEN: u64 = 32;
     /// Where data begins.
     pub const DATA: u64 = 128;
     /// Record header: u32 length of the payload with flags, u32 zero. Payload follows.

@@ -355,7 +355,7 @@ fn presets_are_applied_or_refuse_the_attach() {
         ),
         (
             preset("plain", 9, &value),
-            "operation 0 cannot be done: map `plain`: no room: the key is not below `max_entries`, 2",
+            "operation 0 cannot be done: map `plain`: the key is not below `max_entries`, 2",
         ),
         (
             (

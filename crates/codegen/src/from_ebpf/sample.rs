@@ -24,6 +24,8 @@ struct Drain {
     layout: UserRingLayout,
     /// The host has filled it to there.
     end: Value,
+    /// What the lane has put into the lock.
+    taken: Value,
 }
 
 /// A record that stands next.
@@ -73,8 +75,10 @@ impl<'a> Translator<'a> {
         let now = self.bin_const(BinOp::Or, now, 1);
         let held = self.cmp_const(Cond::Ne, lock, 0);
         let age = self.bin(BinOp::Sub, now, lock);
-        // Signed: multiprocessors read the timer at slightly different moments.
-        let young = self.cmp_const(Cond::Slt, age, UserRingLayout::STALE_NS);
+        // Multiprocessors read the timer at slightly different moments. What is far ahead was taken by nobody who drains now.
+        let stale = UserRingLayout::STALE_NS;
+        let age = self.bin_const(BinOp::Add, age, stale);
+        let young = self.cmp_const(Cond::Ult, age, 2 * stale);
         let taken = self.bin(BinOp::And, held, young);
         self.at = self.leave_if(&early, taken, EBUSY as u64);
         let end = self.filled(base);
@@ -84,7 +88,7 @@ impl<'a> Translator<'a> {
         let found = self.swap(map, base, UserRingLayout::LOCK, lock, now);
         let lost = self.cmp(Cond::Ne, found, lock);
         self.at = self.leave_if(&early, lost, EBUSY as u64);
-        self.count_taken_over(map, base, held);
+        self.count(map, base, UserRingLayout::TAKEN_OVER, held);
         // What the host wrote before it moved the producer's position is seen from here on, by plain loads too.
         self.push_effect(Op::Membar);
         let ring = Drain {
@@ -92,6 +96,7 @@ impl<'a> Translator<'a> {
             base,
             layout,
             end,
+            taken: now,
         };
         self.enter(&drained);
         let calls = self.bin_const(BinOp::Shr, drained.index, 32);
@@ -146,7 +151,7 @@ impl<'a> Translator<'a> {
         let room = self.bin(BinOp::Sub, room, in_ring);
         let room = self.bin(BinOp::UMin, room, left);
         let broken = self.cmp(Cond::Ugt, total, room);
-        self.at = self.leave_if(l, broken, EINVAL as u64);
+        self.skip_broken(ring, l, at, broken);
         let next = Next {
             at,
             payload: self.bin_const(BinOp::Add, in_ring, UserRingLayout::HEADER),
@@ -168,8 +173,26 @@ impl<'a> Translator<'a> {
         Ok(next)
     }
 
+    /// Where no record can be: all that the host has written until now is lost, counted once, and told. What it writes from
+    /// now on begins at a record.
+    fn skip_broken(&mut self, ring: &Drain, l: &Loop, at: Value, broken: Value) {
+        let (skip, keep) = (self.func.add_block(), self.func.add_block());
+        self.branch(broken, skip, keep);
+        self.at = skip;
+        let found = self.swap(ring.map, ring.base, UserRingLayout::CONSUMER, at, ring.end);
+        let mine = self.cmp(Cond::Eq, found, at);
+        self.count(ring.map, ring.base, UserRingLayout::BROKEN, mine);
+        let invalid = self.constant(EINVAL as u64);
+        self.leave(l, invalid);
+        self.at = keep;
+    }
+
     /// Gives a record's room back. Leaves with `calls` if another lane has taken the ring over.
     fn move_behind(&mut self, ring: &Drain, l: &Loop, next: &Next, calls: Value) {
+        // That lane may be at this record still, and will move behind it.
+        let lock = self.control(ring.map, ring.base, UserRingLayout::LOCK);
+        let lost = self.cmp(Cond::Ne, lock, ring.taken);
+        self.at = self.leave_with(l, lost, calls);
         let at = UserRingLayout::CONSUMER;
         let found = self.swap(ring.map, ring.base, at, next.at, next.behind);
         let lost = self.cmp(Cond::Ne, found, next.at);
@@ -218,7 +241,7 @@ impl<'a> Translator<'a> {
         )
     }
 
-    fn count_taken_over(&mut self, map: u32, base: Value, guard: Value) {
+    fn count(&mut self, map: u32, base: Value, at: u64, guard: Value) {
         let value = self.constant(1);
         self.push_effect(Op::Atomic {
             origin: Some(Origin { map, offset: None }),
@@ -226,7 +249,7 @@ impl<'a> Translator<'a> {
             order: Order::Relaxed,
             width: Width::W64,
             addr: base,
-            off: UserRingLayout::TAKEN_OVER as i32,
+            off: at as i32,
             value,
             compare: None,
             guard: Some(guard),
