@@ -30,6 +30,7 @@ const TOOLS: &[&str] = &[
     "kernelshared",
     "faulty",
     "userring",
+    "linuxside",
 ];
 
 /// What several of them include.

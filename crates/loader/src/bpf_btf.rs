@@ -1,5 +1,6 @@
 //! `BPF_BTF_LOAD`.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -16,6 +17,8 @@ const LIMIT: u32 = 16 << 20;
 pub struct Btf {
     /// As loaded.
     pub bytes: Arc<[u8]>,
+    /// The same in Linux, if it was asked for.
+    pub in_linux: Option<OwnedFd>,
 }
 
 impl Kernel {
@@ -42,6 +45,7 @@ impl Kernel {
             Ok(_) => {
                 let at = self.btfs.add(Btf {
                     bytes: bytes.into(),
+                    in_linux: None,
                 });
                 let wrote = log.write(user, "");
                 a.answer(user, attr::btf::LOG_TRUE_SIZE, wrote?)?;

@@ -1,5 +1,8 @@
 //! Programs at their places: `BPF_LINK_CREATE` and the older `ioctl` of perf events.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use warpbpf_session::cpu;
 
@@ -24,6 +27,8 @@ pub struct Link {
     pub section: Option<String>,
     /// It was not disabled by `ioctl`, nor detached.
     pub enabled: bool,
+    /// The event of Linux that has the program instead.
+    pub(crate) in_linux: Option<Arc<OwnedFd>>,
 }
 
 impl Link {
@@ -67,15 +72,49 @@ impl Kernel {
             Perf::Output(_) => return Err(Errno::INVAL),
         };
         let section = self.section_for(prog, &probe)?;
+        let in_linux = self.place_in_linux(prog, &probe);
         let link = self.links.add(Link {
             prog,
             perf,
             event: by_event.then_some(perf),
             section,
             enabled: true,
+            in_linux,
         });
         self.version += 1;
         Ok(link)
+    }
+
+    /// A probe of Linux, if that is one and Linux takes it; says why not.
+    fn place_in_linux(&mut self, at: usize, probe: &Probe) -> Option<Arc<OwnedFd>> {
+        let prog = self.progs.get(at)?;
+        let (name, tell) = (prog.name.clone(), self.config.tell);
+        let (function, ret) = match probe {
+            Probe::Host(what) => {
+                tell(&format!(
+                    "program `{name}` does not run: it is for {what}, and where Linux has those cannot be seen here (mount tracefs at /sys/kernel/tracing, and run the tool as root)"
+                ));
+                return None;
+            }
+            Probe::Kernel { name, ret } if self.is_of_linux(at, name) => (name, *ret),
+            Probe::Kernel { .. } | Probe::User { .. } | Probe::Section(_) => return None,
+        };
+        match self.probe_linux(at, function, ret) {
+            Ok(event) => Some(Arc::new(event)),
+            Err(why) => {
+                tell(&format!(
+                    "program `{name}` does not run: `{function}` is a function of Linux, and {why}"
+                ));
+                None
+            }
+        }
+    }
+
+    /// A probe by this name is one of Linux.
+    fn is_of_linux(&self, prog: usize, function: &str) -> bool {
+        let prog = self.progs.get(prog);
+        !prog.is_some_and(|prog| prog.name.starts_with(BPFTIME_PREFIX))
+            && (self.config.is_kernel_symbol)(function)
     }
 
     /// What the session calls the place; `None` if the program does not run there.
@@ -83,32 +122,17 @@ impl Kernel {
         let prog = self.progs.get(at).ok_or(Errno::BADF)?;
         let section = match probe {
             Probe::Section(section) => section.clone(),
-            Probe::Host(what) => {
-                (self.config.tell)(&format!(
-                    "program `{}` does not run: it is for {what}, and only programs of GPU kernels do here",
-                    prog.name
-                ));
-                return Ok(None);
-            }
+            Probe::Host(_) => return Ok(None),
             Probe::User { path, offset, ret } => {
                 return Ok(self.section_of_function(at, path, *offset, *ret));
             }
-            Probe::Kernel { name, ret } => {
-                let cuda = prog.name.starts_with(BPFTIME_PREFIX);
-                if !cuda && (self.config.is_kernel_symbol)(name) {
-                    (self.config.tell)(&format!(
-                        "program `{}` does not run: `{name}` is a function of Linux, and only programs of GPU kernels do here",
-                        prog.name
-                    ));
-                    return Ok(None);
-                }
-                match (SPECIAL.contains(&name.as_str()), ret) {
-                    (true, false) => format!("kprobe/{name}"),
-                    (true, true) => format!("kretprobe/{name}"),
-                    (false, false) => format!("gpu/entry/{name}"),
-                    (false, true) => format!("gpu/exit/{name}"),
-                }
-            }
+            Probe::Kernel { name, .. } if self.is_of_linux(at, name) => return Ok(None),
+            Probe::Kernel { name, ret } => match (SPECIAL.contains(&name.as_str()), ret) {
+                (true, false) => format!("kprobe/{name}"),
+                (true, true) => format!("kretprobe/{name}"),
+                (false, false) => format!("gpu/entry/{name}"),
+                (false, true) => format!("gpu/exit/{name}"),
+            },
         };
         if let Err(text) = self.prove(at, Some(&section)) {
             (self.config.tell)(&format!(
@@ -156,10 +180,18 @@ impl Kernel {
             .map(|(at, _)| at)
             .collect();
         for at in at {
-            if let Some(link) = self.links.get_mut(at) {
-                link.enabled = enabled;
-                self.version += 1;
-            }
+            self.enable_link(at, enabled);
+        }
+    }
+
+    fn enable_link(&mut self, at: usize, enabled: bool) {
+        let Some(link) = self.links.get_mut(at) else {
+            return;
+        };
+        link.enabled = enabled;
+        self.version += 1;
+        if let (Some(event), Some(linux)) = (&link.in_linux, &self.linux) {
+            linux.enable(event, enabled);
         }
     }
 
@@ -173,9 +205,8 @@ impl Kernel {
 
     pub(crate) fn link_detach(&mut self, a: &Attr) -> Result<i64, Errno> {
         let at = self.link_at(a.fd(0))?;
-        let link = self.links.get_mut(at).ok_or(Errno::BADF)?;
-        link.enabled = false;
-        self.version += 1;
+        self.links.get(at).ok_or(Errno::BADF)?;
+        self.enable_link(at, false);
         Ok(0)
     }
 
@@ -193,8 +224,9 @@ impl Kernel {
             _ => return Err(Errno::INVAL),
         };
         let section = self.section_for(prog, &probe)?;
+        let in_linux = self.place_in_linux(prog, &probe);
         let link = self.links.get_mut(at).ok_or(Errno::BADF)?;
-        (link.prog, link.section) = (prog, section);
+        (link.prog, link.section, link.in_linux) = (prog, section, in_linux);
         self.version += 1;
         self.collect();
         Ok(0)

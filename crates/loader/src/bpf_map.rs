@@ -1,18 +1,19 @@
 //! `bpf()` for maps. Before an application is connected they are held here; then the device holds them, and what is asked
 //! is answered from copies of its memory, what is changed is changed there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
-use warpbpf_abi::maps::{BPF_EXIST, MapType};
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType};
 use warpbpf_maps::{MapView, Value};
 use warpbpf_object::TypeId;
 use warpbpf_wire::{MapOp, OpCode};
 
 use crate::contents::{Contents, index};
 use crate::kernel::{Attr, Handle, Kernel};
+use crate::linux::Twin;
 use crate::perf::Perf;
 use crate::session::{Copied, Session};
 use crate::spec::Spec;
@@ -40,6 +41,8 @@ pub struct Map {
     pub inner: Option<Spec>,
     /// Keys of a walk through the device's map.
     pub(crate) walk: Option<Walk>,
+    /// The map of Linux that its programs use.
+    pub(crate) twin: Option<Twin>,
 }
 
 /// The keys that a walk found at its start: the map may change under it.
@@ -100,6 +103,7 @@ impl Kernel {
             contents: Contents::new(&spec, slot)?,
             inner,
             walk: None,
+            twin: None,
         });
         self.open(Some(Handle::Map(at)))
     }
@@ -149,8 +153,21 @@ impl Kernel {
         if denied { Err(Errno::PERM) } else { Ok(()) }
     }
 
+    /// It has a twin, and no device has it.
+    fn is_linux_s(&self, at: usize) -> Result<bool, Errno> {
+        Ok(self.map(at)?.twin.is_some() && self.session_of(at).is_none())
+    }
+
     /// The value of a key as user space gets it.
     pub(crate) fn lookup(&self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        let map = self.map(at)?;
+        if map.twin.is_some() && !matches!(map.contents, Contents::Maps(_)) {
+            return self.lookup_both(at, key, || self.lookup_here(at, key));
+        }
+        self.lookup_here(at, key)
+    }
+
+    fn lookup_here(&self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let map = self.map(at)?;
         let spec = &map.spec;
         match &map.contents {
@@ -229,6 +246,7 @@ impl Kernel {
     ) -> Result<(), Errno> {
         let slot = self.slot(&self.map(at)?.spec);
         let spec = self.map(at)?.spec;
+        let (twin, session) = (self.map(at)?.twin.is_some(), self.session_of(at));
         match &self.map(at)?.contents {
             Contents::Maps(_) => return self.put_map(at, key, &value, flags),
             Contents::Outputs(_) => return self.put_output(at, key, &value),
@@ -238,7 +256,16 @@ impl Kernel {
             | Contents::Threads => return Err(Errno::INVAL),
             Contents::Slots(_) | Contents::Mapped(..) | Contents::Keyed(_) | Contents::Row(_) => {}
         }
-        if let Some((session, number)) = self.session_of(at) {
+        let mut flags = flags;
+        if twin {
+            self.update_twin(at, key, &value, flags)?;
+            if session.is_none() {
+                return Ok(());
+            }
+            // The device may have the key, or not.
+            flags = BPF_ANY;
+        }
+        if let Some((session, number)) = session {
             let code = if spec.is_row() {
                 OpCode::Push
             } else {
@@ -280,6 +307,9 @@ impl Kernel {
             return Err(Errno::OPNOTSUPP);
         }
         let entries = map.spec.max_entries as usize;
+        if map.twin.is_some() {
+            self.update_twin_map(at, key, inner)?;
+        }
         let Contents::Maps(maps) = &mut self.map_mut(at)?.contents else {
             return Err(Errno::INVAL);
         };
@@ -311,6 +341,22 @@ impl Kernel {
     }
 
     pub(crate) fn delete(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
+        if self.map(at)?.twin.is_none() {
+            return self.delete_here(at, key);
+        }
+        let linux = self.delete_from_twin(at, key);
+        let local = matches!(self.map(at)?.contents, Contents::Maps(_));
+        if !local && self.is_linux_s(at)? {
+            return linux;
+        }
+        // One side that had it is enough.
+        match (self.delete_here(at, key), linux) {
+            (Err(Errno::NOENT), linux) => linux,
+            (here, _) => here,
+        }
+    }
+
+    fn delete_here(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
         if matches!(self.map(at)?.contents, Contents::Keyed(_))
             && let Some((session, number)) = self.session_of(at)
         {
@@ -338,6 +384,9 @@ impl Kernel {
     }
 
     fn in_filter(&self, at: usize, value: &[u8]) -> Result<(), Errno> {
+        if self.is_linux_s(at)? {
+            return self.in_filter_of_twin(at, value);
+        }
         if let Some((session, number)) = self.session_of(at) {
             return one(&*session, number, OpCode::Peek, &[], value, 0).map(|_| ());
         }
@@ -385,6 +434,10 @@ impl Kernel {
 
     pub(crate) fn take(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let spec = self.map(at)?.spec;
+        if self.is_linux_s(at)? {
+            return self.take_from_twin(at, key);
+        }
+        let both = self.map(at)?.twin.is_some();
         match (&self.map(at)?.contents, self.session_of(at)) {
             (Contents::Row(_), _) if spec.kind() == Some(MapType::BloomFilter) => {
                 Err(Errno::OPNOTSUPP)
@@ -392,7 +445,7 @@ impl Kernel {
             (Contents::Row(_), Some((session, number))) => {
                 one(&*session, number, OpCode::Pop, key, &[], 0)
             }
-            (Contents::Keyed(_), Some((session, number))) if !spec.is_percpu() => {
+            (Contents::Keyed(_), Some((session, number))) if !spec.is_percpu() && !both => {
                 one(&*session, number, OpCode::LookupAndDelete, key, &[], 0)
             }
             (Contents::Keyed(_), _) => {
@@ -416,11 +469,14 @@ impl Kernel {
 
     pub(crate) fn map_freeze(&mut self, a: &Attr) -> Result<i64, Errno> {
         let at = self.map_at(a.fd(attr::elem::MAP_FD))?;
-        let map = self.map_mut(at)?;
+        let map = self.map(at)?;
         if map.frozen {
             return Err(Errno::BUSY);
         }
-        map.frozen = true;
+        if map.twin.is_some() {
+            self.freeze_twin(at)?;
+        }
+        self.map_mut(at)?.frozen = true;
         Ok(0)
     }
 
@@ -452,6 +508,10 @@ impl Kernel {
                 return Err(Errno::NOENT);
             }
             return Ok(next.to_ne_bytes().to_vec());
+        }
+        let local = matches!(self.map(at)?.contents, Contents::Maps(_));
+        if !local && self.is_linux_s(at)? {
+            return self.next_key_of_twin(at, before);
         }
         let known = |map: &Map| {
             let walk = map.walk.as_ref()?;
@@ -489,6 +549,11 @@ impl Kernel {
             let view = MapView::new(&copied.plan, &copied.bytes);
             let view = view.map_err(|error| errno(error.errno()))?;
             walk.keys = view.entries().map(|entry| entry.key).collect();
+            if self.map(at)?.twin.is_some() {
+                let known: HashSet<Vec<u8>> = walk.keys.iter().cloned().collect();
+                let more = self.keys_of_twin(at)?.into_iter();
+                walk.keys.extend(more.filter(|key| !known.contains(key)));
+            }
             walk.places = walk.keys.iter().cloned().zip(0..).collect();
         }
         self.map_mut(at)?.walk = Some(walk);

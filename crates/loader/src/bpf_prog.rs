@@ -32,7 +32,7 @@ pub struct Reference {
 }
 
 /// A program.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Prog {
     /// Number of `enum bpf_prog_type`.
     pub kind: u32,
@@ -56,6 +56,8 @@ pub struct Prog {
     pub lines: Vec<LoadedLine>,
     /// Its section, if it came by our handler of `gpu/`.
     pub section: Option<String>,
+    /// Linux has it and runs it.
+    pub in_linux: bool,
 }
 
 impl Prog {
@@ -140,12 +142,25 @@ impl Kernel {
             functions,
             lines,
             section,
+            in_linux: false,
         };
         let log = Log {
             address: a.u64(attr::prog::LOG),
             size: a.u32(attr::prog::LOG_SIZE),
             level: a.u32(attr::prog::LOG_LEVEL),
         };
+        if kind != prog_type::KPROBE {
+            if self.linux().is_some() {
+                return self.prog_load_in_linux(prog, a, user);
+            }
+            if prog_type::OF_LINUX.contains(&kind) {
+                let why = "programs of this type run in Linux, and `bpf()` is not permitted here: run the tool as root, \
+                    or with CAP_BPF and CAP_PERFMON, or leave the program out (bpf_program__set_autoload)\n";
+                let wrote = log.write(user, why)?;
+                a.answer(user, attr::prog::LOG_TRUE_SIZE, wrote)?;
+                return Err(Errno::PERM);
+            }
+        }
         let for_gpu = prog.is_for_gpu();
         let at = self.progs.add(prog);
         if for_gpu && let Err(text) = self.prove(at, None) {
@@ -156,6 +171,30 @@ impl Kernel {
         }
         log.write(user, "")?;
         self.open(Some(Handle::Prog(at)))
+    }
+
+    fn prog_load_in_linux(
+        &mut self,
+        mut prog: Prog,
+        a: &Attr,
+        user: &dyn User,
+    ) -> Result<i64, Errno> {
+        // What the tool has for Linux is in a queue or in a filter for one side only.
+        for at in prog.all_maps() {
+            let map = self.map(at)?;
+            if map.spec.is_row() && self.is_used_here(at) {
+                (self.config.tell)(&format!(
+                    "map `{}`: programs of the GPU and of Linux cannot share a queue, a stack or a bloom filter",
+                    map.name
+                ));
+                return Err(Errno::INVAL);
+            }
+        }
+        let fd = self.load_in_linux(&prog, Some((a, user)))?;
+        prog.in_linux = true;
+        let at = self.progs.add(prog);
+        self.fds.insert(fd, Handle::Prog(at));
+        Ok(i64::from(fd))
     }
 
     /// Where instructions name maps.
@@ -212,6 +251,9 @@ impl Kernel {
     pub(crate) fn prog_bind_map(&mut self, a: &Attr) -> Result<i64, Errno> {
         let prog = self.prog_at(a.fd(attr::bind::PROG_FD))?;
         let map = self.map_at(a.fd(attr::bind::MAP_FD))?;
+        if self.is_in_linux(prog) {
+            self.bind_in_linux(a.fd(attr::bind::PROG_FD), map)?;
+        }
         let prog = self.progs.get_mut(prog).ok_or(Errno::BADF)?;
         prog.bound.push(map);
         Ok(0)

@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::bell::Bell;
+use crate::drawn::AllDrawn;
 use crate::guard;
 use crate::kernel::{Config, Descriptors, Kernel};
+use crate::linux::Linux;
 use crate::live::{Live, Offer};
+use crate::real::Host;
 use crate::remote;
 
 /// CPUs that the tool believes in. No GPU has as many multiprocessors; those that are missing have zeros.
@@ -22,6 +25,8 @@ const CPUS: u32 = 256;
 const THREADS: u64 = 1024;
 /// How long after its last link a tool is taken to be ready, if it does not wait before.
 const SETTLED: Duration = Duration::from_millis(300);
+/// How long records of Linux's ring buffers wait at most.
+const DRAWN_EVERY: Duration = Duration::from_millis(1);
 /// How long a tool that waits without end after the last event is left to be sure that it has nothing to say.
 const SILENT: Duration = Duration::from_millis(50);
 
@@ -121,6 +126,7 @@ pub fn kernel() -> MutexGuard<'static, Kernel> {
         };
         let mut kernel = Kernel::new(config, Box::new(Real));
         kernel.session = Some(live().clone());
+        kernel.linux = Host::permitted().map(|host| Box::new(host) as Box<dyn Linux>);
         Mutex::new(kernel)
     });
     kernel.lock().unwrap_or_else(PoisonError::into_inner)
@@ -155,6 +161,9 @@ fn start() -> MutexGuard<'static, Start> {
 pub fn noticed() {
     let Some(kernel) = existing() else { return };
     let (version, attached) = (kernel.version, !kernel.attached().is_empty());
+    if !kernel.drawn.is_empty() {
+        draw(&kernel.drawn);
+    }
     drop(kernel);
     let mut start = start();
     if start.seen == version {
@@ -182,6 +191,29 @@ pub fn noticed() {
             }
         });
     }
+}
+
+/// Begins to hand over what Linux's ring buffers hold.
+fn draw(drawn: &AllDrawn) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let drawn = drawn.clone();
+        let started = std::thread::Builder::new()
+            .name("warpbpf-linux".into())
+            .spawn(move || {
+                guard::own_thread();
+                loop {
+                    if !drawn.draw() {
+                        std::thread::sleep(DRAWN_EVERY);
+                    }
+                }
+            });
+        if let Err(error) = started {
+            tell(&format!(
+                "no thread can be started: {error}; what Linux's programs write to ring buffers is not read"
+            ));
+        }
+    });
 }
 
 /// Applications may start, if something is attached.

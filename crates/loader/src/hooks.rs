@@ -271,6 +271,7 @@ extern "C" fn mmap(
 fn map_ours(kernel: &mut Kernel, fd: c_int, wanted: Wanted) -> Option<i64> {
     let refused = Some(-i64::from(libc::EINVAL));
     match kernel.handle(fd)? {
+        Handle::Map(at) if let Some(fd) = kernel.mapped_in_linux(at) => Some(wanted.map(fd)),
         Handle::Map(at) => match &kernel.maps.get(at)?.contents {
             Contents::Ring(ring) => Some(wanted.of_ring(ring.memory(), ring.size())),
             // Only programs move their position.

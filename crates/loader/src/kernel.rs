@@ -14,6 +14,8 @@ use crate::bpf_btf::Btf;
 use crate::bpf_link::Link;
 use crate::bpf_map::Map;
 use crate::bpf_prog::Prog;
+use crate::drawn::AllDrawn;
+use crate::linux::Linux;
 use crate::perf::Perf;
 use crate::session::Session;
 use crate::uapi::{Command, attr};
@@ -110,6 +112,10 @@ pub struct Kernel {
     pub(crate) others: BTreeMap<u64, BTreeMap<RawFd, Handle>>,
     /// The number that another process has for its next descriptor.
     pub(crate) reserved: Option<RawFd>,
+    /// The kernel under this process, if it lets us.
+    pub(crate) linux: Option<Box<dyn Linux>>,
+    /// Its ring buffers.
+    pub(crate) drawn: AllDrawn,
     /// What the GPU holds, once an application has connected.
     pub(crate) session: Option<Arc<dyn Session>>,
     /// Counts changes of what is attached.
@@ -146,6 +152,27 @@ impl Attr {
             address,
             size,
         })
+    }
+
+    /// All fields.
+    pub fn bytes(&self) -> &[u8; attr::SIZE] {
+        &self.bytes
+    }
+
+    /// Has somebody else answer the command: what is written into it is the tool's.
+    ///
+    /// # Errors
+    /// The other one's, or `EFAULT`.
+    pub fn pass(
+        &self,
+        user: &dyn User,
+        to: impl FnOnce(&mut [u8]) -> Result<i64, Errno>,
+    ) -> Result<i64, Errno> {
+        let mut bytes = self.bytes;
+        let bytes = &mut bytes[..self.size.min(attr::SIZE)];
+        let answer = to(bytes);
+        user.write(self.address, bytes)?;
+        answer
     }
 
     /// A 32-bit field.
@@ -217,6 +244,8 @@ impl Kernel {
             perfs: Table::default(),
             others: BTreeMap::new(),
             reserved: None,
+            linux: None,
+            drawn: AllDrawn::default(),
             session: None,
             version: 0,
         }
@@ -235,6 +264,9 @@ impl Kernel {
     ) -> Result<i64, Errno> {
         let attr = Attr::read(user, address, size)?;
         let command = Command::from_number(number).ok_or(Errno::INVAL)?;
+        if let Some(answer) = self.forwarded(command, &attr, user) {
+            return answer;
+        }
         match command {
             Command::MapCreate => self.map_create(&attr),
             Command::MapLookupElem => self.map_lookup(&attr, user),
@@ -271,7 +303,7 @@ impl Kernel {
             | Command::ProgDetach
             | Command::IterCreate => {
                 (self.config.tell)(&format!(
-                    "the tool asks for {command:?}, which is not served: programs of the host's kernel do not run under `warpbpf loader`"
+                    "the tool asks for {command:?}, which is for programs of Linux, and this one is none, or `bpf()` is not permitted"
                 ));
                 Err(Errno::OPNOTSUPP)
             }
@@ -287,9 +319,18 @@ impl Kernel {
             Some(Handle::Perf(at)) => self.perfs.get(at).and_then(Perf::bell),
             _ => None,
         };
-        let fd = match self.reserved {
-            Some(fd) => fd,
-            None => self.descriptors.make(bell)?,
+        let fd = match (self.reserved, handle) {
+            (Some(fd), _) => fd,
+            // One that is of Linux itself.
+            (None, Some(handle @ Handle::Prog(at))) if self.is_in_linux(at) => {
+                let open = self.fds.iter().find(|(_, of)| **of == handle);
+                let (open, _) = open.ok_or(Errno::NOENT)?;
+                self.linux
+                    .as_deref()
+                    .ok_or(Errno::NOENT)?
+                    .duplicate(*open)?
+            }
+            (None, _) => self.descriptors.make(bell)?,
         };
         if let Some(handle) = handle {
             self.fds.insert(fd, handle);

@@ -9,6 +9,7 @@
 //! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it came.
 
 pub mod kernel;
+pub mod linux;
 
 pub mod bpf_batch;
 pub mod bpf_btf;
@@ -21,6 +22,7 @@ pub mod perf;
 
 pub mod bell;
 pub mod contents;
+pub mod drawn;
 pub mod feed;
 pub mod files;
 pub mod gather;

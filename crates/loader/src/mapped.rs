@@ -10,29 +10,38 @@ use warpbpf_wire::OpCode;
 use crate::bpf_map::{errno, one};
 use crate::contents::Contents;
 use crate::kernel::Kernel;
+use crate::linux::combine;
 use crate::memory::Memory;
 
-/// Brings a value at `start` together: words that the tool has changed since `shadow` go into `device`, the others come
-/// from there. True if the tool has changed one; `shadow` then still has it as it was, until the device has it.
-fn merge(memory: &Memory, start: u64, shadow: &mut [u8], device: &mut [u8], frozen: bool) -> bool {
-    let mut changed = false;
+/// Words of a value that the tool has changed, by number.
+type Changed = Vec<(usize, [u8; 8])>;
+
+/// Brings a value at `start` to the tool, but for words that the tool has changed since `shadow`: these are given back, and
+/// `shadow` still has them as they were, until the others have them.
+fn merge(memory: &Memory, start: u64, shadow: &mut [u8], value: &[u8], frozen: bool) -> Changed {
+    let mut changed = Vec::new();
     let words = shadow.as_chunks_mut::<8>().0.iter_mut();
-    for ((word, shadow), device) in (0..).zip(words).zip(device.as_chunks_mut::<8>().0) {
-        let place = memory.word(start + 8 * word);
+    for ((word, shadow), value) in (0..).zip(words).zip(value.as_chunks::<8>().0) {
+        let place = memory.word(start + 8 * word as u64);
         let tool = place.load(Ordering::Relaxed);
         if tool.to_ne_bytes() != *shadow && !frozen {
-            changed = true;
-            *device = tool.to_ne_bytes();
+            changed.push((word, tool.to_ne_bytes()));
             continue;
         }
-        let new = u64::from_ne_bytes(*device);
+        let new = u64::from_ne_bytes(*value);
         // What the tool writes at this moment stays, and is found changed in the next round.
         let stored = place.compare_exchange(tool, new, Ordering::Relaxed, Ordering::Relaxed);
         if stored.is_ok() {
-            *shadow = *device;
+            *shadow = *value;
         }
     }
     changed
+}
+
+/// Puts the words into a value.
+fn apply(changed: &Changed, value: &mut [u8]) {
+    let words = value.as_chunks_mut::<8>().0;
+    changed.iter().for_each(|(word, new)| words[*word] = *new);
 }
 
 impl Kernel {
@@ -58,8 +67,8 @@ impl Kernel {
         self.maps.iter().for_each(|(_, map)| map.contents.refresh());
     }
 
-    /// Brings what the tool has mapped and what the device holds together: where the tool has written, its word goes to
-    /// the device; all else comes from there.
+    /// Brings what the tool has mapped and what the device and Linux hold together: where the tool has written, its word goes
+    /// to them; all else comes from there.
     pub fn synchronise(&mut self) {
         for at in self.mapped() {
             // A device that does not answer leaves the tool with what it had, and is not asked for each map.
@@ -72,37 +81,61 @@ impl Kernel {
     fn synchronise_map(&mut self, at: usize) -> Result<(), Errno> {
         let spec = self.map(at)?.spec;
         let slot = self.slot(&spec) as usize;
-        let (Some(copied), Some((session, number))) = (self.copied(at)?, self.session_of(at))
-        else {
+        let (copied, session) = (self.copied(at)?, self.session_of(at));
+        let view = copied.as_ref().map(|c| MapView::new(&c.plan, &c.bytes));
+        let view = view.transpose().map_err(|error| errno(error.errno()))?;
+        let map = self.map_mut(at)?;
+        let frozen = map.frozen;
+        // What Linux's programs only read is what the tool wrote.
+        let mut twin = map.twin.as_mut().filter(|twin| twin.memory().is_some());
+        let Contents::Mapped(memory, shadow) = &mut map.contents else {
             return Ok(());
         };
-        let view = MapView::new(&copied.plan, &copied.bytes);
-        let view = view.map_err(|error| errno(error.errno()))?;
-        let frozen = self.map(at)?.frozen;
-        let Contents::Mapped(memory, shadow) = &mut self.map_mut(at)?.contents else {
+        let device = view.zip(session);
+        if device.is_none() && twin.is_none() {
             return Ok(());
-        };
+        }
         let mut answers = true;
         for key in 0..spec.max_entries {
-            let Ok(Some(Value::One(mut device))) = view.lookup(&key.to_ne_bytes()) else {
-                continue;
-            };
-            device.resize(slot, 0);
             let start = key as usize * slot;
+            let key = key.to_ne_bytes();
+            let mut value = match (&device, &twin) {
+                (Some((view, _)), _) => match view.lookup(&key) {
+                    Ok(Some(Value::One(value))) => value,
+                    _ => continue,
+                },
+                (None, Some(twin)) => twin.base(&key, slot),
+                (None, None) => continue,
+            };
+            value.resize(slot, 0);
+            let mut both = value.clone();
+            if let Some((twin, linux)) = twin.as_ref().and_then(|t| Some((t, t.memory()?))) {
+                let linux = linux.copy(start as u64, slot as u64);
+                combine(&mut both, &linux, &twin.base(&key, slot));
+            }
             let shadow = &mut shadow[start..start + slot];
-            if !merge(memory, start as u64, shadow, &mut device, frozen) || !answers {
+            let changed = merge(memory, start as u64, shadow, &both, frozen);
+            if changed.is_empty() || !answers {
                 continue;
             }
-            let sent = one(
-                &*session,
-                number,
-                OpCode::Update,
-                &key.to_ne_bytes(),
-                &device[..spec.value_size as usize],
-                BPF_ANY,
-            );
+            if let Some(twin) = &mut twin {
+                twin.write(&key, start as u64, slot, &changed);
+            }
+            apply(&changed, &mut value);
+            let sent = match &device {
+                Some((_, (session, number))) => one(
+                    &**session,
+                    *number,
+                    OpCode::Update,
+                    &key,
+                    &value[..spec.value_size as usize],
+                    BPF_ANY,
+                )
+                .map(|_| ()),
+                None => Ok(()),
+            };
             match sent {
-                Ok(_) => shadow.copy_from_slice(&device),
+                Ok(()) => apply(&changed, shadow),
                 // To ask it for each key would keep the tool from its work.
                 Err(Errno::IO) => answers = false,
                 // The next round sends the words again.

@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// A shared mapping of a whole memfd.
+/// A shared mapping of a file: of a whole memfd, or of a map of Linux.
 #[derive(Debug)]
 pub struct Memory {
     base: NonNull<u8>,
@@ -27,25 +27,51 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
+/// What may be done with memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It is only read.
+    Read,
+    /// It is written too.
+    Write,
+}
+
+fn whole_pages(bytes: u64) -> Result<u64, Errno> {
+    let bytes = bytes.max(1).checked_next_multiple_of(PAGE);
+    bytes.filter(|b| *b <= 1 << 40).ok_or(Errno::TOOBIG)
+}
+
 impl Memory {
     /// Zeroed memory of at least `bytes`, whole pages.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn new(bytes: u64) -> Result<Memory, Errno> {
-        let bytes = bytes.max(1).checked_next_multiple_of(PAGE);
-        let bytes = bytes.filter(|b| *b <= 1 << 40).ok_or(Errno::TOOBIG)?;
+        let bytes = whole_pages(bytes)?;
         let fd = memfd_create(c"warpbpf-map", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, bytes)?;
+        Memory::of(fd, 0, bytes, Access::Write)
+    }
+
+    /// At least `bytes` of a file from an offset on. What may only be read must not be stored to.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn of(fd: OwnedFd, offset: u64, bytes: u64, access: Access) -> Result<Memory, Errno> {
+        let bytes = whole_pages(bytes)?;
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
             mmap(
                 std::ptr::null_mut(),
                 bytes as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
+                protection,
                 MapFlags::SHARED,
                 &fd,
-                0,
+                offset,
             )?
         };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;

@@ -3,8 +3,15 @@
 //! System calls without a wrapper of libc's own are made directly: that needs no look-up, which could allocate, and
 //! allocators call `mmap`. The others are libc's, because they are cancellation points or keep state.
 
-use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ffi::{CStr, CString, c_int, c_long, c_void};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+use rustix::io::Errno;
+use warpbpf_abi::maps::MapType;
+
+use crate::linux::Linux;
+use crate::uapi::{Command, attr, perf};
 
 /// `syscall(number, …)` as the kernel answers it: a result, or an error as a negative number.
 pub fn raw(number: c_long, args: [u64; 6]) -> i64 {
@@ -43,6 +50,106 @@ pub fn answer(result: i64) -> c_long {
         return -1;
     }
     result as c_long
+}
+
+/// The kernel of this machine.
+pub struct Host {
+    cpus: u32,
+}
+
+impl Host {
+    /// The kernel, if it lets this process use `bpf()`.
+    pub fn permitted() -> Option<Host> {
+        let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+        let last = possible
+            .trim()
+            .rsplit(['-', ','])
+            .next()?
+            .parse::<u32>()
+            .ok()?;
+        let host = Host { cpus: last + 1 };
+        let mut fields = [0; attr::SIZE];
+        for (at, value) in [
+            (attr::map::TYPE, MapType::Array as u32),
+            (attr::map::KEY_SIZE, 4),
+            (attr::map::VALUE_SIZE, 4),
+            (attr::map::MAX_ENTRIES, 1),
+        ] {
+            fields[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        let fd = host.bpf(Command::MapCreate, &mut fields).ok()?;
+        raw(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]);
+        Some(host)
+    }
+}
+
+/// A result of the kernel.
+fn checked(result: i64) -> Result<i64, Errno> {
+    if (-4095..0).contains(&result) {
+        return Err(Errno::from_raw_os_error(-result as i32));
+    }
+    Ok(result)
+}
+
+impl Linux for Host {
+    fn bpf(&self, command: Command, fields: &mut [u8]) -> Result<i64, Errno> {
+        let (address, size) = (fields.as_mut_ptr() as u64, fields.len() as u64);
+        checked(raw(libc::SYS_bpf, [command as u64, address, size, 0, 0, 0]))
+    }
+
+    fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    fn duplicate(&self, fd: RawFd) -> Result<RawFd, Errno> {
+        let command = libc::F_DUPFD_CLOEXEC as u64;
+        checked(raw(libc::SYS_fcntl, [fd as u64, command, 3, 0, 0, 0])).map(|fd| fd as RawFd)
+    }
+
+    fn probe(&self, prog: RawFd, function: &str, ret: bool) -> Result<OwnedFd, Errno> {
+        let kind = std::fs::read_to_string("/sys/bus/event_source/devices/kprobe/type");
+        let kind = kind.ok().and_then(|kind| kind.trim().parse::<u32>().ok());
+        let name = CString::new(function).map_err(|_| Errno::INVAL)?;
+        let mut event = [0u8; perf::ATTR_SIZE];
+        let words = [
+            (perf::CONFIG, u64::from(ret)),
+            (perf::CONFIG1, name.as_ptr() as u64),
+        ];
+        for (at, word) in words {
+            event[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        let halves = [
+            (perf::TYPE, kind.ok_or(Errno::NOENT)?),
+            (perf::SIZE, perf::ATTR_SIZE as u32),
+        ];
+        for (at, half) in halves {
+            event[at..at + 4].copy_from_slice(&half.to_ne_bytes());
+        }
+        // Of any process, which is asked for with CPU 0.
+        let (nobody, alone) = (-1i64 as u64, -1i64 as u64);
+        let opened = raw(
+            libc::SYS_perf_event_open,
+            [event.as_ptr() as u64, nobody, 0, alone, perf::FD_CLOEXEC, 0],
+        );
+        // SAFETY: the kernel has just given it to us, and nobody else knows it.
+        let event = unsafe { OwnedFd::from_raw_fd(checked(opened)? as RawFd) };
+        for (request, argument) in [(perf::IOC_SET_BPF, prog as u64), (perf::IOC_ENABLE, 0)] {
+            let fd = event.as_raw_fd() as u64;
+            checked(raw(libc::SYS_ioctl, [fd, request, argument, 0, 0, 0]))?;
+        }
+        Ok(event)
+    }
+
+    fn enable(&self, event: &OwnedFd, enabled: bool) {
+        let request = if enabled {
+            perf::IOC_ENABLE
+        } else {
+            perf::IOC_DISABLE
+        };
+        let fd = event.as_raw_fd() as u64;
+        // An event of ours takes both.
+        raw(libc::SYS_ioctl, [fd, request, 0, 0, 0, 0]);
+    }
 }
 
 /// Sets this thread's `errno`.

@@ -1,9 +1,10 @@
 //! The two kinds of rings that tools read by themselves, with Linux's layout: `BPF_MAP_TYPE_RINGBUF` and the ring of a perf
 //! event.
 //!
-//! Writers are our thread alone, readers the tool's. A record that does not fit is not written: the caller keeps it.
+//! Writers are our threads alone, readers the tool's. A record that does not fit is not written: the caller keeps it.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 
@@ -17,6 +18,8 @@ pub struct Ring {
     memory: Memory,
     size: u64,
     bell: Bell,
+    /// Records come from applications and from Linux.
+    writer: Mutex<()>,
 }
 
 impl Ring {
@@ -31,6 +34,7 @@ impl Ring {
             memory,
             size,
             bell: Bell::new()?,
+            writer: Mutex::default(),
         })
     }
 
@@ -69,6 +73,7 @@ impl Ring {
 
     /// Appends a record; false if there is no room now.
     pub fn push(&self, payload: &[u8]) -> bool {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let need = (ringbuf::HEADER + payload.len() as u64).next_multiple_of(8);
         // As in Linux, where a ring is never filled to its last byte.
         if self.unread() + need >= self.size {
@@ -185,11 +190,11 @@ impl PerfRing {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Reads as libbpf does: a header, its payload, until our position.
-    fn read(ring: &Ring) -> Vec<Vec<u8>> {
+    pub(crate) fn read(ring: &Ring) -> Vec<Vec<u8>> {
         let memory = ring.memory();
         let mut records = Vec::new();
         loop {

@@ -96,6 +96,27 @@ pub mod prog_type {
     pub const KPROBE: u32 = 2;
     /// Probes of tracepoints.
     pub const TRACEPOINT: u32 = 5;
+    /// At raw tracepoints.
+    pub const RAW_TRACEPOINT: u32 = 17;
+    /// The same, which may write.
+    pub const RAW_TRACEPOINT_WRITABLE: u32 = 24;
+    /// `fentry`, `fexit`, `iter`, `tp_btf`.
+    pub const TRACING: u32 = 26;
+    /// In place of functions of the kernel.
+    pub const STRUCT_OPS: u32 = 27;
+    /// In place of other programs.
+    pub const EXT: u32 = 28;
+    /// At hooks of security modules.
+    pub const LSM: u32 = 29;
+    /// Those that are attached in ways of their own: without Linux there is nothing that could look like an attachment.
+    pub const OF_LINUX: &[u32] = &[
+        RAW_TRACEPOINT,
+        RAW_TRACEPOINT_WRITABLE,
+        TRACING,
+        STRUCT_OPS,
+        EXT,
+        LSM,
+    ];
     /// The highest number that Linux knows.
     pub const LAST: u32 = 32;
 }
@@ -178,6 +199,13 @@ pub mod attr {
         pub const LINE_INFO_COUNT: usize = 104;
         pub const FD_ARRAY: usize = 120;
         pub const LOG_TRUE_SIZE: usize = 140;
+        pub const FD_ARRAY_COUNT: usize = 148;
+    }
+    pub mod prog_attach {
+        pub const PROG_FD: usize = 4;
+    }
+    pub mod raw_tracepoint {
+        pub const PROG_FD: usize = 8;
     }
     pub mod obj {
         pub const PATH: usize = 0;
@@ -258,6 +286,8 @@ pub mod perf {
     pub const CONFIG2: usize = 64;
     /// Bytes that are looked at.
     pub const ATTR_SIZE: usize = 72;
+    /// `PERF_FLAG_FD_CLOEXEC`.
+    pub const FD_CLOEXEC: u64 = 8;
     pub const TYPE_SOFTWARE: u32 = 1;
     pub const TYPE_TRACEPOINT: u32 = 2;
     pub const COUNT_SW_BPF_OUTPUT: u64 = 10;
