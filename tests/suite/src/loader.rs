@@ -33,6 +33,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: kernelshared, bpftime's 1504", kernelshared),
         case("loader: faulty probes on the CPU", faulty),
         case("loader: userring, records of a tool", userring),
+        case("loader: linuxside, maps of Linux's programs too", linuxside),
         case("loader: mixed with probes of the host", mixed),
         case("loader: the verifier's text in log_buf", refused),
         case("loader: statuses", statuses),
@@ -414,6 +415,55 @@ fn userring(bench: &Bench) -> Told {
         }
     }
     Ok(format!("{} forms: {}", tools.len(), expected[1]))
+}
+
+/// A program of Linux and one of the GPU, and maps of both. Linux counts 100 calls of the tool before, while and after.
+fn linuxside(bench: &Bench) -> Told {
+    let tools = tools(bench, "linuxside");
+    if tools.is_empty() {
+        return Ok("skipped: the tools were not built, because there was no bpftool".into());
+    }
+    let expected = [
+        "calls 300, per CPU 300".to_owned(),
+        format!(
+            "hash: both {}, gpu {THREADS}, linux 300, keys 3",
+            THREADS + 300
+        ),
+        format!(
+            "array: both {}, gpu {THREADS}, linux 300, keys 3",
+            THREADS + 300
+        ),
+        format!(
+            "variables: together {}, gpu {THREADS}, linux 1300",
+            THREADS + 300
+        ),
+        format!("records: linux 300, gpu {THREADS}, strange 0"),
+    ];
+    let alone = bench.plain(APP.0, APP.1)?;
+    let alone = String::from_utf8_lossy(&alone).into_owned();
+    for tool in &tools {
+        let mut command = bench.warpbpf("loader");
+        command
+            .arg(tool)
+            .arg("--")
+            .arg(bench.app(APP.0))
+            .args(APP.1);
+        let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+        let shown = text(&output);
+        if output.status.code() == Some(77) {
+            // Without the permission the tool is told why.
+            if let Some((_, log)) = shown.split_once("load: Operation not permitted: ") {
+                says(log, "`bpf()` is not permitted here")?;
+            }
+            return Ok("skipped: Linux does not let its programs in here".into());
+        }
+        same(&shown, output.status.code(), Some(0))?;
+        says(&shown, alone.trim_end())?;
+        for line in &expected {
+            says(&shown, &format!("{line}\n"))?;
+        }
+    }
+    Ok(format!("{} forms: {}", tools.len(), expected.join("; ")))
 }
 
 fn mixed(bench: &Bench) -> Told {

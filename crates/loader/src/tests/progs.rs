@@ -9,11 +9,11 @@ use crate::uapi::{ATTACH_PERF_EVENT, Command, attr, perf, prog_type};
 use crate::user::User as _;
 
 /// `r0 = 0; exit`.
-fn nothing() -> Vec<u8> {
+pub(super) fn nothing() -> Vec<u8> {
     code(&[(0xb7, 0, 0, 0, 0), (0x95, 0, 0, 0, 0)])
 }
 
-fn code(slots: &[(u8, u8, u8, i16, i32)]) -> Vec<u8> {
+pub(super) fn code(slots: &[(u8, u8, u8, i16, i32)]) -> Vec<u8> {
     let slot = |(opcode, dst, src, off, imm): &(u8, u8, u8, i16, i32)| Slot {
         opcode: *opcode,
         dst: *dst,
@@ -26,12 +26,22 @@ fn code(slots: &[(u8, u8, u8, i16, i32)]) -> Vec<u8> {
 
 impl Tool {
     fn load(&mut self, name: &[u8], code: &[u8], log: u64) -> Result<i64, Errno> {
+        self.load_as(prog_type::KPROBE, name, code, log)
+    }
+
+    pub(super) fn load_as(
+        &mut self,
+        kind: u32,
+        name: &[u8],
+        code: &[u8],
+        log: u64,
+    ) -> Result<i64, Errno> {
         let insns = self.memory.put(code);
         let license = self.memory.put(b"GPL\0");
         self.call(
             Command::ProgLoad,
             &[
-                (attr::prog::TYPE, &prog_type::KPROBE.to_ne_bytes()),
+                (attr::prog::TYPE, &kind.to_ne_bytes()),
                 (
                     attr::prog::INSN_COUNT,
                     &(code.len() as u32 / 8).to_ne_bytes(),
@@ -46,7 +56,7 @@ impl Tool {
         )
     }
 
-    fn event(&mut self, name: &[u8], ret: bool) -> i32 {
+    pub(super) fn event(&mut self, name: &[u8], ret: bool) -> i32 {
         let name = self.memory.put(&[name, b"\0"].concat());
         let mut bytes = [0u8; perf::ATTR_SIZE];
         bytes[..4].copy_from_slice(&PROBE_TYPES.kprobe.to_ne_bytes());
@@ -59,7 +69,7 @@ impl Tool {
         opened.unwrap().unwrap() as i32
     }
 
-    fn link(&mut self, prog: i32, event: i32) -> Result<i64, Errno> {
+    pub(super) fn link(&mut self, prog: i32, event: i32) -> Result<i64, Errno> {
         self.call(
             Command::LinkCreate,
             &[

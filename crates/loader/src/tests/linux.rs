@@ -1,0 +1,424 @@
+//! Programs of Linux and the maps that they use, with a kernel below that only keeps what it is told.
+
+use std::collections::BTreeMap;
+use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use warpbpf_abi::maps::MapType;
+
+use super::progs::{code, nothing};
+use super::{Device, def};
+use crate::contents::Contents;
+use crate::kernel::tests::Tool;
+use crate::linux::Linux;
+use crate::uapi::{Command, F_MMAPABLE, attr, prog_type, pseudo};
+use crate::user::{Process, User as _};
+
+const ARRAY: u32 = MapType::Array as u32;
+const HASH: u32 = MapType::Hash as u32;
+
+/// A map below.
+#[derive(Default)]
+struct Below {
+    name: String,
+    sizes: (usize, usize),
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    frozen: bool,
+}
+
+#[derive(Default)]
+struct State {
+    maps: BTreeMap<RawFd, Below>,
+    /// Code of programs.
+    loaded: Vec<Vec<u8>>,
+    /// Other commands.
+    asked: Vec<Command>,
+    refuses: bool,
+}
+
+/// The kernel below: two CPUs.
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<State>>);
+
+fn file() -> i64 {
+    let fd = memfd_create(c"a-test", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&fd, 4096).unwrap();
+    i64::from(fd.into_raw_fd())
+}
+
+impl Linux for Fake {
+    fn bpf(&self, command: Command, fields: &mut [u8]) -> Result<i64, Errno> {
+        let mut state = self.0.lock().unwrap();
+        let u32_at = |at: usize| u32::from_ne_bytes(fields[at..at + 4].try_into().unwrap());
+        let u64_at = |at: usize| u64::from_ne_bytes(fields[at..at + 8].try_into().unwrap());
+        let own = Process::own();
+        match command {
+            Command::MapCreate => {
+                let name = &fields[attr::map::NAME..][..16];
+                let kind = u32_at(attr::map::TYPE);
+                let parts = if kind == MapType::PercpuArray as u32 {
+                    2
+                } else {
+                    1
+                };
+                let sizes = (
+                    u32_at(attr::map::KEY_SIZE) as usize,
+                    u32_at(attr::map::VALUE_SIZE) as usize * parts,
+                );
+                let fd = file();
+                let below = Below {
+                    name: String::from_utf8_lossy(name).trim_end_matches('\0').into(),
+                    sizes,
+                    ..Below::default()
+                };
+                state.maps.insert(fd as RawFd, below);
+                Ok(fd)
+            }
+            Command::ProgLoad if state.refuses => Err(Errno::ACCESS),
+            Command::ProgLoad => {
+                let bytes = u32_at(attr::prog::INSN_COUNT) as usize * 8;
+                let code = own.bytes(u64_at(attr::prog::INSNS), bytes)?;
+                state.loaded.push(code);
+                Ok(file())
+            }
+            Command::MapLookupElem
+            | Command::MapUpdateElem
+            | Command::MapDeleteElem
+            | Command::MapGetNextKey
+            | Command::MapFreeze => {
+                let map = state.maps.get_mut(&(u32_at(attr::elem::MAP_FD) as RawFd));
+                let map = map.ok_or(Errno::BADF)?;
+                let key = match u64_at(attr::elem::KEY) {
+                    0 => Vec::new(),
+                    address => own.bytes(address, map.sizes.0)?,
+                };
+                let value = u64_at(attr::elem::VALUE);
+                match command {
+                    Command::MapLookupElem => {
+                        own.write(value, map.values.get(&key).ok_or(Errno::NOENT)?)?;
+                    }
+                    Command::MapUpdateElem => {
+                        map.values.insert(key, own.bytes(value, map.sizes.1)?);
+                    }
+                    Command::MapDeleteElem => {
+                        map.values.remove(&key).ok_or(Errno::NOENT)?;
+                    }
+                    Command::MapFreeze => map.frozen = true,
+                    _ => {
+                        let mut keys = map.values.keys().filter(|known| **known > key);
+                        own.write(value, keys.next().ok_or(Errno::NOENT)?)?;
+                    }
+                }
+                Ok(0)
+            }
+            _ => {
+                state.asked.push(command);
+                Ok(77)
+            }
+        }
+    }
+
+    fn cpus(&self) -> u32 {
+        2
+    }
+
+    fn duplicate(&self, _: RawFd) -> Result<RawFd, Errno> {
+        Ok(file() as RawFd)
+    }
+
+    fn probe(&self, _: RawFd, function: &str, ret: bool) -> Result<OwnedFd, Errno> {
+        assert_eq!((function, ret), ("do_exit", true));
+        // SAFETY: nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(file() as RawFd) })
+    }
+
+    fn enable(&self, _: &OwnedFd, enabled: bool) {
+        let command = if enabled {
+            Command::LinkCreate
+        } else {
+            Command::LinkDetach
+        };
+        self.0.lock().unwrap().asked.push(command);
+    }
+}
+
+impl Fake {
+    fn value(&self, name: &str, key: &[u8]) -> Option<Vec<u8>> {
+        let state = self.0.lock().unwrap();
+        let map = state.maps.values().find(|map| map.name == name);
+        map.expect("the map").values.get(key).cloned()
+    }
+
+    fn set(&self, name: &str, key: &[u8], value: &[u8]) {
+        let mut state = self.0.lock().unwrap();
+        let map = state.maps.values_mut().find(|map| map.name == name);
+        map.expect("the map")
+            .values
+            .insert(key.to_vec(), value.to_vec());
+    }
+}
+
+fn tool() -> (Tool, Fake) {
+    let (mut tool, fake) = (Tool::new(), Fake::default());
+    tool.kernel.linux = Some(Box::new(fake.clone()));
+    (tool, fake)
+}
+
+/// A program that names a map.
+fn naming(map: RawFd) -> Vec<u8> {
+    code(&[
+        (0x18, 1, pseudo::MAP_FD, 0, map),
+        (0, 0, 0, 0, 0),
+        (0xb7, 0, 0, 0, 0),
+        (0x95, 0, 0, 0, 0),
+    ])
+}
+
+impl Tool {
+    fn operate(
+        &mut self,
+        command: Command,
+        map: RawFd,
+        key: &[u8],
+        value: &mut [u8],
+    ) -> Result<(), Errno> {
+        let (key, place) = (self.memory.put(key), self.memory.put(value));
+        self.call(
+            command,
+            &[
+                (attr::elem::MAP_FD, &map.to_ne_bytes()),
+                (attr::elem::KEY, &key.to_ne_bytes()),
+                (attr::elem::VALUE, &place.to_ne_bytes()),
+            ],
+        )?;
+        value.copy_from_slice(&self.memory.get(place, value.len()));
+        Ok(())
+    }
+
+    fn value_of(&mut self, map: RawFd, key: u32, bytes: usize) -> Result<Vec<u8>, Errno> {
+        let mut value = vec![0; bytes];
+        self.operate(Command::MapLookupElem, map, &key.to_ne_bytes(), &mut value)?;
+        Ok(value)
+    }
+}
+
+#[test]
+fn a_program_of_linux_has_real_maps_and_the_tool_sees_them() {
+    let (mut tool, fake) = tool();
+    let map = tool.map(HASH, 4, 8, 16);
+    let key = 5u32.to_ne_bytes();
+    tool.operate(Command::MapUpdateElem, map, &key, &mut [1; 8])
+        .unwrap();
+    let prog = tool.load_as(prog_type::RAW_TRACEPOINT, b"on_call", &naming(map), 0);
+    let prog = prog.unwrap() as RawFd;
+    let twin = *fake.0.lock().unwrap().maps.keys().next().unwrap();
+    assert_eq!(fake.0.lock().unwrap().loaded, [naming(twin)]);
+    assert_ne!(twin, map);
+    // What stood in it is in Linux's, and from now on it is Linux's.
+    assert_eq!(fake.value("a_map", &key), Some(vec![1; 8]));
+    fake.set("a_map", &key, &[2; 8]);
+    fake.set("a_map", &6u32.to_ne_bytes(), &[3; 8]);
+    assert_eq!(tool.value_of(map, 5, 8), Ok(vec![2; 8]));
+    assert_eq!(tool.value_of(map, 7, 8), Err(Errno::NOENT));
+    let mut next = [0; 4];
+    tool.operate(Command::MapGetNextKey, map, &key, &mut next)
+        .unwrap();
+    assert_eq!(next, 6u32.to_ne_bytes());
+    tool.operate(Command::MapUpdateElem, map, &key, &mut [4; 8])
+        .unwrap();
+    assert_eq!(fake.value("a_map", &key), Some(vec![4; 8]));
+    tool.operate(Command::MapDeleteElem, map, &key, &mut [])
+        .unwrap();
+    assert_eq!(fake.value("a_map", &key), None);
+    let again = tool.operate(Command::MapDeleteElem, map, &key, &mut []);
+    assert_eq!(again, Err(Errno::NOENT));
+    // Its attachment is Linux's business, and so is what is not known here.
+    let (name, fd) = (attr::raw_tracepoint::PROG_FD, prog.to_ne_bytes());
+    assert_eq!(
+        tool.call(Command::RawTracepointOpen, &[(name, &fd)]),
+        Ok(77)
+    );
+    assert_eq!(
+        tool.call(Command::LinkDetach, &[(0, &4242u32.to_ne_bytes())]),
+        Ok(77)
+    );
+    let asked = [Command::RawTracepointOpen, Command::LinkDetach];
+    assert_eq!(fake.0.lock().unwrap().asked, asked);
+    // A value per CPU has as many parts as the tool believes in.
+    let percpu = tool.map(MapType::PercpuArray as u32, 4, 8, 1);
+    tool.operate(Command::MapUpdateElem, percpu, &[0; 4], &mut [7; 32])
+        .unwrap();
+    tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(percpu), 0)
+        .unwrap();
+    assert_eq!(
+        tool.value_of(percpu, 0, 32),
+        Ok([vec![7; 16], vec![0; 16]].concat())
+    );
+    // Without the last descriptor it is gone, and its map goes with the last of its own.
+    tool.kernel.closed(prog);
+    assert!(tool.kernel.progs.get(0).is_none() && tool.kernel.maps.get(0).is_some());
+}
+
+#[test]
+fn what_both_change_is_summed_from_the_moment_when_an_application_has_the_map() {
+    let (mut tool, fake) = tool();
+    let map = tool.map(ARRAY, 4, 8, 4);
+    tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(map), 0)
+        .unwrap();
+    let key = |key: u32| key.to_ne_bytes();
+    let word = |value: u64| value.to_ne_bytes();
+    for at in 0..4 {
+        fake.set("a_map", &key(at), &word(10));
+    }
+    tool.kernel.adopt_twins().unwrap();
+    let begun = tool.kernel.maps.get(0).unwrap();
+    let entries = begun.contents.entries(&begun.spec, 8);
+    assert_eq!(
+        entries.len(),
+        4,
+        "an application begins with what Linux counted"
+    );
+    let device = Device::new(&def(ARRAY, 4, 8, 4), 2);
+    for at in 0..4 {
+        device.set(&key(at), &word(10));
+    }
+    tool.kernel.session = Some(device.clone());
+    device.set(&key(0), &word(15));
+    device.set(&key(1), &word(15));
+    fake.set("a_map", &key(0), &word(12));
+    fake.set("a_map", &key(2), &word(12));
+    for (at, sum) in [(0, 17), (1, 15), (2, 12), (3, 10)] {
+        assert_eq!(tool.value_of(map, at, 8), Ok(word(sum).to_vec()), "{at}");
+    }
+    // What the tool writes is on both sides.
+    tool.operate(Command::MapUpdateElem, map, &key(0), &mut word(100))
+        .unwrap();
+    assert_eq!(fake.value("a_map", &key(0)), Some(word(100).to_vec()));
+    let done = device.done.lock().unwrap().pop().unwrap();
+    assert_eq!((done.1, done.2), (key(0).to_vec(), word(100).to_vec()));
+    device.set(&key(0), &word(100));
+    assert_eq!(tool.value_of(map, 0, 8), Ok(word(100).to_vec()));
+}
+
+#[test]
+fn what_linux_refuses_and_what_it_cannot_have_is_told() {
+    let (mut tool, fake) = tool();
+    let map = tool.map(MapType::GpuHash as u32, 4, 8, 4);
+    let prog = tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(map), 0);
+    assert_eq!(prog, Err(Errno::OPNOTSUPP));
+    let queue = tool.map(MapType::Queue as u32, 0, 8, 4);
+    tool.load_as(prog_type::KPROBE, b"probe", &naming(queue), 0)
+        .unwrap();
+    let prog = tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(queue), 0);
+    assert_eq!(prog, Err(Errno::INVAL));
+    fake.0.lock().unwrap().refuses = true;
+    let good = tool.map(HASH, 4, 8, 4);
+    let prog = tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(good), 0);
+    assert_eq!(prog, Err(Errno::ACCESS));
+}
+
+#[test]
+fn without_permission_a_program_that_only_linux_can_attach_is_refused_with_a_reason() {
+    let mut tool = Tool::new();
+    let map = tool.map(HASH, 4, 8, 16);
+    let log = tool.memory.put(&[0; 4096]);
+    let prog = tool.load_as(prog_type::RAW_TRACEPOINT, b"on_call", &naming(map), log);
+    assert_eq!(prog, Err(Errno::PERM));
+    let said = tool.memory.text(log, 4096).unwrap();
+    assert_eq!(
+        said,
+        "programs of this type run in Linux, and `bpf()` is not permitted here: run the tool as root, or with CAP_BPF and \
+         CAP_PERFMON, or leave the program out (bpf_program__set_autoload)\n"
+    );
+    // One at a tracepoint is attached to nothing, which is said then.
+    tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(map), 0)
+        .unwrap();
+}
+
+#[test]
+fn variables_of_both_are_brought_together() {
+    let (mut tool, _fake) = tool();
+    let spec = [
+        (attr::map::TYPE, ARRAY),
+        (attr::map::KEY_SIZE, 4),
+        (attr::map::VALUE_SIZE, 32),
+        (attr::map::MAX_ENTRIES, 1),
+        (attr::map::FLAGS, F_MMAPABLE),
+    ]
+    .map(|(at, value)| (at, value.to_ne_bytes()));
+    let spec: Vec<(usize, &[u8])> = spec.iter().map(|(at, value)| (*at, &value[..])).collect();
+    let map = tool.call(Command::MapCreate, &spec).unwrap() as RawFd;
+    tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(map), 0)
+        .unwrap();
+    let twin = tool.kernel.maps.get(0).unwrap().twin.as_ref().unwrap();
+    let twin = twin.fd();
+    // As long as nobody else names it, the tool maps Linux's own.
+    assert_eq!(tool.kernel.mapped_in_linux(0), Some(twin));
+    tool.load_as(prog_type::KPROBE, b"cuda__probe", &naming(map), 0)
+        .unwrap();
+    assert_eq!(tool.kernel.mapped_in_linux(0), None);
+    let word = |tool: &Tool, linux: bool, number: u64| -> u64 {
+        let map = tool.kernel.maps.get(0).unwrap();
+        let Contents::Mapped(memory, _) = &map.contents else {
+            panic!("not mapped")
+        };
+        let below = map.twin.as_ref().unwrap().memory().unwrap();
+        let memory = if linux { below } else { &**memory };
+        memory.word(number * 8).load(Ordering::Relaxed)
+    };
+    let set = |tool: &Tool, linux: bool, number: u64, value: u64| {
+        let map = tool.kernel.maps.get(0).unwrap();
+        let Contents::Mapped(memory, _) = &map.contents else {
+            panic!("not mapped")
+        };
+        let below = map.twin.as_ref().unwrap().memory().unwrap();
+        let memory = if linux { below } else { &**memory };
+        memory.word(number * 8).store(value, Ordering::Relaxed);
+    };
+    // Before there is an application the tool and Linux see each other's words.
+    set(&tool, false, 0, 5);
+    set(&tool, true, 1, 6);
+    tool.kernel.synchronise();
+    assert_eq!([word(&tool, true, 0), word(&tool, false, 1)], [5, 6]);
+    // Then the device has them too: it counts in word 2 beside Linux, and nobody else in word 3.
+    let device = Device::new(&def(ARRAY, 4, 32, 1), 2);
+    device.set(&[0; 4], &[5u64, 0, 10, 3].map(u64::to_ne_bytes).concat());
+    tool.kernel.session = Some(device.clone());
+    set(&tool, true, 2, 20);
+    tool.kernel.synchronise();
+    let seen: Vec<u64> = (0..4).map(|number| word(&tool, false, number)).collect();
+    assert_eq!(seen, [5, 6, 30, 3]);
+    assert!(
+        device.done.lock().unwrap().is_empty(),
+        "nothing is carried over"
+    );
+    // A word of the tool goes to both, and what the others count stays what it is.
+    set(&tool, false, 0, 8);
+    tool.kernel.synchronise();
+    assert_eq!([word(&tool, true, 0), word(&tool, true, 2)], [8, 20]);
+    let sent = device.done.lock().unwrap().pop().unwrap().2;
+    assert_eq!(sent, [8u64, 0, 10, 3].map(u64::to_ne_bytes).concat());
+    device.set(&[0; 4], &sent);
+    tool.kernel.synchronise();
+    let seen: Vec<u64> = (0..4).map(|number| word(&tool, false, number)).collect();
+    assert_eq!(seen, [8, 6, 30, 3]);
+}
+
+#[test]
+fn a_probe_of_a_function_of_linux_is_placed_there() {
+    let (mut tool, fake) = tool();
+    let prog = tool
+        .load_as(prog_type::KPROBE, b"probe", &nothing(), 0)
+        .unwrap() as i32;
+    let event = tool.event(b"do_exit", true);
+    let link = tool.link(prog, event).unwrap() as i32;
+    assert!(tool.kernel.attached().is_empty());
+    assert_eq!(fake.0.lock().unwrap().loaded, [nothing()]);
+    assert!(tool.kernel.links.get(0).unwrap().in_linux.is_some());
+    tool.call(Command::LinkDetach, &[(0, &link.to_ne_bytes())])
+        .unwrap();
+    assert_eq!(fake.0.lock().unwrap().asked, [Command::LinkDetach]);
+}
