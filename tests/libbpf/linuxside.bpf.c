@@ -43,6 +43,12 @@ struct {
 	__uint(max_entries, 256 * 1024);
 } events SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, 4);
+	__uint(value_size, 4);
+} samples SEC(".maps");
+
 /* What the tool sets: its own number, and the call that is counted. */
 const volatile __u32 pid, call;
 /* What it sets while all run. */
@@ -62,10 +68,12 @@ static __always_inline void add(void *map, __u32 key)
 		__sync_fetch_and_add(value, 1);
 }
 
-static __always_inline void tell(__u32 source, __u32 number)
+static __always_inline void tell(void *ctx, __u32 source, __u32 number)
 {
 	struct record *record = bpf_ringbuf_reserve(&events, sizeof(*record), 0);
+	struct record sample = {source, number};
 
+	bpf_perf_event_output(ctx, &samples, BPF_F_CURRENT_CPU, &sample, sizeof(sample));
 	if (!record)
 		return;
 	record->source = source;
@@ -86,12 +94,12 @@ int on_call(struct bpf_raw_tracepoint_args *ctx)
 	add(&array, 2);
 	__sync_fetch_and_add(&host, weight);
 	__sync_fetch_and_add(&together, 1);
-	tell(1, host);
+	tell(ctx, 1, host);
 	return 0;
 }
 
 SEC("kprobe/_Z9vectorAddPKfS0_Pfi")
-int cuda__enter(void)
+int cuda__enter(void *ctx)
 {
 	add(&hash, 0);
 	add(&hash, 1);
@@ -99,7 +107,7 @@ int cuda__enter(void)
 	add(&array, 1);
 	__sync_fetch_and_add(&gpu, weight);
 	__sync_fetch_and_add(&together, 1);
-	tell(2, 0);
+	tell(ctx, 2, 0);
 	return 0;
 }
 

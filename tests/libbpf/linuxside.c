@@ -8,7 +8,7 @@
 /* What a test takes for "not run here". */
 #define SKIPPED 77
 
-static uint64_t records[3], strange, last;
+static uint64_t records[3], samples[3], strange, last;
 
 static int on_record(void *context, void *data, size_t size)
 {
@@ -26,6 +26,25 @@ static int on_record(void *context, void *data, size_t size)
 		last = record[1];
 	}
 	return 0;
+}
+
+static void on_sample(void *context, int cpu, void *data, uint32_t size)
+{
+	uint32_t *record = data;
+
+	(void)context;
+	/* Linux pads samples. */
+	if (cpu < 0 || size < 8 || size > 12 || record[0] < 1 || record[0] > 2)
+		strange++;
+	else
+		samples[record[0]]++;
+}
+
+static void on_lost(void *context, int cpu, unsigned long long count)
+{
+	(void)context;
+	(void)cpu;
+	strange += count;
 }
 
 static void calls(void)
@@ -58,6 +77,7 @@ static void show(const char *name, const struct bpf_map *map)
 int main(void)
 {
 	int cpus = libbpf_num_possible_cpus(), changed = 0;
+	struct perf_buffer *perf;
 	struct ring_buffer *ring;
 	struct linuxside_bpf *skel;
 	uint64_t values[cpus], sum = 0;
@@ -76,11 +96,14 @@ int main(void)
 	}
 	ring = ring_buffer__new(bpf_map__fd(skel->maps.events), on_record, NULL, NULL);
 	MUST(ring, "a ring");
+	perf = perf_buffer__new(bpf_map__fd(skel->maps.samples), 64, on_sample, on_lost, NULL, NULL);
+	MUST(perf, "a perf buffer");
 	if (linuxside_bpf__attach(skel))
 		return SKIPPED;
 	calls();
 	while (!exiting) {
 		ring_buffer__poll(ring, 20);
+		perf_buffer__poll(perf, 1);
 		if (!changed && get(skel->maps.array, 1) > 0) {
 			/* The application is there. */
 			calls();
@@ -93,6 +116,7 @@ int main(void)
 	calls();
 	usleep(20000);
 	ring_buffer__consume(ring);
+	perf_buffer__consume(perf);
 	MUST(bpf_map_lookup_elem(bpf_map__fd(skel->maps.percpu), &zero, values) == 0, "percpu");
 	for (int i = 0; i < cpus; i++)
 		sum += values[i];
@@ -101,6 +125,8 @@ int main(void)
 	show("array", skel->maps.array);
 	printf("variables: together %llu, gpu %llu, linux %llu\n", skel->bss->together, skel->bss->gpu, skel->bss->host);
 	printf("records: linux %lu, gpu %lu, strange %lu\n", records[1], records[2], strange);
+	printf("samples: linux %lu, gpu %lu\n", samples[1], samples[2]);
+	perf_buffer__free(perf);
 	ring_buffer__free(ring);
 	linuxside_bpf__destroy(skel);
 	return 0;

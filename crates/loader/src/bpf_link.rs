@@ -8,6 +8,7 @@ use warpbpf_session::cpu;
 
 use crate::bpf_prog::BPFTIME_PREFIX;
 use crate::kernel::{Attr, Handle, Kernel};
+use crate::linux::Place;
 use crate::perf::{Perf, Probe};
 use crate::uapi::{ATTACH_PERF_EVENT, attr};
 
@@ -89,25 +90,42 @@ impl Kernel {
     fn place_in_linux(&mut self, at: usize, probe: &Probe) -> Option<Arc<OwnedFd>> {
         let prog = self.progs.get(at)?;
         let (name, tell) = (prog.name.clone(), self.config.tell);
-        let (function, ret) = match probe {
+        let (what, place) = match probe {
             Probe::Host(what) => {
                 tell(&format!(
                     "program `{name}` does not run: it is for {what}, and where Linux has those cannot be seen here (mount tracefs at /sys/kernel/tracing, and run the tool as root)"
                 ));
                 return None;
             }
-            Probe::Kernel { name, ret } if self.is_of_linux(at, name) => (name, *ret),
+            Probe::Kernel {
+                name: function,
+                ret,
+            } if self.is_of_linux(at, function) => (
+                format!("`{function}` is a function of Linux"),
+                Place::Kernel(function.clone(), *ret),
+            ),
+            Probe::User { path, offset, ret } if self.is_own(path) => (
+                "its function is the tool's own".to_owned(),
+                Place::Own(path.clone(), *offset, *ret),
+            ),
             Probe::Kernel { .. } | Probe::User { .. } | Probe::Section(_) => return None,
         };
-        match self.probe_linux(at, function, ret) {
+        match self.probe_linux(at, &place) {
             Ok(event) => Some(Arc::new(event)),
             Err(why) => {
-                tell(&format!(
-                    "program `{name}` does not run: `{function}` is a function of Linux, and {why}"
-                ));
+                tell(&format!("program `{name}` does not run: {what}, and {why}"));
                 None
             }
         }
+    }
+
+    /// The file is the tool itself, where no agent is but Linux, if it lets us.
+    fn is_own(&self, path: &str) -> bool {
+        if self.linux().is_none() {
+            return false;
+        }
+        let own = std::fs::canonicalize("/proc/self/exe");
+        own.is_ok_and(|own| std::fs::canonicalize(path).is_ok_and(|path| path == own))
     }
 
     /// A probe by this name is one of Linux.
@@ -123,6 +141,7 @@ impl Kernel {
         let section = match probe {
             Probe::Section(section) => section.clone(),
             Probe::Host(_) => return Ok(None),
+            Probe::User { path, .. } if self.is_own(path) => return Ok(None),
             Probe::User { path, offset, ret } => {
                 return Ok(self.section_of_function(at, path, *offset, *ret));
             }

@@ -13,10 +13,10 @@ use warpbpf_wire::{MapOp, OpCode};
 
 use crate::contents::{Contents, index};
 use crate::kernel::{Attr, Handle, Kernel};
-use crate::linux::Twin;
 use crate::perf::Perf;
 use crate::session::{Copied, Session};
 use crate::spec::Spec;
+use crate::twin::Twin;
 use crate::uapi::{F_LOCK, F_RDONLY, F_WRONLY, LAST_MAP_TYPE, attr};
 use crate::user::User;
 
@@ -337,6 +337,9 @@ impl Kernel {
         };
         let mut outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
         outputs.insert(cpu, output.clone());
+        if map.twin.is_some() {
+            self.connect_output(at, cpu, output.clone())?;
+        }
         Ok(())
     }
 

@@ -14,8 +14,8 @@ pub const TRACEPOINT: u64 = 0x7762_0003;
 
 const TRACING: &[&str] = &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// What a file says; `None` for those that are as they are.
-pub fn contents(path: &str, cpus: u32) -> Option<String> {
+/// What a file says; `None` for those that are as they are. `linux` if programs may be given to Linux.
+pub fn contents(path: &str, cpus: u32, linux: bool) -> Option<String> {
     let devices = path.strip_prefix("/sys/bus/event_source/devices/");
     match devices {
         Some("kprobe/type") => return Some(format!("{}\n", PROBE_TYPES.kprobe)),
@@ -33,8 +33,10 @@ pub fn contents(path: &str, cpus: u32) -> Option<String> {
         let event = path.strip_prefix(root)?.strip_prefix("/events/")?;
         event.strip_suffix("/id").map(|_| *root)
     });
-    // Where tracepoints can be seen, one that does not exist stays so.
-    let hidden = |root: &str| !Path::new(root).join("events").is_dir() || Path::new(path).exists();
+    // Where tracepoints can be seen, one that does not exist stays so; and if Linux takes programs, they are attached there.
+    let hidden = |root: &str| {
+        !Path::new(root).join("events").is_dir() || (!linux && Path::new(path).exists())
+    };
     event
         .filter(|root| hidden(root))
         .map(|_| format!("{TRACEPOINT}\n"))
@@ -46,13 +48,20 @@ mod tests {
 
     #[test]
     fn libbpf_finds_its_probes() {
-        let kprobe = contents("/sys/bus/event_source/devices/kprobe/type", 8);
+        let kprobe = contents("/sys/bus/event_source/devices/kprobe/type", 8, false);
         assert_eq!(kprobe.as_deref(), Some("2002911233\n"));
-        let retprobe = contents("/sys/bus/event_source/devices/kprobe/format/retprobe", 8);
+        let retprobe = contents(
+            "/sys/bus/event_source/devices/kprobe/format/retprobe",
+            8,
+            false,
+        );
         assert_eq!(retprobe.as_deref(), Some("config:0\n"));
-        let cpus = contents("/sys/devices/system/cpu/possible", 256);
+        let cpus = contents("/sys/devices/system/cpu/possible", 256, false);
         assert_eq!(cpus.as_deref(), Some("0-255\n"));
-        assert_eq!(contents("/sys/bus/event_source/devices/msr/type", 8), None);
-        assert_eq!(contents("/etc/passwd", 8), None);
+        assert_eq!(
+            contents("/sys/bus/event_source/devices/msr/type", 8, false),
+            None
+        );
+        assert_eq!(contents("/etc/passwd", 8, false), None);
     }
 }

@@ -126,10 +126,21 @@ pub fn kernel() -> MutexGuard<'static, Kernel> {
         };
         let mut kernel = Kernel::new(config, Box::new(Real));
         kernel.session = Some(live().clone());
-        kernel.linux = Host::permitted().map(|host| Box::new(host) as Box<dyn Linux>);
+        kernel.linux = host().map(|host| Box::new(host) as Box<dyn Linux>);
         Mutex::new(kernel)
     });
     kernel.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Linux, if it lets us use `bpf()`.
+fn host() -> Option<Host> {
+    static HOST: OnceLock<Option<Host>> = OnceLock::new();
+    *HOST.get_or_init(Host::permitted)
+}
+
+/// Programs may be given to Linux.
+pub fn permitted() -> bool {
+    host().is_some()
 }
 
 fn live() -> &'static Arc<Live> {

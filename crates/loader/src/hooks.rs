@@ -453,7 +453,7 @@ fn instead(path: *const c_char) -> Option<RawFd> {
         return None;
     }
     inside(|| {
-        let text = files::contents(path, global::cpus())?;
+        let text = files::contents(path, global::cpus(), global::permitted())?;
         let fd = rustix::fs::memfd_create(c"warpbpf-file", MemfdFlags::CLOEXEC).ok()?;
         rustix::io::pwrite(&fd, text.as_bytes(), 0).ok()?;
         Some(fd.into_raw_fd())

@@ -10,6 +10,7 @@
 
 pub mod kernel;
 pub mod linux;
+pub mod twin;
 
 pub mod bpf_batch;
 pub mod bpf_btf;

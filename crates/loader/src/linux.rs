@@ -1,24 +1,12 @@
-//! The kernel under the tool: programs that only it can run are given to it, with real maps in place of ours.
-//!
-//! A map gets its [`Twin`] when the first program of Linux names it. What the tool asks of a map with a twin is answered from
-//! there, and from the device too once an application has it: then a value is what stands on the device and what programs of
-//! Linux have changed since the application connected, word by word. Nothing is carried from one side to the other while
-//! both run, for that would overwrite what the other side counts.
+//! The kernel under the tool: programs that only it can run are given to it, with real maps in place of ours ([`crate::twin`]).
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use rustix::io::Errno;
-use warpbpf_abi::maps::{BPF_ANY, MapType};
 
-use crate::bpf_map::Map;
 use crate::bpf_prog::Prog;
-use crate::contents::Contents;
-use crate::drawn::Drawn;
 use crate::kernel::{Attr, Handle, Kernel};
-use crate::memory::{Access, Memory};
-use crate::spec::Spec;
-use crate::uapi::{Command, F_MMAPABLE, LAST_MAP_TYPE, attr, prog_type, pseudo};
+use crate::uapi::{Command, attr, prog_type, pseudo};
 use crate::user::User;
 
 /// Linux's `bpf()`, and what else its programs need.
@@ -35,94 +23,34 @@ pub trait Linux: Send {
     /// # Errors
     /// The kernel's.
     fn duplicate(&self, fd: RawFd) -> Result<RawFd, Errno>;
-    /// A program at the start or the end of a function of the kernel, until the descriptor is closed.
+    /// A program at a place, until the descriptor is closed.
     ///
     /// # Errors
     /// The kernel's; `ENOENT` if it has no such probes.
-    fn probe(&self, prog: RawFd, function: &str, ret: bool) -> Result<OwnedFd, Errno>;
+    fn probe(&self, prog: RawFd, place: &Place) -> Result<OwnedFd, Errno>;
+    /// An event whose ring programs on this CPU write to by `bpf_perf_event_output`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn output(&self, cpu: u32) -> Result<OwnedFd, Errno>;
     /// Turns such a probe on or off.
     fn enable(&self, event: &OwnedFd, enabled: bool);
 }
 
-/// A map of the kernel that stands for one of ours.
-#[derive(Debug)]
-pub struct Twin {
-    fd: OwnedFd,
-    /// What it held when an application was last given its contents, and what the tool has written since; zeros where
-    /// nothing stands.
-    base: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Its values, where they can be mapped.
-    memory: Option<Memory>,
-}
-
-impl Twin {
-    /// Its descriptor.
-    pub(crate) fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-
-    pub(crate) fn memory(&self) -> Option<&Memory> {
-        self.memory.as_ref()
-    }
-
-    pub(crate) fn base(&self, key: &[u8], bytes: usize) -> Vec<u8> {
-        let mut base = self.base.get(key).cloned().unwrap_or_default();
-        base.resize(bytes, 0);
-        base
-    }
-
-    /// Gives words of a mapped value, which begins at `start`, to Linux's programs.
-    pub(crate) fn write(
-        &mut self,
-        key: &[u8],
-        start: u64,
-        bytes: usize,
-        words: &[(usize, [u8; 8])],
-    ) {
-        let mut base = self.base(key, bytes);
-        for (word, new) in words {
-            let at = word * 8;
-            if let Some(memory) = &self.memory {
-                memory.store(start + at as u64, new);
-            }
-            base[at..at + 8].copy_from_slice(new);
-        }
-        self.set_base(key, &base);
-    }
-
-    pub(crate) fn set_base(&mut self, key: &[u8], value: &[u8]) {
-        if value.iter().any(|byte| *byte != 0) {
-            self.base.insert(key.to_vec(), value.to_vec());
-        } else {
-            self.base.remove(key);
-        }
-    }
-}
-
-/// What stands on the device, and what Linux's programs have changed since `base`: the sum for words that both count in, and
-/// for all others what the one side that changed them wrote.
-pub(crate) fn combine(device: &mut [u8], linux: &[u8], base: &[u8]) {
-    let mut at = 0;
-    while at < device.len() {
-        let bytes = [8, 4, 2, 1].into_iter().find(|b| at + b <= device.len());
-        let end = at + bytes.unwrap_or(1);
-        let word = |from: &[u8]| {
-            let mut word = [0; 8];
-            word[..end - at].copy_from_slice(&from[at..end]);
-            u64::from_le_bytes(word)
-        };
-        let changed = word(linux).wrapping_sub(word(base));
-        let sum = word(device).wrapping_add(changed).to_le_bytes();
-        device[at..end].copy_from_slice(&sum[..end - at]);
-        at = end;
-    }
+/// Where a program of the kernel is wanted: at the start of a function, or at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Of the kernel, by name.
+    Kernel(String, bool),
+    /// Of this process, by file and offset in it.
+    Own(String, u64, bool),
 }
 
 /// The fields of a command to Linux.
-struct Fields([u8; attr::SIZE]);
+pub(crate) struct Fields([u8; attr::SIZE]);
 
 impl Fields {
-    fn new() -> Fields {
+    pub(crate) fn new() -> Fields {
         Fields([0; attr::SIZE])
     }
 
@@ -131,21 +59,21 @@ impl Fields {
         self
     }
 
-    fn u32(self, at: usize, value: u32) -> Fields {
+    pub(crate) fn u32(self, at: usize, value: u32) -> Fields {
         self.put(at, &value.to_ne_bytes())
     }
 
-    fn u64(self, at: usize, value: u64) -> Fields {
+    pub(crate) fn u64(self, at: usize, value: u64) -> Fields {
         self.put(at, &value.to_ne_bytes())
     }
 
     /// Where something of ours lies; null for nothing.
-    fn address<T>(self, at: usize, of: &[T]) -> Fields {
+    pub(crate) fn address<T>(self, at: usize, of: &[T]) -> Fields {
         let address = if of.is_empty() { 0 } else { of.as_ptr() as u64 };
         self.u64(at, address)
     }
 
-    fn name(self, at: usize, name: &str) -> Fields {
+    pub(crate) fn name(self, at: usize, name: &str) -> Fields {
         // Linux takes letters, digits, `_` and `.`.
         let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
         let name: Vec<u8> = name.bytes().filter(fits).take(15).collect();
@@ -159,12 +87,12 @@ impl Kernel {
         self.linux.as_deref().filter(|_| self.reserved.is_none())
     }
 
-    fn ask_linux(&self, command: Command, mut fields: Fields) -> Result<i64, Errno> {
+    pub(crate) fn ask_linux(&self, command: Command, mut fields: Fields) -> Result<i64, Errno> {
         let linux = self.linux.as_deref().ok_or(Errno::PERM)?;
         linux.bpf(command, &mut fields.0)
     }
 
-    fn own(&self, command: Command, fields: Fields) -> Result<OwnedFd, Errno> {
+    pub(crate) fn own(&self, command: Command, fields: Fields) -> Result<OwnedFd, Errno> {
         let fd = self.ask_linux(command, fields)? as RawFd;
         // SAFETY: the kernel has just given it to us, and nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -205,13 +133,6 @@ impl Kernel {
     pub(crate) fn is_used_here(&self, map: usize) -> bool {
         let mut here = self.progs.iter().filter(|(_, prog)| !prog.in_linux);
         here.any(|(_, prog)| prog.all_maps().any(|at| at == map))
-    }
-
-    /// The descriptor that the tool maps instead of our memory: of a map that only programs of Linux use.
-    pub(crate) fn mapped_in_linux(&self, at: usize) -> Option<RawFd> {
-        let twin = self.maps.get(at)?.twin.as_ref()?;
-        twin.memory()?;
-        (!self.is_used_here(at)).then(|| twin.fd())
     }
 
     /// Loads a program into Linux; `given` is the tool's command, if there is more to it than `prog` knows.
@@ -300,13 +221,8 @@ impl Kernel {
         self.ask_linux(Command::ProgBindMap, fields).map(|_| ())
     }
 
-    /// A program at a function of Linux, from now on; says why not.
-    pub(crate) fn probe_linux(
-        &mut self,
-        prog: usize,
-        function: &str,
-        ret: bool,
-    ) -> Result<OwnedFd, String> {
+    /// A program at a place, run by Linux from now on; says why not.
+    pub(crate) fn probe_linux(&mut self, prog: usize, place: &Place) -> Result<OwnedFd, String> {
         if self.linux().is_none() {
             return Err("`bpf()` is not permitted (root or CAP_BPF and CAP_PERFMON)".into());
         }
@@ -319,11 +235,11 @@ impl Kernel {
         // SAFETY: the kernel has just given it to us, and nobody else knows it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let linux = self.linux().ok_or("Linux is gone")?;
-        let placed = linux.probe(fd.as_raw_fd(), function, ret);
+        let placed = linux.probe(fd.as_raw_fd(), place);
         placed.map_err(|error| format!("Linux has no such probe: {error}"))
     }
 
-    fn real_types(&mut self, at: usize) -> Result<RawFd, Errno> {
+    pub(crate) fn real_types(&mut self, at: usize) -> Result<RawFd, Errno> {
         let btf = self.btfs.get(at).ok_or(Errno::BADF)?;
         if let Some(fd) = &btf.in_linux {
             return Ok(fd.as_raw_fd());
@@ -335,314 +251,5 @@ impl Kernel {
         let number = fd.as_raw_fd();
         self.btfs.get_mut(at).ok_or(Errno::BADF)?.in_linux = Some(fd);
         Ok(number)
-    }
-
-    /// The descriptor of a map's twin, which is made if there is none yet.
-    pub(crate) fn ensure_twin(&mut self, at: usize) -> Result<RawFd, Errno> {
-        if let Some(twin) = &self.map(at)?.twin {
-            return Ok(twin.fd());
-        }
-        let map = self.map(at)?;
-        let (spec, name, frozen) = (map.spec, map.name.clone(), map.frozen);
-        let (types, key_type, value_type, inner) =
-            (map.btf, map.key_type, map.value_type, map.inner);
-        if spec.map_type > LAST_MAP_TYPE || spec.kind() == Some(MapType::UserRingbuf) {
-            (self.config.tell)(&format!(
-                "map `{name}`: Linux has no such map; a program of Linux cannot use it"
-            ));
-            return Err(Errno::OPNOTSUPP);
-        }
-        let inner = inner
-            .map(|inner| self.create(&inner, "inner", None, None))
-            .transpose()?;
-        let types = types.and_then(|types| self.real_types(types).ok());
-        let types = types.map(|fd| (fd, key_type.0, value_type.0));
-        let fd = self.create(&spec, &name, types, inner.as_ref())?;
-        let number = fd.as_raw_fd();
-        let mut twin = Twin {
-            fd,
-            base: BTreeMap::new(),
-            memory: None,
-        };
-        if let Contents::Ring(ring) = &self.map(at)?.contents {
-            let drawn = Drawn::new(twin.fd.try_clone().map_err(|_| Errno::MFILE)?, ring.clone())?;
-            self.drawn.add(drawn);
-        }
-        // What the tool has written until now.
-        let entries = self.map(at)?.contents.entries(&spec, self.slot(&spec));
-        let maps: Vec<(Vec<u8>, usize)> = match &self.map(at)?.contents {
-            Contents::Maps(maps) => maps.iter().map(|(key, map)| (key.clone(), *map)).collect(),
-            _ => Vec::new(),
-        };
-        for (key, mut value) in entries {
-            value.truncate(self.user_bytes(&spec));
-            self.put(number, &spec, &key, &value, BPF_ANY)?;
-            twin.set_base(&key, &value);
-        }
-        for (key, map) in maps {
-            let fd = self.ensure_twin(map)?;
-            self.put(number, &spec, &key, &fd.to_ne_bytes(), BPF_ANY)?;
-        }
-        if frozen {
-            self.ask_linux(
-                Command::MapFreeze,
-                Fields::new().u32(attr::elem::MAP_FD, number as u32),
-            )?;
-        } else if spec.flags & F_MMAPABLE != 0 {
-            let bytes = self.slot(&spec) * u64::from(spec.max_entries);
-            let fd = twin.fd.try_clone().map_err(|_| Errno::MFILE)?;
-            twin.memory = Some(Memory::of(fd, 0, bytes, Access::Write)?);
-        }
-        self.map_mut(at)?.twin = Some(twin);
-        Ok(number)
-    }
-
-    fn create(
-        &self,
-        spec: &Spec,
-        name: &str,
-        types: Option<(RawFd, u32, u32)>,
-        inner: Option<&OwnedFd>,
-    ) -> Result<OwnedFd, Errno> {
-        let (types, key_type, value_type) = types.unwrap_or((0, 0, 0));
-        let fields = Fields::new()
-            .u32(attr::map::TYPE, spec.map_type)
-            .u32(attr::map::KEY_SIZE, spec.key_size)
-            .u32(attr::map::VALUE_SIZE, spec.value_size)
-            .u32(attr::map::MAX_ENTRIES, spec.max_entries)
-            .u32(attr::map::FLAGS, spec.flags)
-            .u32(
-                attr::map::INNER_MAP_FD,
-                inner.map_or(0, |fd| fd.as_raw_fd() as u32),
-            )
-            .name(attr::map::NAME, name)
-            .u32(attr::map::BTF_FD, types as u32)
-            .u32(attr::map::KEY_TYPE, key_type)
-            .u32(attr::map::VALUE_TYPE, value_type)
-            .u64(attr::map::EXTRA, spec.extra);
-        self.own(Command::MapCreate, fields)
-    }
-
-    /// Bytes of a value as Linux wants and gives it.
-    fn linux_bytes(&self, spec: &Spec) -> usize {
-        let cpus = self.linux.as_deref().map_or(1, Linux::cpus);
-        spec.user_bytes(cpus, 1) as usize
-    }
-
-    /// One operation on a map of Linux.
-    fn element(
-        &self,
-        command: Command,
-        fd: RawFd,
-        key: &[u8],
-        value: &mut [u8],
-        flags: u64,
-    ) -> Result<(), Errno> {
-        let fields = Fields::new()
-            .u32(attr::elem::MAP_FD, fd as u32)
-            .address(attr::elem::KEY, key)
-            .u64(
-                attr::elem::VALUE,
-                if value.is_empty() {
-                    0
-                } else {
-                    value.as_mut_ptr() as u64
-                },
-            )
-            .u64(attr::elem::FLAGS, flags);
-        self.ask_linux(command, fields).map(|_| ())
-    }
-
-    fn put(
-        &self,
-        fd: RawFd,
-        spec: &Spec,
-        key: &[u8],
-        value: &[u8],
-        flags: u64,
-    ) -> Result<(), Errno> {
-        let mut value = value.to_vec();
-        value.resize(self.linux_bytes(spec), 0);
-        self.element(Command::MapUpdateElem, fd, key, &mut value, flags)
-    }
-
-    fn get(&self, command: Command, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
-        let (map, fd) = self.with_twin(at)?;
-        let mut value = vec![0; self.linux_bytes(&map.spec)];
-        self.element(command, fd, key, &mut value, 0)?;
-        value.resize(self.user_bytes(&map.spec), 0);
-        Ok(value)
-    }
-
-    fn with_twin(&self, at: usize) -> Result<(&Map, RawFd), Errno> {
-        let map = self.map(at)?;
-        let twin = map.twin.as_ref().ok_or(Errno::BADF)?;
-        Ok((map, twin.fd()))
-    }
-
-    /// What `lookup` gives for a map with a twin; `here` is what it gives without.
-    pub(crate) fn lookup_both(
-        &self,
-        at: usize,
-        key: &[u8],
-        here: impl FnOnce() -> Result<Vec<u8>, Errno>,
-    ) -> Result<Vec<u8>, Errno> {
-        let linux = self.get(Command::MapLookupElem, at, key);
-        if self.session_of(at).is_none() {
-            return linux;
-        }
-        match (here(), linux) {
-            (Ok(mut value), Ok(linux)) => {
-                let twin = self.map(at)?.twin.as_ref().ok_or(Errno::BADF)?;
-                combine(&mut value, &linux, &twin.base(key, linux.len()));
-                Ok(value)
-            }
-            (Err(Errno::NOENT), linux) => linux,
-            (here, _) => here,
-        }
-    }
-
-    /// The tool writes a value.
-    pub(crate) fn update_twin(
-        &mut self,
-        at: usize,
-        key: &[u8],
-        value: &[u8],
-        flags: u64,
-    ) -> Result<(), Errno> {
-        let (map, fd) = self.with_twin(at)?;
-        self.put(fd, &map.spec, key, value, flags)?;
-        if let Some(twin) = &mut self.map_mut(at)?.twin {
-            twin.set_base(key, value);
-        }
-        Ok(())
-    }
-
-    /// A map of maps has another one at a key.
-    pub(crate) fn update_twin_map(
-        &mut self,
-        at: usize,
-        key: &[u8],
-        map: usize,
-    ) -> Result<(), Errno> {
-        let inner = self.ensure_twin(map)?;
-        let (map, fd) = self.with_twin(at)?;
-        self.put(fd, &map.spec, key, &inner.to_ne_bytes(), BPF_ANY)
-    }
-
-    pub(crate) fn delete_from_twin(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
-        let (_, fd) = self.with_twin(at)?;
-        self.element(Command::MapDeleteElem, fd, key, &mut [], 0)?;
-        if let Some(twin) = &mut self.map_mut(at)?.twin {
-            twin.set_base(key, &[]);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn take_from_twin(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.get(Command::MapLookupAndDeleteElem, at, key)
-    }
-
-    /// Whether a bloom filter of Linux has the value.
-    pub(crate) fn in_filter_of_twin(&self, at: usize, value: &[u8]) -> Result<(), Errno> {
-        let (_, fd) = self.with_twin(at)?;
-        let mut value = value.to_vec();
-        self.element(Command::MapLookupElem, fd, &[], &mut value, 0)
-    }
-
-    pub(crate) fn freeze_twin(&self, at: usize) -> Result<(), Errno> {
-        let (_, fd) = self.with_twin(at)?;
-        let fields = Fields::new().u32(attr::elem::MAP_FD, fd as u32);
-        self.ask_linux(Command::MapFreeze, fields).map(|_| ())
-    }
-
-    pub(crate) fn next_key_of_twin(
-        &self,
-        at: usize,
-        before: Option<&[u8]>,
-    ) -> Result<Vec<u8>, Errno> {
-        let (map, fd) = self.with_twin(at)?;
-        let mut next = vec![0; map.spec.key_size as usize];
-        self.element(
-            Command::MapGetNextKey,
-            fd,
-            before.unwrap_or(&[]),
-            &mut next,
-            0,
-        )?;
-        Ok(next)
-    }
-
-    /// All keys of a twin; those that come and go meanwhile may be missing.
-    pub(crate) fn keys_of_twin(&self, at: usize) -> Result<Vec<Vec<u8>>, Errno> {
-        let most = self.map(at)?.spec.max_entries as usize;
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        while keys.len() < most {
-            match self.next_key_of_twin(at, keys.last().map(Vec::as_slice)) {
-                Ok(key) => keys.push(key),
-                Err(Errno::NOENT) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(keys)
-    }
-
-    /// What Linux's maps hold is what an application starts with.
-    pub(crate) fn adopt_twins(&mut self) -> Result<(), Errno> {
-        let all: Vec<usize> = (self.maps.iter())
-            .filter(|(_, map)| map.twin.is_some())
-            .map(|(at, _)| at)
-            .collect();
-        for at in all {
-            let map = self.map(at)?;
-            let (spec, slot) = (map.spec, self.slot(&map.spec));
-            match &map.contents {
-                Contents::Slots(_) | Contents::Mapped(..) => {}
-                Contents::Keyed(_) => {
-                    self.map_mut(at)?.contents = Contents::new(&spec, slot)?;
-                }
-                Contents::Row(_)
-                | Contents::Ring(_)
-                | Contents::UserRing(_)
-                | Contents::Outputs(_)
-                | Contents::Maps(_)
-                | Contents::Threads
-                | Contents::Records(_) => continue,
-            }
-            if spec.kind().is_none() {
-                continue;
-            }
-            for key in self.keys_of_twin(at)? {
-                let value = match self.get(Command::MapLookupElem, at, &key) {
-                    Err(Errno::NOENT) => continue,
-                    value => value?,
-                };
-                let map = self.map_mut(at)?;
-                map.contents.set(&spec, slot, &key, &value, BPF_ANY)?;
-                if let Some(twin) = &mut map.twin {
-                    twin.set_base(&key, &value);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::combine;
-
-    #[test]
-    fn words_of_one_side_are_its_and_words_of_both_are_summed() {
-        // Both count; only the device writes; only Linux writes; four bytes, of which both count one half.
-        let base = [5u64, 7, 7].map(u64::to_le_bytes).concat();
-        let mut device = [15u64, 99, 7].map(u64::to_le_bytes).concat();
-        let mut linux = [6u64, 7, 3].map(u64::to_le_bytes).concat();
-        let base = [base, vec![1, 0, 0, 0, 9]].concat();
-        device.extend([4, 0, 0, 0, 9]);
-        linux.extend([2, 0, 0, 0, 8]);
-        combine(&mut device, &linux, &base);
-        let words = [16u64, 99, 3].map(u64::to_le_bytes).concat();
-        assert_eq!(device, [words, vec![5, 0, 0, 0, 8]].concat());
     }
 }

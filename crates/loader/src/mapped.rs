@@ -10,8 +10,8 @@ use warpbpf_wire::OpCode;
 use crate::bpf_map::{errno, one};
 use crate::contents::Contents;
 use crate::kernel::Kernel;
-use crate::linux::combine;
 use crate::memory::Memory;
+use crate::twin::combine;
 
 /// Words of a value that the tool has changed, by number.
 type Changed = Vec<(usize, [u8; 8])>;

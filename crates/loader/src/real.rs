@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use rustix::io::Errno;
 use warpbpf_abi::maps::MapType;
 
-use crate::linux::Linux;
+use crate::linux::{Linux, Place};
 use crate::uapi::{Command, attr, perf};
 
 /// `syscall(number, …)` as the kernel answers it: a result, or an error as a negative number.
@@ -53,6 +53,7 @@ pub fn answer(result: i64) -> c_long {
 }
 
 /// The kernel of this machine.
+#[derive(Debug, Clone, Copy)]
 pub struct Host {
     cpus: u32,
 }
@@ -106,37 +107,40 @@ impl Linux for Host {
         checked(raw(libc::SYS_fcntl, [fd as u64, command, 3, 0, 0, 0])).map(|fd| fd as RawFd)
     }
 
-    fn probe(&self, prog: RawFd, function: &str, ret: bool) -> Result<OwnedFd, Errno> {
-        let kind = std::fs::read_to_string("/sys/bus/event_source/devices/kprobe/type");
+    fn probe(&self, prog: RawFd, place: &Place) -> Result<OwnedFd, Errno> {
+        let (kind, text, offset, ret) = match place {
+            Place::Kernel(name, ret) => ("kprobe", name, 0, *ret),
+            Place::Own(path, offset, ret) => ("uprobe", path, *offset, *ret),
+        };
+        let path = format!("/sys/bus/event_source/devices/{kind}/type");
+        let kind = std::fs::read_to_string(path);
         let kind = kind.ok().and_then(|kind| kind.trim().parse::<u32>().ok());
-        let name = CString::new(function).map_err(|_| Errno::INVAL)?;
-        let mut event = [0u8; perf::ATTR_SIZE];
+        let kind = kind.ok_or(Errno::NOENT)?;
+        let text = CString::new(text.as_str()).map_err(|_| Errno::INVAL)?;
         let words = [
             (perf::CONFIG, u64::from(ret)),
-            (perf::CONFIG1, name.as_ptr() as u64),
+            (perf::CONFIG1, text.as_ptr() as u64),
+            (perf::CONFIG2, offset),
         ];
-        for (at, word) in words {
-            event[at..at + 8].copy_from_slice(&word.to_ne_bytes());
-        }
-        let halves = [
-            (perf::TYPE, kind.ok_or(Errno::NOENT)?),
-            (perf::SIZE, perf::ATTR_SIZE as u32),
-        ];
-        for (at, half) in halves {
-            event[at..at + 4].copy_from_slice(&half.to_ne_bytes());
-        }
-        // Of any process, which is asked for with CPU 0.
-        let (nobody, alone) = (-1i64 as u64, -1i64 as u64);
-        let opened = raw(
-            libc::SYS_perf_event_open,
-            [event.as_ptr() as u64, nobody, 0, alone, perf::FD_CLOEXEC, 0],
-        );
-        // SAFETY: the kernel has just given it to us, and nobody else knows it.
-        let event = unsafe { OwnedFd::from_raw_fd(checked(opened)? as RawFd) };
+        // A kernel's function in any process, which is asked for with a CPU; one of this process on any CPU.
+        let event = match place {
+            Place::Kernel(..) => event(kind, &words, -1, 0)?,
+            Place::Own(..) => event(kind, &words, std::process::id().cast_signed(), -1)?,
+        };
         for (request, argument) in [(perf::IOC_SET_BPF, prog as u64), (perf::IOC_ENABLE, 0)] {
-            let fd = event.as_raw_fd() as u64;
-            checked(raw(libc::SYS_ioctl, [fd, request, argument, 0, 0, 0]))?;
+            control(&event, request, argument)?;
         }
+        Ok(event)
+    }
+
+    fn output(&self, cpu: u32) -> Result<OwnedFd, Errno> {
+        let words = [
+            (perf::CONFIG, perf::COUNT_SW_BPF_OUTPUT),
+            (perf::SAMPLE_PERIOD, 1),
+            (perf::SAMPLE_TYPE, perf::SAMPLE_RAW),
+        ];
+        let event = event(perf::TYPE_SOFTWARE, &words, -1, cpu.cast_signed())?;
+        control(&event, perf::IOC_ENABLE, 0)?;
         Ok(event)
     }
 
@@ -146,10 +150,40 @@ impl Linux for Host {
         } else {
             perf::IOC_DISABLE
         };
-        let fd = event.as_raw_fd() as u64;
         // An event of ours takes both.
-        raw(libc::SYS_ioctl, [fd, request, 0, 0, 0, 0]);
+        let _ = control(event, request, 0);
     }
+}
+
+/// `perf_event_open` with these words of its attributes.
+fn event(kind: u32, words: &[(usize, u64)], pid: i32, cpu: i32) -> Result<OwnedFd, Errno> {
+    let mut bytes = [0u8; perf::ATTR_SIZE];
+    for (at, word) in words {
+        bytes[*at..at + 8].copy_from_slice(&word.to_ne_bytes());
+    }
+    for (at, half) in [(perf::TYPE, kind), (perf::SIZE, perf::ATTR_SIZE as u32)] {
+        bytes[at..at + 4].copy_from_slice(&half.to_ne_bytes());
+    }
+    let number = |value: i32| i64::from(value) as u64;
+    let (address, alone) = (bytes.as_ptr() as u64, number(-1));
+    let opened = raw(
+        libc::SYS_perf_event_open,
+        [
+            address,
+            number(pid),
+            number(cpu),
+            alone,
+            perf::FD_CLOEXEC,
+            0,
+        ],
+    );
+    // SAFETY: the kernel has just given it to us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(checked(opened)? as RawFd) })
+}
+
+fn control(event: &OwnedFd, request: u64, argument: u64) -> Result<(), Errno> {
+    let fd = event.as_raw_fd() as u64;
+    checked(raw(libc::SYS_ioctl, [fd, request, argument, 0, 0, 0])).map(|_| ())
 }
 
 /// Sets this thread's `errno`.

@@ -280,6 +280,10 @@ pub mod perf {
     pub const TYPE: usize = 0;
     pub const SIZE: usize = 4;
     pub const CONFIG: usize = 8;
+    pub const SAMPLE_PERIOD: usize = 16;
+    pub const SAMPLE_TYPE: usize = 24;
+    /// `PERF_SAMPLE_RAW`.
+    pub const SAMPLE_RAW: u64 = 1 << 10;
     /// `kprobe_func`, `uprobe_path`.
     pub const CONFIG1: usize = 56;
     /// `probe_offset`.

@@ -48,6 +48,14 @@ pub enum Broken {
     },
 }
 
+/// A record that the tool has given back.
+struct Record {
+    /// The position behind it.
+    end: u64,
+    /// `None` if it was discarded.
+    payload: Option<Vec<u8>>,
+}
+
 /// Records that are on their way to an application. Nobody else gets any until it is dropped; those that were not
 /// [`Lent::keep`]-ed are lent again then.
 #[derive(Debug)]
@@ -135,7 +143,7 @@ impl UserRing {
         };
         let (mut at, mut bytes) = (self.consumed(), 0);
         loop {
-            let (end, payload) = match self.record(at) {
+            let Record { end, payload } = match self.record(at) {
                 Ok(Some(found)) => found,
                 Err(broken) if lent.records.is_empty() => return Err(broken),
                 // What stands in front of it is good.
@@ -161,8 +169,8 @@ impl UserRing {
         Ok((!lent.records.is_empty()).then_some(lent))
     }
 
-    /// The position behind the record at a position, and its payload unless it was discarded.
-    fn record(&self, at: u64) -> Result<Option<(u64, Option<Vec<u8>>)>, Broken> {
+    /// The record at a position, if it is given back.
+    fn record(&self, at: u64) -> Result<Option<Record>, Broken> {
         let produced = self.produced();
         if !produced.is_multiple_of(8) {
             let position = produced;
@@ -181,7 +189,8 @@ impl UserRing {
             return Err(Broken::Length { position, length });
         }
         if header & ringbuf::DISCARD != 0 {
-            return Ok(Some((at + total, None)));
+            let (end, payload) = (at + total, None);
+            return Ok(Some(Record { end, payload }));
         }
         if header & ringbuf::BUSY != 0 {
             return Ok(None);
@@ -190,7 +199,10 @@ impl UserRing {
         let first = (2 * PAGE + self.size - start).min(length.into());
         let mut payload = self.memory.copy(start, first);
         payload.extend(self.memory.copy(2 * PAGE, u64::from(length) - first));
-        Ok(Some((at + total, Some(payload))))
+        Ok(Some(Record {
+            end: at + total,
+            payload: Some(payload),
+        }))
     }
 }
 

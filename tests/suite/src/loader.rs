@@ -33,7 +33,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: kernelshared, bpftime's 1504", kernelshared),
         case("loader: faulty probes on the CPU", faulty),
         case("loader: userring, records of a tool", userring),
-        case("loader: linuxside, maps of Linux's programs too", linuxside),
+        case("loader: linuxside, programs of Linux too", linuxside),
         case("loader: mixed with probes of the host", mixed),
         case("loader: the verifier's text in log_buf", refused),
         case("loader: statuses", statuses),
@@ -438,12 +438,14 @@ fn linuxside(bench: &Bench) -> Told {
             THREADS + 300
         ),
         format!("records: linux 300, gpu {THREADS}, strange 0"),
+        format!("samples: linux 300, gpu {THREADS}"),
     ];
     let alone = bench.plain(APP.0, APP.1)?;
     let alone = String::from_utf8_lossy(&alone).into_owned();
     for tool in &tools {
         let mut command = bench.warpbpf("loader");
         command
+            .args(["--budget", "8192"])
             .arg(tool)
             .arg("--")
             .arg(bench.app(APP.0))
@@ -473,18 +475,18 @@ fn mixed(bench: &Bench) -> Told {
     };
     let output = run(bench, tool, &[])?;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    says(
-        &errors,
-        "program `on_exit` does not run: `do_exit` is a function of Linux",
-    )?;
-    says(
-        &errors,
-        "program `on_switch` does not run: it is for a tracepoint",
-    )?;
+    // Programs of Linux run where it lets them, or it is said that they do not.
+    let told = |what: &str| errors.contains(what);
+    let exits = !told("program `on_exit` does not run: `do_exit` is a function of Linux, and ");
+    let switches = !told("program `on_switch` does not run: it is for a tracepoint, and ");
     let text = text(&output);
     says(&text, "batch of 8\nfrozen: Operation not permitted\n")?;
     says(&text, "pinned pinned of 2, listed\n")?;
-    says(&text, &format!("gpu {THREADS}, host 0\n"))?;
+    let (_, host) = (text.split_once(&format!("gpu {THREADS}, host ")))
+        .ok_or_else(|| format!("no `gpu {THREADS}` in {text}"))?;
+    if switches || !exits {
+        same("something of Linux was counted", host != "0\n", switches)?;
+    }
     Ok("batches, freezing, pins and ids".into())
 }
 

@@ -13,7 +13,7 @@ use super::progs::{code, nothing};
 use super::{Device, def};
 use crate::contents::Contents;
 use crate::kernel::tests::Tool;
-use crate::linux::Linux;
+use crate::linux::{Linux, Place};
 use crate::uapi::{Command, F_MMAPABLE, attr, prog_type, pseudo};
 use crate::user::{Process, User as _};
 
@@ -36,6 +36,7 @@ struct State {
     loaded: Vec<Vec<u8>>,
     /// Other commands.
     asked: Vec<Command>,
+    placed: Vec<Place>,
     refuses: bool,
 }
 
@@ -129,9 +130,14 @@ impl Linux for Fake {
         Ok(file() as RawFd)
     }
 
-    fn probe(&self, _: RawFd, function: &str, ret: bool) -> Result<OwnedFd, Errno> {
-        assert_eq!((function, ret), ("do_exit", true));
+    fn probe(&self, _: RawFd, place: &Place) -> Result<OwnedFd, Errno> {
+        self.0.lock().unwrap().placed.push(place.clone());
         // SAFETY: nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(file() as RawFd) })
+    }
+
+    fn output(&self, _: u32) -> Result<OwnedFd, Errno> {
+        // SAFETY: as above.
         Ok(unsafe { OwnedFd::from_raw_fd(file() as RawFd) })
     }
 
@@ -420,5 +426,7 @@ fn a_probe_of_a_function_of_linux_is_placed_there() {
     assert!(tool.kernel.links.get(0).unwrap().in_linux.is_some());
     tool.call(Command::LinkDetach, &[(0, &link.to_ne_bytes())])
         .unwrap();
-    assert_eq!(fake.0.lock().unwrap().asked, [Command::LinkDetach]);
+    let state = fake.0.lock().unwrap();
+    assert_eq!(state.asked, [Command::LinkDetach]);
+    assert_eq!(state.placed, [Place::Kernel("do_exit".into(), true)]);
 }
