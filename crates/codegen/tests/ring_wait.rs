@@ -95,6 +95,27 @@ fn a_host_that_is_gone_costs_one_wait() {
     assert_eq!(control(&device), [96, 0, BYTES + 1]);
 }
 
+/// Instructions from `from` up to the branch to `to` that is `turn`-th behind it.
+fn path(text: &str, from: &str, to: &str) -> usize {
+    let mut lines = text.lines().map(str::trim);
+    let label = |line: &str, name: &str| line.trim_end_matches(':').contains(name);
+    lines
+        .by_ref()
+        .find(|line| line.ends_with(':') && label(line, from))
+        .unwrap();
+    let is_last = |line: &&str| line.contains("bra ") && label(line, to);
+    1 + lines.position(|line| is_last(&line)).unwrap()
+}
+
+#[test]
+fn a_look_costs_what_the_budget_counts() {
+    let (case, _) = writes(1, 100);
+    let text = case.module("sm_90", (8, 0));
+    // Up to where there is no room, and from there to the next look.
+    let look = path(&text, "try", "full") + path(&text, "full", "try");
+    assert_eq!(look, RingLayout::LOOK_COST as usize);
+}
+
 #[test]
 fn without_a_wait_nobody_waits() {
     let (case, _) = writes(1, 0);
