@@ -21,25 +21,32 @@ pub(crate) trait Word {
     fn pause();
 }
 
-/// [`Word`] for an atomic, of the standard library or of a model checker.
+/// [`Word`] for an atomic, of the standard library or of a model checker. Inlined, because copies of whole chunks go word by word
+/// and the orders are known where they are asked for.
 macro_rules! word {
     ($atomic:ty, $fence:path, $pause:path) => {
         impl $crate::words::Word for $atomic {
+            #[inline]
             fn load(&self, order: Ordering) -> u64 {
                 <$atomic>::load(self, order)
             }
+            #[inline]
             fn store(&self, value: u64, order: Ordering) {
                 <$atomic>::store(self, value, order);
             }
+            #[inline]
             fn swap_if(&self, old: u64, new: u64) -> Result<u64, u64> {
                 self.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
             }
+            #[inline]
             fn add(&self, n: u64) -> u64 {
                 self.fetch_add(n, Ordering::AcqRel)
             }
+            #[inline]
             fn fence(order: Ordering) {
                 $fence(order);
             }
+            #[inline]
             fn pause() {
                 $pause();
             }

@@ -209,10 +209,10 @@ fn who_takes_over_inside_a_chunk_goes_on_there() {
                 numbers
             })
         };
-        // It writes over the room of the chunk once that was given back.
+        // It writes over the room of the chunk, records and all, once that was given back.
         let writer = {
             let shared = shared.clone();
-            thread::spawn(move || shared.push_chunk(&mut head, &[3]))
+            thread::spawn(move || shared.push_chunk(&mut head, &[3, 4]))
         };
         let (mut consumer, mut second) = (Consumer::default(), Vec::new());
         let taken_over = read(&shared, &mut consumer, &mut second);
@@ -223,7 +223,7 @@ fn who_takes_over_inside_a_chunk_goes_on_there() {
         let mut all: Vec<u32> = first.iter().chain(&second).copied().collect();
         all.sort_unstable();
         all.dedup();
-        let wanted: &[u32] = if pushed { &[1, 2, 3] } else { &[1, 2] };
+        let wanted: &[u32] = if pushed { &[1, 2, 3, 4] } else { &[1, 2] };
         assert_eq!(all, wanted, "{first:?} {second:?}");
         assert!(first.is_sorted() && second.is_sorted());
     });

@@ -252,43 +252,43 @@ impl Consumer {
                 return Ok(Came::Late);
             }
             want = PIECE;
-            while self.within < piece.end {
-                let at = (self.within - piece.start) as usize;
+            let mut rest = &self.copy[..];
+            while !rest.is_empty() {
                 let room = end - self.within;
-                let header = match self.copy[at..].first_chunk::<{ RingLayout::HEADER as usize }>()
-                {
+                let header = match rest.first_chunk::<{ RingLayout::HEADER as usize }>() {
                     Some([a, b, c, d, ..]) => u32::from_le_bytes([*a, *b, *c, *d]),
                     None => 0,
                 };
-                let record = RingLayout::record(header, room).ok_or(SharedError::Record {
-                    map: entry.map,
-                    shard: entry.shard,
-                    position: self.within,
-                    header,
-                    skipped: room,
-                })?;
-                let next = self.within + record.bytes;
-                if next > piece.end {
+                let Some(record) = RingLayout::record(header, room) else {
+                    return Err(SharedError::Record {
+                        map: entry.map,
+                        shard: entry.shard,
+                        position: self.within,
+                        header,
+                        skipped: room,
+                    });
+                };
+                let Some((bytes, behind)) = rest.split_at_checked(record.bytes as usize) else {
                     // It begins the next piece.
                     want = PIECE.max(record.bytes);
                     break;
-                }
+                };
                 let mut more = true;
                 if let Some(length) = record.payload {
                     if !self.is_consumer(ring) {
                         return Err(SharedError::TakenOver);
                     }
-                    let payload = at + RingLayout::HEADER as usize;
                     *events += 1;
                     more = sink(Event {
                         map: entry.map,
                         shard: entry.shard,
-                        payload: &self.copy[payload..payload + length as usize],
+                        payload: &bytes[RingLayout::HEADER as usize..][..length as usize],
                     });
                 }
-                self.within = next;
+                rest = behind;
+                self.within += record.bytes;
                 // Who comes after us goes on there.
-                ring.within.store(next, Ordering::Release);
+                ring.within.store(self.within, Ordering::Release);
                 if !more {
                     return Ok(Came::Enough);
                 }
