@@ -290,14 +290,10 @@ impl Rings {
         driver: &Driver,
         sink: &mut dyn FnMut(RingEvent<'_>),
     ) -> Result<DrainStats, DriverError> {
-        let mut pile = Pile {
-            bytes: match self.largest() {
-                0 => Vec::new(),
-                bytes => vec![0; bytes.max(PILE) as usize],
-            },
-            used: 0,
-            chunks: Vec::new(),
-        };
+        let mut pile = Pile::new(match self.largest() {
+            0 => 0,
+            bytes => bytes.max(PILE),
+        });
         let mut stats = DrainStats::default();
         // What was complete at first, and no more: writers may go on for ever.
         let mut owed = None;
@@ -347,6 +343,14 @@ unsafe impl Landing for Pile {
 }
 
 impl Pile {
+    fn new(bytes: u64) -> Pile {
+        Pile {
+            bytes: vec![0; bytes as usize],
+            used: 0,
+            chunks: Vec::new(),
+        }
+    }
+
     fn hand_out(&mut self, sink: &mut dyn FnMut(RingEvent<'_>)) {
         let mut bytes = &self.bytes[..];
         for (map, chunk) in self.chunks.drain(..) {
@@ -364,3 +368,6 @@ impl Pile {
         self.used = 0;
     }
 }
+
+#[cfg(test)]
+mod tests;
