@@ -72,6 +72,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("fenced", "tests/programs/fenced.bpf.c"),
     ("fencerace", "tests/programs/fencerace.bpf.c"),
     ("longrun", "tests/programs/longrun.bpf.c"),
+    ("events", "tests/programs/events.bpf.c"),
     ("userring", "tests/programs/userring.bpf.c"),
     ("everywhere", "tests/programs/everywhere.bpf.c"),
     ("everywhere_mem", "tests/programs/everywhere_mem.bpf.c"),

@@ -1,15 +1,21 @@
-//! How fast events get from the device to the host: a burst that fits into the rings, then a drain, against a bare copy of
-//! as many bytes into page-locked memory in the same run. No event may be lost, and the application's result is checked; the rates
-//! are told, and stand in docs/measurements.md.
+//! How fast events get from the device to the host: a burst that fits into the rings, then home into the shared memory, against a
+//! bare copy of as many bytes into page-locked memory in the same run; and what a consumer takes for each event from there. No event
+//! may be lost, and the application's result is checked; the rates are told, and stand in docs/measurements.md.
+//!
+//! And what becomes of events when the tool does not keep up: each of them is received or counted.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::{Driver, DriverError, JitOptions};
-use warpbpf_session::{Live, Options, Session, inspect};
+use warpbpf::{Object, Tool};
+use warpbpf_driver::{Driver, DriverError, JitOptions, Stream};
+use warpbpf_session::{Chunk, Landing, Live, LoadedVariant, Options, Part, Session, inspect};
+use warpbpf_wire::{Chunks, SharedError, SharedReader, SharedWriter, Span};
 
-use crate::run::{Bench, Case, Told};
+use crate::library::{PATIENCE, failed, launch};
+use crate::run::{Bench, Case, Told, same};
 
 /// Bytes of a record with its header, as in `benches/probes/ring.bpf.c`.
 const RECORD: u64 = 32;
@@ -45,10 +51,100 @@ const KERNEL: &str = "\
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "events: burst and drain against a bare copy",
-        check: rates,
-    }]
+    let case = |name, check| Case { name, check };
+    vec![
+        case("events: burst and drain against a bare copy", rates),
+        case("events: a tool that reads them at the end", |bench| {
+            behind(bench, false)
+        }),
+        case("events: a tool that reads them slowly", |bench| {
+            behind(bench, true)
+        }),
+    ]
+}
+
+/// An application of which each thread sends its number, the even ones through one ring and the odd ones through another, and a tool
+/// that does not keep up. What does not come is counted, for the right ring, wherever it was lost; what comes, comes once.
+fn behind(bench: &Bench, reads: bool) -> Told {
+    let threads: u64 = if bench.soft { 1 << 17 } else { 1 << 22 };
+    let object = Object::open(bench.object("events")).map_err(failed)?;
+    let options = warpbpf::Options {
+        // The agent makes it as large as it must be.
+        ring_bytes: Some(1),
+        ..warpbpf::Options::default()
+    };
+    let tool = Tool::attach(object, options).map_err(failed)?;
+    let elements = threads.to_string();
+    let words = ["vectoradd", elements.as_str(), "1"];
+    let plain = bench.plain(words[0], &words[1..])?;
+    let mut app = tool.start(&launch(bench, &words)).map_err(failed)?;
+    let process = app.wait_ready(PATIENCE).map_err(failed)?;
+    let mut seen = vec![0u8; threads as usize];
+    let mut strange = 0;
+    let mut take = |rings: &[&str; 2]| -> Result<usize, String> {
+        let mut count = 0;
+        for (parity, ring) in (0..).zip(rings) {
+            let ring = process.map(ring).map_err(failed)?;
+            count += ring.poll(Duration::ZERO, |event| {
+                let number = event.payload.try_into().map(u64::from_le_bytes);
+                let number = number.ok().filter(|n| n % 2 == parity);
+                match number.and_then(|n| seen.get_mut(n as usize)) {
+                    Some(times) => *times = times.saturating_add(1),
+                    None => strange += 1,
+                }
+            });
+        }
+        Ok(count)
+    };
+    let rings = ["even", "odd"];
+    let mut rounds = 0;
+    while reads && process.is_connected() {
+        take(&rings)?;
+        rounds += 1;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    same("exit status", app.wait().map_err(failed)?, 0)?;
+    // At the end everything that is there.
+    while take(&rings)? > 0 {}
+    same("events that nobody sent", strange, 0)?;
+    let twice = seen.iter().filter(|times| **times > 1).count();
+    same("events that came twice", twice, 0)?;
+    // Where nobody reads, what comes first may take all the room.
+    same("whether something came", seen.contains(&1), true)?;
+    let mut told = Vec::new();
+    for (parity, name) in rings.iter().enumerate() {
+        let received: u64 = seen
+            .iter()
+            .skip(parity)
+            .step_by(2)
+            .map(|n| u64::from(*n))
+            .sum();
+        let lost = process.map(name).map_err(failed)?.lost();
+        same("received and lost events", received + lost, threads / 2)?;
+        let refused = process
+            .map("refused")
+            .and_then(|map| map.typed::<u32, u64>());
+        let refused = refused.and_then(|map| map.get(&(parity as u32)));
+        let refused = refused.map_err(failed)?.unwrap_or_default();
+        if refused == 0 || lost < refused || (reads && received == 0) {
+            return Err(format!(
+                "{received} received, {lost} lost, {refused} of them on the device"
+            ));
+        }
+        if reads {
+            // While the application runs nothing is lost but on the device, and a tool that reads gets the rest at the end.
+            same("lost on the device", refused, lost)?;
+        }
+        told.push(format!(
+            "{received} received, {lost} lost ({refused} on the device)"
+        ));
+    }
+    let said = String::from_utf8_lossy(&plain).into_owned();
+    Ok(format!(
+        "{}; {rounds} rounds; {}",
+        told.join(", "),
+        said.trim_end()
+    ))
 }
 
 fn rates(bench: &Bench) -> Told {
@@ -61,120 +157,217 @@ fn rates(bench: &Bench) -> Told {
         "libcuda.so.1".into()
     };
     let driver = warpbpf_driver::open(&library.to_string_lossy()).map_err(|e| e.to_string())?;
-    measure(&driver, bench).map_err(|e| e.to_string())?
+    let object = std::fs::read(bench.object("bench-ring")).map_err(|e| e.to_string())?;
+    measure(&driver, bench, &object).map_err(|error| match error {
+        Failed::Driver(error) => error.to_string(),
+        Failed::Shared(error) => error.to_string(),
+        Failed::Told(text) => text,
+    })
 }
 
-/// What one burst and its drain took, and the bare copies.
+/// What may go wrong.
+enum Failed {
+    Driver(DriverError),
+    Shared(SharedError),
+    Told(String),
+}
+
+impl From<DriverError> for Failed {
+    fn from(error: DriverError) -> Failed {
+        Failed::Driver(error)
+    }
+}
+impl From<SharedError> for Failed {
+    fn from(error: SharedError) -> Failed {
+        Failed::Shared(error)
+    }
+}
+impl From<String> for Failed {
+    fn from(text: String) -> Failed {
+        Failed::Told(text)
+    }
+}
+
+/// What one burst and its way home took, and the bare copies.
 struct Round {
     plain: Duration,
     probed: Duration,
-    drain: Duration,
+    home: Duration,
+    consumer: Duration,
     bare: Duration,
 }
 
-fn measure(driver: &Driver, bench: &Bench) -> Result<Told, DriverError> {
+/// As in the agent: chunks land in the shared memory.
+struct Home<'w>(Chunks<'w>);
+
+// SAFETY: room that is reserved is nobody else's before it is published.
+unsafe impl Landing for Home<'_> {
+    fn room(&self) -> u64 {
+        self.0.room()
+    }
+    fn place(&mut self, map: u32, chunk: &Chunk) -> Option<[Part; 2]> {
+        let spans = self.0.reserve(map, chunk.shard, chunk.len())?;
+        Some(spans.map(|Span { start, bytes }| Part { start, bytes }))
+    }
+    fn landed(&mut self) {
+        self.0.publish();
+    }
+}
+
+fn measure(driver: &Driver, bench: &Bench, object: &[u8]) -> Result<String, Failed> {
     driver.init()?;
     driver.set_current(driver.retain_primary(0)?)?;
     let info = driver.device_info(0)?;
-    let object = match std::fs::read(bench.object("bench-ring")) {
-        Ok(object) => object,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    let session = match Session::new(&object, &Options::default(), &info) {
-        Ok(session) => Arc::new(session),
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    let live = match Live::new(driver, Arc::clone(&session)) {
-        Ok(live) => live,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    let image = match inspect(KERNEL.as_bytes(), info.capability) {
-        Ok(image) => image,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
+    let told = |error: &dyn std::fmt::Display| Failed::Told(error.to_string());
+    let session = Session::new(object, &Options::default(), &info).map_err(|e| told(&e))?;
+    let session = Arc::new(session);
+    let live = Live::new(driver, Arc::clone(&session)).map_err(|e| told(&e))?;
+    let image = inspect(KERNEL.as_bytes(), info.capability).map_err(|e| told(&e))?;
     let original = driver.load_ptx(KERNEL)?;
     let made = live.instrument(&session.prepare(&image), original, &JitOptions::default());
-    let variant = match made.into_iter().next() {
-        Some((_, Ok(variant))) => variant,
-        Some((_, Err(error))) => return Ok(Err(error)),
-        None => return Ok(Err("the kernel was not instrumented".into())),
-    };
+    let (_, variant) = made
+        .into_iter()
+        .next()
+        .ok_or_else(|| "the kernel was not instrumented".to_owned())?;
     // Half of what the rings hold, so that a burst fits however the blocks are spread.
     let blocks = if bench.soft { 64 } else { info.sms * 512 };
     let threads = u64::from(blocks) * u64::from(BLOCK);
+    let bytes = threads * RECORD;
+    // As much room again as a burst takes: chunks begin at multiples of some bytes.
+    let (mut writer, fd): (SharedWriter, OwnedFd) = SharedWriter::create(&[0], bytes * 2)?;
+    let mut reader = SharedReader::open(&fd)?;
+    let pages = writer.ring_pages();
+    // SAFETY: the writer lives until they are unlocked below.
+    unsafe { driver.host_register(pages.start, pages.bytes)? };
     let stream = driver.stream()?;
-    let out = driver.alloc_zeroed(threads * 4, stream)?;
-    let source = driver.alloc_zeroed(threads * RECORD, stream)?;
-    let (landing, _) = driver.host_alloc(PIECE as usize * 2)?;
-    let launch = |function| -> Result<Duration, DriverError> {
-        let begun = Instant::now();
-        // SAFETY: it takes one address of `threads` words.
-        unsafe { driver.launch(function, [blocks, 1, 1], [BLOCK, 1, 1], stream, &mut [out])? };
-        driver.wait(stream)?;
-        Ok(begun.elapsed())
+    let burst = Burst {
+        driver,
+        variant: &*variant?,
+        blocks,
+        stream,
+        out: driver.alloc_zeroed(threads * 4, stream)?,
     };
+    let source = driver.alloc_zeroed(bytes, stream)?;
+    let (landing, _) = driver.host_alloc(bytes as usize)?;
     let mut rounds = Vec::new();
     for round in 0..=ROUNDS {
-        let plain = launch(variant.original)?;
-        driver.write(out, &vec![0; threads as usize * 4], stream)?;
-        let probed = launch(variant.function)?;
-        let mut result = vec![0; threads as usize * 4];
-        driver.read(out, &mut result, stream)?;
-        let (words, _) = result.as_chunks::<4>();
-        if !words
-            .iter()
-            .zip(1u32..)
-            .all(|(word, n)| u32::from_le_bytes(*word) == n)
-        {
-            return Ok(Err("the application's result is wrong".into()));
-        }
-        let (mut events, mut sum) = (0u64, 0u64);
+        let (plain, probed) = burst.fire()?;
         let begun = Instant::now();
-        loop {
-            let stats = live.drain(&mut |event| {
-                events += 1;
-                sum += u64::from(event.payload[8]);
-            })?;
-            if stats.pending == 0 {
-                break;
-            }
+        let stats = live.bring(&mut Home(writer.chunks()))?;
+        let home = begun.elapsed();
+        if stats.pending > 0 || stats.bytes != bytes {
+            let text = format!("{stats:?} of a burst of {bytes} bytes");
+            return Err(text.into());
         }
-        let drain = begun.elapsed();
-        let lost: u64 = live
-            .losses()
-            .iter()
-            .map(|(_, lost)| lost.full + lost.busy)
-            .sum();
+        let losses = live.losses();
+        let lost: u64 = losses.iter().map(|(_, lost)| lost.full + lost.busy).sum();
+        // The first round warms everything up, and looks at each event.
+        let (events, consumer) = match round {
+            0 => (once(&mut reader, blocks)?, Duration::ZERO),
+            _ => consume(&mut reader, blocks)?,
+        };
         if (events, lost) != (threads, 0) {
-            return Ok(Err(format!("{events} events of {threads}, {lost} lost")));
+            return Err(format!("{events} events of {threads}, {lost} lost").into());
         }
-        std::hint::black_box(sum);
         let begun = Instant::now();
         let mut at = 0;
-        while at < threads * RECORD {
-            let bytes = PIECE.min(threads * RECORD - at);
-            // SAFETY: two pieces of page-locked memory, which nobody reads.
+        while at < bytes {
+            let piece = PIECE.min(bytes - at);
+            // SAFETY: page-locked memory of so many bytes, which nobody reads.
             unsafe {
-                let into = landing.add((at / PIECE % 2 * PIECE) as usize);
-                driver.start_read(source + at, into, bytes, stream)?;
+                driver.start_read(source + at, landing.add(at as usize), piece, stream)?;
             }
-            at += bytes;
+            at += piece;
         }
         driver.wait(stream)?;
-        // The first one warms everything up.
         if round > 0 {
             rounds.push(Round {
                 plain,
                 probed,
-                drain,
+                home,
+                consumer,
                 bare: begun.elapsed(),
             });
         }
     }
-    Ok(Ok(told(threads, &rounds)))
+    driver.host_unregister(pages.start)?;
+    Ok(summary(threads, &rounds))
 }
 
-fn told(threads: u64, rounds: &[Round]) -> String {
+/// A kernel with and without the program, over and over.
+struct Burst<'d> {
+    driver: &'d Driver,
+    variant: &'d LoadedVariant,
+    blocks: u32,
+    stream: Stream,
+    out: u64,
+}
+
+impl Burst<'_> {
+    /// How long it takes without and with it; its result must be right.
+    fn fire(&self) -> Result<(Duration, Duration), Failed> {
+        let launch = |function| -> Result<Duration, DriverError> {
+            let begun = Instant::now();
+            let (grid, block) = ([self.blocks, 1, 1], [BLOCK, 1, 1]);
+            // SAFETY: it takes one address of as many words as there are threads.
+            unsafe {
+                self.driver
+                    .launch(function, grid, block, self.stream, &mut [self.out])?;
+            }
+            self.driver.wait(self.stream)?;
+            Ok(begun.elapsed())
+        };
+        let plain = launch(self.variant.original)?;
+        let mut result = vec![0; self.blocks as usize * BLOCK as usize * 4];
+        self.driver.write(self.out, &result, self.stream)?;
+        let probed = launch(self.variant.function)?;
+        self.driver.read(self.out, &mut result, self.stream)?;
+        let (words, _) = result.as_chunks::<4>();
+        let right = |(word, n): (&[u8; 4], u32)| u32::from_le_bytes(*word) == n;
+        if !words.iter().zip(1..).all(right) {
+            return Err("the application's result is wrong".to_owned().into());
+        }
+        Ok((plain, probed))
+    }
+}
+
+/// Block and thread of an event, as one number.
+fn number(payload: &[u8]) -> u64 {
+    let word = |at: usize| {
+        let bytes = payload.get(at..at + 4).and_then(|b| b.try_into().ok());
+        u64::from(bytes.map_or(u32::MAX, u32::from_le_bytes))
+    };
+    word(8) * u64::from(BLOCK) + word(12)
+}
+
+/// Takes all events and checks that each thread has sent one.
+fn once(reader: &mut SharedReader, blocks: u32) -> Result<u64, Failed> {
+    let mut seen = vec![false; blocks as usize * BLOCK as usize];
+    let mut wrong = 0;
+    let events = reader.events(|event| match seen.get_mut(number(event.payload) as usize) {
+        Some(seen) if !*seen => *seen = true,
+        Some(_) | None => wrong += 1,
+    })?;
+    if wrong > 0 {
+        return Err(format!("{wrong} events are of no thread, or came twice").into());
+    }
+    Ok(events)
+}
+
+/// Takes all events, with no more than a sum over each, and says how long that took.
+fn consume(reader: &mut SharedReader, blocks: u32) -> Result<(u64, Duration), Failed> {
+    let begun = Instant::now();
+    let mut sum = 0;
+    let events = reader.events(|event| sum += number(event.payload))?;
+    let took = begun.elapsed();
+    let threads = u64::from(blocks) * u64::from(BLOCK);
+    if sum != threads * (threads - 1) / 2 {
+        return Err(format!("the events' numbers make {sum}").into());
+    }
+    Ok((events, took))
+}
+
+fn summary(threads: u64, rounds: &[Round]) -> String {
     let median = |of: fn(&Round) -> Duration| {
         let mut sorted: BTreeMap<(Duration, usize), ()> = BTreeMap::new();
         for (i, round) in rounds.iter().enumerate() {
@@ -184,17 +377,19 @@ fn told(threads: u64, rounds: &[Round]) -> String {
         middle.map_or(0.0, |(time, _)| time.as_secs_f64())
     };
     let (plain, probed) = (median(|r| r.plain), median(|r| r.probed));
-    let (drain, bare) = (median(|r| r.drain), median(|r| r.bare));
+    let (home, bare) = (median(|r| r.home), median(|r| r.bare));
+    let consumer = median(|r| r.consumer);
     let bytes = (threads * RECORD) as f64;
     let burst = threads as f64 / probed;
     format!(
         "{threads} events each time, none lost, results right; burst {:.1} G/s (kernel {:.0} us, without {:.0} us), \
-         drain {:.2} GB/s, bare copy {:.2} GB/s: {:.2} of it",
+         home {:.2} GB/s, bare copy {:.2} GB/s: {:.2} of it; consumer {:.1} ns an event",
         burst / 1e9,
         probed * 1e6,
         plain * 1e6,
-        bytes / drain / 1e9,
+        bytes / home / 1e9,
         bytes / bare / 1e9,
-        bare / drain
+        bare / home,
+        consumer * 1e9 / threads as f64
     )
 }

@@ -7,7 +7,7 @@ use warpbpf::{DeviceChoice, Error, Launch, MapOp, Object, OpCode, Options, Proce
 use crate::run::{Bench, Case, Told, same, says};
 
 /// How long an application may take to come.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -23,11 +23,11 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// What the library says instead of doing it.
-fn failed(error: Error) -> String {
+pub(crate) fn failed(error: Error) -> String {
     error.to_string()
 }
 
-fn launch(bench: &Bench, words: &[&str]) -> Launch {
+pub(crate) fn launch(bench: &Bench, words: &[&str]) -> Launch {
     let command = std::iter::once(bench.app(words[0]).into_os_string())
         .chain(words[1..].iter().map(Into::into));
     let device = if bench.soft {
