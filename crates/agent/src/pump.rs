@@ -11,6 +11,8 @@ use warpbpf_wire::{Chunks, DeviceLosses, SharedError, SharedWriter, Span};
 /// How long the last events wait for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_micros(200);
+/// How long claimed room stays as it is before nobody is expected to write it any more.
+const SETTLE: Duration = Duration::from_millis(10);
 /// Most rounds over rings that still yield something, at the end.
 const ROUNDS: u32 = 1000;
 /// Parts of the event ring that a chunk takes at most, if it can be cut: the room of a chunk comes back when all of it was read.
@@ -187,7 +189,7 @@ impl Pump {
 pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) -> u64 {
     driver.relaxed(|| {
         pump.snapshot(live);
-        let mut rounds = 0;
+        let (mut rounds, mut stuck) = (0, 0);
         while rounds < ROUNDS {
             let read = pump.writer.read_so_far();
             let stats = pump.drain(live);
@@ -198,7 +200,12 @@ pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) -> u64 {
                 }
                 pump.lose(live);
             } else if stats.bytes == 0 {
-                return stats.pending;
+                if stats.pending == stuck {
+                    return stuck;
+                }
+                // A kernel that began just now may still write it.
+                stuck = stats.pending;
+                std::thread::sleep(SETTLE);
             }
             rounds += 1;
         }

@@ -255,7 +255,7 @@ impl Application {
     }
 }
 
-fn notes(said: &[ToTool]) -> Vec<&str> {
+pub(super) fn notes(said: &[ToTool]) -> Vec<&str> {
     said.iter()
         .filter_map(|m| match m {
             ToTool::Note { text, .. } => Some(text.as_str()),
@@ -368,35 +368,6 @@ fn an_unload_that_fails_changes_nothing() {
     app.launch(function, 1, 32);
     assert_eq!(app.answers, [0, 0, 400, 0, 400, 0]);
     assert!(app.world.launched().iter().all(|f| *f != function));
-}
-
-#[test]
-fn the_memory_of_events_is_locked_while_probes_are_on() {
-    let mut app = Application::new();
-    let module = app.load();
-    let function = app.function(module);
-    app.launch(function, 2, 64);
-    let calls = |app: &Application, symbol| app.world.calls().get(symbol).copied();
-    assert_eq!(calls(&app, "cuMemHostRegister_v2"), Some(1));
-    assert_eq!(calls(&app, "cuMemHostUnregister"), None);
-    let said = app.said();
-    assert!(!notes(&said)[0].contains("locked"), "{said:?}");
-    assert_eq!(calls(&app, "cuMemHostUnregister"), Some(1));
-}
-
-#[test]
-fn without_locked_memory_events_are_slower_and_that_is_told() {
-    let mut app = Application::new();
-    app.world.fail("cuMemHostRegister_v2", 1);
-    let module = app.load();
-    let function = app.function(module);
-    app.launch(function, 2, 64);
-    // The chunk that cannot be cut has 8 KiB; there is room for two of them.
-    let told = "events come home more slowly: their memory cannot be locked \
-                (`cuMemHostRegister` failed with CUDA_ERROR_FAKE (999): 32768 bytes)";
-    assert_eq!(notes(&app.said())[0], told);
-    assert_eq!(app.world.with_probes(), 1);
-    assert_eq!(app.world.calls().get("cuMemHostUnregister"), None);
 }
 
 #[test]

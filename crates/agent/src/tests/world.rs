@@ -118,6 +118,21 @@ impl World {
         self.lock().held.len()
     }
 
+    /// Where the allocation of so many bytes is.
+    pub(super) fn allocation(&self, bytes: usize) -> usize {
+        let inner = self.lock();
+        let mut of_size = inner
+            .held
+            .iter()
+            .filter(|(_, m)| m.len() == bytes.div_ceil(8));
+        let (address, _) = of_size.next().expect("there is none");
+        assert!(
+            of_size.next().is_none(),
+            "there are several of {bytes} bytes"
+        );
+        *address
+    }
+
     pub(super) fn launched(&self) -> Vec<usize> {
         self.lock().launched.iter().map(|(f, _)| *f).collect()
     }
