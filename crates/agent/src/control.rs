@@ -61,7 +61,12 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             requests: Requests::default(),
             replies: VecDeque::new(),
         };
-        thread.run()
+        let ended = thread.run();
+        // The application may live on: its memory shall not be ours.
+        thread.with_device(|agent, pump, _| {
+            agent.driver.relaxed(|| pump.unlock_pages(&agent.driver));
+        });
+        ended
     }));
     if let Err(payload) = worked {
         std::mem::forget(payload);
@@ -311,7 +316,6 @@ impl Control {
     fn last_round(&mut self) {
         self.with_device(|agent, pump, live| {
             agent.bring_home(live, pump);
-            pump.unlock_pages(&agent.driver);
         });
         modules::report_unsettled(self.agent);
     }

@@ -253,7 +253,55 @@ fn place(names: &mut Vec<String>, sites: Sites) {
 
 #[cfg(test)]
 mod tests {
+    use warpbpf_wire::SharedWriter;
+
     use super::*;
+
+    /// Appends a chunk of records of 8 bytes that tell their numbers; a header of `None` is none that a device writes.
+    fn chunk(writer: &mut SharedWriter, map: u32, records: &[Option<u64>]) {
+        let words: Vec<u64> = records
+            .iter()
+            .flat_map(|record| [record.map_or(1 << 31, |_| 8), record.unwrap_or_default()])
+            .collect();
+        let mut chunks = writer.chunks();
+        let [span, over] = chunks.reserve(map, 0, words.len() as u64 * 8).unwrap();
+        assert_eq!(over.bytes, 0);
+        // SAFETY: the room is reserved, aligned and large enough.
+        unsafe { std::ptr::copy(words.as_ptr(), span.start.cast(), words.len()) };
+        chunks.publish();
+    }
+
+    #[test]
+    fn damaged_chunks_are_told_once_and_what_is_good_comes() {
+        let (mut writer, fd) = SharedWriter::create(&[0, 0], 4096).unwrap();
+        chunk(&mut writer, 0, &[Some(1), Some(2), None, Some(3)]);
+        chunk(&mut writer, 1, &[Some(4)]);
+        chunk(&mut writer, 0, &[None]);
+        chunk(&mut writer, 0, &[Some(5)]);
+        let mut state = State {
+            shared: Some(SharedReader::open(&fd).unwrap()),
+            ..State::default()
+        };
+        let mut batch = Batch::default();
+        let mut numbers = |state: &mut State, wanted| {
+            state.events(wanted, &mut batch);
+            let number = |payload: &[u8]| u64::from(payload[0]);
+            batch
+                .iter()
+                .map(|e| number(e.payload))
+                .collect::<Vec<u64>>()
+        };
+        assert_eq!(numbers(&mut state, Some(0)), [1, 2, 5]);
+        let [note] = &state.notes[..] else {
+            panic!("{:?}", state.notes);
+        };
+        assert_eq!(
+            note.text,
+            "the record header 0x80000000 at 288 of the event ring is damaged (map 0, ring 0); 32 bytes were skipped"
+        );
+        chunk(&mut writer, 1, &[Some(6)]);
+        assert_eq!(numbers(&mut state, None), [4, 6]);
+    }
 
     #[test]
     fn names_of_sites_come_in_parts() {

@@ -101,6 +101,12 @@ fn the_memory_of_events_is_locked_while_probes_are_on() {
     let said = app.said();
     assert!(!notes(&said)[0].contains("locked"), "{said:?}");
     assert_eq!(calls(&app, "cuMemHostUnregister"), Some(1));
+    // A tool that dies takes nothing of the application's with it either.
+    let mut app = Application::new();
+    let _ = Ring::of(&mut app);
+    drop(app.tool.take());
+    app.agent.finish("exit", Duration::from_secs(5));
+    assert_eq!(calls(&app, "cuMemHostUnregister"), Some(1));
 }
 
 #[test]
