@@ -76,7 +76,6 @@ fn behind(bench: &Bench, reads: bool) -> Told {
     let tool = Tool::attach(object, options).map_err(failed)?;
     let elements = threads.to_string();
     let words = ["vectoradd", elements.as_str(), "1"];
-    let plain = bench.plain(words[0], &words[1..])?;
     let mut app = tool.start(&launch(bench, &words)).map_err(failed)?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let mut seen = vec![0u8; threads as usize];
@@ -139,12 +138,7 @@ fn behind(bench: &Bench, reads: bool) -> Told {
             "{received} received, {lost} lost ({refused} on the device)"
         ));
     }
-    let said = String::from_utf8_lossy(&plain).into_owned();
-    Ok(format!(
-        "{}; {rounds} rounds; {}",
-        told.join(", "),
-        said.trim_end()
-    ))
+    Ok(format!("{} after {rounds} rounds", told.join(", ")))
 }
 
 fn rates(bench: &Bench) -> Told {
@@ -255,7 +249,8 @@ fn measure(driver: &Driver, bench: &Bench, object: &[u8]) -> Result<String, Fail
         let begun = Instant::now();
         let stats = live.bring(&mut Home(writer.chunks()))?;
         let home = begun.elapsed();
-        if stats.pending > 0 || stats.bytes != bytes {
+        // Filler at the ends of sub-buffers comes with them.
+        if stats.pending > 0 || stats.bytes < bytes {
             let text = format!("{stats:?} of a burst of {bytes} bytes");
             return Err(text.into());
         }
