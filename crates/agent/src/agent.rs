@@ -20,6 +20,7 @@ use crate::launch::Entry;
 use crate::memory::Memory;
 use crate::modules::Images;
 use crate::pump::{self, Pump};
+use crate::quiet::Quiet;
 use crate::roster::Roster;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
@@ -126,6 +127,8 @@ pub(crate) struct Agent {
     pub(crate) retains: Retains,
     /// The application's memory, for programs that read it.
     pub(crate) memory: Memory,
+    /// Whether kernels with programs run.
+    pub(crate) quiet: Quiet,
     /// Images that wait for a context.
     pending: AtomicIsize,
     pub(crate) roster: Roster,
@@ -171,6 +174,7 @@ impl Agent {
             images: Images::default(),
             retains: Retains::default(),
             memory: Memory::default(),
+            quiet: Quiet::default(),
             pending: AtomicIsize::new(0),
             roster: Roster::default(),
             outbox: Mutex::default(),
@@ -207,6 +211,7 @@ impl Agent {
         self.on.store(false, Ordering::Relaxed);
         self.pending.store(0, Ordering::Relaxed);
         self.table.close();
+        self.quiet.forget();
         self.memory.forget_if_unused();
     }
 
@@ -216,6 +221,7 @@ impl Agent {
         self.on.store(false, Ordering::Relaxed);
         self.pending.store(0, Ordering::Relaxed);
         self.table.replace_after_fork(self.spare);
+        self.quiet.forget();
         self.memory.forget_in_child();
         let socket = self.socket.swap(-1, Ordering::Relaxed);
         if socket >= 0 {
@@ -436,6 +442,9 @@ impl Agent {
                 }
                 *lock(&self.pump) = Some(pump);
                 memory::publish_all(self, &live);
+                if live.compactable().next().is_some() {
+                    self.quiet.watch();
+                }
                 if let Some(calls) = live.calls()
                     && let Err(error) = crate::calls::start(Arc::clone(calls))
                 {
@@ -600,6 +609,7 @@ impl Agent {
 
     fn bury(&self, mut state: RwLockWriteGuard<'_, LiveState>) {
         self.table.clear();
+        self.quiet.forget();
         let gone = LiveState::Gone("the context of the maps was destroyed");
         // Its handles died with the context: not even its destructors may use them.
         std::mem::forget(std::mem::replace(&mut *state, gone));

@@ -14,6 +14,7 @@ use warpbpf_session::DrainStats;
 use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
 
 use crate::agent::{Agent, LiveState};
+use crate::compaction::Compaction;
 use crate::host_ops::{Reply, Requests};
 use crate::{modules, pump, thread};
 
@@ -60,6 +61,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             token: None,
             requests: Requests::default(),
             replies: VecDeque::new(),
+            compaction: Compaction::new(),
         };
         let ended = thread.run();
         // The application may live on: its memory shall not be ours.
@@ -101,6 +103,7 @@ struct Control {
     requests: Requests,
     /// Answers to them that wait until the tool has read others.
     replies: VecDeque<Reply>,
+    compaction: Compaction,
 }
 
 impl Control {
@@ -141,7 +144,10 @@ impl Control {
         self.reply([])?;
         let everything_sent = self.connection.flush()?;
         let now = Instant::now();
-        let next = self.next_snapshot.min(self.next_drain);
+        let mut next = self.next_snapshot.min(self.next_drain);
+        if let Some(due) = self.compaction.due(self.agent) {
+            next = next.min(due);
+        }
         let mut left = next.saturating_duration_since(now).min(BUSY);
         if self.requests.pending() && !self.behind() {
             left = left.min(OPS);
@@ -203,6 +209,12 @@ impl Control {
         }
         if self.token.is_some() || now >= self.next_drain {
             self.drain(now);
+        }
+        // What a batch of the tool has begun is on the device.
+        if !self.requests.pending() && self.compaction.is_worth_it(self.agent, now) {
+            let mut compaction = std::mem::replace(&mut self.compaction, Compaction::new());
+            self.with_device(|agent, _, live| compaction.turn(agent, live));
+            self.compaction = compaction;
         }
         self.post()?;
         if let Some(token) = self.token.take() {

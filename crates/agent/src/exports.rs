@@ -16,7 +16,7 @@ use warpbpf_driver::sys::{
 use crate::agent::Agent;
 use crate::guard::protect;
 use crate::memory_hooks::{AccessDescription, IpcHandle};
-use crate::{attributes, contexts, launch, loads, memory_hooks};
+use crate::{attributes, contexts, launch, loads, memory_hooks, quiet};
 
 /// The agent of this process, null before it is installed.
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
@@ -175,6 +175,20 @@ hooks! {
         when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative;
     launch_cooperative_ptsz = "cuLaunchCooperativeKernel_ptsz"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void)
         when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative_ptsz;
+    stream_destroy = "cuStreamDestroy_v2"(stream: CUstream)
+        when (agent => agent.quiet.is_watched()) => quiet::stream_destroy;
+    begin_capture_v2 = "cuStreamBeginCapture_v2"(stream: CUstream, mode: c_int)
+        when (agent => agent.is_on()) => quiet::begin_capture_v2;
+    begin_capture_v2_ptsz = "cuStreamBeginCapture_v2_ptsz"(stream: CUstream, mode: c_int)
+        when (agent => agent.is_on()) => quiet::begin_capture_v2_ptsz;
+    begin_capture_to_graph = "cuStreamBeginCaptureToGraph"(stream: CUstream, graph: *mut c_void, after: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int)
+        when (agent => agent.is_on()) => quiet::begin_capture_to_graph;
+    begin_capture_to_graph_ptsz = "cuStreamBeginCaptureToGraph_ptsz"(stream: CUstream, graph: *mut c_void, after: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int)
+        when (agent => agent.is_on()) => quiet::begin_capture_to_graph_ptsz;
+    begin_capture = "cuStreamBeginCapture"(stream: CUstream)
+        when (agent => agent.is_on()) => quiet::begin_capture;
+    begin_capture_ptsz = "cuStreamBeginCapture_ptsz"(stream: CUstream)
+        when (agent => agent.is_on()) => quiet::begin_capture_ptsz;
     mem_alloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize)
         when (agent => agent.memory.is_watched()) => memory_hooks::alloc;
     mem_alloc_pitch = "cuMemAllocPitch_v2"(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint)

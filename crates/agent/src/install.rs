@@ -11,6 +11,7 @@ use warpbpf_driver::sys::Api;
 use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, Row, agent, publish};
 use crate::hook::{HookError, Target, stage};
+use crate::quiet;
 use crate::symbols::{Library, Symbols, code_of};
 
 /// Path of the tool's control socket. Without it nothing of us does anything.
@@ -111,6 +112,14 @@ fn install_for(library: &Symbols, tool: Tool) {
             Some(format!("`{}`: {}", row.symbol, result.as_ref().err()?))
         })
         .collect();
+    let unhooked = |address: &usize| {
+        let at = addresses.iter().position(|a| a == address);
+        at.is_none_or(|at| results[at].is_err())
+    };
+    let blind = |(row, address): &(&Row, usize)| quiet::needs(row.symbol) && unhooked(address);
+    if rows.iter().any(blind) {
+        agent.quiet.give_up();
+    }
     if !failed.is_empty() {
         agent.note(
             warpbpf_wire::NoteLevel::Warning,

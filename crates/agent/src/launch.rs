@@ -24,7 +24,7 @@ const ATTRIBUTE_OVERLAP: u32 = 6;
 /// `sizeof(CUlaunchAttribute)`
 const ATTRIBUTE_BYTES: usize = 72;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
-const LEGACY_STREAM: usize = 1;
+pub(crate) const LEGACY_STREAM: usize = 1;
 const PER_THREAD_STREAM: usize = 2;
 
 /// No context's handle.
@@ -53,6 +53,7 @@ pub(crate) struct Entry {
     told_residency: AtomicBool,
     told_context: AtomicBool,
     told_overlap: AtomicBool,
+    told_compaction: AtomicBool,
 }
 
 impl Entry {
@@ -75,6 +76,7 @@ impl Entry {
             told_residency: AtomicBool::new(false),
             told_context: AtomicBool::new(false),
             told_overlap: AtomicBool::new(false),
+            told_compaction: AtomicBool::new(false),
         }
     }
 
@@ -110,6 +112,8 @@ enum Miss {
     Threads,
     /// Launches of one stream overlap, so they cannot share a launch record.
     Overlap,
+    /// A map is being made anew just now.
+    Compaction,
     /// No launch record was free, or the parameters cannot be extended.
     Params,
     /// The driver refused the variant and took the original.
@@ -179,6 +183,7 @@ unsafe fn try_variant(
     {
         return Err(Miss::Residency(short));
     }
+    let _pass = agent.quiet.enter(shape.stream).ok_or(Miss::Compaction)?;
     let code = match variant.hidden {
         None => run(variant.function.0, params, extra),
         Some(hidden) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
@@ -283,6 +288,10 @@ fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
             NoteLevel::Warning,
             format!("kernel `{name}` was launched to overlap with the kernel before it; block and warp probes cannot follow that, those launches run without probes"),
         ),
+        Miss::Compaction if once(&entry.told_compaction) => agent.note(
+            NoteLevel::Info,
+            format!("kernel `{name}` was launched while a map was being compacted; those launches run without probes"),
+        ),
         Miss::Params if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}`: there is no launch record for a grid of this size; those launches run without probes"),
@@ -298,19 +307,28 @@ fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
         | Miss::Residency(_)
         | Miss::Threads
         | Miss::Overlap
+        | Miss::Compaction
         | Miss::Params
         | Miss::Refused(_) => {}
     }
 }
 
+/// Set in the name of a stream that belongs to a thread, and in no handle: handles are addresses.
+const PER_THREAD: usize = 1 << 63;
+
+/// The name is that of a thread's own stream.
+pub(crate) fn is_per_thread(stream: Stream) -> bool {
+    stream.0 as usize & PER_THREAD != 0
+}
+
 /// A value that is the same for launches that run one after the other. The driver's own names are not: the stream of
 /// each thread has the same handle on all of them, and the legacy stream has two.
-fn stream_key(stream: CUstream, null_is_per_thread: bool) -> Stream {
+pub(crate) fn stream_key(stream: CUstream, null_is_per_thread: bool) -> Stream {
     thread_local! {
         static OWN: usize = {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
             // Odd, so that it is never a handle's address.
-            (NEXT.fetch_add(1, Ordering::Relaxed) << 1) | 0x8000_0000_0000_0001
+            (NEXT.fetch_add(1, Ordering::Relaxed) << 1) | PER_THREAD | 1
         };
     }
     match stream as usize {

@@ -31,11 +31,13 @@ mod memory_hooks;
 mod modules;
 mod observe;
 mod params;
+mod quiet;
 mod roster;
 mod table;
 
 mod agent;
 mod calls;
+mod compaction;
 mod control;
 mod greeting;
 mod host_ops;

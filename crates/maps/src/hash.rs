@@ -267,11 +267,25 @@ fn used(bytes: &[u8], shard: u32) -> i32 {
     u32_at(bytes, HashLayout::control(shard) + HashLayout::USED) as i32
 }
 
-/// The write that sets what a shard counts.
+/// The shard that counts one key more: the one with most room, so that lanes of every multiprocessor find some near by.
+fn room(layout: &HashLayout, bytes: &[u8]) -> Option<u32> {
+    let left = |shard| i64::from(layout.quota(shard)) - i64::from(used(bytes, shard));
+    (0..HashLayout::SHARDS)
+        .rev()
+        .max_by_key(|shard| left(*shard))
+        .filter(|shard| left(*shard) > 0)
+}
+
+/// Nodes that a shard has handed out; more than it has if lanes asked in vain.
+fn next_node(bytes: &[u8], shard: u32) -> u32 {
+    u32_at(bytes, HashLayout::control(shard) + HashLayout::NEXT_NODE)
+}
+
+/// The write that sets what a shard counts; nothing is pending in a quiet map.
 fn count(shard: u32, used: i32) -> Write {
     Write {
         offset: HashLayout::control(shard) + HashLayout::USED,
-        bytes: used.to_le_bytes().to_vec(),
+        bytes: i64::from(used).to_le_bytes().to_vec(),
     }
 }
 
@@ -315,9 +329,7 @@ pub(crate) fn store(
             bytes: values,
         }]);
     }
-    let Some(room) = (0..HashLayout::SHARDS)
-        .find(|&shard| i64::from(used(bytes, shard)) < i64::from(layout.quota(shard)))
-    else {
+    let Some(room) = room(layout, bytes) else {
         return Err(AccessError::Full {
             map: map.to_owned(),
             why: format!("`max_entries` is {}", layout.max_entries),
@@ -346,8 +358,7 @@ fn busy(map: &str) -> AccessError {
 /// Inserts and counts a key that is not there.
 fn store_fresh(layout: &HashLayout, fresh: &mut [u8], key: &[u8], values: &[u8]) -> Option<()> {
     let mut writes = insert(layout, fresh, key, values)?;
-    let room = (0..HashLayout::SHARDS)
-        .find(|&shard| i64::from(used(fresh, shard)) < i64::from(layout.quota(shard)))?;
+    let room = room(layout, fresh)?;
     writes.push(count(room, used(fresh, room) + 1));
     for write in writes {
         put(fresh, write.offset, &write.bytes);
@@ -380,12 +391,12 @@ fn insert(layout: &HashLayout, bytes: &[u8], key: &[u8], values: &[u8]) -> Optio
     } else if layout.homes() && word == 0 {
         (layout.slot(slot) + 8, HashLayout::HOME)
     } else {
-        let next_at = |shard| HashLayout::control(shard) + HashLayout::NEXT_NODE;
         let (shard, next) = (0..HashLayout::SHARDS)
-            .map(|shard| (shard, u32_at(bytes, next_at(shard))))
-            .find(|(_, next)| u64::from(*next) < layout.shard_nodes())?;
+            .map(|shard| (shard, next_node(bytes, shard)))
+            .min_by_key(|(_, next)| *next)
+            .filter(|(_, next)| u64::from(*next) < layout.shard_nodes())?;
         writes.push(Write {
-            offset: next_at(shard),
+            offset: HashLayout::control(shard) + HashLayout::NEXT_NODE,
             bytes: (next + 1).to_le_bytes().to_vec(),
         });
         let node = u64::from(shard) * layout.shard_nodes() + u64::from(next);
@@ -448,17 +459,28 @@ pub fn compact(map: &str, layout: &HashLayout, bytes: &[u8]) -> Result<Vec<u8>, 
     Ok(fresh)
 }
 
-/// Whether a map has used up so much that updates may soon give up (`-EBUSY`), and compaction would help: half of what some
-/// shard of the pool has, or half of the slots.
+/// The beginning of a map by which [`wants_compaction`] can tell: all counters, and as many slots as give a fair picture, for
+/// keys are spread over them by their hash.
+pub fn sample(layout: &HashLayout) -> u64 {
+    layout.slot(layout.slots().min(SAMPLE))
+}
+
+/// Slots of a sample.
+const SAMPLE: u64 = 4096;
+
+/// Whether a map has used up so much that updates may soon give up (`-EBUSY`), and compaction would help: a quarter of the slots
+/// belong to keys that are gone (at most a half can be others'), or three quarters of the pool are handed out (at most half of it holds values). `bytes`
+/// are the map or a [`sample`] of it.
 pub fn wants_compaction(layout: &HashLayout, bytes: &[u8]) -> bool {
-    let pool = (0..HashLayout::SHARDS).any(|shard| {
-        let next = u32_at(bytes, HashLayout::control(shard) + HashLayout::NEXT_NODE);
-        u64::from(next) * 2 > layout.shard_nodes()
-    });
+    let slots = (bytes.len() as u64).saturating_sub(HashLayout::SLOTS) / layout.slot_stride();
+    let slots = slots.min(layout.slots());
+    let handed_out: u64 = (0..HashLayout::SHARDS)
+        .map(|shard| u64::from(next_node(bytes, shard)).min(layout.shard_nodes()))
+        .sum();
     let gone = || {
-        (0..layout.slots())
+        (0..slots)
             .filter(|slot| u64_at(bytes, layout.slot(*slot)) & HashLayout::DEAD != 0)
             .count() as u64
     };
-    pool || gone() * 2 > layout.slots()
+    handed_out * 4 > layout.nodes() * 3 || gone() * 4 > slots
 }

@@ -274,6 +274,12 @@ impl HostOps {
         }
     }
 
+    /// Nothing is in flight, and no launch that was given up is waiting for room on the device.
+    pub(crate) fn is_idle(&self, driver: &Driver) -> bool {
+        let flying = self.device.as_ref().is_some_and(|d| d.batch.is_some());
+        !flying && matches!(driver.is_idle(self.stream), Ok(true))
+    }
+
     /// Begins a batch; nothing may be in flight.
     pub(crate) fn submit(&mut self, at: &At<'_>, ops: Vec<HostOp>) -> Progress {
         if let Some(reduced) = Reduced::new(at.plan()) {

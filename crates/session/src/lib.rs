@@ -28,6 +28,7 @@ pub mod allocations;
 
 pub mod calls;
 pub mod clock;
+pub mod compaction;
 pub mod cpu;
 pub mod drain;
 pub mod host_ops;

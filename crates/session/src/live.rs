@@ -292,6 +292,23 @@ impl Live {
         self.driver.read(self.maps[map] + offset, into, self.stream)
     }
 
+    /// The map lies in memory of the host.
+    pub(crate) fn is_in_host(&self, map: usize) -> bool {
+        self.in_host[map].is_some()
+    }
+
+    /// Writes all of a map that lies on the device, by one copy.
+    pub(crate) fn write_map(&self, map: usize, bytes: &[u8]) -> Result<(), DriverError> {
+        let write = || self.driver.write(self.maps[map], bytes, self.stream);
+        self.driver.relaxed(write)
+    }
+
+    /// No operation of the host is on the device, or is still waiting there.
+    pub fn host_is_idle(&self) -> bool {
+        let host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
+        self.driver.relaxed(|| host_ops.is_idle(&self.driver))
+    }
+
     /// Begins operations of the host on map `map`, of which those on one key are done in their order;
     /// others may be done at once, or in another. Unless it answers at once,
     /// [`Live::host_progress`] must be asked until it does; what is begun meanwhile is answered with `-EBUSY`.

@@ -8,6 +8,7 @@
 )]
 
 mod bad_input;
+mod churn;
 mod counts;
 mod drain;
 mod helpers;
@@ -48,6 +49,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(helpers::cases());
     cases.extend(maps_more::cases());
     cases.extend(maps_hash::cases());
+    cases.extend(churn::cases());
     cases.extend(maps_host::cases());
     cases.extend(memory::cases());
     cases.extend(host_ops::cases());

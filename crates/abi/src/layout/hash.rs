@@ -43,13 +43,13 @@ pub fn hash(key: &[u8]) -> u64 {
 /// the same slot, and the key is there at most once. (A slot that another tag has claimed will never be this key's, so going past
 /// it is safe.) Where there is a place, it holds the slot's key, and a place that was ever in a slot's word holds that key for good.
 ///
-/// **Insert.** In its slot, a lane claims: empty or dead → claimed, by a CAS. It finds room ([`HashLayout::quota`]), fills a place and
-/// publishes: claimed → there, by a CAS that releases. Without room it leaves the slot dead. The place is the home of an
-/// empty slot; the place that the slot has, where values are written in place; else a new node of the pool, filled before the
-/// claim. Who finds the slot claimed looks again a few times after a pause, and then does not wait but fills a node
+/// **Insert.** A lane first finds room ([`HashLayout::quota`]), so a key that is refused uses up no slot. Then it claims its slot:
+/// empty or dead → claimed, by a CAS; it fills a place and publishes: claimed → there, by a CAS that releases. The place is the home of an
+/// empty slot, or the place that the slot has, where values are written in place; else it is a new node of the pool, which is filled first
+/// and needs no claim. Who finds the slot claimed looks again a few times after a pause, and then does not wait but fills a node
 /// of the pool and puts that in the place of the claim, published. The claimant's CAS then fails; the room it found is
-/// that key's, and it looks again and finds the key. What it claimed is not used again, for it may still be writing there. If it found
-/// no room, there is one key too many. A place is filled before it is published, so nobody sees half a key or half a value.
+/// that key's, and it looks again and finds the key. What it claimed is not used again, for it may still be writing there.
+/// A place is filled before it is published, so nobody sees half a key or half a value.
 ///
 /// **Overwrite.** A value of at most 8 bytes is stored in place, by one store. A larger one goes into a new node, and the
 /// word is swapped by a CAS; a lane whose CAS fails was overtaken by another overwrite or a delete and is done: its value
@@ -61,8 +61,10 @@ pub fn hash(key: &[u8]) -> u64 {
 /// until the host compacts a quiet map.
 ///
 /// **Room.** Each shard of the control block has a share of `max_entries` ([`HashLayout::quota`]) and counts what was
-/// inserted on account of it (in a small map, the first has all); a lane takes from its own SM's shard first, and lanes of a warp take together. A claimant counts its key
-/// before it publishes it. A delete gives back to the own shard once the key is gone, so for a moment there is one counted that is not there; the count of a shard may so fall below zero.
+/// inserted on account of it (in a small map, the first has all); a lane takes from its own SM's shard first, and lanes of a warp take together. A lane counts its key
+/// before it claims a slot, and as *pending* until it is published or given up, because another lane may make the same key first.
+/// Keys less pending ones are there for certain: only if those are as many as may be is the map full; else who finds no room looks again. A delete gives back to the own shard once the key is
+/// gone, so for a moment there is one counted that is not there; the count of a shard may so fall below zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HashLayout {
     /// Most keys alive at once.
@@ -89,10 +91,13 @@ impl HashLayout {
     /// Where fewer entries are possible, the first shard counts all: their sum over all, read one after the other while keys come
     /// and go, may never have been.
     pub const COUNTED_APART: u32 = 1024;
-    /// In a shard: i32, keys counted here less keys given back here. The sum over shards is the number of keys.
+    /// In a shard: i64, [`HashLayout::PENDING`] times the keys that are pending, plus keys counted here less keys given back here,
+    /// which its lower half is, as an i32. The sum of those over shards is the number of keys.
     pub const USED: u64 = 0;
+    /// A key that is pending, in [`HashLayout::USED`].
+    pub const PENDING: u64 = 1 << 32;
     /// In a shard: u32, nodes handed out of its part of the pool since the last compaction.
-    pub const NEXT_NODE: u64 = 4;
+    pub const NEXT_NODE: u64 = 8;
     /// First slot.
     pub const SLOTS: u64 = Self::CONTROL + Self::SHARDS as u64 * Self::CONTROL_STRIDE;
     /// In a slot's word: its key is not there.

@@ -2,6 +2,7 @@
 
 mod attached;
 mod events;
+mod compaction;
 mod fake;
 pub(crate) mod faults;
 mod handshake;

@@ -39,6 +39,8 @@ struct Inner {
     asleep: bool,
     /// What is in streams is not done.
     busy: bool,
+    /// Copies of so many bytes to the device fail so many times, halfway.
+    torn: Option<(usize, u32)>,
     /// Options of each load of ours: pairs of number and value, logs left out.
     jit: Vec<Vec<(c_int, usize)>>,
 }
@@ -88,6 +90,25 @@ impl World {
     /// Calls that need the primary context fail until the application holds it.
     pub(super) fn fall_asleep(&self) {
         self.lock().asleep = true;
+    }
+
+    /// The next copies of so many bytes to the device fail halfway.
+    pub(super) fn tear(&self, bytes: usize, times: u32) {
+        self.lock().torn = Some((bytes, times));
+    }
+
+    /// Copies that are still to fail.
+    pub(super) fn torn_left(&self) -> u32 {
+        self.lock().torn.map_or(0, |(_, times)| times)
+    }
+
+    /// The allocation of so many bytes, of which there is one.
+    pub(super) fn memory_of(&self, bytes: usize) -> *mut u8 {
+        let inner = self.lock();
+        let mut found = (inner.held.iter()).filter(|(_, memory)| memory.len() * 8 == bytes);
+        let (address, _) = found.next().unwrap();
+        assert!(found.next().is_none(), "two of {bytes} bytes");
+        *address as *mut u8
     }
 
     /// What is in streams is done, or not.
@@ -331,7 +352,15 @@ driver! {
         std::ptr::write_bytes(address as *mut u8, value, bytes);
         Ok(())
     }
-    copy_to_device = "cuMemcpyHtoDAsync_v2"(to: u64, from: *const u8, bytes: usize, _stream: usize) |_world| {
+    copy_to_device = "cuMemcpyHtoDAsync_v2"(to: u64, from: *const u8, bytes: usize, _stream: usize) |world| {
+        if let Some((size, left)) = &mut world.lock().torn
+            && *size == bytes
+            && *left > 0
+        {
+            *left -= 1;
+            std::ptr::copy(from, to as *mut u8, bytes / 2);
+            return Err(FAULT);
+        }
         std::ptr::copy(from, to as *mut u8, bytes);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use warpbpf_abi::layout::HashLayout;
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, ENOENT};
 
-use super::room::{charge, each_shard, look_for_room, own_shard, together};
+use super::room::{ROOM_LOOKS, each_shard, find_room, own_shard, refund, settle, together};
 use super::text::Text;
 use super::{Shape, nap, own_copy, store_key, store_value};
 use crate::bitmap::Search;
@@ -30,7 +30,10 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, ptx: (u32, 
         own_shard(f, l.counting());
         f.code(&format!(
             ".reg .b64 %wbpf_claim, %wbpf_alive;
+            .reg .b32 %wbpf_room, %wbpf_looks;
             ld.relaxed.gpu.global.u32 %wbpf_w11, [%wbpf_t2+{}];
+            mov.b32 %wbpf_room, 0;
+            mov.b32 %wbpf_looks, {ROOM_LOOKS};
             mov.b32 %wbpf_w2, 0;
             mov.b32 %wbpf_w3, {TRIES};
             mov.b32 %wbpf_w10, {CLAIM_LOOKS};",
@@ -201,10 +204,11 @@ fn delete_ends(f: &mut Text, l: &HashLayout) {
         dead = HashLayout::DEAD
     ));
     own_shard(f, l.counting());
-    together(f);
+    together(f, "%wbpf_base");
     f.code(&format!(
-        "neg.s32 %wbpf_w7, %wbpf_w7;
-        @%wbpf_p1 red.relaxed.gpu.global.add.u32 [%wbpf_t2+{}], %wbpf_w7;
+        "cvt.u64.u32 %wbpf_t0, %wbpf_w7;
+        neg.s64 %wbpf_t0, %wbpf_t0;
+        @%wbpf_p1 red.relaxed.gpu.global.add.u64 [%wbpf_t2+{}], %wbpf_t0;
         mov.b64 %wbpf_res, 0;",
         HashLayout::USED
     ));
@@ -240,20 +244,20 @@ fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape, ptx: (u32, u32)) {
         HashLayout::COUNT_FULL,
         claimed = HashLayout::CLAIMED
     ));
-    look_for_room(f, l);
+    let pause = nap(CLAIM_PAUSE, ptx);
+    find_room(f, l, &pause);
     claim_in_place(f, l, shape);
-    past_a_claim(f, ptx);
+    past_a_claim(f, &pause);
     take(f, l);
     fill(f, l, shape);
     put(f, l);
-    charge(f, l);
     publish(f);
     found(f, l, shape);
     release(f, l, shape);
 }
 
 /// Claims the slot for a place that it has, where it has one, and fills that: its home if it is empty, its old place if
-/// the key was there and values are written in place. To `$wbpf_charge` with that done, to `$wbpf_new` without one.
+/// the key was there and values are written in place. To `$wbpf_publish` with that done, to `$wbpf_new` without one.
 fn claim_in_place(f: &mut Text, l: &HashLayout, shape: &Shape) {
     // `%wbpf_p2`: the slot is empty.
     f.code("setp.eq.s64 %wbpf_p2, %wbpf_s, 0;");
@@ -298,7 +302,7 @@ fn claim_in_place(f: &mut Text, l: &HashLayout, shape: &Shape) {
     f.code("$wbpf_keyed:");
     value_address(f, l, shape);
     store_value(f, shape);
-    f.code("bra $wbpf_charge;");
+    f.code("bra $wbpf_publish;");
 }
 
 /// Zeroes all copies of the value of `%wbpf_node`.
@@ -318,12 +322,13 @@ fn zero_values(f: &mut Text, l: &HashLayout) {
     ));
 }
 
-/// Another lane has claimed the slot: looks again a few times, and then goes past the claim with a node of the pool.
-fn past_a_claim(f: &mut Text, ptx: (u32, u32)) {
-    let pause = nap(CLAIM_PAUSE, ptx);
+/// Another lane has claimed the slot: looks again a few times, and then goes past the claim with a node of the pool. The
+/// claimant has room for the key, so nobody else needs any.
+fn past_a_claim(f: &mut Text, pause: &str) {
+    f.code("$wbpf_claimed:");
+    refund(f, "$wbpf_unneeded");
     f.code(&format!(
-        "$wbpf_claimed:
-        setp.eq.s32 %wbpf_p0, %wbpf_w10, 0;
+        "setp.eq.s32 %wbpf_p0, %wbpf_w10, 0;
         @%wbpf_p0 bra $wbpf_new;
         add.s32 %wbpf_w10, %wbpf_w10, -1;
         {pause}
@@ -400,21 +405,19 @@ fn fill(f: &mut Text, l: &HashLayout, shape: &Shape) {
     store_value(f, shape);
 }
 
-/// Puts the node into the slot, if that is as it was: as a claim if the slot is empty or dead, else as the key's place.
-/// In the place of another lane's claim it needs no room of its own, for the claimant finds room for it.
+/// Puts the node into the slot as the key's place, if the slot is as it was; it is filled, so it needs no claim. The ticket is used
+/// up if the slot was empty or dead: what takes the place of another lane's claim is on that one's account.
 fn put(f: &mut Text, l: &HashLayout) {
     // An empty slot is no key's either.
     f.code(&format!(
         "$wbpf_filled:
         cvt.u64.u32 %wbpf_alive, %wbpf_w2;
         or.b64 %wbpf_alive, %wbpf_alive, %wbpf_tag;
-        or.b64 %wbpf_claim, %wbpf_alive, {claimed:#x};
         and.b64 %wbpf_t0, %wbpf_s, {claimed:#x};
         setp.eq.s64 %wbpf_p1, %wbpf_t0, {:#x};
         setp.eq.s64 %wbpf_p2, %wbpf_s, 0;
         or.pred %wbpf_p1, %wbpf_p1, %wbpf_p2;
-        selp.b64 %wbpf_t1, %wbpf_claim, %wbpf_alive, %wbpf_p1;
-        atom.release.gpu.global.cas.b64 %wbpf_t1, [%wbpf_slot], %wbpf_s, %wbpf_t1;
+        atom.release.gpu.global.cas.b64 %wbpf_t1, [%wbpf_slot], %wbpf_s, %wbpf_alive;
         setp.ne.s64 %wbpf_p0, %wbpf_t1, %wbpf_s;",
         HashLayout::DEAD,
         claimed = HashLayout::CLAIMED
@@ -437,7 +440,9 @@ fn put(f: &mut Text, l: &HashLayout) {
     f.code(
         "mov.b32 %wbpf_w2, 0;
         mov.b64 %wbpf_res, 0;
-        @!%wbpf_p1 bra $wbpf_done;",
+        @!%wbpf_p1 bra $wbpf_release;
+        setp.ne.s32 %wbpf_p2, %wbpf_w2, 0;
+        bra $wbpf_settle;",
     );
 }
 
@@ -447,9 +452,13 @@ fn publish(f: &mut Text) {
         "$wbpf_publish:
         mov.b64 %wbpf_res, 0;
         atom.release.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_claim, %wbpf_alive;
-        setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_claim;
-        @%wbpf_p0 bra $wbpf_again;
-        bra $wbpf_done;",
+        setp.ne.s64 %wbpf_p2, %wbpf_t0, %wbpf_claim;
+        $wbpf_settle:",
+    );
+    settle(f);
+    f.code(
+        "@%wbpf_p2 bra $wbpf_again;
+        bra $wbpf_release;",
     );
 }
 
@@ -468,11 +477,12 @@ fn found(f: &mut Text, l: &HashLayout, shape: &Shape) {
     f.code("mov.b64 %wbpf_res, 0;");
 }
 
-/// Gives back a node that was not published.
+/// Gives back a ticket that was not used and a node that was not published.
 fn release(f: &mut Text, l: &HashLayout, shape: &Shape) {
+    f.code("$wbpf_release:");
+    refund(f, "$wbpf_settled");
     f.code(
-        "$wbpf_release:
-        setp.eq.s32 %wbpf_p0, %wbpf_w2, 0;
+        "setp.eq.s32 %wbpf_p0, %wbpf_w2, 0;
         @%wbpf_p0 bra $wbpf_done;",
     );
     if shape.copies > 1 {

@@ -1,22 +1,33 @@
 //! How the keys of a HASH are counted: is there room for one more, and whose account does it go on. See [`HashLayout`].
+//!
+//! Additions are of whole words, whose halves are signed: a shard that gave back more than it took counts below zero, and the
+//! borrow from the upper half is undone where it is read.
 
 use warpbpf_abi::layout::HashLayout;
 
 use super::text::Text;
 
-/// Of the lanes that are here now with the same map: `%wbpf_w6` becomes the mask, `%wbpf_w7` their number, `%wbpf_w9` how
-/// many are below this one, and `%wbpf_p1` whether that is none. Lanes that count together add once: all of a
+/// A key more that is there and one that is being made, in a shard's word ([`HashLayout::USED`]).
+const TICKET: u64 = HashLayout::PENDING + 1;
+/// How often an insert that finds no room looks again while keys are pending. Those that are for a key which others make too
+/// are given back at once, in about a microsecond on a GPU; the soft GPU may have been interrupted just there by its own system.
+pub const ROOM_LOOKS: u32 = 1 << 14;
+/// Keys for which a shard has room where lanes of a warp are sure enough that there is some for each of them.
+const PLENTY: i32 = 64;
+
+/// Of the lanes that are here now with the same address in `of`: `%wbpf_w6` becomes the mask, `%wbpf_w7` their number,
+/// `%wbpf_w9` how many are below this one, and `%wbpf_p1` whether that is none. Lanes that count together add once: all of a
 /// multiprocessor meet in one word, and that is most of what counting costs.
-pub fn together(f: &mut Text) {
-    f.code(
+pub fn together(f: &mut Text, of: &str) {
+    f.code(&format!(
         "activemask.b32 %wbpf_w6;
-        match.any.sync.b64 %wbpf_w6, %wbpf_base, %wbpf_w6;
+        match.any.sync.b64 %wbpf_w6, {of}, %wbpf_w6;
         popc.b32 %wbpf_w7, %wbpf_w6;
         mov.u32 %wbpf_w9, %lanemask_lt;
         and.b32 %wbpf_w9, %wbpf_w9, %wbpf_w6;
         popc.b32 %wbpf_w9, %wbpf_w9;
-        setp.eq.s32 %wbpf_p1, %wbpf_w9, 0;",
-    );
+        setp.eq.s32 %wbpf_p1, %wbpf_w9, 0;"
+    ));
 }
 
 /// `%wbpf_w4` becomes the number of this SM's shard of `shards`, `%wbpf_t2` its address.
@@ -93,29 +104,82 @@ pub fn each_shard(
     ));
 }
 
-/// Goes on at `$wbpf_room` if some shard has room. Else as many keys as may be are counted: if this slot is as it was,
-/// this key is not among them. Room that wandered from a shard ahead to one behind shows in the sum, and is looked for again.
-pub fn look_for_room(f: &mut Text, l: &HashLayout) {
-    own_shard(f, l.counting());
-    quota(f, l);
+/// Gets a ticket for a key that is not there, and goes on at `$wbpf_room` with it; falls through nowhere. `%wbpf_room` is the
+/// number of the shard that gave it plus one, 0 without.
+///
+/// A ticket is got before a slot is claimed, because a slot that was claimed is the key's for good: a key that is refused must
+/// use up none. Others may hold tickets that come to nothing, for a key that somebody else has made meanwhile. So
+/// the map is full only if as many keys as may be are there less those that are pending; else it is looked again, and if
+/// this slot is as it was then, this key is not among them.
+pub fn find_room(f: &mut Text, l: &HashLayout, pause: &str) {
     f.code(
-        "setp.lt.s32 %wbpf_p0, %wbpf_w11, %wbpf_w5;
+        "setp.ne.s32 %wbpf_p0, %wbpf_room, 0;
         @%wbpf_p0 bra $wbpf_room;",
     );
-    f.code("mov.b32 %wbpf_w9, 0;");
+    own_shard(f, l.counting());
+    quota(f, l);
+    // Who adds and finds that it was too much takes back what it added, and in between others see too much. So only where
+    // there is plenty of room is anything added unseen.
+    f.code(&format!(
+        "add.s32 %wbpf_w8, %wbpf_w11, {PLENTY};
+        setp.ge.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
+        @%wbpf_p0 bra $wbpf_elsewhere;",
+    ));
+    together(f, "%wbpf_base");
+    // What the shard counted at the start is out of date after this.
+    f.code(&format!(
+        "brev.b32 %wbpf_w12, %wbpf_w6;
+        clz.b32 %wbpf_w12, %wbpf_w12;
+        mov.b64 %wbpf_t0, {{%wbpf_w7, %wbpf_w7}};
+        mov.b64 %wbpf_t1, 0;
+        @%wbpf_p1 atom.relaxed.gpu.global.add.u64 %wbpf_t1, [%wbpf_t2+{used}], %wbpf_t0;
+        cvt.u32.u64 %wbpf_w8, %wbpf_t1;
+        shfl.sync.idx.b32 %wbpf_w8, %wbpf_w8, %wbpf_w12, 31, %wbpf_w6;
+        add.s32 %wbpf_w8, %wbpf_w8, %wbpf_w9;
+        mov.b32 %wbpf_w11, {most};
+        add.s32 %wbpf_room, %wbpf_w4, 1;
+        setp.lt.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
+        @%wbpf_p0 bra $wbpf_room;
+        red.relaxed.gpu.global.add.u64 [%wbpf_t2+{used}], {back};
+        $wbpf_elsewhere:
+        mov.b32 %wbpf_w9, 0;",
+        used = HashLayout::USED,
+        most = i32::MAX - PLENTY,
+        back = TICKET.wrapping_neg() as i64,
+    ));
     each_shard(f, l.counting(), "$wbpf_look", "$wbpf_looked", |f| {
         quota(f, l);
+        // `%wbpf_w9` adds up the keys that are there and not pending.
         f.code(&format!(
-            "ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t2+{}];
+            "ld.relaxed.gpu.global.u64 %wbpf_t1, [%wbpf_t2+{used}];
+            cvt.u32.u64 %wbpf_w8, %wbpf_t1;
+            cvt.s64.s32 %wbpf_t0, %wbpf_w8;
+            sub.s64 %wbpf_t0, %wbpf_t1, %wbpf_t0;
+            shr.u64 %wbpf_t0, %wbpf_t0, {shift};
+            cvt.u32.u64 %wbpf_w7, %wbpf_t0;
             add.s32 %wbpf_w9, %wbpf_w9, %wbpf_w8;
-            setp.lt.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
+            sub.s32 %wbpf_w9, %wbpf_w9, %wbpf_w7;
+            setp.ge.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
+            @%wbpf_p0 bra $wbpf_looked;
+            add.s64 %wbpf_t0, %wbpf_t1, {TICKET};
+            add.s32 %wbpf_room, %wbpf_w4, 1;
+            atom.relaxed.gpu.global.cas.b64 %wbpf_t0, [%wbpf_t2+{used}], %wbpf_t1, %wbpf_t0;
+            setp.eq.s64 %wbpf_p0, %wbpf_t0, %wbpf_t1;
             @%wbpf_p0 bra $wbpf_room;",
-            HashLayout::USED
+            used = HashLayout::USED,
+            shift = HashLayout::PENDING.ilog2(),
         ));
     });
     f.code(&format!(
-        "setp.lt.s32 %wbpf_p0, %wbpf_w9, {};
-        @%wbpf_p0 bra $wbpf_again;
+        "mov.b32 %wbpf_room, 0;
+        setp.ge.s32 %wbpf_p0, %wbpf_w9, {};
+        @%wbpf_p0 bra $wbpf_crowded;
+        add.s32 %wbpf_looks, %wbpf_looks, -1;
+        setp.eq.s32 %wbpf_p0, %wbpf_looks, 0;
+        @%wbpf_p0 bra $wbpf_busy;
+        {pause}
+        bra $wbpf_read;
+        $wbpf_crowded:
         fence.acq_rel.gpu;
         ld.acquire.gpu.global.u64 %wbpf_t0, [%wbpf_slot];
         setp.eq.s64 %wbpf_p0, %wbpf_t0, %wbpf_s;
@@ -126,53 +190,38 @@ pub fn look_for_room(f: &mut Text, l: &HashLayout) {
     ));
 }
 
-/// Finds room for the key whose slot this lane has claimed. Without any, the slot is the key's all the same, and the key
-/// is not there.
-pub fn charge(f: &mut Text, l: &HashLayout) {
-    f.code("$wbpf_charge:");
-    own_shard(f, l.counting());
-    quota(f, l);
-    together(f);
+/// `%wbpf_t2` becomes the address of the shard that gave this lane its ticket.
+fn ticket(f: &mut Text) {
+    f.code("add.s32 %wbpf_w4, %wbpf_room, -1;");
+    shard(f);
+}
+
+/// The key that this lane's ticket was for is there, by whomever it was made.
+pub fn settle(f: &mut Text) {
+    ticket(f);
+    together(f, "%wbpf_t2");
     f.code(&format!(
-        "brev.b32 %wbpf_w12, %wbpf_w6;
-        clz.b32 %wbpf_w12, %wbpf_w12;
-        mov.b32 %wbpf_w8, 0;
-        @%wbpf_p1 atom.relaxed.gpu.global.add.u32 %wbpf_w8, [%wbpf_t2+{used}], %wbpf_w7;
-        shfl.sync.idx.b32 %wbpf_w8, %wbpf_w8, %wbpf_w12, 31, %wbpf_w6;
-        add.s32 %wbpf_w8, %wbpf_w8, %wbpf_w9;
-        setp.lt.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
-        @%wbpf_p0 bra $wbpf_publish;
-        red.relaxed.gpu.global.add.u32 [%wbpf_t2+{used}], -1;
-        mov.b32 %wbpf_w9, 0;",
-        used = HashLayout::USED
+        "mov.b32 %wbpf_room, 0;
+        cvt.u64.u32 %wbpf_t0, %wbpf_w7;
+        mul.lo.s64 %wbpf_t0, %wbpf_t0, {};
+        @%wbpf_p1 red.relaxed.gpu.global.add.u64 [%wbpf_t2+{}], %wbpf_t0;",
+        HashLayout::PENDING.wrapping_neg() as i64,
+        HashLayout::USED
     ));
-    each_shard(f, l.counting(), "$wbpf_search", "$wbpf_searched", |f| {
-        quota(f, l);
-        f.code(&format!(
-            "ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t2+{used}];
-            add.s32 %wbpf_w9, %wbpf_w9, %wbpf_w8;
-            setp.ge.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
-            @%wbpf_p0 bra $wbpf_searched;
-            atom.relaxed.gpu.global.add.u32 %wbpf_w8, [%wbpf_t2+{used}], 1;
-            setp.lt.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
-            @%wbpf_p0 bra $wbpf_publish;
-            red.relaxed.gpu.global.add.u32 [%wbpf_t2+{used}], -1;",
-            used = HashLayout::USED
-        ));
-    });
-    // Who went past the claim counted on us: then there is one key too many, which has to be counted too. The shard is
-    // the own one again.
+}
+
+/// Gives back a ticket that was not used, if there is one. `skip` is a label.
+pub fn refund(f: &mut Text, skip: &str) {
     f.code(&format!(
-        "or.b64 %wbpf_t1, %wbpf_alive, {:#x};
-        atom.release.gpu.global.cas.b64 %wbpf_t0, [%wbpf_slot], %wbpf_claim, %wbpf_t1;
-        setp.ne.s64 %wbpf_p0, %wbpf_t0, %wbpf_claim;
-        @%wbpf_p0 red.relaxed.gpu.global.add.u32 [%wbpf_t2+{}], 1;
-        @%wbpf_p0 bra $wbpf_again;
-        setp.lt.s32 %wbpf_p0, %wbpf_w9, {};
-        @%wbpf_p0 bra $wbpf_again;
-        bra $wbpf_full;",
-        HashLayout::DEAD,
+        "setp.eq.s32 %wbpf_p0, %wbpf_room, 0;
+        @%wbpf_p0 bra {skip};"
+    ));
+    ticket(f);
+    f.code(&format!(
+        "mov.b32 %wbpf_room, 0;
+        red.relaxed.gpu.global.add.u64 [%wbpf_t2+{}], {};
+        {skip}:",
         HashLayout::USED,
-        l.max_entries
+        TICKET.wrapping_neg() as i64
     ));
 }

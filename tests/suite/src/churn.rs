@@ -1,0 +1,93 @@
+//! Hashes through which ever new keys come: far more than they have slots and nodes.
+
+use std::collections::BTreeSet;
+
+use crate::run::{Bench, Case, Run, Told, same, says};
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("ever new keys, with pauses: compacted", with_pauses),
+        case("ever new keys, without a pause: refused", without_pauses),
+    ]
+}
+
+/// Threads of a launch, each with a key.
+const THREADS: u64 = 256;
+
+/// What became of the keys.
+struct Keys {
+    came: u64,
+    busy: u64,
+    missed: u64,
+}
+
+/// What holds however often the maps were compacted: nothing is lost, doubled or mixed up.
+fn check(run: &Run) -> Result<Keys, String> {
+    let kernel = run.kernel("add")?;
+    let number = |field: &str| kernel[field].as_u64().ok_or(format!("no `{field}`"));
+    let (launches, missed) = (number("launches")?, number("missed")?);
+    let result = |i| run.value("results", i);
+    let (came, busy) = (result(0)?, result(1)?);
+    same(
+        "keys that came or were refused",
+        came + busy,
+        launches * THREADS,
+    )?;
+    same("other errors", result(2)?, 0)?;
+    same("keys that could not be taken out", result(4)?, 0)?;
+    same("values that were wrong", result(5)?, 0)?;
+    let mine: BTreeSet<u64> = (0..2 * THREADS)
+        .map(|i| run.value("mine", i))
+        .collect::<Result<BTreeSet<u64>, String>>()?;
+    let mine: Vec<u64> = mine.into_iter().filter(|key| *key != 0).collect();
+    same(
+        "keys taken out of both",
+        result(3)?,
+        2 * (came - mine.len() as u64),
+    )?;
+    let mut table = Vec::new();
+    for (key, value) in run.entries("table")? {
+        let key = key.as_u64().ok_or("a key is no number")?;
+        same("a value", value.as_u64(), Some(key * 3))?;
+        table.push(key);
+    }
+    table.sort_unstable();
+    same("keys in `table`", &table, &mine)?;
+    let mut large = Vec::new();
+    for (key, value) in run.entries("large")? {
+        let key = key.as_u64().ok_or("a key is no number")?;
+        same("the first word", value["w"][0].as_u64(), Some(key))?;
+        same("the last word", value["w"][8].as_u64(), Some(key + 8))?;
+        large.push(key);
+    }
+    large.sort_unstable();
+    same("keys in `large`", &large, &mine)?;
+    Ok(Keys { came, busy, missed })
+}
+
+fn with_pauses(bench: &Bench) -> Told {
+    let run = bench.both("churn", "rounds", &["150", "30"])?;
+    let keys = check(&run)?;
+    same("keys refused", keys.busy, 0)?;
+    for map in ["table", "large"] {
+        says(&run.notes(), &format!("map `{map}` was compacted"))?;
+    }
+    Ok(format!(
+        "{} keys came, {} launches met a compaction",
+        keys.came, keys.missed
+    ))
+}
+
+fn without_pauses(bench: &Bench) -> Told {
+    let run = bench.both("churn", "rounds", &["400", "0"])?;
+    let keys = check(&run)?;
+    if keys.busy == 0 {
+        return Err("no key was refused, although there were more than slots".into());
+    }
+    Ok(format!(
+        "{} keys came, {} were refused",
+        keys.came, keys.busy
+    ))
+}
