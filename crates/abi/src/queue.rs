@@ -20,7 +20,10 @@ use crate::layout::{align_up, hash};
 /// steps is taken by who raised the word, and its ticket's owner finds the ticket closed. That needs no repetition, so no ticket is
 /// left open, and a value that was put is taken by exactly one. `TAIL` not beyond `HEAD` says that the ring is empty.
 ///
-/// A stack is a list: `TOP` is `version << 32 | node + 1` and each node has a link to the one below it.
+/// A stack is a list: `TOP` is `version << 32 | node + 1`, and each node has a link ([`QueueLayout::link`]) to the one below it. Lanes of a warp that
+/// push together do so as one: their nodes are a *run*, linked beforehand, and one CAS puts it on top. Each node of a run knows how many of it are left from
+/// there on and what is below all of them, so lanes that pop together take a whole run by one CAS, if they are as many; else one value. A link does not change
+/// while its node is on the stack, and a CAS that succeeds proves by the version that it was.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct QueueLayout {
     /// Most values at once, at most [`QueueLayout::MAX_ENTRIES`].
@@ -44,12 +47,22 @@ impl QueueLayout {
     pub const SPARES: u64 = 640;
     /// u64: pushes refused because the map was full (`-E2BIG`).
     pub const COUNT_FULL: u64 = 768;
-    /// u64: operations given up after [`QueueLayout::TRIES`] tickets (`-EBUSY`).
+    /// u64: operations given up after [`QueueLayout::TRIES`] tickets or [`QueueLayout::TURNS`] turns (`-EBUSY`).
     pub const COUNT_BUSY: u64 = 776;
     /// First cell of the ring of free nodes.
     pub const CELLS: u64 = 896;
-    /// Most tickets that an operation takes, and most turns of a stack's loop.
+    /// Most tickets that an operation takes.
     pub const TRIES: u32 = 64;
+    /// Most turns of a stack's loop: in each, some lanes' CAS succeeds, so who has lost so often met as many who did not.
+    pub const TURNS: u32 = 1024;
+    /// In a link: u32, the node below plus one, 0 if there is none.
+    pub const BELOW: u64 = 0;
+    /// In a link: u32, the node below the run plus one, 0 if there is none.
+    pub const BELOW_RUN: u64 = 4;
+    /// In a link: u32, nodes of the run from this one on.
+    pub const LEFT: u64 = 8;
+    /// Bytes of a link.
+    pub const LINK_BYTES: u64 = 16;
     /// Most words of the bitmap of spare nodes that one search looks at.
     pub const SPARE_SEARCH: u64 = 64;
     /// Most values: a node's number plus one must stay below the flag in a cell.
@@ -72,7 +85,7 @@ impl QueueLayout {
     pub const fn cycle(&self, ticket: u64) -> u64 {
         (ticket | (self.cells() - 1)) + 1
     }
-    /// First cell of the ring of values; of a stack, the first link (u32 per node).
+    /// First cell of the ring of values; of a stack, the first link.
     pub const fn values_at(&self) -> u64 {
         Self::CELLS + self.cells() * 8
     }
@@ -80,11 +93,15 @@ impl QueueLayout {
     /// did not serve. Bit `n % 32` of word `n / 32` is node `n`.
     pub const fn spare_at(&self) -> u64 {
         let bytes = if self.lifo {
-            self.max_entries as u64 * 4
+            self.max_entries as u64 * Self::LINK_BYTES
         } else {
             self.cells() * 8
         };
         align_up(self.values_at() + bytes, 128)
+    }
+    /// Position of a stack's node's link.
+    pub const fn link(&self, node: u64) -> u64 {
+        self.values_at() + node * Self::LINK_BYTES
     }
     /// Words of the bitmap.
     pub const fn spare_words(&self) -> u64 {

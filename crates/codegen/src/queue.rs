@@ -4,6 +4,8 @@
 //! No lane waits for another: each loop is bounded, and what runs out is counted and told as `-EBUSY`. What takes a ticket
 //! to take something closes it before it goes on, whatever others do (`take`), so no value is ever out of reach.
 
+mod stacked;
+
 use warpbpf_abi::layout::QueueLayout;
 use warpbpf_abi::maps::{BPF_EXIST, E2BIG, EBUSY, EINVAL, ENOENT};
 
@@ -23,11 +25,11 @@ pub fn queue_name(op: QueueOp, l: &QueueLayout) -> String {
     format!("wbpf_{kind}_{what}_v{}_n{}", l.value_size, l.max_entries)
 }
 
-/// Text of a function. All parameters and the result are `.b64`; [`QueueOp`] says which.
-pub fn queue_function(op: QueueOp, l: &QueueLayout) -> String {
+/// Text of a function for this PTX version. All parameters and the result are `.b64`; [`QueueOp`] says which.
+pub fn queue_function(op: QueueOp, l: &QueueLayout, ptx: (u32, u32)) -> String {
     let (params, body) = match op {
-        QueueOp::Push => (2 + words(l), push(l)),
-        QueueOp::Pop => (2, pop(l)),
+        QueueOp::Push => (2 + words(l), push(l, ptx)),
+        QueueOp::Pop => (2, pop(l, ptx)),
         QueueOp::Peek if l.lifo => (2, peek_stack(l)),
         QueueOp::Peek => (2, peek_queue(l)),
     };
@@ -40,7 +42,7 @@ pub fn queue_function(op: QueueOp, l: &QueueLayout) -> String {
         params.join(", ")
     );
     let registers = "
-        .reg .pred %wbpf_p0;
+        .reg .pred %wbpf_p<4>;
         .reg .b32 %wbpf_n, %wbpf_w<4>;
         .reg .b64 %wbpf_base, %wbpf_to, %wbpf_tk, %wbpf_at, %wbpf_c, %wbpf_e, %wbpf_t, %wbpf_u, %wbpf_i, %wbpf_res;
         .reg .b64 %wbpf_head, %wbpf_tail, %wbpf_q;
@@ -305,12 +307,6 @@ fn node(l: &QueueLayout) -> String {
     )
 }
 
-/// `%wbpf_at` becomes the address of the link of node `%wbpf_i` - 1, less that of the first.
-fn link() -> &'static str {
-    "add.s64 %wbpf_t, %wbpf_i, -1;
-    mad.lo.s64 %wbpf_at, %wbpf_t, 4, %wbpf_base;"
-}
-
 /// Writes the parameters from the third on into the node taken.
 fn fill(l: &QueueLayout) -> String {
     let mut text = node(l);
@@ -360,15 +356,9 @@ fn ends(l: &QueueLayout) -> String {
     text + "\n$wbpf_done:"
 }
 
-/// `%wbpf_u` becomes what follows the top `%wbpf_e`: the next version, and `%wbpf_q` for the node.
-const NEWER: &str = "shr.u64 %wbpf_u, %wbpf_e, 32;
-    add.s64 %wbpf_u, %wbpf_u, 1;
-    shl.b64 %wbpf_u, %wbpf_u, 32;
-    or.b64 %wbpf_u, %wbpf_u, %wbpf_q;";
-
 /// A node that held a value before is written behind a fence: a peek that sees some of the new value then also sees that
 /// the old one was taken.
-fn push(l: &QueueLayout) -> String {
+fn push(l: &QueueLayout, ptx: (u32, u32)) -> String {
     // A full queue may drop its oldest value: its node is the new one's. Where other lanes have all nodes in hand, there
     // is nothing to drop now. A stack's oldest is at the bottom of a list.
     let full = if l.lifo {
@@ -385,28 +375,7 @@ fn push(l: &QueueLayout) -> String {
         )
     };
     let publish = if l.lifo {
-        format!(
-            "{link}
-            mov.b64 %wbpf_q, %wbpf_i;
-            ld.relaxed.gpu.global.u64 %wbpf_e, [%wbpf_base+{top}];
-            mov.b32 %wbpf_n, {TRIES};
-            $wbpf_turn:
-            cvt.u32.u64 %wbpf_w0, %wbpf_e;
-            st.relaxed.gpu.global.u32 [%wbpf_at+{links}], %wbpf_w0;
-            {NEWER}
-            atom.acq_rel.gpu.global.cas.b64 %wbpf_t, [%wbpf_base+{top}], %wbpf_e, %wbpf_u;
-            setp.eq.s64 %wbpf_p0, %wbpf_t, %wbpf_e;
-            @%wbpf_p0 bra $wbpf_pushed;
-            mov.b64 %wbpf_e, %wbpf_t;
-            add.s32 %wbpf_n, %wbpf_n, -1;
-            setp.ne.s32 %wbpf_p0, %wbpf_n, 0;
-            @%wbpf_p0 bra $wbpf_turn;
-            bra $wbpf_unpushed;
-            $wbpf_pushed:",
-            link = link(),
-            top = QueueLayout::VALUES,
-            links = l.values_at(),
-        )
+        stacked::put(l, ptx)
     } else {
         put(l, &values("value", l), "$wbpf_unpushed")
     };
@@ -445,32 +414,9 @@ fn push(l: &QueueLayout) -> String {
     )
 }
 
-fn pop(l: &QueueLayout) -> String {
+fn pop(l: &QueueLayout, ptx: (u32, u32)) -> String {
     let get = if l.lifo {
-        format!(
-            "ld.acquire.gpu.global.u64 %wbpf_e, [%wbpf_base+{top}];
-            mov.b32 %wbpf_n, {TRIES};
-            $wbpf_turn:
-            and.b64 %wbpf_i, %wbpf_e, 0xffffffff;
-            setp.eq.s64 %wbpf_p0, %wbpf_i, 0;
-            @%wbpf_p0 bra $wbpf_empty;
-            {link}
-            ld.relaxed.gpu.global.u32 %wbpf_w0, [%wbpf_at+{links}];
-            cvt.u64.u32 %wbpf_q, %wbpf_w0;
-            {NEWER}
-            atom.acq_rel.gpu.global.cas.b64 %wbpf_t, [%wbpf_base+{top}], %wbpf_e, %wbpf_u;
-            setp.eq.s64 %wbpf_p0, %wbpf_t, %wbpf_e;
-            @%wbpf_p0 bra $wbpf_got;
-            mov.b64 %wbpf_e, %wbpf_t;
-            add.s32 %wbpf_n, %wbpf_n, -1;
-            setp.ne.s32 %wbpf_p0, %wbpf_n, 0;
-            @%wbpf_p0 bra $wbpf_turn;
-            bra $wbpf_busy;
-            $wbpf_got:",
-            top = QueueLayout::VALUES,
-            link = link(),
-            links = l.values_at(),
-        )
+        stacked::take(l, ptx)
     } else {
         take(l, &values("value", l), "$wbpf_empty", "$wbpf_busy")
     };
@@ -490,7 +436,7 @@ fn pop(l: &QueueLayout) -> String {
 fn peek_stack(l: &QueueLayout) -> String {
     format!(
         "ld.param.b64 %wbpf_to, [wbpf_a1];
-        mov.b32 %wbpf_n, {TRIES};
+        mov.b32 %wbpf_n, {turns};
         $wbpf_turn:
         ld.acquire.gpu.global.u64 %wbpf_e, [%wbpf_base+{top}];
         and.b64 %wbpf_i, %wbpf_e, 0xffffffff;
@@ -507,6 +453,7 @@ fn peek_stack(l: &QueueLayout) -> String {
         bra $wbpf_busy;
         $wbpf_same:
         {ends}",
+        turns = QueueLayout::TURNS,
         top = QueueLayout::VALUES,
         copy = copy(l),
         ends = ends(l),

@@ -264,7 +264,9 @@ fn left(layout: &QueueLayout, ran: &Ran) -> Vec<u64> {
         let mut next = ran.u64(0, QueueLayout::VALUES) & 0xffff_ffff;
         while next != 0 {
             left.push(value(next - 1));
-            next = ran.u32(0, layout.values_at() + (next - 1) * 4).into();
+            next = ran
+                .u32(0, layout.link(next - 1) + QueueLayout::BELOW)
+                .into();
         }
         return left;
     }
@@ -338,6 +340,24 @@ fn many_lanes_lose_nothing_and_get_nothing_twice() {
                 nothing_lost(&layout, &ran, threads.into(), false);
             }
         }
+    }
+}
+
+/// All threads use one stack at once: lanes that are together go as one, so all get through, and nearly all where a schedule parts
+/// lanes wherever it can.
+#[test]
+fn a_stack_serves_crowds() {
+    let (grid, block) = (8, 128);
+    let threads = grid * block;
+    let case = busy(stack(8, 2 * threads), 0, threads);
+    let layout = layout(&case);
+    for seed in SEEDS {
+        let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
+        nothing_lost(&layout, &ran, threads.into(), false);
+        let refused = ran.u64(0, QueueLayout::COUNT_BUSY);
+        let operations = u64::from(threads) * ROUNDS as u64 * 3;
+        let most = seed.map_or(0, |_| operations / 50);
+        assert!(refused <= most, "{refused} of {operations}, {seed:?}");
     }
 }
 

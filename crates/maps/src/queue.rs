@@ -14,7 +14,11 @@ pub(crate) fn plan(def: &MapDef, map_type: MapType, plan: &mut MapPlan) -> Resul
     let lifo = map_type == MapType::Stack;
     let entries = u128::from(def.max_entries);
     let cells = (entries * 2 + 2).next_power_of_two().max(256) * 8;
-    let lists = if lifo { cells + entries * 4 } else { cells * 2 };
+    let lists = if lifo {
+        cells + entries * u128::from(QueueLayout::LINK_BYTES)
+    } else {
+        cells * 2
+    };
     let bytes = entries * stride(def.value_size) + lists + entries / 8 + 2048;
     let what = || {
         format!(
@@ -164,7 +168,7 @@ fn stacked(layout: &QueueLayout, bytes: &[u8]) -> Vec<u64> {
         && nodes.len() < layout.max_entries as usize
     {
         nodes.push(node);
-        next = u64::from(u32_at(bytes, layout.values_at() + node * 4));
+        next = u64::from(u32_at(bytes, layout.link(node) + QueueLayout::BELOW));
     }
     nodes
 }
@@ -215,10 +219,16 @@ pub(crate) fn push(
     });
     if layout.lifo {
         let top = u64_at(bytes, QueueLayout::VALUES);
-        writes.push(Write {
-            offset: layout.values_at() + node * 4,
-            bytes: (top as u32).to_le_bytes().to_vec(),
-        });
+        // A run of its own.
+        let link = [
+            (QueueLayout::BELOW, top as u32),
+            (QueueLayout::BELOW_RUN, top as u32),
+            (QueueLayout::LEFT, 1),
+        ];
+        writes.extend(link.map(|(at, value)| Write {
+            offset: layout.link(node) + at,
+            bytes: value.to_le_bytes().to_vec(),
+        }));
         writes.push(word(QueueLayout::VALUES, newer(top) | (node + 1)));
     } else {
         writes.extend(Ring::values(layout, bytes).put(node));
@@ -269,7 +279,7 @@ pub(crate) fn pop(layout: &QueueLayout, bytes: &[u8]) -> Option<(Vec<u8>, Vec<Wr
     let (node, mut writes) = if layout.lifo {
         let top = u64_at(bytes, QueueLayout::VALUES);
         let node = stacked(layout, bytes).first().copied()?;
-        let below = u32_at(bytes, layout.values_at() + node * 4);
+        let below = u32_at(bytes, layout.link(node) + QueueLayout::BELOW);
         (
             node,
             vec![word(QueueLayout::VALUES, newer(top) | u64::from(below))],

@@ -336,7 +336,8 @@ impl Emit<'_> {
             }
             (Op::Queue { op, layout, args }, _) => {
                 let name = queue_name(*op, layout);
-                let text = || queue_function(*op, layout);
+                let ptx = self.env.target.ptx;
+                let text = || queue_function(*op, layout, ptx);
                 self.fragment
                     .functions
                     .entry(name.clone())
