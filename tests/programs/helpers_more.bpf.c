@@ -7,7 +7,7 @@
 /* How many threads agreed on each of the checks below. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 8);
+	__uint(max_entries, 10);
 	__type(key, __u32);
 	__type(value, __u64);
 } results SEC(".maps");
@@ -26,6 +26,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } copies SEC(".maps");
+
+/* Values of 12 bytes: copies stand at multiples of 8. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 4);
+	__type(key, __u32);
+	__type(value, __u32[3]);
+} hashed SEC(".maps");
 
 static __always_inline void agree(__u32 check, __u64 ok)
 {
@@ -132,6 +140,23 @@ static __always_inline void copy(void)
 	agree(7, !bpf_map_lookup_percpu_elem(&copies, &zero, 1 << 20));
 }
 
+/* 8: the same of a hash, and the copy before or behind it is another one; 9: no copy, and no key */
+static __always_inline void hashed_copy(void)
+{
+	__u32 key = 7, other = 8, own = bpf_get_smp_processor_id();
+	__u32 value[3] = {0};
+	__u32 *mine, *here, *next;
+
+	bpf_map_update_elem(&hashed, &key, value, BPF_NOEXIST);
+	mine = bpf_map_lookup_elem(&hashed, &key);
+	here = bpf_map_lookup_percpu_elem(&hashed, &key, own);
+	next = bpf_map_lookup_percpu_elem(&hashed, &key, own ? own - 1 : 1);
+	if (mine)
+		*(volatile __u32 *)&mine[2] = own + 100;
+	agree(8, mine && here && *(volatile __u32 *)&here[2] == own + 100 && next && next[2] != own + 100);
+	agree(9, !bpf_map_lookup_percpu_elem(&hashed, &key, 1 << 20) && !bpf_map_lookup_percpu_elem(&hashed, &other, own));
+}
+
 SEC("gpu/entry/*")
 int helpers_more(struct wbpf_kernel_ctx *ctx)
 {
@@ -142,6 +167,7 @@ int helpers_more(struct wbpf_kernel_ctx *ctx)
 	agree(4, name());
 	agree(5, nowhere());
 	copy();
+	hashed_copy();
 	if (ctx->block_idx[0] == 0 && ctx->thread_idx[0] == 0) {
 		__u64 ids = bpf_get_current_uid_gid();
 

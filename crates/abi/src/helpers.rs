@@ -485,6 +485,8 @@ map_ops! {
     MapLookupElem on LruHash: Varies, 400 + 16, LruLayout::TRIES, 120;
     MapLookupElem on LruPercpuHash: Varies, 400 + 16, LruLayout::TRIES, 120;
     MapLookupPercpuElem on PercpuArray: Varies, 24 + 0, 0, 0;
+    MapLookupPercpuElem on PercpuHash: Varies, 416 + 16, HashLayout::PROBES, 24;
+    MapLookupPercpuElem on LruPercpuHash: Varies, 416 + 16, LruLayout::TRIES, 120;
     MapLookupElem on GpuArray: ByArguments, 12 + 0, 0, 0;
     MapLookupElem on GpuKernelArray: ByArguments, 12 + 0, 0, 0;
     MapLookupElem on GpuHostArray: ByArguments, 12 + 0, 0, 0;

@@ -34,6 +34,8 @@ fn more(bench: &Bench) -> Told {
         "unreadable string",
         "own copy",
         "no copy",
+        "own copy of a hash",
+        "no copy of a hash",
     ]
     .into_iter()
     .enumerate()

@@ -54,13 +54,27 @@ impl Translator<'_> {
     pub(super) fn map_lookup_percpu(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let map = self.map_arg(call)?;
         let binding = self.binding(map)?;
-        let MapLayout::Array(layout) = binding.layout else {
-            return self.wrong_layout(call, map);
+        // `__u32 cpu`: the upper half is not part of it.
+        let copy = self.trunc(self.arg(2));
+        let layout = match binding.layout {
+            MapLayout::Array(layout) => layout,
+            MapLayout::Hash(layout) => {
+                let value = self.hash(HashOp::Lookup, Table::Hash(layout), call)?;
+                return Ok(self.other_copy(value, copy, layout.copies, layout.value_stride()));
+            }
+            MapLayout::Lru(layout) => {
+                let value = self.hash(HashOp::Lookup, Table::Lru(layout), call)?;
+                return Ok(self.other_copy(value, copy, layout.copies, layout.value_stride()));
+            }
+            MapLayout::PerThread(_)
+            | MapLayout::Hosted(_)
+            | MapLayout::Ring(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_)
+            | MapLayout::UserRing(_) => return self.wrong_layout(call, map),
         };
         let key = self.pointer_arg(call, 1)?;
         let key = self.array_key(key)?;
-        // `__u32 cpu`: the upper half is not part of it.
-        let copy = self.trunc(self.arg(2));
         let (fits, there) = (
             self.cmp_const(Cond::Ult, key, layout.max_entries.into()),
             self.cmp_const(Cond::Ult, copy, layout.shards.into()),
@@ -73,6 +87,18 @@ impl Translator<'_> {
         let at = self.bin(BinOp::Add, base, shard);
         let at = self.bin(BinOp::Add, at, value);
         Ok(self.or_null(both, at))
+    }
+
+    /// From this multiprocessor's copy of a hash's value, which may be null, to another one's.
+    fn other_copy(&mut self, value: Value, copy: Value, copies: u32, stride: u64) -> Value {
+        let there = self.cmp_const(Cond::Ult, copy, copies.into());
+        let found = self.cmp_const(Cond::Ne, value, 0);
+        let both = self.bin(BinOp::And, found, there);
+        let (copy, own) = (self.zext(copy), self.own_copy(copies));
+        let skip = self.bin(BinOp::Sub, copy, own);
+        let skip = self.bin_const(BinOp::Mul, skip, stride);
+        let at = self.bin(BinOp::Add, value, skip);
+        self.or_null(both, at)
     }
 
     pub(super) fn map_update(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
