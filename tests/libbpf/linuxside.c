@@ -89,6 +89,7 @@ int main(void)
 	MUST(skel, "open");
 	skel->rodata->pid = getpid();
 	skel->rodata->call = SYS_getpgid;
+	skel->rodata->look = SYS_getsid;
 	bpf_program__set_log_buf(skel->progs.on_call, log, sizeof(log));
 	if (linuxside_bpf__load(skel)) {
 		printf("load: %s: %s", strerror(errno), log);
@@ -114,7 +115,12 @@ int main(void)
 	skel->bss->host += 1000;
 	usleep(1000);
 	calls();
-	usleep(20000);
+	/* What the GPU has counted comes to Linux. */
+	for (int i = 0; i < 1000 && skel->bss->seen != get(skel->maps.array, 1) + skel->bss->gpu; i++) {
+		usleep(10000);
+		syscall(SYS_getsid, 0);
+		usleep(1000);
+	}
 	ring_buffer__consume(ring);
 	perf_buffer__consume(perf);
 	MUST(bpf_map_lookup_elem(bpf_map__fd(skel->maps.percpu), &zero, values) == 0, "percpu");
@@ -123,7 +129,8 @@ int main(void)
 	printf("calls %lu, per CPU %lu\n", get(skel->maps.calls, 7), sum);
 	show("hash", skel->maps.hash);
 	show("array", skel->maps.array);
-	printf("variables: together %llu, gpu %llu, linux %llu\n", skel->bss->together, skel->bss->gpu, skel->bss->host);
+	printf("variables: together %llu, gpu %llu, linux %llu, seen %llu\n", skel->bss->together, skel->bss->gpu, skel->bss->host,
+	       skel->bss->seen);
 	printf("records: linux %lu, gpu %lu, strange %lu\n", records[1], records[2], strange);
 	printf("samples: linux %lu, gpu %lu\n", samples[1], samples[2]);
 	perf_buffer__free(perf);

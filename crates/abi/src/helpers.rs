@@ -418,6 +418,17 @@ impl HelperId {
         )
     }
 
+    /// It leaves the map that it is given as it is; where it gives a pointer into it, the program may store there.
+    pub const fn only_looks(self) -> bool {
+        matches!(
+            self,
+            HelperId::MapLookupElem
+                | HelperId::MapLookupPercpuElem
+                | HelperId::MapPeekElem
+                | HelperId::ForEachMapElem
+        )
+    }
+
     /// It queues a message for the host.
     pub const fn prints(self) -> bool {
         matches!(

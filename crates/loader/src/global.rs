@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::bell::Bell;
+use crate::carry::Carrier;
 use crate::drawn::AllDrawn;
 use crate::guard;
 use crate::kernel::{Config, Descriptors, Kernel};
@@ -283,6 +284,7 @@ fn run() {
     // It only ends by a panic, and then the tool goes on without us.
     let Err(payload) = std::panic::catch_unwind(|| {
         let mut silent: Option<Instant> = None;
+        let mut carrier = Carrier::default();
         loop {
             let settled = {
                 let start = start();
@@ -297,6 +299,7 @@ fn run() {
                 }
                 Offer::new(&mut kernel())
             });
+            carrier.round(|| existing()?.carry());
             let over = live().is_over();
             start().over = over;
             if !over {

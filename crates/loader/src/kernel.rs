@@ -3,7 +3,7 @@
 //! No call into libc and no global state is here: descriptors come from a [`Descriptors`], memory of the tool from a
 //! [`User`], what the GPU holds from a [`Session`]. Each command is a method beside those of its kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -114,6 +114,8 @@ pub struct Kernel {
     pub(crate) reserved: Option<RawFd>,
     /// The kernel under this process, if it lets us.
     pub(crate) linux: Option<Box<dyn Linux>>,
+    /// Maps that programs of the GPU may write to, as of the last application.
+    pub(crate) written: BTreeSet<usize>,
     /// Its ring buffers.
     pub(crate) drawn: AllDrawn,
     /// What the GPU holds, once an application has connected.
@@ -245,6 +247,7 @@ impl Kernel {
             others: BTreeMap::new(),
             reserved: None,
             linux: None,
+            written: BTreeSet::new(),
             drawn: AllDrawn::default(),
             session: None,
             version: 0,

@@ -22,6 +22,7 @@ pub mod info;
 pub mod perf;
 
 pub mod bell;
+pub mod carry;
 pub mod contents;
 pub mod drawn;
 pub mod feed;

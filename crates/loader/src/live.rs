@@ -256,6 +256,9 @@ impl Offer {
     pub fn new(kernel: &mut Kernel) -> Result<Offer, String> {
         let adopted = kernel.adopt_twins();
         adopted.map_err(|error| format!("the maps of Linux cannot be read: {error}"))?;
+        if kernel.maps.iter().any(|(_, map)| map.twin.is_some()) {
+            kernel.note_written();
+        }
         let gathered = kernel.gather(&kernel.attached())?;
         let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
         let mut sinks = vec![Sink::Nowhere; gathered.names.len()];

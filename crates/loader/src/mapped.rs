@@ -135,7 +135,12 @@ impl Kernel {
                 None => Ok(()),
             };
             match sent {
-                Ok(()) => apply(&changed, shadow),
+                Ok(()) => {
+                    apply(&changed, shadow);
+                    if let Some(twin) = &mut twin {
+                        twin.set_given(&key, &value);
+                    }
+                }
                 // To ask it for each key would keep the tool from its work.
                 Err(Errno::IO) => answers = false,
                 // The next round sends the words again.

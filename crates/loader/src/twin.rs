@@ -2,11 +2,12 @@
 //!
 //! A map gets its [`Twin`] when the first program of Linux names it. What the tool asks of a map with a twin is answered from
 //! there, and from the device too once an application has it: then a value is what stands on the device and what programs of
-//! Linux have changed since the application connected, word by word. Nothing is carried from one side to the other while
-//! both run, for that would overwrite what the other side counts.
+//! Linux have changed since the application connected, word by word. [`crate::carry`] brings values from one side to the other
+//! where that cannot overwrite what the other side counts.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
@@ -29,6 +30,8 @@ pub struct Twin {
     /// What it held when an application was last given its contents, and what the tool has written since; zeros where
     /// nothing stands.
     base: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What the device held when that was last added to Linux's values; zeros where nothing stands.
+    given: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Its values, where they can be mapped.
     memory: Option<Memory>,
 }
@@ -47,6 +50,54 @@ impl Twin {
         let mut base = self.base.get(key).cloned().unwrap_or_default();
         base.resize(bytes, 0);
         base
+    }
+
+    /// Keys of values that stood there; of an array, those that were not zero.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.base.keys()
+    }
+
+    pub(crate) fn knows(&self, key: &[u8]) -> bool {
+        self.base.contains_key(key)
+    }
+
+    /// The key is gone.
+    pub(crate) fn forget(&mut self, key: &[u8]) {
+        self.base.remove(key);
+        self.given.remove(key);
+    }
+
+    /// The device holds a value of the tool or of Linux, which Linux holds too.
+    pub(crate) fn set_given(&mut self, key: &[u8], value: &[u8]) {
+        self.given.insert(key.to_vec(), value.to_vec());
+    }
+
+    /// Adds to Linux's words, of a value that begins at `start`, what the device has changed since the last time.
+    pub(crate) fn add(&mut self, key: &[u8], start: u64, device: &[u8]) {
+        let Some(memory) = &self.memory else { return };
+        let mut base = self.base(key, device.len());
+        let mut given = self.given.get(key).cloned().unwrap_or_default();
+        given.resize(device.len(), 0);
+        if given == device {
+            return;
+        }
+        let words = base.as_chunks_mut::<8>().0.iter_mut();
+        let sides = given
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .zip(device.as_chunks::<8>().0);
+        for ((at, base), (given, device)) in (0..).zip(words).zip(sides) {
+            let number = |word: &[u8; 8]| u64::from_ne_bytes(*word);
+            let more = number(device).wrapping_sub(number(given));
+            // Atomic: nothing that Linux's programs add at this moment is lost.
+            memory
+                .word(start + 8 * at)
+                .fetch_add(more, Ordering::Relaxed);
+            *base = number(base).wrapping_add(more).to_ne_bytes();
+        }
+        self.set_base(key, &base);
+        self.set_given(key, device);
     }
 
     /// Gives words of a mapped value, which begins at `start`, to Linux's programs.
@@ -69,11 +120,7 @@ impl Twin {
     }
 
     pub(crate) fn set_base(&mut self, key: &[u8], value: &[u8]) {
-        if value.iter().any(|byte| *byte != 0) {
-            self.base.insert(key.to_vec(), value.to_vec());
-        } else {
-            self.base.remove(key);
-        }
+        self.base.insert(key.to_vec(), value.to_vec());
     }
 }
 
@@ -100,7 +147,8 @@ impl Kernel {
     /// The descriptor that the tool maps instead of our memory: of a map that only programs of Linux use.
     pub(crate) fn mapped_in_linux(&self, at: usize) -> Option<RawFd> {
         let twin = self.maps.get(at)?.twin.as_ref()?;
-        twin.memory()?;
+        let wanted = self.maps.get(at)?.spec.flags & F_MMAPABLE != 0;
+        twin.memory().filter(|_| wanted)?;
         (!self.is_used_here(at)).then(|| twin.fd())
     }
 
@@ -124,11 +172,17 @@ impl Kernel {
             .transpose()?;
         let types = types.and_then(|types| self.real_types(types).ok());
         let types = types.map(|fd| (fd, key_type.0, value_type.0));
-        let fd = self.create(&spec, &name, types, inner.as_ref())?;
+        // What the device counts can be added to values that are mapped.
+        let mut linux = spec;
+        if spec.kind() == Some(MapType::Array) {
+            linux.flags |= F_MMAPABLE;
+        }
+        let fd = self.create(&linux, &name, types, inner.as_ref())?;
         let number = fd.as_raw_fd();
         let mut twin = Twin {
             fd,
             base: BTreeMap::new(),
+            given: BTreeMap::new(),
             memory: None,
         };
         let mut outputs = Vec::new();
@@ -166,10 +220,12 @@ impl Kernel {
                 Command::MapFreeze,
                 Fields::new().u32(attr::elem::MAP_FD, number as u32),
             )?;
-        } else if spec.flags & F_MMAPABLE != 0 {
+        } else if linux.flags & F_MMAPABLE != 0 {
             let bytes = self.slot(&spec) * u64::from(spec.max_entries);
             let fd = twin.fd.try_clone().map_err(|_| Errno::MFILE)?;
-            twin.memory = Some(Memory::of(fd, 0, bytes, Access::Write)?);
+            let memory = Memory::of(fd, 0, bytes, Access::Write);
+            // Linux maps no values with locks or timers in them; a tool that asks for it is told so.
+            twin.memory = memory.ok();
         }
         self.map_mut(at)?.twin = Some(twin);
         Ok(number)
@@ -244,7 +300,7 @@ impl Kernel {
         self.element(Command::MapUpdateElem, fd, key, &mut value, flags)
     }
 
-    fn get(&self, command: Command, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn get(&self, command: Command, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let (map, fd) = self.with_twin(at)?;
         let mut value = vec![0; self.linux_bytes(&map.spec)];
         self.element(command, fd, key, &mut value, 0)?;
@@ -335,7 +391,7 @@ impl Kernel {
         let (_, fd) = self.with_twin(at)?;
         self.element(Command::MapDeleteElem, fd, key, &mut [], 0)?;
         if let Some(twin) = &mut self.map_mut(at)?.twin {
-            twin.set_base(key, &[]);
+            twin.forget(key);
         }
         Ok(())
     }
@@ -413,6 +469,10 @@ impl Kernel {
             if spec.kind().is_none() {
                 continue;
             }
+            if let Some(twin) = &mut self.map_mut(at)?.twin {
+                twin.base.clear();
+                twin.given.clear();
+            }
             for key in self.keys_of_twin(at)? {
                 let value = match self.get(Command::MapLookupElem, at, &key) {
                     Err(Errno::NOENT) => continue,
@@ -420,8 +480,12 @@ impl Kernel {
                 };
                 let map = self.map_mut(at)?;
                 map.contents.set(&spec, slot, &key, &value, BPF_ANY)?;
-                if let Some(twin) = &mut map.twin {
+                let zeros = value.iter().all(|byte| *byte == 0);
+                if let Some(twin) = &mut map.twin
+                    && !(zeros && spec.has_indices())
+                {
                     twin.set_base(&key, &value);
+                    twin.set_given(&key, &value);
                 }
             }
         }

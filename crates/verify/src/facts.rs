@@ -1,12 +1,12 @@
 //! What the proof learned about each instruction, for the code generator: it never guesses a region, a map or a
 //! stack offset, it reads them here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use warpbpf_abi::format;
 use warpbpf_abi::helpers::HelperId;
-use warpbpf_ebpf::Pc;
+use warpbpf_ebpf::{Code, Insn, Pc};
 use warpbpf_object::MapDef;
 
 /// Facts about a whole program. A local function is proved once per place it is called from, because the regions its
@@ -44,6 +44,33 @@ impl Facts {
         let reading =
             |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if call.reads_application());
         self.instances.iter().flat_map(|i| &i.insns).any(reading)
+    }
+
+    /// Maps whose values the program may change: it stores to one, or a helper may, to which it gives the map or a pointer into
+    /// a value. `code` is what was proved.
+    pub fn written_maps(&self, code: &Code) -> BTreeSet<u32> {
+        let mut written = BTreeSet::new();
+        for instance in &self.instances {
+            let insns = &code.insns()[instance.start.index()..];
+            for (fact, insn) in instance.insns.iter().zip(insns) {
+                match fact {
+                    InsnFact::Dead | InsnFact::Plain | InsnFact::Branch { .. } => {}
+                    InsnFact::Access(place) => {
+                        let loads = matches!(insn, Insn::Load { .. } | Insn::LoadAcquire { .. });
+                        written.extend(place.map_value().filter(|_| !loads));
+                    }
+                    InsnFact::Call(call) => {
+                        written.extend(call.map.filter(|_| !call.helper.only_looks()));
+                        for arg in &call.args {
+                            if let ArgFact::Pointer(place) = arg {
+                                written.extend(place.map_value());
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        written
     }
 }
 
@@ -111,6 +138,20 @@ pub struct Place {
     pub offset: Option<i64>,
     /// The address is a multiple of this on every path: 1, 2, 4 or 8.
     pub align: u32,
+}
+
+impl Place {
+    /// The map in a value of which it is.
+    fn map_value(&self) -> Option<u32> {
+        match self.region {
+            Region::MapValue { map } => Some(map),
+            Region::Stack { .. }
+            | Region::Context
+            | Region::Record { .. }
+            | Region::MapKey { .. }
+            | Region::Memory => None,
+        }
+    }
 }
 
 /// Marks the index of a map of maps: together they stand for the maps that are in it, of which programs know only what

@@ -434,8 +434,9 @@ fn linuxside(bench: &Bench) -> Told {
             THREADS + 300
         ),
         format!(
-            "variables: together {}, gpu {THREADS}, linux 1300",
-            THREADS + 300
+            "variables: together {}, gpu {THREADS}, linux 1300, seen {}",
+            THREADS + 300,
+            THREADS * 2
         ),
         format!("records: linux 300, gpu {THREADS}, strange 0"),
         format!("samples: linux 300, gpu {THREADS}"),

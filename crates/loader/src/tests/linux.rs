@@ -1,6 +1,6 @@
 //! Programs of Linux and the maps that they use, with a kernel below that only keeps what it is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use warpbpf_abi::maps::MapType;
+use warpbpf_wire::OpCode;
 
 use super::progs::{code, nothing};
 use super::{Device, def};
@@ -429,4 +430,113 @@ fn a_probe_of_a_function_of_linux_is_placed_there() {
     let state = fake.0.lock().unwrap();
     assert_eq!(state.asked, [Command::LinkDetach]);
     assert_eq!(state.placed, [Place::Kernel("do_exit".into(), true)]);
+}
+
+#[test]
+fn what_linux_writes_is_carried_to_a_device_that_only_reads_and_the_other_way_it_is_added() {
+    let (mut tool, fake) = tool();
+    let map = tool.map(ARRAY, 4, 8, 4);
+    tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(map), 0)
+        .unwrap();
+    assert_eq!(
+        tool.kernel.carry(),
+        Some(Ok(())),
+        "there is no application yet"
+    );
+    tool.kernel.adopt_twins().unwrap();
+    let device = Device::new(&def(ARRAY, 4, 8, 4), 2);
+    tool.kernel.session = Some(device.clone());
+    let key = |key: u32| key.to_ne_bytes();
+    let word = |value: u64| value.to_ne_bytes();
+    let carried = |tool: &mut Tool| {
+        assert_eq!(tool.kernel.carry(), Some(Ok(())));
+        std::mem::take(&mut *device.done.lock().unwrap())
+    };
+    // A program that only looks at the map.
+    tool.kernel.note_written();
+    assert!(tool.kernel.written.is_empty());
+    fake.set("a_map", &key(2), &word(9));
+    fake.set("a_map", &key(3), &word(0));
+    let update = |at: u32, value: u64| (OpCode::Update, key(at).to_vec(), word(value).to_vec(), 0);
+    assert_eq!(carried(&mut tool), [update(2, 9)]);
+    device.set(&key(2), &word(9));
+    assert_eq!(carried(&mut tool), []);
+    assert_eq!(tool.value_of(map, 2, 8), Ok(word(9).to_vec()));
+    // One that counts in it.
+    tool.kernel.written = BTreeSet::from([0]);
+    let below = |tool: &Tool, at: u64| {
+        let twin = tool.kernel.maps.get(0).unwrap().twin.as_ref().unwrap();
+        twin.memory().unwrap().word(at * 8).load(Ordering::Relaxed)
+    };
+    let linux = |tool: &Tool, at: u64, more: u64| {
+        let twin = tool.kernel.maps.get(0).unwrap().twin.as_ref().unwrap();
+        twin.memory()
+            .unwrap()
+            .word(at * 8)
+            .fetch_add(more, Ordering::Relaxed);
+    };
+    device.set(&key(1), &word(50));
+    linux(&tool, 1, 7);
+    assert_eq!(carried(&mut tool), []);
+    assert_eq!([below(&tool, 1), below(&tool, 0)], [57, 0]);
+    device.set(&key(1), &word(40));
+    linux(&tool, 1, 1);
+    assert_eq!(carried(&mut tool), []);
+    assert_eq!(below(&tool, 1), 48);
+    // The kernel below keeps what is mapped and what is asked for apart; the tool sees one sum either way.
+    fake.set("a_map", &key(1), &word(48));
+    assert_eq!(tool.value_of(map, 1, 8), Ok(word(48).to_vec()));
+    // What the tool writes is on both sides, and is not added.
+    tool.operate(Command::MapUpdateElem, map, &key(1), &mut word(5))
+        .unwrap();
+    device.set(&key(1), &word(5));
+    device.done.lock().unwrap().clear();
+    assert_eq!(carried(&mut tool), []);
+    assert_eq!(below(&tool, 1), 48);
+}
+
+#[test]
+fn keys_that_linux_adds_and_removes_are_carried_too() {
+    let (mut tool, fake) = tool();
+    let map = tool.map(HASH, 4, 8, 16);
+    tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(map), 0)
+        .unwrap();
+    let device = Device::new(&def(HASH, 4, 8, 16), 2);
+    let key = |key: u32| key.to_ne_bytes().to_vec();
+    fake.set("a_map", &key(1), &[0; 8]);
+    tool.kernel.adopt_twins().unwrap();
+    tool.kernel.session = Some(device.clone());
+    fake.set("a_map", &key(2), &[0; 8]);
+    let carried = |tool: &mut Tool| {
+        assert_eq!(tool.kernel.carry(), Some(Ok(())));
+        std::mem::take(&mut *device.done.lock().unwrap())
+    };
+    assert_eq!(
+        carried(&mut tool),
+        [(OpCode::Update, key(2), vec![0; 8], 0)]
+    );
+    assert_eq!(carried(&mut tool), []);
+    fake.0
+        .lock()
+        .unwrap()
+        .maps
+        .values_mut()
+        .for_each(|map| map.values.clear());
+    let delete = |at| (OpCode::Delete, key(at), Vec::new(), 0);
+    assert_eq!(carried(&mut tool), [delete(1), delete(2)]);
+    assert_eq!(carried(&mut tool), []);
+    // What a device does not take is tried again.
+    *device.refused.lock().unwrap() = Some((key(3), -7));
+    fake.set("a_map", &key(3), &[1; 8]);
+    assert_eq!(tool.kernel.carry(), Some(Err(Errno::TOOBIG)));
+    *device.refused.lock().unwrap() = None;
+    device.done.lock().unwrap().clear();
+    assert_eq!(
+        carried(&mut tool),
+        [(OpCode::Update, key(3), vec![1; 8], 0)]
+    );
+    // A hash that the device writes stays where it is.
+    tool.kernel.written = BTreeSet::from([0]);
+    fake.set("a_map", &key(4), &[1; 8]);
+    assert_eq!(carried(&mut tool), []);
 }

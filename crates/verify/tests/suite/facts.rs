@@ -223,3 +223,16 @@ fn ranges_of_fields_and_helpers_are_known() {
         lookup(8)
     ));
 }
+
+#[test]
+fn maps_that_a_program_may_write_to() {
+    let written = |then: &str| {
+        let verified = accept(&format!("{}{then}r0 = 0\nexit", lookup(0)));
+        verified.facts().written_maps(verified.program())
+    };
+    assert_eq!(written("r1 = *(u64 *)(r0 + 0)\n"), [].into());
+    assert_eq!(written("*(u64 *)(r0 + 0) = 1\n"), [0].into());
+    assert_eq!(written("r1 = 1\nlock *(u64 *)(r0 + 0) += r1\n"), [0].into());
+    // A helper that is given a place in a value, which it may write to.
+    assert_eq!(written("r1 = r0\nr2 = 8\nr3 = 0\ncall 113\n"), [0].into());
+}
