@@ -1,8 +1,8 @@
 //! The agent's parts against a driver of a few functions; the whole of it against the soft GPU is in `tests/`.
 
 mod attached;
-mod events;
 mod compaction;
+mod events;
 mod fake;
 pub(crate) mod faults;
 mod handshake;
