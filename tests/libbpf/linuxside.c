@@ -111,7 +111,9 @@ int main(void)
 			changed = 1;
 		}
 	}
-	/* It has ended: Linux counts on. */
+	/* It has ended, maybe before it was seen: Linux counts on. */
+	if (!changed)
+		calls();
 	skel->bss->host += 1000;
 	usleep(1000);
 	calls();

@@ -16,7 +16,8 @@ use crate::drawn::AllDrawn;
 use crate::guard;
 use crate::kernel::{Config, Descriptors, Kernel};
 use crate::linux::Linux;
-use crate::live::{Live, Offer};
+use crate::live::Live;
+use crate::offer::Offer;
 use crate::real::Host;
 use crate::remote;
 

@@ -32,6 +32,7 @@ pub mod handlers;
 pub mod live;
 pub mod mapped;
 pub mod memory;
+pub mod offer;
 pub mod ring;
 pub mod session;
 mod sink;

@@ -11,16 +11,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use warpbpf::{Message, plan_of};
 use warpbpf_maps::{MapPlan, MapView};
-use warpbpf_object::{MapKind, Object};
 use warpbpf_wire::{
-    Listener, MapOp, NoteLevel, OpCode, Options, Outcome, PRINTK, SharedError, SharedReader,
-    ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
+    Listener, MapOp, NoteLevel, OpCode, Outcome, PRINTK, SharedError, SharedReader, ToAgent, ToTool,
+    ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
-use crate::contents::Contents;
 use crate::feed::Feed;
-use crate::gather::Gathered;
-use crate::kernel::{Kernel, Tell};
+use crate::kernel::Tell;
+use crate::offer::Offer;
 use crate::session::{Copied, Session};
 use crate::sink::{Queue, Sink};
 
@@ -30,32 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const FRESH: Duration = Duration::from_millis(1);
 /// How long the thread sleeps when nothing comes.
 const NAP: Duration = Duration::from_millis(2);
-
-/// What an agent is given, made when it connects: values may change until then.
-pub struct Offer {
-    /// The object and what became of the tool's maps in it.
-    pub gathered: Gathered,
-    /// The object, read.
-    pub object: Object,
-    /// Values for maps, by name: updates without what depends on the device.
-    pub presets: Vec<Preset>,
-    /// Where events go, by the session's number of their map.
-    pub sinks: Vec<Sink>,
-    /// Where records of the tool come from.
-    pub feeds: Vec<Feed>,
-    /// What programs may do, as they were proved here.
-    pub options: Options,
-}
-
-/// Values of a map.
-pub struct Preset {
-    /// Its name.
-    pub map: String,
-    /// Key and value; the value has a part for each CPU if the map has.
-    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Bytes from one CPU's part to the next; `None` if there is one value.
-    pub percpu: Option<usize>,
-}
 
 struct Agent {
     connection: Option<ToolConnection>,
@@ -225,7 +197,7 @@ impl Live {
             messages.push((ToAgent::Preset { map }, encode_ops(&ops)));
         }
         for feed in &mut agent.offer.feeds {
-            if let Some(blob) = feed.next(0, OpCode::Update, self.tell) {
+            if let Some(blob) = feed.first(self.tell) {
                 let map = feed.name.clone();
                 messages.push((ToAgent::Preset { map }, blob));
             }
@@ -245,65 +217,6 @@ impl Live {
             }
         }
         self.state().agents.push(agent);
-    }
-}
-
-impl Offer {
-    /// Makes it from what is attached now.
-    ///
-    /// # Errors
-    /// Text for the tool's author.
-    pub fn new(kernel: &mut Kernel) -> Result<Offer, String> {
-        let adopted = kernel.adopt_twins();
-        adopted.map_err(|error| format!("the maps of Linux cannot be read: {error}"))?;
-        if kernel.maps.iter().any(|(_, map)| map.twin.is_some()) {
-            kernel.note_written();
-        }
-        let gathered = kernel.gather(&kernel.attached())?;
-        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
-        let mut sinks = vec![Sink::Nowhere; gathered.names.len()];
-        let mut feeds = Vec::new();
-        let mut presets = Vec::new();
-        for (at, number) in &gathered.numbers {
-            let Some(map) = kernel.maps.get(*at) else {
-                continue;
-            };
-            let name = &gathered.names[*number as usize];
-            sinks[*number as usize] = Sink::of(&map.contents);
-            if let Contents::UserRing(ring) = &map.contents {
-                feeds.push(Feed::new(*number, name.clone(), ring.clone()));
-            }
-            let data = object.maps.get(*number as usize).map(|def| &def.kind);
-            let entries = map.contents.entries(&map.spec, kernel.slot(&map.spec));
-            if matches!(data, Some(MapKind::User)) && !entries.is_empty() {
-                let stride = map.spec.value_size as usize;
-                let entries = entries.into_iter().map(|(key, mut value)| {
-                    if !map.spec.is_percpu() {
-                        value.truncate(stride);
-                    }
-                    (key, value)
-                });
-                presets.push(Preset {
-                    map: name.clone(),
-                    entries: entries.collect(),
-                    percpu: map.spec.is_percpu().then(|| stride.next_multiple_of(8)),
-                });
-            }
-        }
-        kernel.note_mapped();
-        Ok(Offer {
-            gathered,
-            object,
-            presets,
-            sinks,
-            feeds,
-            options: Options {
-                host_ops: true,
-                allow_modify: kernel.config.options.allow_modify,
-                budget: kernel.config.options.budget,
-                ..Options::default()
-            },
-        })
     }
 }
 
@@ -629,7 +542,7 @@ impl State {
             return false;
         };
         for feed in &mut agent.offer.feeds {
-            let Some(blob) = feed.next(token + 1, OpCode::Push, tell) else {
+            let Some(blob) = feed.next(token + 1, tell) else {
                 continue;
             };
             token += 1;

@@ -13,10 +13,31 @@ use crate::bell::Bell;
 use crate::memory::{Memory, PAGE};
 use crate::uapi::ringbuf;
 
-/// Most records that are lent at once.
-const MOST_RECORDS: usize = 1024;
-/// Most bytes of them; one record may have more.
-const MOST_BYTES: u64 = 1 << 20;
+/// How many records are lent at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Portion {
+    /// All that there are.
+    All,
+    /// What fits into one message: of bytes, or one record.
+    Some {
+        /// Most records.
+        records: usize,
+        /// Most bytes of them.
+        bytes: u64,
+    },
+}
+
+impl Portion {
+    fn takes(self, records: usize, bytes: u64) -> bool {
+        match self {
+            Portion::All => true,
+            Portion::Some {
+                records: most,
+                bytes: most_bytes,
+            } => records <= 1 || records <= most && bytes <= most_bytes,
+        }
+    }
+}
 
 /// A ring: a page with our position, a page with the tool's, the data.
 #[derive(Debug)]
@@ -132,7 +153,7 @@ impl UserRing {
     ///
     /// # Errors
     /// [`Broken`], if that is found in front.
-    pub fn lend(self: &Arc<UserRing>) -> Result<Option<Lent>, Broken> {
+    pub fn lend(self: &Arc<UserRing>, portion: Portion) -> Result<Option<Lent>, Broken> {
         if self.lent.swap(true, Ordering::SeqCst) {
             return Ok(None);
         }
@@ -157,9 +178,7 @@ impl UserRing {
                 continue;
             };
             bytes += end - at;
-            if lent.records.len() == MOST_RECORDS
-                || (bytes > MOST_BYTES && !lent.records.is_empty())
-            {
+            if !portion.takes(lent.records.len() + 1, bytes) {
                 break;
             }
             at = end;
@@ -222,19 +241,19 @@ impl Drop for Lent {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
 
     const SIZE: u64 = 4096;
 
-    fn new() -> Arc<UserRing> {
+    pub(crate) fn new() -> Arc<UserRing> {
         Arc::new(UserRing::new(SIZE as u32).unwrap())
     }
 
     /// Reserves and gives back as libbpf does; false if there is no room.
-    fn write(ring: &UserRing, payload: &[u8], flags: u32) -> bool {
+    pub(crate) fn write(ring: &UserRing, payload: &[u8], flags: u32) -> bool {
         let need = (ringbuf::HEADER + payload.len() as u64).next_multiple_of(8);
         let at = ring.produced();
         if SIZE - (at - ring.consumed()) < need {
@@ -274,11 +293,11 @@ mod tests {
                     written.push(vec![next; length]);
                 }
             }
-            let lent = ring.lend().unwrap().unwrap();
+            let lent = ring.lend(Portion::All).unwrap().unwrap();
             assert_eq!(lent.records, written, "round {round}");
             lent.keep(written.len());
         }
-        assert!(ring.lend().unwrap().is_none());
+        assert!(ring.lend(Portion::All).unwrap().is_none());
         assert_eq!(ring.consumed(), ring.produced());
     }
 
@@ -288,14 +307,34 @@ mod tests {
         for number in 0..4u8 {
             assert!(write(&ring, &[number], 0));
         }
-        let lent = ring.lend().unwrap().unwrap();
+        let lent = ring.lend(Portion::All).unwrap().unwrap();
         assert_eq!(lent.records.len(), 4);
-        assert!(ring.lend().unwrap().is_none());
+        assert!(ring.lend(Portion::All).unwrap().is_none());
         lent.keep(0);
         lent.keep(2);
         drop(lent);
-        let lent = ring.lend().unwrap().unwrap();
+        let lent = ring.lend(Portion::All).unwrap().unwrap();
         assert_eq!(lent.records, [[2], [3]]);
+    }
+
+    #[test]
+    fn a_portion_is_some_records_or_some_bytes_or_one_record() {
+        let ring = new();
+        for number in 0..6u8 {
+            assert!(write(&ring, &vec![number; if number == 3 { 400 } else { 8 }], 0));
+        }
+        for (records, bytes, lengths) in [
+            (2, 1000, vec![8, 8]),
+            (9, 20, vec![8]),
+            (9, 100, vec![400]),
+            (0, 0, vec![8]),
+            (9, 1000, vec![8]),
+        ] {
+            let lent = ring.lend(Portion::Some { records, bytes }).unwrap().unwrap();
+            let found: Vec<usize> = lent.records.iter().map(Vec::len).collect();
+            assert_eq!(found, lengths);
+            lent.keep(found.len());
+        }
     }
 
     #[test]
@@ -303,14 +342,14 @@ mod tests {
         let ring = new();
         assert!(write(&ring, b"first", 0) && write(&ring, b"second", ringbuf::BUSY));
         assert!(write(&ring, b"third", 0));
-        let lent = ring.lend().unwrap().unwrap();
+        let lent = ring.lend(Portion::All).unwrap().unwrap();
         assert_eq!(lent.records, [b"first"]);
         lent.keep(1);
         drop(lent);
-        assert!(ring.lend().unwrap().is_none());
+        assert!(ring.lend(Portion::All).unwrap().is_none());
         let second = ring.memory.word(2 * PAGE + 16);
         second.store(u64::from(ringbuf::DISCARD | 6), Ordering::SeqCst);
-        assert_eq!(ring.lend().unwrap().unwrap().records, [b"third"]);
+        assert_eq!(ring.lend(Portion::All).unwrap().unwrap().records, [b"third"]);
     }
 
     #[test]
@@ -320,7 +359,7 @@ mod tests {
         assert!(write(&ring, &[1; 1000], 0) && is_writable(&ring));
         assert!(write(&ring, &[2; SIZE as usize - 1008 - 8], 0));
         assert!(!write(&ring, &[], 0) && !is_writable(&ring));
-        ring.lend().unwrap().unwrap().keep(1);
+        ring.lend(Portion::All).unwrap().unwrap().keep(1);
         assert!(is_writable(&ring));
         assert!(write(&ring, &[3; 1000], 0) && !is_writable(&ring));
     }
@@ -333,7 +372,7 @@ mod tests {
         let ring = new();
         assert!(write(&ring, b"good", 0) && write(&ring, b"longer", 0));
         ring.memory.word(2 * PAGE + 16).store(9, Ordering::SeqCst);
-        let lent = ring.lend().unwrap().unwrap();
+        let lent = ring.lend(Portion::All).unwrap().unwrap();
         assert_eq!(lent.records, [b"good"]);
         lent.keep(1);
         drop(lent);
@@ -341,12 +380,12 @@ mod tests {
             position: 16,
             length: 9,
         };
-        assert_eq!(ring.lend().unwrap_err(), broken);
+        assert_eq!(ring.lend(Portion::All).unwrap_err(), broken);
         assert_eq!(
             broken.to_string(),
             "the record at position 16 claims 9 bytes, more than were reserved or than the ring has"
         );
         ring.memory.word(PAGE).store(33, Ordering::SeqCst);
-        assert_eq!(ring.lend().unwrap_err(), Broken::Position { position: 33 });
+        assert_eq!(ring.lend(Portion::All).unwrap_err(), Broken::Position { position: 33 });
     }
 }
