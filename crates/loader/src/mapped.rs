@@ -138,7 +138,7 @@ impl Kernel {
                 Ok(()) => {
                     apply(&changed, shadow);
                     if let Some(twin) = &mut twin {
-                        twin.set_given(&key, &value);
+                        twin.give(&key, slot, &changed);
                     }
                 }
                 // To ask it for each key would keep the tool from its work.

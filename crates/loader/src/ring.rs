@@ -106,6 +106,8 @@ impl Ring {
 pub struct PerfRing {
     memory: Memory,
     size: u64,
+    /// Samples come from applications and from Linux.
+    writer: Mutex<()>,
 }
 
 impl PerfRing {
@@ -123,7 +125,11 @@ impl PerfRing {
             .word(perf::DATA_OFFSET)
             .store(PAGE, Ordering::Relaxed);
         memory.word(perf::DATA_SIZE).store(size, Ordering::Relaxed);
-        Ok(PerfRing { memory, size })
+        Ok(PerfRing {
+            memory,
+            size,
+            writer: Mutex::default(),
+        })
     }
 
     /// What is mapped.
@@ -169,6 +175,7 @@ impl PerfRing {
     }
 
     fn append(&self, record: &[u8]) -> bool {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if self.unread() + record.len() as u64 > self.size {
             return false;
         }
@@ -230,6 +237,22 @@ pub(crate) mod tests {
             assert_eq!(read(&ring), written);
             assert_eq!(ring.unread(), 0);
         }
+    }
+
+    #[test]
+    fn two_writers_lose_nothing() {
+        let (ring, perf) = (Ring::new(1 << 20).unwrap(), PerfRing::new(256).unwrap());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        assert!(ring.push(&[1; 8]) && perf.push(&[1; 12]));
+                    }
+                });
+            }
+        });
+        assert_eq!((ring.unread(), perf.unread()), (20_000 * 16, 20_000 * 24));
+        assert_eq!(read(&ring).len(), 20_000);
     }
 
     #[test]

@@ -72,6 +72,15 @@ impl Twin {
         self.given.insert(key.to_vec(), value.to_vec());
     }
 
+    /// The device holds these words, which the tool wrote and Linux holds too. What else it has changed is still to be added.
+    pub(crate) fn give(&mut self, key: &[u8], bytes: usize, words: &[(usize, [u8; 8])]) {
+        let mut given = self.given.get(key).cloned().unwrap_or_default();
+        given.resize(bytes, 0);
+        let places = given.as_chunks_mut::<8>().0;
+        words.iter().for_each(|(word, new)| places[*word] = *new);
+        self.set_given(key, &given);
+    }
+
     /// Adds to Linux's words, of a value that begins at `start`, what the device has changed since the last time.
     pub(crate) fn add(&mut self, key: &[u8], start: u64, device: &[u8]) {
         let Some(memory) = &self.memory else { return };
@@ -446,6 +455,8 @@ impl Kernel {
 
     /// What Linux's maps hold is what an application starts with.
     pub(crate) fn adopt_twins(&mut self) -> Result<(), Errno> {
+        // Words that the tool has written since it last waited are in its memory only.
+        self.synchronise();
         let all: Vec<usize> = (self.maps.iter())
             .filter(|(_, map)| map.twin.is_some())
             .map(|(at, _)| at)

@@ -321,7 +321,11 @@ pub(crate) mod tests {
     fn a_portion_is_some_records_or_some_bytes_or_one_record() {
         let ring = new();
         for number in 0..6u8 {
-            assert!(write(&ring, &vec![number; if number == 3 { 400 } else { 8 }], 0));
+            assert!(write(
+                &ring,
+                &vec![number; if number == 3 { 400 } else { 8 }],
+                0
+            ));
         }
         for (records, bytes, lengths) in [
             (2, 1000, vec![8, 8]),
@@ -330,7 +334,10 @@ pub(crate) mod tests {
             (0, 0, vec![8]),
             (9, 1000, vec![8]),
         ] {
-            let lent = ring.lend(Portion::Some { records, bytes }).unwrap().unwrap();
+            let lent = ring
+                .lend(Portion::Some { records, bytes })
+                .unwrap()
+                .unwrap();
             let found: Vec<usize> = lent.records.iter().map(Vec::len).collect();
             assert_eq!(found, lengths);
             lent.keep(found.len());
@@ -349,7 +356,10 @@ pub(crate) mod tests {
         assert!(ring.lend(Portion::All).unwrap().is_none());
         let second = ring.memory.word(2 * PAGE + 16);
         second.store(u64::from(ringbuf::DISCARD | 6), Ordering::SeqCst);
-        assert_eq!(ring.lend(Portion::All).unwrap().unwrap().records, [b"third"]);
+        assert_eq!(
+            ring.lend(Portion::All).unwrap().unwrap().records,
+            [b"third"]
+        );
     }
 
     #[test]
@@ -386,6 +396,9 @@ pub(crate) mod tests {
             "the record at position 16 claims 9 bytes, more than were reserved or than the ring has"
         );
         ring.memory.word(PAGE).store(33, Ordering::SeqCst);
-        assert_eq!(ring.lend(Portion::All).unwrap_err(), Broken::Position { position: 33 });
+        assert_eq!(
+            ring.lend(Portion::All).unwrap_err(),
+            Broken::Position { position: 33 }
+        );
     }
 }

@@ -412,6 +412,14 @@ fn variables_of_both_are_brought_together() {
     tool.kernel.synchronise();
     let seen: Vec<u64> = (0..4).map(|number| word(&tool, false, number)).collect();
     assert_eq!(seen, [8, 6, 30, 3]);
+    // What the device has counted meanwhile is still to be added to Linux's words; what the tool wrote is not.
+    tool.kernel.written = BTreeSet::from([0]);
+    assert_eq!(tool.kernel.carry(), Some(Ok(())));
+    let linux: Vec<u64> = (0..4).map(|number| word(&tool, true, number)).collect();
+    assert_eq!(linux, [8, 6, 30, 3]);
+    tool.kernel.synchronise();
+    let seen: Vec<u64> = (0..4).map(|number| word(&tool, false, number)).collect();
+    assert_eq!(seen, [8, 6, 30, 3]);
 }
 
 #[test]
