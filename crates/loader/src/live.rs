@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use warpbpf::{Message, plan_of};
 use warpbpf_maps::{MapPlan, MapView};
 use warpbpf_wire::{
-    Listener, MapOp, NoteLevel, OpCode, Outcome, PRINTK, SharedError, SharedReader, ToAgent, ToTool,
-    ToolConnection, WireError, decode_outcomes, encode_ops,
+    Listener, MapOp, NoteLevel, OpCode, Outcome, PRINTK, SharedError, SharedReader, ToAgent,
+    ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
 use crate::feed::Feed;

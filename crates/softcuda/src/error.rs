@@ -56,6 +56,10 @@ impl CuError {
     pub const SHARED_OBJECT_INIT_FAILED: CuError = CuError(303);
     /// Not a live handle of its kind.
     pub const INVALID_HANDLE: CuError = CuError(400);
+    /// Not now: a capture has begun, or none has.
+    pub const ILLEGAL_STATE: CuError = CuError(401);
+    /// Edges carry data, and there is no room for it.
+    pub const LOSSY_QUERY: CuError = CuError(402);
     /// No such name.
     pub const NOT_FOUND: CuError = CuError(500);
     /// Work is still running.
@@ -92,6 +96,26 @@ impl CuError {
     pub const NOT_PERMITTED: CuError = CuError(800);
     /// The soft GPU does not have it.
     pub const NOT_SUPPORTED: CuError = CuError(801);
+    /// A call that a captured stream, or any call during a capture, must not make.
+    pub const STREAM_CAPTURE_UNSUPPORTED: CuError = CuError(900);
+    /// Something went wrong earlier in this capture.
+    pub const STREAM_CAPTURE_INVALIDATED: CuError = CuError(901);
+    /// Two captures would become one.
+    pub const STREAM_CAPTURE_MERGE: CuError = CuError(902);
+    /// Not the stream that the capture began in.
+    pub const STREAM_CAPTURE_UNMATCHED: CuError = CuError(903);
+    /// A stream that was forked from the captured one was not joined again.
+    pub const STREAM_CAPTURE_UNJOINED: CuError = CuError(904);
+    /// A capture would wait for something outside.
+    pub const STREAM_CAPTURE_ISOLATION: CuError = CuError(905);
+    /// The legacy stream would wait for a captured one.
+    pub const STREAM_CAPTURE_IMPLICIT: CuError = CuError(906);
+    /// The event's last recording was captured.
+    pub const CAPTURED_EVENT: CuError = CuError(907);
+    /// Not the thread that the capture began in.
+    pub const STREAM_CAPTURE_WRONG_THREAD: CuError = CuError(908);
+    /// A graph has another shape than the executable one.
+    pub const GRAPH_EXEC_UPDATE_FAILURE: CuError = CuError(910);
     /// A cluster that does not divide the grid or is too large.
     pub const INVALID_CLUSTER_SIZE: CuError = CuError(912);
     /// Our own fault.

@@ -43,10 +43,13 @@
 //!   in plain rows. Using what is no texture, surface or tensor map is a trap, where a GPU may read zeroes.
 //! - Of tensor maps: no interleaved layouts, packed elements of 4 or 6 bits, swizzles in atoms of more than 16 bytes, nor
 //!   im2col wide mode; a kernel cannot change one (`tensormap.replace`). The 128 bytes are the emulator's own.
-//! - Not there: graphs and stream capture, virtual memory management, IPC, `__managed__` variables,
-//!   several devices, NVIDIA's private export tables (which NVIDIA's own runtime library needs).
+//! - Nodes of a graph run one after the other, in an order that its edges allow: branches that wait for each other hang.
+//!   Of graphs: no conditional nodes, memory, semaphore and batch nodes, updates and launches by kernels, user objects,
+//!   nor capture in the per-thread default stream. Programmatic edges are ordinary ones.
+//! - Not there: IPC, `__managed__` variables, several devices, NVIDIA's private export tables (which NVIDIA's own runtime library needs).
 //!
-//! Reading order: `stub` and [`driver::table`] (how functions are exported), `state`, then the modules by subject;
+//! Reading order: `stub` and [`driver::table`] (how functions are exported), `state`, `operation` (what streams and graphs
+//! run), then the modules by subject;
 //! [`runtime`] is the other library.
 
 pub mod driver;
@@ -54,6 +57,8 @@ pub mod error;
 pub mod runtime;
 
 mod config;
+mod graph;
+mod operation;
 mod state;
 mod stream;
 mod stub;

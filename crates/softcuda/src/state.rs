@@ -11,10 +11,12 @@ use warpbpf_softgpu::{Gpu, MemError};
 
 use crate::config;
 use crate::driver::arrays::Array;
+use crate::driver::capture::Capture;
 use crate::driver::images::Object;
 use crate::driver::linker::Link;
 use crate::driver::module::{Function, KernelObject, Library, LoadedModule};
 use crate::error::{CuError, CuResult};
+use crate::graph::{Exec, Graph};
 use crate::stream::{Event, Stream};
 
 /// Every handle is a number that looks like a pointer, is never null and never used twice: a stale one is told from a
@@ -208,6 +210,13 @@ pub(crate) struct Soft {
     pub arrays: Handles<Array>,
     /// Texture and surface objects by their number.
     pub images: Handles<Object>,
+    pub graphs: Handles<Graph>,
+    /// The graph of each node.
+    pub nodes: Handles<Graph>,
+    pub execs: Handles<Exec>,
+    /// Captures that have begun and not ended, and how many they are: looked at by every call, so without a lock.
+    pub captures: Mutex<Vec<Arc<Capture>>>,
+    pub n_captures: AtomicUsize,
     pub allocations: Mutex<BTreeMap<u64, Allocation>>,
     pub next_grid: AtomicU64,
     pub next_allocation: AtomicU64,
@@ -317,6 +326,11 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
             links: Handles::new(),
             arrays: Handles::new(),
             images: Handles::new(),
+            graphs: Handles::new(),
+            nodes: Handles::new(),
+            execs: Handles::new(),
+            captures: Mutex::new(Vec::new()),
+            n_captures: AtomicUsize::new(0),
             allocations: Mutex::new(BTreeMap::new()),
             next_grid: AtomicU64::new(1),
             next_allocation: AtomicU64::new(1),
@@ -410,6 +424,7 @@ pub(crate) fn clear_context(soft: &Soft, context: &Context) {
         stream.close();
     }
     soft.streams.retain(|stream| stream.context != own);
+    crate::driver::capture::forget_context(soft, own);
     soft.events.retain(|event| event.context != own);
     crate::driver::peers::forget_context(soft, context);
     crate::driver::images::forget_context(soft, own);

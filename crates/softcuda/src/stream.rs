@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::driver::capture::Captured;
 use crate::state::{Handle, lock, new_handle};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -173,6 +174,8 @@ pub(crate) struct Event {
     pub handle: Handle,
     pub context: Handle,
     pub flags: u32,
+    /// Its last recording was captured: it stands for places in a graph.
+    pub captured: Mutex<Option<Captured>>,
     recorded: Mutex<Recorded>,
     changed: Condvar,
 }
@@ -183,6 +186,7 @@ impl Event {
             handle: new_handle(),
             context,
             flags,
+            captured: Mutex::new(None),
             recorded: Mutex::new(Recorded::default()),
             changed: Condvar::new(),
         })

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use warpbpf_softgpu::{Channels, Image, ImageSource};
 
-use crate::driver::copy::{Place, Wait, Work, any_place, device_place, transfer, wait_for};
+use crate::driver::copy::{Place, Wait, Work, any_place, device_place, wait_for};
+use crate::driver::rows::Transfer;
 use crate::error::{CuError, CuResult};
+use crate::operation::Operation;
 use crate::state::{Handle, Soft, current, new_handle, put, soft};
 
 /// Rows begin at multiples of this: no texel is larger.
@@ -277,7 +279,8 @@ fn row(
         End::Host(address) => any_place(soft, address, bytes),
     };
     let (to, from) = (place(to)?, place(from)?);
-    work(wait_for(soft, [to, from]))?.run(move |soft| transfer(soft, to, from, bytes))
+    work(wait_for(soft, [to, from]))?
+        .perform(Operation::Copy(Transfer::row(to, from, bytes).into()))
 }
 
 pub(crate) unsafe fn from_device(to: Handle, offset: usize, from: u64, bytes: usize) -> CuResult {

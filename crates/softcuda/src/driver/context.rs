@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
-use crate::driver::device;
+use crate::driver::{capture, device};
 use crate::error::{CuError, CuResult};
 use crate::state::{
     Handle, clear_context, context, current, current_any, current_handle, lock, new_context, put,
@@ -114,10 +114,12 @@ pub(crate) unsafe fn get_device_v2(to: *mut c_int, handle: Handle) -> CuResult {
 }
 
 pub(crate) unsafe fn synchronize() -> CuResult {
+    capture::unsafe_call(soft()?)?;
     current_any()?.synchronize()
 }
 
 pub(crate) unsafe fn synchronize_v2(handle: Handle) -> CuResult {
+    capture::unsafe_call(soft()?)?;
     match handle {
         0 => current_any()?.synchronize(),
         handle => context(soft()?, handle)?.synchronize(),

@@ -4,8 +4,11 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::driver::streams;
+use crate::driver::capture;
+use crate::driver::rows::Transfer;
+use crate::driver::streams::{self, Performed};
 use crate::error::{CuError, CuResult};
+use crate::operation::Operation;
 use crate::state::{Context, Handle, Soft, current, soft};
 use crate::stream::{Run, Stream};
 
@@ -17,6 +20,12 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    pub(crate) fn address(self) -> u64 {
+        match self {
+            Place::Arena(address) | Place::Host(address) => address,
+        }
+    }
+
     pub(crate) fn add(self, offset: u64) -> Place {
         match self {
             Place::Arena(address) => Place::Arena(address.wrapping_add(offset)),
@@ -108,6 +117,7 @@ impl Work {
         let soft = soft()?;
         let context = current()?;
         let stream = Arc::clone(&context.null_stream);
+        capture::unsafe_call(soft)?;
         Ok(Work {
             soft,
             context,
@@ -129,13 +139,27 @@ impl Work {
         })
     }
 
+    /// Work that no graph can hold.
     pub(crate) fn run(self, job: impl FnOnce(&Soft) + Send + 'static) -> CuResult {
         let (soft, context) = (self.soft, Arc::clone(&self.context));
+        capture::refuse(soft, &context, &self.stream)?;
         streams::submit(soft, &self.context, &self.stream, Run::Here, move || {
             if context.check().is_ok() {
                 job(soft);
             }
         });
+        self.wait()
+    }
+
+    /// An operation, which is a node if its stream is captured.
+    pub(crate) fn perform(self, operation: Operation) -> CuResult {
+        match streams::perform(self.soft, &self.context, &self.stream, operation)? {
+            Performed::Submitted => self.wait(),
+            Performed::Captured => Ok(()),
+        }
+    }
+
+    fn wait(self) -> CuResult {
         match self.wait {
             Wait::No => Ok(()),
             Wait::Yes => {
@@ -150,7 +174,9 @@ impl Work {
         if bytes == 0 {
             return Ok(());
         }
-        self.run(move |soft| transfer(soft, to, from, bytes as u64))
+        self.perform(Operation::Copy(
+            Transfer::row(to, from, bytes as u64).into(),
+        ))
     }
 }
 

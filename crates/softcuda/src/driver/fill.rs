@@ -1,42 +1,83 @@
 //! Fills, and words written and waited for in stream order.
 
 use crate::driver::copy::{Wait, Work, device_place};
-use crate::driver::streams;
+use crate::driver::{capture, streams};
 use crate::error::{CuError, CuResult};
-use crate::state::{Handle, current, soft};
+use crate::operation::Operation;
+use crate::state::{Handle, Soft, current, soft};
 use crate::stream::Run;
 
-/// Fills `rows` rows of `count` elements of `N` bytes.
-fn set<const N: usize>(
-    work: Work,
-    address: u64,
-    pitch: usize,
-    element: [u8; N],
-    count: usize,
-    rows: usize,
-) -> CuResult {
-    if !address.is_multiple_of(N as u64) || !pitch.is_multiple_of(N) {
-        return Err(CuError::INVALID_VALUE);
+/// `CUDA_MEMSET_NODE_PARAMS`: rows of elements.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FillParams {
+    /// First byte.
+    pub address: u64,
+    /// Bytes from row to row; unused where there is one.
+    pub pitch: usize,
+    /// Its low bytes are an element.
+    pub value: u32,
+    /// Bytes of an element.
+    pub element: u32,
+    /// Elements of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
+/// A fill that was checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Fill {
+    pub params: FillParams,
+}
+
+impl Fill {
+    /// # Errors
+    /// What is wrong with the parameters.
+    pub(crate) fn of(soft: &Soft, params: FillParams) -> Result<Fill, CuError> {
+        let element = u64::from(params.element);
+        let pitch = if params.height > 1 {
+            params.pitch as u64
+        } else {
+            0
+        };
+        if !matches!(element, 1 | 2 | 4)
+            || !params.address.is_multiple_of(element)
+            || !pitch.is_multiple_of(element)
+        {
+            return Err(CuError::INVALID_VALUE);
+        }
+        let width = (params.width as u64)
+            .checked_mul(element)
+            .ok_or(CuError::INVALID_VALUE)?;
+        if width == 0 || params.height == 0 {
+            return Ok(Fill { params });
+        }
+        let length = pitch
+            .checked_mul(params.height as u64 - 1)
+            .and_then(|n| n.checked_add(width));
+        let length = length.ok_or(CuError::INVALID_VALUE)?;
+        device_place(soft, params.address, length)?;
+        if params.height > 1 && pitch < width {
+            return Err(CuError::INVALID_VALUE);
+        }
+        Ok(Fill { params })
     }
-    let width = (count as u64)
-        .checked_mul(N as u64)
-        .ok_or(CuError::INVALID_VALUE)?;
-    if width == 0 || rows == 0 {
-        return Ok(());
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.params.width == 0 || self.params.height == 0
     }
-    let length = (pitch as u64)
-        .checked_mul(rows as u64 - 1)
-        .and_then(|n| n.checked_add(width));
-    device_place(work.soft, address, length.ok_or(CuError::INVALID_VALUE)?)?;
-    if rows > 1 && (pitch as u64) < width {
-        return Err(CuError::INVALID_VALUE);
-    }
-    work.run(move |soft| {
+
+    pub(crate) fn run(&self, soft: &Soft) {
+        let params = &self.params;
+        let size = params.element as usize;
+        let element = &params.value.to_le_bytes()[..size];
+        let width = (params.width * size) as u64;
         let same = element.iter().all(|&byte| byte == element[0]);
-        let pattern = element.repeat(if same { 1 } else { 4096 / N });
-        for row in 0..rows as u64 {
-            let start = address + row * pitch as u64;
-            // Checked above; freed since then is the program's mistake, as in `transfer`.
+        let pattern = element.repeat(if same { 1 } else { 4096 / size });
+        for row in 0..params.height as u64 {
+            let start = params.address + row * params.pitch as u64;
+            // Checked before; freed since then is the program's mistake, as in `transfer`.
             if same {
                 let _ = soft.fill(start, element[0], width);
                 continue;
@@ -48,30 +89,56 @@ fn set<const N: usize>(
                 done += part.len() as u64;
             }
         }
-    })
+    }
+}
+
+fn set(work: Work, params: FillParams) -> CuResult {
+    let fill = Fill::of(work.soft, params)?;
+    if fill.is_empty() {
+        return Ok(());
+    }
+    work.perform(Operation::Fill(fill))
+}
+
+/// The parameters of a fill with elements of this type.
+fn params<T: Into<u32>>(
+    address: u64,
+    pitch: usize,
+    value: T,
+    width: usize,
+    height: usize,
+) -> FillParams {
+    FillParams {
+        address,
+        pitch,
+        value: value.into(),
+        element: size_of::<T>() as u32,
+        width,
+        height,
+    }
 }
 
 macro_rules! fills {
     ($($row:ident, $row_async:ident, $rows:ident, $rows_async:ident: $ty:ty;)*) => {
         $(
             pub(crate) unsafe fn $row(address: u64, value: $ty, count: usize) -> CuResult {
-                set(Work::blocking()?, address, 0, value.to_ne_bytes(), count, 1)
+                set(Work::blocking()?, params(address, 0, value, count, 1))
             }
 
             pub(crate) unsafe fn $row_async(address: u64, value: $ty, count: usize, stream: Handle) -> CuResult {
-                set(Work::in_stream(stream, Wait::No)?, address, 0, value.to_ne_bytes(), count, 1)
+                set(Work::in_stream(stream, Wait::No)?, params(address, 0, value, count, 1))
             }
 
             pub(crate) unsafe fn $rows(
                 address: u64, pitch: usize, value: $ty, width: usize, height: usize,
             ) -> CuResult {
-                set(Work::blocking()?, address, pitch, value.to_ne_bytes(), width, height)
+                set(Work::blocking()?, params(address, pitch, value, width, height))
             }
 
             pub(crate) unsafe fn $rows_async(
                 address: u64, pitch: usize, value: $ty, width: usize, height: usize, stream: Handle,
             ) -> CuResult {
-                set(Work::in_stream(stream, Wait::No)?, address, pitch, value.to_ne_bytes(), width, height)
+                set(Work::in_stream(stream, Wait::No)?, params(address, pitch, value, width, height))
             }
         )*
     };
@@ -123,6 +190,7 @@ fn wait_value(
     let context = current()?;
     let stream = streams::find(soft, &context, stream)?;
     device_place(soft, address, bytes as u64)?;
+    capture::refuse(soft, &context, &stream)?;
     streams::submit(soft, &context, &stream, Run::Elsewhere, move || {
         let mut word = [0u8; 8];
         loop {

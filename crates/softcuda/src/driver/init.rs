@@ -96,25 +96,6 @@ pub(crate) unsafe fn export_table(table: *mut *const c_void, _id: *const c_void)
     Err(CuError::NOT_FOUND)
 }
 
-pub(crate) unsafe fn exchange_capture_mode(mode: *mut c_int) -> CuResult {
-    use std::cell::Cell;
-    /// `CU_STREAM_CAPTURE_MODE_RELAXED`
-    const LAST_MODE: c_int = 2;
-    thread_local! {
-        static MODE: Cell<c_int> = const { Cell::new(0) };
-    }
-    if mode.is_null() {
-        return Err(CuError::INVALID_VALUE);
-    }
-    // SAFETY: not null, and valid by the caller's promise.
-    let new = unsafe { *mode };
-    if !(0..=LAST_MODE).contains(&new) {
-        return Err(CuError::INVALID_VALUE);
-    }
-    // SAFETY: as above.
-    unsafe { put(mode, MODE.replace(new)) }
-}
-
 pub(crate) unsafe fn profiler() -> CuResult {
     crate::state::soft().map(|_| ())
 }

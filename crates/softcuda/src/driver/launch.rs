@@ -1,18 +1,20 @@
-//! Launches. A kernel runs in its stream; a trap makes the context's error sticky and is told in one line on stderr,
-//! which a real driver does not do, but which is what somebody without a GPU wants to see.
+//! Launches. A kernel runs in its stream; a trap makes the context's error sticky and is told in one line on stderr
+//! ([`crate::operation`]), which a real driver does not do, but which is what somebody without a GPU wants to see.
 #![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use warpbpf_softgpu::{Launch, MAX_THREADS_PER_BLOCK, Outcome, TrapKind};
+use warpbpf_softgpu::MAX_THREADS_PER_BLOCK;
 
 use crate::driver::function::resident_blocks;
 use crate::driver::module::{Function, resolve};
-use crate::driver::streams;
+use crate::driver::{capture, streams};
 use crate::error::{CuError, CuResult};
-use crate::state::{Handle, Soft, context, current, lock, soft};
+use crate::operation::{HostCall, KernelCall, Operation, Values};
+use crate::state::{Handle, Soft, context, current, soft};
 use crate::stream::Run;
 
 /// `CUlaunchConfig`
@@ -75,14 +77,14 @@ impl LaunchConfig {
     }
 }
 
-struct Request {
-    function: Handle,
-    grid: [u32; 3],
-    block: [u32; 3],
-    cluster: [u32; 3],
-    shared: u32,
-    stream: Handle,
-    cooperative: bool,
+/// A launch as a program asks for it, apart from stream and parameters.
+pub(crate) struct Request {
+    pub function: Handle,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub cluster: [u32; 3],
+    pub shared: u32,
+    pub cooperative: bool,
 }
 
 /// The parameter block, from either way to give it.
@@ -187,75 +189,49 @@ fn check_geometry(soft: &Soft, function: &Arc<Function>, request: &Request) -> C
     Ok(())
 }
 
-/// The error that a real GPU gives for the same mistake.
-fn trap_code(kind: &TrapKind) -> CuError {
-    match kind {
-        TrapKind::OutOfBounds { .. } => CuError::ILLEGAL_ADDRESS,
-        TrapKind::Misaligned { .. } => CuError::MISALIGNED_ADDRESS,
-        TrapKind::Assert => CuError::ASSERT,
-        TrapKind::StackOverflow => CuError::HARDWARE_STACK_ERROR,
-        TrapKind::InvalidCall => CuError::INVALID_PC,
-        TrapKind::InvalidSync | TrapKind::InvalidDescriptor | TrapKind::Unsupported => {
-            CuError::ILLEGAL_INSTRUCTION
-        }
-        TrapKind::TrapInstruction
-        | TrapKind::Breakpoint
-        | TrapKind::Deadlock
-        | TrapKind::InvalidFree => CuError::LAUNCH_FAILED,
-    }
+/// A checked launch with its parameters.
+///
+/// # Safety
+/// As for [`param_block`].
+pub(crate) unsafe fn prepare(
+    soft: &Soft,
+    request: &Request,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<KernelCall, CuError> {
+    let function = resolve(soft, request.function)?;
+    context(soft, function.module.context)?.check()?;
+    check_geometry(soft, &function, request)?;
+    // SAFETY: the caller's promise.
+    let block = unsafe { param_block(&function, params, extra)? };
+    Ok(KernelCall {
+        given: [function.handle, 0, 0],
+        grid: request.grid,
+        block: request.block,
+        cluster: request.cluster,
+        shared: request.shared,
+        cooperative: request.cooperative,
+        attributes: BTreeMap::new(),
+        values: Arc::new(Values::new(&function, block)),
+        function,
+    })
 }
 
 /// # Safety
 /// As for [`param_block`].
-unsafe fn launch(request: &Request, params: *mut *mut c_void, extra: *mut *mut c_void) -> CuResult {
+unsafe fn launch(
+    request: &Request,
+    stream: Handle,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CuResult {
     let soft = soft()?;
     current()?;
-    let function = resolve(soft, request.function)?;
-    let context = context(soft, function.module.context)?;
-    context.check()?;
-    let stream = streams::find(soft, &context, request.stream)?;
-    if stream.context != context.handle {
-        return Err(CuError::INVALID_HANDLE);
-    }
-    check_geometry(soft, &function, request)?;
     // SAFETY: the caller's promise.
-    let block = unsafe { param_block(&function, params, extra)? };
-    let (grid, threads, cluster, shared) =
-        (request.grid, request.block, request.cluster, request.shared);
-    let grid_id = soft.next_grid.fetch_add(1, Ordering::Relaxed);
-    streams::submit(soft, &context.clone(), &stream, Run::Here, move || {
-        if context.check().is_err() {
-            return;
-        }
-        let mut printed = Vec::new();
-        let outcome = soft.gpu(&context).launch(Launch {
-            kernel: &function.kernel,
-            grid,
-            block: threads,
-            cluster,
-            dynamic_shared: shared,
-            params: &block,
-            grid_id,
-            stdout: Some(&mut |text: &[u8]| printed.extend_from_slice(text)),
-        });
-        lock(&context.printed).extend_from_slice(&printed);
-        let failure = match outcome {
-            Ok(Outcome::Done { .. }) => return,
-            Ok(Outcome::Trapped(trap)) => {
-                crate::say(&trap.to_string());
-                trap_code(&trap.kind)
-            }
-            Err(error) => {
-                crate::say(&error.to_string());
-                CuError::LAUNCH_FAILED
-            }
-        };
-        // The first failure stays.
-        let _ = context
-            .sticky
-            .compare_exchange(0, failure.0, Ordering::AcqRel, Ordering::Acquire);
-    });
-    Ok(())
+    let call = unsafe { prepare(soft, request, params, extra)? };
+    let context = context(soft, call.function.module.context)?;
+    let stream = streams::find(soft, &context, stream)?;
+    streams::perform(soft, &context, &stream, Operation::Kernel(Arc::new(call))).map(|_| ())
 }
 
 pub(crate) unsafe fn kernel(
@@ -277,11 +253,10 @@ pub(crate) unsafe fn kernel(
         block: [bx, by, bz],
         cluster: [1; 3],
         shared,
-        stream,
         cooperative: false,
     };
     // SAFETY: the caller's parameters.
-    unsafe { launch(&request, params, extra) }
+    unsafe { launch(&request, stream, params, extra) }
 }
 
 pub(crate) unsafe fn cooperative(
@@ -302,11 +277,10 @@ pub(crate) unsafe fn cooperative(
         block: [bx, by, bz],
         cluster: [1; 3],
         shared,
-        stream,
         cooperative: true,
     };
     // SAFETY: the caller's parameters.
-    unsafe { launch(&request, params, std::ptr::null_mut()) }
+    unsafe { launch(&request, stream, params, std::ptr::null_mut()) }
 }
 
 pub(crate) unsafe fn kernel_ex(
@@ -328,11 +302,10 @@ pub(crate) unsafe fn kernel_ex(
         block: config.block,
         cluster: attributes.cluster.map(|n| n.max(1)),
         shared: config.shared,
-        stream: config.stream,
         cooperative: attributes.cooperative,
     };
     // SAFETY: the caller's parameters.
-    unsafe { launch(&request, params, extra) }
+    unsafe { launch(&request, config.stream, params, extra) }
 }
 
 pub(crate) unsafe fn host_function(
@@ -345,12 +318,8 @@ pub(crate) unsafe fn host_function(
     let stream = streams::find(soft, &context, stream)?;
     let function = function.ok_or(CuError::INVALID_VALUE)?;
     let data = data as usize;
-    // On the stream's thread, as a driver does: the program may hold a lock here that its function takes.
-    streams::submit(soft, &context, &stream, Run::Elsewhere, move || {
-        // SAFETY: the program asked for this call.
-        unsafe { function(data as *mut c_void) };
-    });
-    Ok(())
+    let call = Operation::Host(HostCall { function, data });
+    streams::perform(soft, &context, &stream, call).map(|_| ())
 }
 
 pub(crate) unsafe fn add_callback(
@@ -366,6 +335,8 @@ pub(crate) unsafe fn add_callback(
     if flags != 0 {
         return Err(CuError::INVALID_VALUE);
     }
+    // CUDA's: what is captured may run more than once, and a callback is for once.
+    capture::refuse(soft, &context, &found)?;
     let data = data as usize;
     streams::submit(soft, &context.clone(), &found, Run::Elsewhere, move || {
         let status = context.sticky.load(Ordering::Acquire);

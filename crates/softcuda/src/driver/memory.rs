@@ -2,14 +2,16 @@
 //! memory is the host's own, mapped for the device at the same address.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::driver::device;
-use crate::driver::streams;
+use crate::driver::{capture, streams};
 use crate::error::{CuError, CuResult};
 use crate::state::{
     Allocation, Context, Handle, MemoryKind, Soft, current, lock, put, put_if, soft,
 };
+use crate::stream::Stream;
 
 /// Rows of a pitched allocation begin at multiples of this.
 const PITCH: usize = 512;
@@ -75,6 +77,7 @@ pub(crate) unsafe fn alloc(to: *mut u64, bytes: usize) -> CuResult {
 /// `to` must be null or valid for a write.
 unsafe fn alloc_in(context: &Context, to: *mut u64, bytes: usize) -> CuResult {
     let soft = soft()?;
+    capture::unsafe_call(soft)?;
     if bytes == 0 || to.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -85,9 +88,15 @@ unsafe fn alloc_in(context: &Context, to: *mut u64, bytes: usize) -> CuResult {
     unsafe { put(to, address) }
 }
 
+/// The stream of an allocation or a free, which no graph can hold.
+fn in_order(stream: Handle) -> Result<Arc<Stream>, CuError> {
+    let (soft, context, stream) = streams::known(stream)?;
+    capture::refuse(soft, &context, &stream)?;
+    Ok(stream)
+}
+
 pub(crate) unsafe fn alloc_async(to: *mut u64, bytes: usize, stream: Handle) -> CuResult {
-    let soft = soft()?;
-    streams::find(soft, &current()?, stream)?;
+    in_order(stream)?;
     // SAFETY: the caller's pointer.
     unsafe { alloc(to, bytes) }
 }
@@ -135,6 +144,7 @@ pub(crate) unsafe fn alloc_pitch(
 fn free_one(address: u64, kinds: &[MemoryKind], wrong: CuError) -> CuResult {
     let soft = soft()?;
     let context = current()?;
+    capture::unsafe_call(soft)?;
     let found = lock(&soft.allocations)
         .get(&address)
         .copied()
@@ -159,9 +169,7 @@ pub(crate) unsafe fn free(address: u64) -> CuResult {
 }
 
 pub(crate) unsafe fn free_async(address: u64, stream: Handle) -> CuResult {
-    let soft = soft()?;
-    let context = current()?;
-    streams::find(soft, &context, stream)?.synchronize();
+    in_order(stream)?.synchronize();
     // SAFETY: no pointers.
     unsafe { free(address) }
 }
@@ -172,6 +180,7 @@ fn map_pages(soft: &Soft, bytes: usize, kind: MemoryKind, flags: u32) -> Result<
         .checked_next_multiple_of(PAGE)
         .ok_or(CuError::OUT_OF_MEMORY)?;
     let context = current()?;
+    capture::unsafe_call(soft)?;
     // SAFETY: a new anonymous mapping.
     let start = unsafe {
         libc::mmap(

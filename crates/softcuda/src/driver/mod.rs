@@ -2,11 +2,15 @@
 //! a plain function that returns `Result` and is called through the stub that the table makes.
 
 pub(crate) mod arrays;
+pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;
-pub(crate) mod fill;
+pub mod fill;
 pub(crate) mod function;
+pub(crate) mod graph_exec;
+pub mod graph_nodes;
+pub(crate) mod graphs;
 pub(crate) mod image;
 pub(crate) mod images;
 pub(crate) mod init;
@@ -16,7 +20,7 @@ pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod peers;
 pub(crate) mod procs;
-pub(crate) mod rows;
+pub mod rows;
 pub(crate) mod streams;
 pub mod table;
 pub(crate) mod tensor_map;

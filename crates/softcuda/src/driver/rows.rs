@@ -1,10 +1,12 @@
-//! Copies of rectangles and boxes: rows of bytes with a pitch, slices of rows.
+//! Copies of rectangles and boxes: rows of bytes with a pitch, slices of rows. A copy of bytes in a row is the least of
+//! them.
 
 use std::ffi::c_void;
 
 use crate::driver::arrays;
 use crate::driver::copy::{Place, Wait, Work, any_place, transfer, wait_for};
 use crate::error::{CuError, CuResult};
+use crate::operation::Operation;
 use crate::state::{Handle, Soft, current, soft};
 
 /// One side of a copy in rows and slices.
@@ -17,6 +19,81 @@ struct Side {
 
 /// Width in bytes, rows, slices.
 type Extent = [u64; 3];
+
+/// A copy whose sides were looked up.
+#[derive(Clone, Copy)]
+pub(crate) struct Transfer {
+    /// What the program asked for.
+    pub description: Copy3d,
+    to: Side,
+    from: Side,
+    extent: Extent,
+}
+
+impl Transfer {
+    /// # Errors
+    /// What is wrong with the description.
+    pub(crate) fn of(soft: &Soft, description: &Copy3d) -> Result<Transfer, CuError> {
+        let c = description;
+        let extent = [c.width as u64, c.height as u64, c.depth as u64];
+        let from = Described {
+            kind: c.from_type,
+            host: c.from_host,
+            device: c.from_device,
+            array: c.from_array,
+            at: [c.from_x, c.from_y, c.from_z],
+            pitch: c.from_pitch,
+            rows: c.from_height,
+        };
+        let to = Described {
+            kind: c.to_type,
+            host: c.to_host,
+            device: c.to_device,
+            array: c.to_array,
+            at: [c.to_x, c.to_y, c.to_z],
+            pitch: c.to_pitch,
+            rows: c.to_height,
+        };
+        Ok(Transfer {
+            description: *c,
+            to: to.side(soft, extent)?,
+            from: from.side(soft, extent)?,
+            extent,
+        })
+    }
+
+    /// Bytes in a row, between places that were looked up.
+    pub(crate) fn row(to: Place, from: Place, bytes: u64) -> Transfer {
+        let side = |start: Place| Side {
+            start,
+            pitch: bytes,
+            slice: bytes,
+        };
+        let end = |place: Place| (UNIFIED, place.address(), bytes as usize, 1, [0; 3]);
+        Transfer {
+            description: Copy3d::between(end(from), end(to), [bytes as usize, 1, 1]),
+            to: side(to),
+            from: side(from),
+            extent: [bytes, 1, 1],
+        }
+    }
+
+    pub(crate) fn run(&self, soft: &Soft) {
+        for z in 0..self.extent[2] {
+            for y in 0..self.extent[1] {
+                let at = |side: Side| side.start.add(z * side.slice + y * side.pitch);
+                transfer(soft, at(self.to), at(self.from), self.extent[0]);
+            }
+        }
+    }
+
+    /// Both are between the same kinds of memory.
+    pub(crate) fn like(&self, other: &Transfer) -> bool {
+        let kinds =
+            |t: &Transfer| [t.to.start, t.from.start].map(|place| matches!(place, Place::Arena(_)));
+        kinds(self) == kinds(other)
+    }
+}
 
 /// `CUDA_MEMCPY2D`
 #[repr(C)]
@@ -39,15 +116,16 @@ pub struct Copy2d {
     height: usize,
 }
 
-/// `CUDA_MEMCPY3D`
+/// `CUDA_MEMCPY3D`; host pointers as addresses.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Copy3d {
     from_x: usize,
     from_y: usize,
     from_z: usize,
     from_lod: usize,
     from_type: u32,
-    from_host: *const c_void,
+    from_host: u64,
     from_device: u64,
     from_array: Handle,
     from_reserved: usize,
@@ -58,7 +136,7 @@ pub struct Copy3d {
     to_z: usize,
     to_lod: usize,
     to_type: u32,
-    to_host: *mut c_void,
+    to_host: u64,
     to_device: u64,
     to_array: Handle,
     to_reserved: usize,
@@ -69,8 +147,9 @@ pub struct Copy3d {
     depth: usize,
 }
 
-/// `CU_MEMORYTYPE_ARRAY`
+/// `CU_MEMORYTYPE_ARRAY`, `CU_MEMORYTYPE_UNIFIED`
 const ARRAY: u32 = 3;
+const UNIFIED: u32 = 4;
 
 /// What a description says of one side.
 struct Described {
@@ -90,7 +169,7 @@ impl Described {
     fn side(&self, soft: &Soft, extent: Extent) -> Result<Side, CuError> {
         let start = match self.kind {
             1 => self.host,
-            2 | 4 => self.device,
+            2 | UNIFIED => self.device,
             ARRAY => {
                 let (start, pitch, slice) = arrays::part(soft, self.array, self.at, extent)?;
                 return Ok(Side {
@@ -147,24 +226,15 @@ fn side(
     })
 }
 
-fn copy_box(
-    work: impl FnOnce(Wait) -> Result<Work, CuError>,
-    to: Side,
-    from: Side,
-    extent: Extent,
-) -> CuResult {
-    if extent.contains(&0) {
+fn copy_box(copy: &Copy3d, work: impl FnOnce(Wait) -> Result<Work, CuError>) -> CuResult {
+    let soft = soft()?;
+    current()?;
+    if copy.is_empty() {
         return Ok(());
     }
-    let wait = wait_for(soft()?, [to.start, from.start]);
-    work(wait)?.run(move |soft| {
-        for z in 0..extent[2] {
-            for y in 0..extent[1] {
-                let at = |side: Side| side.start.add(z * side.slice + y * side.pitch);
-                transfer(soft, at(to), at(from), extent[0]);
-            }
-        }
-    })
+    let copy = Transfer::of(soft, copy)?;
+    let wait = wait_for(soft, [copy.to.start, copy.from.start]);
+    work(wait)?.perform(Operation::Copy(copy.into()))
 }
 
 /// # Safety
@@ -176,34 +246,22 @@ unsafe fn copy_2d_by(
     if copy.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    let soft = soft()?;
-    current()?;
     // SAFETY: not null; valid by the caller's promise.
     let c = unsafe { &*copy };
-    let extent = [c.width as u64, c.height as u64, 1];
-    if extent.contains(&0) {
-        return Ok(());
-    }
-    let from = Described {
-        kind: c.from_type,
-        host: c.from_host as u64,
-        device: c.from_device,
-        array: c.from_array,
-        at: [c.from_x, c.from_y, 0],
-        pitch: c.from_pitch,
-        rows: 0,
+    let one = Copy3d {
+        from_host: c.from_host as u64,
+        from_device: c.from_device,
+        from_array: c.from_array,
+        to_host: c.to_host as u64,
+        to_device: c.to_device,
+        to_array: c.to_array,
+        ..Copy3d::between(
+            (c.from_type, 0, c.from_pitch, 0, [c.from_x, c.from_y, 0]),
+            (c.to_type, 0, c.to_pitch, 0, [c.to_x, c.to_y, 0]),
+            [c.width, c.height, 1],
+        )
     };
-    let to = Described {
-        kind: c.to_type,
-        host: c.to_host as u64,
-        device: c.to_device,
-        array: c.to_array,
-        at: [c.to_x, c.to_y, 0],
-        pitch: c.to_pitch,
-        rows: 0,
-    };
-    let (from, to) = (from.side(soft, extent)?, to.side(soft, extent)?);
-    copy_box(work, to, from, extent)
+    copy_box(&one, work)
 }
 
 pub(crate) unsafe fn copy_2d(copy: *const Copy2d) -> CuResult {
@@ -222,37 +280,9 @@ unsafe fn copy_3d_by(
     copy: *const Copy3d,
     work: impl FnOnce(Wait) -> Result<Work, CuError>,
 ) -> CuResult {
-    if copy.is_null() {
-        return Err(CuError::INVALID_VALUE);
-    }
-    let soft = soft()?;
-    current()?;
-    // SAFETY: not null; valid by the caller's promise.
-    let c = unsafe { &*copy };
-    let extent = [c.width as u64, c.height as u64, c.depth as u64];
-    if extent.contains(&0) {
-        return Ok(());
-    }
-    let from = Described {
-        kind: c.from_type,
-        host: c.from_host as u64,
-        device: c.from_device,
-        array: c.from_array,
-        at: [c.from_x, c.from_y, c.from_z],
-        pitch: c.from_pitch,
-        rows: c.from_height,
-    };
-    let to = Described {
-        kind: c.to_type,
-        host: c.to_host as u64,
-        device: c.to_device,
-        array: c.to_array,
-        at: [c.to_x, c.to_y, c.to_z],
-        pitch: c.to_pitch,
-        rows: c.to_height,
-    };
-    let (from, to) = (from.side(soft, extent)?, to.side(soft, extent)?);
-    copy_box(work, to, from, extent)
+    // SAFETY: null, or valid by the caller's promise.
+    let copy = unsafe { copy.as_ref() };
+    copy_box(copy.ok_or(CuError::INVALID_VALUE)?, work)
 }
 
 pub(crate) unsafe fn copy_3d(copy: *const Copy3d) -> CuResult {
@@ -317,11 +347,15 @@ impl Copy2d {
 }
 
 /// One side of a copy of boxes: memory type, address, pitch, rows per slice, position.
-pub(crate) type BoxSide = (u32, u64, usize, usize, [usize; 3]);
+pub type BoxSide = (u32, u64, usize, usize, [usize; 3]);
 
 impl Copy3d {
+    pub(crate) fn is_empty(&self) -> bool {
+        [self.width, self.height, self.depth].contains(&0)
+    }
+
     /// A copy of a box of `[width in bytes, height, depth]`.
-    pub(crate) fn between(
+    pub fn between(
         (from_type, from, from_pitch, from_height, [from_x, from_y, from_z]): BoxSide,
         (to_type, to, to_pitch, to_height, [to_x, to_y, to_z]): BoxSide,
         [width, height, depth]: [usize; 3],
@@ -332,7 +366,7 @@ impl Copy3d {
             from_z,
             from_lod: 0,
             from_type,
-            from_host: from as *const c_void,
+            from_host: from,
             from_device: from,
             from_array: 0,
             from_reserved: 0,
@@ -343,7 +377,7 @@ impl Copy3d {
             to_z,
             to_lod: 0,
             to_type,
-            to_host: to as *mut c_void,
+            to_host: to,
             to_device: to,
             to_array: 0,
             to_reserved: 0,

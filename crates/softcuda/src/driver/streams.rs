@@ -1,9 +1,11 @@
 //! Streams and events as the API shows them; how work waits for work is in [`crate::stream`].
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::Arc;
 
+use crate::driver::capture;
 use crate::error::{CuError, CuResult};
+use crate::operation::Operation;
 use crate::state::{Context, Handle, Soft, current, put, put_if, soft};
 use crate::stream::{Event, Run, Stream};
 
@@ -53,6 +55,34 @@ pub(crate) fn submit(
     stream.submit(run, job);
 }
 
+/// What became of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Performed {
+    /// The stream runs it.
+    Submitted,
+    /// It is a node of the graph that the stream captures.
+    Captured,
+}
+
+/// Runs an operation in a stream, or captures it.
+pub(crate) fn perform(
+    soft: &'static Soft,
+    context: &Arc<Context>,
+    stream: &Arc<Stream>,
+    operation: Operation,
+) -> Result<Performed, CuError> {
+    if capture::take(soft, context, stream, &operation)? {
+        return Ok(Performed::Captured);
+    }
+    let own = Arc::clone(context);
+    submit(soft, context, stream, operation.place(), move || {
+        if own.check().is_ok() || matches!(operation, Operation::Host(_)) {
+            operation.run(soft);
+        }
+    });
+    Ok(Performed::Submitted)
+}
+
 pub(crate) unsafe fn create_with_priority(
     to: *mut Handle,
     flags: u32,
@@ -76,15 +106,14 @@ pub(crate) unsafe fn create(to: *mut Handle, flags: u32) -> CuResult {
 
 /// Work that is pending still runs: the thread ends behind it.
 pub(crate) unsafe fn destroy(handle: Handle) -> CuResult {
-    let stream = soft()?
-        .streams
-        .remove(handle)
-        .ok_or(CuError::INVALID_HANDLE)?;
+    let soft = soft()?;
+    let stream = soft.streams.remove(handle).ok_or(CuError::INVALID_HANDLE)?;
+    capture::forget_stream(soft, handle);
     stream.close();
     Ok(())
 }
 
-fn known(handle: Handle) -> Result<(&'static Soft, Arc<Context>, Arc<Stream>), CuError> {
+pub(crate) fn known(handle: Handle) -> Result<(&'static Soft, Arc<Context>, Arc<Stream>), CuError> {
     let soft = soft()?;
     let context = current()?;
     let stream = find(soft, &context, handle)?;
@@ -92,7 +121,9 @@ fn known(handle: Handle) -> Result<(&'static Soft, Arc<Context>, Arc<Stream>), C
 }
 
 pub(crate) unsafe fn synchronize(handle: Handle) -> CuResult {
-    let (_, context, stream) = known(handle)?;
+    let (soft, context, stream) = known(handle)?;
+    capture::refuse(soft, &context, &stream)?;
+    capture::unsafe_call(soft)?;
     if stream.handle == context.null_stream.handle {
         return context.synchronize();
     }
@@ -102,7 +133,9 @@ pub(crate) unsafe fn synchronize(handle: Handle) -> CuResult {
 }
 
 pub(crate) unsafe fn query(handle: Handle) -> CuResult {
-    let (_, _, stream) = known(handle)?;
+    let (soft, context, stream) = known(handle)?;
+    capture::refuse(soft, &context, &stream)?;
+    capture::unsafe_call(soft)?;
     if stream.idle() {
         Ok(())
     } else {
@@ -154,9 +187,15 @@ pub(crate) unsafe fn context_of_v2(
     Ok(())
 }
 
-pub(crate) unsafe fn wait_event(handle: Handle, event: Handle, _flags: u32) -> CuResult {
+pub(crate) unsafe fn wait_event(handle: Handle, event: Handle, flags: u32) -> CuResult {
     let (soft, context, stream) = known(handle)?;
     let event = soft.events.get(event).ok_or(CuError::INVALID_HANDLE)?;
+    if flags & !EXTERNAL != 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if capture::wait(soft, &context, &stream, &event, flags == EXTERNAL)? {
+        return Ok(());
+    }
     if !event.done() {
         submit(soft, &context, &stream, Run::Elsewhere, move || {
             event.wait()
@@ -179,51 +218,6 @@ pub(crate) unsafe fn copy_attributes(to: Handle, from: Handle) -> CuResult {
     known(from).map(|_| ())
 }
 
-/// Capture is not offered; a stream is never capturing.
-pub(crate) unsafe fn begin_capture(handle: Handle, _mode: c_int) -> CuResult {
-    known(handle)?;
-    Err(CuError::NOT_SUPPORTED)
-}
-
-pub(crate) unsafe fn end_capture(handle: Handle, graph: *mut Handle) -> CuResult {
-    known(handle)?;
-    // SAFETY: the caller's pointer.
-    unsafe { put_if(graph, 0) };
-    // `CUDA_ERROR_ILLEGAL_STATE`
-    Err(CuError(401))
-}
-
-pub(crate) unsafe fn is_capturing(handle: Handle, to: *mut c_int) -> CuResult {
-    known(handle)?;
-    // SAFETY: the caller's pointer. `CU_STREAM_CAPTURE_STATUS_NONE`
-    unsafe { put(to, 0) }
-}
-
-pub(crate) unsafe fn capture_info_v2(
-    handle: Handle,
-    status: *mut c_int,
-    _id: *mut u64,
-    _graph: *mut Handle,
-    _dependencies: *mut *const c_void,
-    _n_dependencies: *mut usize,
-) -> CuResult {
-    // SAFETY: the caller's pointer. Without a capture the others are not written.
-    unsafe { is_capturing(handle, status) }
-}
-
-pub(crate) unsafe fn capture_info_v3(
-    handle: Handle,
-    status: *mut c_int,
-    _id: *mut u64,
-    _graph: *mut Handle,
-    _dependencies: *mut *const c_void,
-    _edges: *mut *const c_void,
-    _n_dependencies: *mut usize,
-) -> CuResult {
-    // SAFETY: as above.
-    unsafe { is_capturing(handle, status) }
-}
-
 /// `CU_EVENT_DISABLE_TIMING`
 const DISABLE_TIMING: u32 = 2;
 /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`
@@ -241,7 +235,7 @@ pub(crate) unsafe fn event_create(to: *mut Handle, flags: u32) -> CuResult {
     unsafe { put(to, event.handle) }
 }
 
-fn event(handle: Handle) -> Result<Arc<Event>, CuError> {
+pub(crate) fn event(handle: Handle) -> Result<Arc<Event>, CuError> {
     soft()?.events.get(handle).ok_or(CuError::INVALID_HANDLE)
 }
 
@@ -254,8 +248,22 @@ pub(crate) unsafe fn event_destroy(handle: Handle) -> CuResult {
 }
 
 pub(crate) unsafe fn event_record(handle: Handle, stream: Handle) -> CuResult {
+    // SAFETY: no pointers.
+    unsafe { event_record_flags(handle, stream, 0) }
+}
+
+/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`: in a capture, a node of its own and not an order among nodes.
+const EXTERNAL: u32 = 1;
+
+pub(crate) unsafe fn event_record_flags(handle: Handle, stream: Handle, flags: u32) -> CuResult {
     let event = event(handle)?;
     let (soft, context, stream) = known(stream)?;
+    if flags & !EXTERNAL != 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if capture::record(soft, &context, &stream, &event, flags == EXTERNAL)? {
+        return Ok(());
+    }
     let ticket = event.submit();
     submit(soft, &context, &stream, Run::Here, move || {
         event.complete(ticket)
@@ -263,14 +271,11 @@ pub(crate) unsafe fn event_record(handle: Handle, stream: Handle) -> CuResult {
     Ok(())
 }
 
-pub(crate) unsafe fn event_record_flags(handle: Handle, stream: Handle, _flags: u32) -> CuResult {
-    // SAFETY: no pointers.
-    unsafe { event_record(handle, stream) }
-}
-
 pub(crate) unsafe fn event_query(handle: Handle) -> CuResult {
     let event = event(handle)?;
     current()?;
+    capture::not_captured(&event)?;
+    capture::unsafe_call(soft()?)?;
     if event.done() {
         Ok(())
     } else {
@@ -281,6 +286,8 @@ pub(crate) unsafe fn event_query(handle: Handle) -> CuResult {
 pub(crate) unsafe fn event_synchronize(handle: Handle) -> CuResult {
     let event = event(handle)?;
     let context = current()?;
+    capture::not_captured(&event)?;
+    capture::unsafe_call(soft()?)?;
     event.wait();
     context.flush_printed();
     context.check()
@@ -289,6 +296,8 @@ pub(crate) unsafe fn event_synchronize(handle: Handle) -> CuResult {
 pub(crate) unsafe fn event_elapsed(to: *mut f32, start: Handle, end: Handle) -> CuResult {
     let (start, end) = (event(start)?, event(end)?);
     current()?;
+    capture::not_captured(&start)?;
+    capture::not_captured(&end)?;
     if (start.flags | end.flags) & DISABLE_TIMING != 0 {
         return Err(CuError::INVALID_HANDLE);
     }

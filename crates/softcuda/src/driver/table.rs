@@ -5,15 +5,20 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::driver::arrays::{Descriptor, Descriptor3d};
+use crate::driver::fill::FillParams;
+use crate::driver::graph_exec::{InstantiateParams, UpdateResult};
+use crate::driver::graph_nodes::{HostParams, KernelParams, KernelParams2, NodeParams};
 use crate::driver::images::{Resource, Sampling, View};
 use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
 use crate::driver::rows::{Copy2d, Copy3d};
 use crate::driver::tensor_map::{self, Encoded};
 use crate::driver::{
-    arrays, context, copy, device, fill, function, images, init, launch, linker, memory, module,
-    peers, procs, rows, streams, virtuals,
+    arrays, capture, context, copy, device, fill, function, graph_exec, graph_nodes, graphs,
+    images, init, launch, linker, memory, module, peers, procs, rows, streams, virtuals,
 };
+use crate::graph::EdgeData;
+use crate::operation::AttributeValue;
 use crate::state::Handle;
 use crate::stub::driver_api;
 
@@ -33,7 +38,7 @@ driver_api! {
         symbol: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int)
         = procs::get_proc_address_v2;
     cuThreadExchangeStreamCaptureMode @ 10010: cuThreadExchangeStreamCaptureMode(mode: *mut c_int)
-        = init::exchange_capture_mode;
+        = capture::exchange_mode;
     cuProfilerStart @ 4000: cuProfilerStart() = init::profiler;
     cuProfilerStop @ 4000: cuProfilerStop() = init::profiler;
 
@@ -388,17 +393,171 @@ driver_api! {
     cuStreamCopyAttributes @ 11000: cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz(to: Handle, from: Handle)
         = streams::copy_attributes;
     cuStreamBeginCapture @ 10010: cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: c_int)
-        = streams::begin_capture;
+        = capture::begin;
+    cuStreamBeginCaptureToGraph @ 12030: cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz(
+        stream: Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize, mode: c_int)
+        = capture::begin_to_graph;
     cuStreamEndCapture @ 10000: cuStreamEndCapture / cuStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle)
-        = streams::end_capture;
+        = capture::end;
     cuStreamIsCapturing @ 10000: cuStreamIsCapturing / cuStreamIsCapturing_ptsz(stream: Handle, to: *mut c_int)
-        = streams::is_capturing;
+        = capture::is_capturing;
+    cuStreamGetCaptureInfo @ 10010: cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz(
+        stream: Handle, status: *mut c_int, id: *mut u64) = capture::info_v1;
     cuStreamGetCaptureInfo @ 11030: cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz(
-        stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, dependencies: *mut *const c_void,
-        n_dependencies: *mut usize) = streams::capture_info_v2;
+        stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, nodes: *mut *const Handle,
+        count: *mut usize) = capture::info_v2;
     cuStreamGetCaptureInfo @ 12030: cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz(
-        stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, dependencies: *mut *const c_void,
-        edges: *mut *const c_void, n_dependencies: *mut usize) = streams::capture_info_v3;
+        stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, nodes: *mut *const Handle,
+        data: *mut *const EdgeData, count: *mut usize) = capture::info_v3;
+    cuStreamUpdateCaptureDependencies @ 11030: cuStreamUpdateCaptureDependencies
+        / cuStreamUpdateCaptureDependencies_ptsz(stream: Handle, nodes: *const Handle, count: usize, flags: u32)
+        = capture::update_v1;
+    cuStreamUpdateCaptureDependencies @ 12030: cuStreamUpdateCaptureDependencies_v2
+        / cuStreamUpdateCaptureDependencies_v2_ptsz(
+        stream: Handle, nodes: *const Handle, data: *const EdgeData, count: usize, flags: u32) = capture::update_v2;
+
+    cuGraphCreate @ 10000: cuGraphCreate(to: *mut Handle, flags: u32) = graphs::create;
+    cuGraphDestroy @ 10000: cuGraphDestroy(graph: Handle) = graphs::destroy;
+    cuGraphClone @ 10000: cuGraphClone(to: *mut Handle, graph: Handle) = graphs::clone;
+    cuGraphNodeFindInClone @ 10000: cuGraphNodeFindInClone(to: *mut Handle, node: Handle, copy: Handle)
+        = graphs::find_in_clone;
+    cuGraphNodeGetType @ 10000: cuGraphNodeGetType(node: Handle, to: *mut c_int) = graphs::node_type;
+    cuGraphDestroyNode @ 10000: cuGraphDestroyNode(node: Handle) = graphs::destroy_node;
+    cuGraphGetNodes @ 10000: cuGraphGetNodes(graph: Handle, to: *mut Handle, count: *mut usize) = graphs::get_nodes;
+    cuGraphGetRootNodes @ 10000: cuGraphGetRootNodes(graph: Handle, to: *mut Handle, count: *mut usize)
+        = graphs::get_root_nodes;
+    cuGraphGetEdges @ 10000: cuGraphGetEdges(graph: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize)
+        = graphs::get_edges;
+    cuGraphGetEdges @ 12030: cuGraphGetEdges_v2(
+        graph: Handle, from: *mut Handle, to: *mut Handle, data: *mut EdgeData, count: *mut usize)
+        = graphs::get_edges_v2;
+    cuGraphNodeGetDependencies @ 10000: cuGraphNodeGetDependencies(
+        node: Handle, from: *mut Handle, count: *mut usize) = graphs::get_dependencies;
+    cuGraphNodeGetDependencies @ 12030: cuGraphNodeGetDependencies_v2(
+        node: Handle, from: *mut Handle, data: *mut EdgeData, count: *mut usize) = graphs::get_dependencies_v2;
+    cuGraphNodeGetDependentNodes @ 10000: cuGraphNodeGetDependentNodes(
+        node: Handle, to: *mut Handle, count: *mut usize) = graphs::get_dependents;
+    cuGraphNodeGetDependentNodes @ 12030: cuGraphNodeGetDependentNodes_v2(
+        node: Handle, to: *mut Handle, data: *mut EdgeData, count: *mut usize) = graphs::get_dependents_v2;
+    cuGraphAddDependencies @ 10000: cuGraphAddDependencies(
+        graph: Handle, from: *const Handle, to: *const Handle, count: usize) = graphs::add_dependencies;
+    cuGraphAddDependencies @ 12030: cuGraphAddDependencies_v2(
+        graph: Handle, from: *const Handle, to: *const Handle, data: *const EdgeData, count: usize)
+        = graphs::add_dependencies_v2;
+    cuGraphRemoveDependencies @ 10000: cuGraphRemoveDependencies(
+        graph: Handle, from: *const Handle, to: *const Handle, count: usize) = graphs::remove_dependencies;
+    cuGraphRemoveDependencies @ 12030: cuGraphRemoveDependencies_v2(
+        graph: Handle, from: *const Handle, to: *const Handle, data: *const EdgeData, count: usize)
+        = graphs::remove_dependencies_v2;
+
+    cuGraphAddNode @ 12020: cuGraphAddNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *mut NodeParams)
+        = graph_nodes::add_any;
+    cuGraphAddNode @ 12030: cuGraphAddNode_v2(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize,
+        params: *mut NodeParams) = graph_nodes::add_any_v2;
+    cuGraphNodeSetParams @ 12020: cuGraphNodeSetParams(node: Handle, params: *mut NodeParams) = graph_nodes::set_any;
+    cuGraphAddKernelNode @ 10000: cuGraphAddKernelNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const KernelParams)
+        = graph_nodes::add_kernel_v1;
+    cuGraphAddKernelNode @ 12000: cuGraphAddKernelNode_v2(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const KernelParams2)
+        = graph_nodes::add_kernel;
+    cuGraphKernelNodeGetParams @ 10000: cuGraphKernelNodeGetParams(node: Handle, to: *mut KernelParams)
+        = graph_nodes::get_kernel_v1;
+    cuGraphKernelNodeGetParams @ 12000: cuGraphKernelNodeGetParams_v2(node: Handle, to: *mut KernelParams2)
+        = graph_nodes::get_kernel;
+    cuGraphKernelNodeSetParams @ 10000: cuGraphKernelNodeSetParams(node: Handle, params: *const KernelParams)
+        = graph_nodes::set_kernel_v1;
+    cuGraphKernelNodeSetParams @ 12000: cuGraphKernelNodeSetParams_v2(node: Handle, params: *const KernelParams2)
+        = graph_nodes::set_kernel;
+    cuGraphKernelNodeGetAttribute @ 11000: cuGraphKernelNodeGetAttribute(
+        node: Handle, which: u32, to: *mut AttributeValue) = graph_nodes::get_attribute;
+    cuGraphKernelNodeSetAttribute @ 11000: cuGraphKernelNodeSetAttribute(
+        node: Handle, which: u32, value: *const AttributeValue) = graph_nodes::set_attribute;
+    cuGraphKernelNodeCopyAttributes @ 11000: cuGraphKernelNodeCopyAttributes(to: Handle, from: Handle)
+        = graph_nodes::copy_attributes;
+    cuGraphAddMemcpyNode @ 10000: cuGraphAddMemcpyNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const Copy3d, context: Handle)
+        = graph_nodes::add_copy;
+    cuGraphMemcpyNodeGetParams @ 10000: cuGraphMemcpyNodeGetParams(node: Handle, to: *mut Copy3d)
+        = graph_nodes::get_copy;
+    cuGraphMemcpyNodeSetParams @ 10000: cuGraphMemcpyNodeSetParams(node: Handle, params: *const Copy3d)
+        = graph_nodes::set_copy;
+    cuGraphAddMemsetNode @ 10000: cuGraphAddMemsetNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const FillParams,
+        context: Handle) = graph_nodes::add_fill;
+    cuGraphMemsetNodeGetParams @ 10000: cuGraphMemsetNodeGetParams(node: Handle, to: *mut FillParams)
+        = graph_nodes::get_fill;
+    cuGraphMemsetNodeSetParams @ 10000: cuGraphMemsetNodeSetParams(node: Handle, params: *const FillParams)
+        = graph_nodes::set_fill;
+    cuGraphAddHostNode @ 10000: cuGraphAddHostNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const HostParams)
+        = graph_nodes::add_host;
+    cuGraphHostNodeGetParams @ 10000: cuGraphHostNodeGetParams(node: Handle, to: *mut HostParams)
+        = graph_nodes::get_host;
+    cuGraphHostNodeSetParams @ 10000: cuGraphHostNodeSetParams(node: Handle, params: *const HostParams)
+        = graph_nodes::set_host;
+    cuGraphAddChildGraphNode @ 10000: cuGraphAddChildGraphNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, child: Handle) = graph_nodes::add_graph;
+    cuGraphChildGraphNodeGetGraph @ 10000: cuGraphChildGraphNodeGetGraph(node: Handle, to: *mut Handle)
+        = graph_nodes::get_graph;
+    cuGraphAddEmptyNode @ 10000: cuGraphAddEmptyNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize) = graph_nodes::add_empty;
+    cuGraphAddEventRecordNode @ 11010: cuGraphAddEventRecordNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, event: Handle) = graph_nodes::add_record;
+    cuGraphEventRecordNodeGetEvent @ 11010: cuGraphEventRecordNodeGetEvent(node: Handle, to: *mut Handle)
+        = graph_nodes::get_record;
+    cuGraphEventRecordNodeSetEvent @ 11010: cuGraphEventRecordNodeSetEvent(node: Handle, event: Handle)
+        = graph_nodes::set_record;
+    cuGraphAddEventWaitNode @ 11010: cuGraphAddEventWaitNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, event: Handle) = graph_nodes::add_wait;
+    cuGraphEventWaitNodeGetEvent @ 11010: cuGraphEventWaitNodeGetEvent(node: Handle, to: *mut Handle)
+        = graph_nodes::get_wait;
+    cuGraphEventWaitNodeSetEvent @ 11010: cuGraphEventWaitNodeSetEvent(node: Handle, event: Handle)
+        = graph_nodes::set_wait;
+
+    cuGraphInstantiate @ 10000: cuGraphInstantiate(
+        to: *mut Handle, graph: Handle, error_node: *mut Handle, log: *mut c_char, room: usize)
+        = graph_exec::instantiate_v1;
+    cuGraphInstantiate @ 11000: cuGraphInstantiate_v2(
+        to: *mut Handle, graph: Handle, error_node: *mut Handle, log: *mut c_char, room: usize)
+        = graph_exec::instantiate_v1;
+    cuGraphInstantiate @ 12000: cuGraphInstantiateWithFlags(to: *mut Handle, graph: Handle, flags: u64)
+        = graph_exec::instantiate;
+    cuGraphInstantiateWithParams @ 12000: cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz(
+        to: *mut Handle, graph: Handle, params: *mut InstantiateParams) = graph_exec::instantiate_with_params;
+    cuGraphExecGetFlags @ 12000: cuGraphExecGetFlags(exec: Handle, to: *mut u64) = graph_exec::flags;
+    cuGraphExecDestroy @ 10000: cuGraphExecDestroy(exec: Handle) = graph_exec::destroy;
+    cuGraphUpload @ 11010: cuGraphUpload / cuGraphUpload_ptsz(exec: Handle, stream: Handle) = graph_exec::upload;
+    cuGraphLaunch @ 10000: cuGraphLaunch / cuGraphLaunch_ptsz(exec: Handle, stream: Handle) = graph_exec::launch;
+    cuGraphExecUpdate @ 10020: cuGraphExecUpdate(
+        exec: Handle, graph: Handle, node: *mut Handle, result: *mut u32) = graph_exec::update_v1;
+    cuGraphExecUpdate @ 12000: cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut UpdateResult)
+        = graph_exec::update_v2;
+    cuGraphNodeSetEnabled @ 11060: cuGraphNodeSetEnabled(exec: Handle, node: Handle, enabled: u32)
+        = graph_exec::set_enabled;
+    cuGraphNodeGetEnabled @ 11060: cuGraphNodeGetEnabled(exec: Handle, node: Handle, to: *mut u32)
+        = graph_exec::get_enabled;
+    cuGraphExecNodeSetParams @ 12020: cuGraphExecNodeSetParams(exec: Handle, node: Handle, params: *mut NodeParams)
+        = graph_nodes::set_any_in_exec;
+    cuGraphExecKernelNodeSetParams @ 10010: cuGraphExecKernelNodeSetParams(
+        exec: Handle, node: Handle, params: *const KernelParams) = graph_nodes::set_kernel_in_exec_v1;
+    cuGraphExecKernelNodeSetParams @ 12000: cuGraphExecKernelNodeSetParams_v2(
+        exec: Handle, node: Handle, params: *const KernelParams2) = graph_nodes::set_kernel_in_exec;
+    cuGraphExecMemcpyNodeSetParams @ 10020: cuGraphExecMemcpyNodeSetParams(
+        exec: Handle, node: Handle, params: *const Copy3d, context: Handle) = graph_nodes::set_copy_in_exec;
+    cuGraphExecMemsetNodeSetParams @ 10020: cuGraphExecMemsetNodeSetParams(
+        exec: Handle, node: Handle, params: *const FillParams, context: Handle) = graph_nodes::set_fill_in_exec;
+    cuGraphExecHostNodeSetParams @ 10020: cuGraphExecHostNodeSetParams(
+        exec: Handle, node: Handle, params: *const HostParams) = graph_nodes::set_host_in_exec;
+    cuGraphExecChildGraphNodeSetParams @ 11010: cuGraphExecChildGraphNodeSetParams(
+        exec: Handle, node: Handle, child: Handle) = graph_nodes::set_graph_in_exec;
+    cuGraphExecEventRecordNodeSetEvent @ 11010: cuGraphExecEventRecordNodeSetEvent(
+        exec: Handle, node: Handle, event: Handle) = graph_nodes::set_record_in_exec;
+    cuGraphExecEventWaitNodeSetEvent @ 11010: cuGraphExecEventWaitNodeSetEvent(
+        exec: Handle, node: Handle, event: Handle) = graph_nodes::set_wait_in_exec;
+
     cuStreamWriteValue32 @ 11070: cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz(
         stream: Handle, address: u64, value: u32, flags: u32) = fill::write_value_32;
     cuStreamWriteValue64 @ 11070: cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz(

@@ -5,11 +5,16 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, OnceLock};
 
 use crate::driver::arrays::Descriptor3d;
+use crate::driver::fill::FillParams;
+use crate::driver::graph_exec::{InstantiateParams, UpdateResult};
+use crate::driver::graph_nodes::{HostParams, KernelParams2, NodeParams};
 use crate::driver::images::{Resource, Sampling, View};
 use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
 use crate::driver::rows::{Copy2d, Copy3d};
 use crate::error::{CuError, CuResult};
+use crate::graph::EdgeData;
+use crate::operation::AttributeValue;
 use crate::runtime::register;
 use crate::state::{Handle, lock};
 
@@ -182,10 +187,75 @@ imports! {
     cuStreamAttachMemAsync(stream: Handle, address: u64, bytes: usize, flags: u32);
     cuStreamCopyAttributes(to: Handle, from: Handle);
     cuStreamBeginCapture_v2(stream: Handle, mode: c_int);
+    cuStreamBeginCaptureToGraph(stream: Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData,
+        count: usize, mode: c_int);
     cuStreamEndCapture(stream: Handle, graph: *mut Handle);
     cuStreamIsCapturing(stream: Handle, to: *mut c_int);
     cuStreamGetCaptureInfo_v3(stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle,
-        dependencies: *mut *const c_void, edges: *mut *const c_void, n_dependencies: *mut usize);
+        nodes: *mut *const Handle, data: *mut *const EdgeData, count: *mut usize);
+    cuStreamUpdateCaptureDependencies_v2(stream: Handle, nodes: *const Handle, data: *const EdgeData, count: usize,
+        flags: u32);
+    cuGraphCreate(to: *mut Handle, flags: u32);
+    cuGraphDestroy(graph: Handle);
+    cuGraphClone(to: *mut Handle, graph: Handle);
+    cuGraphNodeFindInClone(to: *mut Handle, node: Handle, copy: Handle);
+    cuGraphNodeGetType(node: Handle, to: *mut c_int);
+    cuGraphDestroyNode(node: Handle);
+    cuGraphGetNodes(graph: Handle, to: *mut Handle, count: *mut usize);
+    cuGraphGetRootNodes(graph: Handle, to: *mut Handle, count: *mut usize);
+    cuGraphGetEdges_v2(graph: Handle, from: *mut Handle, to: *mut Handle, data: *mut EdgeData, count: *mut usize);
+    cuGraphNodeGetDependencies_v2(node: Handle, from: *mut Handle, data: *mut EdgeData, count: *mut usize);
+    cuGraphNodeGetDependentNodes_v2(node: Handle, to: *mut Handle, data: *mut EdgeData, count: *mut usize);
+    cuGraphAddDependencies_v2(graph: Handle, from: *const Handle, to: *const Handle, data: *const EdgeData,
+        count: usize);
+    cuGraphRemoveDependencies_v2(graph: Handle, from: *const Handle, to: *const Handle, data: *const EdgeData,
+        count: usize);
+    cuGraphAddNode_v2(to: *mut Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize,
+        params: *mut NodeParams);
+    cuGraphNodeSetParams(node: Handle, params: *mut NodeParams);
+    cuGraphAddKernelNode_v2(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize,
+        params: *const KernelParams2);
+    cuGraphKernelNodeGetParams_v2(node: Handle, to: *mut KernelParams2);
+    cuGraphKernelNodeSetParams_v2(node: Handle, params: *const KernelParams2);
+    cuGraphKernelNodeGetAttribute(node: Handle, which: u32, to: *mut AttributeValue);
+    cuGraphKernelNodeSetAttribute(node: Handle, which: u32, value: *const AttributeValue);
+    cuGraphKernelNodeCopyAttributes(to: Handle, from: Handle);
+    cuGraphAddMemcpyNode(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const Copy3d,
+        context: Handle);
+    cuGraphMemcpyNodeSetParams(node: Handle, params: *const Copy3d);
+    cuGraphAddMemsetNode(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize,
+        params: *const FillParams, context: Handle);
+    cuGraphMemsetNodeGetParams(node: Handle, to: *mut FillParams);
+    cuGraphMemsetNodeSetParams(node: Handle, params: *const FillParams);
+    cuGraphAddHostNode(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const HostParams);
+    cuGraphHostNodeGetParams(node: Handle, to: *mut HostParams);
+    cuGraphHostNodeSetParams(node: Handle, params: *const HostParams);
+    cuGraphAddChildGraphNode(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, child: Handle);
+    cuGraphChildGraphNodeGetGraph(node: Handle, to: *mut Handle);
+    cuGraphAddEmptyNode(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize);
+    cuGraphAddEventRecordNode(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, event: Handle);
+    cuGraphEventRecordNodeGetEvent(node: Handle, to: *mut Handle);
+    cuGraphEventRecordNodeSetEvent(node: Handle, event: Handle);
+    cuGraphAddEventWaitNode(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, event: Handle);
+    cuGraphEventWaitNodeGetEvent(node: Handle, to: *mut Handle);
+    cuGraphEventWaitNodeSetEvent(node: Handle, event: Handle);
+    cuGraphInstantiateWithFlags(to: *mut Handle, graph: Handle, flags: u64);
+    cuGraphInstantiateWithParams(to: *mut Handle, graph: Handle, params: *mut InstantiateParams);
+    cuGraphExecGetFlags(exec: Handle, to: *mut u64);
+    cuGraphExecDestroy(exec: Handle);
+    cuGraphUpload(exec: Handle, stream: Handle);
+    cuGraphLaunch(exec: Handle, stream: Handle);
+    cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut UpdateResult);
+    cuGraphNodeSetEnabled(exec: Handle, node: Handle, enabled: u32);
+    cuGraphNodeGetEnabled(exec: Handle, node: Handle, to: *mut u32);
+    cuGraphExecNodeSetParams(exec: Handle, node: Handle, params: *mut NodeParams);
+    cuGraphExecKernelNodeSetParams_v2(exec: Handle, node: Handle, params: *const KernelParams2);
+    cuGraphExecMemcpyNodeSetParams(exec: Handle, node: Handle, params: *const Copy3d, context: Handle);
+    cuGraphExecMemsetNodeSetParams(exec: Handle, node: Handle, params: *const FillParams, context: Handle);
+    cuGraphExecHostNodeSetParams(exec: Handle, node: Handle, params: *const HostParams);
+    cuGraphExecChildGraphNodeSetParams(exec: Handle, node: Handle, child: Handle);
+    cuGraphExecEventRecordNodeSetEvent(exec: Handle, node: Handle, event: Handle);
+    cuGraphExecEventWaitNodeSetEvent(exec: Handle, node: Handle, event: Handle);
     cuEventCreate(to: *mut Handle, flags: u32);
     cuEventDestroy_v2(event: Handle);
     cuEventRecordWithFlags(event: Handle, stream: Handle, flags: u32);

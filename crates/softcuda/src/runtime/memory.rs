@@ -162,9 +162,21 @@ pub struct Box3d {
     kind: u32,
 }
 
+/// Bytes in a row as a box of them.
+pub(crate) fn box_of_bytes(to: u64, from: u64, bytes: usize, kind: u32) -> Result<Copy3d, CuError> {
+    let (from_type, to_type) = types(kind)?;
+    Ok(Copy3d::between(
+        (from_type, from, bytes, 1, [0; 3]),
+        (to_type, to, bytes, 1, [0; 3]),
+        [bytes, 1, 1],
+    ))
+}
+
+/// The driver's description of a copy.
+///
 /// # Safety
-/// `copy` must be null or valid, and describe ranges that are.
-pub(crate) unsafe fn copy_box(driver: &Driver, copy: *const Box3d, stream: InStream) -> CuResult {
+/// `copy` must be null or valid.
+pub(crate) unsafe fn described(driver: &Driver, copy: *const Box3d) -> Result<Copy3d, CuError> {
     if copy.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -205,8 +217,15 @@ pub(crate) unsafe fn copy_box(driver: &Driver, copy: *const Box3d, stream: InStr
     if to_array != 0 {
         copy = copy.with_target(to_array);
     }
+    Ok(copy)
+}
+
+/// # Safety
+/// `copy` must be null or valid, and describe ranges that are.
+pub(crate) unsafe fn copy_box(driver: &Driver, copy: *const Box3d, stream: InStream) -> CuResult {
     // SAFETY: the caller's promise.
     unsafe {
+        let copy = described(driver, copy)?;
         match stream {
             None => driver.cuMemcpy3D_v2(&raw const copy),
             Some(stream) => driver.cuMemcpy3DAsync_v2(&raw const copy, stream),
@@ -242,7 +261,7 @@ pub(crate) fn set_box(
     Ok(())
 }
 
-fn part_of_symbol(
+pub(crate) fn part_of_symbol(
     driver: &Driver,
     host: *const c_void,
     bytes: usize,

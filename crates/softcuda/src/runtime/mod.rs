@@ -3,6 +3,7 @@
 //! see every load and launch.
 
 mod device;
+mod graphs;
 mod images;
 mod link;
 mod memory;

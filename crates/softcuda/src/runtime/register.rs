@@ -159,6 +159,26 @@ pub(crate) fn kernel_or_handle(driver: &Driver, host: *const c_void) -> Result<H
     }
 }
 
+/// What a program calls the kernel that a driver's function or kernel is: the host function's address, or the kernel itself
+/// if it has none.
+pub(crate) fn host_of(driver: &Driver, named: Handle) -> Result<usize, CuError> {
+    let known: Vec<(usize, Handle)> = registry(|registry| {
+        let kernels = registry.kernels.iter();
+        kernels
+            .filter_map(|(host, kernel)| Some((*host, kernel.handle?)))
+            .collect()
+    });
+    for (host, kernel) in known {
+        let mut function = 0;
+        // SAFETY: a valid pointer and a kernel of the driver's.
+        let found = unsafe { driver.cuKernelGetFunction(&raw mut function, kernel) };
+        if kernel == named || (found.is_ok() && function == named) {
+            return Ok(host);
+        }
+    }
+    Ok(named)
+}
+
 /// Address and size of a variable, by its host shadow's address.
 pub(crate) fn symbol(driver: &Driver, host: *const c_void) -> Result<(u64, usize), CuError> {
     let (library, name, size) = registry(|registry| {

@@ -9,10 +9,16 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use crate::driver::fill::FillParams;
+use crate::driver::graph_exec::{InstantiateParams, UpdateResult};
+use crate::driver::graph_nodes::HostParams;
 use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
 use crate::error::{self, CuError};
+use crate::graph::EdgeData;
+use crate::operation::AttributeValue;
 use crate::runtime::device::{self, FunctionAttributes, Properties};
+use crate::runtime::graphs::{self, Place, RuntimeKernel, RuntimeNode};
 use crate::runtime::images::{self, ChannelFormat, InArray, RuntimeResource, RuntimeSampling};
 use crate::runtime::link::{
     Driver, HostFunction, StreamCallback, current_device, driver, retain_primary,
@@ -428,9 +434,156 @@ runtime_api! {
     cudaStreamIsCapturing / cudaStreamIsCapturing_ptsz(stream: Handle, to: *mut c_int)
         = |driver| driver.cuStreamIsCapturing(stream, to);
     cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_ptsz(
-        stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, dependencies: *mut *const c_void,
-        edges: *mut *const c_void, n_dependencies: *mut usize)
-        = |driver| driver.cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, n_dependencies);
+        stream: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, nodes: *mut *const Handle,
+        data: *mut *const EdgeData, count: *mut usize)
+        = |driver| driver.cuStreamGetCaptureInfo_v3(stream, status, id, graph, nodes, data, count);
+    cudaStreamBeginCaptureToGraph / cudaStreamBeginCaptureToGraph_ptsz(
+        stream: Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize, mode: c_int)
+        = |driver| driver.cuStreamBeginCaptureToGraph(stream, graph, nodes, data, count, mode);
+    cudaStreamUpdateCaptureDependencies / cudaStreamUpdateCaptureDependencies_ptsz(
+        stream: Handle, nodes: *const Handle, data: *const EdgeData, count: usize, flags: u32)
+        = |driver| driver.cuStreamUpdateCaptureDependencies_v2(stream, nodes, data, count, flags);
+
+    cudaGraphCreate(to: *mut Handle, flags: u32) = |driver| driver.cuGraphCreate(to, flags);
+    cudaGraphDestroy(graph: Handle) = |driver| driver.cuGraphDestroy(graph);
+    cudaGraphClone(to: *mut Handle, graph: Handle) = |driver| driver.cuGraphClone(to, graph);
+    cudaGraphNodeFindInClone(to: *mut Handle, node: Handle, copy: Handle)
+        = |driver| driver.cuGraphNodeFindInClone(to, node, copy);
+    cudaGraphNodeGetType(node: Handle, to: *mut c_int) = |driver| driver.cuGraphNodeGetType(node, to);
+    cudaGraphDestroyNode(node: Handle) = |driver| driver.cuGraphDestroyNode(node);
+    cudaGraphGetNodes(graph: Handle, to: *mut Handle, count: *mut usize)
+        = |driver| driver.cuGraphGetNodes(graph, to, count);
+    cudaGraphGetRootNodes(graph: Handle, to: *mut Handle, count: *mut usize)
+        = |driver| driver.cuGraphGetRootNodes(graph, to, count);
+    cudaGraphGetEdges(
+        graph: Handle, from: *mut Handle, to: *mut Handle, data: *mut EdgeData, count: *mut usize)
+        = |driver| driver.cuGraphGetEdges_v2(graph, from, to, data, count);
+    cudaGraphNodeGetDependencies(node: Handle, from: *mut Handle, data: *mut EdgeData, count: *mut usize)
+        = |driver| driver.cuGraphNodeGetDependencies_v2(node, from, data, count);
+    cudaGraphNodeGetDependentNodes(node: Handle, to: *mut Handle, data: *mut EdgeData, count: *mut usize)
+        = |driver| driver.cuGraphNodeGetDependentNodes_v2(node, to, data, count);
+    cudaGraphAddDependencies(
+        graph: Handle, from: *const Handle, to: *const Handle, data: *const EdgeData, count: usize)
+        = |driver| driver.cuGraphAddDependencies_v2(graph, from, to, data, count);
+    cudaGraphRemoveDependencies(
+        graph: Handle, from: *const Handle, to: *const Handle, data: *const EdgeData, count: usize)
+        = |driver| driver.cuGraphRemoveDependencies_v2(graph, from, to, data, count);
+    cudaGraphAddNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize,
+        params: *mut RuntimeNode)
+        = |driver| graphs::add_any(driver, Place { to, graph, nodes, count }, data, params);
+    cudaGraphNodeSetParams(node: Handle, params: *mut RuntimeNode)
+        = |driver| graphs::set_any(driver, None, node, params);
+    cudaGraphAddKernelNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const RuntimeKernel)
+        = |driver| graphs::add_kernel(driver, Place { to, graph, nodes, count }, params);
+    cudaGraphKernelNodeGetParams(node: Handle, to: *mut RuntimeKernel)
+        = |driver| graphs::get_kernel(driver, node, to);
+    cudaGraphKernelNodeSetParams(node: Handle, params: *const RuntimeKernel)
+        = |driver| graphs::set_kernel(driver, None, node, params);
+    cudaGraphKernelNodeGetAttribute(node: Handle, which: u32, to: *mut AttributeValue)
+        = |driver| driver.cuGraphKernelNodeGetAttribute(node, which, to);
+    cudaGraphKernelNodeSetAttribute(node: Handle, which: u32, value: *const AttributeValue)
+        = |driver| driver.cuGraphKernelNodeSetAttribute(node, which, value);
+    cudaGraphKernelNodeCopyAttributes(to: Handle, from: Handle)
+        = |driver| driver.cuGraphKernelNodeCopyAttributes(to, from);
+    cudaGraphAddMemcpyNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const Box3d)
+        = |driver| graphs::add_copy(driver, Place { to, graph, nodes, count }, params);
+    cudaGraphAddMemcpyNode1D(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, target: *mut c_void,
+        source: *const c_void, bytes: usize, kind: u32)
+        = |driver| graphs::add_row(
+            driver, Place { to, graph, nodes, count }, [target as u64, source as u64], bytes, kind);
+    cudaGraphAddMemcpyNodeToSymbol(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, symbol: *const c_void,
+        source: *const c_void, bytes: usize, offset: usize, kind: u32) = |driver| {
+        let target = memory::part_of_symbol(driver, symbol, bytes, offset)?;
+        graphs::add_row(driver, Place { to, graph, nodes, count }, [target, source as u64], bytes, kind)
+    };
+    cudaGraphAddMemcpyNodeFromSymbol(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, target: *mut c_void,
+        symbol: *const c_void, bytes: usize, offset: usize, kind: u32) = |driver| {
+        let source = memory::part_of_symbol(driver, symbol, bytes, offset)?;
+        graphs::add_row(driver, Place { to, graph, nodes, count }, [target as u64, source], bytes, kind)
+    };
+    cudaGraphMemcpyNodeSetParams(node: Handle, params: *const Box3d)
+        = |driver| graphs::set_copy(driver, None, node, params);
+    cudaGraphMemcpyNodeSetParams1D(
+        node: Handle, target: *mut c_void, source: *const c_void, bytes: usize, kind: u32)
+        = |driver| graphs::set_row(driver, None, node, [target as u64, source as u64], bytes, kind);
+    cudaGraphAddMemsetNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const FillParams)
+        = |driver| driver.cuGraphAddMemsetNode(to, graph, nodes, count, params, graphs::current(driver)?);
+    cudaGraphMemsetNodeGetParams(node: Handle, to: *mut FillParams)
+        = |driver| driver.cuGraphMemsetNodeGetParams(node, to);
+    cudaGraphMemsetNodeSetParams(node: Handle, params: *const FillParams)
+        = |driver| driver.cuGraphMemsetNodeSetParams(node, params);
+    cudaGraphAddHostNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const HostParams)
+        = |driver| driver.cuGraphAddHostNode(to, graph, nodes, count, params);
+    cudaGraphHostNodeGetParams(node: Handle, to: *mut HostParams) = |driver| driver.cuGraphHostNodeGetParams(node, to);
+    cudaGraphHostNodeSetParams(node: Handle, params: *const HostParams)
+        = |driver| driver.cuGraphHostNodeSetParams(node, params);
+    cudaGraphAddChildGraphNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, child: Handle)
+        = |driver| driver.cuGraphAddChildGraphNode(to, graph, nodes, count, child);
+    cudaGraphChildGraphNodeGetGraph(node: Handle, to: *mut Handle)
+        = |driver| driver.cuGraphChildGraphNodeGetGraph(node, to);
+    cudaGraphAddEmptyNode(to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize)
+        = |driver| driver.cuGraphAddEmptyNode(to, graph, nodes, count);
+    cudaGraphAddEventRecordNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, event: Handle)
+        = |driver| driver.cuGraphAddEventRecordNode(to, graph, nodes, count, event);
+    cudaGraphEventRecordNodeGetEvent(node: Handle, to: *mut Handle)
+        = |driver| driver.cuGraphEventRecordNodeGetEvent(node, to);
+    cudaGraphEventRecordNodeSetEvent(node: Handle, event: Handle)
+        = |driver| driver.cuGraphEventRecordNodeSetEvent(node, event);
+    cudaGraphAddEventWaitNode(
+        to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, event: Handle)
+        = |driver| driver.cuGraphAddEventWaitNode(to, graph, nodes, count, event);
+    cudaGraphEventWaitNodeGetEvent(node: Handle, to: *mut Handle)
+        = |driver| driver.cuGraphEventWaitNodeGetEvent(node, to);
+    cudaGraphEventWaitNodeSetEvent(node: Handle, event: Handle)
+        = |driver| driver.cuGraphEventWaitNodeSetEvent(node, event);
+    cudaGraphInstantiate(to: *mut Handle, graph: Handle, flags: u64)
+        = |driver| driver.cuGraphInstantiateWithFlags(to, graph, flags);
+    cudaGraphInstantiateWithFlags(to: *mut Handle, graph: Handle, flags: u64)
+        = |driver| driver.cuGraphInstantiateWithFlags(to, graph, flags);
+    cudaGraphInstantiateWithParams / cudaGraphInstantiateWithParams_ptsz(
+        to: *mut Handle, graph: Handle, params: *mut InstantiateParams)
+        = |driver| driver.cuGraphInstantiateWithParams(to, graph, params);
+    cudaGraphExecGetFlags(exec: Handle, to: *mut u64) = |driver| driver.cuGraphExecGetFlags(exec, to);
+    cudaGraphExecDestroy(exec: Handle) = |driver| driver.cuGraphExecDestroy(exec);
+    cudaGraphUpload / cudaGraphUpload_ptsz(exec: Handle, stream: Handle)
+        = |driver| driver.cuGraphUpload(exec, stream);
+    cudaGraphLaunch / cudaGraphLaunch_ptsz(exec: Handle, stream: Handle)
+        = |driver| driver.cuGraphLaunch(exec, stream);
+    cudaGraphExecUpdate(exec: Handle, graph: Handle, result: *mut UpdateResult)
+        = |driver| driver.cuGraphExecUpdate_v2(exec, graph, result);
+    cudaGraphNodeSetEnabled(exec: Handle, node: Handle, enabled: u32)
+        = |driver| driver.cuGraphNodeSetEnabled(exec, node, enabled);
+    cudaGraphNodeGetEnabled(exec: Handle, node: Handle, to: *mut u32)
+        = |driver| driver.cuGraphNodeGetEnabled(exec, node, to);
+    cudaGraphExecNodeSetParams(exec: Handle, node: Handle, params: *mut RuntimeNode)
+        = |driver| graphs::set_any(driver, Some(exec), node, params);
+    cudaGraphExecKernelNodeSetParams(exec: Handle, node: Handle, params: *const RuntimeKernel)
+        = |driver| graphs::set_kernel(driver, Some(exec), node, params);
+    cudaGraphExecMemcpyNodeSetParams(exec: Handle, node: Handle, params: *const Box3d)
+        = |driver| graphs::set_copy(driver, Some(exec), node, params);
+    cudaGraphExecMemcpyNodeSetParams1D(
+        exec: Handle, node: Handle, target: *mut c_void, source: *const c_void, bytes: usize, kind: u32)
+        = |driver| graphs::set_row(driver, Some(exec), node, [target as u64, source as u64], bytes, kind);
+    cudaGraphExecMemsetNodeSetParams(exec: Handle, node: Handle, params: *const FillParams)
+        = |driver| driver.cuGraphExecMemsetNodeSetParams(exec, node, params, graphs::current(driver)?);
+    cudaGraphExecHostNodeSetParams(exec: Handle, node: Handle, params: *const HostParams)
+        = |driver| driver.cuGraphExecHostNodeSetParams(exec, node, params);
+    cudaGraphExecChildGraphNodeSetParams(exec: Handle, node: Handle, child: Handle)
+        = |driver| driver.cuGraphExecChildGraphNodeSetParams(exec, node, child);
+    cudaGraphExecEventRecordNodeSetEvent(exec: Handle, node: Handle, event: Handle)
+        = |driver| driver.cuGraphExecEventRecordNodeSetEvent(exec, node, event);
+    cudaGraphExecEventWaitNodeSetEvent(exec: Handle, node: Handle, event: Handle)
+        = |driver| driver.cuGraphExecEventWaitNodeSetEvent(exec, node, event);
 
     cudaEventCreate(to: *mut Handle) = |driver| driver.cuEventCreate(to, 0);
     cudaEventCreateWithFlags(to: *mut Handle, flags: u32) = |driver| driver.cuEventCreate(to, flags);

@@ -1,0 +1,420 @@
+//! Graphs: nodes with operations, edges between them, and what can be run of them. A graph is a thing that a program
+//! builds; an executable graph is a copy of it that runs, one node after the other in an order that the edges allow.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::error::{CuError, CuResult};
+use crate::operation::Operation;
+use crate::state::{Handle, Soft, lock, new_handle};
+
+/// `CUgraphEdgeData`: ports and type. Kept for who asks: a node runs when those before it have ended.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EdgeData([u8; 8]);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Edge {
+    pub from: Handle,
+    pub to: Handle,
+    pub data: EdgeData,
+}
+
+pub(crate) struct Node {
+    pub handle: Handle,
+    /// The node that this is a copy of.
+    source: Handle,
+    pub operation: Operation,
+}
+
+/// See the module.
+pub(crate) struct Graph {
+    pub handle: Handle,
+    /// Part of a node: it goes with the node and not by itself.
+    pub embedded: bool,
+    parts: Mutex<Parts>,
+}
+
+#[derive(Default)]
+struct Parts {
+    nodes: Vec<Node>,
+    edges: Vec<Edge>,
+}
+
+impl Parts {
+    fn index(&self, node: Handle) -> Option<usize> {
+        self.nodes.iter().position(|n| n.handle == node)
+    }
+
+    /// Indices in an order that the edges allow, of nodes that may go next the one that was added first.
+    fn order(&self) -> Result<Vec<usize>, CuError> {
+        let mut waits: Vec<usize> = self
+            .nodes
+            .iter()
+            .map(|node| self.edges.iter().filter(|e| e.to == node.handle).count())
+            .collect();
+        let mut done = vec![false; self.nodes.len()];
+        let mut order = Vec::with_capacity(self.nodes.len());
+        while order.len() < self.nodes.len() {
+            let next = (0..self.nodes.len()).find(|&n| !done[n] && waits[n] == 0);
+            // A cycle.
+            let next = next.ok_or(CuError::INVALID_VALUE)?;
+            done[next] = true;
+            order.push(next);
+            for edge in &self.edges {
+                if edge.from == self.nodes[next].handle
+                    && let Some(to) = self.index(edge.to)
+                {
+                    waits[to] -= 1;
+                }
+            }
+        }
+        Ok(order)
+    }
+}
+
+impl Graph {
+    /// A new graph in the tables.
+    pub(crate) fn new(soft: &Soft, embedded: bool) -> Arc<Graph> {
+        let graph = Arc::new(Graph {
+            handle: new_handle(),
+            embedded,
+            parts: Mutex::default(),
+        });
+        soft.graphs.add(graph.handle, Arc::clone(&graph));
+        graph
+    }
+
+    /// A node behind others of this graph.
+    pub(crate) fn add(
+        self: &Arc<Graph>,
+        soft: &Soft,
+        operation: Operation,
+        behind: &[(Handle, EdgeData)],
+    ) -> Result<Handle, CuError> {
+        let mut parts = lock(&self.parts);
+        for (at, (from, _)) in behind.iter().enumerate() {
+            let twice = behind[..at].iter().any(|(other, _)| other == from);
+            if twice || parts.index(*from).is_none() {
+                return Err(CuError::INVALID_VALUE);
+            }
+        }
+        let handle = new_handle();
+        parts.nodes.push(Node {
+            handle,
+            source: handle,
+            operation,
+        });
+        let edge = |&(from, data)| Edge {
+            from,
+            to: handle,
+            data,
+        };
+        parts.edges.extend(behind.iter().map(edge));
+        soft.nodes.add(handle, Arc::clone(self));
+        Ok(handle)
+    }
+
+    /// Looks at a node, or changes it.
+    pub(crate) fn with<T>(
+        &self,
+        node: Handle,
+        look: impl FnOnce(&mut Node) -> T,
+    ) -> Result<T, CuError> {
+        let mut parts = lock(&self.parts);
+        let at = parts.index(node).ok_or(CuError::INVALID_VALUE)?;
+        Ok(look(&mut parts.nodes[at]))
+    }
+
+    /// Takes a node away, and its edges.
+    pub(crate) fn remove(&self, soft: &Soft, node: Handle) -> CuResult {
+        let mut parts = lock(&self.parts);
+        let at = parts.index(node).ok_or(CuError::INVALID_VALUE)?;
+        let node = parts.nodes.remove(at);
+        parts
+            .edges
+            .retain(|e| e.from != node.handle && e.to != node.handle);
+        drop(parts);
+        forget_node(soft, &node);
+        Ok(())
+    }
+
+    /// Adds edges, all or none.
+    pub(crate) fn connect(&self, new: &[Edge]) -> CuResult {
+        let mut parts = lock(&self.parts);
+        for (at, edge) in new.iter().enumerate() {
+            let same = |other: &Edge| (other.from, other.to) == (edge.from, edge.to);
+            let known = parts.index(edge.from).is_some() && parts.index(edge.to).is_some();
+            if !known
+                || edge.from == edge.to
+                || parts.edges.iter().any(same)
+                || new[..at].iter().any(same)
+            {
+                return Err(CuError::INVALID_VALUE);
+            }
+        }
+        parts.edges.extend_from_slice(new);
+        Ok(())
+    }
+
+    /// Takes edges away, all or none.
+    pub(crate) fn disconnect(&self, old: &[Edge]) -> CuResult {
+        let mut parts = lock(&self.parts);
+        let same = |a: &Edge, b: &Edge| (a.from, a.to, a.data) == (b.from, b.to, b.data);
+        if !old.iter().all(|o| parts.edges.iter().any(|e| same(e, o))) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        parts.edges.retain(|e| !old.iter().any(|o| same(e, o)));
+        Ok(())
+    }
+
+    /// Nodes, the one first that was added first.
+    pub(crate) fn nodes(&self) -> Vec<Handle> {
+        lock(&self.parts).nodes.iter().map(|n| n.handle).collect()
+    }
+
+    pub(crate) fn edges(&self) -> Vec<Edge> {
+        lock(&self.parts).edges.clone()
+    }
+
+    /// All nodes are before one of `ends`, or are one of them.
+    pub(crate) fn reach(&self, ends: &[Handle], nodes: &[Handle]) -> bool {
+        let edges = self.edges();
+        let mut before: Vec<Handle> = ends.to_vec();
+        let mut at = 0;
+        while let Some(&node) = before.get(at) {
+            at += 1;
+            for edge in edges.iter().filter(|e| e.to == node) {
+                if !before.contains(&edge.from) {
+                    before.push(edge.from);
+                }
+            }
+        }
+        nodes.iter().all(|node| before.contains(node))
+    }
+
+    /// A copy with nodes of its own, in the tables.
+    pub(crate) fn copy(&self, soft: &Soft, embedded: bool) -> Result<Arc<Graph>, CuError> {
+        let copy = Graph::new(soft, embedded);
+        let parts = lock(&self.parts);
+        let mut renamed = HashMap::new();
+        for node in &parts.nodes {
+            let operation = match &node.operation {
+                Operation::Graph(inner) => Operation::Graph(inner.copy(soft, true)?),
+                other => other.clone(),
+            };
+            let handle = copy.add(soft, operation, &[])?;
+            copy.with(handle, |new| new.source = node.handle)?;
+            renamed.insert(node.handle, handle);
+        }
+        let edges: Vec<Edge> = parts
+            .edges
+            .iter()
+            .map(|edge| Edge {
+                from: renamed[&edge.from],
+                to: renamed[&edge.to],
+                data: edge.data,
+            })
+            .collect();
+        copy.connect(&edges)?;
+        Ok(copy)
+    }
+
+    /// The node of this copy that stands for `node` of the graph that was copied.
+    pub(crate) fn find_copy(&self, node: Handle) -> Option<Handle> {
+        let parts = lock(&self.parts);
+        parts.nodes.iter().find_map(|n| match &n.operation {
+            _ if n.source == node => Some(n.handle),
+            Operation::Graph(inner) => inner.find_copy(node),
+            _ => None,
+        })
+    }
+
+    /// Takes a graph out of the tables, and what is embedded in it. Whoever runs it goes on.
+    pub(crate) fn forget(&self, soft: &Soft) {
+        soft.graphs.remove(self.handle);
+        for node in &lock(&self.parts).nodes {
+            forget_node(soft, node);
+        }
+    }
+
+    /// What can be run of it.
+    pub(crate) fn template(&self) -> Result<Template, CuError> {
+        let parts = lock(&self.parts);
+        let order = parts.order()?;
+        let mut nodes = Vec::new();
+        for node in &parts.nodes {
+            nodes.push(Step {
+                source: node.handle,
+                operation: node.operation.clone(),
+                enabled: true,
+                inner: match &node.operation {
+                    Operation::Graph(inner) => Some(inner.template()?),
+                    _ => None,
+                },
+            });
+        }
+        let index = |node| parts.index(node).ok_or(CuError::INVALID_VALUE);
+        let mut edges = Vec::new();
+        for edge in &parts.edges {
+            edges.push((index(edge.from)?, index(edge.to)?));
+        }
+        edges.sort_unstable();
+        Ok(Template {
+            nodes,
+            edges,
+            order,
+        })
+    }
+}
+
+fn forget_node(soft: &Soft, node: &Node) {
+    soft.nodes.remove(node.handle);
+    if let Operation::Graph(inner) = &node.operation {
+        inner.forget(soft);
+    }
+}
+
+/// An operation of an executable graph.
+pub(crate) struct Step {
+    /// The node of the graph that was instantiated.
+    pub source: Handle,
+    pub operation: Operation,
+    pub enabled: bool,
+    /// What is in it, if it is a graph.
+    pub inner: Option<Template>,
+}
+
+/// A graph as it was when it was instantiated.
+pub(crate) struct Template {
+    nodes: Vec<Step>,
+    /// By index, sorted.
+    edges: Vec<(usize, usize)>,
+    order: Vec<usize>,
+}
+
+/// Why a graph cannot take the place of the one that was instantiated: `CU_GRAPH_EXEC_UPDATE_ERROR_…`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    pub reason: u32,
+    /// A node of the new graph.
+    pub node: Handle,
+    pub from: Handle,
+}
+
+const TOPOLOGY_CHANGED: u32 = 2;
+const TYPE_CHANGED: u32 = 3;
+const PARAMETERS_CHANGED: u32 = 5;
+const UNSUPPORTED_FUNCTION_CHANGE: u32 = 7;
+
+impl Template {
+    /// All operations in order; those that are switched off are left out.
+    pub(crate) fn operations(&self, into: &mut Vec<Operation>) {
+        for &at in &self.order {
+            let step = &self.nodes[at];
+            match &step.inner {
+                Some(inner) => inner.operations(into),
+                None if step.enabled => into.push(step.operation.clone()),
+                None => {}
+            }
+        }
+    }
+
+    /// As a graph in a node: so an executable graph is captured.
+    pub(crate) fn graph(&self, soft: &Soft) -> Result<Arc<Graph>, CuError> {
+        let graph = Graph::new(soft, true);
+        for step in &self.nodes {
+            let operation = match &step.inner {
+                Some(inner) => Operation::Graph(inner.graph(soft)?),
+                None if step.enabled => step.operation.clone(),
+                None => Operation::Empty,
+            };
+            graph.add(soft, operation, &[])?;
+        }
+        let nodes = graph.nodes();
+        let edge = |&(from, to): &(usize, usize)| Edge {
+            from: nodes[from],
+            to: nodes[to],
+            data: EdgeData::default(),
+        };
+        let edges: Vec<Edge> = self.edges.iter().map(edge).collect();
+        graph.connect(&edges)?;
+        Ok(graph)
+    }
+
+    /// The step that stands for a node of the graph that was instantiated, or of one embedded in it.
+    pub(crate) fn step(&mut self, node: Handle) -> Option<&mut Step> {
+        self.nodes.iter_mut().find_map(|step| {
+            if step.source == node {
+                return Some(step);
+            }
+            step.inner.as_mut()?.step(node)
+        })
+    }
+
+    /// Whether another graph has the same shape and may take this one's place.
+    pub(crate) fn compare(&self, new: &Template) -> Result<(), Mismatch> {
+        let mismatch = |reason, node| Mismatch {
+            reason,
+            node,
+            from: 0,
+        };
+        for (old, new) in self.nodes.iter().zip(&new.nodes) {
+            if old.operation.kind() != new.operation.kind() {
+                return Err(mismatch(TYPE_CHANGED, new.source));
+            }
+            match (&old.inner, &new.inner) {
+                (Some(old), Some(new)) => old.compare(new)?,
+                _ => may_replace(&old.operation, &new.operation)
+                    .map_err(|reason| mismatch(reason, new.source))?,
+            }
+        }
+        if self.nodes.len() != new.nodes.len() {
+            let more = new.nodes.get(self.nodes.len());
+            return Err(mismatch(TOPOLOGY_CHANGED, more.map_or(0, |n| n.source)));
+        }
+        if let Some(&(from, to)) = new.edges.iter().find(|e| !self.edges.contains(e)) {
+            return Err(Mismatch {
+                reason: TOPOLOGY_CHANGED,
+                node: new.nodes[to].source,
+                from: new.nodes[from].source,
+            });
+        }
+        if self.edges.len() != new.edges.len() {
+            return Err(mismatch(TOPOLOGY_CHANGED, 0));
+        }
+        Ok(())
+    }
+
+    /// Takes over what the nodes of a graph of the same shape do. Which node of the program stands for a step stays.
+    pub(crate) fn replace(&mut self, new: Template) {
+        for (old, new) in self.nodes.iter_mut().zip(new.nodes) {
+            match (&mut old.inner, new.inner) {
+                (Some(old), Some(new)) => old.replace(new),
+                _ => old.operation = new.operation,
+            }
+        }
+    }
+}
+
+/// An executable graph keeps what its nodes are made for: a context, kinds of memory.
+pub(crate) fn may_replace(old: &Operation, new: &Operation) -> Result<(), u32> {
+    match (old, new) {
+        (Operation::Kernel(old), Operation::Kernel(new))
+            if old.function.module.context != new.function.module.context =>
+        {
+            Err(UNSUPPORTED_FUNCTION_CHANGE)
+        }
+        (Operation::Copy(old), Operation::Copy(new)) if !old.like(new) => Err(PARAMETERS_CHANGED),
+        _ => Ok(()),
+    }
+}
+
+/// An executable graph.
+pub(crate) struct Exec {
+    pub handle: Handle,
+    pub flags: u64,
+    pub template: Mutex<Template>,
+    /// It never runs twice at once: the second launch waits for the first, in whatever stream.
+    pub running: Mutex<()>,
+}
