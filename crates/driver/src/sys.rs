@@ -22,6 +22,12 @@ pub type CUkernel = *mut c_void;
 pub type CUstream = *mut c_void;
 /// `CUevent`
 pub type CUevent = *mut c_void;
+/// `CUgraph`
+pub type CUgraph = *mut c_void;
+/// `CUgraphNode`
+pub type CUgraphNode = *mut c_void;
+/// `CUgraphExec`
+pub type CUgraphExec = *mut c_void;
 
 /// `CUDA_SUCCESS`
 pub const SUCCESS: CUresult = 0;
@@ -35,6 +41,8 @@ pub const NOT_FOUND: CUresult = 500;
 pub const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_MEMHOSTALLOC_DEVICEMAP`
 pub const HOSTALLOC_DEVICEMAP: c_uint = 2;
+/// `CU_EVENT_DISABLE_TIMING`
+pub const EVENT_DISABLE_TIMING: c_uint = 2;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`
 pub const CAPTURE_MODE_RELAXED: c_int = 2;
 /// `CU_JIT_INFO_LOG_BUFFER`
@@ -84,6 +92,48 @@ pub struct CUlaunchConfig {
     pub attrs: *mut c_void,
     pub num_attrs: c_uint,
 }
+
+/// `CUDA_KERNEL_NODE_PARAMS_v1`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "field names are CUDA's")]
+pub struct KernelNodeParams {
+    pub func: CUfunction,
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared_mem_bytes: c_uint,
+    pub kernel_params: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2` and `_v3`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "field names are CUDA's")]
+pub struct KernelNodeParams2 {
+    pub first: KernelNodeParams,
+    pub kern: CUkernel,
+    pub ctx: CUcontext,
+}
+
+/// `CUgraphNodeParams`: a union by type.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "field names are CUDA's")]
+pub struct GraphNodeParams {
+    pub kind: c_int,
+    pub reserved0: [c_int; 3],
+    pub value: [u64; 29],
+    pub reserved2: u64,
+}
+const _: () = assert!(size_of::<GraphNodeParams>() == 256 && size_of::<KernelNodeParams2>() == 72);
+
+/// `CU_GRAPH_NODE_TYPE_KERNEL`
+pub const NODE_KERNEL: c_int = 0;
+/// `CU_GRAPH_NODE_TYPE_GRAPH`
+pub const NODE_GRAPH: c_int = 4;
+/// `CU_GRAPH_NODE_TYPE_CONDITIONAL`
+pub const NODE_CONDITIONAL: c_int = 13;
 
 macro_rules! api {
     ($( $(#[$optional:ident])? $field:ident = $symbol:literal ( $($arg:ident : $ty:ty),* ); )*) => {
@@ -163,6 +213,19 @@ api! {
     tensor_map_im2col = "cuTensorMapEncodeIm2col"(to: *mut c_void, element: c_uint, rank: c_uint, address: *mut c_void,
         size: *const u64, pitch: *const u64, lower: *const c_int, upper: *const c_int, channels: u32, pixels: u32,
         strides: *const u32, interleave: c_uint, swizzle: c_uint, promotion: c_uint, fill: c_uint);
+    event_create = "cuEventCreate"(event: *mut CUevent, flags: c_uint);
+    event_record = "cuEventRecord"(event: CUevent, stream: CUstream);
+    event_query = "cuEventQuery"(event: CUevent);
+    event_destroy = "cuEventDestroy_v2"(event: CUevent);
+    stream_capturing = "cuStreamIsCapturing"(stream: CUstream, status: *mut c_int);
+    capture_info = "cuStreamGetCaptureInfo_v2"(stream: CUstream, status: *mut c_int, id: *mut u64, graph: *mut CUgraph,
+        dependencies: *mut *const CUgraphNode, count: *mut usize);
+    graph_nodes = "cuGraphGetNodes"(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
+    graph_edges = "cuGraphGetEdges"(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize);
+    node_type = "cuGraphNodeGetType"(node: CUgraphNode, kind: *mut c_int);
+    node_graph = "cuGraphChildGraphNodeGetGraph"(node: CUgraphNode, graph: *mut CUgraph);
+    kernel_node = "cuGraphKernelNodeGetParams_v2"(node: CUgraphNode, params: *mut KernelNodeParams2);
+    set_kernel_node = "cuGraphKernelNodeSetParams_v2"(node: CUgraphNode, params: *const KernelNodeParams2);
     launch = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
 }

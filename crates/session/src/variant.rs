@@ -81,11 +81,22 @@ impl LoadedVariant {
     /// The launch record for a launch on `stream`: 0 if the variant counts no arrivals, `None` when the pool has no room, and
     /// the original must run. Launches of one stream run one after the other and leave the record zeroed, so they share it.
     pub fn launch_record(&self, stream: Stream, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
-        let hidden = self.hidden?;
-        if !hidden.counts() {
-            return Some(0);
+        match self.record_bytes(grid, block)? {
+            0 => Some(0),
+            bytes => self.records.as_ref()?.get(self.kernel_id, stream, bytes),
         }
-        let records = self.records.as_ref()?;
+    }
+
+    /// A launch record that no other launch gets, for a node of an executable graph. It stays taken.
+    pub fn own_record(&self, bytes: u64) -> Option<u64> {
+        self.records.as_ref()?.take(bytes)
+    }
+
+    /// Bytes of the launch record for such a grid: 0 if the variant counts no arrivals, `None` if no record is so large.
+    pub fn record_bytes(&self, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
+        let Some(hidden) = self.hidden.filter(HiddenParam::counts) else {
+            return Some(0);
+        };
         // Numbers that no driver accepts must not wrap around to ones that fit.
         let count = |all: [u32; 3]| {
             all.iter()
@@ -96,11 +107,8 @@ impl LoadedVariant {
             return None;
         }
         let warps = threads.div_ceil(32);
-        records.get(
-            self.kernel_id,
-            stream,
-            launch::size(blocks, warps, hidden.block_counters, hidden.warp_counters),
-        )
+        let (of_block, of_warp) = (hidden.block_counters, hidden.warp_counters);
+        Some(launch::size(blocks, warps, of_block, of_warp))
     }
 }
 
@@ -133,12 +141,24 @@ impl LaunchRecords {
             return Some(*address);
         }
         let size = bytes.next_multiple_of(256);
-        if state.used + size > LAUNCH_POOL {
+        let address = state.take(self.base, size)?;
+        state.pieces.insert((kernel, stream), (address, size));
+        Some(address)
+    }
+
+    fn take(&self, bytes: u64) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.take(self.base, bytes.next_multiple_of(256))
+    }
+}
+
+impl RecordState {
+    fn take(&mut self, base: u64, size: u64) -> Option<u64> {
+        if self.used + size > LAUNCH_POOL {
             return None;
         }
-        let address = self.base + state.used;
-        state.used += size;
-        state.pieces.insert((kernel, stream), (address, size));
+        let address = base + self.used;
+        self.used += size;
         Some(address)
     }
 }
