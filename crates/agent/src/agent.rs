@@ -15,6 +15,7 @@ use warpbpf_session::{Live, Placement, Session, SessionError};
 use warpbpf_wire::{AgentConnection, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError};
 
 use crate::contexts::Retains;
+use crate::graphs::Graphs;
 use crate::greeting::{hello, ready};
 use crate::launch::Entry;
 use crate::memory::Memory;
@@ -119,6 +120,7 @@ pub(crate) struct Agent {
     /// From kernel handles to their replacement.
     pub(crate) table: Table<Entry>,
     spare: &'static EmptyTable<Entry>,
+    pub(crate) graphs: Graphs,
     mode: OnceLock<Mode>,
     device: OnceLock<DeviceInfo>,
     pub(crate) live: RwLock<LiveState>,
@@ -167,6 +169,7 @@ impl Agent {
             forked: AtomicBool::new(false),
             table: Table::new(),
             spare: Box::leak(Box::new(EmptyTable::new())),
+            graphs: Graphs::default(),
             mode: OnceLock::new(),
             device: OnceLock::new(),
             live: RwLock::default(),
@@ -222,6 +225,7 @@ impl Agent {
         self.pending.store(0, Ordering::Relaxed);
         self.table.replace_after_fork(self.spare);
         self.quiet.forget();
+        self.graphs.forget_in_child();
         self.memory.forget_in_child();
         let socket = self.socket.swap(-1, Ordering::Relaxed);
         if socket >= 0 {
@@ -610,6 +614,7 @@ impl Agent {
     fn bury(&self, mut state: RwLockWriteGuard<'_, LiveState>) {
         self.table.clear();
         self.quiet.forget();
+        self.graphs.forget_all();
         let gone = LiveState::Gone("the context of the maps was destroyed");
         // Its handles died with the context: not even its destructors may use them.
         std::mem::forget(std::mem::replace(&mut *state, gone));

@@ -9,14 +9,15 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use warpbpf_driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule,
-    CUresult, CUstream,
+    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel,
+    CUlaunchConfig, CUlibrary, CUmodule, CUresult, CUstream, GraphNodeParams, KernelNodeParams,
+    KernelNodeParams2,
 };
 
 use crate::agent::Agent;
 use crate::guard::protect;
 use crate::memory_hooks::{AccessDescription, IpcHandle};
-use crate::{attributes, contexts, launch, loads, memory_hooks, quiet};
+use crate::{attributes, contexts, graphs, launch, loads, memory_hooks, quiet};
 
 /// The agent of this process, null before it is installed.
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
@@ -177,18 +178,76 @@ hooks! {
         when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative_ptsz;
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream)
         when (agent => agent.quiet.is_watched()) => quiet::stream_destroy;
-    begin_capture_v2 = "cuStreamBeginCapture_v2"(stream: CUstream, mode: c_int)
-        when (agent => agent.is_on()) => quiet::begin_capture_v2;
-    begin_capture_v2_ptsz = "cuStreamBeginCapture_v2_ptsz"(stream: CUstream, mode: c_int)
-        when (agent => agent.is_on()) => quiet::begin_capture_v2_ptsz;
-    begin_capture_to_graph = "cuStreamBeginCaptureToGraph"(stream: CUstream, graph: *mut c_void, after: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int)
-        when (agent => agent.is_on()) => quiet::begin_capture_to_graph;
-    begin_capture_to_graph_ptsz = "cuStreamBeginCaptureToGraph_ptsz"(stream: CUstream, graph: *mut c_void, after: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int)
-        when (agent => agent.is_on()) => quiet::begin_capture_to_graph_ptsz;
-    begin_capture = "cuStreamBeginCapture"(stream: CUstream)
-        when (agent => agent.is_on()) => quiet::begin_capture;
-    begin_capture_ptsz = "cuStreamBeginCapture_ptsz"(stream: CUstream)
-        when (agent => agent.is_on()) => quiet::begin_capture_ptsz;
+    begin_capture = "cuStreamBeginCapture_v2"(stream: CUstream, mode: c_int)
+        when (agent => agent.is_on()) => graphs::begin_capture;
+    begin_capture_ptsz = "cuStreamBeginCapture_v2_ptsz"(stream: CUstream, mode: c_int)
+        when (agent => agent.is_on()) => graphs::begin_capture_ptsz;
+    begin_capture_v1 = "cuStreamBeginCapture"(stream: CUstream)
+        when (agent => agent.is_on()) => graphs::begin_capture_v1;
+    begin_capture_v1_ptsz = "cuStreamBeginCapture_ptsz"(stream: CUstream)
+        when (agent => agent.is_on()) => graphs::begin_capture_v1_ptsz;
+    begin_capture_into = "cuStreamBeginCaptureToGraph"(stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, data: *const c_void, count: usize, mode: c_int)
+        when (agent => agent.is_on()) => graphs::begin_capture_into;
+    begin_capture_into_ptsz = "cuStreamBeginCaptureToGraph_ptsz"(stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, data: *const c_void, count: usize, mode: c_int)
+        when (agent => agent.is_on()) => graphs::begin_capture_into_ptsz;
+    end_capture = "cuStreamEndCapture"(stream: CUstream, graph: *mut CUgraph)
+        when (agent => agent.is_on()) => graphs::end_capture;
+    end_capture_ptsz = "cuStreamEndCapture_ptsz"(stream: CUstream, graph: *mut CUgraph)
+        when (agent => agent.is_on()) => graphs::end_capture_ptsz;
+    graph_destroy = "cuGraphDestroy"(graph: CUgraph)
+        when (agent => agent.graphs.is_used()) => graphs::destroy;
+    node_destroy = "cuGraphDestroyNode"(node: CUgraphNode)
+        when (agent => agent.graphs.is_used()) => graphs::destroy_node;
+    graph_add_kernel_v2 = "cuGraphAddKernelNode_v2"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, params: *const KernelNodeParams2)
+        when (agent => agent.graphs.is_used()) => graphs::add_kernel_node_v2;
+    graph_add_kernel = "cuGraphAddKernelNode"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, params: *const KernelNodeParams)
+        when (agent => agent.graphs.is_used()) => graphs::add_kernel_node;
+    graph_get_kernel_v2 = "cuGraphKernelNodeGetParams_v2"(node: CUgraphNode, params: *mut KernelNodeParams2)
+        when (agent => agent.graphs.is_used()) => graphs::get_kernel_node_v2;
+    graph_get_kernel = "cuGraphKernelNodeGetParams"(node: CUgraphNode, params: *mut KernelNodeParams)
+        when (agent => agent.graphs.is_used()) => graphs::get_kernel_node;
+    graph_set_kernel_v2 = "cuGraphKernelNodeSetParams_v2"(node: CUgraphNode, params: *const KernelNodeParams2)
+        when (agent => agent.graphs.is_used()) => graphs::set_kernel_node_v2;
+    graph_set_kernel = "cuGraphKernelNodeSetParams"(node: CUgraphNode, params: *const KernelNodeParams)
+        when (agent => agent.graphs.is_used()) => graphs::set_kernel_node;
+    graph_add_graph = "cuGraphAddChildGraphNode"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, child: CUgraph)
+        when (agent => agent.graphs.is_used()) => graphs::add_graph_node;
+    graph_add_node_v2 = "cuGraphAddNode_v2"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, data: *const c_void, count: usize, params: *mut GraphNodeParams)
+        when (agent => agent.graphs.is_used()) => graphs::add_node_v2;
+    graph_add_node = "cuGraphAddNode"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, params: *mut GraphNodeParams)
+        when (agent => agent.graphs.is_used()) => graphs::add_node;
+    node_set = "cuGraphNodeSetParams"(node: CUgraphNode, params: *mut GraphNodeParams)
+        when (agent => agent.graphs.is_used()) => graphs::set_node;
+    instantiate_with_flags = "cuGraphInstantiateWithFlags"(exec: *mut CUgraphExec, graph: CUgraph, flags: u64)
+        when (agent => agent.graphs.is_used()) => graphs::instantiate_with_flags;
+    instantiate_v1 = "cuGraphInstantiate"(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, bytes: usize)
+        when (agent => agent.graphs.is_used()) => graphs::instantiate_v1;
+    instantiate_v2 = "cuGraphInstantiate_v2"(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, bytes: usize)
+        when (agent => agent.graphs.is_used()) => graphs::instantiate_v2;
+    instantiate_with_params = "cuGraphInstantiateWithParams"(exec: *mut CUgraphExec, graph: CUgraph, params: *mut c_void)
+        when (agent => agent.graphs.is_used()) => graphs::instantiate_with_params;
+    instantiate_with_params_ptsz = "cuGraphInstantiateWithParams_ptsz"(exec: *mut CUgraphExec, graph: CUgraph, params: *mut c_void)
+        when (agent => agent.graphs.is_used()) => graphs::instantiate_with_params_ptsz;
+    exec_destroy = "cuGraphExecDestroy"(exec: CUgraphExec)
+        when (agent => agent.graphs.has_execs()) => graphs::exec_destroy;
+    exec_set_kernel_v2 = "cuGraphExecKernelNodeSetParams_v2"(exec: CUgraphExec, node: CUgraphNode, params: *const KernelNodeParams2)
+        when (agent => agent.graphs.is_used()) => graphs::set_kernel_node_in_exec_v2;
+    exec_set_kernel = "cuGraphExecKernelNodeSetParams"(exec: CUgraphExec, node: CUgraphNode, params: *const KernelNodeParams)
+        when (agent => agent.graphs.is_used()) => graphs::set_kernel_node_in_exec;
+    exec_set_graph = "cuGraphExecChildGraphNodeSetParams"(exec: CUgraphExec, node: CUgraphNode, child: CUgraph)
+        when (agent => agent.graphs.is_used()) => graphs::exec_set_graph;
+    exec_set_node = "cuGraphExecNodeSetParams"(exec: CUgraphExec, node: CUgraphNode, params: *mut GraphNodeParams)
+        when (agent => agent.graphs.is_used()) => graphs::set_node_in_exec;
+    exec_update_v2 = "cuGraphExecUpdate_v2"(exec: CUgraphExec, graph: CUgraph, result: *mut c_void)
+        when (agent => agent.graphs.is_used()) => graphs::exec_update_v2;
+    exec_update_v1 = "cuGraphExecUpdate"(exec: CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, result: *mut c_uint)
+        when (agent => agent.graphs.is_used()) => graphs::exec_update_v1;
+    node_set_enabled = "cuGraphNodeSetEnabled"(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint)
+        when (agent => agent.graphs.has_execs()) => graphs::node_set_enabled;
+    graph_launch = "cuGraphLaunch"(exec: CUgraphExec, stream: CUstream)
+        when (agent => agent.graphs.has_execs()) => graphs::graph_launch;
+    graph_launch_ptsz = "cuGraphLaunch_ptsz"(exec: CUgraphExec, stream: CUstream)
+        when (agent => agent.graphs.has_execs()) => graphs::graph_launch_ptsz;
     mem_alloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize)
         when (agent => agent.memory.is_watched()) => memory_hooks::alloc;
     mem_alloc_pitch = "cuMemAllocPitch_v2"(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint)

@@ -59,7 +59,7 @@ fn install_for(library: &Symbols, tool: Tool) {
             continue;
         };
         rows.push((row, address));
-        // Two names may be one function.
+        // Two names may be one function; of the versions of one, the newest row comes first.
         if !targets.iter().any(|t: &Target| t.address == address) {
             targets.push(Target {
                 address,

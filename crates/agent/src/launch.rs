@@ -14,6 +14,7 @@ use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::exports::original;
+use crate::graphs::Captured;
 use crate::guard::Outcome;
 use crate::params::with_hidden;
 
@@ -40,7 +41,7 @@ pub(crate) struct Entry {
     /// Context that the variant lives in; [`NO_CONTEXT`] when it cannot be launched (any more).
     pub(crate) context: AtomicUsize,
     /// Launches that the application asked for, of all kernels of this name.
-    made: &'static AtomicU64,
+    pub(crate) made: &'static AtomicU64,
     /// Launches of the original.
     pub(crate) missed: AtomicU64,
     /// Launches of the variant.
@@ -89,19 +90,17 @@ impl Entry {
 
 /// What a launch looks like, whichever function it came by.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    shared: c_uint,
-    /// Names the stream: launches with the same one run one after the other. Not for the driver, see [`stream_key`].
-    stream: Stream,
-    cooperative: bool,
-    /// It may begin before the launch before it in its stream has ended.
-    overlaps: bool,
+pub(crate) struct Shape {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared: c_uint,
+    pub(crate) cooperative: bool,
+    /// It may begin before another one with the same launch record has ended.
+    pub(crate) overlaps: bool,
 }
 
 /// Why the original runs.
-enum Miss {
+pub(crate) enum Miss {
     /// There is no variant; the user knows.
     None,
     /// The variant is in another context.
@@ -118,6 +117,10 @@ enum Miss {
     Params,
     /// The driver refused the variant and took the original.
     Refused(CUresult),
+    /// It is in the body of a conditional node, of which nobody knows how often it runs.
+    Body,
+    /// Its graph may be launched by kernels.
+    DeviceLaunch,
 }
 
 /// Launches `function`'s variant or `function`. `run` calls the driver's function by which the launch came.
@@ -128,7 +131,7 @@ unsafe fn dispatch(
     agent: &Agent,
     outcome: &Outcome,
     function: CUfunction,
-    shape: &Shape,
+    (shape, stream): (Shape, StreamName),
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
@@ -138,37 +141,76 @@ unsafe fn dispatch(
         return plain();
     };
     let number = entry.made.fetch_add(1, Ordering::Relaxed) + 1;
-    // SAFETY: the caller's promise.
-    let miss = match unsafe { try_variant(agent, entry, number, shape, params, extra, run) } {
+    let captured = agent.graphs.captured(agent, stream);
+    let (shape, key) = match captured {
+        None => (shape, stream.key()),
+        // The executable graph gives each node a record of its own.
+        Some(_) => (
+            Shape {
+                overlaps: false,
+                ..shape
+            },
+            IN_GRAPHS,
+        ),
+    };
+    let record = |v: &LoadedVariant| v.launch_record(key, shape.grid, shape.block);
+    let attempt = || {
+        let context = agent.driver.current().map(|c| c.0 as usize);
+        // SAFETY: the caller's promise.
+        unsafe {
+            try_variant(
+                agent, entry, context, number, &shape, &record, params, extra, run,
+            )
+        }
+    };
+    let tried = match captured {
+        Some(Captured::Body) => Err(Miss::Body),
+        Some(Captured::Graph) => attempt(),
+        None => match agent.quiet.enter(key) {
+            Some(_pass) => attempt(),
+            None => Err(Miss::Compaction),
+        },
+    };
+    let miss = match tried {
         Ok(()) => {
-            entry.launches.fetch_add(1, Ordering::Relaxed);
-            agent.launch_happened();
+            if captured.is_none() {
+                entry.launches.fetch_add(1, Ordering::Relaxed);
+                agent.launch_happened();
+            }
             return outcome.keep(sys::SUCCESS);
         }
         Err(miss) => miss,
     };
     let code = plain();
     if code == sys::SUCCESS {
-        entry.missed.fetch_add(1, Ordering::Relaxed);
+        // What is captured runs, and is counted, when its graph is launched. Not so in a body.
+        if captured != Some(Captured::Graph) {
+            entry.missed.fetch_add(1, Ordering::Relaxed);
+        }
         tell(agent, entry, miss);
     }
     code
 }
 
+/// Has `run` use the variant, in the context that the launch is for.
+///
 /// # Safety
-/// As [`dispatch`].
-unsafe fn try_variant(
+/// `params` and `extra` are what CUDA asks for, for the kernel of this entry.
+#[expect(clippy::too_many_arguments, reason = "a launch is many things")]
+pub(crate) unsafe fn try_variant(
     agent: &Agent,
     entry: &Entry,
+    launched_in: Option<usize>,
     number: u64,
     shape: &Shape,
+    record: &dyn Fn(&LoadedVariant) -> Option<u64>,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
 ) -> Result<(), Miss> {
     let variant = entry.variant.as_deref().ok_or(Miss::None)?;
     let context = entry.context.load(Ordering::Relaxed);
-    if agent.driver.current().map(|c| c.0 as usize) != Some(context) {
+    if launched_in != Some(context) {
         return Err(match context {
             NO_CONTEXT => Miss::None,
             _ => Miss::Context,
@@ -183,14 +225,11 @@ unsafe fn try_variant(
     {
         return Err(Miss::Residency(short));
     }
-    let _pass = agent.quiet.enter(shape.stream).ok_or(Miss::Compaction)?;
     let code = match variant.hidden {
         None => run(variant.function.0, params, extra),
         Some(hidden) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
         Some(hidden) => {
-            let record = variant
-                .launch_record(shape.stream, shape.grid, shape.block)
-                .ok_or(Miss::Params)?;
+            let record = record(variant).ok_or(Miss::Params)?;
             let given = variant.params.len();
             let hidden_values = [record, number];
             let call = |params, extra| run(variant.function.0, params, extra);
@@ -214,7 +253,7 @@ fn count(dimensions: [c_uint; 3]) -> u64 {
 
 /// A grid that is on the device as a whole without probes, but would not be with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Residency {
+pub(crate) struct Residency {
     blocks: u64,
     threads: u32,
     sms: u32,
@@ -263,7 +302,8 @@ impl Residency {
     }
 }
 
-fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
+/// Tells the user why launches of a kernel run without probes, each reason once.
+pub(crate) fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
     let once = |told: &AtomicBool| !told.swap(true, Ordering::Relaxed);
     let name = &entry.mangled;
     match miss {
@@ -303,6 +343,15 @@ fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
                 agent.driver.error_name(code)
             ),
         ),
+        // Noted once by their text.
+        Miss::Body => agent.note(
+            NoteLevel::Warning,
+            format!("kernel `{name}` is in the body of a conditional node; there it runs without probes, and counts as missed once for each time that it is put there"),
+        ),
+        Miss::DeviceLaunch => agent.note(
+            NoteLevel::Warning,
+            format!("kernel `{name}` is in a graph that kernels may launch; there it runs without probes"),
+        ),
         Miss::Context
         | Miss::Residency(_)
         | Miss::Threads
@@ -319,6 +368,32 @@ const PER_THREAD: usize = 1 << 63;
 /// The name is that of a thread's own stream.
 pub(crate) fn is_per_thread(stream: Stream) -> bool {
     stream.0 as usize & PER_THREAD != 0
+}
+
+/// The key of launch records that no launch runs with: executable graphs replace them (`graphs`). Odd, so that it is never a
+/// handle's address.
+pub(crate) const IN_GRAPHS: Stream = Stream(usize::MAX as CUstream);
+
+/// A stream as the application names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StreamName {
+    pub(crate) stream: CUstream,
+    /// What a null handle means in the function that it was given to.
+    pub(crate) null_is_per_thread: bool,
+}
+
+impl StreamName {
+    /// The handle that means this stream in every function.
+    pub(crate) fn handle(self) -> CUstream {
+        match self.stream as usize {
+            0 if self.null_is_per_thread => PER_THREAD_STREAM as CUstream,
+            _ => self.stream,
+        }
+    }
+
+    fn key(self) -> Stream {
+        stream_key(self.stream, self.null_is_per_thread)
+    }
 }
 
 /// A value that is the same for launches that run one after the other. The driver's own names are not: the stream of
@@ -349,11 +424,12 @@ macro_rules! launches {
             bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
             extra: *mut *mut c_void,
         ) -> CUresult {
-            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, stream: stream_key(stream, $per_thread), cooperative: false, overlaps: false };
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false, overlaps: false };
+            let stream_name = StreamName { stream, null_is_per_thread: $per_thread };
             // SAFETY: the application's own arguments, with another function of the same parameters.
             let run = |f, params, extra| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra) };
             // SAFETY: as above.
-            unsafe { dispatch(agent, outcome, function, &shape, params, extra, &run) }
+            unsafe { dispatch(agent, outcome, function, (shape, stream_name), params, extra, &run) }
         }
     )* };
 }
@@ -376,14 +452,14 @@ macro_rules! launches_ex {
                 grid: [given.grid_dim_x, given.grid_dim_y, given.grid_dim_z],
                 block: [given.block_dim_x, given.block_dim_y, given.block_dim_z],
                 shared: given.shared_mem_bytes,
-                stream: stream_key(given.stream, $per_thread),
                 // SAFETY: a configuration has as many attributes as it says.
                 cooperative: unsafe { has_attribute(given, ATTRIBUTE_COOPERATIVE) },
                 // SAFETY: as above.
                 overlaps: unsafe { has_attribute(given, ATTRIBUTE_OVERLAP) },
             };
+            let stream_name = StreamName { stream: given.stream, null_is_per_thread: $per_thread };
             // SAFETY: as above.
-            unsafe { dispatch(agent, outcome, function, &shape, params, extra, &run) }
+            unsafe { dispatch(agent, outcome, function, (shape, stream_name), params, extra, &run) }
         }
     )* };
 }
@@ -397,11 +473,12 @@ macro_rules! launches_cooperative {
             agent: &Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
             bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
         ) -> CUresult {
-            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, stream: stream_key(stream, $per_thread), cooperative: true, overlaps: false };
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true, overlaps: false };
+            let stream_name = StreamName { stream, null_is_per_thread: $per_thread };
             // SAFETY: the application's own arguments, with another function of the same parameters.
             let run = |f, params, _extra: *mut *mut c_void| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params) };
             // SAFETY: as above.
-            unsafe { dispatch(agent, outcome, function, &shape, params, ptr::null_mut(), &run) }
+            unsafe { dispatch(agent, outcome, function, (shape, stream_name), params, ptr::null_mut(), &run) }
         }
     )* };
 }

@@ -8,7 +8,9 @@ use warpbpf_session::{Allocation, Kind};
 
 use crate::agent::Agent;
 use crate::exports::original;
+use crate::graphs::is_capturing;
 use crate::guard::Outcome;
+use crate::launch::StreamName;
 use crate::memory::{add, add_here, settle, withdraw};
 
 /// `CUipcMemHandle`, passed by value.
@@ -133,13 +135,6 @@ pub(crate) unsafe fn free(agent: &Agent, outcome: &Outcome, address: CUdeviceptr
     settle(agent, taken, code)
 }
 
-/// Which of the driver's two default streams a null stream is.
-#[derive(Clone, Copy)]
-enum NullStream {
-    Legacy,
-    PerThread,
-}
-
 /// An allocation in the order of a stream: in a capture it is a node of a graph, and nothing lives yet.
 ///
 /// # Safety
@@ -149,10 +144,11 @@ unsafe fn note_pooled(
     code: CUresult,
     address: *const CUdeviceptr,
     bytes: usize,
-    stream: CUstream,
-    default: NullStream,
+    stream: StreamName,
 ) {
-    if code != sys::SUCCESS || address.is_null() || is_capturing(agent, stream, default) {
+    // If the driver does not say, it is taken for a capture: then its memory is not readable.
+    let captured = || is_capturing(agent, stream).unwrap_or(true);
+    if code != sys::SUCCESS || address.is_null() || captured() {
         return;
     }
     // SAFETY: the caller's promise.
@@ -162,23 +158,6 @@ unsafe fn note_pooled(
         // SAFETY: as above.
         unsafe { note(agent, code, address, bytes as u64) };
     }
-}
-
-/// If the driver does not say, it is taken for a capture: then its memory is not readable.
-fn is_capturing(agent: &Agent, stream: CUstream, default: NullStream) -> bool {
-    type IsCapturing = unsafe extern "C" fn(CUstream, *mut c_int) -> CUresult;
-    let symbol = match default {
-        NullStream::Legacy => "cuStreamIsCapturing",
-        NullStream::PerThread => "cuStreamIsCapturing_ptsz",
-    };
-    let Some(address) = agent.symbol(symbol) else {
-        return true;
-    };
-    // SAFETY: the driver's function of this name has this signature.
-    let is_capturing: IsCapturing = unsafe { std::mem::transmute(address) };
-    let mut status = 0;
-    // SAFETY: the application's stream, a writable local.
-    unsafe { is_capturing(stream, &mut status) != sys::SUCCESS || status != 0 }
 }
 
 /// The device that memory is on, by ordinal.
@@ -208,7 +187,18 @@ macro_rules! pooled {
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$driver_alloc(address, bytes, stream) });
             // SAFETY: the driver has written it.
-            unsafe { note_pooled(agent, code, address, bytes, stream, $default) };
+            unsafe {
+                note_pooled(
+                    agent,
+                    code,
+                    address,
+                    bytes,
+                    StreamName {
+                        stream,
+                        null_is_per_thread: $default,
+                    },
+                )
+            };
             code
         }
 
@@ -226,7 +216,18 @@ macro_rules! pooled {
             let code = unsafe { original::$driver_from_pool(address, bytes, pool, stream) };
             outcome.keep(code);
             // SAFETY: the driver has written it.
-            unsafe { note_pooled(agent, code, address, bytes, stream, $default) };
+            unsafe {
+                note_pooled(
+                    agent,
+                    code,
+                    address,
+                    bytes,
+                    StreamName {
+                        stream,
+                        null_is_per_thread: $default,
+                    },
+                )
+            };
             code
         }
 
@@ -249,11 +250,11 @@ macro_rules! pooled {
 }
 
 pooled! {
-    alloc_async, alloc_from_pool, free_async, NullStream::Legacy,
+    alloc_async, alloc_from_pool, free_async, false,
     mem_alloc_async, mem_alloc_from_pool, mem_free_async
 }
 pooled! {
-    alloc_async_ptsz, alloc_from_pool_ptsz, free_async_ptsz, NullStream::PerThread,
+    alloc_async_ptsz, alloc_from_pool_ptsz, free_async_ptsz, true,
     mem_alloc_async_ptsz, mem_alloc_from_pool_ptsz, mem_free_async_ptsz
 }
 

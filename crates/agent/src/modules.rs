@@ -224,6 +224,7 @@ fn wait(agent: &Agent, image: &Image) {
 /// Has the launches of a kernel counted by this entry from now on.
 fn add_entry(agent: &Agent, image: &Image, entry: &'static Entry) {
     agent.roster.add(entry);
+    agent.graphs.expect();
     let waited = lock(&image.entries).insert(entry.mangled.clone(), entry);
     enter_known_handles(agent, image, entry);
     if let Some(waited) = waited {
@@ -308,6 +309,7 @@ fn register(agent: &'static Agent, image: &Image, context: usize, results: &Resu
 /// hooked.
 fn enter_known_handles(agent: &Agent, image: &Image, entry: &'static Entry) {
     if let Some(variant) = entry.usable() {
+        agent.graphs.know(variant.function.0, entry);
         enter(agent, entry, variant.original.0);
     }
     let Ok(name) = CString::new(entry.mangled.as_str()) else {
@@ -514,6 +516,7 @@ impl Leaving {
         };
         agent.driver.within(live.context(), || {
             for variant in entries.iter().filter_map(|e| e.usable()) {
+                agent.graphs.forget(variant.function.0);
                 // What cannot be unloaded costs memory until the context ends.
                 let _ = variant.unload(&agent.driver);
             }

@@ -73,6 +73,36 @@ pub(crate) unsafe fn with_hidden(
     Some(run(all.as_mut_ptr(), ptr::null_mut()))
 }
 
+/// The hidden parameter behind `count` parameters, where [`with_hidden`] put it. `None` if it is not there.
+///
+/// # Safety
+/// `params` and `extra` are what [`with_hidden`] gave, for the same kernel.
+pub(crate) unsafe fn hidden_of(
+    count: usize,
+    offset: u64,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Option<Hidden> {
+    let at = if params.is_null() {
+        if extra.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let (buffer, size) = unsafe { parse_extra(extra)? };
+        let offset = offset as usize;
+        if size < offset + size_of::<Hidden>() {
+            return None;
+        }
+        // SAFETY: so many bytes are there.
+        unsafe { buffer.add(offset) }
+    } else {
+        // SAFETY: one pointer more than the kernel's own parameters.
+        unsafe { *params.add(count) }.cast::<u8>().cast_const()
+    };
+    // SAFETY: the hidden parameter is there, perhaps not aligned.
+    (!at.is_null()).then(|| unsafe { at.cast::<Hidden>().read_unaligned() })
+}
+
 /// Buffer and size out of `extra`.
 ///
 /// # Safety
@@ -118,6 +148,10 @@ mod tests {
             assert_eq!(got[..2], expected);
             // SAFETY: the third is the hidden one.
             assert_eq!(unsafe { *got[2].cast::<Hidden>() }, HIDDEN);
+            let list = got.as_ptr().cast_mut();
+            // SAFETY: as above.
+            let found = unsafe { hidden_of(2, 16, list, ptr::null_mut()) };
+            assert_eq!(found, Some(HIDDEN));
             5
         };
         // SAFETY: two parameters.
@@ -167,6 +201,8 @@ mod tests {
         let run = |params: *mut *mut c_void, extra: *mut *mut c_void| {
             assert!(params.is_null());
             // SAFETY: a list as we made it.
+            assert_eq!(unsafe { hidden_of(2, offset, params, extra) }, Some(HIDDEN));
+            // SAFETY: as above.
             let (start, bytes) = unsafe { parse_extra(extra) }.unwrap();
             // SAFETY: the list says that they are there.
             *got.lock().unwrap() = unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec();
@@ -194,6 +230,8 @@ mod tests {
     fn parameters_that_are_not_as_documented_are_left_to_the_driver() {
         let run = |_: *mut *mut c_void, _: *mut *mut c_void| panic!("must not run");
         let null = ptr::null_mut();
+        // SAFETY: as below.
+        assert_eq!(unsafe { hidden_of(2, 16, null, null) }, None);
         // SAFETY: nothing is dereferenced: parameters are missing.
         let code = unsafe { with_hidden(2, 16, HIDDEN, null, null, &run) };
         assert_eq!(code, None);

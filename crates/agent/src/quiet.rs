@@ -7,7 +7,6 @@
 //!
 //! A launch costs two additions to a word more, and looks at one other; without a map that it matters for, it looks at one.
 
-use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -104,6 +103,13 @@ impl Quiet {
     /// It will never be known again: work may come that is not seen.
     pub(crate) fn give_up(&self) {
         self.lost.store(true, Ordering::SeqCst);
+    }
+
+    /// A stream is about to be captured, which must not be asked anything then: a graph can be launched at any time.
+    pub(crate) fn capture_begins(&self) {
+        self.give_up();
+        // Whoever asks now has begun before.
+        drop(self.asking());
     }
 
     /// A launch in this stream, as [`crate::launch`] names it, begins; `None` while the gate is closed.
@@ -226,32 +232,6 @@ pub(crate) unsafe fn stream_destroy(
     agent.quiet.stream_goes(&agent.driver, stream as usize);
     // SAFETY: the application's own argument.
     outcome.keep(unsafe { original::stream_destroy(stream) })
-}
-
-macro_rules! captures {
-    ($($(#[$lint:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => { $(
-        /// # Safety
-        /// As the driver's function.
-        $(#[$lint])*
-        pub(crate) unsafe fn $name(agent: &Agent, outcome: &Outcome, $($arg: $ty),*) -> CUresult {
-            agent.quiet.give_up();
-            // A stream that is captured must not be asked anything. Whoever asks now has begun before.
-            drop(agent.quiet.asking());
-            // SAFETY: the application's own arguments.
-            outcome.keep(unsafe { original::$name($($arg),*) })
-        }
-    )* };
-}
-
-captures! {
-    begin_capture(stream: CUstream);
-    begin_capture_ptsz(stream: CUstream);
-    begin_capture_v2(stream: CUstream, mode: c_int);
-    begin_capture_v2_ptsz(stream: CUstream, mode: c_int);
-    #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
-    begin_capture_to_graph(stream: CUstream, graph: *mut c_void, after: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
-    #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
-    begin_capture_to_graph_ptsz(stream: CUstream, graph: *mut c_void, after: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
 }
 
 #[cfg(test)]

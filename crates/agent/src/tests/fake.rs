@@ -93,7 +93,8 @@ unsafe extern "C" fn unload(module: usize) -> CUresult {
 }
 
 fn address(symbol: &str) -> usize {
-    if let Some(address) = world::address(symbol).or_else(|| super::memory::address(symbol)) {
+    let found = world::address(symbol).or_else(|| super::memory::address(symbol));
+    if let Some(address) = found.or_else(|| super::graphs::address(symbol)) {
         return address;
     }
     match symbol {

@@ -212,9 +212,7 @@ unsafe extern "C" fn address_range(base: *mut u64, bytes: *mut usize, _address: 
 /// Functions that the agent looks up by name.
 pub(super) fn address(symbol: &str) -> Option<usize> {
     match symbol {
-        "cuStreamIsCapturing" | "cuStreamIsCapturing_ptsz" => {
-            Some(is_capturing as *const () as usize)
-        }
+        "cuStreamIsCapturing" => Some(is_capturing as *const () as usize),
         "cuPointerGetAttribute" => Some(attribute as *const () as usize),
         "cuMemGetAddressRange_v2" => Some(address_range as *const () as usize),
         _ => None,

@@ -5,6 +5,7 @@ mod compaction;
 mod events;
 mod fake;
 pub(crate) mod faults;
+mod graphs;
 mod handshake;
 mod host_ops;
 mod loads;

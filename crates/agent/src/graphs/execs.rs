@@ -1,0 +1,516 @@
+//! Executable graphs: their nodes get launch records when they are made, and their launches are those of the kernels in
+//! them.
+
+use std::ffi::{c_char, c_uint, c_void};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use warpbpf_driver::sys::{
+    self, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, KernelNodeParams,
+};
+use warpbpf_session::LoadedVariant;
+
+use super::nodes::Placed;
+use super::walk::{self, Records, Use};
+use super::{Graphs, is_capturing, lock};
+use crate::agent::Agent;
+use crate::exports::original;
+use crate::guard::Outcome;
+use crate::launch::{Entry, Miss, StreamName};
+use crate::quiet::Quiet;
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`
+const DEVICE_LAUNCH: u64 = 4;
+
+/// What is known of an executable graph.
+#[derive(Debug, Default)]
+pub(crate) struct Exec {
+    uses: Vec<Use>,
+    /// How many nodes run each kernel, or the variant of it.
+    sums: Vec<(&'static Entry, bool, u64)>,
+    has_records: bool,
+    /// Launch records of its own that no node has now.
+    spare: Records,
+    /// Recorded behind each launch, where there are launch records, to know when it has ended.
+    ended: Option<Event>,
+    /// A launch was not marked.
+    lost: bool,
+}
+
+/// A driver's event.
+#[derive(Debug, Clone, Copy)]
+struct Event(CUevent);
+
+// SAFETY: a handle, which every thread may use.
+unsafe impl Send for Event {}
+
+/// Launch records of an executable graph that was destroyed, perhaps while it ran.
+#[derive(Debug)]
+pub(super) struct Leftover {
+    records: Records,
+    ended: Event,
+}
+
+impl Exec {
+    /// It was launched.
+    fn count(&self) {
+        for (entry, ours, nodes) in &self.sums {
+            let sum = if *ours {
+                &entry.launches
+            } else {
+                &entry.missed
+            };
+            sum.fetch_add(*nodes, Ordering::Relaxed);
+        }
+    }
+
+    /// Sums its nodes up, so that a launch does not look at each.
+    fn sum_up(&mut self) {
+        self.sums.clear();
+        self.has_records = self.uses.iter().any(|it| it.record.is_some());
+        for it in self.uses.iter().filter(|it| it.enabled) {
+            let Some((entry, ours)) = it.kernel else {
+                continue;
+            };
+            let same = |(e, o, _): &&mut (&Entry, bool, u64)| std::ptr::eq(*e, entry) && *o == ours;
+            match self.sums.iter_mut().find(same) {
+                Some((_, _, nodes)) => *nodes += 1,
+                None => self.sums.push((entry, ours, 1)),
+            }
+        }
+    }
+
+    /// Remembers where its launch ends.
+    fn mark(&mut self, agent: &Agent, stream: CUstream) {
+        if !self.has_records {
+            return;
+        }
+        let api = &agent.driver.api;
+        if self.ended.is_none() {
+            let mut event = std::ptr::null_mut();
+            // SAFETY: a writable local.
+            let made = unsafe { (api.event_create)(&mut event, sys::EVENT_DISABLE_TIMING) };
+            self.ended = (made == sys::SUCCESS).then_some(Event(event));
+        }
+        // SAFETY: an event of ours and the application's stream.
+        let marked = |event: &Event| unsafe { (api.event_record)(event.0, stream) } == sys::SUCCESS;
+        // Without a mark nobody knows when it ends: its records are not used again.
+        self.lost |= !self.ended.as_ref().is_some_and(marked);
+    }
+
+    fn is_of_interest(&self) -> bool {
+        self.uses.iter().any(|it| it.kernel.is_some())
+    }
+}
+
+impl Graphs {
+    fn exec(&self, exec: CUgraphExec) -> Option<Arc<Mutex<Exec>>> {
+        let execs = self.execs.read().unwrap_or_else(PoisonError::into_inner);
+        execs.get(&(exec as usize)).cloned()
+    }
+
+    fn put_exec(&self, quiet: &Quiet, handle: CUgraphExec, mut exec: Exec) {
+        exec.sum_up();
+        if exec.is_of_interest() {
+            // Its launches come when they come, and may be some that are not seen.
+            quiet.give_up();
+        }
+        let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
+        // The driver may have given out the handle of one that was destroyed unseen.
+        execs.remove(&(handle as usize));
+        if exec.is_of_interest() {
+            execs.insert(handle as usize, Arc::new(Mutex::new(exec)));
+        }
+        self.n_execs.store(execs.len(), Ordering::Relaxed);
+    }
+
+    fn remove_exec(&self, handle: CUgraphExec) {
+        let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = execs.remove(&(handle as usize));
+        self.n_execs.store(execs.len(), Ordering::Relaxed);
+        drop(execs);
+        let Some(mut gone) = gone.map(|gone| std::mem::take(&mut *lock(&gone))) else {
+            return;
+        };
+        let mut records = Records::of(gone.uses.iter());
+        records.0.append(&mut gone.spare.0);
+        match gone.ended {
+            _ if gone.lost => {}
+            Some(ended) => lock(&self.leftovers).push(Leftover { records, ended }),
+            // It never ran.
+            None => lock(&self.spare).0.append(&mut records.0),
+        }
+    }
+
+    /// Launch records of executable graphs that are gone and have ended, to choose from; what is left goes back by
+    /// [`Graphs::give_back`].
+    fn spare_records(&self, agent: &Agent) -> Records {
+        let mut spare = std::mem::take(&mut *lock(&self.spare));
+        let mut leftovers = lock(&self.leftovers);
+        agent.driver.relaxed(|| {
+            let api = &agent.driver.api;
+            leftovers.retain_mut(|leftover| {
+                // SAFETY: an event of ours.
+                let ended = unsafe { (api.event_query)(leftover.ended.0) } == sys::SUCCESS;
+                if ended {
+                    spare.0.append(&mut leftover.records.0);
+                    // SAFETY: as above; nobody else knows it. It costs its memory if it stays.
+                    unsafe { (api.event_destroy)(leftover.ended.0) };
+                }
+                !ended
+            });
+        });
+        spare
+    }
+
+    fn give_back(&self, mut records: Records) {
+        lock(&self.spare).0.append(&mut records.0);
+    }
+}
+
+/// Makes an executable graph by `make`.
+///
+/// # Safety
+/// `exec` is null, or written by a `make` that succeeds.
+unsafe fn instantiate(
+    agent: &Agent,
+    outcome: &Outcome,
+    (exec, graph): (*mut CUgraphExec, CUgraph),
+    flags: u64,
+    make: impl FnOnce() -> CUresult,
+) -> CUresult {
+    if flags & DEVICE_LAUNCH != 0 {
+        walk::restore_all(agent, graph, || Miss::DeviceLaunch);
+    }
+    let mut records = agent.graphs.spare_records(agent);
+    let uses = walk::prepare(agent, graph, &mut records);
+    agent.graphs.give_back(records);
+    let code = outcome.keep(make());
+    if code == sys::SUCCESS && !exec.is_null() {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { *exec };
+        let made = Exec {
+            uses,
+            ..Exec::default()
+        };
+        agent.graphs.put_exec(&agent.quiet, handle, made);
+    } else {
+        agent.graphs.give_back(Records::of(uses.iter()));
+    }
+    code
+}
+
+macro_rules! instantiate_with_log {
+    ($($name:ident = $original:ident;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $name(
+            agent: &Agent, outcome: &Outcome, exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode,
+            log: *mut c_char, bytes: usize,
+        ) -> CUresult {
+            // SAFETY: the application's own arguments.
+            let make = || unsafe { original::$original(exec, graph, node, log, bytes) };
+            // SAFETY: as above.
+            unsafe { instantiate(agent, outcome, (exec, graph), 0, make) }
+        }
+    )* };
+}
+
+instantiate_with_log! {
+    instantiate_v1 = instantiate_v1;
+    instantiate_v2 = instantiate_v2;
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn instantiate_with_flags(
+    agent: &Agent,
+    outcome: &Outcome,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: the application's own arguments.
+    let make = || unsafe { original::instantiate_with_flags(exec, graph, flags) };
+    // SAFETY: as above.
+    unsafe { instantiate(agent, outcome, (exec, graph), flags, make) }
+}
+
+macro_rules! instantiate_with_params {
+    ($($name:ident = $original:ident;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $name(
+            agent: &Agent, outcome: &Outcome, exec: *mut CUgraphExec, graph: CUgraph, params: *mut c_void,
+        ) -> CUresult {
+            // SAFETY: `CUDA_GRAPH_INSTANTIATE_PARAMS` begins with the flags.
+            let flags = unsafe { params.cast::<u64>().as_ref() }.map_or(0, |flags| *flags);
+            // SAFETY: the application's own arguments.
+            let make = || unsafe { original::$original(exec, graph, params) };
+            // SAFETY: as above.
+            unsafe { instantiate(agent, outcome, (exec, graph), flags, make) }
+        }
+    )* };
+}
+
+instantiate_with_params! {
+    instantiate_with_params = instantiate_with_params;
+    instantiate_with_params_ptsz = instantiate_with_params_ptsz;
+}
+
+/// It may still run: its launch records are others' when it has ended.
+///
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn exec_destroy(agent: &Agent, outcome: &Outcome, exec: CUgraphExec) -> CUresult {
+    agent.graphs.remove_exec(exec);
+    // SAFETY: the application's own argument.
+    outcome.keep(unsafe { original::exec_destroy(exec) })
+}
+
+macro_rules! graph_launches {
+    ($($name:ident = $original:ident, $per_thread:literal;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $name(
+            agent: &Agent, outcome: &Outcome, exec: CUgraphExec, stream: CUstream,
+        ) -> CUresult {
+            // SAFETY: the application's own arguments.
+            let code = outcome.keep(unsafe { original::$original(exec, stream) });
+            launched(agent, code, exec, StreamName { stream, null_is_per_thread: $per_thread });
+            code
+        }
+    )* };
+}
+
+graph_launches! {
+    graph_launch = graph_launch, false;
+    graph_launch_ptsz = graph_launch_ptsz, true;
+}
+
+fn launched(agent: &Agent, code: CUresult, exec: CUgraphExec, stream: StreamName) {
+    if code != sys::SUCCESS {
+        return;
+    }
+    let Some(exec) = agent.graphs.exec(exec) else {
+        return;
+    };
+    // A launch into a capture is a node of another graph.
+    let captured = agent.graphs.n_captures.load(Ordering::Relaxed) > 0
+        && is_capturing(agent, stream) == Some(true);
+    if captured {
+        return;
+    }
+    let mut exec = lock(&exec);
+    exec.mark(agent, stream.handle());
+    if agent.is_on() {
+        exec.count();
+        agent.launch_happened();
+    }
+}
+
+/// Has an executable graph take over another graph by `update`.
+fn take_over(
+    agent: &Agent,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    update: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let known = agent.graphs.exec(exec);
+    let mut old = match &known {
+        Some(known) => std::mem::take(&mut *lock(known)),
+        None => Exec::default(),
+    };
+    // The records of this executable graph, in whatever order: they are zero between its launches.
+    let mut records = Records::of(old.uses.iter());
+    records.0.extend(&old.spare.0);
+    let held = records.0.clone();
+    let mut uses = walk::prepare(agent, graph, &mut records);
+    let code = update();
+    if code != sys::SUCCESS {
+        // It is as it was. Records that were made for nothing are kept for the next time.
+        let made = Records::of(uses.iter()).0.into_iter();
+        old.spare.0.extend(made.filter(|r| !held.contains(r)));
+        agent.graphs.put_exec(&agent.quiet, exec, old);
+        return code;
+    }
+    // Nodes of the graph that it was made of stand for those of this one, in their order.
+    if uses.len() == old.uses.len() {
+        for (new, old) in uses.iter_mut().zip(&old.uses) {
+            (new.node, new.enabled) = (old.node, old.enabled);
+            new.within.clone_from(&old.within);
+        }
+    }
+    let now = Exec {
+        uses,
+        spare: records,
+        ..old
+    };
+    agent.graphs.put_exec(&agent.quiet, exec, now);
+    code
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn exec_update_v1(
+    agent: &Agent,
+    outcome: &Outcome,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    result: *mut c_uint,
+) -> CUresult {
+    take_over(agent, exec, graph, || {
+        // SAFETY: the application's own arguments.
+        outcome.keep(unsafe { original::exec_update_v1(exec, graph, node, result) })
+    })
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn exec_update_v2(
+    agent: &Agent,
+    outcome: &Outcome,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    result: *mut c_void,
+) -> CUresult {
+    take_over(agent, exec, graph, || {
+        // SAFETY: the application's own arguments.
+        outcome.keep(unsafe { original::exec_update_v2(exec, graph, result) })
+    })
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn exec_set_graph(
+    agent: &Agent,
+    outcome: &Outcome,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    child: CUgraph,
+) -> CUresult {
+    change_child(agent, exec, node, child, || {
+        // SAFETY: the application's own arguments.
+        outcome.keep(unsafe { original::exec_set_graph(exec, node, child) })
+    })
+}
+
+/// Has the graph in a node of an executable graph be another one, by `set`.
+pub(super) fn change_child(
+    agent: &Agent,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    child: CUgraph,
+    set: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let known = agent.graphs.exec(exec);
+    let mut now = match &known {
+        Some(known) => std::mem::take(&mut *lock(known)),
+        None => Exec::default(),
+    };
+    let inside = |it: &Use| it.within.contains(&(node as usize));
+    let (old, others): (Vec<Use>, Vec<Use>) = now.uses.into_iter().partition(inside);
+    let mut records = Records::of(old.iter());
+    let held = records.0.clone();
+    records.0.append(&mut now.spare.0);
+    let mut new = walk::prepare(agent, child, &mut records);
+    let code = set();
+    now.uses = others;
+    if code == sys::SUCCESS {
+        let same = new.len() == old.len();
+        for (at, it) in new.iter_mut().enumerate() {
+            match old.get(at).filter(|_| same) {
+                Some(old) => {
+                    (it.node, it.enabled) = (old.node, old.enabled);
+                    it.within.clone_from(&old.within);
+                }
+                None => it.within = vec![node as usize],
+            }
+        }
+        now.uses.extend(new);
+    } else {
+        records.0.extend(Records::of(new.iter()).0);
+        records.0.retain(|r| !held.contains(r));
+        now.uses.extend(old);
+    }
+    now.spare = records;
+    agent.graphs.put_exec(&agent.quiet, exec, now);
+    code
+}
+
+/// Has a node of an executable graph run another kernel, by `set`, which asks for the launch record.
+pub(super) fn change_node(
+    agent: &Agent,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    set: impl FnOnce(&dyn Fn(&LoadedVariant, &KernelNodeParams) -> Option<u64>) -> (CUresult, Placed),
+) -> CUresult {
+    let known = agent.graphs.exec(exec);
+    let mut now = match &known {
+        Some(known) => std::mem::take(&mut *lock(known)),
+        None => Exec::default(),
+    };
+    let at = now.uses.iter().position(|it| it.node == node as usize);
+    let at = at.unwrap_or_else(|| {
+        now.uses.push(Use {
+            node: node as usize,
+            within: Vec::new(),
+            kernel: None,
+            record: None,
+            enabled: true,
+        });
+        now.uses.len() - 1
+    });
+    let Exec { uses, spare, .. } = &mut now;
+    // A record that other nodes have too is theirs.
+    let mine = uses[at].record;
+    let alone = uses.iter().filter(|it| it.record == mine).count() == 1;
+    let it = &mut uses[at];
+    let (own, others) = (
+        std::cell::Cell::new(it.record),
+        std::cell::RefCell::new(spare),
+    );
+    let record = |variant: &LoadedVariant, given: &KernelNodeParams| {
+        let bytes = variant.record_bytes(given.grid, given.block)?;
+        if bytes == 0 {
+            return Some(0);
+        }
+        if own.get().is_none_or(|own| own.bytes < bytes) {
+            let mut others = others.borrow_mut();
+            others.0.extend(own.take().filter(|_| alone));
+            own.set(Some(others.take(variant, bytes)?));
+        }
+        own.get().map(|own| own.address)
+    };
+    let (code, placed) = set(&record);
+    it.record = own.get();
+    if code == sys::SUCCESS {
+        it.kernel = placed.kernel;
+    }
+    agent.graphs.put_exec(&agent.quiet, exec, now);
+    code
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn node_set_enabled(
+    agent: &Agent,
+    outcome: &Outcome,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    enabled: c_uint,
+) -> CUresult {
+    // SAFETY: the application's own arguments.
+    let code = outcome.keep(unsafe { original::node_set_enabled(exec, node, enabled) });
+    if code == sys::SUCCESS
+        && let Some(known) = agent.graphs.exec(exec)
+    {
+        let mut known = lock(&known);
+        for it in known.uses.iter_mut().filter(|it| it.node == node as usize) {
+            it.enabled = enabled != 0;
+        }
+        known.sum_up();
+    }
+    code
+}

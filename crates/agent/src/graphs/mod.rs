@@ -1,0 +1,332 @@
+//! Graphs: instrumented kernels in nodes, however they came there, and how often executable graphs run them.
+//!
+//! The driver keeps the graphs, and is asked what is in them: a node whose function is a variant is one of ours, in copies
+//! and children of graphs too, so that little has to be remembered here. What is: which captures go on (a captured launch is
+//! no launch yet), what the nodes of each executable graph are (its launches are theirs), and how the application named a
+//! kernel that it gets told again.
+//!
+//! A node's launch record is chosen when its graph is instantiated, as an executable graph never runs twice at once: its
+//! nodes get records that no other launch uses, and that two of them share only if one has ended before the other begins.
+
+mod execs;
+mod nodes;
+mod order;
+mod walk;
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use warpbpf_driver::sys::{self, CUfunction, CUgraph, CUgraphNode, CUresult, CUstream};
+
+use crate::agent::Agent;
+use crate::exports::original;
+use crate::guard::Outcome;
+use crate::launch::{Entry, StreamName};
+use crate::table::Table;
+
+pub(crate) use execs::*;
+pub(crate) use nodes::*;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Graphs {
+    /// There are kernels that programs want, or there were: they may be in a graph.
+    used: AtomicBool,
+    /// From a variant's function to its kernel.
+    variants: Table<Entry>,
+    /// Streams that captures began in and did not end in yet.
+    captures: Mutex<HashSet<usize>>,
+    n_captures: AtomicUsize,
+    /// Executable graphs that hold kernels which programs want.
+    execs: RwLock<HashMap<usize, Arc<Mutex<Exec>>>>,
+    n_execs: AtomicUsize,
+    /// Launch records that no executable graph has now, and those of graphs that may still run.
+    spare: Mutex<walk::Records>,
+    leftovers: Mutex<Vec<execs::Leftover>>,
+    /// How the application named the kernel of a node, where not by the original's function.
+    named: Mutex<HashMap<usize, Named>>,
+    /// Bodies of conditional nodes, and the graphs that those are in.
+    bodies: Mutex<HashMap<usize, usize>>,
+    n_bodies: AtomicUsize,
+}
+
+/// The application's words for a node's kernel.
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    func: CUfunction,
+    kern: sys::CUkernel,
+    ctx: sys::CUcontext,
+    /// The node is in the body of a conditional node.
+    body: bool,
+}
+
+// SAFETY: handles, which are the driver's affair.
+unsafe impl Send for Named {}
+
+/// Where a launch goes that is captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Captured {
+    /// Into a graph.
+    Graph,
+    /// Into the body of a conditional node.
+    Body,
+}
+
+impl Default for Graphs {
+    fn default() -> Graphs {
+        Graphs {
+            used: AtomicBool::new(false),
+            variants: Table::new(),
+            captures: Mutex::default(),
+            n_captures: AtomicUsize::new(0),
+            execs: RwLock::default(),
+            n_execs: AtomicUsize::new(0),
+            spare: Mutex::default(),
+            leftovers: Mutex::default(),
+            named: Mutex::default(),
+            bodies: Mutex::default(),
+            n_bodies: AtomicUsize::new(0),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Graphs {
+    /// Hooks have work to do. That goes on after the tool is gone: graphs may hold variants.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// An executable graph holds kernels which programs want.
+    #[inline]
+    pub(crate) fn has_execs(&self) -> bool {
+        self.n_execs.load(Ordering::Relaxed) > 0
+    }
+
+    /// A variant is there.
+    pub(crate) fn know(&self, variant: CUfunction, entry: &'static Entry) {
+        self.variants.insert(variant as usize, entry);
+    }
+
+    /// There is a kernel that programs want.
+    pub(crate) fn expect(&self) {
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// A variant goes.
+    pub(crate) fn forget(&self, variant: CUfunction) {
+        self.variants.remove(variant as usize);
+    }
+
+    /// All variants went with their context, and the graphs that held them cannot run.
+    pub(crate) fn forget_all(&self) {
+        self.variants.clear();
+        lock(&self.named).clear();
+        *lock(&self.spare) = walk::Records::default();
+        lock(&self.leftovers).clear();
+        let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
+        execs.clear();
+        self.n_execs.store(0, Ordering::Relaxed);
+    }
+
+    /// In a forked child, where no lock may be taken.
+    pub(crate) fn forget_in_child(&self) {
+        self.used.store(false, Ordering::Relaxed);
+        self.n_captures.store(0, Ordering::Relaxed);
+        self.n_execs.store(0, Ordering::Relaxed);
+    }
+
+    /// Where a launch in this stream goes, if it is captured.
+    #[inline]
+    pub(crate) fn captured(&self, agent: &Agent, stream: StreamName) -> Option<Captured> {
+        // Nothing is captured at nearly every launch, and that costs one load.
+        if self.n_captures.load(Ordering::Relaxed) == 0 || is_capturing(agent, stream) != Some(true)
+        {
+            return None;
+        }
+        Some(match self.n_bodies.load(Ordering::Relaxed) {
+            0 => Captured::Graph,
+            _ => self.captured_into(agent, stream.handle()),
+        })
+    }
+
+    fn captured_into(&self, agent: &Agent, stream: CUstream) -> Captured {
+        let (mut status, mut graph) = (0, ptr::null_mut());
+        let none = ptr::null_mut();
+        // SAFETY: the application's stream and writable locals; the others may be null.
+        let code = unsafe {
+            let info = agent.driver.api.capture_info;
+            info(
+                stream,
+                &mut status,
+                ptr::null_mut(),
+                &mut graph,
+                none,
+                ptr::null_mut(),
+            )
+        };
+        match code == sys::SUCCESS && self.is_body(graph) {
+            true => Captured::Body,
+            false => Captured::Graph,
+        }
+    }
+
+    fn is_body(&self, graph: CUgraph) -> bool {
+        self.n_bodies.load(Ordering::Relaxed) > 0
+            && lock(&self.bodies).contains_key(&(graph as usize))
+    }
+
+    fn add_body(&self, body: CUgraph, parent: CUgraph) {
+        let mut bodies = lock(&self.bodies);
+        bodies.insert(body as usize, parent as usize);
+        self.n_bodies.store(bodies.len(), Ordering::Relaxed);
+    }
+
+    /// A graph is gone, and the bodies in it.
+    fn forget_bodies(&self, parent: usize) {
+        let mut bodies = lock(&self.bodies);
+        let mut gone = vec![parent];
+        while let Some(parent) = gone.pop() {
+            let inner = bodies.iter().filter(|(_, p)| **p == parent);
+            let inner: Vec<usize> = inner.map(|(body, _)| *body).collect();
+            for body in inner {
+                bodies.remove(&body);
+                gone.push(body);
+            }
+        }
+        self.n_bodies.store(bodies.len(), Ordering::Relaxed);
+    }
+
+    fn remember(&self, node: CUgraphNode, named: Option<Named>) {
+        let mut all = lock(&self.named);
+        match named {
+            Some(named) => all.insert(node as usize, named),
+            None => all.remove(&(node as usize)),
+        };
+    }
+
+    fn named(&self, node: CUgraphNode) -> Option<Named> {
+        lock(&self.named).get(&(node as usize)).copied()
+    }
+
+    fn note_capture(&self, stream: StreamName, goes_on: bool) {
+        let mut captures = lock(&self.captures);
+        match goes_on {
+            true => captures.insert(stream.handle() as usize),
+            false => captures.remove(&(stream.handle() as usize)),
+        };
+        self.n_captures.store(captures.len(), Ordering::Relaxed);
+    }
+}
+
+/// Whether a stream is captured, if the driver says.
+pub(crate) fn is_capturing(agent: &Agent, stream: StreamName) -> Option<bool> {
+    let mut status: c_int = 0;
+    // SAFETY: the application's stream, a writable local.
+    let code = unsafe { (agent.driver.api.stream_capturing)(stream.handle(), &mut status) };
+    (code == sys::SUCCESS).then_some(status != 0)
+}
+
+macro_rules! captures {
+    ($($begin_v1:ident = $v1_original:ident, $begin:ident = $begin_original:ident, $into:ident = $into_original:ident, $end:ident = $end_original:ident, $per_thread:literal;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $begin_v1(agent: &Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
+            agent.quiet.capture_begins();
+            // SAFETY: the application's own arguments.
+            let code = outcome.keep(unsafe { original::$v1_original(stream) });
+            began(agent, code, StreamName { stream, null_is_per_thread: $per_thread });
+            code
+        }
+
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $begin(agent: &Agent, outcome: &Outcome, stream: CUstream, mode: c_int) -> CUresult {
+            agent.quiet.capture_begins();
+            // SAFETY: the application's own arguments.
+            let code = outcome.keep(unsafe { original::$begin_original(stream, mode) });
+            began(agent, code, StreamName { stream, null_is_per_thread: $per_thread });
+            code
+        }
+
+        /// # Safety
+        /// As the driver's function.
+        #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+        pub(crate) unsafe fn $into(
+            agent: &Agent, outcome: &Outcome, stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode,
+            data: *const std::ffi::c_void, count: usize, mode: c_int,
+        ) -> CUresult {
+            agent.quiet.capture_begins();
+            // SAFETY: the application's own arguments.
+            let code = unsafe { original::$into_original(stream, graph, nodes, data, count, mode) };
+            outcome.keep(code);
+            began(agent, code, StreamName { stream, null_is_per_thread: $per_thread });
+            code
+        }
+
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $end(
+            agent: &Agent, outcome: &Outcome, stream: CUstream, graph: *mut CUgraph,
+        ) -> CUresult {
+            // SAFETY: the application's own arguments.
+            let code = outcome.keep(unsafe { original::$end_original(stream, graph) });
+            let stream = StreamName { stream, null_is_per_thread: $per_thread };
+            // One that failed may be over, or not.
+            if code == sys::SUCCESS || is_capturing(agent, stream) == Some(false) {
+                agent.graphs.note_capture(stream, false);
+            }
+            code
+        }
+    )* };
+}
+
+captures! {
+    begin_capture_v1 = begin_capture_v1, begin_capture = begin_capture, begin_capture_into = begin_capture_into, end_capture = end_capture, false;
+    begin_capture_v1_ptsz = begin_capture_v1_ptsz, begin_capture_ptsz = begin_capture_ptsz, begin_capture_into_ptsz = begin_capture_into_ptsz,
+        end_capture_ptsz = end_capture_ptsz, true;
+}
+
+fn began(agent: &Agent, code: CUresult, stream: StreamName) {
+    if code == sys::SUCCESS {
+        agent.graphs.note_capture(stream, true);
+    }
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, graph: CUgraph) -> CUresult {
+    let has_names = !lock(&agent.graphs.named).is_empty();
+    let nodes = if has_names {
+        walk::kernels(agent, graph)
+    } else {
+        Vec::new()
+    };
+    // SAFETY: the application's own argument.
+    let code = outcome.keep(unsafe { original::graph_destroy(graph) });
+    if code == sys::SUCCESS {
+        agent.graphs.forget_bodies(graph as usize);
+        for found in nodes {
+            agent.graphs.remember(found.node, None);
+        }
+    }
+    code
+}
+
+/// # Safety
+/// As the driver's function.
+pub(crate) unsafe fn destroy_node(agent: &Agent, outcome: &Outcome, node: CUgraphNode) -> CUresult {
+    // SAFETY: the application's own argument.
+    let code = outcome.keep(unsafe { original::node_destroy(node) });
+    if code == sys::SUCCESS {
+        agent.graphs.remember(node, None);
+    }
+    code
+}

@@ -1,0 +1,279 @@
+//! What is in a graph, as the driver tells it, and the nodes in it made ready for an executable graph.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::rc::Rc;
+
+use warpbpf_driver::sys::{self, CUgraph, CUgraphNode, KernelNodeParams2, NODE_GRAPH, NODE_KERNEL};
+use warpbpf_session::LoadedVariant;
+
+use super::order::Order;
+use crate::agent::Agent;
+use crate::launch::{Entry, Miss, tell};
+use crate::params::{hidden_of, with_hidden};
+
+/// A kernel node, in a graph or in one that is in it.
+pub(super) struct Found {
+    pub(super) node: CUgraphNode,
+    /// The nodes that it is in, from the outside.
+    pub(super) within: Vec<usize>,
+    params: KernelNodeParams2,
+    /// Which node of its graph it is, and what is known of their order.
+    place: (usize, Option<Rc<Order>>),
+}
+
+/// A launch record that is an executable graph's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+}
+
+/// A kernel node of an executable graph.
+#[derive(Debug)]
+pub(super) struct Use {
+    /// The node of the graph that was instantiated, if that is known.
+    pub(super) node: usize,
+    pub(super) within: Vec<usize>,
+    /// The kernel, if programs want it, and whether its variant runs.
+    pub(super) kernel: Option<(&'static Entry, bool)>,
+    pub(super) record: Option<Record>,
+    pub(super) enabled: bool,
+}
+
+/// Launch records that may be given to nodes.
+#[derive(Debug, Default)]
+pub(super) struct Records(pub(super) Vec<Record>);
+
+impl Records {
+    /// Each of these once: nodes may share one.
+    pub(super) fn of<'u>(uses: impl Iterator<Item = &'u Use>) -> Records {
+        let mut records: Vec<Record> = uses.filter_map(|it| it.record).collect();
+        records.sort_unstable_by_key(|record| record.address);
+        records.dedup();
+        Records(records)
+    }
+
+    /// One of at least so many bytes: the smallest of those that are left, so that updates with the same nodes need no
+    /// others, else a new one. `None` if there is no room.
+    pub(super) fn take(&mut self, variant: &LoadedVariant, bytes: u64) -> Option<Record> {
+        let fitting = self.0.iter().enumerate().filter(|(_, r)| r.bytes >= bytes);
+        if let Some((at, _)) = fitting.min_by_key(|(_, r)| r.bytes) {
+            return Some(self.0.swap_remove(at));
+        }
+        let address = variant.own_record(bytes)?;
+        Some(Record { address, bytes })
+    }
+}
+
+/// All kernel nodes. What the driver does not tell is left out.
+pub(super) fn kernels(agent: &Agent, graph: CUgraph) -> Vec<Found> {
+    let mut found = Vec::new();
+    collect(agent, graph, &mut Vec::new(), &mut found);
+    found
+}
+
+fn collect(agent: &Agent, graph: CUgraph, within: &mut Vec<usize>, found: &mut Vec<Found>) {
+    let api = &agent.driver.api;
+    let mut count = 0;
+    // SAFETY: the application's graph; without an array the number is told.
+    if unsafe { (api.graph_nodes)(graph, ptr::null_mut(), &mut count) } != sys::SUCCESS {
+        return;
+    }
+    let mut nodes = vec![ptr::null_mut(); count];
+    // SAFETY: as many elements as said.
+    if unsafe { (api.graph_nodes)(graph, nodes.as_mut_ptr(), &mut count) } != sys::SUCCESS {
+        return;
+    }
+    nodes.truncate(count);
+    let order = Order::of(agent, graph, &nodes).map(Rc::new);
+    for (at, node) in nodes.into_iter().enumerate() {
+        let mut kind: c_int = -1;
+        // SAFETY: a node of the graph and a writable local.
+        if unsafe { (api.node_type)(node, &mut kind) } != sys::SUCCESS {
+            continue;
+        }
+        match kind {
+            NODE_KERNEL => {
+                let mut params = std::mem::MaybeUninit::uninit();
+                // SAFETY: as above.
+                if unsafe { (api.kernel_node)(node, params.as_mut_ptr()) } == sys::SUCCESS {
+                    found.push(Found {
+                        node,
+                        within: within.clone(),
+                        // SAFETY: the driver has written it.
+                        params: unsafe { params.assume_init() },
+                        place: (at, order.clone()),
+                    });
+                }
+            }
+            NODE_GRAPH => {
+                let mut inner = ptr::null_mut();
+                // SAFETY: as above.
+                if unsafe { (api.node_graph)(node, &mut inner) } == sys::SUCCESS {
+                    within.push(node as usize);
+                    collect(agent, inner, within, found);
+                    within.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A launch record that nodes of one graph have, and the last of them.
+struct Shared {
+    record: Record,
+    last: usize,
+    order: Rc<Order>,
+}
+
+/// Gives nodes that count arrivals launch records, for an executable graph that is about to be made of this graph, and tells
+/// what its kernels are. Only nodes that never run at once share a record.
+pub(super) fn prepare(agent: &Agent, graph: CUgraph, records: &mut Records) -> Vec<Use> {
+    let mut shared = Vec::new();
+    let found = kernels(agent, graph).into_iter();
+    found
+        .map(|found| prepare_one(agent, found, records, &mut shared))
+        .collect()
+}
+
+/// A record of at least so many bytes for a node.
+fn record_for(
+    (at, order): &(usize, Option<Rc<Order>>),
+    variant: &LoadedVariant,
+    bytes: u64,
+    records: &mut Records,
+    shared: &mut Vec<Shared>,
+) -> Option<Record> {
+    let Some(order) = order else {
+        return records.take(variant, bytes);
+    };
+    let free = |s: &&mut Shared| {
+        s.record.bytes >= bytes && Rc::ptr_eq(&s.order, order) && order.is_before(s.last, *at)
+    };
+    if let Some(shared) = shared.iter_mut().find(free) {
+        shared.last = *at;
+        return Some(shared.record);
+    }
+    let record = records.take(variant, bytes)?;
+    shared.push(Shared {
+        record,
+        last: *at,
+        order: Rc::clone(order),
+    });
+    Some(record)
+}
+
+fn prepare_one(
+    agent: &Agent,
+    found: Found,
+    records: &mut Records,
+    shared: &mut Vec<Shared>,
+) -> Use {
+    let first = &found.params.first;
+    let mut it = Use {
+        node: found.node as usize,
+        within: found.within,
+        kernel: None,
+        record: None,
+        enabled: true,
+    };
+    let Some(entry) = agent.graphs.variants.get(first.func as usize) else {
+        let wanted = agent.table.get(first.func as usize);
+        let wanted = wanted.or_else(|| agent.table.get(found.params.kern as usize));
+        it.kernel = wanted.map(|entry| (entry, false));
+        return it;
+    };
+    it.kernel = Some((entry, true));
+    let Some(variant) = entry.usable() else {
+        return it;
+    };
+    let bytes = variant.record_bytes(first.grid, first.block);
+    if bytes == Some(0) {
+        return it;
+    }
+    it.record = bytes.and_then(|bytes| record_for(&found.place, variant, bytes, records, shared));
+    match it.record {
+        // SAFETY: a node whose kernel is the variant.
+        Some(record) => unsafe { set_record(agent, found.node, variant, found.params, record) },
+        None => {
+            if restore(agent, found.node, variant, found.params) {
+                it.kernel = Some((entry, false));
+            }
+            tell(agent, entry, Miss::Params);
+        }
+    }
+    it
+}
+
+/// # Safety
+/// The node's kernel is the variant, and the parameters are what the driver told of it.
+unsafe fn set_record(
+    agent: &Agent,
+    node: CUgraphNode,
+    variant: &LoadedVariant,
+    params: KernelNodeParams2,
+    record: Record,
+) {
+    let (Some(hidden), given) = (variant.hidden, variant.params.len()) else {
+        return;
+    };
+    let first = &params.first;
+    let set = |kernel_params, extra| {
+        let mut changed = params;
+        changed.first.kernel_params = kernel_params;
+        changed.first.extra = extra;
+        // SAFETY: the node's own parameters, with another record.
+        unsafe { (agent.driver.api.set_kernel_node)(node, &changed) }
+    };
+    // SAFETY: the caller's promise: the hidden parameter is behind the others.
+    let done = unsafe {
+        hidden_of(given, hidden.offset, first.kernel_params, first.extra).and_then(|[_, number]| {
+            let values = [record.address, number];
+            with_hidden(
+                given,
+                hidden.offset,
+                values,
+                first.kernel_params,
+                first.extra,
+                &set,
+            )
+        })
+    };
+    if done != Some(sys::SUCCESS) {
+        agent.note(
+            warpbpf_wire::NoteLevel::Warning,
+            format!(
+                "kernel `{}`: a node of a graph cannot be given a launch record of its own; if its graph runs twice at once, what block and warp probes count at exit is wrong",
+                variant.mangled
+            ),
+        );
+    }
+}
+
+/// Has a node run the original. The parameters that the variant got more are behind the original's own.
+fn restore(
+    agent: &Agent,
+    node: CUgraphNode,
+    variant: &LoadedVariant,
+    mut params: KernelNodeParams2,
+) -> bool {
+    params.first.func = variant.original.0;
+    params.kern = ptr::null_mut();
+    // SAFETY: the original's parameters are the first of the variant's.
+    unsafe { (agent.driver.api.set_kernel_node)(node, &params) == sys::SUCCESS }
+}
+
+/// Has all kernel nodes of a graph run the originals, and says why.
+pub(super) fn restore_all(agent: &Agent, graph: CUgraph, why: fn() -> Miss) {
+    for found in kernels(agent, graph) {
+        let entry = agent.graphs.variants.get(found.params.first.func as usize);
+        if let Some(entry) = entry
+            && let Some(variant) = entry.usable()
+            && restore(agent, found.node, variant, found.params)
+        {
+            tell(agent, entry, why());
+        }
+    }
+}
