@@ -127,6 +127,8 @@ const APPS: &[(&str, &str)] = &[
     ("fencerace", "tests/apps/fencerace.cu"),
     ("longrun", "tests/apps/longrun.cu"),
     ("rounds", "tests/apps/rounds.cu"),
+    ("graphs", "tests/apps/graphs.cu"),
+    ("cudagraph", "tests/apps/cudagraph.cu"),
     ("templates", "tests/apps/templates.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),

@@ -22,6 +22,7 @@ const TOOLS: &[&str] = &[
     "memtrace",
     "kerneltrace",
     "hostmap",
+    "cudagraph",
     "scheduling",
     "mapping",
     "atomizer",

@@ -26,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: memtrace, bpftime's memory captures", memtrace),
         case("loader: kerneltrace, a record of each thread", kerneltrace),
         case("loader: hostmap, bpftime's 1512 and 1513", hostmap),
+        case("loader: cudagraph, a kernel in a graph", cudagraph),
         case("loader: scheduling, where threads run", scheduling),
         case("loader: atomizer, a part of the blocks", atomizer),
         case("loader: templates, a kernel's long name", templates),
@@ -312,6 +313,18 @@ fn hostmap(bench: &Bench) -> Told {
     }));
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     ends_with(bench, "hostmap", &[], &lines)
+}
+
+/// Ten threads, in a graph that is launched five times.
+fn cudagraph(bench: &Bench) -> Told {
+    let app = ("cudagraph", &["5"][..]);
+    same(
+        "the application alone",
+        String::from_utf8_lossy(&bench.plain(app.0, app.1)?).as_ref(),
+        "C[0]=0 C[1]=3\n",
+    )?;
+    let line = "calls: 50, returns: 50, timed: 1";
+    ends_with_app(bench, "cudagraph", &[], app, &[line])
 }
 
 fn scheduling(bench: &Bench) -> Told {

@@ -11,6 +11,7 @@ mod bad_input;
 mod churn;
 mod counts;
 mod drain;
+mod graphs;
 mod helpers;
 mod host_ops;
 mod library;
@@ -57,6 +58,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(user_ring::cases());
     cases.extend(lookup::cases());
     cases.extend(drain::cases());
+    cases.extend(graphs::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());
     cases.extend(waits::cases());
