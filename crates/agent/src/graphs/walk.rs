@@ -1,5 +1,6 @@
 //! What is in a graph, as the driver tells it, and the nodes in it made ready for an executable graph.
 
+use std::cell::OnceCell;
 use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
@@ -18,8 +19,25 @@ pub(super) struct Found {
     /// The nodes that it is in, from the outside.
     pub(super) within: Vec<usize>,
     params: KernelNodeParams2,
-    /// Which node of its graph it is, and what is known of their order.
-    place: (usize, Option<Rc<Order>>),
+    /// Which node of its graph it is.
+    place: (usize, Rc<Level>),
+}
+
+/// A graph, or one in another.
+struct Level {
+    graph: CUgraph,
+    nodes: Vec<CUgraphNode>,
+    /// Asked for only where nodes may share a launch record.
+    order: OnceCell<Option<Order>>,
+}
+
+impl Level {
+    /// The first node has ended when the second begins.
+    fn is_before(&self, agent: &Agent, first: usize, second: usize) -> bool {
+        let ask = || Order::of(agent, self.graph, &self.nodes);
+        let order = self.order.get_or_init(ask).as_ref();
+        order.is_some_and(|order| order.is_before(first, second))
+    }
 }
 
 /// A launch record that is an executable graph's own.
@@ -86,8 +104,12 @@ fn collect(agent: &Agent, graph: CUgraph, within: &mut Vec<usize>, found: &mut V
         return;
     }
     nodes.truncate(count);
-    let order = Order::of(agent, graph, &nodes).map(Rc::new);
-    for (at, node) in nodes.into_iter().enumerate() {
+    let level = Rc::new(Level {
+        graph,
+        nodes,
+        order: OnceCell::new(),
+    });
+    for (at, node) in level.nodes.iter().copied().enumerate() {
         let mut kind: c_int = -1;
         // SAFETY: a node of the graph and a writable local.
         if unsafe { (api.node_type)(node, &mut kind) } != sys::SUCCESS {
@@ -103,7 +125,7 @@ fn collect(agent: &Agent, graph: CUgraph, within: &mut Vec<usize>, found: &mut V
                         within: within.clone(),
                         // SAFETY: the driver has written it.
                         params: unsafe { params.assume_init() },
-                        place: (at, order.clone()),
+                        place: (at, Rc::clone(&level)),
                     });
                 }
             }
@@ -125,7 +147,7 @@ fn collect(agent: &Agent, graph: CUgraph, within: &mut Vec<usize>, found: &mut V
 struct Shared {
     record: Record,
     last: usize,
-    order: Rc<Order>,
+    level: Rc<Level>,
 }
 
 /// Gives nodes that count arrivals launch records, for an executable graph that is about to be made of this graph, and tells
@@ -140,17 +162,17 @@ pub(super) fn prepare(agent: &Agent, graph: CUgraph, records: &mut Records) -> V
 
 /// A record of at least so many bytes for a node.
 fn record_for(
-    (at, order): &(usize, Option<Rc<Order>>),
+    agent: &Agent,
+    (at, level): &(usize, Rc<Level>),
     variant: &LoadedVariant,
     bytes: u64,
     records: &mut Records,
     shared: &mut Vec<Shared>,
 ) -> Option<Record> {
-    let Some(order) = order else {
-        return records.take(variant, bytes);
-    };
     let free = |s: &&mut Shared| {
-        s.record.bytes >= bytes && Rc::ptr_eq(&s.order, order) && order.is_before(s.last, *at)
+        s.record.bytes >= bytes
+            && Rc::ptr_eq(&s.level, level)
+            && level.is_before(agent, s.last, *at)
     };
     if let Some(shared) = shared.iter_mut().find(free) {
         shared.last = *at;
@@ -160,7 +182,7 @@ fn record_for(
     shared.push(Shared {
         record,
         last: *at,
-        order: Rc::clone(order),
+        level: Rc::clone(level),
     });
     Some(record)
 }
@@ -193,7 +215,8 @@ fn prepare_one(
     if bytes == Some(0) {
         return it;
     }
-    it.record = bytes.and_then(|bytes| record_for(&found.place, variant, bytes, records, shared));
+    it.record =
+        bytes.and_then(|bytes| record_for(agent, &found.place, variant, bytes, records, shared));
     match it.record {
         // SAFETY: a node whose kernel is the variant.
         Some(record) => unsafe { set_record(agent, found.node, variant, found.params, record) },
