@@ -207,6 +207,16 @@ static void by_capture()
 {
     cudaGraph_t graph = capture(3, false), other = capture(5, false), longer = capture(7, true), parent, copy;
     show("captured, and nothing ran");
+    cudaGraphNode_t nodes[4];
+    size_t n_nodes = 4;
+    CHECK(cudaGraphGetNodes(graph, nodes, &n_nodes));
+    for (size_t i = 0; i < n_nodes; i++) {
+        cudaKernelNodeParams told;
+        CHECK(cudaGraphKernelNodeGetParams(nodes[i], &told));
+        printf("captured: grow %d, mix %d, %u blocks\n", told.func == (void *)grow, told.func == (void *)mix, told.gridDim.x);
+        // Given again as it was told.
+        CHECK(cudaGraphKernelNodeSetParams(nodes[i], &told));
+    }
     cudaGraphExec_t exec = instantiate(graph);
     launch(exec, 2);
     captured(2);
