@@ -211,7 +211,7 @@ fn wrong_accesses_are_refused_with_linuxs_errno() {
     check(
         update(&array, &bytes, &[1, 0, 0, 0], &zero, 0),
         E2BIG,
-        "map `m`: no room: the key is not below `max_entries`, 1",
+        "map `m`: the key is not below `max_entries`, 1",
     );
     check(
         delete(&array, &bytes, &zero),

@@ -390,7 +390,7 @@ fn maps_of_maps_that_are_refused() {
     };
     assert_eq!(
         told(&beyond),
-        "map `m`: the initial value of key 1: map `m`: no room: the key is not below `max_entries`, 1"
+        "map `m`: the initial value of key 1: map `m`: the key is not below `max_entries`, 1"
     );
     let mut program = outer(MapType::ArrayOfMaps, &[7]);
     program.initial[0].value = InitialValue::Program("f".to_owned());
