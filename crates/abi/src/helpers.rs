@@ -522,12 +522,12 @@ map_ops! {
     MapDeleteElem on GpuHostArray: ByArguments, 4 + 0, 0, 0;
     MapDeleteElem on PerThreadHostArray: ByArguments, 4 + 0, 0, 0;
     MapPushElem on Queue: Varies, 160 + 2, QueueLayout::TRIES * 3, 60;
-    MapPushElem on Stack: Varies, 120 + 2, QueueLayout::TRIES * 3, 60;
+    MapPushElem on Stack: Varies, 160 + 2, QueueLayout::TRIES * 2 + QueueLayout::TURNS, 60;
     MapPushElem on BloomFilter: ByArguments, 160 + 4, 0, 0;
     MapPopElem on Queue: Varies, 160 + 3, QueueLayout::TRIES * 2, 60;
-    MapPopElem on Stack: Varies, 120 + 3, QueueLayout::TRIES * 2, 60;
+    MapPopElem on Stack: Varies, 200 + 3, QueueLayout::TRIES + QueueLayout::TURNS, 60;
     MapPeekElem on Queue: Varies, 80 + 3, QueueLayout::TRIES * 2, 60;
-    MapPeekElem on Stack: Varies, 40 + 3, QueueLayout::TRIES, 60;
+    MapPeekElem on Stack: Varies, 40 + 3, QueueLayout::TURNS, 60;
     MapPeekElem on BloomFilter: Varies, 200 + 4, 0, 0;
     PerfEventOutput on PerfEventArray: Varies, 400 + 16, RingLayout::RETRIES, 16;
     PerfEventOutput on GpuRingbuf: Varies, 400 + 16, RingLayout::RETRIES, 16;

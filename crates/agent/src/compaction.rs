@@ -15,6 +15,8 @@ use crate::quiet::Closed;
 
 /// Time between two looks, and how long no launch must have been seen before anything is tried.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Most time between two tries while something runs: it doubles.
+const LONGEST: Duration = Duration::from_millis(160);
 
 /// What became of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,7 @@ enum Tried {
 #[derive(Debug)]
 pub(crate) struct Compaction {
     next: Instant,
+    pause: Duration,
     /// Launches that had begun at the last look, if none was under way.
     seen: Option<u32>,
     /// Launches that had begun when nothing was left to be done.
@@ -45,6 +48,7 @@ impl Compaction {
     pub(crate) fn new() -> Compaction {
         Compaction {
             next: Instant::now(),
+            pause: PAUSE,
             seen: None,
             settled: None,
             hopeless: BTreeSet::new(),
@@ -62,10 +66,14 @@ impl Compaction {
         if self.due(agent).is_none_or(|due| due > now) {
             return false;
         }
-        self.next = now + PAUSE;
         let (begun, under_way) = agent.quiet.passes();
         let before = std::mem::replace(&mut self.seen, (under_way == 0).then_some(begun));
-        before == Some(begun) && under_way == 0
+        let same = before == Some(begun) && under_way == 0;
+        if !same {
+            self.pause = PAUSE;
+        }
+        self.next = now + self.pause;
+        same
     }
 
     /// Makes anew what needs it. The context is current on this thread, and nobody else operates on maps.
@@ -86,7 +94,11 @@ impl Compaction {
                     NoteLevel::Info,
                     format!("map `{name}` was compacted while no kernel with programs ran: slots of deleted keys are free again"),
                 ),
-                Tried::Busy => return,
+                Tried::Busy => {
+                    self.pause = (self.pause * 2).min(LONGEST);
+                    self.next = Instant::now() + self.pause;
+                    return;
+                }
                 Tried::Failed => {
                     self.hopeless.insert(map);
                 }

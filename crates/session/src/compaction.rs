@@ -11,8 +11,8 @@ use warpbpf_maps::hash;
 
 use crate::live::Live;
 
-/// Largest map that is made anew: copying more takes longer than a pause between kernels.
-const MOST: u64 = 256 << 20;
+/// Largest map that is made anew. What takes long is done with no kernel waiting for it, but a context that ends meanwhile does.
+const MOST: u64 = 64 << 20;
 
 /// A map as it was copied, and as it is to be.
 #[derive(Debug)]

@@ -21,9 +21,12 @@ use crate::facts::{ArgFact, CallFact, Facts, InsnFact, map_def};
 use crate::rule::Rule;
 
 /// Instructions for each word of a bitmap that an update looks at for a free node, and for each shard of a hash that it
-/// asks for a node or for room.
+/// asks for a node.
 const SEARCH: u64 = 16;
-/// How often a hash update looks for room and a node at most (`codegen::prelude`).
+/// Instructions for each shard of a hash that an update asks for room, as emitted: 5 for which it is and what it may count, 13 to
+/// look and to take, 6 to go on.
+const ROOM: u64 = 24;
+/// How often a hash update looks for a node at most (`codegen::prelude`).
 const SEARCHES: u64 = 64;
 /// Instructions for each slot that an eviction looks at.
 const EVICT: u64 = 20;
@@ -213,13 +216,15 @@ fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
     let beyond = match (helper, map_type) {
         (HelperId::MapUpdateElem, MapType::Hash | MapType::GpuHash | MapType::PercpuHash) => {
             let shards = u64::from(HashLayout::SHARDS);
-            let words = hash_layout(def, map_type).free_words().min(64);
+            let layout = hash_layout(def, map_type);
+            let words = layout.free_words().min(64);
             let zeroed = match map_type {
                 MapType::PercpuHash => u64::from(def.value_size).div_ceil(8) * ZEROED,
                 _ => 0,
             };
-            // For room, to count the key, and for a node.
-            SEARCHES * ((3 * shards + words) * SEARCH + zeroed)
+            // For a node, and as often as keys are pending, for room.
+            SEARCHES * ((shards + words) * SEARCH + zeroed)
+                + u64::from(HashLayout::ROOM_LOOKS) * u64::from(layout.counting()) * ROOM
         }
         (HelperId::MapUpdateElem, MapType::LruHash | MapType::LruPercpuHash) => {
             let slots = u64::from(LruLayout::EVICT_BUCKETS) * LruLayout::WAYS;

@@ -627,7 +627,7 @@ fn calls_count_for_what_they_do() {
         ]
     );
     // A hash with keys of 8 and values of 16 bytes and room for 1,024: 128 probes of 24 and 3 instructions. An update asks, up to
-    // 64 times, 32 shards for room, to be counted and for a node, and 64 words of a bitmap for that, 16 instructions each.
+    // 64 times, 32 shards for a node, and 64 words of a bitmap, 16 instructions each, and 16,384 times 32 shards for room.
     let key = "*(u64 *)(r10 - 8) = 1\n*(u64 *)(r10 - 24) = 1\n*(u64 *)(r10 - 16) = 1\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -24\nr1 = map[2]\nr4 = 0\n";
     assert_eq!(
         used(&format!("{key}call 1\nr0 = 0\nexit")),
@@ -640,7 +640,7 @@ fn calls_count_for_what_they_do() {
             Some(2),
             1,
             900 + 3 * 16,
-            948 + 128 * (48 + 3) + 64 * (3 * 32 + 64) * 16
+            948 + 128 * (48 + 3) + 64 * (32 + 64) * 16 + 16_384 * 32 * 24
         )]
     );
     // What a record is copied for depends on its size.

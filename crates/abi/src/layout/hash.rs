@@ -114,6 +114,9 @@ impl HashLayout {
     pub const MAX_ENTRIES: u32 = 1 << 28;
     /// Longest probe, in slots.
     pub const PROBES: u32 = 128;
+    /// How often an insert that finds no room looks again while keys are pending. Those that are for a key which others make too
+    /// are given back at once, in about a microsecond on a GPU; the soft GPU may have been interrupted just there by its own system.
+    pub const ROOM_LOOKS: u32 = 1 << 14;
     /// Largest slot with a home.
     pub const HOME_BYTES: u64 = 64;
 

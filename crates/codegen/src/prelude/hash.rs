@@ -3,7 +3,7 @@
 use warpbpf_abi::layout::HashLayout;
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, ENOENT};
 
-use super::room::{ROOM_LOOKS, each_shard, find_room, own_shard, refund, settle, together};
+use super::room::{each_shard, find_room, own_shard, refund, settle, together};
 use super::text::Text;
 use super::{Shape, nap, own_copy, store_key, store_value};
 use crate::bitmap::Search;
@@ -33,11 +33,12 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, ptx: (u32, 
             .reg .b32 %wbpf_room, %wbpf_looks;
             ld.relaxed.gpu.global.u32 %wbpf_w11, [%wbpf_t2+{}];
             mov.b32 %wbpf_room, 0;
-            mov.b32 %wbpf_looks, {ROOM_LOOKS};
+            mov.b32 %wbpf_looks, {looks};
             mov.b32 %wbpf_w2, 0;
             mov.b32 %wbpf_w3, {TRIES};
             mov.b32 %wbpf_w10, {CLAIM_LOOKS};",
-            HashLayout::USED
+            HashLayout::USED,
+            looks = HashLayout::ROOM_LOOKS
         ));
     }
     probe(f, op, l, shape);

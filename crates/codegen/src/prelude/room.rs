@@ -9,9 +9,6 @@ use super::text::Text;
 
 /// A key more that is there and one that is being made, in a shard's word ([`HashLayout::USED`]).
 const TICKET: u64 = HashLayout::PENDING + 1;
-/// How often an insert that finds no room looks again while keys are pending. Those that are for a key which others make too
-/// are given back at once, in about a microsecond on a GPU; the soft GPU may have been interrupted just there by its own system.
-pub const ROOM_LOOKS: u32 = 1 << 14;
 /// Keys for which a shard has room where lanes of a warp are sure enough that there is some for each of them.
 const PLENTY: i32 = 64;
 
@@ -141,12 +138,81 @@ pub fn find_room(f: &mut Text, l: &HashLayout, pause: &str) {
         setp.lt.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
         @%wbpf_p0 bra $wbpf_room;
         red.relaxed.gpu.global.add.u64 [%wbpf_t2+{used}], {back};
-        $wbpf_elsewhere:
-        mov.b32 %wbpf_w9, 0;",
+        $wbpf_elsewhere:",
         used = HashLayout::USED,
         most = i32::MAX - PLENTY,
         back = TICKET.wrapping_neg() as i64,
     ));
+    if l.counting() == 1 {
+        ask_together(f, l);
+    } else {
+        ask_each_shard(f, l);
+    }
+    f.code(&format!(
+        "mov.b32 %wbpf_room, 0;
+        setp.ge.s32 %wbpf_p0, %wbpf_w9, {};
+        @%wbpf_p0 bra $wbpf_crowded;
+        add.s32 %wbpf_looks, %wbpf_looks, -1;
+        setp.eq.s32 %wbpf_p0, %wbpf_looks, 0;
+        @%wbpf_p0 bra $wbpf_busy;
+        {pause}
+        bra $wbpf_read;
+        $wbpf_crowded:
+        fence.acq_rel.gpu;
+        ld.acquire.gpu.global.u64 %wbpf_t0, [%wbpf_slot];
+        setp.eq.s64 %wbpf_p0, %wbpf_t0, %wbpf_s;
+        @%wbpf_p0 bra $wbpf_full;
+        bra $wbpf_again;
+        $wbpf_room:",
+        l.max_entries
+    ));
+}
+
+/// Lanes that are together ask the one shard for as many tickets as it has for them: it goes on at `$wbpf_room` for those that get one.
+/// `%wbpf_w9` becomes the number of keys that are there and not pending.
+fn ask_together(f: &mut Text, l: &HashLayout) {
+    own_shard(f, 1);
+    quota(f, l);
+    together(f, "%wbpf_base");
+    f.code(&format!(
+        "brev.b32 %wbpf_w12, %wbpf_w6;
+        clz.b32 %wbpf_w12, %wbpf_w12;
+        mov.b64 %wbpf_t1, 0;
+        @%wbpf_p1 ld.relaxed.gpu.global.u64 %wbpf_t1, [%wbpf_t2+{used}];
+        mov.b64 {{%wbpf_w8, %wbpf_w4}}, %wbpf_t1;
+        shfl.sync.idx.b32 %wbpf_w8, %wbpf_w8, %wbpf_w12, 31, %wbpf_w6;
+        shfl.sync.idx.b32 %wbpf_w4, %wbpf_w4, %wbpf_w12, 31, %wbpf_w6;
+        mov.b64 %wbpf_t1, {{%wbpf_w8, %wbpf_w4}};
+        sub.s32 %wbpf_w5, %wbpf_w5, %wbpf_w8;
+        max.s32 %wbpf_w5, %wbpf_w5, 0;
+        min.s32 %wbpf_w5, %wbpf_w5, %wbpf_w7;
+        setp.eq.s32 %wbpf_p0, %wbpf_w5, 0;
+        @%wbpf_p0 bra $wbpf_asked;
+        cvt.u64.u32 %wbpf_t0, %wbpf_w5;
+        mul.lo.s64 %wbpf_t0, %wbpf_t0, {TICKET};
+        add.s64 %wbpf_t0, %wbpf_t0, %wbpf_t1;
+        mov.b64 %wbpf_t3, %wbpf_t1;
+        @%wbpf_p1 atom.relaxed.gpu.global.cas.b64 %wbpf_t3, [%wbpf_t2+{used}], %wbpf_t1, %wbpf_t0;
+        setp.eq.s64 %wbpf_p0, %wbpf_t3, %wbpf_t1;
+        selp.b32 %wbpf_w5, %wbpf_w5, 0, %wbpf_p0;
+        shfl.sync.idx.b32 %wbpf_w5, %wbpf_w5, %wbpf_w12, 31, %wbpf_w6;
+        mov.b32 %wbpf_room, 1;
+        setp.lt.u32 %wbpf_p0, %wbpf_w9, %wbpf_w5;
+        @%wbpf_p0 bra $wbpf_room;
+        $wbpf_asked:
+        cvt.s64.s32 %wbpf_t0, %wbpf_w8;
+        sub.s64 %wbpf_t0, %wbpf_t1, %wbpf_t0;
+        shr.u64 %wbpf_t0, %wbpf_t0, {shift};
+        cvt.u32.u64 %wbpf_w7, %wbpf_t0;
+        sub.s32 %wbpf_w9, %wbpf_w8, %wbpf_w7;",
+        used = HashLayout::USED,
+        shift = HashLayout::PENDING.ilog2(),
+    ));
+}
+
+/// Each lane asks one shard after the other.
+fn ask_each_shard(f: &mut Text, l: &HashLayout) {
+    f.code("mov.b32 %wbpf_w9, 0;");
     each_shard(f, l.counting(), "$wbpf_look", "$wbpf_looked", |f| {
         quota(f, l);
         // `%wbpf_w9` adds up the keys that are there and not pending.
@@ -170,24 +236,6 @@ pub fn find_room(f: &mut Text, l: &HashLayout, pause: &str) {
             shift = HashLayout::PENDING.ilog2(),
         ));
     });
-    f.code(&format!(
-        "mov.b32 %wbpf_room, 0;
-        setp.ge.s32 %wbpf_p0, %wbpf_w9, {};
-        @%wbpf_p0 bra $wbpf_crowded;
-        add.s32 %wbpf_looks, %wbpf_looks, -1;
-        setp.eq.s32 %wbpf_p0, %wbpf_looks, 0;
-        @%wbpf_p0 bra $wbpf_busy;
-        {pause}
-        bra $wbpf_read;
-        $wbpf_crowded:
-        fence.acq_rel.gpu;
-        ld.acquire.gpu.global.u64 %wbpf_t0, [%wbpf_slot];
-        setp.eq.s64 %wbpf_p0, %wbpf_t0, %wbpf_s;
-        @%wbpf_p0 bra $wbpf_full;
-        bra $wbpf_again;
-        $wbpf_room:",
-        l.max_entries
-    ));
 }
 
 /// `%wbpf_t2` becomes the address of the shard that gave this lane its ticket.
