@@ -355,7 +355,7 @@ fn a_stack_serves_crowds() {
         let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
         nothing_lost(&layout, &ran, threads.into(), false);
         let refused = ran.u64(0, QueueLayout::COUNT_BUSY);
-        let operations = u64::from(threads) * ROUNDS as u64 * 3;
+        let operations = u64::from(threads) * ROUNDS * 3;
         let most = seed.map_or(0, |_| operations / 50);
         assert!(refused <= most, "{refused} of {operations}, {seed:?}");
     }

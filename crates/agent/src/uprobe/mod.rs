@@ -99,28 +99,30 @@ pub(crate) fn prepare(session: &Session) -> Prepared {
         return prepared;
     }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mut wanted: BTreeMap<usize, (Vec<usize>, Vec<usize>, Vec<u8>)> = BTreeMap::new();
+    let mut wanted: BTreeMap<usize, (Site, Vec<u8>)> = BTreeMap::new();
     for (number, program) in programs.iter().enumerate() {
         match find(program, &maps) {
             Ok((address, code)) => {
-                let (starts, ends, bytes) = wanted.entry(address).or_default();
-                if program.at_end { ends } else { starts }.push(number);
-                *bytes = code;
+                let (site, _) = wanted.entry(address).or_insert_with(|| {
+                    let site = Site {
+                        address,
+                        original: 0,
+                        after: 0,
+                        starts: Vec::new(),
+                        ends: Vec::new(),
+                    };
+                    (site, code)
+                });
+                let list = match program.at_end {
+                    true => &mut site.ends,
+                    false => &mut site.starts,
+                };
+                list.push(number);
             }
             Err(reason) => prepared.refused.push((number, reason)),
         }
     }
-    let sites = wanted.into_iter().map(|(address, (starts, ends, code))| {
-        let site = Site {
-            address,
-            original: 0,
-            after: 0,
-            starts,
-            ends,
-        };
-        (site, code)
-    });
-    prepared.sites = sites.collect();
+    prepared.sites = wanted.into_values().collect();
     prepared
 }
 

@@ -41,7 +41,7 @@ impl Waiting {
     pub(super) fn begin(&mut self, call: Call, own: &Range<u64>, chained: bool) -> bool {
         // Another call in this slot that has not put its address there is over, on whatever stack.
         let slot = call.slot;
-        self.keep(|other| !(other.slot == slot && !chained) && !is_below(other, slot, own));
+        self.keep(|other| (other.slot != slot || chained) && !is_below(other, slot, own));
         if self.count == DEPTH {
             return false;
         }
