@@ -66,8 +66,8 @@ fn family(bench: &Bench) -> Told {
     same("keys that came or went wrong", result(16)?, 0)?;
     let left = run.entries("shared")?.len() as u64;
     same("keys that came and did not go", left, came - went)?;
-    // How many are overtaken too often is a matter of the device.
-    if came < 1000 {
+    // How many find their key there already, and how many are overtaken too often, is a matter of the device.
+    if came < 500 {
         return Err(format!("only {came} keys came, {came_busy} found no place"));
     }
 
