@@ -192,7 +192,8 @@ fn where_graphs_may_be_launched_nothing_is_known() {
     let mut worn = Worn::new();
     let outcome = Outcome::default();
     // SAFETY: the driver of the tests has no captures and says so.
-    let code = unsafe { crate::graphs::begin_capture(worn.app.agent, &outcome, ptr::null_mut(), 0) };
+    let code =
+        unsafe { crate::graphs::begin_capture(worn.app.agent, &outcome, ptr::null_mut(), 0) };
     assert_eq!(code, 801);
     worn.launch();
     assert!(worn.stays());
