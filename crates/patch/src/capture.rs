@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use warpbpf_abi::access::{Kind, Space};
+use warpbpf_abi::access::{Barrier, Kind, Space};
 use warpbpf_abi::attach::When;
 use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::launch;
@@ -12,6 +12,7 @@ use warpbpf_abi::names::{GROUP_MASK, LAUNCH_PARAM, SLOTS};
 use warpbpf_codegen::SlotSpace;
 use warpbpf_ptx::access::{Bytes, TensorBox, row_lanes};
 use warpbpf_ptx::ast::{Function, Instruction, Operand, Param};
+use warpbpf_ptx::sync::barrier as barrier_of;
 use warpbpf_ptx::type_size;
 
 use crate::body::Symbol;
@@ -227,7 +228,18 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
                     block.put(true, format_args!("mov.u64 {d}, %clock64;"));
                     // On sm_90 a barrier does not hold back a read of the clock that follows it, but what synchronises
                     // the warp it does (docs/measurements.md, "Time at barriers").
-                    block.put(false, format_args!("bar.warp.sync {GROUP_MASK};"));
+                    let mut mask = GROUP_MASK.to_owned();
+                    if let Some(done) = self.outcome() {
+                        // A try goes on until its outcome is wanted. All who take part are in the mask already, but only
+                        // we know.
+                        mask = block.register("b32", "%wbpf_tried");
+                        block.put(
+                            false,
+                            format_args!("vote.sync.ballot.b32 {mask}, {done}, {GROUP_MASK};"),
+                        );
+                        block.put(false, format_args!("or.b32 {mask}, {mask}, {GROUP_MASK};"));
+                    }
+                    block.put(false, format_args!("bar.warp.sync {mask};"));
                     block.put(false, format_args!("mov.u64 {now}, %clock64;"));
                     block.put(false, format_args!("sub.s64 {d}, {now}, {d};"));
                 }
@@ -282,6 +294,16 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         let (_, place, _) = self.place?;
         let guard = self.instruction()?.guard?;
         matches!(place.fact, Fact::Branch { .. }).then_some((guard.register, guard.negated))
+    }
+
+    /// The predicate that says whether a wait of an mbarrier is over.
+    fn outcome(&self) -> Option<&'a str> {
+        let instruction = self.instruction()?;
+        let waits = barrier_of(instruction)?.kind == Barrier::MbarrierWait;
+        match instruction.operands.first() {
+            Some(Operand::Name(done)) if waits && self.ty(done) == Some("pred") => Some(done),
+            _ => None,
+        }
     }
 
     fn ty(&self, name: &str) -> Option<&'a str> {

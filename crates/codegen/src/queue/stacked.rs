@@ -31,7 +31,8 @@ fn told(register: &str) -> String {
 }
 
 /// The first lane swaps `TOP` from `%wbpf_e` for the next version with `%wbpf_q`. To `done` if it did; else `%wbpf_e` is what is there
-/// now, and after a pause it goes on at `$wbpf_turn`, or at `failed` when there were too many turns.
+/// now, and after a pause it goes on at `$wbpf_turn`, or at `failed` when there were too many turns. Those are the first lane's: lanes
+/// that gather again meet others that have made fewer, and all of a group must go the same way.
 fn swap(done: &str, failed: &str, ptx: (u32, u32)) -> String {
     let pause = if can_nap(ptx) {
         format!(
@@ -56,7 +57,9 @@ fn swap(done: &str, failed: &str, ptx: (u32, u32)) -> String {
         @%wbpf_p0 bra {done};
         mov.b64 %wbpf_e, %wbpf_t;
         add.s32 %wbpf_n, %wbpf_n, -1;
-        setp.eq.s32 %wbpf_p0, %wbpf_n, 0;
+        mov.b32 %wbpf_g8, %wbpf_n;
+        {told}
+        setp.le.s32 %wbpf_p0, %wbpf_g8, 0;
         @%wbpf_p0 bra {failed};
         {pause}
         bra $wbpf_turn;",
@@ -162,7 +165,7 @@ pub fn take(l: &QueueLayout, ptx: (u32, u32)) -> String {
         bar.warp.sync %wbpf_g0;
         @%wbpf_p1 bra $wbpf_mine;
         add.s32 %wbpf_n, %wbpf_n, -1;
-        setp.eq.s32 %wbpf_p0, %wbpf_n, 0;
+        setp.le.s32 %wbpf_p0, %wbpf_n, 0;
         @%wbpf_p0 bra $wbpf_busy;
         bra $wbpf_gather;
         $wbpf_mine:",
