@@ -15,12 +15,17 @@ const STEPS: u64 = 20_000;
 const BLOCK: u64 = 128;
 const THREADS: u64 = 4 * BLOCK;
 
+/// Whether a thread comes late.
+type IsLate = fn(u64) -> bool;
+
 /// The kernels in the order of `waits.bpf.c`, and which of their threads come late.
-const KERNELS: [(&str, fn(u64) -> bool); 5] = [
+const KERNELS: [(&str, IsLate); 5] = [
     ("barrier.sync", |thread| thread % BLOCK < 32),
     ("barrier.red", |thread| thread % BLOCK < 32),
     ("bar.warp.sync", |thread| thread % 32 < 8),
-    ("barrier.cluster.wait", |thread| thread / BLOCK % 2 == 0),
+    ("barrier.cluster.wait", |thread| {
+        (thread / BLOCK).is_multiple_of(2)
+    }),
     ("mbarrier.try_wait", |thread| thread % BLOCK < 32),
 ];
 
