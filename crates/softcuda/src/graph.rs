@@ -320,28 +320,6 @@ impl Template {
         }
     }
 
-    /// As a graph in a node: so an executable graph is captured.
-    pub(crate) fn graph(&self, soft: &Soft) -> Result<Arc<Graph>, CuError> {
-        let graph = Graph::new(soft, true);
-        for step in &self.nodes {
-            let operation = match &step.inner {
-                Some(inner) => Operation::Graph(inner.graph(soft)?),
-                None if step.enabled => step.operation.clone(),
-                None => Operation::Empty,
-            };
-            graph.add(soft, operation, &[])?;
-        }
-        let nodes = graph.nodes();
-        let edge = |&(from, to): &(usize, usize)| Edge {
-            from: nodes[from],
-            to: nodes[to],
-            data: EdgeData::default(),
-        };
-        let edges: Vec<Edge> = self.edges.iter().map(edge).collect();
-        graph.connect(&edges)?;
-        Ok(graph)
-    }
-
     /// The step that stands for a node of the graph that was instantiated, or of one embedded in it.
     pub(crate) fn step(&mut self, node: Handle) -> Option<&mut Step> {
         self.nodes.iter_mut().find_map(|step| {

@@ -12,7 +12,7 @@ use warpbpf_session::LoadedVariant;
 
 use super::nodes::Placed;
 use super::walk::{self, Records, Use};
-use super::{Graphs, is_capturing, lock};
+use super::{Graphs, lock};
 use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
@@ -295,12 +295,6 @@ fn launched(agent: &Agent, code: CUresult, exec: CUgraphExec, stream: StreamName
     let Some(exec) = agent.graphs.exec(exec) else {
         return;
     };
-    // A launch into a capture is a node of another graph.
-    let captured = agent.graphs.n_captures.load(Ordering::Relaxed) > 0
-        && is_capturing(agent, stream) == Some(true);
-    if captured {
-        return;
-    }
     let mut exec = lock(&exec);
     exec.mark(agent, stream.handle());
     if agent.is_on() {

@@ -134,11 +134,6 @@ fn of_work(
     })
 }
 
-/// Whether work in this stream is captured.
-pub(crate) fn captures(soft: &Soft, context: &Context, stream: &Stream) -> Result<bool, CuError> {
-    of_work(soft, context, stream).map(|capture| capture.is_some())
-}
-
 /// Makes an operation a node if its stream is captured.
 pub(crate) fn take(
     soft: &Soft,

@@ -121,10 +121,8 @@ pub(crate) unsafe fn upload(exec: Handle, stream: Handle) -> CuResult {
 pub(crate) unsafe fn launch(exec: Handle, stream: Handle) -> CuResult {
     let exec = find(exec)?;
     let (soft, context, stream) = streams::known(stream)?;
-    if capture::captures(soft, &context, &stream)? {
-        let inner = Operation::Graph(lock(&exec.template).graph(soft)?);
-        return capture::take(soft, &context, &stream, &inner).map(|_| ());
-    }
+    // As an H200's driver does it.
+    capture::refuse(soft, &context, &stream)?;
     let mut operations = Vec::new();
     lock(&exec.template).operations(&mut operations);
     let elsewhere = operations.iter().any(|o| o.place() == Run::Elsewhere);
