@@ -10,16 +10,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_driver::Context;
-use warpbpf_session::Live;
+use warpbpf_session::DrainStats;
 use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, LiveState};
 use crate::compaction::Compaction;
 use crate::host_ops::{Reply, Requests};
-use crate::lives::{LiveState, Shard};
-use crate::pump::Pump;
-use crate::spread::Work;
-use crate::{modules, thread};
+use crate::{modules, pump, thread};
 
 /// Time between two looks at rings that were empty, at first. It doubles up to [`BUSY`].
 const DRAIN_SHORT: Duration = Duration::from_millis(1);
@@ -53,7 +50,6 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             agent,
             connection,
             context: None,
-            copied: 0,
             launches: 0,
             launched: None,
             told: 0,
@@ -69,7 +65,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
         };
         let ended = thread.run();
         // The application may live on: its memory shall not be ours.
-        thread.each_context(|agent, pump, _| {
+        thread.with_device(|agent, pump, _| {
             agent.driver.relaxed(|| pump.unlock_pages(&agent.driver));
         });
         ended
@@ -87,10 +83,8 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
 struct Control {
     agent: &'static Agent,
     connection: AgentConnection,
-    /// Current on this thread, with the number of its maps: a handle may come again for another context.
-    context: Option<(Context, u32)>,
-    /// Contexts whose maps were copied the last time.
-    copied: u32,
+    /// Current on this thread.
+    context: Option<Context>,
     /// Sum of all launches, and when it last grew.
     launches: u64,
     launched: Option<Instant>,
@@ -219,7 +213,7 @@ impl Control {
         // What a batch of the tool has begun is on the device.
         if !self.requests.pending() && self.compaction.is_worth_it(self.agent, now) {
             let mut compaction = std::mem::replace(&mut self.compaction, Compaction::new());
-            self.each_context(|agent, _, live| compaction.turn(agent, live));
+            self.with_device(|agent, _, live| compaction.turn(agent, live));
             self.compaction = compaction;
         }
         self.post()?;
@@ -236,20 +230,15 @@ impl Control {
             return Ok(());
         }
         let mut requests = std::mem::take(&mut self.requests);
-        let agent = self.agent;
-        let shards = agent.lives.all();
-        let mut each = |work: &mut Work<'_>| {
-            for shard in &shards {
-                self.in_context(shard, true, |_, number, pump, live| {
-                    work(number, pump, live)
-                });
-            }
-        };
-        let replies = requests.turn(&mut each, &agent.lives, BEHIND).unwrap_or_else(|| {
-            let why = match shards.first().map(|shard| shard.read()).as_deref() {
-                Some(LiveState::Gone(why)) => why,
-                _ if self.agent.lives.made() > 0 => "the context of the maps was destroyed",
-                _ => "there are no maps yet: they are made when the application loads its first kernel",
+        let mut replies = None;
+        self.with_device(|_, pump, live| replies = Some(requests.turn(live, pump, BEHIND)));
+        let replies = replies.unwrap_or_else(|| {
+            let live = self.agent.live.read();
+            let why = match &*live.unwrap_or_else(PoisonError::into_inner) {
+                LiveState::Gone(why) => why,
+                LiveState::NotYet | LiveState::Here(_) => {
+                    "there are no maps yet: they are made when the application loads its first kernel"
+                }
             };
             requests.refuse_all(why)
         });
@@ -294,12 +283,11 @@ impl Control {
         let worth = match idle {
             _ if self.token.is_some() => true,
             // Before the first launch only what was there from the start, which one round brings.
-            None => self.copied != self.agent.lives.made(),
+            None => self.context.is_none(),
             Some(idle) => idle < QUIET_FOR,
         };
         if worth {
-            self.copied =
-                self.each_context(|agent, pump, live| agent.driver.relaxed(|| pump.snapshot(live)));
+            self.with_device(|agent, pump, live| agent.driver.relaxed(|| pump.snapshot(live)));
         }
         let pause = match idle {
             Some(idle) if idle >= BUSY_FOR => QUIET,
@@ -310,16 +298,14 @@ impl Control {
 
     /// Looks at the rings: again at once while they yield something, ever later while they do not.
     fn drain(&mut self, now: Instant) {
-        let (mut waiting, mut bytes) = (0, 0);
+        let mut stats = DrainStats::default();
         if self.waiting || self.idle().is_some_and(|idle| idle < QUIET_FOR) {
-            self.each_context(|agent, pump, live| {
-                let stats = agent.driver.relaxed(|| pump.drain(live));
-                waiting += stats.waiting;
-                bytes += stats.bytes;
+            self.with_device(|agent, pump, live| {
+                stats = agent.driver.relaxed(|| pump.drain(live));
             });
         }
-        self.waiting = waiting > 0;
-        if bytes != 0 {
+        self.waiting = stats.waiting > 0;
+        if stats.bytes != 0 {
             self.drain_pause = Duration::ZERO;
         } else {
             self.drain_pause = (self.drain_pause * 2).clamp(DRAIN_SHORT, BUSY);
@@ -331,7 +317,7 @@ impl Control {
         let busy = self.idle().is_some_and(|idle| idle < BUSY_FOR);
         if busy && self.calibrated.elapsed() >= CALIBRATE {
             self.calibrated = Instant::now();
-            self.each_context(|agent, _, live| {
+            self.with_device(|agent, _, live| {
                 // The old calibration drifts a little further if this fails.
                 let _ = agent.driver.relaxed(|| live.recalibrate());
             });
@@ -340,11 +326,9 @@ impl Control {
 
     /// Waits for the kernels and brings everything home.
     fn last_round(&mut self) {
-        for shard in self.agent.lives.all() {
-            self.in_context(&shard, true, |agent, _, pump, live| {
-                agent.bring_home(live, pump);
-            });
-        }
+        self.with_device(|agent, pump, live| {
+            agent.bring_home(live, pump);
+        });
         modules::report_unsettled(self.agent);
     }
 
@@ -372,32 +356,22 @@ impl Control {
         Ok(())
     }
 
-    /// Runs `work` with what is in each context, which is current on this thread meanwhile and cannot go away. Contexts that
-    /// are about to end, and bring their data home themselves, do not hold up the others. Returns how many there were.
-    fn each_context(&mut self, mut work: impl FnMut(&Agent, &mut Pump, &Live)) -> u32 {
-        let shards = self.agent.lives.all();
-        let done = shards.iter().filter_map(|shard| {
-            self.in_context(shard, false, |agent, _, pump, live| work(agent, pump, live))
-        });
-        done.count() as u32
-    }
-
-    /// The same for one of them.
-    fn in_context<T>(
-        &mut self,
-        shard: &Shard,
-        wait: bool,
-        work: impl FnOnce(&Agent, u32, &mut Pump, &Live) -> T,
-    ) -> Option<T> {
-        let (agent, context) = (self.agent, &mut self.context);
-        let done = shard.with(wait, |number, pump, live| {
-            let wanted = (live.context(), number);
-            if *context != Some(wanted) {
-                agent.driver.set_current(live.context()).ok()?;
-                *context = Some(wanted);
+    /// Runs `work` with the device side, its context current on this thread. The device side cannot go away meanwhile.
+    fn with_device(&mut self, work: impl FnOnce(&Agent, &mut pump::Pump, &warpbpf_session::Live)) {
+        let live = self.agent.live.read();
+        let live = live.unwrap_or_else(PoisonError::into_inner);
+        let LiveState::Here(live) = &*live else {
+            return;
+        };
+        if self.context != Some(live.context()) {
+            if self.agent.driver.set_current(live.context()).is_err() {
+                return;
             }
-            Some(work(agent, number, pump, live))
-        });
-        done.flatten()
+            self.context = Some(live.context());
+        }
+        let pump = self.agent.pump.lock();
+        if let Some(pump) = &mut *pump.unwrap_or_else(PoisonError::into_inner) {
+            work(self.agent, pump, live);
+        }
     }
 }

@@ -29,7 +29,6 @@ fn adds(fields: &[(u32, u32)]) -> SumUse {
             .map(|&(offset, size)| SumField { offset, size })
             .collect(),
         not_summable: None,
-        more_than_adds: false,
     }
 }
 

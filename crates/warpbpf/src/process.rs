@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_wire::{
-    ContextInfo, Device, Kernel, MapInfo, NoteLevel, Outcome, PRINTK, Program, ToAgent,
-    ToolConnection,
+    Device, Kernel, MapInfo, NoteLevel, Outcome, PRINTK, Program, ToAgent, ToolConnection,
 };
 
 use crate::events::{Batch, Event};
@@ -50,8 +49,6 @@ pub struct KernelInfo {
     pub launches: u64,
     /// Of the original, although a program matches.
     pub missed: u64,
-    /// Those with probes by the number of the context that they were in ([`Process::contexts`]).
-    pub contexts: Vec<(u32, u64)>,
 }
 
 impl Process {
@@ -100,12 +97,6 @@ impl Process {
     pub fn device(&self) -> Option<Device> {
         self.lock().device.clone()
     }
-    /// The contexts that have maps of their own, in the order in which they came: one, unless it uses several GPUs, or several
-    /// contexts one after the other. [`Map`] shows all as one, and [`Map::contexts`] each.
-    pub fn contexts(&self) -> Vec<ContextInfo> {
-        let state = self.lock();
-        state.contexts.iter().map(|c| c.info.clone()).collect()
-    }
     /// The object in its kernels; `None` if it is only observed.
     pub fn object(&self) -> Option<&crate::Object> {
         self.0.object.as_ref()
@@ -116,7 +107,7 @@ impl Process {
     }
     /// Its maps exist.
     pub fn is_ready(&self) -> bool {
-        self.lock().is_ready()
+        self.lock().shared.is_some()
     }
     /// The agent can still be asked.
     pub fn is_connected(&self) -> bool {
@@ -144,9 +135,7 @@ impl Process {
     }
     /// Bound of the error of host time on the device, in ns, once it was measured.
     pub fn clock_error(&self) -> Option<u64> {
-        let state = self.lock();
-        let errors = state.contexts.iter().map(|c| c.shared.clock_error());
-        errors.max().flatten()
+        self.lock().shared.as_ref().and_then(|s| s.clock_error())
     }
 
     /// Its kernels, in the order in which they were loaded. A kernel whose image was loaded again is there again.
@@ -154,12 +143,14 @@ impl Process {
         let state = self.lock();
         let with_counts = |kernel: &Kernel| {
             let counts = state.counts.get(&kernel.mangled);
-            let counts = counts.filter(|_| kernel.way != "not matched");
+            let (launches, missed) = counts
+                .filter(|_| kernel.way != "not matched")
+                .copied()
+                .unwrap_or_default();
             KernelInfo {
                 kernel: kernel.clone(),
-                launches: counts.map_or(0, |c| c.launches),
-                missed: counts.map_or(0, |c| c.missed),
-                contexts: counts.map_or_else(Vec::new, |c| c.contexts.clone()),
+                launches,
+                missed,
             }
         };
         state.kernels.iter().map(with_counts).collect()
@@ -185,7 +176,7 @@ impl Process {
                 message: message.clone(),
             });
         }
-        if !state.is_ready() {
+        if state.shared.is_none() {
             return Err(Error::NotReady { pid: state.pid });
         }
         let found = state.maps.iter().position(|map| map.name == name);

@@ -78,11 +78,7 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
             program.section()
         )
     }));
-    let shown = |report: &Report, rows| match flags.per_device {
-        true => render::report(&report.per_device(), rows),
-        false => render::report(report, rows),
-    };
-    write(&flags.output, &report, flags.rows, &shown)?;
+    write(&flags.output, &report, flags.rows, &render::report)?;
     Ok(report.status.unwrap_or(125) as u8)
 }
 
