@@ -280,10 +280,16 @@ unsafe fn tell_original<P: Params>(
         };
         known(named.func) && known(named.kern)
     };
-    match agent.graphs.named(node).filter(same) {
-        Some(named) => params.tell(named.func, named.kern, named.ctx),
-        None => params.tell(variant.original.0, told.kern, told.ctx),
-    }
+    let (func, kern, ctx) = match agent.graphs.named(node).filter(same) {
+        Some(named) => (named.func, named.kern, named.ctx),
+        None => (variant.original.0, told.kern, told.ctx),
+    };
+    // An H200's driver tells a library's kernel however it was given, and the runtime knows its kernels by that.
+    let kern = match entry.kernel.load(Ordering::Relaxed) {
+        known if kern.is_null() && func == variant.original.0 => known as sys::CUkernel,
+        _ => kern,
+    };
+    params.tell(func, kern, ctx);
 }
 
 macro_rules! kernel_nodes {
