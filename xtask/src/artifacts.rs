@@ -75,6 +75,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("longrun", "tests/programs/longrun.bpf.c"),
     ("events", "tests/programs/events.bpf.c"),
     ("userring", "tests/programs/userring.bpf.c"),
+    ("twogpus", "tests/programs/twogpus.bpf.c"),
     ("everywhere", "tests/programs/everywhere.bpf.c"),
     ("everywhere_mem", "tests/programs/everywhere_mem.bpf.c"),
     (
@@ -130,6 +131,7 @@ const APPS: &[(&str, &str)] = &[
     ("graphs", "tests/apps/graphs.cu"),
     ("cudagraph", "tests/apps/cudagraph.cu"),
     ("templates", "tests/apps/templates.cu"),
+    ("twogpus", "tests/apps/twogpus.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
     ("hash-bench", "benches/hash.cu"),

@@ -7,25 +7,25 @@ use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::{Context, DeviceInfo, Driver};
+use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
 use warpbpf_session::{Live, Placement, Session, SessionError};
 use warpbpf_wire::{AgentConnection, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError};
 
 use crate::contexts::Retains;
+use crate::entry::Entry;
 use crate::graphs::Graphs;
-use crate::greeting::{hello, ready};
-use crate::launch::Entry;
+use crate::greeting::hello;
+use crate::lives::{LiveState, Lives};
 use crate::memory::Memory;
 use crate::modules::Images;
-use crate::pump::{self, Pump};
 use crate::quiet::Quiet;
 use crate::roster::Roster;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
-use crate::{control, guard, host_ops, memory, modules};
+use crate::{control, guard, host_ops};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -53,31 +53,17 @@ pub(crate) enum Mode {
     Attached(Arc<Session>),
 }
 
-/// The device side of the session.
-#[derive(Debug, Default)]
-pub(crate) enum LiveState {
-    /// No context was current yet.
-    #[default]
-    NotYet,
-    /// Maps live in this context.
-    Here(Box<Live>),
-    /// It will not come (again), for this reason.
-    Gone(&'static str),
-}
-
 /// Why nothing can be done on the device side now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// No context is current.
+    /// No context is current, or the one that is is not alive.
     NoContext,
-    /// The current context is not the one that the maps live in.
-    Elsewhere,
-    /// There is no device side any more, for this reason.
+    /// There is no device side in this context, for this reason.
     Gone(&'static str),
 }
 
 /// Why the device side could not be made.
-struct Unmade(String);
+pub(crate) struct Unmade(pub(crate) String);
 
 impl From<SessionError> for Unmade {
     fn from(error: SessionError) -> Unmade {
@@ -122,16 +108,16 @@ pub(crate) struct Agent {
     spare: &'static EmptyTable<Entry>,
     pub(crate) graphs: Graphs,
     mode: OnceLock<Mode>,
-    device: OnceLock<DeviceInfo>,
-    pub(crate) live: RwLock<LiveState>,
-    pub(crate) pump: Mutex<Option<Pump>>,
+    /// All that the driver knows, by ordinal.
+    devices: OnceLock<Vec<DeviceInfo>>,
+    pub(crate) lives: Lives,
     pub(crate) images: Images,
     pub(crate) retains: Retains,
     /// The application's memory, for programs that read it.
     pub(crate) memory: Memory,
     /// Whether kernels with programs run.
     pub(crate) quiet: Quiet,
-    /// Images that wait for a context.
+    /// Images that may have to be instrumented in a context that comes.
     pending: AtomicIsize,
     pub(crate) roster: Roster,
     outbox: Mutex<Vec<Outgoing>>,
@@ -171,9 +157,8 @@ impl Agent {
             spare: Box::leak(Box::new(EmptyTable::new())),
             graphs: Graphs::default(),
             mode: OnceLock::new(),
-            device: OnceLock::new(),
-            live: RwLock::default(),
-            pump: Mutex::default(),
+            devices: OnceLock::new(),
+            lives: Lives::default(),
             images: Images::default(),
             retains: Retains::default(),
             memory: Memory::default(),
@@ -198,13 +183,13 @@ impl Agent {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Images wait for a context.
+    /// Images may have to be instrumented in a context that comes: libraries, and what was loaded before its context lived.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) > 0
     }
 
-    /// Counts images that wait. May fall below zero by those that waited when everything was turned off.
+    /// Counts such images. May fall below zero by those that waited when everything was turned off.
     pub(crate) fn count_pending(&self, more: isize) {
         self.pending.fetch_add(more, Ordering::Relaxed);
     }
@@ -252,14 +237,34 @@ impl Agent {
         self.symbols.address(name)
     }
 
-    /// The device, once the handshake asked for it.
-    pub(crate) fn device(&self) -> Option<&DeviceInfo> {
-        self.device.get()
+    /// All devices by ordinal, once the handshake asked for them.
+    pub(crate) fn devices(&self) -> &[DeviceInfo] {
+        self.devices.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Multiprocessors of the device.
-    pub(crate) fn sms(&self) -> u32 {
-        self.device().map_or(0, |d| d.sms)
+    /// The device of the current context; the first if none is current.
+    pub(crate) fn device(&self) -> Option<&DeviceInfo> {
+        let ordinal = self.driver.current_device().unwrap_or(0);
+        self.devices().get(usize::try_from(ordinal).ok()?)
+    }
+
+    /// Multiprocessors of the largest device: as many CPU numbers has each context.
+    pub(crate) fn cpus(&self) -> u32 {
+        self.devices().iter().map(|d| d.sms).max().unwrap_or(0)
+    }
+
+    /// Asks what devices there are. The one with ordinal `used` must say what it is.
+    fn ask_devices(&self, used: i32) -> Result<Vec<DeviceInfo>, DriverError> {
+        let used_info = self.driver.device_info(used)?;
+        let info = |ordinal: i32| match ordinal == used {
+            true => Some(used_info.clone()),
+            false => self.driver.device_info(ordinal).ok(),
+        };
+        let count = self.driver.device_count().unwrap_or(0) as i32;
+        let count = count.max(used + 1);
+        // One that does not say what it is is taken for one like the one that does.
+        let all = (0..count).map(|n| info(n).unwrap_or_else(|| used_info.clone()));
+        Ok(all.collect())
     }
 
     fn connect(&self) -> Result<AgentConnection, WireError> {
@@ -276,8 +281,8 @@ impl Agent {
     fn handshake(&'static self) -> Result<Mode, WireError> {
         let mut connection = self.connect()?;
         let ordinal = self.driver.current_device().unwrap_or(0);
-        let device = match self.driver.device_info(ordinal) {
-            Ok(device) => device,
+        let devices = match self.ask_devices(ordinal) {
+            Ok(devices) => self.devices.get_or_init(|| devices),
             Err(error) => {
                 hello(&mut connection, None)?;
                 let message = format!("the device cannot be asked what it is: {error}");
@@ -285,8 +290,13 @@ impl Agent {
                 return Ok(Mode::PassThrough);
             }
         };
-        let device = self.device.get_or_init(|| device);
-        hello(&mut connection, Some(device))?;
+        let device = &devices[ordinal as usize];
+        hello(&mut connection, Some((device, self.cpus())))?;
+        // One layout of maps serves all devices, so that what they hold can be put together: that of the largest.
+        let largest = DeviceInfo {
+            sms: self.cpus(),
+            ..device.clone()
+        };
         let end = Instant::now() + HANDSHAKE;
         let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
         loop {
@@ -311,7 +321,7 @@ impl Agent {
                         place: options.place.into_iter().map(placement).collect(),
                         call_limit: options.call_limit_us.map(Duration::from_micros),
                     };
-                    let made = Session::new(&frame.blob, &options, device)
+                    let made = Session::new(&frame.blob, &options, &largest)
                         .map_err(|error| error.to_string())
                         .and_then(|session| host_ops::preset(session, &presets));
                     match made {
@@ -373,107 +383,18 @@ impl Agent {
         self.turn_off();
     }
 
-    /// Runs `work` with the device side, made now if it does not exist yet.
-    ///
-    /// # Errors
-    /// [`Absent`]: then `work` did not run.
-    pub(crate) fn with_live<T>(
-        &'static self,
-        session: &Arc<Session>,
-        work: impl FnOnce(&Live) -> T,
-    ) -> Result<T, Absent> {
-        let not_yet = matches!(
-            &*self.live.read().unwrap_or_else(PoisonError::into_inner),
-            LiveState::NotYet
-        );
-        if not_yet && self.context_is_usable() {
-            self.make_live(session);
-        }
-        self.with_existing(work)
+    /// Some context whose maps live.
+    pub(crate) fn some_live_context(&self) -> Option<Context> {
+        let all = self.lives.all();
+        let found = all
+            .iter()
+            .find(|shard| matches!(&*shard.read(), LiveState::Here(_)));
+        found.map(|shard| shard.context)
     }
 
-    /// A context is current and alive. The runtime makes a primary context current before it is retained, and until then
-    /// everything in it fails as if it were destroyed: the next occasion comes.
-    fn context_is_usable(&self) -> bool {
-        const CONTEXT_IS_DESTROYED: i32 = 709;
-        if self.driver.current().is_none() {
-            return false;
-        }
-        match self.driver.relaxed(|| self.driver.stream()) {
-            Ok(stream) => {
-                // A stream too many costs nothing but its memory.
-                let _ = self.driver.destroy(stream);
-                true
-            }
-            Err(error) => error.code != CONTEXT_IS_DESTROYED,
-        }
-    }
-
-    /// As [`Agent::with_live`], but makes nothing.
-    pub(crate) fn with_existing<T>(&self, work: impl FnOnce(&Live) -> T) -> Result<T, Absent> {
-        let context = self.driver.current();
-        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
-        match (&*live, context) {
-            (LiveState::Gone(why), _) => Err(Absent::Gone(why)),
-            (LiveState::NotYet, _) | (_, None) => Err(Absent::NoContext),
-            (LiveState::Here(live), Some(context)) if live.context() == context => Ok(work(live)),
-            (LiveState::Here(_), Some(_)) => Err(Absent::Elsewhere),
-        }
-    }
-
-    fn make_live(&'static self, session: &Arc<Session>) {
-        // Nobody is to wait while files are read.
-        let probes = crate::uprobe::prepare(session);
-        let mut state = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(*state, LiveState::NotYet) {
-            return;
-        }
-        let ring = self.ring_bytes.load(Ordering::Relaxed) as u64;
-        let made = Live::new_with(&self.driver, Arc::clone(session), |live| {
-            Pump::new(live, ring).map_err(Unmade::from)
-        });
-        match made {
-            Ok((live, (mut pump, fd))) => {
-                self.send(ToTool::Ready(ready(session, &live)), Some(fd));
-                let locked = self.driver.relaxed(|| pump.lock_pages(&self.driver, &live));
-                if let Err(error) = locked {
-                    self.note(
-                        NoteLevel::Warning,
-                        format!(
-                            "events come home more slowly: their memory cannot be locked ({error})"
-                        ),
-                    );
-                }
-                *lock(&self.pump) = Some(pump);
-                memory::publish_all(self, &live);
-                if live.compactable().next().is_some() {
-                    self.quiet.watch();
-                }
-                if let Some(calls) = live.calls()
-                    && let Err(error) = crate::calls::start(Arc::clone(calls))
-                {
-                    self.note(
-                        NoteLevel::Warning,
-                        format!("nobody answers calls to maps on the host, they will time out: no thread could be started ({error})"),
-                    );
-                }
-                *state = LiveState::Here(Box::new(live));
-                crate::uprobe::install(self, session, probes);
-            }
-            Err(Unmade(message)) => {
-                *state = LiveState::Gone("its maps could not be made");
-                self.send(ToTool::Refused { message }, None);
-                self.table.close();
-            }
-        }
-    }
-
-    /// The context of the maps, while it lives.
-    pub(crate) fn live_context(&self) -> Option<Context> {
-        match &*self.live.read().unwrap_or_else(PoisonError::into_inner) {
-            LiveState::Here(live) => Some(live.context()),
-            LiveState::NotYet | LiveState::Gone(_) => None,
-        }
+    /// Bytes of the ring of events in shared memory.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.ring_bytes.load(Ordering::Relaxed) as u64
     }
 
     /// The control thread will sleep for a while: the next launch of a variant shall wake it, because rings fill fast.
@@ -535,98 +456,6 @@ impl Agent {
                 .0;
         }
     }
-
-    /// Waits for the kernels in the maps' context, which is current, and brings everything home.
-    pub(crate) fn bring_home(&self, live: &Live, pump: &mut Pump) {
-        // A broken context has nothing more to give; what was copied before stays.
-        let ended = self.driver.relaxed(|| self.driver.synchronize()).is_ok();
-        let stuck = pump::empty(&self.driver, live, pump);
-        if ended && stuck > 0 {
-            self.note(
-                NoteLevel::Warning,
-                format!(
-                    "{stuck} bytes of rings are lost: threads claimed room and ended before they wrote it, \
-                     and what came behind it on their multiprocessors could not be read"
-                ),
-            );
-        }
-    }
-
-    /// Before the context of the maps ends: waits for its kernels and brings everything home, on this thread, then runs
-    /// `end`. The device side is gone if `ended` says so afterwards.
-    pub(crate) fn context_ends<T>(
-        &self,
-        context: Context,
-        end: impl FnOnce() -> T,
-        ended: impl FnOnce(&T) -> bool,
-    ) -> T {
-        let state = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        let LiveState::Here(live) = &*state else {
-            return end();
-        };
-        if live.context() != context {
-            return end();
-        }
-        self.driver.within(context, || {
-            if let Some(pump) = &mut *lock(&self.pump) {
-                self.bring_home(live, pump);
-            }
-        });
-        let calls = live.calls().cloned();
-        let pause = calls.as_ref().map(|calls| calls.pause());
-        let result = end();
-        if ended(&result) {
-            if let Some(pause) = pause {
-                pause.close();
-            }
-            self.bury(state);
-        }
-        result
-    }
-
-    /// Runs `end`, after which the context of the maps may be gone, without having waited for its kernels. If `ended` says so,
-    /// nothing in it may be called any more; who answers calls to the host stands still until that is known.
-    pub(crate) fn context_may_end<T>(
-        &self,
-        context: Context,
-        end: impl FnOnce() -> T,
-        ended: impl FnOnce(&T) -> bool,
-    ) -> T {
-        let state = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        let LiveState::Here(live) = &*state else {
-            return end();
-        };
-        if live.context() != context {
-            return end();
-        }
-        let pause = live.calls().map(|calls| calls.pause());
-        let result = end();
-        let gone = ended(&result);
-        if let Some(pause) = pause.filter(|_| gone) {
-            pause.close();
-        }
-        if gone {
-            self.bury(state);
-        }
-        result
-    }
-
-    fn bury(&self, mut state: RwLockWriteGuard<'_, LiveState>) {
-        self.table.clear();
-        self.quiet.forget();
-        self.graphs.forget_all();
-        let gone = LiveState::Gone("the context of the maps was destroyed");
-        // Its handles died with the context: not even its destructors may use them.
-        std::mem::forget(std::mem::replace(&mut *state, gone));
-        drop(state);
-        self.memory.forget_all();
-        modules::context_gone(self);
-        self.note(
-            NoteLevel::Info,
-            "the context of the maps was destroyed; kernels in later contexts run without probes"
-                .into(),
-        );
-    }
 }
 
 /// Nobody answers calls to the host any more.
@@ -654,9 +483,5 @@ pub(crate) fn at_exit(agent: &Agent) {
         let _ = guard::quietly(|| agent.finish("exit", Duration::from_secs(60)));
     }
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
-    if let Ok(live) = agent.live.try_read()
-        && let LiveState::Here(live) = &*live
-    {
-        stop_calls(live);
-    }
+    agent.lives.try_each(stop_calls);
 }

@@ -2,19 +2,21 @@
 
 use std::ffi::c_int;
 
-use warpbpf_driver::sys::{self, CUdevice, CUfunction, CUkernel, CUresult};
+use warpbpf_driver::Context;
+use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUfunction, CUkernel, CUresult};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
 
-/// Calls `set` for the variant of a kernel and tells the user if the driver refuses what it took for the original.
+/// Calls `set` for the variants of a kernel that `of` says yes to, and tells the user if the driver refuses what it took for the original.
 fn mirror(
     agent: &Agent,
     code: CUresult,
     handle: CUfunction,
-    set: impl FnOnce(CUfunction) -> CUresult,
+    of: impl Fn(Context) -> bool,
+    set: impl Fn(CUfunction) -> CUresult,
 ) {
     if code != sys::SUCCESS {
         return;
@@ -22,9 +24,19 @@ fn mirror(
     let Some(entry) = agent.table.get(handle as usize) else {
         return;
     };
-    if let Some(variant) = entry.usable() {
+    for place in entry.places() {
+        let Some((context, variant)) = place.context().zip(place.variant.as_ref()) else {
+            continue;
+        };
+        let context = Context(context as CUcontext);
+        if !of(context) {
+            continue;
+        }
         variant.attributes_changed();
-        let code = set(variant.function.0);
+        let code = agent
+            .driver
+            .within(context, || set(variant.function.0))
+            .unwrap_or(sys::SUCCESS);
         if code != sys::SUCCESS {
             agent.note(
                 NoteLevel::Warning,
@@ -50,7 +62,15 @@ pub(crate) unsafe fn func_set_attribute(
     // SAFETY: the application's own arguments, and then those for our kernel.
     let set = |f| unsafe { original::func_set_attribute(f, attribute, value) };
     let code = outcome.keep(set(function));
-    mirror(agent, code, function, set);
+    // A function is of one context, and a library's kernel given for one means that of the current.
+    let current = agent.driver.current();
+    mirror(
+        agent,
+        code,
+        function,
+        |context| Some(context) == current,
+        set,
+    );
     code
 }
 
@@ -68,9 +88,13 @@ pub(crate) unsafe fn kernel_set_attribute(
     let code =
         outcome.keep(unsafe { original::kernel_set_attribute(attribute, value, kernel, device) });
     // SAFETY: our kernel is a function of a module.
-    mirror(agent, code, kernel, |f| unsafe {
-        (agent.driver.api.func_set_attribute)(f, attribute, value)
-    });
+    mirror(
+        agent,
+        code,
+        kernel,
+        |c| agent.is_on_device(c, device),
+        |f| unsafe { (agent.driver.api.func_set_attribute)(f, attribute, value) },
+    );
     code
 }
 
@@ -85,7 +109,15 @@ pub(crate) unsafe fn func_set_cache(
     // SAFETY: the application's own arguments, and then those for our kernel.
     let set = |f| unsafe { original::func_set_cache(f, config) };
     let code = outcome.keep(set(function));
-    mirror(agent, code, function, set);
+    // A function is of one context, and a library's kernel given for one means that of the current.
+    let current = agent.driver.current();
+    mirror(
+        agent,
+        code,
+        function,
+        |context| Some(context) == current,
+        set,
+    );
     code
 }
 
@@ -101,8 +133,12 @@ pub(crate) unsafe fn kernel_set_cache(
     // SAFETY: the application's own arguments.
     let code = outcome.keep(unsafe { original::kernel_set_cache(kernel, config, device) });
     // SAFETY: our kernel is a function of a module.
-    mirror(agent, code, kernel, |f| unsafe {
-        original::func_set_cache(f, config)
-    });
+    mirror(
+        agent,
+        code,
+        kernel,
+        |c| agent.is_on_device(c, device),
+        |f| unsafe { original::func_set_cache(f, config) },
+    );
     code
 }

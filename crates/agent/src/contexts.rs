@@ -1,7 +1,7 @@
 //! Contexts come and go: images that waited for one are instrumented, and nothing of ours outlives one.
 
-use std::ffi::{c_int, c_uint};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUresult};
@@ -41,6 +41,28 @@ pub(crate) unsafe fn push_current(
     code
 }
 
+macro_rules! creates {
+    ($($name:ident($($arg:ident: $ty:ty),*);)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $name(agent: &'static Agent, outcome: &Outcome, $($arg: $ty),*) -> CUresult {
+            // SAFETY: the application's own arguments.
+            let code = outcome.keep(unsafe { original::$name($($arg),*) });
+            if code == sys::SUCCESS {
+                // It is current from now on.
+                modules::settle_pending(agent);
+            }
+            code
+        }
+    )* };
+}
+
+creates! {
+    ctx_create_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice);
+    ctx_create_v3(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice);
+    ctx_create_v4(context: *mut CUcontext, params: *mut c_void, flags: c_uint, device: CUdevice);
+}
+
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, context: CUcontext) -> CUresult {
@@ -67,9 +89,9 @@ pub(crate) unsafe fn primary_retain(
         agent.retains.add(device, 1);
         if !context.is_null() {
             // SAFETY: the driver has written it.
-            agent
-                .memory
-                .note_primary(device, unsafe { *context } as usize);
+            let context = unsafe { *context } as usize;
+            agent.retains.is(device, context);
+            agent.memory.note_primary(device, context);
         }
         // A program whose first call is a launch: the runtime loads its code while the primary context is current but
         // not alive, and this is what brings it to life, before the launch.
@@ -85,7 +107,7 @@ pub(crate) unsafe fn primary_retain(
 pub(crate) unsafe fn primary_reset(agent: &Agent, outcome: &Outcome, device: CUdevice) -> CUresult {
     // SAFETY: the application's own argument.
     let end = || outcome.keep(unsafe { original::primary_reset(device) });
-    let code = match ours_on(agent, device) {
+    let code = match agent.retains.context(device) {
         Some(context) => agent.context_ends(context, end, |code| *code == sys::SUCCESS),
         None => end(),
     };
@@ -110,64 +132,68 @@ pub(crate) unsafe fn primary_release(
         }
         code
     };
-    let Some(context) = ours_on(agent, device) else {
-        let code = end();
-        if code == sys::SUCCESS && agent.memory.is_watched() && !is_active(agent, device) {
-            memory::primary_gone(agent, device);
-        }
-        return code;
+    let ended = |code: &CUresult| *code == sys::SUCCESS && !is_active(agent, device);
+    let code = match agent.retains.context(device) {
+        // The last release ends the context. One that is not the last must not wait for kernels: the application may be
+        // about to give them what they wait for. Somebody may have released it in a way that we do not see.
+        Some(context) if agent.retains.of(device) > 1 => agent.context_may_end(context, end, ended),
+        Some(context) => agent.context_ends(context, end, ended),
+        None => end(),
     };
-    // The last release ends the context. One that is not the last must not wait for kernels: the application may be
-    // about to give them what they wait for.
-    if agent.retains.of(device) > 1 {
-        // Somebody may have released it in a way that we do not see.
-        return agent.context_may_end(context, end, |code| {
-            *code == sys::SUCCESS && !is_active(agent, device)
-        });
+    if agent.memory.is_watched() && ended(&code) {
+        memory::primary_gone(agent, device);
     }
-    agent.context_ends(context, end, |code| {
-        *code == sys::SUCCESS && !is_active(agent, device)
-    })
+    code
 }
 
-/// How often the application holds the primary context of each device, as far as we saw.
+/// How often the application holds the primary context of each device, as far as we saw, and which one that is.
 #[derive(Debug)]
-pub(crate) struct Retains([AtomicI32; MOST_DEVICES]);
+pub(crate) struct Retains([(AtomicI32, AtomicUsize); MOST_DEVICES]);
 
 /// More devices than a machine has; those beyond are treated as if each release were the last.
 const MOST_DEVICES: usize = 64;
 
 impl Default for Retains {
     fn default() -> Retains {
-        Retains([const { AtomicI32::new(0) }; MOST_DEVICES])
+        Retains([const { (AtomicI32::new(0), AtomicUsize::new(0)) }; MOST_DEVICES])
     }
 }
 
 impl Retains {
-    fn slot(&self, device: CUdevice) -> Option<&AtomicI32> {
+    fn slot(&self, device: CUdevice) -> Option<&(AtomicI32, AtomicUsize)> {
         self.0.get(usize::try_from(device).ok()?)
     }
 
     fn add(&self, device: CUdevice, more: i32) {
         if let Some(slot) = self.slot(device) {
-            slot.fetch_add(more, Ordering::Relaxed);
+            slot.0.fetch_add(more, Ordering::Relaxed);
         }
     }
 
+    fn is(&self, device: CUdevice, context: usize) {
+        if let Some(slot) = self.slot(device) {
+            slot.1.store(context, Ordering::Relaxed);
+        }
+    }
+
+    fn context(&self, device: CUdevice) -> Option<Context> {
+        let context = self.slot(device)?.1.load(Ordering::Relaxed);
+        (context != 0).then_some(Context(context as CUcontext))
+    }
+
     fn of(&self, device: CUdevice) -> i32 {
-        self.slot(device).map_or(0, |s| s.load(Ordering::Relaxed))
+        self.slot(device).map_or(0, |s| s.0.load(Ordering::Relaxed))
     }
 }
 
-/// The context of the maps, if it is on this device.
-fn ours_on(agent: &Agent, device: CUdevice) -> Option<Context> {
-    let context = agent.live_context()?;
-    let mut there = -1;
-    agent.driver.within(context, || {
+impl Agent {
+    /// A context is on this device.
+    pub(crate) fn is_on_device(&self, context: Context, device: CUdevice) -> bool {
+        let mut there = -1;
         // SAFETY: a writable local.
-        unsafe { (agent.driver.api.ctx_get_device)(&mut there) }
-    })?;
-    (there == device).then_some(context)
+        let ask = || unsafe { (self.driver.api.ctx_get_device)(&mut there) };
+        self.driver.within(context, ask) == Some(sys::SUCCESS) && there == device
+    }
 }
 
 /// The device's primary context exists. If the driver cannot say, it is taken for ended: then nothing of ours touches it.

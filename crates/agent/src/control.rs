@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_driver::Context;
-use warpbpf_session::DrainStats;
+use warpbpf_session::Live;
 use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
 
-use crate::agent::{Agent, LiveState};
+use crate::agent::Agent;
 use crate::compaction::Compaction;
 use crate::host_ops::{Reply, Requests};
-use crate::{modules, pump, thread};
+use crate::lives::{LiveState, Shard};
+use crate::pump::Pump;
+use crate::spread::Work;
+use crate::{modules, thread};
 
 /// Time between two looks at rings that were empty, at first. It doubles up to [`BUSY`].
 const DRAIN_SHORT: Duration = Duration::from_millis(1);
@@ -50,6 +53,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             agent,
             connection,
             context: None,
+            copied: 0,
             launches: 0,
             launched: None,
             told: 0,
@@ -65,7 +69,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
         };
         let ended = thread.run();
         // The application may live on: its memory shall not be ours.
-        thread.with_device(|agent, pump, _| {
+        thread.each_context(|agent, pump, _| {
             agent.driver.relaxed(|| pump.unlock_pages(&agent.driver));
         });
         ended
@@ -83,8 +87,10 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
 struct Control {
     agent: &'static Agent,
     connection: AgentConnection,
-    /// Current on this thread.
-    context: Option<Context>,
+    /// Current on this thread, with the number of its maps: a handle may come again for another context.
+    context: Option<(Context, u32)>,
+    /// Contexts whose maps were copied the last time.
+    copied: u32,
     /// Sum of all launches, and when it last grew.
     launches: u64,
     launched: Option<Instant>,
@@ -213,7 +219,7 @@ impl Control {
         // What a batch of the tool has begun is on the device.
         if !self.requests.pending() && self.compaction.is_worth_it(self.agent, now) {
             let mut compaction = std::mem::replace(&mut self.compaction, Compaction::new());
-            self.with_device(|agent, _, live| compaction.turn(agent, live));
+            self.each_context(|agent, _, live| compaction.turn(agent, live));
             self.compaction = compaction;
         }
         self.post()?;
@@ -230,15 +236,20 @@ impl Control {
             return Ok(());
         }
         let mut requests = std::mem::take(&mut self.requests);
-        let mut replies = None;
-        self.with_device(|_, pump, live| replies = Some(requests.turn(live, pump, BEHIND)));
-        let replies = replies.unwrap_or_else(|| {
-            let live = self.agent.live.read();
-            let why = match &*live.unwrap_or_else(PoisonError::into_inner) {
-                LiveState::Gone(why) => why,
-                LiveState::NotYet | LiveState::Here(_) => {
-                    "there are no maps yet: they are made when the application loads its first kernel"
-                }
+        let agent = self.agent;
+        let shards = agent.lives.all();
+        let mut each = |work: &mut Work<'_>| {
+            for shard in &shards {
+                self.in_context(shard, true, |_, number, pump, live| {
+                    work(number, pump, live)
+                });
+            }
+        };
+        let replies = requests.turn(&mut each, &agent.lives, BEHIND).unwrap_or_else(|| {
+            let why = match shards.first().map(|shard| shard.read()).as_deref() {
+                Some(LiveState::Gone(why)) => why,
+                _ if self.agent.lives.made() > 0 => "the context of the maps was destroyed",
+                _ => "there are no maps yet: they are made when the application loads its first kernel",
             };
             requests.refuse_all(why)
         });
@@ -283,11 +294,12 @@ impl Control {
         let worth = match idle {
             _ if self.token.is_some() => true,
             // Before the first launch only what was there from the start, which one round brings.
-            None => self.context.is_none(),
+            None => self.copied != self.agent.lives.made(),
             Some(idle) => idle < QUIET_FOR,
         };
         if worth {
-            self.with_device(|agent, pump, live| agent.driver.relaxed(|| pump.snapshot(live)));
+            self.copied =
+                self.each_context(|agent, pump, live| agent.driver.relaxed(|| pump.snapshot(live)));
         }
         let pause = match idle {
             Some(idle) if idle >= BUSY_FOR => QUIET,
@@ -298,14 +310,16 @@ impl Control {
 
     /// Looks at the rings: again at once while they yield something, ever later while they do not.
     fn drain(&mut self, now: Instant) {
-        let mut stats = DrainStats::default();
+        let (mut waiting, mut bytes) = (0, 0);
         if self.waiting || self.idle().is_some_and(|idle| idle < QUIET_FOR) {
-            self.with_device(|agent, pump, live| {
-                stats = agent.driver.relaxed(|| pump.drain(live));
+            self.each_context(|agent, pump, live| {
+                let stats = agent.driver.relaxed(|| pump.drain(live));
+                waiting += stats.waiting;
+                bytes += stats.bytes;
             });
         }
-        self.waiting = stats.waiting > 0;
-        if stats.bytes != 0 {
+        self.waiting = waiting > 0;
+        if bytes != 0 {
             self.drain_pause = Duration::ZERO;
         } else {
             self.drain_pause = (self.drain_pause * 2).clamp(DRAIN_SHORT, BUSY);
@@ -317,7 +331,7 @@ impl Control {
         let busy = self.idle().is_some_and(|idle| idle < BUSY_FOR);
         if busy && self.calibrated.elapsed() >= CALIBRATE {
             self.calibrated = Instant::now();
-            self.with_device(|agent, _, live| {
+            self.each_context(|agent, _, live| {
                 // The old calibration drifts a little further if this fails.
                 let _ = agent.driver.relaxed(|| live.recalibrate());
             });
@@ -326,9 +340,11 @@ impl Control {
 
     /// Waits for the kernels and brings everything home.
     fn last_round(&mut self) {
-        self.with_device(|agent, pump, live| {
-            agent.bring_home(live, pump);
-        });
+        for shard in self.agent.lives.all() {
+            self.in_context(&shard, true, |agent, _, pump, live| {
+                agent.bring_home(live, pump);
+            });
+        }
         modules::report_unsettled(self.agent);
     }
 
@@ -356,22 +372,32 @@ impl Control {
         Ok(())
     }
 
-    /// Runs `work` with the device side, its context current on this thread. The device side cannot go away meanwhile.
-    fn with_device(&mut self, work: impl FnOnce(&Agent, &mut pump::Pump, &warpbpf_session::Live)) {
-        let live = self.agent.live.read();
-        let live = live.unwrap_or_else(PoisonError::into_inner);
-        let LiveState::Here(live) = &*live else {
-            return;
-        };
-        if self.context != Some(live.context()) {
-            if self.agent.driver.set_current(live.context()).is_err() {
-                return;
+    /// Runs `work` with what is in each context, which is current on this thread meanwhile and cannot go away. Contexts that
+    /// are about to end, and bring their data home themselves, do not hold up the others. Returns how many there were.
+    fn each_context(&mut self, mut work: impl FnMut(&Agent, &mut Pump, &Live)) -> u32 {
+        let shards = self.agent.lives.all();
+        let done = shards.iter().filter_map(|shard| {
+            self.in_context(shard, false, |agent, _, pump, live| work(agent, pump, live))
+        });
+        done.count() as u32
+    }
+
+    /// The same for one of them.
+    fn in_context<T>(
+        &mut self,
+        shard: &Shard,
+        wait: bool,
+        work: impl FnOnce(&Agent, u32, &mut Pump, &Live) -> T,
+    ) -> Option<T> {
+        let (agent, context) = (self.agent, &mut self.context);
+        let done = shard.with(wait, |number, pump, live| {
+            let wanted = (live.context(), number);
+            if *context != Some(wanted) {
+                agent.driver.set_current(live.context()).ok()?;
+                *context = Some(wanted);
             }
-            self.context = Some(live.context());
-        }
-        let pump = self.agent.pump.lock();
-        if let Some(pump) = &mut *pump.unwrap_or_else(PoisonError::into_inner) {
-            work(self.agent, pump, live);
-        }
+            Some(work(agent, number, pump, live))
+        });
+        done.flatten()
     }
 }

@@ -146,6 +146,12 @@ hooks! {
         when (agent => agent.has_pending()) => contexts::set_current;
     ctx_push_current = "cuCtxPushCurrent_v2"(context: CUcontext)
         when (agent => agent.has_pending()) => contexts::push_current;
+    ctx_create_v2 = "cuCtxCreate_v2"(context: *mut CUcontext, flags: c_uint, device: CUdevice)
+        when (agent => agent.has_pending()) => contexts::ctx_create_v2;
+    ctx_create_v3 = "cuCtxCreate_v3"(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice)
+        when (agent => agent.has_pending()) => contexts::ctx_create_v3;
+    ctx_create_v4 = "cuCtxCreate_v4"(context: *mut CUcontext, params: *mut c_void, flags: c_uint, device: CUdevice)
+        when (agent => agent.has_pending()) => contexts::ctx_create_v4;
     ctx_destroy = "cuCtxDestroy_v2"(context: CUcontext)
         when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::destroy;
     primary_retain = "cuDevicePrimaryCtxRetain"(context: *mut CUcontext, device: CUdevice)

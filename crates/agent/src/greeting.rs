@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Live, Session};
-use warpbpf_wire::{AgentConnection, Device, Hello, PROTOCOL, Ready, ToTool, WireError};
+use warpbpf_wire::{
+    AgentConnection, ContextInfo, Device, Hello, PROTOCOL, Ready, ToTool, WireError,
+};
 
-/// Says who we are, and on what device unless that is unknown.
+use crate::agent::Agent;
+
+/// Says who we are, and on what device unless that is unknown; with it, how many multiprocessors the largest one has.
 pub(crate) fn hello(
     connection: &mut AgentConnection,
-    device: Option<&DeviceInfo>,
+    device: Option<(&DeviceInfo, u32)>,
 ) -> Result<(), WireError> {
     let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
@@ -24,7 +28,8 @@ pub(crate) fn hello(
         pid: std::process::id(),
         exe: exe.display().to_string(),
         argv,
-        device: device.map(|d| Device {
+        device: device.map(|(d, cpus)| Device {
+            cpus,
             name: d.name.clone(),
             capability: d.capability,
             sms: d.sms,
@@ -35,8 +40,21 @@ pub(crate) fn hello(
     connection.send(&ToTool::Hello(hello), &[], None, Duration::from_secs(1))
 }
 
+/// What the current context is, whose maps have this number.
+pub(crate) fn context_info(agent: &Agent, number: u32) -> ContextInfo {
+    let ordinal = agent.driver.current_device().unwrap_or(0);
+    let device = agent.device();
+    ContextInfo {
+        number,
+        device: u32::try_from(ordinal).unwrap_or(0),
+        name: device.map_or_else(String::new, |d| d.name.clone()),
+        sms: device.map_or(0, |d| d.sms),
+        cpus: agent.cpus(),
+    }
+}
+
 /// What the session is made of.
-pub(crate) fn ready(session: &Session, live: &Live) -> Ready {
+pub(crate) fn ready(session: &Session, live: &Live, context: ContextInfo) -> Ready {
     let maps = live.layouts().into_iter().map(|map| warpbpf_wire::MapInfo {
         name: map.name,
         map_type: map.map_type,
@@ -45,6 +63,7 @@ pub(crate) fn ready(session: &Session, live: &Live) -> Ready {
         max_entries: map.max_entries,
         layout: map.layout.into(),
         summed: map.sum_fields.into_iter().map(Into::into).collect(),
+        added: map.added.into_iter().map(Into::into).collect(),
         bytes: map.snapshot_bytes,
     });
     let programs = session.programs().iter().map(|p| warpbpf_wire::Program {
@@ -55,5 +74,6 @@ pub(crate) fn ready(session: &Session, live: &Live) -> Ready {
     Ready {
         maps: maps.collect(),
         programs: programs.collect(),
+        context,
     }
 }

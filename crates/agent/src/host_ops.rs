@@ -2,12 +2,15 @@
 //! in again and again until the device has done one, and never waits for it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpbpf_session::{Action, Answer, HostOp, Live, Progress, Session};
+use warpbpf_abi::maps::EIO;
+use warpbpf_session::{Action, Answer, HostOp, Progress, Session};
 use warpbpf_wire::{MapOp, OpCode, Outcome, decode_ops, encode_outcomes};
 
-use crate::pump::Pump;
+use crate::lives::Lives;
+use crate::spread::{Each, Spread};
 
 /// How long the thread asks without a pause: a kernel that finds room is done by then.
 const EAGER: Duration = Duration::from_micros(300);
@@ -38,8 +41,8 @@ pub(crate) struct Reply {
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     waiting: VecDeque<Request>,
-    /// The one that the device is doing.
-    active: Option<u64>,
+    /// The one that the devices are doing, and its token.
+    active: Option<(u64, Spread)>,
 }
 
 impl Requests {
@@ -60,56 +63,77 @@ impl Requests {
 
     /// Nothing of it can be done any more.
     pub(crate) fn refuse_all(&mut self, why: &str) -> Vec<Reply> {
-        let active = self.active.take();
+        let active = self.active.take().map(|(token, _)| token);
         let waiting = self.waiting.drain(..).map(|request| request.token);
         let tokens = active.into_iter().chain(waiting);
         tokens.map(|token| refused(token, why.to_owned())).collect()
     }
 
-    /// Does what can be done now, until there is `room` bytes of replies or more.
-    pub(crate) fn turn(&mut self, live: &Live, pump: &mut Pump, room: usize) -> Vec<Reply> {
+    /// Does what can be done now, until there is `room` bytes of replies or more. `None` if no context has maps; then
+    /// nothing was done.
+    pub(crate) fn turn(
+        &mut self,
+        each: &mut Each<'_>,
+        lives: &Lives,
+        room: usize,
+    ) -> Option<Vec<Reply>> {
+        let mut contexts = 0;
+        each(&mut |_, _, _| contexts += 1);
+        if contexts == 0 {
+            return None;
+        }
         let mut replies: Vec<Reply> = Vec::new();
         let end = Instant::now() + EAGER;
         loop {
             if replies.iter().map(|reply| reply.blob.len()).sum::<usize>() >= room {
-                return replies;
+                return Some(replies);
             }
-            let (token, progress) = match (self.active, self.waiting.pop_front()) {
-                (Some(token), next) => {
+            let (token, mut spread) = match (self.active.take(), self.waiting.pop_front()) {
+                (Some(active), next) => {
                     // The order of requests is kept.
                     if let Some(next) = next {
                         self.waiting.push_front(next);
                     }
-                    (token, live.host_progress())
+                    active
                 }
-                (None, None) => return replies,
-                (None, Some(request)) => match begin(live, pump, &request) {
-                    Ok(progress) => (request.token, progress),
+                (None, None) => return Some(replies),
+                (None, Some(request)) => match begin(each, &request) {
+                    Ok(Begun::Spread(spread)) => (request.token, spread),
+                    Ok(Begun::Done(answer)) => {
+                        replies.push(done(request.token, vec![answer]));
+                        continue;
+                    }
                     Err(error) => {
                         replies.push(refused(request.token, error));
                         continue;
                     }
                 },
             };
-            match progress {
-                Progress::Done(answers) => {
-                    self.active = None;
-                    let outcomes: Vec<Outcome> = answers.into_iter().map(outcome).collect();
-                    replies.push(Reply {
-                        token,
-                        error: None,
-                        blob: encode_outcomes(&outcomes),
-                    });
-                }
-                Progress::Waiting => {
-                    self.active = Some(token);
+            match spread.turn(each, lives) {
+                Some(Progress::Done(answers)) => replies.push(done(token, answers)),
+                Some(Progress::Waiting) => {
+                    self.active = Some((token, spread));
                     if Instant::now() > end {
-                        return replies;
+                        return Some(replies);
                     }
                     std::hint::spin_loop();
                 }
+                None => {
+                    let error = "the contexts of the maps were destroyed meanwhile";
+                    replies.push(refused(token, error.to_owned()));
+                    return Some(replies);
+                }
             }
         }
+    }
+}
+
+fn done(token: u64, answers: Vec<Answer>) -> Reply {
+    let outcomes: Vec<Outcome> = answers.into_iter().map(outcome).collect();
+    Reply {
+        token,
+        error: None,
+        blob: encode_outcomes(&outcomes),
     }
 }
 
@@ -129,27 +153,45 @@ fn outcome(answer: Answer) -> Outcome {
     }
 }
 
-fn begin(live: &Live, pump: &mut Pump, request: &Request) -> Result<Progress, String> {
+/// A request that was understood.
+enum Begun {
+    Done(Answer),
+    Spread(Spread),
+}
+
+fn begin(each: &mut Each<'_>, request: &Request) -> Result<Begun, String> {
     let ops = decode_ops(&request.blob).map_err(|error| error.to_string())?;
-    let (map, maps) = (request.map as usize, live.session().map_count());
+    let map = request.map as usize;
+    let mut session = None;
+    each(&mut |_, _, live| session = Some(Arc::clone(live.session())));
+    let session = session.ok_or("there are no maps")?;
+    let maps = session.map_count();
     if map >= maps {
         return Err(format!("map {map} does not exist: the session has {maps}"));
     }
     if let [MapOp { code, .. }] = ops.as_slice()
         && *code == OpCode::Snapshot
     {
-        let answer = pump.snapshot_one(live, map);
-        return Ok(Progress::Done(vec![answer]));
+        let mut answers: Vec<Answer> = Vec::new();
+        each(&mut |_, pump, live| answers.push(pump.snapshot_one(live, map)));
+        // The first context's number of copies, unless one cannot be made.
+        answers.sort_by_key(Result::is_ok);
+        let answer = answers.into_iter().next().unwrap_or(Err(EIO));
+        return Ok(Begun::Done(answer));
     }
     let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
     let ops = ops.ok_or("a snapshot stands alone in its batch")?;
-    if let Some(reason) = live.host_ops_refused(map, &ops) {
+    let (mut why, mut values) = (None, 0u64);
+    each(&mut |_, _, live| {
+        why = why.take().or_else(|| live.host_ops_refused(map, &ops));
+        values = values.saturating_add(live.host_answer_bytes(map, &ops));
+    });
+    if let Some(reason) = why {
         return Err(format!("the host cannot do this: {reason}"));
     }
-    let values = live.host_answer_bytes(map, &ops);
     let others = encode_outcomes(&[Outcome::default()]).len() as u64 * ops.len() as u64;
     check_answer(values.saturating_add(others), ops.len())?;
-    Ok(live.host_ops(map, ops))
+    Ok(Begun::Spread(Spread::new(session, map, ops)))
 }
 
 /// Refuses a batch before anything of it is done: an answer that cannot be sent would lose what was taken out.

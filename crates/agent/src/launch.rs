@@ -4,8 +4,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use warpbpf_driver::Stream;
 use warpbpf_driver::sys::{self, CUfunction, CUlaunchConfig, CUresult, CUstream};
@@ -13,6 +12,7 @@ use warpbpf_session::{LoadedVariant, Room};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
+use crate::entry::{Entry, Place};
 use crate::exports::original;
 use crate::graphs::Captured;
 use crate::guard::Outcome;
@@ -27,66 +27,6 @@ const ATTRIBUTE_BYTES: usize = 72;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
 pub(crate) const LEGACY_STREAM: usize = 1;
 const PER_THREAD_STREAM: usize = 2;
-
-/// No context's handle.
-pub(crate) const NO_CONTEXT: usize = usize::MAX;
-
-/// A kernel that programs want, in one image.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    /// Name in the image.
-    pub(crate) mangled: String,
-    /// What runs in its place; `None` if that could not be made.
-    pub(crate) variant: Option<Arc<LoadedVariant>>,
-    /// Context that the variant lives in; [`NO_CONTEXT`] when it cannot be launched (any more).
-    pub(crate) context: AtomicUsize,
-    /// Launches that the application asked for, of all kernels of this name.
-    pub(crate) made: &'static AtomicU64,
-    /// Launches of the original.
-    pub(crate) missed: AtomicU64,
-    /// Launches of the variant.
-    pub(crate) launches: AtomicU64,
-    /// Handles under which it is in the table.
-    pub(crate) handles: Mutex<Vec<usize>>,
-    /// The one of them that is of no context: a library's kernel. 0 if there is none, or it is not known yet.
-    pub(crate) kernel: AtomicUsize,
-    told_failed: AtomicBool,
-    told_residency: AtomicBool,
-    told_context: AtomicBool,
-    told_overlap: AtomicBool,
-    told_compaction: AtomicBool,
-}
-
-impl Entry {
-    pub(crate) fn new(
-        mangled: String,
-        variant: Option<Arc<LoadedVariant>>,
-        context: usize,
-        made: &'static AtomicU64,
-    ) -> Entry {
-        Entry {
-            mangled,
-            variant,
-            context: AtomicUsize::new(context),
-            made,
-            missed: AtomicU64::new(0),
-            launches: AtomicU64::new(0),
-            handles: Mutex::default(),
-            kernel: AtomicUsize::new(0),
-            told_failed: AtomicBool::new(false),
-            told_residency: AtomicBool::new(false),
-            told_context: AtomicBool::new(false),
-            told_overlap: AtomicBool::new(false),
-            told_compaction: AtomicBool::new(false),
-        }
-    }
-
-    /// The variant, unless it went with its context.
-    pub(crate) fn usable(&self) -> Option<&LoadedVariant> {
-        let here = self.context.load(Ordering::Relaxed) != NO_CONTEXT;
-        self.variant.as_deref().filter(|_| here)
-    }
-}
 
 /// What a launch looks like, whichever function it came by.
 #[derive(Debug, Clone, Copy)]
@@ -103,12 +43,12 @@ pub(crate) struct Shape {
 pub(crate) enum Miss {
     /// There is no variant; the user knows.
     None,
-    /// The variant is in another context.
-    Context,
+    /// Nothing was instrumented in this context.
+    Context(Option<usize>),
     /// The grid is resident as a whole and the variant's would not be: blocks that wait for each other would hang.
-    Residency(Residency),
-    /// The variant cannot have so many threads in a block.
-    Threads,
+    Residency(Residency, &'static LoadedVariant),
+    /// The variant cannot have more threads than so many in a block.
+    Threads(u32),
     /// Launches of one stream overlap, so they cannot share a launch record.
     Overlap,
     /// A map is being made anew just now.
@@ -153,7 +93,10 @@ unsafe fn dispatch(
             IN_GRAPHS,
         ),
     };
-    let record = |v: &LoadedVariant| v.launch_record(key, shape.grid, shape.block);
+    let record = |place: &Place| {
+        let variant = place.variant.as_deref()?;
+        variant.launch_record(key, shape.grid, shape.block)
+    };
     let attempt = || {
         let context = agent.driver.current().map(|c| c.0 as usize);
         // SAFETY: the caller's promise.
@@ -172,9 +115,9 @@ unsafe fn dispatch(
         },
     };
     let miss = match tried {
-        Ok(()) => {
+        Ok(place) => {
             if captured.is_none() {
-                entry.launches.fetch_add(1, Ordering::Relaxed);
+                place.launches.fetch_add(1, Ordering::Relaxed);
                 agent.launch_happened();
             }
             return outcome.keep(sys::SUCCESS);
@@ -203,33 +146,28 @@ pub(crate) unsafe fn try_variant(
     launched_in: Option<usize>,
     number: u64,
     shape: &Shape,
-    record: &dyn Fn(&LoadedVariant) -> Option<u64>,
+    record: &dyn Fn(&Place) -> Option<u64>,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
-) -> Result<(), Miss> {
-    let variant = entry.variant.as_deref().ok_or(Miss::None)?;
-    let context = entry.context.load(Ordering::Relaxed);
-    if launched_in != Some(context) {
-        return Err(match context {
-            NO_CONTEXT => Miss::None,
-            _ => Miss::Context,
-        });
-    }
+) -> Result<&'static Place, Miss> {
+    let place = launched_in.and_then(|context| entry.place(context));
+    let place = place.ok_or(Miss::Context(launched_in))?;
+    let variant = place.variant.as_deref().ok_or(Miss::None)?;
     let change = &variant.resources;
     if count(shape.block) > u64::from(change.after.max_threads) {
-        return Err(Miss::Threads);
+        return Err(Miss::Threads(change.after.max_threads));
     }
     if (shape.cooperative || change.needs_more())
-        && let Some(short) = residency_lost(agent, variant, shape)
+        && let Some(short) = residency_lost(agent, place.sms, variant, shape)
     {
-        return Err(Miss::Residency(short));
+        return Err(Miss::Residency(short, variant));
     }
     let code = match variant.hidden {
         None => run(variant.function.0, params, extra),
         Some(hidden) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
         Some(hidden) => {
-            let record = record(variant).ok_or(Miss::Params)?;
+            let record = record(place).ok_or(Miss::Params)?;
             let given = variant.params.len();
             let hidden_values = [record, number];
             let call = |params, extra| run(variant.function.0, params, extra);
@@ -239,7 +177,7 @@ pub(crate) unsafe fn try_variant(
         }
     };
     if code == sys::SUCCESS {
-        Ok(())
+        Ok(place)
     } else {
         Err(Miss::Refused(code))
     }
@@ -261,9 +199,13 @@ pub(crate) struct Residency {
 }
 
 /// The residency that this launch would lose; `None` if it loses none.
-fn residency_lost(agent: &Agent, variant: &LoadedVariant, shape: &Shape) -> Option<Residency> {
+fn residency_lost(
+    agent: &Agent,
+    sms: u32,
+    variant: &LoadedVariant,
+    shape: &Shape,
+) -> Option<Residency> {
     let (blocks, threads) = (count(shape.grid), count(shape.block));
-    let sms = agent.sms();
     // No block has so many threads: the driver's refusal is the application's affair.
     let threads = u32::try_from(threads).ok()?;
     // Where the driver cannot say, the original is what is known to work.
@@ -308,20 +250,17 @@ pub(crate) fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
     let name = &entry.mangled;
     match miss {
         Miss::None => {}
-        Miss::Context if once(&entry.told_context) => agent.note(
+        Miss::Context(context) if once(&entry.told_context) => agent.note(
             NoteLevel::Warning,
-            format!("kernel `{name}` was launched in another context than its maps live in; those launches run without probes"),
+            format!("kernel `{name}` was launched in a context without maps ({}); those launches run without probes", agent.why_nothing_in(context)),
         ),
-        Miss::Residency(short) if once(&entry.told_residency) => {
-            if let Some(variant) = &entry.variant {
-                agent.note(NoteLevel::Warning, short.message(name, variant));
-            }
+        Miss::Residency(short, variant) if once(&entry.told_residency) => {
+            agent.note(NoteLevel::Warning, short.message(name, variant));
         }
-        Miss::Threads if once(&entry.told_failed) => agent.note(
+        Miss::Threads(most) if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
             format!(
-                "kernel `{name}` was launched with larger blocks than its probes allow ({} threads): it needs too many registers with them; those launches run without probes",
-                entry.variant.as_ref().map_or(0, |v| v.resources.after.max_threads)
+                "kernel `{name}` was launched with larger blocks than its probes allow ({most} threads): it needs too many registers with them; those launches run without probes"
             ),
         ),
         Miss::Overlap if once(&entry.told_overlap) => agent.note(
@@ -352,9 +291,9 @@ pub(crate) fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
             NoteLevel::Warning,
             format!("kernel `{name}` is in a graph that kernels may launch; there it runs without probes"),
         ),
-        Miss::Context
-        | Miss::Residency(_)
-        | Miss::Threads
+        Miss::Context(_)
+        | Miss::Residency(..)
+        | Miss::Threads(_)
         | Miss::Overlap
         | Miss::Compaction
         | Miss::Params

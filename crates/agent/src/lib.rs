@@ -7,7 +7,7 @@
 //! (`launch`); without `WARPBPF_SOCKET` in the environment nothing happens at all (`install`).
 //!
 //! Reading order: the ways in (`preload`, `install`), the hooks (`hook`, `exports`, `guard`), what they do
-//! (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how it gets out (`agent`, `control`, `pump`).
+//! (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how it gets out (`agent`, `lives`, `control`, `pump`).
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the agent hooks x86-64 code; other architectures need their own `hook`");
@@ -23,6 +23,7 @@ mod hook;
 
 mod attributes;
 mod contexts;
+mod entry;
 mod graphs;
 mod image;
 mod launch;
@@ -42,7 +43,9 @@ mod compaction;
 mod control;
 mod greeting;
 mod host_ops;
+mod lives;
 mod pump;
+mod spread;
 mod thread;
 
 mod uprobe;

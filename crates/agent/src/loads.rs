@@ -11,7 +11,7 @@ use crate::exports::original;
 use crate::guard::Outcome;
 use crate::image;
 use crate::memory;
-use crate::modules::{self, Handle, Leaving, enter, forget, load, settle_pending};
+use crate::modules::{self, Handle, Leaving, enter_here, forget, load, settle_pending};
 
 /// # Safety
 /// As the driver's function.
@@ -373,7 +373,8 @@ pub(crate) unsafe fn library_get_module(
     if code == sys::SUCCESS && !module.is_null() {
         // SAFETY: the driver has written the module.
         let module = unsafe { *module } as usize;
-        agent.memory.note_library(module, library as usize);
+        let context = agent.driver.current().map_or(0, |c| c.0 as usize);
+        agent.memory.note_library(module, library as usize, context);
         let module = Handle::Module(module);
         modules::alias(agent, Handle::Library(library as usize), module);
     }
@@ -398,7 +399,7 @@ pub(crate) unsafe fn kernel_get_function(
         && let Some(entry) = agent.table.get(kernel as usize)
     {
         // SAFETY: the driver has written the function.
-        enter(agent, entry, unsafe { *function });
+        enter_here(agent, entry, unsafe { *function });
     }
     code
 }

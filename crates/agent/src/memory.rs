@@ -14,7 +14,8 @@ use warpbpf_driver::sys::{self, CUresult};
 use warpbpf_session::{Allocation, Allocations, Fence, Live, Taken};
 use warpbpf_wire::NoteLevel;
 
-use crate::agent::{Agent, LiveState, Mode};
+use crate::agent::{Agent, Mode};
+use crate::lives::LiveState;
 
 /// How long the application waits for lanes that read memory which it gives back. They are out within microseconds,
 /// unless they are suspended.
@@ -39,20 +40,21 @@ pub(crate) struct Memory {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) set: Allocations,
-    /// What the table on the device says, if that is known.
-    published: Option<Vec<Range<u64>>>,
+    /// What the table in each context says, where that is known.
+    published: HashMap<usize, Vec<Range<u64>>>,
     /// The primary context of each device.
     primaries: HashMap<i32, usize>,
     /// Handles of memory that the application made. Others may be of multicast objects, which cannot be read.
     pub(crate) made: HashSet<u64>,
-    /// The library that a module belongs to.
-    libraries: HashMap<usize, usize>,
+    /// The library that a module belongs to, and the module's context.
+    libraries: HashMap<usize, (usize, usize)>,
 }
 
 impl Known {
     /// What a variable of a module goes with.
     pub(crate) fn owner(&self, module: usize) -> usize {
-        self.libraries.get(&module).copied().unwrap_or(module)
+        let library = self.libraries.get(&module);
+        library.map_or(module, |(library, _)| *library)
     }
 }
 
@@ -84,7 +86,7 @@ impl Memory {
         }
     }
 
-    /// Nothing can be read any more: the device side is gone.
+    /// Nothing is read: no program does.
     pub(crate) fn forget_all(&self) {
         self.mode.store(OFF, Ordering::Relaxed);
         *self.lock() = Known::default();
@@ -106,10 +108,11 @@ impl Memory {
         }
     }
 
-    /// A module is what a library is in some context.
-    pub(crate) fn note_library(&self, module: usize, library: usize) {
+    /// A module is what a library is in a context.
+    pub(crate) fn note_library(&self, module: usize, library: usize, context: usize) {
         if self.is_watched() {
-            self.lock().libraries.insert(module, library);
+            let mut known = self.lock();
+            known.libraries.insert(module, (library, context));
         }
     }
 }
@@ -150,7 +153,8 @@ pub(crate) fn context_gone(agent: &Agent, context: usize) {
     if agent.memory.is_watched() {
         // The driver has taken it already; of the context that programs run in, no kernel is left.
         let _ = withdraw(agent, |known| {
-            known.libraries.clear();
+            known.published.remove(&context);
+            known.libraries.retain(|_, (_, of)| *of != context);
             known.set.take_context(context)
         });
     }
@@ -179,24 +183,26 @@ pub(crate) fn publish_all(agent: &Agent, live: &Live) {
 /// Changes what is known and, if `change` says that something changed, the table on the device.
 fn with_table(agent: &Agent, wait: bool, change: impl FnOnce(&mut Known) -> bool) {
     // In this order everywhere.
-    let live = agent.live.read().unwrap_or_else(PoisonError::into_inner);
+    let shards = agent.lives.all();
+    let states: Vec<_> = shards.iter().map(|shard| shard.read()).collect();
     let mut known = agent.memory.lock();
     if !agent.memory.is_watched() || !change(&mut known) {
         return;
     }
-    if let LiveState::Here(live) = &*live
-        && let Some(fence) = live.fence()
-    {
-        synchronise(agent, live, fence, &mut known, wait);
+    for state in &states {
+        if let LiveState::Here(live) = &**state
+            && let Some(fence) = live.fence()
+        {
+            synchronise(agent, live, fence, &mut known, wait);
+        }
     }
 }
 
 /// Makes the table say what is known; `wait`s until nobody reads by the one before.
 fn synchronise(agent: &Agent, live: &Live, fence: &Fence, known: &mut Known, wait: bool) {
-    let readable = known
-        .set
-        .readable(live.context().0 as usize, fence.device());
-    if known.published.as_ref() == Some(&readable.ranges) {
+    let context = live.context().0 as usize;
+    let readable = known.set.readable(context, fence.device());
+    if known.published.get(&context) == Some(&readable.ranges) {
         return;
     }
     if readable.left_out > 0 {
@@ -214,10 +220,10 @@ fn synchronise(agent: &Agent, live: &Live, fence: &Fence, known: &mut Known, wai
             if !fence.publish(driver, &readable.ranges, PATIENCE)? {
                 // The table cannot be replaced: then nothing is readable.
                 fence.shut(driver)?;
-                known.published = None;
+                known.published.remove(&context);
                 return Ok(false);
             }
-            known.published = Some(readable.ranges);
+            known.published.insert(context, readable.ranges);
             Ok(!wait || fence.wait(driver, PATIENCE)?)
         })
     });
@@ -225,7 +231,9 @@ fn synchronise(agent: &Agent, live: &Live, fence: &Fence, known: &mut Known, wai
         Some(Ok(true)) => {}
         Some(Ok(false)) => late(agent),
         // In a context that is broken nothing runs; in one that cannot be made current, nothing can be done.
-        Some(Err(_)) | None => known.published = None,
+        Some(Err(_)) | None => {
+            known.published.remove(&context);
+        }
     }
 }
 

@@ -3,19 +3,20 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpbpf_driver::sys::{self, CUfunction, CUlibrary, CUmodule, CUresult};
-use warpbpf_driver::{JitOptions, Library, Module};
+use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary, CUmodule, CUresult};
+use warpbpf_driver::{Context, JitOptions, Library, Module};
 use warpbpf_session::{
     ImageInfo, KernelSummary, LoadedVariant, Prepared, PreparedKernel, Session, inspect,
 };
 use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
 
-use crate::agent::{Absent, Agent, LiveState, Mode};
+use crate::agent::{Absent, Agent, Mode};
+use crate::entry::{self, Entry, Place};
 use crate::guard::Outcome;
-use crate::launch::{Entry, NO_CONTEXT};
+use crate::lives::{LiveState, Shard};
 use crate::observe;
 
 /// A module or a library, by its driver handle.
@@ -34,21 +35,39 @@ pub(crate) struct Image {
     prepared: Prepared,
     /// What the application asked the compiler for.
     jit: JitOptions,
-    /// Set by the thread that instruments it.
-    settled: AtomicBool,
+    /// The machine code that was chosen from it is for this compute capability.
+    capability: (u32, u32),
+    /// The context that a module was loaded in; a library is of none.
+    home: Option<usize>,
+    /// Contexts in which it is instrumented, or it is known that it cannot be; set by the thread that sees to it.
+    settled: Mutex<HashSet<usize>>,
+    /// It was settled in some context, which may have ended since.
+    was_settled: AtomicBool,
+    /// It is being unloaded.
+    leaves: AtomicBool,
     entries: Mutex<HashMap<String, &'static Entry>>,
-    /// Those that counted launches until it was instrumented; a launch may still be looking at one.
-    waited: Mutex<Vec<&'static Entry>>,
     /// The text that the driver was given, where the application promised to keep its own.
     _text: Option<CString>,
 }
 
 impl Image {
-    /// It was loaded in another context than the maps live in.
-    fn is_elsewhere(&self, entries: &HashMap<String, &'static Entry>) -> bool {
-        entries
-            .values()
-            .any(|e| e.context.load(Ordering::Relaxed) == NO_CONTEXT)
+    /// This thread is the one that settles it in this context.
+    fn claim(&self, context: usize) -> bool {
+        self.was_settled.store(true, Ordering::Relaxed);
+        lock(&self.settled).insert(context)
+    }
+
+    /// It may still have to be settled in some context.
+    fn waits(&self) -> bool {
+        self.home
+            .is_none_or(|home| !lock(&self.settled).contains(&home))
+    }
+
+    /// Nothing is to be done for it in this context.
+    fn is_settled(&self, context: usize) -> bool {
+        self.leaves.load(Ordering::Relaxed)
+            || self.home.is_some_and(|home| home != context)
+            || lock(&self.settled).contains(&context)
     }
 }
 
@@ -56,6 +75,10 @@ impl Image {
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     by_handle: Mutex<HashMap<Handle, Arc<Image>>>,
+    /// The contexts that modules of libraries are in.
+    aliases: Mutex<HashMap<usize, usize>>,
+    /// How many were loaded so far.
+    loads: AtomicU64,
     reported: Mutex<HashSet<(String, String, String)>>,
     /// Numbers of sites whose names were sent.
     named: Mutex<usize>,
@@ -66,6 +89,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Images {
+    /// A library's module was in this context, and is known there no longer.
+    fn is_alias_in(&self, handle: Handle, context: usize) -> bool {
+        let Handle::Module(module) = handle else {
+            return false;
+        };
+        let mut aliases = lock(&self.aliases);
+        let there = aliases.get(&module) == Some(&context);
+        if there {
+            aliases.remove(&module);
+        }
+        there
+    }
+
     fn get(&self, handle: Handle) -> Option<Arc<Image>> {
         lock(&self.by_handle).get(&handle).cloned()
     }
@@ -74,6 +110,7 @@ impl Images {
 /// An image about to be loaded.
 struct Incoming {
     session: Arc<Session>,
+    capability: (u32, u32),
     info: ImageInfo,
     prepared: Prepared,
     text: Option<CString>,
@@ -112,7 +149,7 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
     let copies_tensors =
         |ptx: &String| ptx.contains(".bulk.tensor.") || ptx.contains(".prefetch.tensor.");
     if info.ptx.as_ref().is_some_and(copies_tensors)
-        && !session.learn_tensor_maps(&agent.driver, agent.live_context())
+        && !session.learn_tensor_maps(&agent.driver, agent.some_live_context())
     {
         agent.note(
             NoteLevel::Warning,
@@ -122,7 +159,10 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
     }
     let mut prepared = session.prepare(&info);
     send_site_names(agent, session);
-    let text = prepared.rewritten.take().and_then(|text| {
+    // A library with our text in place of machine code for each kind of device would run on one kind only.
+    let alike = agent.devices().iter().all(|d| d.capability == capability);
+    let text = prepared.rewritten.take().filter(|_| alike);
+    let text = text.and_then(|text| {
         let text = CString::new(text);
         if text.is_err() {
             agent.note(
@@ -134,6 +174,7 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
     });
     Some(Incoming {
         session: Arc::clone(session),
+        capability,
         info,
         prepared,
         text,
@@ -179,6 +220,7 @@ pub(crate) fn load(
 fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Handle) {
     let Incoming {
         session,
+        capability,
         info,
         prepared,
         text,
@@ -193,84 +235,86 @@ fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Ha
     if none && text.is_none() && session.host_programs().is_empty() {
         return;
     }
+    let home = match handle {
+        Handle::Module(_) => agent.driver.current().map(|c| c.0 as usize),
+        Handle::Library(_) => None,
+    };
     let image = Arc::new(Image {
         handle,
         session,
         info,
         prepared,
         jit,
-        settled: AtomicBool::new(false),
+        capability,
+        home,
+        settled: Mutex::default(),
+        was_settled: AtomicBool::new(false),
+        leaves: AtomicBool::new(false),
         entries: Mutex::default(),
-        waited: Mutex::default(),
         _text: text,
     });
     lock(&agent.images.by_handle).insert(handle, Arc::clone(&image));
     agent.count_pending(1);
-    settle(agent, &image);
-    if !image.settled.load(Ordering::Acquire) {
-        wait(agent, &image);
-    }
-}
-
-/// Launches of a library's kernels before it is instrumented run the original, and are counted as missed.
-fn wait(agent: &Agent, image: &Image) {
-    for kernel in image.prepared.kernels.iter().filter(|k| k.wanted) {
-        let made = agent.roster.made(&kernel.mangled);
-        let entry = Entry::new(kernel.mangled.clone(), None, NO_CONTEXT, made);
-        add_entry(agent, image, Box::leak(Box::new(entry)));
-    }
-}
-
-/// Has the launches of a kernel counted by this entry from now on.
-fn add_entry(agent: &Agent, image: &Image, entry: &'static Entry) {
-    agent.roster.add(entry);
-    agent.graphs.expect();
-    let waited = lock(&image.entries).insert(entry.mangled.clone(), entry);
-    enter_known_handles(agent, image, entry);
-    if let Some(waited) = waited {
-        for handle in std::mem::take(&mut *lock(&waited.handles)) {
-            enter(agent, entry, handle as CUfunction);
+    agent.images.loads.fetch_add(1, Ordering::Relaxed);
+    // Launches run the original until it is instrumented, and are counted as missed.
+    for kernel in image.prepared.kernels.iter() {
+        if !kernel.programs.is_empty() {
+            let made = agent.roster.made(&kernel.mangled);
+            let entry = Box::leak(Box::new(Entry::new(kernel.mangled.clone(), made)));
+            agent.roster.add(entry);
+            agent.graphs.expect();
+            lock(&image.entries).insert(entry.mangled.clone(), entry);
+            enter_known_handles(agent, &image, entry);
         }
-        lock(&image.waited).push(waited);
     }
+    settle(agent, &image);
 }
 
-/// Instruments an image, if that was not done yet and its context is current. Never waits for another thread that does.
+/// Instruments an image in the current context, if that was not done yet and the context is alive. Never waits for another
+/// thread that does.
 fn settle(agent: &'static Agent, image: &Image) {
+    let Some(context) = agent.driver.current() else {
+        return;
+    };
+    let here = context.0 as usize;
     // Off, nobody would fetch data: then no device side is made either.
-    if image.settled.load(Ordering::Acquire) || !agent.is_on() {
+    if image.is_settled(here) || !agent.is_on() {
         return;
     }
     let instrumented = agent.with_live(&image.session, |live| {
-        if image.settled.swap(true, Ordering::AcqRel) {
-            return;
+        if !image.claim(here) {
+            return false;
         }
-        agent.count_pending(-1);
         let module = match image.handle {
             Handle::Module(module) => Ok(Module(module as CUmodule)),
             Handle::Library(library) => agent.driver.library_module(Library(library as CUlibrary)),
         };
+        let capability = agent.device().map(|device| device.capability);
         let results = match module {
+            Ok(_) if capability != Some(image.capability) => {
+                let (major, minor) = image.capability;
+                failures(image, &format!("it was read for a device of sm_{major}{minor}, and it is used on one of another kind, too"))
+            }
             Ok(module) => live
                 .instrument(&image.prepared, module, &image.jit)
                 .into_iter()
                 .collect(),
             Err(error) => failures(image, &error.to_string()),
         };
-        register(agent, image, live.context().0 as usize, &results);
+        register(agent, image, context, &results);
+        true
     });
-    let why = match (instrumented, image.handle) {
-        (Ok(()) | Err(Absent::NoContext), _) => return,
-        // A library may still be used in the context of the maps; a module belongs to one context.
-        (Err(Absent::Elsewhere), Handle::Library(_)) => return,
-        (Err(Absent::Elsewhere), Handle::Module(_)) => {
-            "it was loaded in another context than its maps live in"
+    let settled = match instrumented {
+        Ok(settled) => settled,
+        Err(Absent::Gone(why)) if image.claim(here) => {
+            register(agent, image, context, &failures(image, why));
+            true
         }
-        (Err(Absent::Gone(why)), _) => why,
+        Err(_) => false,
     };
-    if !image.settled.swap(true, Ordering::AcqRel) {
+    // A library may still be used in other contexts.
+    if settled && image.home.is_some() {
         agent.count_pending(-1);
-        register(agent, image, NO_CONTEXT, &failures(image, why));
     }
 }
 
@@ -283,35 +327,34 @@ fn failures(image: &Image, why: &str) -> Results {
         .collect()
 }
 
-/// From now on the launches of an image's kernels are seen.
-fn register(agent: &'static Agent, image: &Image, context: usize, results: &Results) {
+/// Puts what came of an image's kernels in a context where launches find it.
+fn register(agent: &'static Agent, image: &Image, context: Context, results: &Results) {
     let summaries = Summaries::of(&image.info);
+    let shard = agent.lives.of(context);
+    let number = shard.and_then(|shard| shard.number.get().copied());
+    let sms = agent.device().map_or(0, |device| device.sms);
     for kernel in &image.prepared.kernels {
-        if kernel.programs.is_empty() {
-            continue;
-        }
+        let entry = lock(&image.entries).get(&kernel.mangled).copied();
+        let Some(entry) = entry else { continue };
         let result = results.get(&kernel.mangled);
         if kernel.wanted {
             report(agent, &summaries, kernel, result);
         }
         let variant = result.and_then(|r| r.as_ref().ok()).cloned();
-        let entry: &'static Entry = Box::leak(Box::new(Entry::new(
-            kernel.mangled.clone(),
-            variant,
-            context,
-            agent.roster.made(&kernel.mangled),
-        )));
-        add_entry(agent, image, entry);
+        let original = variant.as_ref().map(|variant| variant.original.0);
+        let context = context.0 as usize;
+        let place = entry.add(Place::new(context, number.unwrap_or(0), sms, variant));
+        agent.graphs.know(entry, place);
+        if let Some(original) = original {
+            enter(agent, entry, original, Some(context));
+        }
+        enter_known_handles(agent, image, entry);
     }
 }
 
 /// Enters the handles that the application will launch by, before it asks for them: it may get them in ways that are not
 /// hooked.
 fn enter_known_handles(agent: &Agent, image: &Image, entry: &'static Entry) {
-    if let Some(variant) = entry.usable() {
-        agent.graphs.know(variant.function.0, entry);
-        enter(agent, entry, variant.original.0);
-    }
     let Ok(name) = CString::new(entry.mangled.as_str()) else {
         return;
     };
@@ -322,48 +365,61 @@ fn enter_known_handles(agent: &Agent, image: &Image, entry: &'static Entry) {
         unsafe {
             let library = library as CUlibrary;
             if (api.library_kernel)(&mut kernel, library, name.as_ptr()) == sys::SUCCESS {
-                entry.kernel.store(kernel as usize, Ordering::Relaxed);
-                enter(agent, entry, kernel);
+                enter(agent, entry, kernel, None);
                 if (api.kernel_function)(&mut function, kernel) == sys::SUCCESS {
-                    enter(agent, entry, function);
+                    enter_here(agent, entry, function);
                 }
             }
         }
     }
 }
 
-pub(crate) fn enter(agent: &Agent, entry: &'static Entry, handle: CUfunction) {
-    let mut handles = lock(&entry.handles);
-    if !handles.contains(&(handle as usize)) {
-        handles.push(handle as usize);
-    }
-    agent.table.insert(handle as usize, entry);
+/// Has launches by this handle, which is of the current context, found.
+pub(crate) fn enter_here(agent: &Agent, entry: &'static Entry, handle: CUfunction) {
+    let context = agent.driver.current().map(|c| c.0 as usize);
+    enter(agent, entry, handle, context);
+}
+
+fn enter(agent: &Agent, entry: &'static Entry, handle: CUfunction, context: Option<usize>) {
+    let value = handle as usize;
+    entry.note(entry::Handle { value, context });
+    agent.table.insert(value, entry);
 }
 
 /// Instruments what waits for the context that is current now.
 pub(crate) fn settle_pending(agent: &'static Agent) {
-    if let Err(Absent::Elsewhere) = agent.with_existing(|_| ()) {
-        // Only libraries wait, and not for this context.
+    let Some(context) = agent.driver.current() else {
+        return;
+    };
+    let loads = agent.images.loads.load(Ordering::Relaxed);
+    let seen = |shard: &Shard| shard.seen.load(Ordering::Relaxed) == loads;
+    if agent.lives.of(context).is_some_and(|shard| seen(&shard)) {
         return;
     }
     let waiting: Vec<Arc<Image>> = lock(&agent.images.by_handle)
         .values()
-        .filter(|image| !image.settled.load(Ordering::Relaxed))
+        .filter(|image| !image.is_settled(context.0 as usize))
         .cloned()
         .collect();
-    for image in waiting {
-        settle(agent, &image);
+    for image in &waiting {
+        settle(agent, image);
+    }
+    let settled = |image: &Arc<Image>| image.is_settled(context.0 as usize);
+    if waiting.iter().all(settled)
+        && let Some(shard) = agent.lives.of(context)
+    {
+        shard.seen.store(loads, Ordering::Relaxed);
     }
 }
 
 /// Reports wanted kernels that never got a context.
 pub(crate) fn report_unsettled(agent: &Agent) {
     let images: Vec<Arc<Image>> = lock(&agent.images.by_handle).values().cloned().collect();
-    for image in images.iter().filter(|i| !i.settled.load(Ordering::Relaxed)) {
+    let settled = |image: &&Arc<Image>| image.was_settled.load(Ordering::Relaxed);
+    for image in images.iter().filter(|image| !settled(image)) {
         let summaries = Summaries::of(&image.info);
         for kernel in image.prepared.kernels.iter().filter(|k| k.wanted) {
-            let why =
-                Err("its image was never used in the context that its maps live in".to_string());
+            let why = Err("its image was never used in a context that was alive".to_string());
             report(agent, &summaries, kernel, Some(&why));
         }
     }
@@ -390,9 +446,18 @@ fn report(
     result: Option<&Result<Arc<LoadedVariant>, String>>,
 ) {
     let summary = summaries.0.get(kernel.mangled.as_str());
+    let source = summary.map(|s| s.source.clone()).unwrap_or_default();
     let (way, variant) = match result {
         None => (kernel.way.clone(), None),
         Some(Ok(variant)) => (kernel.way.clone(), Some(variant)),
+        Some(Err(reason)) if is_reported(agent, &kernel.mangled, &source) => {
+            // It has its row, from another context.
+            let name = &kernel.demangled;
+            let text =
+                format!("kernel `{name}` runs without probes in a further context: {reason}");
+            agent.note(NoteLevel::Warning, text);
+            return;
+        }
         Some(Err(reason)) => (format!("failed: {reason}"), None),
     };
     let change = variant.map(|v| v.resources);
@@ -408,7 +473,7 @@ fn report(
             kernel_id: kernel.kernel_id.map(|id| id as u32),
             mangled: kernel.mangled.clone(),
             demangled: kernel.demangled.clone(),
-            source: summary.map(|s| s.source.clone()).unwrap_or_default(),
+            source,
             registers_before,
             registers_after: change.map(|c| c.after.registers),
             occupancy: change.map(|c| Occupancy {
@@ -445,6 +510,13 @@ fn send_site_names(agent: &Agent, session: &Session) {
     }
 }
 
+/// A kernel from this source was reported already.
+fn is_reported(agent: &Agent, mangled: &str, source: &str) -> bool {
+    let reported = lock(&agent.images.reported);
+    let mut reported = reported.iter();
+    reported.any(|(name, from, _)| name == mangled && from == source)
+}
+
 /// Sends a kernel's report, the same one once.
 pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
     let key = (
@@ -462,9 +534,8 @@ pub(crate) struct Leaving {
     image: Arc<Image>,
     /// Handles of the image itself.
     names: Vec<Handle>,
-    was_settled: bool,
     /// Handles of its kernels.
-    kernels: Vec<(usize, &'static Entry)>,
+    kernels: Vec<(entry::Handle, &'static Entry)>,
 }
 
 /// Takes an image out, before the driver forgets it: another thread may get the same handles at once.
@@ -481,22 +552,20 @@ pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Leaving> {
         !alias
     });
     drop(images);
-    let was_settled = image.settled.swap(true, Ordering::AcqRel);
-    if !was_settled {
+    if image.waits() {
         agent.count_pending(-1);
     }
+    image.leaves.store(true, Ordering::Relaxed);
     let mut kernels = Vec::new();
     for entry in lock(&image.entries).values() {
-        let handles = std::mem::take(&mut *lock(&entry.handles));
-        for handle in handles {
-            agent.table.remove(handle);
+        for handle in entry.take_handles() {
+            agent.table.remove(handle.value);
             kernels.push((handle, *entry));
         }
     }
     Some(Leaving {
         image,
         names,
-        was_settled,
         kernels,
     })
 }
@@ -506,21 +575,24 @@ impl Leaving {
     pub(crate) fn gone(self, agent: &Agent) {
         let entries: Vec<&'static Entry> = lock(&self.image.entries).values().copied().collect();
         agent.roster.retire(&entries);
-        agent
-            .roster
-            .retire(&std::mem::take(&mut *lock(&self.image.waited)));
-        let live = agent.live.read().unwrap_or_else(PoisonError::into_inner);
-        let LiveState::Here(live) = &*live else {
-            // It went with its context.
-            return;
-        };
-        agent.driver.within(live.context(), || {
-            for variant in entries.iter().filter_map(|e| e.usable()) {
+        for place in entries.iter().flat_map(|entry| entry.places()) {
+            let Some((context, variant)) = place.context().zip(place.variant.as_ref()) else {
+                continue;
+            };
+            let context = Context(context as CUcontext);
+            let Some(shard) = agent.lives.of(context) else {
+                continue;
+            };
+            // It goes with its context if that ends first.
+            let state = shard.read();
+            if let LiveState::Here(_) = &*state {
                 agent.graphs.forget(variant.function.0);
-                // What cannot be unloaded costs memory until the context ends.
-                let _ = variant.unload(&agent.driver);
+                agent.driver.within(context, || {
+                    // What cannot be unloaded costs memory until the context ends.
+                    let _ = variant.unload(&agent.driver);
+                });
             }
-        });
+        }
     }
 
     /// The driver kept it: everything is as it was.
@@ -530,56 +602,48 @@ impl Leaving {
             images.insert(name, Arc::clone(&self.image));
         }
         drop(images);
-        if !self.was_settled {
-            self.image.settled.store(false, Ordering::Release);
+        self.image.leaves.store(false, Ordering::Relaxed);
+        if self.image.waits() {
             agent.count_pending(1);
         }
         for (handle, entry) in self.kernels {
-            enter(agent, entry, handle as CUfunction);
+            enter(agent, entry, handle.value as CUfunction, handle.context);
         }
     }
 }
 
-/// The context of the maps is gone, and all modules and functions in it. Libraries and their kernels are of no context:
-/// their launches go on, and are counted as missed.
-pub(crate) fn context_gone(agent: &Agent) {
+/// A context is gone, and all modules and functions in it. Libraries and their kernels are of no context: they go on in
+/// others.
+pub(crate) fn context_gone(agent: &Agent, context: usize) {
     let mut images = lock(&agent.images.by_handle);
     let mut dead: Vec<&'static Entry> = Vec::new();
-    let mut remaining: Vec<(usize, &'static Entry)> = Vec::new();
     images.retain(|handle, image| {
-        let entries = lock(&image.entries);
-        match (handle, image.handle) {
-            (Handle::Library(_), _) => {
-                for entry in entries.values() {
-                    entry.context.store(NO_CONTEXT, Ordering::Relaxed);
-                    lock(&entry.handles).clear();
-                    remaining.push((entry.kernel.load(Ordering::Relaxed), *entry));
-                }
-                true
+        for entry in lock(&image.entries).values() {
+            let variant = entry.place(context).and_then(|p| p.variant.as_ref());
+            if let Some(variant) = variant {
+                agent.graphs.forget(variant.function.0);
             }
-            // A library's module in the dead context.
-            (Handle::Module(_), Handle::Library(_)) => false,
-            (Handle::Module(_), Handle::Module(_)) if image.is_elsewhere(&entries) => {
-                for entry in entries.values() {
-                    remaining.extend(lock(&entry.handles).iter().map(|h| (*h, *entry)));
-                }
-                true
+            for handle in entry.leave(context) {
+                agent.table.remove(handle);
             }
-            (Handle::Module(_), Handle::Module(_)) => {
-                for entry in entries.values() {
-                    entry.context.store(NO_CONTEXT, Ordering::Relaxed);
+        }
+        lock(&image.settled).remove(&context);
+        match (handle, image.home) {
+            (_, Some(home)) if home == context => {
+                dead.extend(lock(&image.entries).values().copied());
+                if image.waits() {
+                    agent.count_pending(-1);
                 }
-                dead.extend(entries.values().copied());
                 false
             }
+            // A library's module in the dead context.
+            (Handle::Module(_), None) => !agent.images.is_alias_in(*handle, context),
+            _ => true,
         }
     });
     drop(images);
+    agent.graphs.context_gone(context);
     agent.roster.retire(&dead);
-    // Not asked from the driver: perhaps no context is current here any more.
-    for (handle, entry) in remaining.into_iter().filter(|(handle, _)| *handle != 0) {
-        enter(agent, entry, handle as CUfunction);
-    }
 }
 
 /// The driver gave out `function` for the kernel `name` of an image.
@@ -591,10 +655,10 @@ pub(crate) fn named(agent: &'static Agent, handle: Handle, function: CUfunction,
     let name = name.to_str().ok();
     let entry = name.and_then(|name| lock(&image.entries).get(name).copied());
     if let Some(entry) = entry {
-        if let Handle::Library(_) = handle {
-            entry.kernel.store(function as usize, Ordering::Relaxed);
+        match handle {
+            Handle::Library(_) => enter(agent, entry, function, None),
+            Handle::Module(_) => enter_here(agent, entry, function),
         }
-        enter(agent, entry, function);
     }
 }
 
@@ -603,5 +667,8 @@ pub(crate) fn alias(agent: &'static Agent, library: Handle, module: Handle) {
     if let Some(image) = agent.images.get(library) {
         settle(agent, &image);
         lock(&agent.images.by_handle).insert(module, image);
+        if let (Handle::Module(module), Some(context)) = (module, agent.driver.current()) {
+            lock(&agent.images.aliases).insert(module, context.0 as usize);
+        }
     }
 }

@@ -3,13 +3,13 @@
 //! An entry is never freed, because a launch may be looking at it. But an image that is loaded and unloaded again and
 //! again must not make the sums slower: what its kernels counted is kept by name, and the entries are let go.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpbpf_wire::{Counts, KernelCount};
 
-use crate::launch::Entry;
+use crate::entry::Entry;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -18,19 +18,29 @@ pub(crate) struct Roster(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     entries: Vec<&'static Entry>,
-    /// Launches and misses of kernels whose images are gone.
-    retired: HashMap<String, (u64, u64)>,
+    /// Launches, by the number of their maps, and misses of kernels whose images are gone.
+    retired: HashMap<String, Sums>,
     /// Sum of the above.
     retired_launches: u64,
     /// Launches that were asked for, by name: numbers go on when an image is loaded again.
     made: HashMap<String, &'static AtomicU64>,
 }
 
-fn of(entry: &Entry) -> (u64, u64) {
-    (
-        entry.launches.load(Ordering::Relaxed),
-        entry.missed.load(Ordering::Relaxed),
-    )
+/// Launches by the number of their maps, and misses.
+#[derive(Debug, Clone, Default)]
+struct Sums {
+    launches: BTreeMap<u32, u64>,
+    missed: u64,
+}
+
+impl Sums {
+    fn add(&mut self, entry: &Entry) {
+        let (launches, missed) = entry.counts();
+        for (number, count) in launches {
+            *self.launches.entry(number).or_default() += count;
+        }
+        self.missed += missed;
+    }
 }
 
 impl Roster {
@@ -58,34 +68,30 @@ impl Roster {
             .entries
             .retain(|e| !leaving.contains(&std::ptr::from_ref(*e)));
         for entry in gone {
-            let (launches, missed) = of(entry);
-            inner.retired_launches += launches + missed;
+            inner.retired_launches += entry.launched();
             let sums = inner.retired.entry(entry.mangled.clone()).or_default();
-            sums.0 += launches;
-            sums.1 += missed;
+            sums.add(entry);
         }
     }
 
     /// Launches so far, per kernel name, by name.
     pub(crate) fn counts(&self) -> Counts {
         let inner = self.lock();
-        let mut sums: HashMap<&str, (u64, u64)> = inner
+        let mut sums: HashMap<&str, Sums> = inner
             .retired
             .iter()
-            .map(|(name, sums)| (name.as_str(), *sums))
+            .map(|(name, sums)| (name.as_str(), sums.clone()))
             .collect();
         for entry in &inner.entries {
-            let (launches, missed) = of(entry);
-            let sums = sums.entry(&entry.mangled).or_default();
-            sums.0 += launches;
-            sums.1 += missed;
+            sums.entry(&entry.mangled).or_default().add(entry);
         }
         let mut kernels: Vec<KernelCount> = sums
             .into_iter()
-            .map(|(mangled, (launches, missed))| KernelCount {
+            .map(|(mangled, Sums { launches, missed })| KernelCount {
                 mangled: mangled.into(),
-                launches,
+                launches: launches.values().sum(),
                 missed,
+                contexts: launches.into_iter().filter(|(_, n)| *n > 0).collect(),
             })
             .collect();
         kernels.sort_unstable_by(|a, b| a.mangled.cmp(&b.mangled));
@@ -95,13 +101,7 @@ impl Roster {
     /// Sum of all launches so far.
     pub(crate) fn launched(&self) -> u64 {
         let inner = self.lock();
-        let live: u64 = inner
-            .entries
-            .iter()
-            .copied()
-            .map(of)
-            .map(|(launches, missed)| launches + missed)
-            .sum();
+        let live: u64 = inner.entries.iter().map(|entry| entry.launched()).sum();
         inner.retired_launches + live
     }
 
@@ -113,29 +113,42 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
+    use crate::entry::Place;
 
     #[test]
     fn what_is_retired_still_counts() {
         let roster = Roster::default();
         let leak = |name: &str| -> &'static Entry {
             let made = roster.made(name);
-            Box::leak(Box::new(Entry::new(name.into(), None, 0, made)))
+            Box::leak(Box::new(Entry::new(name.into(), made)))
         };
         let (a, again, b) = (leak("a"), leak("a"), leak("b"));
         for entry in [a, again, b] {
             roster.add(entry);
         }
-        a.launches.store(5, Ordering::Relaxed);
+        a.add(Place::new(16, 0, 4, None));
+        b.add(Place::new(16, 0, 4, None));
+        b.add(Place::new(32, 1, 4, None));
+        let launch = |entry: &Entry, context, count| {
+            let place = entry.place(context).unwrap();
+            place.launches.store(count, Ordering::Relaxed);
+        };
+        launch(a, 16, 5);
         again.missed.store(2, Ordering::Relaxed);
-        b.launches.store(1, Ordering::Relaxed);
+        launch(b, 32, 1);
         let expected = |roster: &Roster| {
             let counts = roster.counts().kernels.into_iter();
             counts
-                .map(|k| (k.mangled, k.launches, k.missed))
+                .map(|k| (k.mangled, k.launches, k.missed, k.contexts))
                 .collect::<Vec<_>>()
         };
-        let all = [("a".to_string(), 5, 2), ("b".to_string(), 1, 0)];
+        let all = [
+            ("a".to_string(), 5, 2, vec![(0, 5)]),
+            ("b".to_string(), 1, 0, vec![(1, 1)]),
+        ];
         assert_eq!((expected(&roster), roster.launched()), (all.to_vec(), 8));
         roster.retire(&[a, b]);
         assert_eq!((expected(&roster), roster.launched()), (all.to_vec(), 8));

@@ -119,17 +119,12 @@ impl<T: Sync> Table<T> {
         slot.value.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// Removes everything at once.
-    pub(crate) fn clear(&self) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.swap_empty();
-    }
-
     /// Removes everything and ignores every later insert.
     pub(crate) fn close(&self) {
         let mut closed = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         *closed = true;
-        self.swap_empty();
+        let empty = ptr::from_ref(Slots::leak(FIRST)).cast_mut();
+        self.current.store(empty, Ordering::Release);
     }
 
     /// [`Table::close`] for a forked child, where the lock may be held by a thread that does not exist there.
@@ -137,11 +132,6 @@ impl<T: Sync> Table<T> {
     pub(crate) fn replace_after_fork(&self, empty: &'static EmptyTable<T>) {
         self.current
             .store(ptr::from_ref(empty.0).cast_mut(), Ordering::Release);
-    }
-
-    fn swap_empty(&self) {
-        let empty = ptr::from_ref(Slots::leak(FIRST)).cast_mut();
-        self.current.store(empty, Ordering::Release);
     }
 
     fn grow(&self, old: &'static Slots<T>) -> &'static Slots<T> {
@@ -204,11 +194,8 @@ mod tests {
         assert_eq!(table.get(16), Some(&3));
         table.insert(16, leak(4));
         assert_eq!(table.get(16), Some(&4));
-        table.clear();
-        assert_eq!((table.get(16), table.get(32)), (None, None));
-        table.insert(16, leak(5));
-        assert_eq!(table.get(16), Some(&5));
         table.close();
+        assert_eq!((table.get(16), table.get(32)), (None, None));
         table.insert(16, leak(6));
         assert_eq!(table.get(16), None);
     }

@@ -139,6 +139,7 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
             ToTool::Ready(ready) => {
                 seen.ready = Some((ready, SharedReader::open(frame.fd.unwrap()).unwrap()));
             }
+            ToTool::Context(context) => panic!("one context is used, and there is {context:?}"),
             ToTool::Kernel(kernel) => seen.kernels.push(kernel),
             ToTool::Sites(sites) => seen.sites.push(sites),
             ToTool::Counts(counts) => seen.counts = counts,

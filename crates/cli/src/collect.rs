@@ -179,6 +179,14 @@ impl Agent {
         if !process.is_ready() {
             return now;
         }
+        let contexts = process.contexts();
+        if contexts.len() > 1 {
+            now.contexts = contexts.iter().map(model::Context::of).collect();
+        } else {
+            for kernel in &mut now.kernels {
+                kernel.contexts.clear();
+            }
+        }
         let (kernels, sites) = (process.kernel_names(), process.site_names());
         let printer = Printer {
             btf: process.object().and_then(warpbpf::Object::btf),
@@ -218,7 +226,15 @@ impl Agent {
         ) {
             return None;
         } else if let (Ok(snapshot), Some(plan)) = (map.last_snapshot(), map.plan()) {
-            fill(&mut now, &plan, def, snapshot.bytes(), printer);
+            fill(&mut now, &plan, def, snapshot.parts(), printer);
+            for (context, part) in map.contexts().unwrap_or_default() {
+                if snapshot.parts().len() > 1 {
+                    let mut own = model::Map::default();
+                    fill(&mut own, &plan, def, part.parts(), printer);
+                    let part = own.into_part(context.number, context.device);
+                    now.contexts.push(part);
+                }
+            }
         }
         Some(now)
     }
@@ -229,6 +245,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         kernel,
         launches,
         missed,
+        contexts,
     } = info;
     model::Kernel {
         id: kernel.kernel_id,
@@ -249,5 +266,6 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         placed: kernel.placed,
         launches,
         missed,
+        contexts,
     }
 }

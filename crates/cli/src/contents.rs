@@ -9,15 +9,15 @@ use warpbpf_object::{MapDef, MapKind, Object};
 use crate::model;
 use crate::pretty::Printer;
 
-/// Puts the entries of a snapshot into the report's map.
+/// Puts the entries of a snapshot, which has a part in each context, into the report's map.
 pub fn fill(
     map: &mut model::Map,
     plan: &MapPlan,
     def: &MapDef,
-    bytes: &[u8],
+    parts: &[Vec<u8>],
     printer: &Printer<'_>,
 ) {
-    let view = match MapView::new(plan, bytes) {
+    let view = match MapView::merged(plan, parts) {
         Ok(view) => view,
         Err(error) => {
             map.warnings.push(error.to_string());

@@ -199,6 +199,9 @@ pub struct RunFlags {
     /// Rows to print per map; all are in the JSON
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
+    /// Where the application uses several GPUs, show what each has; the JSON has both
+    #[arg(long)]
+    pub per_device: bool,
     /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for neither
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     pub interval: f64,
@@ -306,6 +309,9 @@ pub enum MapsVerb {
     Dump {
         /// Its name
         map: String,
+        /// Where an application uses several GPUs, what each has; the JSON has both
+        #[arg(long)]
+        per_device: bool,
     },
     /// Show the value of a key
     Lookup {
@@ -511,6 +517,9 @@ pub struct ReportFlags {
     /// Rows to print per map
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
+    /// Where the application used several GPUs, show what each had
+    #[arg(long)]
+    pub per_device: bool,
 }
 
 #[cfg(test)]

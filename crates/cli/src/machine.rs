@@ -1,6 +1,6 @@
 //! Which device a command uses, as its flags say.
 
-pub use warpbpf::machine::{Device, agent, gpu, loader, soft_folder};
+pub use warpbpf::machine::{Device, agent, gpus, loader, soft_folder};
 
 use crate::flags::DeviceChoice;
 

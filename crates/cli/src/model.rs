@@ -56,6 +56,9 @@ pub struct Process {
     /// Bound of the error of `bpf_ktime_get_ns` in its kernels, ns; absent where nothing was attached.
     #[serde(default)]
     pub clock_error_ns: Option<u64>,
+    /// The contexts that had maps of their own, if there were several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contexts: Vec<Context>,
     /// The data is complete: the agent said good-bye.
     pub complete: bool,
     /// Kernels in the order in which they were loaded.
@@ -110,6 +113,128 @@ pub struct Kernel {
     pub launches: u64,
     /// Launches of the original although a program matches.
     pub missed: u64,
+    /// Launches with probes by the context's number, if there were several contexts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contexts: Vec<(u32, u64)>,
+}
+
+/// A context with maps of its own.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Context {
+    /// In the order in which contexts came, from 0.
+    pub number: u32,
+    /// Ordinal of its device.
+    pub device: u32,
+    /// The device's name.
+    pub name: String,
+    /// The device's multiprocessors.
+    pub sms: u32,
+    /// The CPU number of the first of them in events and in lists of values.
+    pub first_cpu: u32,
+}
+
+/// What one context has of a map.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// The context's number.
+    pub context: u32,
+    /// Ordinal of its device.
+    pub device: u32,
+    /// As in the map.
+    pub entries: Vec<Entry>,
+    /// As in the map.
+    pub threads: Option<Threads>,
+    /// As in the map.
+    pub sum: Option<u128>,
+}
+
+impl Context {
+    /// What the library says of it.
+    pub fn of(info: &warpbpf::ContextInfo) -> Context {
+        Context {
+            number: info.number,
+            device: info.device,
+            name: info.name.clone(),
+            sms: info.sms,
+            first_cpu: info.number * info.cpus,
+        }
+    }
+}
+
+impl Report {
+    /// Of one map alone.
+    pub fn of_map(map: Map) -> Report {
+        let process = Process {
+            maps: vec![map],
+            ..Process::default()
+        };
+        Report {
+            processes: vec![process],
+            ..Report::default()
+        }
+    }
+
+    /// All maps of all processes.
+    pub fn maps(&self) -> impl Iterator<Item = &Map> {
+        self.processes.iter().flat_map(|process| &process.maps)
+    }
+
+    /// The same with each context's kernels and maps by themselves, where there are several.
+    pub fn per_device(&self) -> Report {
+        let mut report = self.clone();
+        for process in &mut report.processes {
+            process.take_apart();
+        }
+        report
+    }
+}
+
+impl Process {
+    fn take_apart(&mut self) {
+        let name = |name: &str, context: u32, device: u32| {
+            format!("{name} on device {device} (context {context})")
+        };
+        let maps = std::mem::take(&mut self.maps);
+        for map in maps {
+            for part in &map.contexts {
+                self.maps.push(Map {
+                    name: name(&map.name, part.context, part.device),
+                    entries: part.entries.clone(),
+                    threads: part.threads.clone(),
+                    sum: part.sum,
+                    contexts: Vec::new(),
+                    warnings: Vec::new(),
+                    ..map.clone()
+                });
+            }
+            if map.contexts.is_empty() {
+                self.maps.push(map);
+            }
+        }
+        let kernels = std::mem::take(&mut self.kernels);
+        for kernel in kernels {
+            for (context, launches) in &kernel.contexts {
+                let found = self.contexts.iter().find(|c| c.number == *context);
+                self.kernels.push(Kernel {
+                    name: name(&kernel.name, *context, found.map_or(0, |c| c.device)),
+                    launches: *launches,
+                    missed: 0,
+                    contexts: Vec::new(),
+                    ..kernel.clone()
+                });
+            }
+            if kernel.contexts.is_empty() || kernel.missed > 0 {
+                self.kernels.push(Kernel {
+                    launches: match kernel.contexts.is_empty() {
+                        true => kernel.launches,
+                        false => 0,
+                    },
+                    contexts: Vec::new(),
+                    ..kernel
+                });
+            }
+        }
+    }
 }
 
 /// A map's contents.
@@ -131,6 +256,22 @@ pub struct Map {
     pub sum: Option<u128>,
     /// What was refused or given up on the device.
     pub warnings: Vec<String>,
+    /// What each context has, if there were several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contexts: Vec<Part>,
+}
+
+impl Map {
+    /// This is what one context has.
+    pub fn into_part(self, context: u32, device: u32) -> Part {
+        Part {
+            context,
+            device,
+            entries: self.entries,
+            threads: self.threads,
+            sum: self.sum,
+        }
+    }
 }
 
 /// A key and its value.

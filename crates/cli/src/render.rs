@@ -146,6 +146,18 @@ fn heading(out: &mut String, process: &Process) {
         "\n{exe} [pid {}] on {}{soft}",
         process.pid, process.device
     );
+    let mut told: Vec<u32> = Vec::new();
+    for context in &process.contexts {
+        // The first is told above.
+        if !told.is_empty() && !told.contains(&context.device) {
+            let _ = writeln!(
+                out,
+                "  and on device {}: {}, {} SMs",
+                context.device, context.name, context.sms
+            );
+        }
+        told.push(context.device);
+    }
 }
 
 fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {

@@ -134,4 +134,6 @@ pub struct MapUse {
     /// Why the map cannot be sharded and summed, if it cannot: a plain read or write, an escaping value pointer,
     /// an add at an unknown offset, a helper update.
     pub not_summable: Option<String>,
+    /// What the program does to values in it is more than adding; keys may come and go by helpers.
+    pub more_than_adds: bool,
 }

@@ -5,12 +5,12 @@
 //! code, and everything else that touches a value is a reason not to shard its map. The maps' layouts play no part, so
 //! the analysis binds layouts of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::helpers::{self, HelperId};
 use warpbpf_abi::layout::{
-    ArrayLayout, MapLayout, QueueLayout, RingLayout, SumField, UserRingLayout,
+    ArrayLayout, HostedLayout, MapLayout, QueueLayout, RingLayout, SumField, UserRingLayout,
 };
 use warpbpf_ebpf::Code;
 use warpbpf_verify::{ArgFact, CallFact, Facts, INNER, InsnFact, Region, Subject, Verified};
@@ -28,7 +28,7 @@ fn uses_of(code: &Code, facts: &Facts, site: Site, map_count: usize) -> Vec<MapU
     let mut uses = Uses {
         maps: vec![MapUse::default(); map_count],
     };
-    let calls = facts
+    let calls: Vec<&CallFact> = facts
         .instances
         .iter()
         .flat_map(|i| &i.insns)
@@ -37,9 +37,10 @@ fn uses_of(code: &Code, facts: &Facts, site: Site, map_count: usize) -> Vec<MapU
             InsnFact::Dead | InsnFact::Plain | InsnFact::Access(_) | InsnFact::Branch { .. } => {
                 None
             }
-        });
+        })
+        .collect();
     let mut layouts = BTreeMap::new();
-    for call in calls {
+    for call in &calls {
         uses.call(call);
         if let Some(map) = call.map {
             let layout = plain_layout(call.helper);
@@ -49,25 +50,33 @@ fn uses_of(code: &Code, facts: &Facts, site: Site, map_count: usize) -> Vec<MapU
             }
         }
     }
-    let env = plain_env(site, map_count, &layouts);
-    let mut func = match from_ebpf::run(code, facts, &env) {
-        Ok(func) => func,
-        Err(error) => {
-            for map in 0..map_count as u32 {
-                uses.refuse(map, || format!("the program cannot be compiled: {error}"));
-            }
-            return uses.maps;
-        }
+    uses.run(code, facts, &plain_env(site, map_count, &layouts));
+    // To an array a helper stores values as the program does. Where helpers put keys in or take them out it may be a hash,
+    // and what the program itself does to values is told apart from them by taking it for one that the host is asked for.
+    let changes = |call: &&&CallFact| {
+        matches!(
+            call.helper,
+            HelperId::MapUpdateElem | HelperId::MapDeleteElem
+        )
     };
-    for (name, pass) in PASSES {
-        pass(&mut func, &env);
-        // What follows changes how additions are done, not which there are.
-        if *name == "opt_dce.3" {
-            break;
+    let changed: BTreeSet<u32> = calls.iter().filter(changes).filter_map(|c| c.map).collect();
+    if !changed.is_empty() {
+        let asked = MapLayout::Hosted(HostedLayout {
+            max_entries: 1,
+            key_size: 1,
+            value_size: 1,
+        });
+        layouts.extend(changed.iter().map(|map| (*map, asked)));
+        let mut others = Uses {
+            maps: vec![MapUse::default(); map_count],
+        };
+        calls.iter().for_each(|call| others.call(call));
+        others.run(code, facts, &plain_env(site, map_count, &layouts));
+        for (map, (usage, other)) in (0..).zip(uses.maps.iter_mut().zip(&others.maps)) {
+            if changed.contains(&map) {
+                usage.more_than_adds = other.more_than_adds;
+            }
         }
-    }
-    for inst in func.blocks.iter().flat_map(|b| &b.insts) {
-        uses.op(&inst.op, inst.result.is_some());
     }
     uses.maps
 }
@@ -77,12 +86,34 @@ struct Uses {
 }
 
 impl Uses {
+    /// Notes what the program does, compiled for `env`.
+    fn run(&mut self, code: &Code, facts: &Facts, env: &Env) {
+        let mut func = match from_ebpf::run(code, facts, env) {
+            Ok(func) => func,
+            Err(error) => {
+                for map in 0..self.maps.len() as u32 {
+                    self.refuse(map, || format!("the program cannot be compiled: {error}"));
+                }
+                return;
+            }
+        };
+        for (name, pass) in PASSES {
+            pass(&mut func, env);
+            // What follows changes how additions are done, not which there are.
+            if *name == "opt_dce.3" {
+                break;
+            }
+        }
+        for inst in func.blocks.iter().flat_map(|b| &b.insts) {
+            self.op(&inst.op, inst.result.is_some());
+        }
+    }
+
     /// Notes a reason; the first one stays.
     fn refuse(&mut self, map: u32, reason: impl FnOnce() -> String) {
-        if let Some(usage) = self.maps.get_mut(map as usize)
-            && usage.not_summable.is_none()
-        {
-            usage.not_summable = Some(reason());
+        if let Some(usage) = self.maps.get_mut(map as usize) {
+            usage.more_than_adds = true;
+            usage.not_summable.get_or_insert_with(reason);
         }
     }
 
@@ -91,7 +122,12 @@ impl Uses {
         if let (Some(map), HelperId::MapUpdateElem | HelperId::MapDeleteElem) =
             (call.map, call.helper)
         {
-            self.refuse(map, || format!("`bpf_{name}` changes it"));
+            // Of a hash, that is how keys come and go.
+            if let Some(usage) = self.maps.get_mut(map as usize) {
+                usage
+                    .not_summable
+                    .get_or_insert_with(|| format!("`bpf_{name}` changes it"));
+            }
         }
         for arg in &call.args {
             if let ArgFact::Pointer(place) = arg

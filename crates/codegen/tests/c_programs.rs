@@ -158,6 +158,54 @@ char LICENSE[] SEC("license") = "GPL";
 }
 
 #[test]
+fn keys_of_sums_may_come_and_go_by_helpers() {
+    let source = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "warpbpf.h"
+#define HASH(name) struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4); \
+    __type(key, __u64); __type(value, __u32); } name SEC(".maps")
+HASH(counts); HASH(stored); HASH(read); HASH(gone);
+SEC("gpu/entry/*")
+int f(struct wbpf_kernel_ctx *ctx)
+{
+    __u64 key = ctx->sm;
+    __u32 one = 1, *n;
+    if ((n = bpf_map_lookup_elem(&counts, &key))) __sync_fetch_and_add(n, 1);
+    else bpf_map_update_elem(&counts, &key, &one, BPF_ANY);
+    if ((n = bpf_map_lookup_elem(&stored, &key))) *n = ctx->lane;
+    else bpf_map_update_elem(&stored, &key, &one, BPF_ANY);
+    if ((n = bpf_map_lookup_elem(&read, &key)) && __sync_fetch_and_add(n, 1) == 3)
+        bpf_map_delete_elem(&read, &key);
+    if ((n = bpf_map_lookup_elem(&gone, &key))) *n += 2;
+    bpf_map_delete_elem(&gone, &key);
+    return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+    let object = clang("keyed", source, "v3");
+    let case = Case::object(&object, 4);
+    let uses = map_uses(&case.program, Site::Entry, object.maps.len());
+    let of = |name: &str| {
+        let at = object.maps.iter().position(|map| map.name == name);
+        &uses[at.expect("it is there")]
+    };
+    let field = SumField { offset: 0, size: 4 };
+    for (name, more) in [
+        ("counts", false),
+        ("stored", true),
+        ("read", true),
+        ("gone", false),
+    ] {
+        assert_eq!(of(name).more_than_adds, more, "{name}");
+        // An array with them would have one copy.
+        assert!(of(name).not_summable.is_some(), "{name}");
+    }
+    assert_eq!(of("counts").adds, [field].into());
+    assert_eq!(of("gone").adds, [field].into());
+}
+
+#[test]
 fn maps_that_cannot_be_summed() {
     let source = r#"
 #include <linux/bpf.h>

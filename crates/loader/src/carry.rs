@@ -150,7 +150,7 @@ impl Kernel {
         let Some(copied) = self.copied(at)? else {
             return Ok(());
         };
-        let view = MapView::new(&copied.plan, &copied.bytes);
+        let view = MapView::merged(&copied.plan, &copied.parts);
         let view = view.map_err(|error| errno(error.errno()))?;
         let twin = self.map_mut(at)?.twin.as_mut().ok_or(Errno::BADF)?;
         for index in 0..spec.max_entries {

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use warpbpf::{Message, plan_of};
-use warpbpf_maps::{MapPlan, MapView};
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
+use warpbpf_maps::{MapPlan, MapView, merge};
 use warpbpf_wire::{
-    Listener, MapOp, NoteLevel, OpCode, Outcome, PRINTK, SharedError, SharedReader, ToAgent,
-    ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
+    ContextInfo, Listener, MapOp, NoteLevel, OpCode, Outcome, PRINTK, SharedError, SharedReader,
+    ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
 use crate::feed::Feed;
@@ -29,19 +30,29 @@ const FRESH: Duration = Duration::from_millis(1);
 /// How long the thread sleeps when nothing comes.
 const NAP: Duration = Duration::from_millis(2);
 
+/// A map's bytes in each context.
+type Parts = Arc<Vec<Vec<u8>>>;
+
+/// Copies of them, with the numbers that they had.
+struct Copies {
+    sequences: Vec<u64>,
+    parts: Parts,
+}
+
 struct Agent {
     connection: Option<ToolConnection>,
     offer: Offer,
     sms: u32,
     /// By number; `None` for a type that is not known here.
     maps: Vec<Option<Arc<MapPlan>>>,
-    shared: Option<SharedReader>,
+    /// The contexts that have maps, in their order.
+    contexts: Vec<(ContextInfo, SharedReader)>,
     /// A damaged chunk of events was met, and told.
     damaged: bool,
     refreshed: Option<Instant>,
-    copies: HashMap<u32, (u64, Arc<Vec<u8>>)>,
+    copies: HashMap<u32, Copies>,
     /// Changes after the application has ended.
-    after: HashMap<u32, Arc<Vec<u8>>>,
+    after: HashMap<u32, Parts>,
     /// Events for whose sink there was no room, by map.
     queues: BTreeMap<u32, Queue>,
     /// It has what was sent before its programs.
@@ -161,7 +172,7 @@ impl Live {
             offer,
             sms: 0,
             maps: Vec::new(),
-            shared: None,
+            contexts: Vec::new(),
             damaged: false,
             refreshed: None,
             copies: HashMap::new(),
@@ -241,7 +252,7 @@ impl Agent {
     ) {
         match message {
             ToTool::Hello(hello) => {
-                self.sms = hello.device.map_or(1, |device| device.sms.max(1));
+                self.sms = hello.device.map_or(1, |d| d.cpus.max(d.sms).max(1));
             }
             ToTool::Refused { message } => tell(&format!("nothing is instrumented: {message}")),
             ToTool::Ready(ready) => {
@@ -249,12 +260,9 @@ impl Agent {
                 self.offer.feeds.iter_mut().for_each(Feed::arrived);
                 let plan = |info| Some(Arc::new(plan_of(info)?));
                 self.maps = ready.maps.iter().map(plan).collect();
-                match fd.map(SharedReader::open) {
-                    Some(Ok(reader)) => self.shared = Some(reader),
-                    Some(Err(error)) => tell(&error.to_string()),
-                    None => tell("the agent sent no shared memory"),
-                }
+                self.open(ready.context, fd, tell);
             }
+            ToTool::Context(context) => self.open(context, fd, tell),
             ToTool::Kernel(kernel) => {
                 let failed = ["refused", "failed"];
                 if failed.iter().any(|word| kernel.way.starts_with(word)) {
@@ -286,10 +294,21 @@ impl Agent {
         }
     }
 
+    fn open(&mut self, context: ContextInfo, fd: Option<std::os::fd::OwnedFd>, tell: Tell) {
+        match fd.map(SharedReader::open) {
+            Some(Ok(reader)) => self.contexts.push((context, reader)),
+            Some(Err(error)) => tell(&error.to_string()),
+            None => tell("the agent sent no shared memory"),
+        }
+    }
+
     /// Says how many events did not get here, and why. libbpf has no place for it.
     fn tell_losses(&self, tell: Tell) {
-        let Some(shared) = &self.shared else { return };
-        for (number, name) in (0..).zip(&self.offer.gathered.names) {
+        let each = self.contexts.iter().flat_map(|(_, shared)| {
+            let names = (0..).zip(&self.offer.gathered.names);
+            names.map(move |(number, name)| (shared, number, name))
+        });
+        for (shared, number, name) in each {
             let device = shared.device_losses(number);
             let here = shared.lost(number);
             for (count, why) in [
@@ -314,46 +333,50 @@ impl Agent {
                 queue.drain(sink);
             }
         }
-        let Some(shared) = &mut self.shared else {
-            return false;
-        };
-        let (offer, queues) = (&self.offer, &mut self.queues);
-        let taken = shared.events(|event| {
-            if event.map == PRINTK {
-                if let Some(message) = Message::read(&offer.object, event.payload) {
-                    tell(&message.to_string());
+        let (offer, queues, damaged) = (&self.offer, &mut self.queues, &mut self.damaged);
+        let mut came = false;
+        self.contexts.retain_mut(|(context, shared)| {
+            let first = context.number * context.cpus;
+            let taken = shared.events(|event| {
+                if event.map == PRINTK {
+                    if let Some(message) = Message::read(&offer.object, event.payload) {
+                        tell(&message.to_string());
+                    }
+                    return;
                 }
-                return;
-            }
-            let Some(sink) = offer.sinks.get(event.map as usize) else {
-                return;
-            };
-            if !matches!(sink, Sink::Nowhere) {
-                let queue = queues.entry(event.map).or_default();
-                queue.push(sink, event.shard, event.payload);
+                let Some(sink) = offer.sinks.get(event.map as usize) else {
+                    return;
+                };
+                if !matches!(sink, Sink::Nowhere) {
+                    let queue = queues.entry(event.map).or_default();
+                    // A tool has buffers for so many CPUs as it was told of.
+                    let cpu = (first + event.shard) % offer.cpus.max(1);
+                    queue.push(sink, cpu, event.payload);
+                }
+            });
+            match taken {
+                Ok(count) => {
+                    came |= count != 0;
+                    true
+                }
+                // What lies behind a damaged chunk is still good.
+                Err(error @ SharedError::Record { .. }) => {
+                    if !std::mem::replace(damaged, true) {
+                        tell(&error.to_string());
+                    }
+                    came = true;
+                    true
+                }
+                Err(error) => {
+                    tell(&error.to_string());
+                    false
+                }
             }
         });
-        match taken {
-            Ok(0) => {
-                if self.connection.is_none() {
-                    self.tell_dropped(tell);
-                }
-                false
-            }
-            Ok(_) => true,
-            // What lies behind a damaged chunk is still good.
-            Err(error @ SharedError::Record { .. }) => {
-                if !std::mem::replace(&mut self.damaged, true) {
-                    tell(&error.to_string());
-                }
-                true
-            }
-            Err(error) => {
-                tell(&error.to_string());
-                self.shared = None;
-                false
-            }
+        if !came && self.connection.is_none() {
+            self.tell_dropped(tell);
         }
+        came
     }
 
     /// Says, once, what did not even find room to wait.
@@ -411,36 +434,68 @@ impl Agent {
 
     fn copy(&mut self, number: u32) -> Option<Copied> {
         let plan = self.maps.get(number as usize)?.clone()?;
-        if let Some(bytes) = self.after.get(&number) {
-            let bytes = bytes.clone();
-            return Some(Copied { plan, bytes });
+        if let Some(parts) = self.after.get(&number) {
+            let parts = parts.clone();
+            return Some(Copied { plan, parts });
         }
-        let shared = self.shared.as_ref()?;
-        let sequence = shared.sequence(number as usize);
-        if let Some((of, bytes)) = self.copies.get(&number)
-            && *of == sequence
+        let at = number as usize;
+        let contexts = self.contexts.iter();
+        let now: Vec<u64> = contexts.map(|(_, shared)| shared.sequence(at)).collect();
+        if let Some(copies) = self.copies.get(&number)
+            && copies.sequences == now
         {
-            let bytes = bytes.clone();
-            return Some(Copied { plan, bytes });
+            let parts = copies.parts.clone();
+            return Some(Copied { plan, parts });
         }
-        let mut bytes = Vec::new();
-        let sequence = shared.snapshot(number as usize, &mut bytes).ok()??;
-        let bytes = Arc::new(bytes);
-        self.copies.insert(number, (sequence, bytes.clone()));
-        Some(Copied { plan, bytes })
+        let (mut sequences, mut parts) = (Vec::new(), Vec::new());
+        for (_, shared) in &self.contexts {
+            let mut bytes = Vec::new();
+            match shared.snapshot(at, &mut bytes).ok()? {
+                Some(sequence) => sequences.push(sequence),
+                None if parts.is_empty() => return None,
+                // A context that has just come.
+                None => {
+                    sequences.push(0);
+                    bytes = vec![0; plan.bytes() as usize];
+                }
+            }
+            parts.push(bytes);
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        let parts = Arc::new(parts);
+        let copies = Copies {
+            sequences,
+            parts: parts.clone(),
+        };
+        self.copies.insert(number, copies);
+        Some(Copied { plan, parts })
     }
 
-    /// Changes the final copy, as the device would have been changed.
+    /// Changes the final copy, as the devices would have been changed.
     fn operate_on_copy(&mut self, number: u32, op: &MapOp<'_>) -> Option<Outcome> {
         let copied = self.copy(number)?;
-        let writes = match op.code {
-            OpCode::Update => {
-                warpbpf_maps::update(&copied.plan, &copied.bytes, op.key, op.value, op.flags)
+        let (plan, count) = (&copied.plan, copied.parts.len());
+        let lookup = || {
+            MapView::merged(plan, &copied.parts)
+                .ok()?
+                .lookup(op.key)
+                .ok()
+        };
+        let values = match op.code {
+            OpCode::Update if count > 1 => {
+                match (op.flags, lookup()?.is_some()) {
+                    (BPF_NOEXIST, true) => return Some(Outcome::failed(EEXIST as i32)),
+                    (BPF_EXIST, false) => return Some(Outcome::failed(ENOENT as i32)),
+                    _ => {}
+                }
+                merge::split(plan, op.value, count)
             }
-            OpCode::Delete => warpbpf_maps::delete(&copied.plan, &copied.bytes, op.key),
+            OpCode::Update => vec![op.value.to_vec()],
+            OpCode::Delete => Vec::new(),
             OpCode::LookupAndDelete => {
-                let view = MapView::new(&copied.plan, &copied.bytes).ok()?;
-                let value = match view.lookup(op.key).ok()?? {
+                let value = match lookup()?? {
                     warpbpf_maps::Value::One(value) => value,
                     warpbpf_maps::Value::PerSm(_) | warpbpf_maps::Value::PerThread(_) => {
                         return None;
@@ -461,18 +516,31 @@ impl Agent {
                 return None;
             }
         };
-        match writes {
-            Ok(writes) => {
-                let mut bytes = copied.bytes.as_ref().clone();
-                for write in writes {
-                    let at = write.offset as usize;
-                    bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+        let flags = if count > 1 { BPF_ANY } else { op.flags };
+        let mut parts = copied.parts.as_ref().clone();
+        let (mut done, mut failed) = (false, None);
+        for (at, bytes) in parts.iter_mut().enumerate() {
+            let writes = match values.get(at) {
+                Some(value) => warpbpf_maps::update(plan, bytes, op.key, value, flags),
+                None => warpbpf_maps::delete(plan, bytes, op.key),
+            };
+            match writes {
+                Ok(writes) => {
+                    done = true;
+                    for write in writes {
+                        let at = write.offset as usize;
+                        bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+                    }
                 }
-                self.after.insert(number, Arc::new(bytes));
-                Some(Outcome::done(Vec::new()))
+                Err(error) => failed = Some(Outcome::failed(error.errno() as i32)),
             }
-            Err(error) => Some(Outcome::failed(error.errno() as i32)),
         }
+        // A key that is deleted need not have been in all parts.
+        if let Some(failed) = failed.filter(|_| !done || op.code == OpCode::Update) {
+            return Some(failed);
+        }
+        self.after.insert(number, Arc::new(parts));
+        Some(Outcome::done(Vec::new()))
     }
 }
 
@@ -480,14 +548,15 @@ impl Agent {
 impl Session for Live {
     fn number(&self, map: usize) -> Option<u32> {
         let state = self.state();
-        let ready = |agent: &&Agent| agent.shared.is_some();
+        let ready = |agent: &&Agent| !agent.contexts.is_empty();
         let agent = state.agents.iter().rev().find(ready)?;
         agent.offer.gathered.numbers.get(&map).copied()
     }
 
     fn sms(&self) -> u32 {
         let state = self.state();
-        state.agents.last().map_or(1, |agent| agent.sms)
+        let all = |agent: &Agent| agent.sms * agent.contexts.len().max(1) as u32;
+        state.agents.last().map_or(1, all)
     }
 
     fn copied(&self, number: u32) -> Result<Option<Copied>, Errno> {
@@ -559,6 +628,7 @@ impl State {
     }
 
     fn current(&mut self) -> Option<&mut Agent> {
-        self.agents.iter_mut().rev().find(|a| a.shared.is_some())
+        let mut agents = self.agents.iter_mut().rev();
+        agents.find(|agent| !agent.contexts.is_empty())
     }
 }

@@ -82,7 +82,7 @@ impl Kernel {
         let spec = self.map(at)?.spec;
         let slot = self.slot(&spec) as usize;
         let (copied, session) = (self.copied(at)?, self.session_of(at));
-        let view = copied.as_ref().map(|c| MapView::new(&c.plan, &c.bytes));
+        let view = copied.as_ref().map(|c| MapView::merged(&c.plan, &c.parts));
         let view = view.transpose().map_err(|error| errno(error.errno()))?;
         let map = self.map_mut(at)?;
         let frozen = map.frozen;

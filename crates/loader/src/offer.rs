@@ -23,6 +23,8 @@ pub struct Offer {
     pub feeds: Vec<Feed>,
     /// What programs may do, as they were proved here.
     pub options: Options,
+    /// CPUs that the tool believes in.
+    pub cpus: u32,
 }
 
 /// Values of a map.
@@ -84,6 +86,7 @@ impl Offer {
             presets,
             sinks,
             feeds,
+            cpus: kernel.config.cpus,
             options: Options {
                 host_ops: true,
                 allow_modify: kernel.config.options.allow_modify,

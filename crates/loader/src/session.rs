@@ -6,13 +6,13 @@ use rustix::io::Errno;
 use warpbpf_maps::MapPlan;
 use warpbpf_wire::{MapOp, Outcome};
 
-/// A map's memory on the device as it was when copied, and how it is laid out.
+/// A map's memory as it was when copied, and how it is laid out.
 #[derive(Debug, Clone)]
 pub struct Copied {
     /// The layout.
     pub plan: Arc<MapPlan>,
-    /// The bytes.
-    pub bytes: Arc<Vec<u8>>,
+    /// The bytes in each context.
+    pub parts: Arc<Vec<Vec<u8>>>,
 }
 
 /// A session with an application, or what it left behind.
@@ -20,7 +20,7 @@ pub trait Session: Send + Sync {
     /// The number of a map of the tool in the session, by its place in the kernel's table.
     fn number(&self, map: usize) -> Option<u32>;
 
-    /// Multiprocessors of the device.
+    /// Multiprocessors, of all contexts together.
     fn sms(&self) -> u32;
 
     /// A copy of a map, at most a moment old; `None` if there is none yet.

@@ -64,6 +64,7 @@ pub(crate) fn plan(
             plan.not_summed = Some("the map is read-only".to_owned());
         }
         Ok(fields) => {
+            plan.added.clone_from(&fields);
             let sharded = ArrayLayout {
                 shards: sms,
                 summed: true,
@@ -89,6 +90,11 @@ fn sum_fields(value_size: u32, uses: &[SumUse]) -> Result<Vec<SumField>, String>
     if let Some(why) = uses.iter().find_map(|u| u.not_summable.clone()) {
         return Err(why);
     }
+    fields(value_size, uses)
+}
+
+/// The fields that are added to, or why they are none.
+pub(crate) fn fields(value_size: u32, uses: &[SumUse]) -> Result<Vec<SumField>, String> {
     let fields: BTreeSet<SumField> = uses.iter().flat_map(|u| u.adds.iter().copied()).collect();
     let mut end = 0;
     for field in &fields {

@@ -31,6 +31,7 @@ pub mod hash;
 pub mod hosted;
 pub mod inner;
 pub mod lru;
+pub mod merge;
 pub mod per_thread;
 pub mod percpu;
 pub mod printk;

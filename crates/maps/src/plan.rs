@@ -51,6 +51,8 @@ pub struct SumUse {
     pub adds: BTreeSet<SumField>,
     /// Why the map cannot be summed, if it cannot.
     pub not_summable: Option<String>,
+    /// What is done to values is more than adding; keys may come and go by helpers.
+    pub more_than_adds: bool,
 }
 
 /// A map that can be made: how large, how laid out, with what in it.
@@ -72,12 +74,16 @@ pub struct MapPlan {
     pub layout: MapLayout,
     /// Fields whose copies are added up when the layout is summed; else empty.
     pub sum_fields: Vec<SumField>,
+    /// Fields that programs only add to: what several devices have of them is added up.
+    pub added: Vec<SumField>,
     /// Why an array that programs add to is not summed; `None` where it is, or where nobody adds.
     pub not_summed: Option<String>,
     /// Whose memory it lies in.
     pub placement: Placement,
     /// What to write over zeroed memory before the first launch.
     pub image: Vec<Write>,
+    /// The same in further contexts: what is added up over contexts begins in one of them only.
+    pub further: Vec<Write>,
 }
 
 impl MapPlan {
@@ -110,9 +116,11 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
             summed: false,
         }),
         sum_fields: Vec::new(),
+        added: Vec::new(),
         not_summed: None,
         placement: placement(def)?,
         image: Vec::new(),
+        further: Vec::new(),
     };
     if let MapKind::Data { read_only, .. } = def.kind {
         plan.read_only |= read_only;
@@ -141,6 +149,22 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
         }
         MapType::PerThreadHostArray => per_thread::plan(def, &mut plan)?,
         MapType::UserRingbuf => user_ring::plan(def, &mut plan)?,
+    }
+    let keyed = matches!(
+        map_type,
+        MapType::Hash | MapType::GpuHash | MapType::LruHash
+    );
+    if keyed && !uses.iter().any(|u| u.more_than_adds) {
+        // Fields that do not fit are the array's affair: then nothing is summed.
+        plan.added = array::fields(def.value_size, uses).unwrap_or_default();
+    }
+    plan.further.clone_from(&plan.image);
+    if !plan.image.is_empty() {
+        // The variables of a section: one value, at its beginning.
+        plan.further.extend(plan.added.iter().map(|field| Write {
+            offset: u64::from(field.offset),
+            bytes: vec![0; field.size as usize],
+        }));
     }
     Ok(plan)
 }

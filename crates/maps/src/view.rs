@@ -5,8 +5,8 @@ use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, BPF_RB_WAKEUPS, MapType
 
 use crate::bytes::index;
 use crate::{
-    AccessError, MapPlan, Write, array, bloom, hash, hosted, inner, lru, per_thread, percpu, queue,
-    user_ring,
+    AccessError, MapPlan, Write, array, bloom, hash, hosted, inner, lru, merge, per_thread, percpu,
+    queue, user_ring,
 };
 
 /// What a key stands for.
@@ -42,11 +42,13 @@ pub struct Counters {
     pub timed_out: u64,
 }
 
-/// A map's device memory as it was when copied.
+/// A map's device memory as it was when copied; of several devices, that of all.
 #[derive(Clone, Copy, Debug)]
 pub struct MapView<'a> {
     plan: &'a MapPlan,
     bytes: &'a [u8],
+    /// In further contexts.
+    others: &'a [Vec<u8>],
 }
 
 impl<'a> MapView<'a> {
@@ -62,12 +64,47 @@ impl<'a> MapView<'a> {
                 found: bytes.len() as u64,
             });
         }
-        Ok(MapView { plan, bytes })
+        Ok(MapView {
+            plan,
+            bytes,
+            others: &[],
+        })
+    }
+
+    /// One view of the parts that several contexts have ([`merge`]), in the order of contexts.
+    ///
+    /// # Errors
+    /// [`AccessError::Snapshot`] if one has another length than the layout, or there is none.
+    pub fn merged(plan: &'a MapPlan, parts: &'a [Vec<u8>]) -> Result<MapView<'a>, AccessError> {
+        for part in parts {
+            MapView::new(plan, part)?;
+        }
+        let (first, others) = parts.split_first().unzip();
+        let view = MapView::new(plan, first.map_or(&[], Vec::as_slice))?;
+        Ok(MapView {
+            others: others.unwrap_or_default(),
+            ..view
+        })
+    }
+
+    /// A view of each part by itself.
+    fn parts(&self) -> Vec<MapView<'a>> {
+        let plan = self.plan;
+        let view = |bytes: &'a [u8]| MapView {
+            plan,
+            bytes,
+            others: &[],
+        };
+        let others = self.others.iter().map(|part| view(part));
+        std::iter::once(view(self.bytes)).chain(others).collect()
     }
 
     /// All entries: arrays in key order with every key, hashes in slot order. A ring has none: see
     /// [`crate::ring::Reader`].
     pub fn entries(&self) -> Box<dyn Iterator<Item = Entry> + 'a> {
+        if !self.others.is_empty() {
+            return Box::new(merge::entries(self.plan, &self.parts()).into_iter());
+        }
         let view = *self;
         if inner::is_outer(self.plan) {
             return Box::new(view.plain_entries().filter_map(|entry| {
@@ -82,6 +119,14 @@ impl<'a> MapView<'a> {
     /// In the order of [`MapView::entries`]. Values of maps of maps are as they lie there. Nothing for maps with several
     /// values per key, and rings.
     pub fn each(&self, mut each: impl FnMut(&[u8], &[u8])) {
+        if !self.others.is_empty() {
+            for entry in self.entries() {
+                if let Value::One(value) = &entry.value {
+                    each(&entry.key, value);
+                }
+            }
+            return;
+        }
         let several = matches!(
             self.plan.map_type,
             MapType::PercpuHash | MapType::LruPercpuHash
@@ -149,6 +194,11 @@ impl<'a> MapView<'a> {
     /// A key of another size, or a ring.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Value>, AccessError> {
         check_key(self.plan, key)?;
+        if !self.others.is_empty() {
+            let parts = self.parts();
+            let values = parts.iter().map(|part| part.lookup(key));
+            return Ok(merge::value(self.plan, values.collect::<Result<_, _>>()?));
+        }
         let value = self.plain_lookup(key)?;
         Ok(if inner::is_outer(self.plan) {
             value.and_then(inner::shown)
@@ -178,18 +228,25 @@ impl<'a> MapView<'a> {
         })
     }
 
-    /// The value of `key` in one thread, zero or not; `None` if there is no such key or thread, or the map is of another
+    /// The value of `key` in one thread, zero or not; threads of a further context are counted behind those before. `None` if there is no such key or thread, or the map is of another
     /// type.
     pub fn thread_value(&self, key: u32, thread: u64) -> Option<&'a [u8]> {
         let MapLayout::PerThread(layout) = &self.plan.layout else {
             return None;
         };
-        (key < layout.max_entries && thread < layout.threads)
-            .then(|| per_thread::value(layout, self.bytes, key, thread))
+        let part = match thread / layout.threads {
+            0 => self.bytes,
+            further => self.others.get(usize::try_from(further).ok()? - 1)?,
+        };
+        let thread = thread % layout.threads;
+        (key < layout.max_entries).then(|| per_thread::value(layout, part, key, thread))
     }
 
     /// What the device counted. A ring's losses are told by its reader.
     pub fn counters(&self) -> Counters {
+        if !self.others.is_empty() {
+            return merge::counters(&self.parts());
+        }
         match &self.plan.layout {
             MapLayout::Hash(_) | MapLayout::Lru(_) => {
                 let (full, busy) = match &self.plan.layout {
@@ -238,7 +295,9 @@ impl<'a> MapView<'a> {
             return Err(unsupported(self.plan, "a question for a value"));
         };
         check_value(self.plan, value)?;
-        Ok(bloom::contains(layout, self.bytes, value))
+        let parts = self.parts();
+        let mut parts = parts.iter();
+        Ok(parts.any(|part| bloom::contains(layout, part.bytes, value)))
     }
 
     fn indexed(&self, key: u32) -> Option<Value> {

@@ -29,6 +29,7 @@ fn adds(fields: &[(u32, u32)]) -> SumUse {
             .map(|&(offset, size)| SumField { offset, size })
             .collect(),
         not_summable: None,
+        more_than_adds: false,
     }
 }
 

@@ -61,6 +61,8 @@ pub struct MapLayoutInfo {
     pub layout: MapLayout,
     /// Fields to add up over the shards of a summed array.
     pub sum_fields: Vec<SumField>,
+    /// Fields to add up over devices.
+    pub added: Vec<SumField>,
 }
 
 impl Live {
@@ -69,22 +71,24 @@ impl Live {
     /// # Errors
     /// [`SessionError::Driver`]: no context, or no memory; what was allocated is given back.
     pub fn new(driver: &Driver, session: Arc<Session>) -> Result<Live, SessionError> {
-        let (live, ()) = Live::new_with(driver, session, |_| Ok::<_, SessionError>(()))?;
+        let (live, ()) = Live::new_with(driver, session, true, |_| Ok::<_, SessionError>(()))?;
         Ok(live)
     }
 
-    /// As [`Live::new`], with something that must be made together with it: if `more` fails, nothing of both stays.
+    /// As [`Live::new`], with something that must be made together with it: if `more` fails, nothing of both stays. Of
+    /// several of one session one is the `first`: only it begins with what sums begin with.
     ///
     /// # Errors
     /// As [`Live::new`], and what `more` says.
     pub fn new_with<T, E: From<SessionError>>(
         driver: &Driver,
         session: Arc<Session>,
+        first: bool,
         more: impl FnOnce(&Live) -> Result<T, E>,
     ) -> Result<(Live, T), E> {
         driver.relaxed(|| {
             let mut held = Held::new(driver);
-            let live = Live::allocate(driver, session, &mut held);
+            let live = Live::allocate(driver, session, first, &mut held);
             let live = live.map_err(|e| E::from(SessionError::Driver(e)))?;
             let made = more(&live)?;
             held.keep();
@@ -95,6 +99,7 @@ impl Live {
     fn allocate(
         driver: &Driver,
         session: Arc<Session>,
+        first: bool,
         held: &mut Held<'_>,
     ) -> Result<Live, DriverError> {
         let Some(context) = driver.current() else {
@@ -137,7 +142,8 @@ impl Live {
                 }
             };
             in_host.push(host);
-            for write in &plan.image {
+            let contents = if first { &plan.image } else { &plan.further };
+            for write in contents {
                 driver.write(at + write.offset, &write.bytes, stream)?;
             }
             if let MapLayout::Ring(layout) = plan.layout {
@@ -273,6 +279,7 @@ impl Live {
             },
             layout: plan.layout,
             sum_fields: plan.sum_fields.clone(),
+            added: plan.added.clone(),
         };
         self.session.maps().iter().map(describe).collect()
     }

@@ -226,7 +226,8 @@ fn place(maps: &mut [MapDef], wishes: &[(String, Placement)]) -> Result<(), Sess
 }
 
 impl Session {
-    /// Loads, proves and lays out an object for a device.
+    /// Loads, proves and lays out an object for a device, or for several, of which `info` says how many multiprocessors the
+    /// largest has: all then have the same layouts.
     ///
     /// # Errors
     /// [`SessionError`]: the object, a section name, a map or a program is refused; nothing was done to anything.
@@ -260,11 +261,13 @@ impl Session {
                 .map(|u| SumUse {
                     adds: u.adds.clone(),
                     not_summable: u.not_summable.clone(),
+                    more_than_adds: u.more_than_adds,
                 })
                 .collect();
             if by_the_host.contains(&(index as u32)) {
                 uses.push(SumUse {
                     not_summable: Some("a program on the CPU uses it".into()),
+                    more_than_adds: true,
                     ..SumUse::default()
                 });
             }
@@ -272,6 +275,7 @@ impl Session {
                 None => uses,
                 Some(outer) => vec![SumUse {
                     not_summable: Some(format!("programs also find it in `{outer}`")),
+                    more_than_adds: true,
                     ..SumUse::default()
                 }],
             };
@@ -418,8 +422,10 @@ fn printk_plan(sms: u32) -> MapPlan {
         read_only: false,
         layout: MapLayout::Ring(RingLayout::new(PRINTK_BYTES, sms.max(1))),
         sum_fields: Vec::new(),
+        added: Vec::new(),
         not_summed: None,
         placement: Placement::Device,
         image: Vec::new(),
+        further: Vec::new(),
     }
 }

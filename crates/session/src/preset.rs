@@ -1,6 +1,6 @@
 //! What maps hold before the first kernel runs, as the tool wants it: operations on their planned first contents.
 
-use warpbpf_maps::{AccessError, Write};
+use warpbpf_maps::{AccessError, MapPlan, Write, merge};
 use warpbpf_object::MapKind;
 
 use crate::host_ops::{Action, HostOp};
@@ -88,35 +88,53 @@ impl Session {
         if bytes > MOST_BYTES {
             return Err(PresetError::TooLarge { map: name(), bytes });
         }
-        let mut contents = vec![0; bytes as usize];
-        let put = |contents: &mut [u8], write: &Write| {
-            let at = write.offset as usize;
-            contents[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
-        };
-        let mut image = plan.image.clone();
-        for write in &image {
-            put(&mut contents, write);
-        }
-        for (number, op) in ops.iter().enumerate() {
-            let writes = match op.action {
-                Action::Update | Action::Push => {
-                    warpbpf_maps::update(plan, &contents, &op.key, &op.value, op.flags)
-                }
-                Action::Delete => warpbpf_maps::delete(plan, &contents, &op.key),
-                Action::Lookup | Action::Pop | Action::Peek | Action::LookupAndDelete => {
-                    return Err(PresetError::NoUpdate {
-                        map: name(),
-                        number,
-                    });
-                }
-            };
-            let writes = writes.map_err(|source| PresetError::Access { number, source })?;
-            for write in writes {
-                put(&mut contents, &write);
-                image.push(write);
-            }
-        }
-        self.maps_mut()[index].image = image;
+        let image = change(plan, &plan.image, ops, false)?;
+        let further = change(plan, &plan.further, ops, true)?;
+        let plan = &mut self.maps_mut()[index];
+        (plan.image, plan.further) = (image, further);
         Ok(())
     }
+}
+
+/// The contents after `ops`; `further` ones, if not the first context's.
+fn change(
+    plan: &MapPlan,
+    image: &[Write],
+    ops: &[HostOp],
+    further: bool,
+) -> Result<Vec<Write>, PresetError> {
+    let map = &plan.name;
+    let mut contents = vec![0; plan.bytes() as usize];
+    let put = |contents: &mut [u8], write: &Write| {
+        let at = write.offset as usize;
+        contents[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+    };
+    let mut image = image.to_vec();
+    for write in &image {
+        put(&mut contents, write);
+    }
+    for (number, op) in ops.iter().enumerate() {
+        let writes = match op.action {
+            Action::Update | Action::Push => {
+                let value = match further && !plan.added.is_empty() {
+                    true => merge::split(plan, &op.value, 2).swap_remove(1),
+                    false => op.value.clone(),
+                };
+                warpbpf_maps::update(plan, &contents, &op.key, &value, op.flags)
+            }
+            Action::Delete => warpbpf_maps::delete(plan, &contents, &op.key),
+            Action::Lookup | Action::Pop | Action::Peek | Action::LookupAndDelete => {
+                return Err(PresetError::NoUpdate {
+                    map: map.clone(),
+                    number,
+                });
+            }
+        };
+        let writes = writes.map_err(|source| PresetError::Access { number, source })?;
+        for write in writes {
+            put(&mut contents, &write);
+            image.push(write);
+        }
+    }
+    Ok(image)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use warpbpf_wire::{Acceptor, Connection, MapInfo, SharedReader, WireError};
+use warpbpf_wire::{Acceptor, Connection, ContextInfo, MapInfo, SharedReader, WireError};
 
 use crate::{Error, Object, Process};
 
@@ -30,10 +30,13 @@ const FOLDER: &str = "warpbpf-";
 pub enum Request {
     /// What is there.
     Session,
-    /// The shared memory of a process.
+    /// The shared memory of a process, in one of its contexts.
     Memory {
         /// Which one.
         process: u32,
+        /// The place in [`ProcessInfo::contexts`].
+        #[serde(default)]
+        context: u32,
     },
     /// Operations on a map; the blob is a batch.
     MapOps {
@@ -96,6 +99,9 @@ pub struct ProcessInfo {
     pub kernels: Vec<String>,
     /// Names of sites by number.
     pub sites: Vec<String>,
+    /// The contexts that have maps of their own, in their order.
+    #[serde(default)]
+    pub contexts: Vec<ContextInfo>,
 }
 
 type ServerConnection = Connection<Reply, Request>;
@@ -186,8 +192,12 @@ fn answer(
             let bytes = object.map_or_else(Vec::new, |o| o.bytes().to_vec());
             (Reply::Session(session), bytes, None)
         }
-        Request::Memory { process } => {
-            let memory = find(*process).and_then(|p| p.lock().memory.as_ref()?.try_clone().ok());
+        Request::Memory { process, context } => {
+            let memory = find(*process).and_then(|p| {
+                let state = p.lock();
+                let context = state.contexts.get(*context as usize)?;
+                context.memory.try_clone().ok()
+            });
             match memory {
                 Some(memory) => (Reply::Memory, Vec::new(), Some(memory)),
                 None => failed(&Error::NotReady { pid: 0 }),
@@ -213,6 +223,7 @@ fn describe((number, process): (u32, &Process)) -> ProcessInfo {
         maps: state.maps.clone(),
         kernels: state.kernel_names.clone(),
         sites: state.site_names.clone(),
+        contexts: state.contexts.iter().map(|c| c.info.clone()).collect(),
     }
 }
 
@@ -283,12 +294,13 @@ impl Client {
         }
     }
 
-    /// The shared memory of a process: map snapshots, to be read while or after it runs. Its events belong to the tool.
+    /// The shared memory of a process in one of its contexts: map snapshots, to be read while or after it runs. Its events
+    /// belong to the tool.
     ///
     /// # Errors
     /// [`Error::Wire`], [`Error::Shared`].
-    pub fn memory(&mut self, process: u32) -> Result<SharedReader, Error> {
-        match self.ask(&Request::Memory { process }, &[])? {
+    pub fn memory(&mut self, process: u32, context: u32) -> Result<SharedReader, Error> {
+        match self.ask(&Request::Memory { process, context }, &[])? {
             (Reply::Memory, _, Some(fd)) => Ok(SharedReader::open(fd)?),
             (other, ..) => Err(unexpected(other)),
         }

@@ -34,16 +34,25 @@ pub enum Device {
 
 /// Asks the real driver for its first device. The question runs in this process; the application starts its own driver.
 pub fn gpu() -> Result<DeviceInfo, String> {
+    gpus().map(|mut all| all.swap_remove(0))
+}
+
+/// All devices of the real driver, by ordinal; there is at least one.
+pub fn gpus() -> Result<Vec<DeviceInfo>, String> {
     let driver = warpbpf_driver::open("libcuda.so.1").map_err(|e| e.to_string())?;
     driver.init().map_err(|e| e.to_string())?;
-    if driver.device_count().map_err(|e| e.to_string())? == 0 {
+    let count = driver.device_count().map_err(|e| e.to_string())?;
+    if count == 0 {
         return Err("the driver sees no device".into());
     }
-    let info = driver.device_info(0).map_err(|e| e.to_string())?;
-    if info.name == warpbpf_abi::names::SOFT_DEVICE {
+    let all: Result<Vec<DeviceInfo>, String> = (0..count as i32)
+        .map(|ordinal| driver.device_info(ordinal).map_err(|e| e.to_string()))
+        .collect();
+    let all = all?;
+    if all[0].name == warpbpf_abi::names::SOFT_DEVICE {
         return Err("`libcuda.so.1` on the library path is the soft GPU's".into());
     }
-    Ok(info)
+    Ok(all)
 }
 
 /// Decides where to run.

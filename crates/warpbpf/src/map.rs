@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{ENOENT, MapType, Placement};
-use warpbpf_maps::{MapPlan, MapView, Value};
-use warpbpf_wire::{MapInfo, MapOp, OpCode, Outcome, encode_ops};
+use warpbpf_maps::{MapPlan, MapView, merge};
+use warpbpf_wire::{ContextInfo, MapInfo, MapOp, OpCode, Outcome, encode_ops};
 
 use crate::typed::{Plain, Queue, TypedMap};
 use crate::{Error, Event, Process};
@@ -23,11 +23,13 @@ pub struct Map {
     info: MapInfo,
 }
 
-/// All of a map at one moment, or nearly: while kernels run, words may be of different moments.
+/// All of a map at one moment, or nearly: while kernels run, words may be of different moments. Of an application with
+/// several GPUs, what all of them have, as one.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     plan: MapPlan,
-    bytes: Vec<u8>,
+    /// Of each context.
+    parts: Vec<Vec<u8>>,
 }
 
 impl Snapshot {
@@ -36,12 +38,17 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Access`] if the agent sent a layout that does not fit the bytes.
     pub fn view(&self) -> Result<MapView<'_>, Error> {
-        Ok(MapView::new(&self.plan, &self.bytes)?)
+        Ok(MapView::merged(&self.plan, &self.parts)?)
     }
 
-    /// The map's bytes in device memory.
+    /// The map's bytes in device memory, of each context ([`Process::contexts`]).
+    pub fn parts(&self) -> &[Vec<u8>] {
+        &self.parts
+    }
+
+    /// The map's bytes in device memory; of several devices those of the first.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.parts.first().map_or(&[], Vec::as_slice)
     }
 }
 
@@ -256,15 +263,37 @@ impl Map {
         if self.info.bytes == 0 {
             return Err(failed("it has no contents but events"));
         }
-        let mut bytes = Vec::new();
-        let copied = match &self.process.lock().shared {
-            Some(shared) => shared.snapshot(self.index as usize, &mut bytes)?,
-            None => None,
-        };
-        match copied {
-            Some(_) => Ok(Snapshot { plan, bytes }),
-            None => Err(failed("nothing was copied out of it yet")),
+        let mut parts = Vec::new();
+        for context in &self.process.lock().contexts {
+            let mut bytes = Vec::new();
+            match context.shared.snapshot(self.index as usize, &mut bytes)? {
+                Some(_) => parts.push(bytes),
+                // A context that just came: what it begins with is as good as nothing.
+                None if !parts.is_empty() => parts.push(vec![0; plan.bytes() as usize]),
+                None => return Err(failed("nothing was copied out of it yet")),
+            }
         }
+        if parts.is_empty() {
+            return Err(failed("nothing was copied out of it yet"));
+        }
+        Ok(Snapshot { plan, parts })
+    }
+
+    /// The part of each context by itself, as it was last copied, in the order of [`Process::contexts`].
+    ///
+    /// # Errors
+    /// As [`Map::snapshot`].
+    pub fn contexts(&self) -> Result<Vec<(ContextInfo, Snapshot)>, Error> {
+        let Snapshot { plan, parts } = self.last_snapshot()?;
+        let each = self.process.contexts().into_iter().zip(parts);
+        let each = each.map(|(context, part)| {
+            let snapshot = Snapshot {
+                plan: plan.clone(),
+                parts: vec![part],
+            };
+            (context, snapshot)
+        });
+        Ok(each.collect())
     }
 
     /// Everything in it, in the order of [`MapView::entries`].
@@ -310,11 +339,8 @@ impl Map {
     fn lookup_last(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let snapshot = self.last_snapshot()?;
         let view = snapshot.view()?;
-        Ok(view.lookup(key)?.map(|value| match value {
-            Value::One(value) => value,
-            Value::PerSm(values) => values.iter().flat_map(|v| padded(v)).collect(),
-            Value::PerThread(values) => per_thread(&self.info, &values),
-        }))
+        let value = view.lookup(key)?;
+        Ok(value.map(|value| merge::in_a_row(&snapshot.plan, value)))
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), Error> {
@@ -347,26 +373,6 @@ fn found<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-fn padded(value: &[u8]) -> Vec<u8> {
-    let mut value = value.to_vec();
-    value.resize(value.len().next_multiple_of(8), 0);
-    value
-}
-
-/// The values of all threads of a key, of which the zeros are not listed.
-fn per_thread(info: &MapInfo, values: &[(u64, Vec<u8>)]) -> Vec<u8> {
-    let MapLayout::PerThread(layout) = MapLayout::from(info.layout) else {
-        return Vec::new();
-    };
-    let stride = layout.value_stride() as usize;
-    let mut all = vec![0; stride * layout.threads as usize];
-    for (thread, value) in values {
-        let at = *thread as usize * stride;
-        all[at..at + value.len()].copy_from_slice(value);
-    }
-    all
-}
-
 /// The plan that a view needs, from what the agent sent; `None` for a type that is not known here.
 pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
     Some(MapPlan {
@@ -378,8 +384,10 @@ pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
         read_only: false,
         layout: MapLayout::from(info.layout),
         sum_fields: info.summed.iter().map(|f| (*f).into()).collect(),
+        added: info.added.iter().map(|f| (*f).into()).collect(),
         not_summed: None,
         placement: Placement::Device,
         image: Vec::new(),
+        further: Vec::new(),
     })
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_wire::{
-    Device, Kernel, MapInfo, NoteLevel, Outcome, PRINTK, Program, ToAgent, ToolConnection,
+    ContextInfo, Device, Kernel, MapInfo, NoteLevel, Outcome, PRINTK, Program, ToAgent,
+    ToolConnection,
 };
 
 use crate::events::{Batch, Event};
@@ -49,6 +50,8 @@ pub struct KernelInfo {
     pub launches: u64,
     /// Of the original, although a program matches.
     pub missed: u64,
+    /// Those with probes by the number of the context that they were in ([`Process::contexts`]).
+    pub contexts: Vec<(u32, u64)>,
 }
 
 impl Process {
@@ -97,6 +100,12 @@ impl Process {
     pub fn device(&self) -> Option<Device> {
         self.lock().device.clone()
     }
+    /// The contexts that have maps of their own, in the order in which they came: one, unless it uses several GPUs, or several
+    /// contexts one after the other. [`Map`] shows all as one, and [`Map::contexts`] each.
+    pub fn contexts(&self) -> Vec<ContextInfo> {
+        let state = self.lock();
+        state.contexts.iter().map(|c| c.info.clone()).collect()
+    }
     /// The object in its kernels; `None` if it is only observed.
     pub fn object(&self) -> Option<&crate::Object> {
         self.0.object.as_ref()
@@ -107,7 +116,7 @@ impl Process {
     }
     /// Its maps exist.
     pub fn is_ready(&self) -> bool {
-        self.lock().shared.is_some()
+        self.lock().is_ready()
     }
     /// The agent can still be asked.
     pub fn is_connected(&self) -> bool {
@@ -135,7 +144,9 @@ impl Process {
     }
     /// Bound of the error of host time on the device, in ns, once it was measured.
     pub fn clock_error(&self) -> Option<u64> {
-        self.lock().shared.as_ref().and_then(|s| s.clock_error())
+        let state = self.lock();
+        let errors = state.contexts.iter().map(|c| c.shared.clock_error());
+        errors.max().flatten()
     }
 
     /// Its kernels, in the order in which they were loaded. A kernel whose image was loaded again is there again.
@@ -143,14 +154,12 @@ impl Process {
         let state = self.lock();
         let with_counts = |kernel: &Kernel| {
             let counts = state.counts.get(&kernel.mangled);
-            let (launches, missed) = counts
-                .filter(|_| kernel.way != "not matched")
-                .copied()
-                .unwrap_or_default();
+            let counts = counts.filter(|_| kernel.way != "not matched");
             KernelInfo {
                 kernel: kernel.clone(),
-                launches,
-                missed,
+                launches: counts.map_or(0, |c| c.launches),
+                missed: counts.map_or(0, |c| c.missed),
+                contexts: counts.map_or_else(Vec::new, |c| c.contexts.clone()),
             }
         };
         state.kernels.iter().map(with_counts).collect()
@@ -176,7 +185,7 @@ impl Process {
                 message: message.clone(),
             });
         }
-        if state.shared.is_none() {
+        if !state.is_ready() {
             return Err(Error::NotReady { pid: state.pid });
         }
         let found = state.maps.iter().position(|map| map.name == name);

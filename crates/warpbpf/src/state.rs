@@ -1,11 +1,11 @@
 //! What an agent said, kept for whoever asks.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use warpbpf_wire::{
-    Device, Kernel, MapInfo, NoteLevel, PRINTK, Program, SharedError, SharedReader, Sites, ToTool,
-    ToolConnection, WireError,
+    ContextInfo, Device, Kernel, KernelCount, MapInfo, NoteLevel, PRINTK, Program, SharedError,
+    SharedReader, Sites, ToTool, ToolConnection, WireError,
 };
 
 use crate::events::Batch;
@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(crate) device: Option<Device>,
     pub(crate) kernels: Vec<Kernel>,
     /// Launches and misses by mangled name.
-    pub(crate) counts: HashMap<String, (u64, u64)>,
+    pub(crate) counts: HashMap<String, KernelCount>,
     pub(crate) programs: Vec<Program>,
     pub(crate) maps: Vec<MapInfo>,
     pub(crate) kernel_names: Vec<String>,
@@ -32,21 +32,29 @@ pub(crate) struct State {
     pub(crate) notes: Vec<Note>,
     pub(crate) refused: Option<String>,
     pub(crate) complete: bool,
-    pub(crate) shared: Option<SharedReader>,
-    /// The shared memory once more, to be given to others.
-    pub(crate) memory: Option<OwnedFd>,
+    /// The contexts that have maps, by number.
+    pub(crate) contexts: Vec<InContext>,
     pub(crate) next_token: u64,
     /// Answers that somebody waits for.
     pub(crate) answers: HashMap<u64, Answer>,
     /// Events of rings that nobody asked for yet, by map.
     parked: HashMap<u32, VecDeque<(u32, Vec<u8>)>>,
     parked_bytes: usize,
-    /// The ring is damaged, or another tool reads it.
-    no_events: bool,
     /// A damaged chunk of events was met, and told.
     damaged: bool,
     /// Events that found no room among the parked ones, by map.
     pub(crate) dropped: HashMap<u32, u64>,
+}
+
+/// What there is of a context.
+#[derive(Debug)]
+pub(crate) struct InContext {
+    pub(crate) info: ContextInfo,
+    pub(crate) shared: SharedReader,
+    /// The shared memory once more, to be given to others.
+    pub(crate) memory: OwnedFd,
+    /// The ring is damaged, or another tool reads it.
+    no_events: bool,
 }
 
 /// An answer of the agent.
@@ -115,8 +123,9 @@ impl State {
             ToTool::Ready(ready) => {
                 self.maps = ready.maps;
                 self.programs = ready.programs;
-                self.open(fd);
+                self.open(ready.context, fd);
             }
+            ToTool::Context(context) => self.open(context, fd),
             ToTool::Kernel(kernel) => {
                 if let Some(id) = kernel.kernel_id {
                     let id = id as usize;
@@ -131,8 +140,7 @@ impl State {
             ToTool::Note { level, text } => self.note(level, text),
             ToTool::Counts(counts) => {
                 let counts = counts.kernels.into_iter();
-                self.counts
-                    .extend(counts.map(|c| (c.mangled, (c.launches, c.missed))));
+                self.counts.extend(counts.map(|c| (c.mangled.clone(), c)));
             }
             ToTool::Snapshotted { token } => self.answer(token, Answer::Snapshotted),
             ToTool::MapOps { token, error } => self.answer(token, Answer::MapOps { error, blob }),
@@ -151,18 +159,25 @@ impl State {
         }
     }
 
-    fn open(&mut self, fd: Option<OwnedFd>) {
-        let Some(fd) = fd else {
+    fn open(&mut self, info: ContextInfo, fd: Option<OwnedFd>) {
+        let Some(memory) = fd else {
             self.note(NoteLevel::Error, "the agent sent no shared memory".into());
             return;
         };
-        match SharedReader::open(&fd) {
-            Ok(reader) => {
-                self.shared = Some(reader);
-                self.memory = fd.as_fd().try_clone_to_owned().ok();
-            }
+        match SharedReader::open(&memory) {
+            Ok(shared) => self.contexts.push(InContext {
+                info,
+                shared,
+                memory,
+                no_events: false,
+            }),
             Err(error) => self.note(NoteLevel::Error, error.to_string()),
         }
+    }
+
+    /// The maps exist.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.contexts.is_empty()
     }
 
     /// Events that are there, of one map or (with `None`) of all rings and messages, at most as many as a batch holds.
@@ -185,41 +200,39 @@ impl State {
                 batch.push(map, shard, &payload);
             }
         }
-        let Some(shared) = self.shared.as_mut().filter(|_| !self.no_events) else {
-            return;
-        };
         let (parked, parked_bytes, dropped) =
             (&mut self.parked, &mut self.parked_bytes, &mut self.dropped);
         let mut errors = Vec::new();
-        loop {
-            let taken = shared.events_while(|event| {
-                if wanted.is_none_or(|map| map == event.map) {
-                    batch.push(event.map, event.shard, event.payload);
-                } else if *parked_bytes + event.payload.len() <= MOST_PARKED {
-                    *parked_bytes += event.payload.len();
-                    let queue = parked.entry(event.map).or_default();
-                    queue.push_back((event.shard, event.payload.to_vec()));
-                } else {
-                    *dropped.entry(event.map).or_default() += 1;
-                }
-                !batch.is_full()
-            });
-            match taken {
-                // What lies behind a damaged chunk is still good. Who damages one may damage many: the first is told.
-                Err(error @ SharedError::Record { .. }) => {
-                    if !std::mem::replace(&mut self.damaged, true) {
-                        errors.push(error);
+        for context in self.contexts.iter_mut().filter(|c| !c.no_events) {
+            let first = context.info.number * context.info.cpus;
+            while !batch.is_full() {
+                let taken = context.shared.events_while(|event| {
+                    let cpu = first + event.shard;
+                    if wanted.is_none_or(|map| map == event.map) {
+                        batch.push(event.map, cpu, event.payload);
+                    } else if *parked_bytes + event.payload.len() <= MOST_PARKED {
+                        *parked_bytes += event.payload.len();
+                        let queue = parked.entry(event.map).or_default();
+                        queue.push_back((cpu, event.payload.to_vec()));
+                    } else {
+                        *dropped.entry(event.map).or_default() += 1;
                     }
-                    if batch.is_full() {
+                    !batch.is_full()
+                });
+                match taken {
+                    // What lies behind a damaged chunk is still good. Who damages one may damage many: the first is told.
+                    Err(error @ SharedError::Record { .. }) => {
+                        if !std::mem::replace(&mut self.damaged, true) {
+                            errors.push(error);
+                        }
+                    }
+                    Err(error) => {
+                        errors.push(error);
+                        context.no_events = true;
                         break;
                     }
+                    Ok(_) => break,
                 }
-                Err(error) => {
-                    errors.push(error);
-                    self.no_events = true;
-                    break;
-                }
-                Ok(_) => break,
             }
         }
         for error in errors {
@@ -230,10 +243,11 @@ impl State {
     /// Records of a ring that did not reach us, wherever they were lost.
     pub(crate) fn lost(&self, map: u32) -> u64 {
         let dropped = self.dropped.get(&map).copied().unwrap_or(0);
-        self.shared.as_ref().map_or(0, |shared| {
-            let device = shared.device_losses(map);
-            shared.lost(map) + device.full + device.busy
-        }) + dropped
+        let lost = self.contexts.iter().map(|context| {
+            let device = context.shared.device_losses(map);
+            context.shared.lost(map) + device.full + device.busy
+        });
+        lost.sum::<u64>() + dropped
     }
 
     pub(crate) fn messages_lost(&self) -> u64 {
@@ -278,10 +292,15 @@ mod tests {
         chunk(&mut writer, 1, &[Some(4)]);
         chunk(&mut writer, 0, &[None]);
         chunk(&mut writer, 0, &[Some(5)]);
-        let mut state = State {
-            shared: Some(SharedReader::open(&fd).unwrap()),
-            ..State::default()
+        let mut state = State::default();
+        let context = ContextInfo {
+            number: 0,
+            device: 0,
+            name: "a device".into(),
+            sms: 1,
+            cpus: 1,
         };
+        state.open(context, Some(fd));
         let mut batch = Batch::default();
         let mut numbers = |state: &mut State, wanted| {
             state.events(wanted, &mut batch);

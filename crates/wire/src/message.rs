@@ -50,8 +50,10 @@ pub enum ToTool {
         /// Why, complete: the verifier's text where it was the verifier.
         message: String,
     },
-    /// The answer to `Attach` once a context exists. The frame carries the shared memfd.
+    /// The answer to `Attach` once a context exists. The frame carries the shared memfd of the maps there.
     Ready(Ready),
+    /// A further context has maps, the same ones in memory of its own. The frame carries the shared memfd of these.
+    Context(ContextInfo),
     /// A kernel was loaded. Sent once per image and kernel.
     Kernel(Kernel),
     /// Names of sites, before any program there runs.
@@ -152,6 +154,9 @@ pub struct Device {
     pub capability: (u32, u32),
     /// Multiprocessors.
     pub sms: u32,
+    /// CPU numbers of each context: multiprocessors of the largest device that the driver knows.
+    #[serde(default)]
+    pub cpus: u32,
     /// 13000 for CUDA 13.0.
     pub driver_version: i32,
     /// The emulator, not hardware.
@@ -165,6 +170,24 @@ pub struct Ready {
     pub maps: Vec<MapInfo>,
     /// Its programs in order.
     pub programs: Vec<Program>,
+    /// Where these maps are.
+    #[serde(default)]
+    pub context: ContextInfo,
+}
+
+/// A context with maps of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextInfo {
+    /// In the order in which contexts got maps, from 0.
+    pub number: u32,
+    /// Ordinal of its device.
+    pub device: u32,
+    /// The device's name.
+    pub name: String,
+    /// The device's multiprocessors.
+    pub sms: u32,
+    /// CPU numbers that each context has, for there are as many shards of maps: multiprocessors of the largest device.
+    pub cpus: u32,
 }
 
 /// A program of the session.
@@ -195,6 +218,9 @@ pub struct MapInfo {
     pub layout: Layout,
     /// Fields that are summed over shards.
     pub summed: Vec<SumField>,
+    /// Fields that are summed over contexts.
+    #[serde(default)]
+    pub added: Vec<SumField>,
     /// Bytes of a snapshot; 0 for a ring, whose records are events.
     pub bytes: u64,
 }
@@ -508,6 +534,9 @@ pub struct KernelCount {
     pub launches: u64,
     /// Of the original, although a program matches.
     pub missed: u64,
+    /// Those with probes by the number of the context that they were in.
+    #[serde(default)]
+    pub contexts: Vec<(u32, u64)>,
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 mod bad_input;
 mod churn;
 mod counts;
+mod devices;
 mod drain;
 mod graphs;
 mod helpers;
@@ -59,6 +60,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(lookup::cases());
     cases.extend(drain::cases());
     cases.extend(graphs::cases());
+    cases.extend(devices::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());
     cases.extend(waits::cases());

@@ -23,6 +23,8 @@ pub struct Bench {
     /// Run on the soft GPU.
     pub soft: bool,
     scratch: PathBuf,
+    /// Variables that commands get.
+    variables: Vec<(String, String)>,
 }
 
 /// A finished `warpbpf run`.
@@ -42,6 +44,20 @@ impl Bench {
             folder: Path::new(folder).to_path_buf(),
             soft,
             scratch,
+            variables: Vec::new(),
+        }
+    }
+
+    /// The same bench with variables in the environment of what it runs.
+    pub fn with(&self, variables: &[(&str, &str)]) -> Bench {
+        let scratch = self.scratch.join("variables");
+        let _ = std::fs::create_dir_all(&scratch);
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Bench {
+            folder: self.folder.clone(),
+            soft: self.soft,
+            scratch,
+            variables: variables.iter().map(owned).collect(),
         }
     }
 
@@ -68,6 +84,7 @@ impl Bench {
     pub fn warpbpf(&self, verb: &str) -> Command {
         let mut command = Command::new(self.folder.join("warpbpf"));
         command.arg(verb).stdin(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         if matches!(verb, "run" | "kernels" | "launch" | "loader") {
             command.args(["--device", if self.soft { "soft" } else { "gpu" }]);
         }
@@ -78,6 +95,7 @@ impl Bench {
     pub fn plain(&self, app: &str, arguments: &[&str]) -> Result<Vec<u8>, String> {
         let mut command = Command::new(self.app(app));
         command.args(arguments).stdin(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         if self.soft {
             command.env("LD_LIBRARY_PATH", self.folder.join("soft"));
         }

@@ -5,19 +5,18 @@ use std::ffi::{c_char, c_uint, c_void};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use warpbpf_driver::sys::{
-    self, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, KernelNodeParams,
-};
-use warpbpf_session::LoadedVariant;
-
 use super::nodes::Placed;
 use super::walk::{self, Records, Use};
 use super::{Graphs, lock};
 use crate::agent::Agent;
+use crate::entry::{Entry, Place};
 use crate::exports::original;
 use crate::guard::Outcome;
-use crate::launch::{Entry, Miss, StreamName};
+use crate::launch::{Miss, StreamName};
 use crate::quiet::Quiet;
+use warpbpf_driver::sys::{
+    self, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, KernelNodeParams,
+};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`
 const DEVICE_LAUNCH: u64 = 4;
@@ -26,8 +25,8 @@ const DEVICE_LAUNCH: u64 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Exec {
     uses: Vec<Use>,
-    /// How many nodes run each kernel, or the variant of it.
-    sums: Vec<(&'static Entry, bool, u64)>,
+    /// How many nodes run each kernel, or the variant of it in a context.
+    sums: Vec<(&'static Entry, Option<&'static Place>, u64)>,
     has_records: bool,
     /// Launch records of its own that no node has now.
     spare: Records,
@@ -37,9 +36,9 @@ pub(crate) struct Exec {
     lost: bool,
 }
 
-/// A driver's event.
+/// A driver's event, and the context that it was made in.
 #[derive(Debug, Clone, Copy)]
-struct Event(CUevent);
+struct Event(CUevent, usize);
 
 // SAFETY: a handle, which every thread may use.
 unsafe impl Send for Event {}
@@ -51,15 +50,19 @@ pub(super) struct Leftover {
     ended: Event,
 }
 
+impl Leftover {
+    /// A context is gone; true if nothing is left, or it can never be known when it has ended.
+    pub(super) fn loses(&mut self, context: usize) -> bool {
+        self.records.forget(context);
+        self.ended.1 == context || self.records.0.is_empty()
+    }
+}
+
 impl Exec {
     /// It was launched.
     fn count(&self) {
-        for (entry, ours, nodes) in &self.sums {
-            let sum = if *ours {
-                &entry.launches
-            } else {
-                &entry.missed
-            };
+        for (entry, place, nodes) in &self.sums {
+            let sum = place.map_or(&entry.missed, |place| &place.launches);
             sum.fetch_add(*nodes, Ordering::Relaxed);
         }
     }
@@ -69,13 +72,16 @@ impl Exec {
         self.sums.clear();
         self.has_records = self.uses.iter().any(|it| it.record.is_some());
         for it in self.uses.iter().filter(|it| it.enabled) {
-            let Some((entry, ours)) = it.kernel else {
+            let Some((entry, place)) = it.kernel else {
                 continue;
             };
-            let same = |(e, o, _): &&mut (&Entry, bool, u64)| std::ptr::eq(*e, entry) && *o == ours;
+            let place_at = |place: Option<&Place>| place.map(std::ptr::from_ref);
+            let same = |(e, p, _): &&mut (&Entry, Option<&'static Place>, u64)| {
+                std::ptr::eq(*e, entry) && place_at(*p) == place_at(place)
+            };
             match self.sums.iter_mut().find(same) {
                 Some((_, _, nodes)) => *nodes += 1,
-                None => self.sums.push((entry, ours, 1)),
+                None => self.sums.push((entry, place, 1)),
             }
         }
     }
@@ -90,12 +96,28 @@ impl Exec {
             let mut event = std::ptr::null_mut();
             // SAFETY: a writable local.
             let made = unsafe { (api.event_create)(&mut event, sys::EVENT_DISABLE_TIMING) };
-            self.ended = (made == sys::SUCCESS).then_some(Event(event));
+            let context = agent.driver.current().map_or(0, |c| c.0 as usize);
+            self.ended = (made == sys::SUCCESS).then_some(Event(event, context));
         }
         // SAFETY: an event of ours and the application's stream.
         let marked = |event: &Event| unsafe { (api.event_record)(event.0, stream) } == sys::SUCCESS;
         // Without a mark nobody knows when it ends: its records are not used again.
         self.lost |= !self.ended.as_ref().is_some_and(marked);
+    }
+
+    /// A context is gone; true if the graph had nodes in it, and can run no more.
+    pub(super) fn loses(&mut self, context: usize) -> bool {
+        self.spare.forget(context);
+        if self.ended.is_some_and(|Event(_, of)| of == context) {
+            self.ended = None;
+            self.lost = true;
+        }
+        let gone = |it: &Use| {
+            let place = it.kernel.and_then(|(_, place)| place);
+            place.is_some_and(|place| place.context().is_none())
+                || it.record.is_some_and(|record| record.context == context)
+        };
+        self.uses.iter().any(gone)
     }
 
     fn is_of_interest(&self) -> bool {
@@ -438,7 +460,7 @@ pub(super) fn change_node(
     agent: &Agent,
     exec: CUgraphExec,
     node: CUgraphNode,
-    set: impl FnOnce(&dyn Fn(&LoadedVariant, &KernelNodeParams) -> Option<u64>) -> (CUresult, Placed),
+    set: impl FnOnce(&dyn Fn(&Place, &KernelNodeParams) -> Option<u64>) -> (CUresult, Placed),
 ) -> CUresult {
     let known = agent.graphs.exec(exec);
     let mut now = match &known {
@@ -465,15 +487,16 @@ pub(super) fn change_node(
         std::cell::Cell::new(it.record),
         std::cell::RefCell::new(spare),
     );
-    let record = |variant: &LoadedVariant, given: &KernelNodeParams| {
+    let record = |place: &Place, given: &KernelNodeParams| {
+        let (context, variant) = (place.context()?, place.variant.as_deref()?);
         let bytes = variant.record_bytes(given.grid, given.block)?;
         if bytes == 0 {
             return Some(0);
         }
-        if own.get().is_none_or(|own| own.bytes < bytes) {
+        if own.get().is_none_or(|own| !own.serves(context, bytes)) {
             let mut others = others.borrow_mut();
             others.0.extend(own.take().filter(|_| alone));
-            own.set(Some(others.take(variant, bytes)?));
+            own.set(Some(others.take(variant, context, bytes)?));
         }
         own.get().map(|own| own.address)
     };
@@ -507,4 +530,66 @@ pub(crate) unsafe fn node_set_enabled(
         known.sum_up();
     }
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(context: usize, bytes: u64) -> walk::Record {
+        walk::Record {
+            context,
+            address: 0x1000 + bytes,
+            bytes,
+        }
+    }
+
+    fn exec(context: usize) -> Exec {
+        Exec {
+            uses: vec![Use {
+                node: 1,
+                within: Vec::new(),
+                kernel: None,
+                record: Some(record(context, 64)),
+                enabled: true,
+            }],
+            spare: Records(vec![record(16, 32), record(32, 32)]),
+            ended: Some(Event(std::ptr::null_mut(), 16)),
+            ..Exec::default()
+        }
+    }
+
+    #[test]
+    fn records_serve_variants_of_their_own_context() {
+        let it = record(16, 64);
+        assert!(it.serves(16, 64) && it.serves(16, 8));
+        assert!(!it.serves(16, 65) && !it.serves(32, 8));
+    }
+
+    #[test]
+    fn what_needs_a_context_goes_with_it() {
+        let graphs = Graphs::default();
+        for (handle, context) in [(1, 16), (2, 32)] {
+            let made = Arc::new(Mutex::new(exec(context)));
+            graphs.execs.write().unwrap().insert(handle, made);
+        }
+        lock(&graphs.spare).0 = vec![record(16, 8), record(32, 8)];
+        for (made_in, of) in [(16, 32), (32, 16), (32, 32)] {
+            lock(&graphs.leftovers).push(Leftover {
+                records: Records(vec![record(of, 8)]),
+                ended: Event(std::ptr::null_mut(), made_in),
+            });
+        }
+        graphs.context_gone(16);
+        // One graph had a node there; when the other has ended cannot be known any more.
+        assert_eq!(graphs.n_execs.load(Ordering::Relaxed), 1);
+        let left = graphs.exec(2usize as CUgraphExec).unwrap();
+        let left = lock(&left);
+        assert!(left.ended.is_none() && left.lost);
+        assert_eq!(left.spare.0, [record(32, 32)]);
+        assert_eq!(lock(&graphs.spare).0, [record(32, 8)]);
+        let leftovers = lock(&graphs.leftovers);
+        assert_eq!(leftovers.len(), 1);
+        assert_eq!(leftovers[0].records.0, [record(32, 8)]);
+    }
 }

@@ -5,6 +5,9 @@
 //! no launch yet), what the nodes of each executable graph are (its launches are theirs), and how the application named a
 //! kernel that it gets told again.
 //!
+//! A graph may have nodes in several contexts: a variant is known with the context that it lives in, and its launch record is
+//! memory there. What is known of graphs that need a context goes with that.
+//!
 //! A node's launch record is chosen when its graph is instantiated, as an executable graph never runs twice at once: its
 //! nodes get records that no other launch uses, and that two of them share only if one has ended before the other begins.
 
@@ -22,9 +25,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use warpbpf_driver::sys::{self, CUfunction, CUgraph, CUgraphNode, CUresult, CUstream};
 
 use crate::agent::Agent;
+use crate::entry::{Entry, Place};
 use crate::exports::original;
 use crate::guard::Outcome;
-use crate::launch::{Entry, StreamName};
+use crate::launch::StreamName;
 use crate::table::Table;
 
 pub(crate) use execs::*;
@@ -35,8 +39,8 @@ pub(crate) use nodes::*;
 pub(crate) struct Graphs {
     /// There are kernels that programs want, or there were: they may be in a graph.
     used: AtomicBool,
-    /// From a variant's function to its kernel.
-    variants: Table<Entry>,
+    /// From a variant's function to what it is.
+    variants: Table<Variant>,
     /// Streams that captures began in and did not end in yet.
     captures: Mutex<HashSet<usize>>,
     n_captures: AtomicUsize,
@@ -51,6 +55,13 @@ pub(crate) struct Graphs {
     /// Bodies of conditional nodes, and the graphs that those are in.
     bodies: Mutex<HashMap<usize, usize>>,
     n_bodies: AtomicUsize,
+}
+
+/// A kernel and what runs in its place in a context. Never freed, because somebody may be looking at it.
+#[derive(Debug)]
+pub(crate) struct Variant {
+    entry: &'static Entry,
+    place: &'static Place,
 }
 
 /// The application's words for a node's kernel.
@@ -110,9 +121,12 @@ impl Graphs {
         self.n_execs.load(Ordering::Relaxed) > 0
     }
 
-    /// A variant is there.
-    pub(crate) fn know(&self, variant: CUfunction, entry: &'static Entry) {
-        self.variants.insert(variant as usize, entry);
+    /// What runs in a kernel's place in a context is there.
+    pub(crate) fn know(&self, entry: &'static Entry, place: &'static Place) {
+        if let Some(variant) = &place.variant {
+            let known = Box::leak(Box::new(Variant { entry, place }));
+            self.variants.insert(variant.function.0 as usize, known);
+        }
     }
 
     /// There is a kernel that programs want.
@@ -125,15 +139,14 @@ impl Graphs {
         self.variants.remove(variant as usize);
     }
 
-    /// All variants went with their context, and the graphs that held them cannot run.
-    pub(crate) fn forget_all(&self) {
-        self.variants.clear();
-        lock(&self.named).clear();
-        *lock(&self.spare) = walk::Records::default();
-        lock(&self.leftovers).clear();
+    /// A context is gone, its variants with it ([`Graphs::forget`] was called for each), and the graphs that held them cannot
+    /// run.
+    pub(crate) fn context_gone(&self, context: usize) {
+        lock(&self.spare).forget(context);
+        lock(&self.leftovers).retain_mut(|leftover| !leftover.loses(context));
         let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
-        execs.clear();
-        self.n_execs.store(0, Ordering::Relaxed);
+        execs.retain(|_, exec| !lock(exec).loses(context));
+        self.n_execs.store(execs.len(), Ordering::Relaxed);
     }
 
     /// In a forked child, where no lock may be taken.

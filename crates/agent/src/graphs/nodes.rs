@@ -4,32 +4,32 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
+use super::{Named, Variant, walk};
+use crate::agent::Agent;
+use crate::entry::{Entry, Place};
+use crate::exports::original;
+use crate::graphs::execs;
+use crate::guard::Outcome;
+use crate::launch::{IN_GRAPHS, Miss, Shape, tell, try_variant};
 use warpbpf_driver::sys::{
     self, CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUresult,
     GraphNodeParams, KernelNodeParams, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH,
     NODE_KERNEL,
 };
-use warpbpf_session::LoadedVariant;
-
-use super::{Named, walk};
-use crate::agent::Agent;
-use crate::exports::original;
-use crate::graphs::execs;
-use crate::guard::Outcome;
-use crate::launch::{Entry, IN_GRAPHS, Miss, Shape, tell, try_variant};
 
 /// What became of a kernel that was put into a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placed {
-    /// The kernel, if programs want it, and whether its variant is in the node.
-    pub(super) kernel: Option<(&'static Entry, bool)>,
+    /// The kernel, if programs want it, and where the variant that is in the node lives.
+    pub(super) kernel: Option<(&'static Entry, Option<&'static Place>)>,
 }
 
 /// The launch record for a variant that goes into a node.
-type RecordOf<'r> = &'r dyn Fn(&LoadedVariant, &KernelNodeParams) -> Option<u64>;
+type RecordOf<'r> = &'r dyn Fn(&Place, &KernelNodeParams) -> Option<u64>;
 
 /// The nodes of graphs do not run; their records are replaced when the graph is instantiated.
-fn for_later(variant: &LoadedVariant, node: &KernelNodeParams) -> Option<u64> {
+fn for_later(place: &Place, node: &KernelNodeParams) -> Option<u64> {
+    let variant = place.variant.as_deref()?;
     variant.launch_record(IN_GRAPHS, node.grid, node.block)
 }
 
@@ -75,7 +75,7 @@ unsafe fn exchange(
             ..*first
         }))
     };
-    let record = |variant: &LoadedVariant| record(variant, first);
+    let record = |place: &Place| record(place, first);
     let tried = if body {
         Err(Miss::Body)
     } else {
@@ -88,8 +88,8 @@ unsafe fn exchange(
         }
     };
     let miss = match tried {
-        Ok(()) => {
-            let kernel = Some((entry, true));
+        Ok(place) => {
+            let kernel = Some((entry, Some(place)));
             return (outcome.keep(sys::SUCCESS), Placed { kernel });
         }
         Err(miss) => miss,
@@ -101,7 +101,7 @@ unsafe fn exchange(
         }
         tell(agent, entry, miss);
     }
-    let kernel = Some((entry, false));
+    let kernel = Some((entry, None));
     (code, Placed { kernel })
 }
 
@@ -113,11 +113,12 @@ fn remember(
     placed: Placed,
     body: bool,
 ) {
-    let plain = |entry: &Entry| {
-        let variant = entry.variant.as_deref();
+    let plain = |place: &Place| {
+        let variant = place.variant.as_deref();
         variant.is_some_and(|v| v.original.0 == given.first.func)
     };
-    let ours = placed.kernel.filter(|(entry, ours)| *ours && !plain(entry));
+    let place = placed.kernel.and_then(|(_, place)| place);
+    let ours = place.filter(|place| !plain(place));
     agent.graphs.remember(
         node,
         (ours.is_some() || body).then_some(Named {
@@ -267,16 +268,16 @@ unsafe fn tell_original<P: Params>(
         return;
     };
     let told = params.read();
-    let Some(entry) = agent.graphs.variants.get(told.first.func as usize) else {
+    let Some(Variant { entry, place }) = agent.graphs.variants.get(told.first.func as usize) else {
         return;
     };
-    let Some(variant) = entry.variant.as_deref() else {
+    let Some(variant) = place.variant.as_deref() else {
         return;
     };
     let same = |named: &Named| {
         let known = |handle: *mut c_void| {
             let found = agent.table.get(handle as usize);
-            found.is_none_or(|found| ptr::eq(found, entry))
+            found.is_none_or(|found| ptr::eq(found, *entry))
         };
         known(named.func) && known(named.kern)
     };

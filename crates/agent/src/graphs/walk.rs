@@ -8,9 +8,11 @@ use std::rc::Rc;
 use warpbpf_driver::sys::{self, CUgraph, CUgraphNode, KernelNodeParams2, NODE_GRAPH, NODE_KERNEL};
 use warpbpf_session::LoadedVariant;
 
+use super::Variant;
 use super::order::Order;
 use crate::agent::Agent;
-use crate::launch::{Entry, Miss, tell};
+use crate::entry::{Entry, Place};
+use crate::launch::{Miss, tell};
 use crate::params::{hidden_of, with_hidden};
 
 /// A kernel node, in a graph or in one that is in it.
@@ -43,8 +45,17 @@ impl Level {
 /// A launch record that is an executable graph's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
+    /// The context that its memory is of.
+    pub(super) context: usize,
     pub(super) address: u64,
     pub(super) bytes: u64,
+}
+
+impl Record {
+    /// It is there for a variant of this context, and so large.
+    pub(super) fn serves(&self, context: usize, bytes: u64) -> bool {
+        self.context == context && self.bytes >= bytes
+    }
 }
 
 /// A kernel node of an executable graph.
@@ -53,8 +64,8 @@ pub(super) struct Use {
     /// The node of the graph that was instantiated, if that is known.
     pub(super) node: usize,
     pub(super) within: Vec<usize>,
-    /// The kernel, if programs want it, and whether its variant runs.
-    pub(super) kernel: Option<(&'static Entry, bool)>,
+    /// The kernel, if programs want it, and where the variant lives if that runs.
+    pub(super) kernel: Option<(&'static Entry, Option<&'static Place>)>,
     pub(super) record: Option<Record>,
     pub(super) enabled: bool,
 }
@@ -67,20 +78,35 @@ impl Records {
     /// Each of these once: nodes may share one.
     pub(super) fn of<'u>(uses: impl Iterator<Item = &'u Use>) -> Records {
         let mut records: Vec<Record> = uses.filter_map(|it| it.record).collect();
-        records.sort_unstable_by_key(|record| record.address);
+        records.sort_unstable_by_key(|record| (record.context, record.address));
         records.dedup();
         Records(records)
     }
 
-    /// One of at least so many bytes: the smallest of those that are left, so that updates with the same nodes need no
+    /// One of at least so many bytes in the variant's context: the smallest of those that are left, so that updates with the same nodes need no
     /// others, else a new one. `None` if there is no room.
-    pub(super) fn take(&mut self, variant: &LoadedVariant, bytes: u64) -> Option<Record> {
-        let fitting = self.0.iter().enumerate().filter(|(_, r)| r.bytes >= bytes);
+    pub(super) fn take(
+        &mut self,
+        variant: &LoadedVariant,
+        context: usize,
+        bytes: u64,
+    ) -> Option<Record> {
+        let all = self.0.iter().enumerate();
+        let fitting = all.filter(|(_, r)| r.serves(context, bytes));
         if let Some((at, _)) = fitting.min_by_key(|(_, r)| r.bytes) {
             return Some(self.0.swap_remove(at));
         }
         let address = variant.own_record(bytes)?;
-        Some(Record { address, bytes })
+        Some(Record {
+            context,
+            address,
+            bytes,
+        })
+    }
+
+    /// A context is gone, and its memory.
+    pub(super) fn forget(&mut self, context: usize) {
+        self.0.retain(|record| record.context != context);
     }
 }
 
@@ -165,12 +191,12 @@ fn record_for(
     agent: &Agent,
     (at, level): &(usize, Rc<Level>),
     variant: &LoadedVariant,
-    bytes: u64,
+    (context, bytes): (usize, u64),
     records: &mut Records,
     shared: &mut Vec<Shared>,
 ) -> Option<Record> {
     let free = |s: &&mut Shared| {
-        s.record.bytes >= bytes
+        s.record.serves(context, bytes)
             && Rc::ptr_eq(&s.level, level)
             && level.is_before(agent, s.last, *at)
     };
@@ -178,7 +204,7 @@ fn record_for(
         shared.last = *at;
         return Some(shared.record);
     }
-    let record = records.take(variant, bytes)?;
+    let record = records.take(variant, context, bytes)?;
     shared.push(Shared {
         record,
         last: *at,
@@ -201,28 +227,36 @@ fn prepare_one(
         record: None,
         enabled: true,
     };
-    let Some(entry) = agent.graphs.variants.get(first.func as usize) else {
+    let Some(Variant { entry, place }) = agent.graphs.variants.get(first.func as usize) else {
         let wanted = agent.table.get(first.func as usize);
         let wanted = wanted.or_else(|| agent.table.get(found.params.kern as usize));
-        it.kernel = wanted.map(|entry| (entry, false));
+        it.kernel = wanted.map(|entry| (entry, None));
         return it;
     };
-    it.kernel = Some((entry, true));
-    let Some(variant) = entry.usable() else {
+    it.kernel = Some((entry, Some(place)));
+    let Some((context, variant)) = place.context().zip(place.variant.as_deref()) else {
         return it;
     };
     let bytes = variant.record_bytes(first.grid, first.block);
     if bytes == Some(0) {
         return it;
     }
-    it.record =
-        bytes.and_then(|bytes| record_for(agent, &found.place, variant, bytes, records, shared));
+    it.record = bytes.and_then(|bytes| {
+        record_for(
+            agent,
+            &found.place,
+            variant,
+            (context, bytes),
+            records,
+            shared,
+        )
+    });
     match it.record {
         // SAFETY: a node whose kernel is the variant.
         Some(record) => unsafe { set_record(agent, found.node, variant, found.params, record) },
         None => {
             if restore(agent, found.node, variant, found.params) {
-                it.kernel = Some((entry, false));
+                it.kernel = Some((entry, None));
             }
             tell(agent, entry, Miss::Params);
         }
@@ -291,9 +325,10 @@ fn restore(
 /// Has all kernel nodes of a graph run the originals, and says why.
 pub(super) fn restore_all(agent: &Agent, graph: CUgraph, why: fn() -> Miss) {
     for found in kernels(agent, graph) {
-        let entry = agent.graphs.variants.get(found.params.first.func as usize);
-        if let Some(entry) = entry
-            && let Some(variant) = entry.usable()
+        let known = agent.graphs.variants.get(found.params.first.func as usize);
+        if let Some(Variant { entry, place }) = known
+            && place.context().is_some()
+            && let Some(variant) = place.variant.as_deref()
             && restore(agent, found.node, variant, found.params)
         {
             tell(agent, entry, why());

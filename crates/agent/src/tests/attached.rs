@@ -12,8 +12,9 @@ use warpbpf_wire::{KernelCount, Occupancy, Options, ToAgent, ToTool, ToolConnect
 
 use super::fake::agent;
 use super::world::World;
-use crate::agent::{Agent, LiveState};
+use crate::agent::Agent;
 use crate::guard::Outcome;
+use crate::lives::{self, LiveState};
 use crate::{contexts, launch, loads};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -315,7 +316,8 @@ fn a_grid_that_is_resident_only_without_probes_runs_without_them() {
         [KernelCount {
             mangled,
             launches,
-            missed
+            missed,
+            contexts: vec![(0, 3)],
         }]
     );
     let kernel = said.iter().find_map(|m| match m {
@@ -371,34 +373,114 @@ fn an_unload_that_fails_changes_nothing() {
 }
 
 #[test]
-fn after_the_context_of_the_maps_nothing_of_it_is_used() {
+fn a_context_that_ends_takes_its_maps_with_it_and_the_next_gets_new_ones() {
     let mut app = Application::new();
     let module = app.load();
     let function = app.function(module);
     app.launch(function, 1, 32);
     app.destroy();
+    assert!(app.agent.table.get(function).is_none());
     let old = Arc::clone(&app.world);
     (app.world, app.context) = World::enter();
     for _ in 0..3 {
         let module = app.load();
         let function = app.function(module);
         app.launch(function, 1, 32);
-        assert_eq!(app.world.launched().last(), Some(&function));
-        assert_eq!(app.world.modules(), [PTX]);
+        assert_ne!(app.world.launched().last(), Some(&function));
         app.unload(module);
     }
-    assert_eq!(old.launched().len(), 1);
+    // The clock of the new maps stays.
+    assert_eq!(app.world.modules().len(), 1);
+    assert_eq!((old.launched().len(), app.world.with_probes()), (1, 3));
     assert_eq!(app.answers, [0; 16]);
     let said = app.said();
+    let contexts: Vec<u32> = said.iter().filter_map(context_number).collect();
+    assert_eq!(contexts, [0, 1]);
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (4, 0));
+    assert_eq!(inc.contexts, [(0, 1), (1, 3)]);
+}
+
+/// The number of the maps that a message announces.
+pub(super) fn context_number(message: &ToTool) -> Option<u32> {
+    match message {
+        ToTool::Ready(ready) => Some(ready.context.number),
+        ToTool::Context(context) => Some(context.number),
+        _ => None,
+    }
+}
+
+#[test]
+fn more_contexts_than_there_are_numbers_for_run_without_probes() {
+    let mut app = Application::new();
+    let mut last = 0;
+    for _ in 0..=lives::MOST {
+        let module = app.load();
+        last = app.function(module);
+        app.launch(last, 1, 32);
+        app.context = app.world.another_context();
+    }
+    let most = lives::MOST as usize;
+    let launched = app.world.launched();
+    assert_eq!((launched.len(), app.world.with_probes()), (most + 1, most));
+    assert_eq!(launched.last(), Some(&last));
+    assert!(app.answers.iter().all(|code| *code == 0));
+    let said = app.said();
+    assert_eq!(said.iter().filter_map(context_number).count(), most);
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (lives::MOST.into(), 1));
+    let note = "kernel `inc` runs without probes in a further context: 64 contexts have had maps, and no more get any";
+    assert!(notes(&said).contains(&note));
+    let rows = said.iter().filter(|m| matches!(m, ToTool::Kernel(_)));
+    assert_eq!(rows.count(), 1);
+}
+
+#[test]
+fn a_context_whose_maps_cannot_be_made_does_not_disturb_the_others() {
+    let mut app = Application::new();
+    let first = app.context;
+    let module = app.load();
+    let function = app.function(module);
+    app.launch(function, 1, 32);
+    let second = app.world.another_context();
+    let before = app.world.held();
+    let calls = app.world.calls()["cuMemAlloc_v2"];
+    app.world.fail("cuMemAlloc_v2", calls + 1);
+    let module = app.load();
+    let refused = app.function(module);
+    app.launch(refused, 1, 32);
+    assert_eq!(app.world.launched().last(), Some(&refused));
+    assert_eq!(app.world.held(), before, "nothing of it stays");
+    app.world.another_context();
+    let module = app.load();
+    let third = app.function(module);
+    app.launch(third, 1, 32);
+    app.world.switch_to(first);
+    app.launch(function, 1, 32);
+    app.world.switch_to(second);
+    app.launch(refused, 1, 32);
+    assert_eq!(
+        (app.world.launched().len(), app.world.with_probes()),
+        (5, 3)
+    );
+    assert!(app.answers.iter().all(|code| *code == 0));
+    let said = app.said();
+    assert_eq!(
+        said.iter().filter_map(context_number).collect::<Vec<_>>(),
+        [0, 1]
+    );
     assert_eq!(
         notes(&said)
-            .iter()
-            .filter(|n| n.starts_with("the context of the maps was destroyed"))
-            .count(),
-        1
+            .into_iter()
+            .filter(|note| note.starts_with("kernels of a further context"))
+            .collect::<Vec<_>>(),
+        [
+            "kernels of a further context (on device 0) run without probes: its maps could not be made: `cuMemAlloc` failed with CUDA_ERROR_FAKE (999): 256 bytes"
+        ]
     );
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (1, 3));
+    assert_eq!((inc.launches, inc.missed), (3, 2));
+    assert_eq!(inc.contexts, [(0, 2), (1, 1)]);
 }
 
 #[test]
@@ -443,7 +525,7 @@ fn options_of_the_applications_compiler_are_repeated() {
 }
 
 #[test]
-fn a_librarys_kernels_outlive_the_context_of_the_maps_but_not_their_variants() {
+fn a_librarys_kernels_outlive_a_context_and_have_variants_in_the_next() {
     let mut app = Application::new();
     let library = app.library();
     let kernel = app.kernel(library);
@@ -451,15 +533,37 @@ fn a_librarys_kernels_outlive_the_context_of_the_maps_but_not_their_variants() {
     assert_eq!(app.world.with_probes(), 1);
     app.destroy();
     app.context = app.world.another_context();
-    // By the handle that it has, and by the one that it asks for again.
+    // Nothing that is hooked was called there yet.
     app.launch(kernel, 1, 32);
+    assert_eq!(app.world.with_probes(), 1);
     let again = app.kernel(library);
     app.launch(again, 1, 32);
-    assert_eq!(app.world.with_probes(), 1);
-    assert!(!app.agent.has_pending());
-    assert_eq!(app.answers, [0; 7]);
-    let [inc] = counts(&app.said()).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (1, 2));
+    app.launch(kernel, 1, 32);
+    assert_eq!(app.world.with_probes(), 3);
+    assert_eq!(app.answers, [0; 8]);
+    let said = app.said();
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (3, 1));
+    assert_eq!(inc.contexts, [(0, 1), (1, 2)]);
+    assert!(notes(&said).contains(&"kernel `inc` was launched in a context without maps (nothing was loaded there through a call that is hooked); those launches run without probes"));
+}
+
+#[test]
+fn a_library_whose_context_has_ended_is_reported_once() {
+    let mut app = Application::new();
+    let library = app.library();
+    let kernel = app.kernel(library);
+    app.launch(kernel, 1, 32);
+    app.destroy();
+    let said = app.said();
+    let ways: Vec<&str> = said
+        .iter()
+        .filter_map(|m| match m {
+            ToTool::Kernel(kernel) => Some(kernel.way.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ways, ["slice"]);
 }
 
 #[test]
@@ -476,7 +580,11 @@ fn only_the_last_release_of_the_primary_context_waits_for_kernels() {
     let function = app.function(module);
     app.launch(function, 1, 32);
     let waits = |app: &Application| app.world.calls().get("cuCtxSynchronize").copied();
-    let here = |app: &Application| matches!(&*app.agent.live.read().unwrap(), LiveState::Here(_));
+    let here = |app: &Application| {
+        let all = app.agent.lives.all();
+        all.iter()
+            .any(|shard| matches!(&*shard.read(), LiveState::Here(_)))
+    };
     // SAFETY: no pointers.
     let code = unsafe { contexts::primary_release(app.agent, &outcome, 0) };
     assert_eq!((code, waits(&app), here(&app)), (0, None, true));

@@ -7,7 +7,7 @@ use warpbpf_abi::layout::{MapLayout, RingLayout};
 use warpbpf_wire::{SharedReader, ToTool};
 
 use super::attached::{Application, notes};
-use crate::agent::LiveState;
+use crate::lives::LiveState;
 
 /// The ring of the program.
 const EVENTS: u32 = 1;
@@ -23,8 +23,9 @@ impl Ring {
         let module = app.load();
         let function = app.function(module);
         app.launch(function, 2, 64);
-        let live = app.agent.live.read().unwrap();
-        let LiveState::Here(live) = &*live else {
+        let shard = app.agent.lives.all().remove(0);
+        let state = shard.read();
+        let LiveState::Here(live) = &*state else {
             panic!("there are no maps");
         };
         let MapLayout::Ring(layout) = live.layouts()[EVENTS as usize].layout else {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::attached::Application;
 use super::world::World;
-use crate::agent::LiveState;
+use crate::lives::LiveState;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,10 +68,12 @@ fn live(fault: Fault) -> (Arc<World>, Vec<c_int>, usize) {
             app.unload(module);
         }
     }
-    let gave_up = matches!(
-        &*app.agent.live.read().unwrap(),
-        LiveState::Gone("its maps could not be made")
-    );
+    let gave_up = app.agent.lives.all().iter().any(|shard| {
+        matches!(
+            &*shard.read(),
+            LiveState::Gone("its maps could not be made")
+        )
+    });
     let left = if gave_up { app.world.held() } else { 0 };
     app.destroy();
     if app.tool.is_some() {

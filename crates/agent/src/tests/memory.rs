@@ -20,9 +20,10 @@ use warpbpf_wire::{Options, ToAgent, ToTool, ToolConnection};
 use super::attached::compile;
 use super::fake;
 use super::world::World;
-use crate::agent::{Agent, LiveState, at_exit};
+use crate::agent::{Agent, at_exit};
 use crate::exports::trampolines;
 use crate::guard::Outcome;
+use crate::lives::LiveState;
 use crate::memory_hooks::{self, AccessDescription, IpcHandle};
 use crate::{contexts, loads};
 
@@ -258,9 +259,10 @@ impl Test {
     fn load(&mut self) -> usize {
         let (code, module) = fake::load_module(self.agent, PTX);
         assert_eq!(code, 0);
-        let live = self.agent.live.read().unwrap();
-        let LiveState::Here(live) = &*live else {
-            panic!("{live:?}")
+        let shards = self.agent.lives.all();
+        let state = shards[0].read();
+        let LiveState::Here(live) = &*state else {
+            panic!("{state:?}")
         };
         let base = live.fence().map_or(0, |fence| fence.base());
         DRIVER.with_borrow_mut(|d| d.fence = base);
@@ -623,10 +625,9 @@ fn memory_goes_with_its_context() {
     // SAFETY: no pointers.
     let reset = unsafe { contexts::primary_reset(test.agent, &test.outcome, 0) };
     assert_eq!(reset, 0);
-    assert!(
-        !test.agent.memory.is_watched(),
-        "with the context, everything has gone"
-    );
+    let known = test.agent.memory.lock();
+    let left = known.set.readable(context, 0).ranges;
+    assert_eq!(left, [], "with the context, everything has gone");
 }
 
 /// The counter of readers on one multiprocessor, in one set.

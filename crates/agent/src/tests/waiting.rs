@@ -3,64 +3,70 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use warpbpf_wire::ToTool;
-
-use super::attached::{Application, counts};
-use crate::agent::LiveState;
+use super::attached::{Application, context_number, counts};
 use crate::contexts;
 use crate::guard::Outcome;
+use crate::lives::LiveState;
 use crate::modules::{self, Handle};
 
 #[test]
-fn a_module_of_another_context_is_missed_and_a_library_waits_for_its_own() {
+fn each_context_has_maps_and_variants_of_its_own() {
     let mut app = Application::new();
     let module = app.load();
     let first = app.context;
-    app.world.another_context();
+    let second = app.world.another_context();
     let other = app.load();
     assert!(!app.agent.has_pending(), "a module belongs to one context");
-    let function = app.function(other);
-    app.launch(function, 1, 32);
+    let other = app.function(other);
+    app.launch(other, 1, 32);
     let library = app.library();
-    assert!(app.agent.has_pending());
-    app.world.switch_to(first);
-    modules::settle_pending(app.agent);
-    assert!(!app.agent.has_pending());
     let kernel = app.kernel(library);
+    app.launch(kernel, 1, 32);
+    assert!(app.agent.has_pending(), "a library may go to others");
+    app.world.switch_to(first);
+    app.launch(kernel, 1, 32);
+    assert_eq!(app.world.with_probes(), 2, "nobody saw it come there");
+    modules::settle_pending(app.agent);
     app.launch(kernel, 1, 32);
     let function = app.function(module);
     app.launch(function, 1, 32);
+    let variants: Vec<usize> = app.world.launched();
     assert_eq!(
-        (app.world.launched().len(), app.world.with_probes()),
-        (3, 2)
+        (variants.len(), app.world.with_probes()),
+        (5, 4),
+        "{variants:?}"
+    );
+    let loaded = app.world.modules().len();
+    modules::settle_pending(app.agent);
+    assert_eq!(app.world.modules().len(), loaded, "once in each context");
+    // Each launch by the library's one handle ran the variant of its context.
+    assert_ne!(variants[1], variants[3]);
+    app.world.switch_to(second);
+    app.launch(kernel, 1, 32);
+    assert_eq!(app.world.launched()[5], variants[1]);
+    app.unload_library(library);
+    assert!(!app.agent.has_pending());
+    assert!(app.agent.table.get(kernel).is_none());
+    assert_eq!(
+        app.world.modules().len(),
+        loaded - 3,
+        "its slices went, too"
     );
     assert!(app.answers.iter().all(|code| *code == 0));
     let said = app.said();
-    let ways: Vec<&str> = said
-        .iter()
-        .filter_map(|m| match m {
-            ToTool::Kernel(kernel) => Some(kernel.way.as_str()),
-            _ => None,
-        })
-        .collect();
     assert_eq!(
-        ways,
-        [
-            "slice",
-            "failed: it was loaded in another context than its maps live in"
-        ]
+        said.iter().filter_map(context_number).collect::<Vec<_>>(),
+        [0, 1]
     );
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (2, 1));
+    assert_eq!((inc.launches, inc.missed), (5, 1));
+    assert_eq!(inc.contexts, [(0, 2), (1, 3)]);
 }
 
 #[test]
 fn launches_of_a_library_that_waits_are_missed() {
     let mut app = Application::new();
-    // The maps live in the first context.
-    let module = app.load();
-    let first = app.context;
-    let other = app.world.another_context();
+    app.world.fall_asleep();
     let library = app.library();
     assert!(app.agent.has_pending());
     // By a handle that nobody saw it get, and by the one that it is given.
@@ -76,43 +82,37 @@ fn launches_of_a_library_that_waits_are_missed() {
     // One that the driver gives out once.
     let once = 0x70 as *mut c_void;
     modules::named(app.agent, Handle::Library(library), once, c"inc");
-    // In its context it waits no longer. What counted until then is kept, and so are the handles.
-    app.world.switch_to(first);
-    modules::settle_pending(app.agent);
-    assert!(!app.agent.has_pending());
+    // In a context that lives it waits no longer. What counted until then is kept, and so are the handles.
+    let (outcome, mut context) = (Outcome::default(), ptr::null_mut());
+    // SAFETY: a local.
+    let code = unsafe { contexts::primary_retain(app.agent, &outcome, &mut context, 0) };
+    app.answers.push(code);
     app.launch(kernel, 1, 32);
     app.launch(once as usize, 1, 32);
     assert_eq!((counted(&app), app.world.with_probes()), ((2, 2), 2));
-    app.world.switch_to(other);
-    app.launch(kernel, 1, 32);
-    assert_eq!((counted(&app), app.world.with_probes()), ((2, 3), 2));
-    // It takes all of its entries with it, and leaves their counts.
-    assert_eq!(app.agent.roster.entries(), 3);
+    // It takes its entry with it, and leaves its counts.
+    assert_eq!(app.agent.roster.entries(), 1);
     app.unload_library(library);
-    assert_eq!((counted(&app), app.agent.roster.entries()), ((2, 3), 1));
+    assert_eq!((counted(&app), app.agent.roster.entries()), ((2, 2), 0));
     for handle in [kernel, once as usize] {
         assert!(app.agent.table.get(handle).is_none());
     }
-    app.world.switch_to(first);
-    app.unload(module);
     assert!(app.answers.iter().all(|code| *code == 0));
     let [inc] = counts(&app.said()).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (2, 3));
+    assert_eq!((inc.launches, inc.missed), (2, 2));
 }
 
 #[test]
 fn a_library_that_goes_while_it_waits_leaves_what_it_missed() {
     let mut app = Application::new();
-    app.load();
-    app.world.another_context();
+    app.world.fall_asleep();
     let library = app.library();
     let kernel = app.kernel(library);
     app.launch(kernel, 1, 32);
     app.unload_library(library);
     assert!(!app.agent.has_pending());
-    // The module's entry.
-    assert_eq!(app.agent.roster.entries(), 1);
-    assert_eq!(app.answers, [0; 5]);
+    assert_eq!(app.agent.roster.entries(), 0);
+    assert_eq!(app.answers, [0; 4]);
     let [inc] = counts(&app.said()).try_into().unwrap();
     assert_eq!((inc.launches, inc.missed), (0, 1));
 }
@@ -126,15 +126,17 @@ fn what_was_loaded_before_the_primary_context_lived_is_instrumented_when_it_is_h
     let module = app.load();
     let function = app.function(module);
     let not_yet = |app: &Application| {
-        let live = app.agent.live.read().unwrap();
-        matches!(&*live, LiveState::NotYet)
+        let all = app.agent.lives.all();
+        all.iter()
+            .all(|shard| matches!(&*shard.read(), LiveState::NotYet))
     };
     assert_eq!((app.agent.has_pending(), not_yet(&app)), (true, true));
     let (outcome, mut context) = (Outcome::default(), ptr::null_mut());
     // SAFETY: a local.
     let code = unsafe { contexts::primary_retain(app.agent, &outcome, &mut context, 0) };
     app.answers.push(code);
-    assert_eq!((app.agent.has_pending(), not_yet(&app)), (false, false));
+    // The library may come to further contexts.
+    assert_eq!((app.agent.has_pending(), not_yet(&app)), (true, false));
     for launched in [kernel, function, kernel] {
         app.launch(launched, 1, 32);
     }

@@ -3,7 +3,7 @@
 //! The thread is the application's and may hold any lock of the application or the driver; whoever has one of ours may be
 //! waiting for that. So ours are only tried, for a bounded time, and what is given up is counted.
 
-use std::sync::TryLockError;
+use std::sync::Arc;
 use std::time::Instant;
 
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, EAGAIN, EBUSY, EEXIST, EIO, ENOENT};
@@ -13,7 +13,8 @@ use warpbpf_wire::{NoteLevel, ToTool};
 
 use super::Sites;
 use super::lost::{LIMIT, Lost, count, patiently};
-use crate::agent::LiveState;
+use crate::lives::{LiveState, tried};
+use crate::spread::{Spread, Work};
 
 /// See the module.
 pub(super) struct World<'s> {
@@ -21,15 +22,6 @@ pub(super) struct World<'s> {
     lost: &'s Lost,
     /// When this run has taken as long as it may.
     until: Instant,
-}
-
-/// What a lock that is only tried gives.
-fn tried<T>(result: Result<T, TryLockError<T>>) -> Option<T> {
-    match result {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 impl<'s> World<'s> {
@@ -62,30 +54,41 @@ impl<'s> World<'s> {
 
     fn try_once(&self, map: usize, op: &HostOp) -> Answer {
         let agent = self.sites.agent;
-        let live = tried(agent.live.try_read()).ok_or(EBUSY)?;
-        let LiveState::Here(live) = &*live else {
-            return Err(EIO);
-        };
-        // While it is held the control thread begins none of the tool's.
-        let _pump = tried(agent.pump.try_lock()).ok_or(EBUSY)?;
-        let done = agent.driver.within(live.context(), || {
-            if live
-                .host_ops_refused(map, std::slice::from_ref(op))
-                .is_some()
-            {
-                return Err(EIO);
-            }
-            let mut progress = live.host_ops(map, vec![op.clone()]);
-            loop {
-                match progress {
-                    Progress::Done(mut answers) => return answers.pop().unwrap_or(Err(EIO)),
-                    // Bounded: the device's part is given up after a while.
-                    Progress::Waiting => std::hint::spin_loop(),
+        let shards = agent.lives.try_all().ok_or(EBUSY)?;
+        let states = shards.iter().map(|shard| tried(shard.state.try_read()));
+        let states: Option<Vec<_>> = states.collect();
+        let states = states.ok_or(EBUSY)?;
+        // While they are held the control thread begins none of the tool's.
+        let pumps = shards.iter().map(|shard| tried(shard.pump.try_lock()));
+        let pumps: Option<Vec<_>> = pumps.collect();
+        let mut pumps = pumps.ok_or(EBUSY)?;
+        let mut refused = false;
+        let mut each = |work: &mut Work<'_>| {
+            for ((shard, state), pump) in shards.iter().zip(&states).zip(&mut pumps) {
+                if let (LiveState::Here(live), Some(pump)) = (&**state, &mut **pump)
+                    && let Some(number) = shard.number.get()
+                {
+                    let context = live.context();
+                    agent.driver.within(context, || work(*number, pump, live));
                 }
-                progress = live.host_progress();
             }
+        };
+        each(&mut |_, _, live| {
+            let ops = std::slice::from_ref(op);
+            refused |= live.host_ops_refused(map, ops).is_some();
         });
-        done.unwrap_or(Err(EIO))
+        if refused {
+            return Err(EIO);
+        }
+        let mut spread = Spread::new(Arc::clone(&self.sites.session), map, vec![op.clone()]);
+        loop {
+            match spread.turn(&mut each, &agent.lives) {
+                Some(Progress::Done(mut answers)) => return answers.pop().unwrap_or(Err(EIO)),
+                // Bounded: the device's part is given up after a while.
+                Some(Progress::Waiting) => std::hint::spin_loop(),
+                None => return Err(EIO),
+            }
+        }
     }
 }
 
@@ -107,7 +110,8 @@ impl Surroundings for World<'_> {
                 (Ok(found), _) => all = found,
                 (Err(ENOENT), BPF_EXIST) => return Err(ENOENT),
                 (Err(ENOENT), _) => {
-                    let copies = self.sites.agent.sms() as usize;
+                    let agent = self.sites.agent;
+                    let copies = agent.cpus() as usize * agent.lives.made() as usize;
                     all.resize(value.len().next_multiple_of(8) * copies, 0);
                 }
                 (Err(errno), _) => return Err(errno),
@@ -135,17 +139,19 @@ impl Surroundings for World<'_> {
     }
 
     fn output(&mut self, map: u32, record: &[u8]) -> Result<(), i64> {
-        let pump = || tried(self.sites.agent.pump.try_lock());
-        let Some(mut pump) = patiently(self.until, pump) else {
-            count(&self.lost.refused);
-            return Err(EAGAIN);
+        // The first context that has maps takes it. `None` is that nobody could be asked.
+        let output = || {
+            for shard in self.sites.agent.lives.try_all()? {
+                if let Some(pump) = &mut *tried(shard.pump.try_lock())? {
+                    return Some(pump.event(map, record).then_some(()).ok_or(EAGAIN));
+                }
+            }
+            Some(Err(EIO))
         };
-        let pump = pump.as_mut().ok_or(EIO)?;
-        if pump.event(map, record) {
-            Ok(())
-        } else {
+        patiently(self.until, output).unwrap_or_else(|| {
+            count(&self.lost.refused);
             Err(EAGAIN)
-        }
+        })
     }
 
     fn out_of_time(&mut self) -> bool {

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use serde_json::json;
+use warpbpf_driver::DeviceInfo;
 
 use crate::error::CliError;
 use crate::flags::DoctorFlags;
@@ -47,23 +48,13 @@ pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
 
 fn gpu() -> Check {
     let advice = "the soft GPU serves instead: `--device soft`";
-    match machine::gpu() {
-        Ok(info) => {
-            let (major, minor) = info.capability;
-            let found = format!(
-                "{}, sm_{major}{minor}, {} SMs, driver for CUDA {}.{}",
-                info.name,
-                info.sms,
-                info.driver_version / 1000,
-                info.driver_version % 1000 / 10
-            );
-            Check {
-                name: "GPU",
-                ok: true,
-                found,
-                advice,
-            }
-        }
+    match machine::gpus() {
+        Ok(all) => Check {
+            name: "GPU",
+            ok: true,
+            found: gpus(&all),
+            advice,
+        },
         Err(reason) => Check {
             name: "GPU",
             ok: false,
@@ -71,6 +62,35 @@ fn gpu() -> Check {
             advice,
         },
     }
+}
+
+/// All devices in a line; several of a kind are told once.
+fn gpus(all: &[DeviceInfo]) -> String {
+    let mut kinds: Vec<(&DeviceInfo, usize)> = Vec::new();
+    for info in all {
+        match kinds.iter_mut().find(|(kind, _)| *kind == info) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((info, 1)),
+        }
+    }
+    let told: Vec<String> = kinds
+        .iter()
+        .map(|(info, count)| {
+            let (major, minor) = info.capability;
+            let times = match count {
+                1 => String::new(),
+                count => format!("{count} × "),
+            };
+            format!("{times}{}, sm_{major}{minor}, {} SMs", info.name, info.sms)
+        })
+        .collect();
+    let version = all.first().map_or(0, |info| info.driver_version);
+    format!(
+        "{}, driver for CUDA {}.{}",
+        told.join("; "),
+        version / 1000,
+        version % 1000 / 10
+    )
 }
 
 fn soft() -> Check {
@@ -172,5 +192,27 @@ fn clang() -> Check {
         ok: false,
         found: "not found".into(),
         advice,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_a_kind_are_told_once() {
+        let device = |name: &str, sms| DeviceInfo {
+            name: name.into(),
+            capability: (9, 0),
+            sms,
+            driver_version: 13_020,
+        };
+        let one = [device("H200", 132)];
+        assert_eq!(gpus(&one), "H200, sm_90, 132 SMs, driver for CUDA 13.2");
+        let several = [device("H200", 132), device("L4", 58), device("H200", 132)];
+        assert_eq!(
+            gpus(&several),
+            "2 × H200, sm_90, 132 SMs; L4, sm_90, 58 SMs, driver for CUDA 13.2"
+        );
     }
 }

@@ -270,7 +270,7 @@ fn maps(
         } else {
             let mut snapshot = vec![0; bytes as usize];
             live.snapshot(index, 0, &mut snapshot)?;
-            fill(&mut map, plan, def, &snapshot, &printer);
+            fill(&mut map, plan, def, &[snapshot], &printer);
         }
         maps.push(map);
     }

@@ -25,7 +25,7 @@ pub fn run(flags: &MapsFlags) -> Result<u8, CliError> {
     let mut sessions = Session::find(flags.pid)?;
     let (name, verb) = match &flags.verb {
         MapsVerb::List => return Ok(list(flags, &sessions)),
-        verb @ (MapsVerb::Dump { map }
+        verb @ (MapsVerb::Dump { map, .. }
         | MapsVerb::Lookup { map, .. }
         | MapsVerb::Update { map, .. }
         | MapsVerb::Delete { map, .. }
@@ -44,9 +44,15 @@ pub fn run(flags: &MapsFlags) -> Result<u8, CliError> {
     };
     match verb {
         MapsVerb::List => {}
-        MapsVerb::Dump { .. } => {
+        MapsVerb::Dump { per_device, .. } => {
             let contents = map.contents()?;
-            say(&shown(flags.json, &contents));
+            if *per_device && !flags.json && !contents.contexts.is_empty() {
+                for part in model::Report::of_map(contents).per_device().maps() {
+                    say(&shown(false, part));
+                }
+            } else {
+                say(&shown(flags.json, &contents));
+            }
         }
         MapsVerb::Lookup { key, .. } => {
             let key = map.key(key)?;
@@ -396,19 +402,37 @@ impl<'s> Map<'s> {
     }
 
     fn copied(&mut self) -> Result<model::Map, CliError> {
-        let memory = self.session.client.memory(self.process.process)?;
-        let mut bytes = Vec::new();
-        let copied = memory
-            .snapshot(self.index as usize, &mut bytes)
-            .map_err(warpbpf::Error::from)?;
+        let mut parts = Vec::new();
+        for place in 0..self.process.contexts.len() as u32 {
+            let client = &mut self.session.client;
+            let memory = client.memory(self.process.process, place)?;
+            let mut bytes = Vec::new();
+            let copied = memory
+                .snapshot(self.index as usize, &mut bytes)
+                .map_err(warpbpf::Error::from)?;
+            match copied {
+                Some(_) => parts.push(bytes),
+                // It has just come.
+                None => parts.push(vec![0; self.plan.bytes() as usize]),
+            }
+        }
         let mut map = model::Map {
             name: self.info.name.clone(),
             kind: self.plan.map_type.name().into(),
             max_entries: self.info.max_entries,
             ..model::Map::default()
         };
-        if let (Some(_), Some(def)) = (copied, self.def()) {
-            fill(&mut map, &self.plan, def, &bytes, &self.printer());
+        if let Some(def) = self.def() {
+            fill(&mut map, &self.plan, def, &parts, &self.printer());
+            for (context, part) in self.process.contexts.iter().zip(&parts) {
+                if parts.len() > 1 {
+                    let mut own = model::Map::default();
+                    let part = std::slice::from_ref(part);
+                    fill(&mut own, &self.plan, def, part, &self.printer());
+                    let part = own.into_part(context.number, context.device);
+                    map.contexts.push(part);
+                }
+            }
         }
         Ok(map)
     }

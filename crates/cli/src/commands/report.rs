@@ -21,6 +21,10 @@ pub fn run(flags: &ReportFlags) -> Result<u8, CliError> {
         );
         return Err(CliError::NotAReport { path, reason });
     }
+    let report = match flags.per_device {
+        true => report.per_device(),
+        false => report,
+    };
     say(&render::report(&report, flags.rows));
     Ok(0)
 }

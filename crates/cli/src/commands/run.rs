@@ -78,7 +78,11 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
             program.section()
         )
     }));
-    write(&flags.output, &report, flags.rows, &render::report)?;
+    let shown = |report: &Report, rows| match flags.per_device {
+        true => render::report(&report.per_device(), rows),
+        false => render::report(report, rows),
+    };
+    write(&flags.output, &report, flags.rows, &shown)?;
     Ok(report.status.unwrap_or(125) as u8)
 }
 

@@ -335,10 +335,18 @@ fn a_multiprocessor_is_a_cpu() {
 }
 
 #[test]
-fn more_multiprocessors_than_cpus_are_an_error_and_not_cut() {
+fn what_more_multiprocessors_than_cpus_say_is_an_error_and_not_cut() {
     let mut tool = Tool::new();
     let fd = tool.map(PERCPU_ARRAY, 4, 4, 1);
-    tool.kernel.session = Some(Device::new(&def(PERCPU_ARRAY, 4, 4, 1), 5));
+    let device = Device::new(&def(PERCPU_ARRAY, 4, 4, 1), 5);
+    tool.kernel.session = Some(device.clone());
+    // The last one has nothing to say.
+    let mut values = vec![0; 40];
+    values[24] = 7;
+    device.set(&key(0), &values);
+    assert_eq!(tool.get(LOOKUP, fd, &key(0), 32), Ok(values[..32].to_vec()));
+    values[32] = 1;
+    device.set(&key(0), &values);
     assert_eq!(tool.get(LOOKUP, fd, &key(0), 32), Err(Errno::OVERFLOW));
 }
 

@@ -57,7 +57,7 @@ impl Session for Device {
     fn copied(&self, _: u32) -> Result<Option<Copied>, Errno> {
         Ok(Some(Copied {
             plan: self.plan.clone(),
-            bytes: Arc::new(self.bytes.lock().unwrap().clone()),
+            parts: Arc::new(vec![self.bytes.lock().unwrap().clone()]),
         }))
     }
     fn operate(&self, _: u32, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Errno> {

@@ -1,0 +1,225 @@
+//! A kernel of an image, and what runs in its place in each context. Read by launches without a lock.
+//!
+//! A library's kernel has one handle in all contexts, so what stands for a handle must know the contexts itself: a list to
+//! which places are only ever added, at its front. It is as long as the contexts that ran the kernel are many.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use warpbpf_session::LoadedVariant;
+
+/// No context's handle.
+const NO_CONTEXT: usize = usize::MAX;
+
+/// A kernel that programs want, in one image. Never freed, because a launch may be looking at it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Name in the image.
+    pub(crate) mangled: String,
+    /// Launches that the application asked for, of all kernels of this name.
+    pub(crate) made: &'static AtomicU64,
+    /// Launches of the original.
+    pub(crate) missed: AtomicU64,
+    /// Handles under which it is in the table.
+    handles: Mutex<Vec<Handle>>,
+    first: AtomicPtr<Place>,
+    pub(crate) told_failed: AtomicBool,
+    pub(crate) told_residency: AtomicBool,
+    pub(crate) told_context: AtomicBool,
+    pub(crate) told_overlap: AtomicBool,
+    pub(crate) told_compaction: AtomicBool,
+}
+
+/// A handle and the context that it is of, which is `None` for that of a library's kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Handle {
+    pub(crate) value: usize,
+    pub(crate) context: Option<usize>,
+}
+
+/// What became of a kernel in one context.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// [`NO_CONTEXT`] once it has ended.
+    context: AtomicUsize,
+    /// The number of its maps.
+    pub(crate) number: u32,
+    /// What runs in the kernel's place; `None` if that could not be made, which the user was told.
+    pub(crate) variant: Option<Arc<LoadedVariant>>,
+    /// Multiprocessors of its device.
+    pub(crate) sms: u32,
+    /// Launches of the variant.
+    pub(crate) launches: AtomicU64,
+    next: *const Place,
+}
+
+// SAFETY: `next` is null or a place that is never freed.
+unsafe impl Send for Place {}
+// SAFETY: as above, and nobody changes it.
+unsafe impl Sync for Place {}
+
+impl Place {
+    pub(crate) fn new(
+        context: usize,
+        number: u32,
+        sms: u32,
+        variant: Option<Arc<LoadedVariant>>,
+    ) -> Place {
+        Place {
+            context: AtomicUsize::new(context),
+            number,
+            variant,
+            sms,
+            launches: AtomicU64::new(0),
+            next: ptr::null(),
+        }
+    }
+
+    /// The context, unless it has ended.
+    pub(crate) fn context(&self) -> Option<usize> {
+        let context = self.context.load(Ordering::Relaxed);
+        (context != NO_CONTEXT).then_some(context)
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(mangled: String, made: &'static AtomicU64) -> Entry {
+        Entry {
+            mangled,
+            made,
+            missed: AtomicU64::new(0),
+            handles: Mutex::default(),
+            first: AtomicPtr::new(ptr::null_mut()),
+            told_failed: AtomicBool::new(false),
+            told_residency: AtomicBool::new(false),
+            told_context: AtomicBool::new(false),
+            told_overlap: AtomicBool::new(false),
+            told_compaction: AtomicBool::new(false),
+        }
+    }
+
+    /// All places, those of contexts that have ended too.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &'static Place> {
+        let mut next = self.first.load(Ordering::Acquire).cast_const();
+        std::iter::from_fn(move || {
+            // SAFETY: null, or a place that `add` leaked.
+            let place = unsafe { next.as_ref() }?;
+            next = place.next;
+            Some(place)
+        })
+    }
+
+    /// The place in a context.
+    #[inline]
+    pub(crate) fn place(&self, context: usize) -> Option<&'static Place> {
+        self.places()
+            .find(|place| place.context.load(Ordering::Relaxed) == context)
+    }
+
+    /// Launches in this context are of `place` from now on.
+    pub(crate) fn add(&self, mut place: Place) -> &'static Place {
+        let mut first = self.first.load(Ordering::Relaxed);
+        place.next = first;
+        let place = Box::into_raw(Box::new(place));
+        while let Err(now) =
+            self.first
+                .compare_exchange(first, place, Ordering::Release, Ordering::Relaxed)
+        {
+            first = now;
+            // SAFETY: nobody else sees it yet.
+            unsafe { (*place).next = first };
+        }
+        // SAFETY: just made, and never freed.
+        unsafe { &*place }
+    }
+
+    fn handles(&self) -> MutexGuard<'_, Vec<Handle>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is in the table under this handle.
+    pub(crate) fn note(&self, handle: Handle) {
+        let mut handles = self.handles();
+        if !handles.contains(&handle) {
+            handles.push(handle);
+        }
+    }
+
+    /// Takes out all handles that it is known by.
+    pub(crate) fn take_handles(&self) -> Vec<Handle> {
+        std::mem::take(&mut *self.handles())
+    }
+
+    /// A context has ended: what was in it is launched no more. The handles that it had alone, which the driver may give to others.
+    pub(crate) fn leave(&self, context: usize) -> Vec<usize> {
+        if let Some(place) = self.place(context) {
+            place.context.store(NO_CONTEXT, Ordering::Relaxed);
+        }
+        let mut handles = self.handles();
+        let (gone, stay) = handles
+            .drain(..)
+            .partition(|handle: &Handle| handle.context == Some(context));
+        *handles = stay;
+        let gone: Vec<Handle> = gone;
+        let stays = |value: &usize| handles.iter().any(|handle| handle.value == *value);
+        let gone = gone.into_iter().map(|handle| handle.value);
+        gone.filter(|value| !stays(value)).collect()
+    }
+
+    /// Launches with probes, by the number of the maps, and without.
+    pub(crate) fn counts(&self) -> (Vec<(u32, u64)>, u64) {
+        let launches = self
+            .places()
+            .map(|place| (place.number, place.launches.load(Ordering::Relaxed)));
+        (launches.collect(), self.missed.load(Ordering::Relaxed))
+    }
+
+    /// All launches.
+    pub(crate) fn launched(&self) -> u64 {
+        let launches = self.places().map(|p| p.launches.load(Ordering::Relaxed));
+        launches.sum::<u64>() + self.missed.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_context_has_a_place_until_it_ends() {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let entry = Entry::new("k".into(), &MADE);
+        assert!(entry.place(16).is_none());
+        for (number, context) in [(0, 16), (1, 32)] {
+            entry.add(Place::new(context, number, 4, None));
+        }
+        let of = |context| entry.place(context).map(|place| place.number);
+        assert_eq!((of(16), of(32), of(48)), (Some(0), Some(1), None));
+        entry
+            .place(32)
+            .unwrap()
+            .launches
+            .store(5, Ordering::Relaxed);
+        entry.missed.store(2, Ordering::Relaxed);
+        let handle = |value, context| Handle { value, context };
+        // A driver may use one handle for both.
+        entry.note(handle(1, Some(32)));
+        for known in [
+            handle(1, None),
+            handle(2, Some(16)),
+            handle(3, Some(32)),
+            handle(2, Some(16)),
+        ] {
+            entry.note(known);
+        }
+        assert_eq!(entry.leave(32), [3]);
+        assert_eq!((of(16), of(32)), (Some(0), None));
+        // The driver may use a context's handle again.
+        entry.add(Place::new(32, 2, 4, None));
+        assert_eq!(of(32), Some(2));
+        assert_eq!(entry.counts(), (vec![(2, 0), (1, 5), (0, 0)], 2));
+        assert_eq!(entry.launched(), 7);
+        assert_eq!(entry.take_handles(), [handle(1, None), handle(2, Some(16))]);
+    }
+}

@@ -1,0 +1,419 @@
+//! The device side of the session, context by context: maps, variants and shared memory live and die with one.
+//!
+//! Each has locks of its own, so that a thread which waits for the kernels of a context that ends, or makes the maps of a
+//! new one, holds up nobody in another. The list itself is locked for moments only.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    TryLockError,
+};
+
+use warpbpf_driver::Context;
+use warpbpf_driver::sys::CUcontext;
+use warpbpf_session::{Live, Session};
+use warpbpf_wire::{NoteLevel, SharedReader, ToTool};
+
+use crate::agent::{Absent, Agent, Unmade};
+use crate::greeting::{context_info, ready};
+use crate::pump::{self, Pump};
+use crate::{memory, modules};
+
+/// Contexts that get maps, over the life of the process: the tool keeps the memory of each.
+pub(crate) const MOST: u32 = 64;
+
+/// What there is in a context.
+#[derive(Debug, Default)]
+pub(crate) enum LiveState {
+    /// Nothing yet: the context is not alive, or nothing was loaded in it.
+    #[default]
+    NotYet,
+    /// Maps.
+    Here(Box<Live>),
+    /// Nothing, and nothing will come, for this reason.
+    Gone(&'static str),
+}
+
+/// A context of the application.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) context: Context,
+    pub(crate) state: RwLock<LiveState>,
+    /// What takes data out of it. Held while data are copied: the application's threads stay away from it.
+    pub(crate) pump: Mutex<Option<Pump>>,
+    /// The number by which the tool knows its maps, once it has some.
+    pub(crate) number: OnceLock<u32>,
+    /// The memory that it shares with the tool, once more.
+    memory: Mutex<Option<OwnedFd>>,
+    /// Images that had been loaded when it was last looked for some that wait for it.
+    pub(crate) seen: AtomicU64,
+}
+
+impl Shard {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, LiveState> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, LiveState> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn pump(&self) -> MutexGuard<'_, Option<Pump>> {
+        self.pump.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `work` with what is there; it cannot go away meanwhile. Where the context is about to end or to get its maps, which
+    /// may take as long as its kernels run, `wait` says whether to wait for that.
+    pub(crate) fn with<T>(
+        &self,
+        wait: bool,
+        work: impl FnOnce(u32, &mut Pump, &Live) -> T,
+    ) -> Option<T> {
+        let state = match tried(self.state.try_read()) {
+            Some(state) => state,
+            None if wait => self.read(),
+            None => return None,
+        };
+        let LiveState::Here(live) = &*state else {
+            return None;
+        };
+        let mut pump = self.pump();
+        Some(work(*self.number.get()?, pump.as_mut()?, live))
+    }
+}
+
+/// The number and the memory of a context that has ended.
+type Ended = (u32, Arc<SharedReader>);
+
+/// All contexts that were looked at and have not ended.
+#[derive(Debug, Default)]
+pub(crate) struct Lives {
+    all: RwLock<Vec<Arc<Shard>>>,
+    /// How many were made so far: the number of the next.
+    made: AtomicU32,
+    /// Held while one gets its number.
+    numbering: Mutex<()>,
+    /// What those that have ended left, by their numbers. Replaced and not changed, so that nothing is allocated while it is
+    /// locked: a program on the CPU may run inside an allocator.
+    ended: Mutex<Arc<Vec<Ended>>>,
+    /// Held while that is replaced.
+    ending: Mutex<()>,
+}
+
+/// What a lock that is only tried gives.
+pub(crate) fn tried<T>(result: Result<T, TryLockError<T>>) -> Option<T> {
+    match result {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lives {
+    /// Those that there are now. In the order in which they were seen, so that the first maps come first.
+    pub(crate) fn all(&self) -> Vec<Arc<Shard>> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.clone()
+    }
+
+    /// The same; `None` if somebody changes the list just now.
+    pub(crate) fn try_all(&self) -> Option<Vec<Arc<Shard>>> {
+        tried(self.all.try_read()).map(|all| all.clone())
+    }
+
+    /// The one of a context.
+    pub(crate) fn of(&self, context: Context) -> Option<Arc<Shard>> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|s| s.context == context).cloned()
+    }
+
+    /// The same, noted now if it was not before.
+    fn of_or_new(&self, context: Context) -> Arc<Shard> {
+        if let Some(known) = self.of(context) {
+            return known;
+        }
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.iter().find(|s| s.context == context) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(Shard {
+            context,
+            state: RwLock::default(),
+            pump: Mutex::default(),
+            number: OnceLock::new(),
+            memory: Mutex::default(),
+            seen: AtomicU64::new(0),
+        });
+        all.push(Arc::clone(&new));
+        new
+    }
+
+    /// How many contexts have had maps.
+    pub(crate) fn made(&self) -> u32 {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    /// What contexts that have ended left of a map.
+    pub(crate) fn left(&self, map: usize) -> Vec<(u32, Vec<u8>)> {
+        let ended = Arc::clone(&lock(&self.ended));
+        let left = ended.iter().filter_map(|(number, shared)| {
+            let mut bytes = Vec::new();
+            shared.snapshot(map, &mut bytes).ok()??;
+            Some((*number, bytes))
+        });
+        left.collect()
+    }
+
+    fn add_ended(&self, number: u32, shared: SharedReader) {
+        let _ending = lock(&self.ending);
+        let before = Arc::clone(&lock(&self.ended));
+        let mut all = Vec::clone(&before);
+        all.push((number, Arc::new(shared)));
+        let all = Arc::new(all);
+        let _before = std::mem::replace(&mut *lock(&self.ended), all);
+    }
+
+    fn remove(&self, context: Context) {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|shard| shard.context != context);
+    }
+
+    /// At the end of the process: those whose locks nobody holds.
+    pub(crate) fn try_each(&self, mut work: impl FnMut(&Live)) {
+        let Ok(all) = self.all.try_read() else { return };
+        for shard in all.iter() {
+            if let Ok(state) = shard.state.try_read()
+                && let LiveState::Here(live) = &*state
+            {
+                work(live);
+            }
+        }
+    }
+}
+
+impl Agent {
+    /// Runs `work` with what is in the current context, made now if it does not exist yet.
+    ///
+    /// # Errors
+    /// [`Absent`]: then `work` did not run.
+    pub(crate) fn with_live<T>(
+        &'static self,
+        session: &Arc<Session>,
+        work: impl FnOnce(&Live) -> T,
+    ) -> Result<T, Absent> {
+        let context = self.driver.current().ok_or(Absent::NoContext)?;
+        let shard = self.lives.of_or_new(context);
+        let not_yet = matches!(&*shard.read(), LiveState::NotYet);
+        if not_yet && self.context_is_usable() {
+            self.make_live(session, &shard);
+        }
+        match &*shard.read() {
+            LiveState::Here(live) => Ok(work(live)),
+            LiveState::NotYet => Err(Absent::NoContext),
+            LiveState::Gone(why) => Err(Absent::Gone(why)),
+        }
+    }
+
+    /// Why a kernel runs without probes in a context.
+    pub(crate) fn why_nothing_in(&self, context: Option<usize>) -> &'static str {
+        let context = context.map(|context| Context(context as CUcontext));
+        let shard = context.and_then(|c| self.lives.of(c));
+        match shard.as_ref().map(|shard| shard.read()).as_deref() {
+            Some(LiveState::Gone(why)) => why,
+            Some(LiveState::Here(_)) => "its image was not instrumented there",
+            Some(LiveState::NotYet) | None => {
+                "nothing was loaded there through a call that is hooked"
+            }
+        }
+    }
+
+    /// A context is current and alive. The runtime makes a primary context current before it is retained, and until then
+    /// everything in it fails as if it were destroyed: the next occasion comes.
+    fn context_is_usable(&self) -> bool {
+        const CONTEXT_IS_DESTROYED: i32 = 709;
+        match self.driver.relaxed(|| self.driver.stream()) {
+            Ok(stream) => {
+                // A stream too many costs nothing but its memory.
+                let _ = self.driver.destroy(stream);
+                true
+            }
+            Err(error) => error.code != CONTEXT_IS_DESTROYED,
+        }
+    }
+
+    fn make_live(&'static self, session: &Arc<Session>, shard: &Shard) {
+        // Nobody is to wait while files are read.
+        let probes = crate::uprobe::prepare(session);
+        let mut state = shard.write();
+        if !matches!(*state, LiveState::NotYet) {
+            return;
+        }
+        if self.lives.made() >= MOST {
+            *state = LiveState::Gone("64 contexts have had maps, and no more get any");
+            return;
+        }
+        let first = self.lives.made() == 0;
+        let ring = self.ring_bytes();
+        let made = Live::new_with(&self.driver, Arc::clone(session), first, |live| {
+            Pump::new(live, ring).map_err(Unmade::from)
+        });
+        match made {
+            Ok((live, (pump, fd))) => {
+                self.announce(session, shard, &live, pump, fd);
+                memory::publish_all(self, &live);
+                if shard.number.get() != Some(&0) {
+                    // Streams are asked with one context current, and are of several now.
+                    self.quiet.give_up();
+                } else if live.compactable().next().is_some() {
+                    self.quiet.watch();
+                }
+                if let Some(calls) = live.calls()
+                    && let Err(error) = crate::calls::start(Arc::clone(calls))
+                {
+                    self.note(
+                        NoteLevel::Warning,
+                        format!("nobody answers calls to maps on the host, they will time out: no thread could be started ({error})"),
+                    );
+                }
+                *state = LiveState::Here(Box::new(live));
+                // They are the process's, and see all contexts.
+                if shard.number.get() == Some(&0) {
+                    crate::uprobe::install(self, session, probes);
+                }
+            }
+            Err(Unmade(message)) => {
+                *state = LiveState::Gone("its maps could not be made");
+                if first {
+                    self.send(ToTool::Refused { message }, None);
+                    self.table.close();
+                } else {
+                    self.note(
+                        NoteLevel::Warning,
+                        format!("kernels of a further context (on device {}) run without probes: its maps could not be made: {message}", self.driver.current_device().unwrap_or(-1)),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Gives maps their number and tells the tool of them, in this order for all.
+    fn announce(&self, session: &Session, shard: &Shard, live: &Live, mut pump: Pump, fd: OwnedFd) {
+        let numbering = lock(&self.lives.numbering);
+        let number = self.lives.made.fetch_add(1, Ordering::SeqCst);
+        let context = context_info(self, number);
+        let message = match number {
+            0 => ToTool::Ready(ready(session, live, context)),
+            _ => ToTool::Context(context),
+        };
+        *lock(&shard.memory) = fd.try_clone().ok();
+        self.send(message, Some(fd));
+        drop(numbering);
+        let locked = self.driver.relaxed(|| pump.lock_pages(&self.driver, live));
+        if let Err(error) = locked {
+            self.note(
+                NoteLevel::Warning,
+                format!("events come home more slowly: their memory cannot be locked ({error})"),
+            );
+        }
+        shard.number.get_or_init(|| number);
+        *shard.pump() = Some(pump);
+    }
+
+    /// Waits for the kernels in a context, which is current, and brings everything home.
+    pub(crate) fn bring_home(&self, live: &Live, pump: &mut Pump) {
+        // A broken context has nothing more to give; what was copied before stays.
+        let ended = self.driver.relaxed(|| self.driver.synchronize()).is_ok();
+        let stuck = pump::empty(&self.driver, live, pump);
+        if ended && stuck > 0 {
+            self.note(
+                NoteLevel::Warning,
+                format!(
+                    "{stuck} bytes of rings are lost: threads claimed room and ended before they wrote it, \
+                     and what came behind it on their multiprocessors could not be read"
+                ),
+            );
+        }
+    }
+
+    /// Before a context ends: waits for its kernels and brings everything home, on this thread, then runs `end`. What is in
+    /// it is gone if `ended` says so afterwards.
+    pub(crate) fn context_ends<T>(
+        &self,
+        context: Context,
+        end: impl FnOnce() -> T,
+        ended: impl FnOnce(&T) -> bool,
+    ) -> T {
+        self.end_context(context, true, end, ended)
+    }
+
+    /// Runs `end`, after which a context may be gone, without having waited for its kernels. If `ended` says so, nothing in it
+    /// may be called any more; who answers calls to the host stands still until that is known.
+    pub(crate) fn context_may_end<T>(
+        &self,
+        context: Context,
+        end: impl FnOnce() -> T,
+        ended: impl FnOnce(&T) -> bool,
+    ) -> T {
+        self.end_context(context, false, end, ended)
+    }
+
+    fn end_context<T>(
+        &self,
+        context: Context,
+        wait: bool,
+        end: impl FnOnce() -> T,
+        ended: impl FnOnce(&T) -> bool,
+    ) -> T {
+        let Some(shard) = self.lives.of(context) else {
+            let result = end();
+            if ended(&result) {
+                modules::context_gone(self, context.0 as usize);
+            }
+            return result;
+        };
+        let mut state = shard.write();
+        let calls = match &*state {
+            LiveState::Here(live) => live.calls().cloned(),
+            LiveState::NotYet | LiveState::Gone(_) => None,
+        };
+        let mut pause = None;
+        if let LiveState::Here(live) = &*state {
+            if wait {
+                self.driver.within(context, || {
+                    if let Some(pump) = &mut *shard.pump() {
+                        self.bring_home(live, pump);
+                    }
+                });
+            }
+            pause = calls.as_ref().map(|calls| calls.pause());
+        }
+        let result = end();
+        if !ended(&result) {
+            return result;
+        }
+        if let Some(pause) = pause {
+            pause.close();
+        }
+        self.lives.remove(context);
+        if let (Some(number), Some(memory)) = (shard.number.get(), lock(&shard.memory).take())
+            && let Ok(shared) = SharedReader::open(&memory)
+        {
+            self.lives.add_ended(*number, shared);
+        }
+        // Only maps of the first are ever compacted.
+        if shard.number.get() == Some(&0) {
+            self.quiet.forget();
+        }
+        let gone = LiveState::Gone("its context was destroyed");
+        // Its handles died with the context: not even its destructors may use them.
+        std::mem::forget(std::mem::replace(&mut *state, gone));
+        drop(state);
+        modules::context_gone(self, context.0 as usize);
+        result
+    }
+}

@@ -1,0 +1,304 @@
+//! An operation of the host on a map that several contexts have. It is begun in all of them and waited for together, and it is
+//! not one step: a kernel may see one device changed and another not yet.
+//!
+//! What is given to a key is given to it everywhere; where values are added up, one context gets it and the others nothing. A
+//! lookup puts together what all have. What only one may do (take a value out, put one in) is tried in one context after
+//! the other.
+
+use std::sync::Arc;
+
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EIO, ENOENT};
+use warpbpf_maps::{MapPlan, MapView, merge};
+use warpbpf_session::{Action, Answer, HostOp, Live, Progress, Session};
+
+use crate::lives::Lives;
+use crate::pump::Pump;
+
+/// Does something with the maps of a context, which is current meanwhile; the first argument is their number.
+pub(crate) type Work<'w> = dyn FnMut(u32, &mut Pump, &Live) + 'w;
+/// Has something done in each context that has maps, in the order of their numbers.
+pub(crate) type Each<'e> = dyn FnMut(&mut Work<'_>) + 'e;
+
+/// A batch of operations on its way.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    session: Arc<Session>,
+    map: usize,
+    ops: Vec<HostOp>,
+    /// Of the operations that are done.
+    answers: Vec<Answer>,
+    round: Option<Round>,
+    /// What contexts that have ended left of the map, if that was asked for.
+    left: Option<Vec<(u32, Vec<u8>)>>,
+}
+
+/// Some operations that follow each other, done in some contexts.
+#[derive(Debug)]
+struct Round {
+    kind: Kind,
+    /// How many operations.
+    count: usize,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    number: u32,
+    ops: Vec<HostOp>,
+    begun: bool,
+    answers: Option<Vec<Answer>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Everywhere, and the answers are put together.
+    Together,
+    /// Is the key there? Only if not, it is put in.
+    Look,
+    /// In one context; if that cannot, in the next.
+    InTurn,
+}
+
+impl Spread {
+    pub(crate) fn new(session: Arc<Session>, map: usize, ops: Vec<HostOp>) -> Spread {
+        Spread {
+            session,
+            map,
+            ops,
+            answers: Vec::new(),
+            round: None,
+            left: None,
+        }
+    }
+
+    /// Goes on until something is waited for; `None` if no context has maps any more.
+    pub(crate) fn turn(&mut self, each: &mut Each<'_>, lives: &Lives) -> Option<Progress> {
+        let session = Arc::clone(&self.session);
+        let plan = &session.maps()[self.map];
+        loop {
+            let mut numbers = Vec::new();
+            each(&mut |number, _, _| numbers.push(number));
+            if numbers.is_empty() {
+                return None;
+            }
+            let Some(round) = &mut self.round else {
+                if self.answers.len() == self.ops.len() {
+                    return Some(Progress::Done(std::mem::take(&mut self.answers)));
+                }
+                self.round = Some(next_round(plan, &self.ops[self.answers.len()..], &numbers));
+                continue;
+            };
+            // A context that has ended has no part any more.
+            round
+                .parts
+                .retain(|part| part.answers.is_some() || numbers.contains(&part.number));
+            each(&mut |number, _, live| {
+                let part = round.parts.iter_mut().find(|part| part.number == number);
+                if let Some(part) = part {
+                    part.go_on(self.map, live);
+                }
+            });
+            if round.parts.iter().any(|part| part.answers.is_none()) {
+                return Some(Progress::Waiting);
+            }
+            if let Some(round) = self.round.take() {
+                self.round = self.finish(plan, round, &numbers, lives);
+            }
+        }
+    }
+
+    /// Takes in the answers of a round; the next one if that is clear already.
+    fn finish(
+        &mut self,
+        plan: &MapPlan,
+        mut round: Round,
+        numbers: &[u32],
+        lives: &Lives,
+    ) -> Option<Round> {
+        let first = self.answers.len();
+        let op = &self.ops[first];
+        match round.kind {
+            Kind::Together => {
+                for at in 0..round.count {
+                    let answers = round.parts.iter();
+                    let answers = answers.map(|part| (part.number, part.answer(at)));
+                    let mut answers: Vec<(u32, Answer)> = answers.collect();
+                    let op = &self.ops[first + at];
+                    if op.action == Action::Lookup {
+                        let left = self.left.get_or_insert_with(|| lives.left(self.map));
+                        answers.extend(left_of(plan, left, &op.key));
+                        answers.sort_by_key(|(number, _)| *number);
+                    }
+                    self.answers.push(merged(plan, op, answers));
+                }
+                None
+            }
+            Kind::Look => {
+                if round.parts.iter().any(|part| part.answer(0).is_ok()) {
+                    self.answers.push(Err(EEXIST));
+                    return None;
+                }
+                Some(together(plan, std::slice::from_ref(op), numbers))
+            }
+            Kind::InTurn => {
+                let Some(tried) = round.parts.pop() else {
+                    self.answers.push(Err(EIO));
+                    return None;
+                };
+                let answer = tried.answer(0);
+                let next = numbers.iter().find(|number| **number > tried.number);
+                match next {
+                    Some(next) if matches!(answer, Err(ENOENT | E2BIG)) => Some(in_turn(op, *next)),
+                    _ => {
+                        self.answers.push(answer);
+                        None
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Part {
+    fn new(number: u32, ops: Vec<HostOp>) -> Part {
+        Part {
+            number,
+            ops,
+            begun: false,
+            answers: None,
+        }
+    }
+
+    fn go_on(&mut self, map: usize, live: &Live) {
+        if self.answers.is_some() {
+            return;
+        }
+        let progress = match self.begun {
+            true => live.host_progress(),
+            false => live.host_ops(map, std::mem::take(&mut self.ops)),
+        };
+        self.begun = true;
+        if let Progress::Done(answers) = progress {
+            self.answers = Some(answers);
+        }
+    }
+
+    fn answer(&self, at: usize) -> Answer {
+        let answers = self.answers.as_ref();
+        answers.and_then(|a| a.get(at).cloned()).unwrap_or(Err(EIO))
+    }
+}
+
+/// How an operation is done where there are several contexts.
+fn kind(plan: &MapPlan, op: &HostOp) -> Kind {
+    match (&plan.layout, op.action) {
+        (MapLayout::Queue(_), _) => Kind::InTurn,
+        (MapLayout::Hash(_) | MapLayout::Lru(_) | MapLayout::Hosted(_), Action::Update)
+            if op.flags == BPF_NOEXIST =>
+        {
+            Kind::Look
+        }
+        _ => Kind::Together,
+    }
+}
+
+fn next_round(plan: &MapPlan, ops: &[HostOp], numbers: &[u32]) -> Round {
+    if numbers.len() == 1 {
+        return together(plan, ops, numbers);
+    }
+    match kind(plan, &ops[0]) {
+        Kind::Together => {
+            let same = |op: &&HostOp| kind(plan, op) == Kind::Together;
+            let count = ops.iter().take_while(same).count();
+            together(plan, &ops[..count], numbers)
+        }
+        Kind::Look => {
+            let look = HostOp {
+                action: Action::Lookup,
+                flags: BPF_ANY,
+                value: Vec::new(),
+                ..ops[0].clone()
+            };
+            Round {
+                kind: Kind::Look,
+                ..together(plan, &[look], numbers)
+            }
+        }
+        Kind::InTurn => in_turn(&ops[0], numbers[0]),
+    }
+}
+
+fn in_turn(op: &HostOp, number: u32) -> Round {
+    Round {
+        kind: Kind::InTurn,
+        count: 1,
+        parts: vec![Part::new(number, vec![op.clone()])],
+    }
+}
+
+fn together(plan: &MapPlan, ops: &[HostOp], numbers: &[u32]) -> Round {
+    let mut parts: Vec<Part> = numbers.iter().map(|n| Part::new(*n, Vec::new())).collect();
+    // Values that stand side by side have a place for contexts that have ended, too.
+    let numbered = merge::is_side_by_side(plan);
+    let count = match numbered {
+        true => numbers.last().map_or(0, |last| *last as usize + 1),
+        false => numbers.len(),
+    };
+    for op in ops {
+        let values = match op.action {
+            Action::Update if count > 1 => merge::split(plan, &op.value, count),
+            _ => vec![op.value.clone(); count],
+        };
+        for (at, part) in parts.iter_mut().enumerate() {
+            let at = if numbered { part.number as usize } else { at };
+            part.ops.push(HostOp {
+                value: values[at].clone(),
+                ..op.clone()
+            });
+        }
+    }
+    Round {
+        kind: Kind::Together,
+        count: ops.len(),
+        parts,
+    }
+}
+
+/// What contexts that have ended left for a key. It is looked at and not changed any more.
+fn left_of(plan: &MapPlan, left: &[(u32, Vec<u8>)], key: &[u8]) -> Vec<(u32, Answer)> {
+    let found = left.iter().filter_map(|(number, bytes)| {
+        let value = MapView::new(plan, bytes).ok()?.lookup(key).ok()??;
+        Some((*number, Ok(merge::in_a_row(plan, value))))
+    });
+    found.collect()
+}
+
+/// One answer of those of all contexts.
+fn merged(plan: &MapPlan, op: &HostOp, answers: Vec<(u32, Answer)>) -> Answer {
+    if let [(0, answer)] = answers.as_slice() {
+        return answer.clone();
+    }
+    let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
+    for (number, answer) in &answers {
+        parts.resize(*number as usize, None);
+        parts.push(answer.clone().ok());
+    }
+    let mut answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
+    if answers.is_empty() {
+        answers.push(Err(EIO));
+    }
+    let failed = answers.iter().find(|answer| answer.is_err()).cloned();
+    let failed = failed.unwrap_or_else(|| Ok(Vec::new()));
+    match op.action {
+        Action::Lookup | Action::LookupAndDelete => merge::flat(plan, &parts).map_or(failed, Ok),
+        // There, it is there; one context that does it is enough.
+        Action::Delete | Action::Peek | Action::Pop => {
+            answers.into_iter().find(Result::is_ok).unwrap_or(failed)
+        }
+        Action::Update if op.flags == BPF_EXIST => {
+            answers.into_iter().find(Result::is_ok).unwrap_or(failed)
+        }
+        Action::Update | Action::Push => failed,
+    }
+}
