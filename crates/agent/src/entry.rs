@@ -146,6 +146,13 @@ impl Entry {
         }
     }
 
+    /// The library's kernel that it is, if it is of a library.
+    pub(crate) fn library_kernel(&self) -> Option<usize> {
+        let handles = self.handles();
+        let kernel = handles.iter().find(|handle| handle.context.is_none());
+        kernel.map(|kernel| kernel.value)
+    }
+
     /// Takes out all handles that it is known by.
     pub(crate) fn take_handles(&self) -> Vec<Handle> {
         std::mem::take(&mut *self.handles())

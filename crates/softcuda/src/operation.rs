@@ -13,7 +13,7 @@ use crate::driver::module::Function;
 use crate::driver::rows::Transfer;
 use crate::error::CuError;
 use crate::graph::Graph;
-use crate::state::{Handle, Soft, lock};
+use crate::state::{Soft, lock};
 use crate::stream::{Event, Run};
 
 /// See the module.
@@ -45,8 +45,6 @@ pub(crate) type AttributeValue = [u64; 8];
 #[derive(Clone)]
 pub(crate) struct KernelCall {
     pub function: Arc<Function>,
-    /// How the program named it: `func`, `kern`, `ctx` of a node's parameters.
-    pub given: [Handle; 3],
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub cluster: [u32; 3],

@@ -2,8 +2,8 @@
 //!
 //! The driver keeps the graphs, and is asked what is in them: a node whose function is a variant is one of ours, in copies
 //! and children of graphs too, so that little has to be remembered here. What is: which captures go on (a captured launch is
-//! no launch yet), what the nodes of each executable graph are (its launches are theirs), and how the application named a
-//! kernel that it gets told again.
+//! no launch yet), what the nodes of each executable graph are (its launches are theirs), and which nodes are in bodies of
+//! conditional nodes.
 //!
 //! A graph may have nodes in several contexts: a variant is known with the context that it lives in, and its launch record is
 //! memory there. What is known of graphs that need a context goes with that.
@@ -50,8 +50,8 @@ pub(crate) struct Graphs {
     /// Launch records that no executable graph has now, and those of graphs that may still run.
     spare: Mutex<walk::Records>,
     leftovers: Mutex<Vec<execs::Leftover>>,
-    /// How the application named the kernel of a node, where not by the original's function.
-    named: Mutex<HashMap<usize, Named>>,
+    /// Kernels' nodes that are in bodies.
+    in_bodies: Mutex<HashSet<usize>>,
     /// Bodies of conditional nodes, and the graphs that those are in.
     bodies: Mutex<HashMap<usize, usize>>,
     n_bodies: AtomicUsize,
@@ -63,19 +63,6 @@ pub(crate) struct Variant {
     entry: &'static Entry,
     place: &'static Place,
 }
-
-/// The application's words for a node's kernel.
-#[derive(Debug, Clone, Copy)]
-struct Named {
-    func: CUfunction,
-    kern: sys::CUkernel,
-    ctx: sys::CUcontext,
-    /// The node is in the body of a conditional node.
-    body: bool,
-}
-
-// SAFETY: handles, which are the driver's affair.
-unsafe impl Send for Named {}
 
 /// Where a launch goes that is captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +84,7 @@ impl Default for Graphs {
             n_execs: AtomicUsize::new(0),
             spare: Mutex::default(),
             leftovers: Mutex::default(),
-            named: Mutex::default(),
+            in_bodies: Mutex::default(),
             bodies: Mutex::default(),
             n_bodies: AtomicUsize::new(0),
         }
@@ -217,16 +204,17 @@ impl Graphs {
         self.n_bodies.store(bodies.len(), Ordering::Relaxed);
     }
 
-    fn remember(&self, node: CUgraphNode, named: Option<Named>) {
-        let mut all = lock(&self.named);
-        match named {
-            Some(named) => all.insert(node as usize, named),
-            None => all.remove(&(node as usize)),
+    /// A kernel's node was put into a body, or into another graph.
+    fn remember(&self, node: CUgraphNode, body: bool) {
+        let mut all = lock(&self.in_bodies);
+        match body {
+            true => all.insert(node as usize),
+            false => all.remove(&(node as usize)),
         };
     }
 
-    fn named(&self, node: CUgraphNode) -> Option<Named> {
-        lock(&self.named).get(&(node as usize)).copied()
+    fn is_in_body(&self, node: CUgraphNode) -> bool {
+        lock(&self.in_bodies).contains(&(node as usize))
     }
 
     fn note_capture(&self, stream: StreamName, goes_on: bool) {
@@ -316,18 +304,16 @@ fn began(agent: &Agent, code: CUresult, stream: StreamName) {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, graph: CUgraph) -> CUresult {
-    let has_names = !lock(&agent.graphs.named).is_empty();
-    let nodes = if has_names {
-        walk::kernels(agent, graph)
-    } else {
-        Vec::new()
+    let nodes = match lock(&agent.graphs.in_bodies).is_empty() {
+        true => Vec::new(),
+        false => walk::kernels(agent, graph),
     };
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::graph_destroy(graph) });
     if code == sys::SUCCESS {
         agent.graphs.forget_bodies(graph as usize);
         for found in nodes {
-            agent.graphs.remember(found.node, None);
+            agent.graphs.remember(found.node, false);
         }
     }
     code
@@ -339,7 +325,7 @@ pub(crate) unsafe fn destroy_node(agent: &Agent, outcome: &Outcome, node: CUgrap
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::node_destroy(node) });
     if code == sys::SUCCESS {
-        agent.graphs.remember(node, None);
+        agent.graphs.remember(node, false);
     }
     code
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::{Named, Variant, walk};
+use super::{Variant, walk};
 use crate::agent::Agent;
 use crate::entry::{Entry, Place};
 use crate::exports::original;
@@ -105,31 +105,6 @@ unsafe fn exchange(
     (code, Placed { kernel })
 }
 
-/// Remembers how the application named a node's kernel, where it is not what would be told anyway.
-fn remember(
-    agent: &Agent,
-    node: CUgraphNode,
-    given: &KernelNodeParams2,
-    placed: Placed,
-    body: bool,
-) {
-    let plain = |place: &Place| {
-        let variant = place.variant.as_deref();
-        variant.is_some_and(|v| v.original.0 == given.first.func)
-    };
-    let place = placed.kernel.and_then(|(_, place)| place);
-    let ours = place.filter(|place| !plain(place));
-    agent.graphs.remember(
-        node,
-        (ours.is_some() || body).then_some(Named {
-            func: given.first.func,
-            kern: given.kern,
-            ctx: given.ctx,
-            body,
-        }),
-    );
-}
-
 /// The parameters since CUDA 12 that older ones mean.
 fn newer(first: KernelNodeParams) -> KernelNodeParams2 {
     KernelNodeParams2 {
@@ -193,10 +168,10 @@ unsafe fn add_kernel<P: Params>(
         None => add(params),
     };
     // SAFETY: the caller's promise.
-    let (code, placed) = unsafe { exchange(agent, outcome, &given, body, &for_later, &set) };
+    let (code, _) = unsafe { exchange(agent, outcome, &given, body, &for_later, &set) };
     if code == sys::SUCCESS && !node.is_null() {
         // SAFETY: the driver has written it.
-        remember(agent, unsafe { *node }, &given, placed, body);
+        agent.graphs.remember(unsafe { *node }, body);
     }
     code
 }
@@ -214,17 +189,13 @@ unsafe fn set_kernel<P: Params>(
     let Some(given) = (unsafe { params.as_ref() }).map(P::read) else {
         return outcome.keep(set(params));
     };
-    let body = agent.graphs.named(node).is_some_and(|named| named.body);
+    let body = agent.graphs.is_in_body(node);
     let set = |changed: Option<&KernelNodeParams>| match changed.map(P::with) {
         Some(changed) => set(&changed),
         None => set(params),
     };
     // SAFETY: the caller's promise.
-    let (code, placed) = unsafe { exchange(agent, outcome, &given, body, &for_later, &set) };
-    if code == sys::SUCCESS {
-        remember(agent, node, &given, placed, body);
-    }
-    code
+    unsafe { exchange(agent, outcome, &given, body, &for_later, &set) }.0
 }
 
 /// # Safety
@@ -254,12 +225,7 @@ unsafe fn set_kernel_in_exec<P: Params>(
 ///
 /// # Safety
 /// If `code` is success, `params` is null or holds what the driver told.
-unsafe fn tell_original<P: Params>(
-    agent: &Agent,
-    code: CUresult,
-    node: CUgraphNode,
-    params: *mut P,
-) {
+unsafe fn tell_original<P: Params>(agent: &Agent, code: CUresult, params: *mut P) {
     if code != sys::SUCCESS {
         return;
     }
@@ -274,23 +240,12 @@ unsafe fn tell_original<P: Params>(
     let Some(variant) = place.variant.as_deref() else {
         return;
     };
-    let same = |named: &Named| {
-        let known = |handle: *mut c_void| {
-            let found = agent.table.get(handle as usize);
-            found.is_none_or(|found| ptr::eq(found, *entry))
-        };
-        known(named.func) && known(named.kern)
-    };
-    let (func, kern, ctx) = match agent.graphs.named(node).filter(same) {
-        Some(named) => (named.func, named.kern, named.ctx),
-        None => (variant.original.0, told.kern, told.ctx),
-    };
-    // An H200's driver tells a library's kernel however it was given, and the runtime knows its kernels by that.
-    let kern = match entry.kernel.load(Ordering::Relaxed) {
-        known if kern.is_null() && func == variant.original.0 => known as sys::CUkernel,
-        _ => kern,
-    };
-    params.tell(func, kern, ctx);
+    // An H200's driver tells the function, the library's kernel and the context, however the application named it, and the runtime
+    // finds its own kernels by the second.
+    let kernel = entry
+        .library_kernel()
+        .map_or(ptr::null_mut(), |kernel| kernel as CUkernel);
+    params.tell(variant.original.0, kernel, told.ctx);
 }
 
 macro_rules! kernel_nodes {
@@ -327,7 +282,7 @@ macro_rules! kernel_nodes {
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$get_original(node, params) });
             // SAFETY: the driver has written it.
-            unsafe { tell_original(agent, code, node, params) };
+            unsafe { tell_original(agent, code, params) };
             code
         }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::driver::fill::{Fill, FillParams};
 use crate::driver::graphs::{add, add_behind, behind, graph, home};
 use crate::driver::launch::{Request, prepare};
+use crate::driver::module::kernel_of;
 use crate::driver::rows::{Copy3d, Transfer};
 use crate::driver::{graph_exec, streams};
 use crate::error::{CuError, CuResult};
@@ -158,11 +159,7 @@ unsafe fn kernel(params: *const KernelParams2) -> Result<Operation, CuError> {
         cooperative: false,
     };
     // SAFETY: the caller's promise.
-    let mut call = unsafe { prepare(soft, &request, first.params, first.extra)? };
-    call.given = match first.function {
-        0 => [0, given.kernel, given.context],
-        function => [function, 0, 0],
-    };
+    let call = unsafe { prepare(soft, &request, first.params, first.extra)? };
     Ok(Operation::Kernel(Arc::new(call)))
 }
 
@@ -454,35 +451,35 @@ fn call_of(node: Handle) -> Result<Arc<KernelCall>, CuError> {
     }
 }
 
+/// The function, the library's kernel that it is and its context, however the program named it: as an H200's driver tells them.
 /// The pointers are valid until the node is destroyed or changed.
 pub(crate) unsafe fn get_kernel(node: Handle, to: *mut KernelParams2) -> CuResult {
     let call = call_of(node)?;
-    let [function, kernel, context] = call.given;
+    let function = &call.function;
+    let kernel = kernel_of(soft()?, function);
     let params = KernelParams2 {
         first: KernelParams {
-            function,
+            function: function.handle,
             grid: call.grid,
             block: call.block,
             shared: call.shared,
             params: call.values.pointers.as_ptr().cast_mut().cast(),
             extra: std::ptr::null_mut(),
         },
-        kernel,
-        context,
+        kernel: kernel.map_or(0, |kernel| kernel.handle),
+        context: function.module.context,
     };
     // SAFETY: the caller's pointer.
     unsafe { put(to, params) }
 }
 
 pub(crate) unsafe fn get_kernel_v1(node: Handle, to: *mut KernelParams) -> CuResult {
-    let call = call_of(node)?;
     let mut params = std::mem::MaybeUninit::<KernelParams2>::uninit();
     // SAFETY: a local, which is written if it succeeds.
-    let mut first = unsafe {
+    let first = unsafe {
         get_kernel(node, params.as_mut_ptr())?;
         params.assume_init().first
     };
-    first.function = call.function.handle;
     // SAFETY: the caller's pointer.
     unsafe { put(to, first) }
 }

@@ -205,7 +205,6 @@ pub(crate) unsafe fn prepare(
     // SAFETY: the caller's promise.
     let block = unsafe { param_block(&function, params, extra)? };
     Ok(KernelCall {
-        given: [function.handle, 0, 0],
         grid: request.grid,
         block: request.block,
         cluster: request.cluster,

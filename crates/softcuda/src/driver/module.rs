@@ -284,6 +284,19 @@ pub(crate) unsafe fn load_file(to: *mut Handle, path: *const c_char) -> CuResult
     }
 }
 
+/// The library that a module is in its context.
+fn library_of(soft: &Soft, module: Handle) -> Option<Arc<Library>> {
+    let all = soft.libraries.all();
+    all.into_iter()
+        .find(|library| lock(&library.modules).values().any(|&own| own == module))
+}
+
+/// The library's kernel that a function is in its context; `None` for a function of a module.
+pub(crate) fn kernel_of(soft: &Soft, function: &Function) -> Option<Arc<KernelObject>> {
+    let library = library_of(soft, function.module.handle)?;
+    library.kernel(soft, &function.name).ok()
+}
+
 fn module(soft: &Soft, handle: Handle) -> Result<Arc<LoadedModule>, CuError> {
     soft.modules.get(handle).ok_or(CuError::INVALID_HANDLE)
 }
@@ -292,12 +305,7 @@ pub(crate) unsafe fn unload(handle: Handle) -> CuResult {
     let soft = soft()?;
     let module = module(soft, handle)?;
     // A library's module goes with the library.
-    if soft
-        .libraries
-        .all()
-        .iter()
-        .any(|library| lock(&library.modules).values().any(|&own| own == handle))
-    {
+    if library_of(soft, handle).is_some() {
         return Err(CuError::NOT_PERMITTED);
     }
     module.unload(soft);
