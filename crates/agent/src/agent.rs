@@ -110,6 +110,8 @@ pub(crate) struct Agent {
     mode: OnceLock<Mode>,
     /// All that the driver knows, by ordinal.
     devices: OnceLock<Vec<DeviceInfo>>,
+    /// See [`Agent::loads_lazily`].
+    pub(crate) lazy: OnceLock<bool>,
     pub(crate) lives: Lives,
     pub(crate) images: Images,
     pub(crate) retains: Retains,
@@ -158,6 +160,7 @@ impl Agent {
             graphs: Graphs::default(),
             mode: OnceLock::new(),
             devices: OnceLock::new(),
+            lazy: OnceLock::new(),
             lives: Lives::default(),
             images: Images::default(),
             retains: Retains::default(),

@@ -26,22 +26,7 @@ pub(crate) unsafe fn set_current(
     code
 }
 
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn push_current(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    context: CUcontext,
-) -> CUresult {
-    // SAFETY: the application's own argument.
-    let code = outcome.keep(unsafe { original::ctx_push_current(context) });
-    if code == sys::SUCCESS {
-        modules::settle_pending(agent);
-    }
-    code
-}
-
-macro_rules! creates {
+macro_rules! becomes_current {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => { $(
         /// # Safety
         /// As the driver's function.
@@ -57,22 +42,13 @@ macro_rules! creates {
     )* };
 }
 
-creates! {
+becomes_current! {
+    ctx_push_current(context: CUcontext);
+    ctx_push_current_v1(context: CUcontext);
+    ctx_create_v1(context: *mut CUcontext, flags: c_uint, device: CUdevice);
     ctx_create_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice);
     ctx_create_v3(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice);
     ctx_create_v4(context: *mut CUcontext, params: *mut c_void, flags: c_uint, device: CUdevice);
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, context: CUcontext) -> CUresult {
-    // SAFETY: the application's own argument.
-    let end = || outcome.keep(unsafe { original::ctx_destroy(context) });
-    let code = agent.context_ends(Context(context), end, |code| *code == sys::SUCCESS);
-    if code == sys::SUCCESS {
-        memory::context_gone(agent, context as usize);
-    }
-    code
 }
 
 /// # Safety
@@ -102,11 +78,36 @@ pub(crate) unsafe fn primary_retain(
     code
 }
 
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn primary_reset(agent: &Agent, outcome: &Outcome, device: CUdevice) -> CUresult {
-    // SAFETY: the application's own argument.
-    let end = || outcome.keep(unsafe { original::primary_reset(device) });
+macro_rules! ends {
+    ($($name:ident = $original:ident ($arg:ident: $ty:ty) => $end:ident;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $name(agent: &Agent, outcome: &Outcome, $arg: $ty) -> CUresult {
+            // SAFETY: the application's own argument.
+            $end(agent, $arg, || outcome.keep(unsafe { original::$original($arg) }))
+        }
+    )* };
+}
+
+// The runtime of CUDA 13 resets a device by the first version, as programs may that were built long ago.
+ends! {
+    destroy = ctx_destroy(context: CUcontext) => end;
+    destroy_v1 = ctx_destroy_v1(context: CUcontext) => end;
+    primary_reset = primary_reset(device: CUdevice) => reset;
+    primary_reset_v1 = primary_reset_v1(device: CUdevice) => reset;
+    primary_release = primary_release(device: CUdevice) => release;
+    primary_release_v1 = primary_release_v1(device: CUdevice) => release;
+}
+
+fn end(agent: &Agent, context: CUcontext, end: impl FnOnce() -> CUresult) -> CUresult {
+    let code = agent.context_ends(Context(context), end, |code| *code == sys::SUCCESS);
+    if code == sys::SUCCESS {
+        memory::context_gone(agent, context as usize);
+    }
+    code
+}
+
+fn reset(agent: &Agent, device: CUdevice, end: impl FnOnce() -> CUresult) -> CUresult {
     let code = match agent.retains.context(device) {
         Some(context) => agent.context_ends(context, end, |code| *code == sys::SUCCESS),
         None => end(),
@@ -117,16 +118,9 @@ pub(crate) unsafe fn primary_reset(agent: &Agent, outcome: &Outcome, device: CUd
     code
 }
 
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn primary_release(
-    agent: &Agent,
-    outcome: &Outcome,
-    device: CUdevice,
-) -> CUresult {
+fn release(agent: &Agent, device: CUdevice, end: impl FnOnce() -> CUresult) -> CUresult {
     let end = || {
-        // SAFETY: the application's own argument.
-        let code = outcome.keep(unsafe { original::primary_release(device) });
+        let code = end();
         if code == sys::SUCCESS {
             agent.retains.add(device, -1);
         }
@@ -181,12 +175,51 @@ impl Retains {
         (context != 0).then_some(Context(context as CUcontext))
     }
 
+    /// Primary contexts that the application holds.
+    fn held(&self) -> impl Iterator<Item = Context> {
+        let held = self
+            .0
+            .iter()
+            .filter(|slot| slot.0.load(Ordering::Relaxed) > 0);
+        held.map(|slot| Context(slot.1.load(Ordering::Relaxed) as CUcontext))
+            .filter(|context| !context.0.is_null())
+    }
+
     fn of(&self, device: CUdevice) -> i32 {
         self.slot(device).map_or(0, |s| s.0.load(Ordering::Relaxed))
     }
 }
 
 impl Agent {
+    /// Code enters a context when it is needed there first, and not when it is loaded: so the driver is told.
+    pub(crate) fn loads_lazily(&self) -> bool {
+        /// `CU_MODULE_LAZY_LOADING`
+        const LAZY: c_int = 2;
+        type GetMode = unsafe extern "C" fn(*mut c_int) -> CUresult;
+        *self.lazy.get_or_init(|| {
+            let Some(address) = self.symbol("cuModuleGetLoadingMode") else {
+                return false;
+            };
+            // SAFETY: the driver's function of this name has this signature.
+            let get_mode: GetMode = unsafe { std::mem::transmute(address) };
+            let mut mode = 0;
+            // SAFETY: a writable local.
+            let code = unsafe { get_mode(&mut mode) };
+            code == sys::SUCCESS && mode == LAZY
+        })
+    }
+
+    /// Contexts that the application is known to have.
+    pub(crate) fn known_contexts(&self) -> Vec<Context> {
+        let mut all: Vec<Context> = self.lives.all().iter().map(|shard| shard.context).collect();
+        for held in self.retains.held() {
+            if !all.contains(&held) {
+                all.push(held);
+            }
+        }
+        all
+    }
+
     /// A context is on this device.
     pub(crate) fn is_on_device(&self, context: Context, device: CUdevice) -> bool {
         let mut there = -1;

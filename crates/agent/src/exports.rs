@@ -145,21 +145,31 @@ hooks! {
     ctx_set_current = "cuCtxSetCurrent"(context: CUcontext)
         when (agent => agent.has_pending()) => contexts::set_current;
     ctx_push_current = "cuCtxPushCurrent_v2"(context: CUcontext)
-        when (agent => agent.has_pending()) => contexts::push_current;
+        when (agent => agent.has_pending()) => contexts::ctx_push_current;
+    ctx_push_current_v1 = "cuCtxPushCurrent"(context: CUcontext)
+        when (agent => agent.has_pending()) => contexts::ctx_push_current_v1;
     ctx_create_v2 = "cuCtxCreate_v2"(context: *mut CUcontext, flags: c_uint, device: CUdevice)
         when (agent => agent.has_pending()) => contexts::ctx_create_v2;
     ctx_create_v3 = "cuCtxCreate_v3"(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice)
         when (agent => agent.has_pending()) => contexts::ctx_create_v3;
     ctx_create_v4 = "cuCtxCreate_v4"(context: *mut CUcontext, params: *mut c_void, flags: c_uint, device: CUdevice)
         when (agent => agent.has_pending()) => contexts::ctx_create_v4;
+    ctx_create_v1 = "cuCtxCreate"(context: *mut CUcontext, flags: c_uint, device: CUdevice)
+        when (agent => agent.has_pending()) => contexts::ctx_create_v1;
     ctx_destroy = "cuCtxDestroy_v2"(context: CUcontext)
         when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::destroy;
+    ctx_destroy_v1 = "cuCtxDestroy"(context: CUcontext)
+        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::destroy_v1;
     primary_retain = "cuDevicePrimaryCtxRetain"(context: *mut CUcontext, device: CUdevice)
         when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_retain;
     primary_release = "cuDevicePrimaryCtxRelease_v2"(device: CUdevice)
         when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_release;
+    primary_release_v1 = "cuDevicePrimaryCtxRelease"(device: CUdevice)
+        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_release_v1;
     primary_reset = "cuDevicePrimaryCtxReset_v2"(device: CUdevice)
         when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_reset;
+    primary_reset_v1 = "cuDevicePrimaryCtxReset"(device: CUdevice)
+        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_reset_v1;
     func_set_attribute = "cuFuncSetAttribute"(function: CUfunction, attribute: c_int, value: c_int)
         when (agent => agent.table.get(function as usize).is_some()) => attributes::func_set_attribute;
     kernel_set_attribute = "cuKernelSetAttribute"(attribute: c_int, value: c_int, kernel: CUkernel, device: CUdevice)
@@ -184,6 +194,8 @@ hooks! {
         when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative_ptsz;
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream)
         when (agent => agent.quiet.is_watched()) => quiet::stream_destroy;
+    stream_destroy_v1 = "cuStreamDestroy"(stream: CUstream)
+        when (agent => agent.quiet.is_watched()) => quiet::stream_destroy_v1;
     begin_capture = "cuStreamBeginCapture_v2"(stream: CUstream, mode: c_int)
         when (agent => agent.is_on()) => graphs::begin_capture;
     begin_capture_ptsz = "cuStreamBeginCapture_v2_ptsz"(stream: CUstream, mode: c_int)

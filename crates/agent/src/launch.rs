@@ -1,6 +1,7 @@
 //! One launch: the variant if it can run here and now, else the original, and each is counted.
 //!
-//! Nothing is loaded, compiled or waited for here.
+//! Nothing is loaded, compiled or waited for here, but at the first launch in a context where the driver itself loads the kernel
+//! only then (`modules::place_at_launch`).
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -16,6 +17,7 @@ use crate::entry::{Entry, Place};
 use crate::exports::original;
 use crate::graphs::Captured;
 use crate::guard::Outcome;
+use crate::modules::place_at_launch;
 use crate::params::with_hidden;
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
@@ -68,7 +70,7 @@ pub(crate) enum Miss {
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for this function.
 unsafe fn dispatch(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     function: CUfunction,
     (shape, stream): (Shape, StreamName),
@@ -141,7 +143,7 @@ unsafe fn dispatch(
 /// `params` and `extra` are what CUDA asks for, for the kernel of this entry.
 #[expect(clippy::too_many_arguments, reason = "a launch is many things")]
 pub(crate) unsafe fn try_variant(
-    agent: &Agent,
+    agent: &'static Agent,
     entry: &Entry,
     launched_in: Option<usize>,
     number: u64,
@@ -151,7 +153,10 @@ pub(crate) unsafe fn try_variant(
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
 ) -> Result<&'static Place, Miss> {
-    let place = launched_in.and_then(|context| entry.place(context));
+    let place = launched_in.and_then(|context| {
+        let known = entry.place(context);
+        known.or_else(|| place_at_launch(agent, entry, context))
+    });
     let place = place.ok_or(Miss::Context(launched_in))?;
     let variant = place.variant.as_deref().ok_or(Miss::None)?;
     let change = &variant.resources;
@@ -200,7 +205,7 @@ pub(crate) struct Residency {
 
 /// The residency that this launch would lose; `None` if it loses none.
 fn residency_lost(
-    agent: &Agent,
+    agent: &'static Agent,
     sms: u32,
     variant: &LoadedVariant,
     shape: &Shape,
@@ -245,7 +250,7 @@ impl Residency {
 }
 
 /// Tells the user why launches of a kernel run without probes, each reason once.
-pub(crate) fn tell(agent: &Agent, entry: &Entry, miss: Miss) {
+pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
     let once = |told: &AtomicBool| !told.swap(true, Ordering::Relaxed);
     let name = &entry.mangled;
     match miss {
@@ -359,7 +364,7 @@ macro_rules! launches {
         /// As the driver's function.
         #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
         pub(crate) unsafe fn $name(
-            agent: &Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
+            agent: &'static Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
             bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
             extra: *mut *mut c_void,
         ) -> CUresult {
@@ -378,7 +383,7 @@ macro_rules! launches_ex {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $name(
-            agent: &Agent, outcome: &Outcome, config: *const CUlaunchConfig, function: CUfunction,
+            agent: &'static Agent, outcome: &Outcome, config: *const CUlaunchConfig, function: CUfunction,
             params: *mut *mut c_void, extra: *mut *mut c_void,
         ) -> CUresult {
             // SAFETY: the application's own arguments, with another function of the same parameters.
@@ -409,7 +414,7 @@ macro_rules! launches_cooperative {
         /// As the driver's function.
         #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
         pub(crate) unsafe fn $name(
-            agent: &Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
+            agent: &'static Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
             bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
         ) -> CUresult {
             let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true, overlaps: false };

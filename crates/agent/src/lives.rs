@@ -94,6 +94,8 @@ pub(crate) struct Lives {
     made: AtomicU32,
     /// Held while one gets its number.
     numbering: Mutex<()>,
+    /// Held while the first maps are made, so that none but them are the first.
+    founding: Mutex<()>,
     /// What those that have ended left, by their numbers. Replaced and not changed, so that nothing is allocated while it is
     /// locked: a program on the CPU may run inside an allocator.
     ended: Mutex<Arc<Vec<Ended>>>,
@@ -257,7 +259,10 @@ impl Agent {
             *state = LiveState::Gone("64 contexts have had maps, and no more get any");
             return;
         }
+        // Who comes second meanwhile waits for the number, and not for kernels: there were none with programs.
+        let founding = (self.lives.made() == 0).then(|| lock(&self.lives.founding));
         let first = self.lives.made() == 0;
+        let _founding = founding.filter(|_| first);
         let ring = self.ring_bytes();
         let made = Live::new_with(&self.driver, Arc::clone(session), first, |live| {
             Pump::new(live, ring).map_err(Unmade::from)

@@ -268,6 +268,28 @@ fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Ha
         }
     }
     settle(agent, &image);
+    // A driver that does not load lazily has put the library into all contexts now. So is what stands in for it, since later,
+    // at a launch, a load could wait for kernels which wait for this launch.
+    if image.home.is_none() && !agent.loads_lazily() {
+        for context in agent.known_contexts() {
+            agent.driver.within(context, || settle(agent, &image));
+        }
+    }
+}
+
+/// The place of a kernel in a context where it is launched for the first time. A driver that loads lazily loads the kernel itself
+/// now, and applications that cannot bear this ask it not to; any other has loaded it long ago, and nothing is done here.
+pub(crate) fn place_at_launch(
+    agent: &'static Agent,
+    entry: &Entry,
+    context: usize,
+) -> Option<&'static Place> {
+    if !agent.loads_lazily() {
+        return None;
+    }
+    let handle = Context(context as CUcontext);
+    agent.driver.within(handle, || settle_pending(agent));
+    entry.place(context)
 }
 
 /// Instruments an image in the current context, if that was not done yet and the context is alive. Never waits for another

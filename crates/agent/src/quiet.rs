@@ -220,18 +220,23 @@ pub(crate) fn needs(symbol: &str) -> bool {
     symbol.starts_with("cuStreamBeginCapture") || symbol.starts_with("cuStreamDestroy")
 }
 
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn stream_destroy(
-    agent: &Agent,
-    outcome: &Outcome,
-    stream: CUstream,
-) -> CUresult {
-    // Until it is gone: its handle may be another's afterwards.
-    let _asking = agent.quiet.asking();
-    agent.quiet.stream_goes(&agent.driver, stream as usize);
-    // SAFETY: the application's own argument.
-    outcome.keep(unsafe { original::stream_destroy(stream) })
+macro_rules! destroys {
+    ($($name:ident;)*) => { $(
+        /// # Safety
+        /// As the driver's function.
+        pub(crate) unsafe fn $name(agent: &Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
+            // Until it is gone: its handle may be another's afterwards.
+            let _asking = agent.quiet.asking();
+            agent.quiet.stream_goes(&agent.driver, stream as usize);
+            // SAFETY: the application's own argument.
+            outcome.keep(unsafe { original::$name(stream) })
+        }
+    )* };
+}
+
+destroys! {
+    stream_destroy;
+    stream_destroy_v1;
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ impl Exec {
     }
 
     /// Remembers where its launch ends.
-    fn mark(&mut self, agent: &Agent, stream: CUstream) {
+    fn mark(&mut self, agent: &'static Agent, stream: CUstream) {
         if !self.has_records {
             return;
         }
@@ -166,7 +166,7 @@ impl Graphs {
 
     /// Launch records of executable graphs that are gone and have ended, to choose from; what is left goes back by
     /// [`Graphs::give_back`].
-    fn spare_records(&self, agent: &Agent) -> Records {
+    fn spare_records(&self, agent: &'static Agent) -> Records {
         let mut spare = std::mem::take(&mut *lock(&self.spare));
         let mut leftovers = lock(&self.leftovers);
         agent.driver.relaxed(|| {
@@ -195,7 +195,7 @@ impl Graphs {
 /// # Safety
 /// `exec` is null, or written by a `make` that succeeds.
 unsafe fn instantiate(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     (exec, graph): (*mut CUgraphExec, CUgraph),
     flags: u64,
@@ -227,7 +227,7 @@ macro_rules! instantiate_with_log {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $name(
-            agent: &Agent, outcome: &Outcome, exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode,
+            agent: &'static Agent, outcome: &Outcome, exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode,
             log: *mut c_char, bytes: usize,
         ) -> CUresult {
             // SAFETY: the application's own arguments.
@@ -246,7 +246,7 @@ instantiate_with_log! {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn instantiate_with_flags(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     exec: *mut CUgraphExec,
     graph: CUgraph,
@@ -263,7 +263,7 @@ macro_rules! instantiate_with_params {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $name(
-            agent: &Agent, outcome: &Outcome, exec: *mut CUgraphExec, graph: CUgraph, params: *mut c_void,
+            agent: &'static Agent, outcome: &Outcome, exec: *mut CUgraphExec, graph: CUgraph, params: *mut c_void,
         ) -> CUresult {
             // SAFETY: `CUDA_GRAPH_INSTANTIATE_PARAMS` begins with the flags.
             let flags = unsafe { params.cast::<u64>().as_ref() }.map_or(0, |flags| *flags);
@@ -284,7 +284,11 @@ instantiate_with_params! {
 ///
 /// # Safety
 /// As the driver's function.
-pub(crate) unsafe fn exec_destroy(agent: &Agent, outcome: &Outcome, exec: CUgraphExec) -> CUresult {
+pub(crate) unsafe fn exec_destroy(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    exec: CUgraphExec,
+) -> CUresult {
     agent.graphs.remove_exec(exec);
     // SAFETY: the application's own argument.
     outcome.keep(unsafe { original::exec_destroy(exec) })
@@ -295,7 +299,7 @@ macro_rules! graph_launches {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $name(
-            agent: &Agent, outcome: &Outcome, exec: CUgraphExec, stream: CUstream,
+            agent: &'static Agent, outcome: &Outcome, exec: CUgraphExec, stream: CUstream,
         ) -> CUresult {
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$original(exec, stream) });
@@ -310,7 +314,7 @@ graph_launches! {
     graph_launch_ptsz = graph_launch_ptsz, true;
 }
 
-fn launched(agent: &Agent, code: CUresult, exec: CUgraphExec, stream: StreamName) {
+fn launched(agent: &'static Agent, code: CUresult, exec: CUgraphExec, stream: StreamName) {
     if code != sys::SUCCESS {
         return;
     }
@@ -327,7 +331,7 @@ fn launched(agent: &Agent, code: CUresult, exec: CUgraphExec, stream: StreamName
 
 /// Has an executable graph take over another graph by `update`.
 fn take_over(
-    agent: &Agent,
+    agent: &'static Agent,
     exec: CUgraphExec,
     graph: CUgraph,
     update: impl FnOnce() -> CUresult,
@@ -369,7 +373,7 @@ fn take_over(
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn exec_update_v1(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     exec: CUgraphExec,
     graph: CUgraph,
@@ -385,7 +389,7 @@ pub(crate) unsafe fn exec_update_v1(
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn exec_update_v2(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     exec: CUgraphExec,
     graph: CUgraph,
@@ -400,7 +404,7 @@ pub(crate) unsafe fn exec_update_v2(
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn exec_set_graph(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     exec: CUgraphExec,
     node: CUgraphNode,
@@ -414,7 +418,7 @@ pub(crate) unsafe fn exec_set_graph(
 
 /// Has the graph in a node of an executable graph be another one, by `set`.
 pub(super) fn change_child(
-    agent: &Agent,
+    agent: &'static Agent,
     exec: CUgraphExec,
     node: CUgraphNode,
     child: CUgraph,
@@ -457,7 +461,7 @@ pub(super) fn change_child(
 
 /// Has a node of an executable graph run another kernel, by `set`, which asks for the launch record.
 pub(super) fn change_node(
-    agent: &Agent,
+    agent: &'static Agent,
     exec: CUgraphExec,
     node: CUgraphNode,
     set: impl FnOnce(&dyn Fn(&Place, &KernelNodeParams) -> Option<u64>) -> (CUresult, Placed),
@@ -512,7 +516,7 @@ pub(super) fn change_node(
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn node_set_enabled(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     exec: CUgraphExec,
     node: CUgraphNode,

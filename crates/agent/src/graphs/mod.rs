@@ -145,7 +145,7 @@ impl Graphs {
 
     /// Where a launch in this stream goes, if it is captured.
     #[inline]
-    pub(crate) fn captured(&self, agent: &Agent, stream: StreamName) -> Option<Captured> {
+    pub(crate) fn captured(&self, agent: &'static Agent, stream: StreamName) -> Option<Captured> {
         // Nothing is captured at nearly every launch, and that costs one load.
         if self.n_captures.load(Ordering::Relaxed) == 0 || is_capturing(agent, stream) != Some(true)
         {
@@ -157,7 +157,7 @@ impl Graphs {
         })
     }
 
-    fn captured_into(&self, agent: &Agent, stream: CUstream) -> Captured {
+    fn captured_into(&self, agent: &'static Agent, stream: CUstream) -> Captured {
         let (mut status, mut graph) = (0, ptr::null_mut());
         let none = ptr::null_mut();
         // SAFETY: the application's stream and writable locals; the others may be null.
@@ -239,7 +239,7 @@ macro_rules! captures {
     ($($begin_v1:ident = $v1_original:ident, $begin:ident = $begin_original:ident, $into:ident = $into_original:ident, $end:ident = $end_original:ident, $per_thread:literal;)*) => { $(
         /// # Safety
         /// As the driver's function.
-        pub(crate) unsafe fn $begin_v1(agent: &Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
+        pub(crate) unsafe fn $begin_v1(agent: &'static Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
             agent.quiet.capture_begins();
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$v1_original(stream) });
@@ -249,7 +249,7 @@ macro_rules! captures {
 
         /// # Safety
         /// As the driver's function.
-        pub(crate) unsafe fn $begin(agent: &Agent, outcome: &Outcome, stream: CUstream, mode: c_int) -> CUresult {
+        pub(crate) unsafe fn $begin(agent: &'static Agent, outcome: &Outcome, stream: CUstream, mode: c_int) -> CUresult {
             agent.quiet.capture_begins();
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$begin_original(stream, mode) });
@@ -261,7 +261,7 @@ macro_rules! captures {
         /// As the driver's function.
         #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
         pub(crate) unsafe fn $into(
-            agent: &Agent, outcome: &Outcome, stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode,
+            agent: &'static Agent, outcome: &Outcome, stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode,
             data: *const std::ffi::c_void, count: usize, mode: c_int,
         ) -> CUresult {
             agent.quiet.capture_begins();
@@ -275,7 +275,7 @@ macro_rules! captures {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $end(
-            agent: &Agent, outcome: &Outcome, stream: CUstream, graph: *mut CUgraph,
+            agent: &'static Agent, outcome: &Outcome, stream: CUstream, graph: *mut CUgraph,
         ) -> CUresult {
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$end_original(stream, graph) });
@@ -295,7 +295,7 @@ captures! {
         end_capture_ptsz = end_capture_ptsz, true;
 }
 
-fn began(agent: &Agent, code: CUresult, stream: StreamName) {
+fn began(agent: &'static Agent, code: CUresult, stream: StreamName) {
     if code == sys::SUCCESS {
         agent.graphs.note_capture(stream, true);
     }
@@ -303,7 +303,7 @@ fn began(agent: &Agent, code: CUresult, stream: StreamName) {
 
 /// # Safety
 /// As the driver's function.
-pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, graph: CUgraph) -> CUresult {
+pub(crate) unsafe fn destroy(agent: &'static Agent, outcome: &Outcome, graph: CUgraph) -> CUresult {
     let nodes = match lock(&agent.graphs.in_bodies).is_empty() {
         true => Vec::new(),
         false => walk::kernels(agent, graph),
@@ -321,7 +321,11 @@ pub(crate) unsafe fn destroy(agent: &Agent, outcome: &Outcome, graph: CUgraph) -
 
 /// # Safety
 /// As the driver's function.
-pub(crate) unsafe fn destroy_node(agent: &Agent, outcome: &Outcome, node: CUgraphNode) -> CUresult {
+pub(crate) unsafe fn destroy_node(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    node: CUgraphNode,
+) -> CUresult {
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::node_destroy(node) });
     if code == sys::SUCCESS {

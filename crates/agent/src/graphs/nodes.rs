@@ -39,7 +39,7 @@ fn for_later(place: &Place, node: &KernelNodeParams) -> Option<u64> {
 /// # Safety
 /// The parameters are what CUDA asks for.
 unsafe fn exchange(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     given: &KernelNodeParams2,
     body: bool,
@@ -152,7 +152,7 @@ impl Params for KernelNodeParams2 {
 /// # Safety
 /// `params` is null or valid, and so is what it points to; `node` is written by a `set` that succeeds.
 unsafe fn add_kernel<P: Params>(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     (node, graph): (*mut CUgraphNode, CUgraph),
     params: *const P,
@@ -179,7 +179,7 @@ unsafe fn add_kernel<P: Params>(
 /// # Safety
 /// As [`add_kernel`].
 unsafe fn set_kernel<P: Params>(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     node: CUgraphNode,
     params: *const P,
@@ -201,7 +201,7 @@ unsafe fn set_kernel<P: Params>(
 /// # Safety
 /// As [`add_kernel`].
 unsafe fn set_kernel_in_exec<P: Params>(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     (exec, node): (CUgraphExec, CUgraphNode),
     params: *const P,
@@ -225,7 +225,7 @@ unsafe fn set_kernel_in_exec<P: Params>(
 ///
 /// # Safety
 /// If `code` is success, `params` is null or holds what the driver told.
-unsafe fn tell_original<P: Params>(agent: &Agent, code: CUresult, params: *mut P) {
+unsafe fn tell_original<P: Params>(agent: &'static Agent, code: CUresult, params: *mut P) {
     if code != sys::SUCCESS {
         return;
     }
@@ -254,7 +254,7 @@ macro_rules! kernel_nodes {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $add(
-            agent: &Agent, outcome: &Outcome, node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode,
+            agent: &'static Agent, outcome: &Outcome, node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode,
             count: usize, params: *const $params,
         ) -> CUresult {
             // SAFETY: the application's own arguments, with another function of the same parameters.
@@ -266,7 +266,7 @@ macro_rules! kernel_nodes {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $set(
-            agent: &Agent, outcome: &Outcome, node: CUgraphNode, params: *const $params,
+            agent: &'static Agent, outcome: &Outcome, node: CUgraphNode, params: *const $params,
         ) -> CUresult {
             // SAFETY: as above.
             let set = |params| unsafe { original::$set_original(node, params) };
@@ -277,7 +277,7 @@ macro_rules! kernel_nodes {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $get(
-            agent: &Agent, outcome: &Outcome, node: CUgraphNode, params: *mut $params,
+            agent: &'static Agent, outcome: &Outcome, node: CUgraphNode, params: *mut $params,
         ) -> CUresult {
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$get_original(node, params) });
@@ -289,7 +289,7 @@ macro_rules! kernel_nodes {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $set_in_exec(
-            agent: &Agent, outcome: &Outcome, exec: CUgraphExec, node: CUgraphNode, params: *const $params,
+            agent: &'static Agent, outcome: &Outcome, exec: CUgraphExec, node: CUgraphNode, params: *const $params,
         ) -> CUresult {
             // SAFETY: as above.
             let set = |params| unsafe { original::$exec_original(exec, node, params) };
@@ -348,7 +348,7 @@ unsafe fn with_kernel(
 /// # Safety
 /// If `code` is success, `node` and `params` are valid.
 unsafe fn added(
-    agent: &Agent,
+    agent: &'static Agent,
     code: CUresult,
     node: *mut CUgraphNode,
     graph: CUgraph,
@@ -380,7 +380,7 @@ unsafe fn added(
 }
 
 /// What is in the body of a conditional node runs the originals.
-fn added_graph(agent: &Agent, node: CUgraphNode, graph: CUgraph) {
+fn added_graph(agent: &'static Agent, node: CUgraphNode, graph: CUgraph) {
     let mut inner = ptr::null_mut();
     if agent.graphs.is_body(graph)
         // SAFETY: a graph's node and a writable local.
@@ -393,7 +393,7 @@ fn added_graph(agent: &Agent, node: CUgraphNode, graph: CUgraph) {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn add_graph_node(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     node: *mut CUgraphNode,
     graph: CUgraph,
@@ -414,7 +414,7 @@ pub(crate) unsafe fn add_graph_node(
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn add_node(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     node: *mut CUgraphNode,
     graph: CUgraph,
@@ -432,7 +432,7 @@ pub(crate) unsafe fn add_node(
 /// As the driver's function.
 #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
 pub(crate) unsafe fn add_node_v2(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     node: *mut CUgraphNode,
     graph: CUgraph,
@@ -452,7 +452,7 @@ pub(crate) unsafe fn add_node_v2(
 /// # Safety
 /// As for [`add_kernel`].
 unsafe fn add_any(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     (node, graph): (*mut CUgraphNode, CUgraph),
     params: *mut GraphNodeParams,
@@ -475,7 +475,7 @@ unsafe fn add_any(
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn set_node(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     node: CUgraphNode,
     params: *mut GraphNodeParams,
@@ -496,7 +496,7 @@ pub(crate) unsafe fn set_node(
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn set_node_in_exec(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     exec: CUgraphExec,
     node: CUgraphNode,

@@ -16,7 +16,11 @@ pub(super) struct Order(Vec<Vec<u64>>);
 
 impl Order {
     /// `None` if the driver does not tell, or tells of edges by which a node may begin earlier.
-    pub(super) fn of(agent: &Agent, graph: CUgraph, nodes: &[CUgraphNode]) -> Option<Order> {
+    pub(super) fn of(
+        agent: &'static Agent,
+        graph: CUgraph,
+        nodes: &[CUgraphNode],
+    ) -> Option<Order> {
         let edges = agent.driver.api.graph_edges;
         let (none, mut count) = (ptr::null_mut(), 0);
         if nodes.len() > MOST_NODES {

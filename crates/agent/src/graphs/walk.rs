@@ -35,7 +35,7 @@ struct Level {
 
 impl Level {
     /// The first node has ended when the second begins.
-    fn is_before(&self, agent: &Agent, first: usize, second: usize) -> bool {
+    fn is_before(&self, agent: &'static Agent, first: usize, second: usize) -> bool {
         let ask = || Order::of(agent, self.graph, &self.nodes);
         let order = self.order.get_or_init(ask).as_ref();
         order.is_some_and(|order| order.is_before(first, second))
@@ -111,13 +111,13 @@ impl Records {
 }
 
 /// All kernel nodes. What the driver does not tell is left out.
-pub(super) fn kernels(agent: &Agent, graph: CUgraph) -> Vec<Found> {
+pub(super) fn kernels(agent: &'static Agent, graph: CUgraph) -> Vec<Found> {
     let mut found = Vec::new();
     collect(agent, graph, &mut Vec::new(), &mut found);
     found
 }
 
-fn collect(agent: &Agent, graph: CUgraph, within: &mut Vec<usize>, found: &mut Vec<Found>) {
+fn collect(agent: &'static Agent, graph: CUgraph, within: &mut Vec<usize>, found: &mut Vec<Found>) {
     let api = &agent.driver.api;
     let mut count = 0;
     // SAFETY: the application's graph; without an array the number is told.
@@ -178,7 +178,7 @@ struct Shared {
 
 /// Gives nodes that count arrivals launch records, for an executable graph that is about to be made of this graph, and tells
 /// what its kernels are. Only nodes that never run at once share a record.
-pub(super) fn prepare(agent: &Agent, graph: CUgraph, records: &mut Records) -> Vec<Use> {
+pub(super) fn prepare(agent: &'static Agent, graph: CUgraph, records: &mut Records) -> Vec<Use> {
     let mut shared = Vec::new();
     let found = kernels(agent, graph).into_iter();
     found
@@ -188,7 +188,7 @@ pub(super) fn prepare(agent: &Agent, graph: CUgraph, records: &mut Records) -> V
 
 /// A record of at least so many bytes for a node.
 fn record_for(
-    agent: &Agent,
+    agent: &'static Agent,
     (at, level): &(usize, Rc<Level>),
     variant: &LoadedVariant,
     (context, bytes): (usize, u64),
@@ -214,7 +214,7 @@ fn record_for(
 }
 
 fn prepare_one(
-    agent: &Agent,
+    agent: &'static Agent,
     found: Found,
     records: &mut Records,
     shared: &mut Vec<Shared>,
@@ -267,7 +267,7 @@ fn prepare_one(
 /// # Safety
 /// The node's kernel is the variant, and the parameters are what the driver told of it.
 unsafe fn set_record(
-    agent: &Agent,
+    agent: &'static Agent,
     node: CUgraphNode,
     variant: &LoadedVariant,
     params: KernelNodeParams2,
@@ -311,7 +311,7 @@ unsafe fn set_record(
 
 /// Has a node run the original. The parameters that the variant got more are behind the original's own.
 fn restore(
-    agent: &Agent,
+    agent: &'static Agent,
     node: CUgraphNode,
     variant: &LoadedVariant,
     mut params: KernelNodeParams2,
@@ -323,7 +323,7 @@ fn restore(
 }
 
 /// Has all kernel nodes of a graph run the originals, and says why.
-pub(super) fn restore_all(agent: &Agent, graph: CUgraph, why: fn() -> Miss) {
+pub(super) fn restore_all(agent: &'static Agent, graph: CUgraph, why: fn() -> Miss) {
     for found in kernels(agent, graph) {
         let known = agent.graphs.variants.get(found.params.first.func as usize);
         if let Some(Variant { entry, place }) = known

@@ -25,15 +25,18 @@ fn each_context_has_maps_and_variants_of_its_own() {
     assert!(app.agent.has_pending(), "a library may go to others");
     app.world.switch_to(first);
     app.launch(kernel, 1, 32);
-    assert_eq!(app.world.with_probes(), 2, "nobody saw it come there");
-    modules::settle_pending(app.agent);
+    assert_eq!(
+        app.world.with_probes(),
+        3,
+        "an eager driver put it there, too"
+    );
     app.launch(kernel, 1, 32);
     let function = app.function(module);
     app.launch(function, 1, 32);
     let variants: Vec<usize> = app.world.launched();
     assert_eq!(
         (variants.len(), app.world.with_probes()),
-        (5, 4),
+        (5, 5),
         "{variants:?}"
     );
     let loaded = app.world.modules().len();
@@ -59,8 +62,30 @@ fn each_context_has_maps_and_variants_of_its_own() {
         [0, 1]
     );
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (5, 1));
-    assert_eq!(inc.contexts, [(0, 2), (1, 3)]);
+    assert_eq!((inc.launches, inc.missed), (6, 0));
+    assert_eq!(inc.contexts, [(0, 3), (1, 3)]);
+}
+
+#[test]
+fn a_driver_that_loads_lazily_gets_a_librarys_variants_with_the_first_launch_in_a_context() {
+    let mut app = Application::new();
+    app.agent.lazy.set(true).unwrap();
+    app.load();
+    let first = app.context;
+    app.world.another_context();
+    let library = app.library();
+    let kernel = app.kernel(library);
+    let loaded = app.world.modules().len();
+    app.world.switch_to(first);
+    for launches in 1..3 {
+        app.launch(kernel, 1, 32);
+        assert_eq!(app.world.with_probes(), launches);
+        assert_eq!(app.world.modules().len(), loaded + 1, "its one slice");
+    }
+    let said = app.said();
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (2, 0));
+    assert_eq!(inc.contexts, [(0, 2)]);
 }
 
 #[test]

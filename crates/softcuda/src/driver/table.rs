@@ -84,9 +84,11 @@ driver_api! {
         = context::create_v3;
     cuCtxCreate @ 12050: cuCtxCreate_v4(to: *mut Handle, params: *const c_void, flags: u32, device: c_int)
         = context::create_v4;
+    cuCtxDestroy @ 2000: cuCtxDestroy(context: Handle) = context::destroy;
     cuCtxDestroy @ 4000: cuCtxDestroy_v2(context: Handle) = context::destroy;
     cuCtxGetCurrent @ 4000: cuCtxGetCurrent(to: *mut Handle) = context::get_current;
     cuCtxSetCurrent @ 4000: cuCtxSetCurrent(context: Handle) = context::set_current;
+    cuCtxPushCurrent @ 2000: cuCtxPushCurrent(context: Handle) = context::push;
     cuCtxPushCurrent @ 4000: cuCtxPushCurrent_v2(context: Handle) = context::push;
     cuCtxPopCurrent @ 4000: cuCtxPopCurrent_v2(to: *mut Handle) = context::pop;
     cuCtxGetDevice @ 2000: cuCtxGetDevice(to: *mut c_int) = context::get_device;
@@ -371,6 +373,7 @@ driver_api! {
     cuStreamCreate @ 2000: cuStreamCreate(to: *mut Handle, flags: u32) = streams::create;
     cuStreamCreateWithPriority @ 5050: cuStreamCreateWithPriority(to: *mut Handle, flags: u32, priority: c_int)
         = streams::create_with_priority;
+    cuStreamDestroy @ 2000: cuStreamDestroy(stream: Handle) = streams::destroy;
     cuStreamDestroy @ 4000: cuStreamDestroy_v2(stream: Handle) = streams::destroy;
     cuStreamSynchronize @ 2000: cuStreamSynchronize / cuStreamSynchronize_ptsz(stream: Handle) = streams::synchronize;
     cuStreamQuery @ 2000: cuStreamQuery / cuStreamQuery_ptsz(stream: Handle) = streams::query;

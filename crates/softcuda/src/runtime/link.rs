@@ -88,7 +88,7 @@ imports! {
     cuDeviceGetP2PAttribute(to: *mut c_int, which: c_int, from: c_int, peer: c_int);
     cuDevicePrimaryCtxRetain(to: *mut Handle, device: c_int);
     cuDevicePrimaryCtxRelease_v2(device: c_int);
-    cuDevicePrimaryCtxReset_v2(device: c_int);
+    cuDevicePrimaryCtxReset(device: c_int);
     cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: u32);
     cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
     cuCtxGetCurrent(to: *mut Handle);

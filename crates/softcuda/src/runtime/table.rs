@@ -143,7 +143,7 @@ runtime_api! {
     cudaDeviceEnablePeerAccess(peer: c_int, flags: u32) = |driver| device::peer_access(driver, peer, Some(flags));
     cudaDeviceDisablePeerAccess(peer: c_int) = |driver| device::peer_access(driver, peer, None);
     cudaDeviceSynchronize() = |driver| driver.cuCtxSynchronize();
-    cudaDeviceReset() = |driver| driver.cuDevicePrimaryCtxReset_v2(current_device(driver));
+    cudaDeviceReset() = |driver| driver.cuDevicePrimaryCtxReset(current_device(driver));
     cudaDeviceGetLimit(to: *mut usize, limit: u32) = |driver| driver.cuCtxGetLimit(to, limit);
     cudaDeviceSetLimit(limit: u32, value: usize) = |driver| driver.cuCtxSetLimit(limit, value);
     cudaDeviceGetCacheConfig(to: *mut u32) = |driver| driver.cuCtxGetCacheConfig(to);
