@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
 use warpbpf_session::{Live, Placement, Session, SessionError};
-use warpbpf_wire::{AgentConnection, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError};
+use warpbpf_wire::{
+    AgentConnection, Choice, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
+};
 
 use crate::contexts::Retains;
 use crate::entry::Entry;
@@ -112,6 +114,8 @@ pub(crate) struct Agent {
     devices: OnceLock<Vec<DeviceInfo>>,
     /// See [`Agent::loads_lazily`].
     pub(crate) lazy: OnceLock<bool>,
+    /// Which launches get probes; absent for all.
+    pub(crate) choice: OnceLock<Choice>,
     pub(crate) lives: Lives,
     pub(crate) images: Images,
     pub(crate) retains: Retains,
@@ -161,6 +165,7 @@ impl Agent {
             mode: OnceLock::new(),
             devices: OnceLock::new(),
             lazy: OnceLock::new(),
+            choice: OnceLock::new(),
             lives: Lives::default(),
             images: Images::default(),
             retains: Retains::default(),
@@ -312,6 +317,10 @@ impl Agent {
                 ToAgent::Attach { options } => {
                     if let Some(bytes) = options.ring_bytes {
                         self.ring_bytes.store(bytes as usize, Ordering::Relaxed);
+                    }
+                    if options.choice != Choice::default() {
+                        // There is one handshake.
+                        let _ = self.choice.set(options.choice);
                     }
                     let options = warpbpf_session::Options {
                         allow_modify: options.allow_modify,

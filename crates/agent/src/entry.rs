@@ -19,8 +19,10 @@ pub(crate) struct Entry {
     pub(crate) mangled: String,
     /// Launches that the application asked for, of all kernels of this name.
     pub(crate) made: &'static AtomicU64,
-    /// Launches of the original.
+    /// Launches of the original, because there was nothing else to run.
     pub(crate) missed: AtomicU64,
+    /// Launches of the original, because the user wanted no probes in them.
+    pub(crate) skipped: AtomicU64,
     /// Handles under which it is in the table.
     handles: Mutex<Vec<Handle>>,
     first: AtomicPtr<Place>,
@@ -83,12 +85,43 @@ impl Place {
     }
 }
 
+/// What of a kernel runs in a node of a graph.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Runs {
+    /// The variant of a context.
+    Variant(&'static Place),
+    /// The original, for lack of a variant.
+    Original,
+    /// The original, because the user wanted that.
+    Skipped,
+}
+
+impl Runs {
+    /// Where the variant lives that runs.
+    pub(crate) fn place(self) -> Option<&'static Place> {
+        match self {
+            Runs::Variant(place) => Some(place),
+            Runs::Original | Runs::Skipped => None,
+        }
+    }
+
+    /// What counts its launches.
+    pub(crate) fn counter(self, entry: &'static Entry) -> &'static AtomicU64 {
+        match self {
+            Runs::Variant(place) => &place.launches,
+            Runs::Original => &entry.missed,
+            Runs::Skipped => &entry.skipped,
+        }
+    }
+}
+
 impl Entry {
     pub(crate) fn new(mangled: String, made: &'static AtomicU64) -> Entry {
         Entry {
             mangled,
             made,
             missed: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             handles: Mutex::default(),
             first: AtomicPtr::new(ptr::null_mut()),
             told_failed: AtomicBool::new(false),
@@ -174,18 +207,20 @@ impl Entry {
         gone.filter(|value| !stays(value)).collect()
     }
 
-    /// Launches with probes, by the number of the maps, and without.
-    pub(crate) fn counts(&self) -> (Vec<(u32, u64)>, u64) {
+    /// Launches with probes, by the number of the maps, those that were missed and those that were skipped.
+    pub(crate) fn counts(&self) -> (Vec<(u32, u64)>, u64, u64) {
         let launches = self
             .places()
             .map(|place| (place.number, place.launches.load(Ordering::Relaxed)));
-        (launches.collect(), self.missed.load(Ordering::Relaxed))
+        let without = [&self.missed, &self.skipped].map(|n| n.load(Ordering::Relaxed));
+        (launches.collect(), without[0], without[1])
     }
 
     /// All launches.
     pub(crate) fn launched(&self) -> u64 {
         let launches = self.places().map(|p| p.launches.load(Ordering::Relaxed));
-        launches.sum::<u64>() + self.missed.load(Ordering::Relaxed)
+        let without = [&self.missed, &self.skipped].map(|n| n.load(Ordering::Relaxed));
+        launches.sum::<u64>() + without[0] + without[1]
     }
 }
 
@@ -225,8 +260,9 @@ mod tests {
         // The driver may use a context's handle again.
         entry.add(Place::new(32, 2, 4, None));
         assert_eq!(of(32), Some(2));
-        assert_eq!(entry.counts(), (vec![(2, 0), (1, 5), (0, 0)], 2));
-        assert_eq!(entry.launched(), 7);
+        entry.skipped.store(1, Ordering::Relaxed);
+        assert_eq!(entry.counts(), (vec![(2, 0), (1, 5), (0, 0)], 2, 1));
+        assert_eq!(entry.launched(), 8);
         assert_eq!(entry.take_handles(), [handle(1, None), handle(2, Some(16))]);
     }
 }

@@ -13,7 +13,8 @@ use warpbpf_session::{LoadedVariant, Room};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
-use crate::entry::{Entry, Place};
+use crate::choice::Candidate;
+use crate::entry::{Entry, Place, Runs};
 use crate::exports::original;
 use crate::graphs::Captured;
 use crate::guard::Outcome;
@@ -63,6 +64,8 @@ pub(crate) enum Miss {
     Body,
     /// Its graph may be launched by kernels.
     DeviceLaunch,
+    /// The user wants no probes in it.
+    Skipped,
 }
 
 /// Launches `function`'s variant or `function`. `run` calls the driver's function by which the launch came.
@@ -108,8 +111,13 @@ unsafe fn dispatch(
             )
         }
     };
+    let candidate = Candidate {
+        number: captured.is_none().then_some(number),
+        blocks: count(shape.grid),
+    };
     let tried = match captured {
         Some(Captured::Body) => Err(Miss::Body),
+        _ if !agent.wants(candidate) => Err(Miss::Skipped),
         Some(Captured::Graph) => attempt(),
         None => match agent.quiet.enter(key) {
             Some(_pass) => attempt(),
@@ -130,7 +138,13 @@ unsafe fn dispatch(
     if code == sys::SUCCESS {
         // What is captured runs, and is counted, when its graph is launched. Not so in a body.
         if captured != Some(Captured::Graph) {
-            entry.missed.fetch_add(1, Ordering::Relaxed);
+            let runs = match miss {
+                Miss::Skipped => Runs::Skipped,
+                _ => Runs::Original,
+            };
+            runs.counter(entry).fetch_add(1, Ordering::Relaxed);
+        } else if matches!(miss, Miss::Skipped) {
+            agent.tell_of_choice_in_graph(entry);
         }
         tell(agent, entry, miss);
     }
@@ -189,7 +203,7 @@ pub(crate) unsafe fn try_variant(
 }
 
 /// Elements of a grid or block.
-fn count(dimensions: [c_uint; 3]) -> u64 {
+pub(crate) fn count(dimensions: [c_uint; 3]) -> u64 {
     let multiply = |n: u64, m: &c_uint| n.saturating_mul(u64::from(*m));
     dimensions.iter().fold(1, multiply)
 }
@@ -254,7 +268,7 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
     let once = |told: &AtomicBool| !told.swap(true, Ordering::Relaxed);
     let name = &entry.mangled;
     match miss {
-        Miss::None => {}
+        Miss::None | Miss::Skipped => {}
         Miss::Context(context) if once(&entry.told_context) => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}` was launched in a context without maps ({}); those launches run without probes", agent.why_nothing_in(context)),

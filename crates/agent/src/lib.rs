@@ -22,6 +22,7 @@ mod guard;
 mod hook;
 
 mod attributes;
+mod choice;
 mod contexts;
 mod entry;
 mod graphs;

@@ -18,7 +18,7 @@ pub(crate) struct Roster(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     entries: Vec<&'static Entry>,
-    /// Launches, by the number of their maps, and misses of kernels whose images are gone.
+    /// Launches of kernels whose images are gone.
     retired: HashMap<String, Sums>,
     /// Sum of the above.
     retired_launches: u64,
@@ -26,20 +26,22 @@ struct Inner {
     made: HashMap<String, &'static AtomicU64>,
 }
 
-/// Launches by the number of their maps, and misses.
+/// Launches by the number of their maps, and those without probes.
 #[derive(Debug, Clone, Default)]
 struct Sums {
     launches: BTreeMap<u32, u64>,
     missed: u64,
+    skipped: u64,
 }
 
 impl Sums {
     fn add(&mut self, entry: &Entry) {
-        let (launches, missed) = entry.counts();
+        let (launches, missed, skipped) = entry.counts();
         for (number, count) in launches {
             *self.launches.entry(number).or_default() += count;
         }
         self.missed += missed;
+        self.skipped += skipped;
     }
 }
 
@@ -87,11 +89,12 @@ impl Roster {
         }
         let mut kernels: Vec<KernelCount> = sums
             .into_iter()
-            .map(|(mangled, Sums { launches, missed })| KernelCount {
+            .map(|(mangled, sums)| KernelCount {
                 mangled: mangled.into(),
-                launches: launches.values().sum(),
-                missed,
-                contexts: launches.into_iter().filter(|(_, n)| *n > 0).collect(),
+                launches: sums.launches.values().sum(),
+                missed: sums.missed,
+                skipped: sums.skipped,
+                contexts: sums.launches.into_iter().filter(|(_, n)| *n > 0).collect(),
             })
             .collect();
         kernels.sort_unstable_by(|a, b| a.mangled.cmp(&b.mangled));

@@ -245,6 +245,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         kernel,
         launches,
         missed,
+        skipped,
         contexts,
     } = info;
     model::Kernel {
@@ -266,6 +267,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         placed: kernel.placed,
         launches,
         missed,
+        skipped,
         contexts,
     }
 }

@@ -113,6 +113,9 @@ pub struct Kernel {
     pub launches: u64,
     /// Launches of the original although a program matches.
     pub missed: u64,
+    /// Launches of the original because the user wanted no probes in them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
     /// Launches with probes by the context's number, if there were several contexts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<(u32, u64)>,
@@ -219,11 +222,12 @@ impl Process {
                     name: name(&kernel.name, *context, found.map_or(0, |c| c.device)),
                     launches: *launches,
                     missed: 0,
+                    skipped: 0,
                     contexts: Vec::new(),
                     ..kernel.clone()
                 });
             }
-            if kernel.contexts.is_empty() || kernel.missed > 0 {
+            if kernel.contexts.is_empty() || kernel.missed + kernel.skipped > 0 {
                 self.kernels.push(Kernel {
                     launches: match kernel.contexts.is_empty() {
                         true => kernel.launches,
@@ -305,4 +309,10 @@ pub struct Events {
     pub lost: u64,
     /// The first ones.
     pub first: Vec<Value>,
+}
+
+/// For fields that are left away where they say nothing.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -180,7 +180,9 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
     let local = any(|k| k.local_bytes.is_some_and(|(b, a)| b.max(a) > 0));
     let shared = any(|k| k.shared_bytes.is_some_and(|(b, a)| b != a));
     let blocks = any(|k| k.occupancy.is_some());
+    let skipped = any(|k| k.skipped > 0);
     let mut heads = vec!["kernel", "launches", "missed"];
+    heads.extend(skipped.then_some("skipped"));
     heads.extend(sites.then_some("sites"));
     heads.push("registers");
     heads.extend(local.then_some("local bytes"));
@@ -195,6 +197,7 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
             group(kernel.launches.into()),
             group(kernel.missed.into()),
         ];
+        row.extend(skipped.then(|| group(kernel.skipped.into())));
         row.extend(sites.then(|| group(kernel.sites.into())));
         row.push(registers(kernel));
         row.extend(local.then(|| pair(kernel.local_bytes)));

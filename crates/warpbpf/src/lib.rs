@@ -53,4 +53,6 @@ pub use start::Inject;
 pub use tool::{App, Launch, Tool};
 pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_maps::{Counters, Value};
-pub use warpbpf_wire::{ContextInfo, MapInfo, MapOp, NoteLevel, OpCode, Options, Outcome, Place};
+pub use warpbpf_wire::{
+    Choice, ContextInfo, MapInfo, MapOp, NoteLevel, OpCode, Options, Outcome, Place,
+};

@@ -50,6 +50,8 @@ pub struct KernelInfo {
     pub launches: u64,
     /// Of the original, although a program matches.
     pub missed: u64,
+    /// Of the original, because [`Options::choice`](crate::Options::choice) left them out.
+    pub skipped: u64,
     /// Those with probes by the number of the context that they were in ([`Process::contexts`]).
     pub contexts: Vec<(u32, u64)>,
 }
@@ -159,6 +161,7 @@ impl Process {
                 kernel: kernel.clone(),
                 launches: counts.map_or(0, |c| c.launches),
                 missed: counts.map_or(0, |c| c.missed),
+                skipped: counts.map_or(0, |c| c.skipped),
                 contexts: counts.map_or_else(Vec::new, |c| c.contexts.clone()),
             }
         };

@@ -18,8 +18,8 @@ mod words;
 pub use connection::{Connection, Frame, WireError};
 pub use listener::{Acceptor, Listener};
 pub use message::{
-    ContextInfo, Counts, Device, Hello, Kernel, KernelCount, Layout, MapInfo, NoteLevel, Occupancy,
-    Options, PROTOCOL, Place, Program, Ready, Sites, SumField, ToAgent, ToTool,
+    Choice, ContextInfo, Counts, Device, Hello, Kernel, KernelCount, Layout, MapInfo, NoteLevel,
+    Occupancy, Options, PROTOCOL, Place, Program, Ready, Sites, SumField, ToAgent, ToTool,
 };
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,

@@ -118,6 +118,32 @@ pub struct Options {
     /// Microseconds that a program waits for the host when it asks for a key of a hash that lies there; a second when absent.
     #[serde(default)]
     pub call_limit_us: Option<u64>,
+    /// Which launches get probes.
+    #[serde(default, skip_serializing_if = "Choice::is_all")]
+    pub choice: Choice,
+}
+
+/// Which launches get probes, of kernels that programs match; by default all. Others run the original and are counted as skipped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// One launch of so many of each kernel; 0 and 1 for each one.
+    pub every: u64,
+    /// None of the first so many launches of each kernel.
+    pub after: u64,
+    /// At most so many launches of each kernel.
+    pub at_most: Option<u64>,
+    /// Ordinals of devices; empty for all.
+    pub gpus: Vec<u32>,
+    /// Grids of at least so many blocks.
+    pub min_blocks: u64,
+    /// Grids of at most so many blocks.
+    pub max_blocks: Option<u64>,
+}
+
+impl Choice {
+    fn is_all(&self) -> bool {
+        *self == Choice::default()
+    }
 }
 
 /// Mirror of [`warpbpf_abi::maps::Placement`].
@@ -534,6 +560,9 @@ pub struct KernelCount {
     pub launches: u64,
     /// Of the original, although a program matches.
     pub missed: u64,
+    /// Of the original, because the user wanted no probes in them ([`Choice`]).
+    #[serde(default)]
+    pub skipped: u64,
     /// Those with probes by the number of the context that they were in.
     #[serde(default)]
     pub contexts: Vec<(u32, u64)>,
@@ -586,6 +615,7 @@ mod tests {
                     live_sums: false,
                     place: Vec::new(),
                     call_limit_us: None,
+                    choice: Choice::default(),
                 }
             }
         );

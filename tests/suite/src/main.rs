@@ -8,6 +8,7 @@
 )]
 
 mod bad_input;
+mod choice;
 mod churn;
 mod counts;
 mod devices;
@@ -60,6 +61,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(lookup::cases());
     cases.extend(drain::cases());
     cases.extend(graphs::cases());
+    cases.extend(choice::cases());
     cases.extend(devices::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());

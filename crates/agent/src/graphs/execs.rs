@@ -2,14 +2,14 @@
 //! them.
 
 use std::ffi::{c_char, c_uint, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::nodes::Placed;
 use super::walk::{self, Records, Use};
 use super::{Graphs, lock};
 use crate::agent::Agent;
-use crate::entry::{Entry, Place};
+use crate::entry::Place;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::launch::{Miss, StreamName};
@@ -26,7 +26,7 @@ const DEVICE_LAUNCH: u64 = 4;
 pub(crate) struct Exec {
     uses: Vec<Use>,
     /// How many nodes run each kernel, or the variant of it in a context.
-    sums: Vec<(&'static Entry, Option<&'static Place>, u64)>,
+    sums: Vec<(&'static AtomicU64, u64)>,
     has_records: bool,
     /// Launch records of its own that no node has now.
     spare: Records,
@@ -61,8 +61,7 @@ impl Leftover {
 impl Exec {
     /// It was launched.
     fn count(&self) {
-        for (entry, place, nodes) in &self.sums {
-            let sum = place.map_or(&entry.missed, |place| &place.launches);
+        for (sum, nodes) in &self.sums {
             sum.fetch_add(*nodes, Ordering::Relaxed);
         }
     }
@@ -72,16 +71,13 @@ impl Exec {
         self.sums.clear();
         self.has_records = self.uses.iter().any(|it| it.record.is_some());
         for it in self.uses.iter().filter(|it| it.enabled) {
-            let Some((entry, place)) = it.kernel else {
+            let Some((entry, runs)) = it.kernel else {
                 continue;
             };
-            let place_at = |place: Option<&Place>| place.map(std::ptr::from_ref);
-            let same = |(e, p, _): &&mut (&Entry, Option<&'static Place>, u64)| {
-                std::ptr::eq(*e, entry) && place_at(*p) == place_at(place)
-            };
-            match self.sums.iter_mut().find(same) {
-                Some((_, _, nodes)) => *nodes += 1,
-                None => self.sums.push((entry, place, 1)),
+            let sum = runs.counter(entry);
+            match (self.sums.iter_mut()).find(|(known, _)| std::ptr::eq(*known, sum)) {
+                Some((_, nodes)) => *nodes += 1,
+                None => self.sums.push((sum, 1)),
             }
         }
     }
@@ -113,7 +109,7 @@ impl Exec {
             self.lost = true;
         }
         let gone = |it: &Use| {
-            let place = it.kernel.and_then(|(_, place)| place);
+            let place = it.kernel.and_then(|(_, runs)| runs.place());
             place.is_some_and(|place| place.context().is_none())
                 || it.record.is_some_and(|record| record.context == context)
         };

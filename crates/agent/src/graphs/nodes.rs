@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use super::{Variant, walk};
 use crate::agent::Agent;
-use crate::entry::{Entry, Place};
+use crate::choice::Candidate;
+use crate::entry::{Entry, Place, Runs};
 use crate::exports::original;
 use crate::graphs::execs;
 use crate::guard::Outcome;
-use crate::launch::{IN_GRAPHS, Miss, Shape, tell, try_variant};
+use crate::launch::{IN_GRAPHS, Miss, Shape, count, tell, try_variant};
 use warpbpf_driver::sys::{
     self, CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUresult,
     GraphNodeParams, KernelNodeParams, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH,
@@ -20,8 +21,8 @@ use warpbpf_driver::sys::{
 /// What became of a kernel that was put into a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placed {
-    /// The kernel, if programs want it, and where the variant that is in the node lives.
-    pub(super) kernel: Option<(&'static Entry, Option<&'static Place>)>,
+    /// The kernel, if programs want it, and what of it is in the node.
+    pub(super) kernel: Option<(&'static Entry, Runs)>,
 }
 
 /// The launch record for a variant that goes into a node.
@@ -76,8 +77,14 @@ unsafe fn exchange(
         }))
     };
     let record = |place: &Place| record(place, first);
+    let candidate = Candidate {
+        number: None,
+        blocks: count(first.grid),
+    };
     let tried = if body {
         Err(Miss::Body)
+    } else if !agent.wants(candidate) {
+        Err(Miss::Skipped)
     } else {
         let (params, extra) = (first.kernel_params, first.extra);
         // SAFETY: the caller's promise.
@@ -89,19 +96,26 @@ unsafe fn exchange(
     };
     let miss = match tried {
         Ok(place) => {
-            let kernel = Some((entry, Some(place)));
+            let kernel = Some((entry, Runs::Variant(place)));
             return (outcome.keep(sys::SUCCESS), Placed { kernel });
         }
         Err(miss) => miss,
     };
     let code = outcome.keep(set(None));
+    let runs = match miss {
+        Miss::Skipped => Runs::Skipped,
+        _ => Runs::Original,
+    };
     if code == sys::SUCCESS {
         if body {
             entry.missed.fetch_add(1, Ordering::Relaxed);
         }
+        if let Runs::Skipped = runs {
+            agent.tell_of_choice_in_graph(entry);
+        }
         tell(agent, entry, miss);
     }
-    let kernel = Some((entry, None));
+    let kernel = Some((entry, runs));
     (code, Placed { kernel })
 }
 

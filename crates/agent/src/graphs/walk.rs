@@ -11,8 +11,9 @@ use warpbpf_session::LoadedVariant;
 use super::Variant;
 use super::order::Order;
 use crate::agent::Agent;
-use crate::entry::{Entry, Place};
-use crate::launch::{Miss, tell};
+use crate::choice::Candidate;
+use crate::entry::{Entry, Runs};
+use crate::launch::{Miss, count, tell};
 use crate::params::{hidden_of, with_hidden};
 
 /// A kernel node, in a graph or in one that is in it.
@@ -64,8 +65,8 @@ pub(super) struct Use {
     /// The node of the graph that was instantiated, if that is known.
     pub(super) node: usize,
     pub(super) within: Vec<usize>,
-    /// The kernel, if programs want it, and where the variant lives if that runs.
-    pub(super) kernel: Option<(&'static Entry, Option<&'static Place>)>,
+    /// The kernel, if programs want it, and what of it runs.
+    pub(super) kernel: Option<(&'static Entry, Runs)>,
     pub(super) record: Option<Record>,
     pub(super) enabled: bool,
 }
@@ -230,10 +231,18 @@ fn prepare_one(
     let Some(Variant { entry, place }) = agent.graphs.variants.get(first.func as usize) else {
         let wanted = agent.table.get(first.func as usize);
         let wanted = wanted.or_else(|| agent.table.get(found.params.kern as usize));
-        it.kernel = wanted.map(|entry| (entry, None));
+        let candidate = Candidate {
+            number: None,
+            blocks: count(first.grid),
+        };
+        let runs = match agent.wants(candidate) {
+            true => Runs::Original,
+            false => Runs::Skipped,
+        };
+        it.kernel = wanted.map(|entry| (entry, runs));
         return it;
     };
-    it.kernel = Some((entry, Some(place)));
+    it.kernel = Some((entry, Runs::Variant(place)));
     let Some((context, variant)) = place.context().zip(place.variant.as_deref()) else {
         return it;
     };
@@ -256,7 +265,7 @@ fn prepare_one(
         Some(record) => unsafe { set_record(agent, found.node, variant, found.params, record) },
         None => {
             if restore(agent, found.node, variant, found.params) {
-                it.kernel = Some((entry, None));
+                it.kernel = Some((entry, Runs::Original));
             }
             tell(agent, entry, Miss::Params);
         }

@@ -317,6 +317,7 @@ fn a_grid_that_is_resident_only_without_probes_runs_without_them() {
             mangled,
             launches,
             missed,
+            skipped: 0,
             contexts: vec![(0, 3)],
         }]
     );

@@ -44,6 +44,7 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
         live_sums: flags.code.live_sums,
         place: flags.program.place.clone(),
         call_limit_us: Some(flags.program.call_limit * 1000),
+        choice: flags.choice.choice(),
     };
     let object =
         warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());

@@ -1,0 +1,122 @@
+//! Which launches get probes, of those that could have them: the user may want fewer.
+
+use warpbpf_wire::{Choice, NoteLevel};
+
+use crate::agent::Agent;
+use crate::entry::Entry;
+
+/// A launch as a choice sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    /// The number of the launch among those of kernels of this name, from 1; `None` in a graph, whose launches all run the same.
+    pub(crate) number: Option<u64>,
+    /// Blocks of the grid.
+    pub(crate) blocks: u64,
+}
+
+/// The launch gets probes. `device` is asked for its ordinal only where that matters.
+fn takes(choice: &Choice, candidate: Candidate, device: impl FnOnce() -> Option<u32>) -> bool {
+    let every = choice.every.max(1);
+    let in_turn = match candidate.number {
+        None => !goes_by_number(choice),
+        Some(number) => {
+            let index = number.saturating_sub(1);
+            index.checked_sub(choice.after).is_some_and(|index| {
+                index % every == 0 && choice.at_most.is_none_or(|most| index / every < most)
+            })
+        }
+    };
+    in_turn
+        && candidate.blocks >= choice.min_blocks
+        && choice
+            .max_blocks
+            .is_none_or(|most| candidate.blocks <= most)
+        && (choice.gpus.is_empty() || device().is_some_and(|gpu| choice.gpus.contains(&gpu)))
+}
+
+fn goes_by_number(choice: &Choice) -> bool {
+    choice.every > 1 || choice.after > 0 || choice.at_most.is_some()
+}
+
+impl Agent {
+    /// The user wants probes in this launch, which is for the current context.
+    #[inline]
+    pub(crate) fn wants(&self, candidate: Candidate) -> bool {
+        self.choice.get().is_none_or(|choice| {
+            let device = || u32::try_from(self.driver.current_device().ok()?).ok();
+            takes(choice, candidate, device)
+        })
+    }
+
+    /// Tells why a kernel has no probes in a graph, where the choice goes by numbers of launches.
+    pub(crate) fn tell_of_choice_in_graph(&self, entry: &Entry) {
+        if self.choice.get().is_some_and(goes_by_number) {
+            let name = &entry.mangled;
+            let text = format!(
+                "kernel `{name}` is in a graph, whose launches all run the same: with `--every`, `--after` or `--at-most` it runs without probes there, and is counted as skipped"
+            );
+            self.note(NoteLevel::Warning, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(choice: &Choice, launches: u64) -> Vec<u64> {
+        let candidate = |number| Candidate {
+            number: Some(number),
+            blocks: 4,
+        };
+        (1..=launches)
+            .filter(|number| takes(choice, candidate(*number), || None))
+            .collect()
+    }
+
+    #[test]
+    fn launches_are_taken_by_their_numbers() {
+        let choice = Choice::default();
+        assert_eq!(taken(&choice, 3), [1, 2, 3]);
+        let choice = Choice {
+            every: 3,
+            after: 2,
+            ..Choice::default()
+        };
+        assert_eq!(taken(&choice, 10), [3, 6, 9]);
+        let choice = Choice {
+            at_most: Some(2),
+            ..choice
+        };
+        assert_eq!(taken(&choice, 100), [3, 6]);
+        let choice = Choice {
+            at_most: Some(0),
+            ..Choice::default()
+        };
+        assert!(taken(&choice, 10).is_empty());
+    }
+
+    #[test]
+    fn grids_and_devices_are_chosen_in_graphs_too() {
+        let choice = Choice {
+            min_blocks: 2,
+            max_blocks: Some(8),
+            gpus: vec![1, 3],
+            ..Choice::default()
+        };
+        let of = |blocks, gpu| {
+            let number = None;
+            takes(&choice, Candidate { number, blocks }, || gpu)
+        };
+        let grids = [1, 2, 8, 9].map(|blocks| of(blocks, Some(1)));
+        assert_eq!(grids, [false, true, true, false]);
+        let devices = [None, Some(0), Some(1), Some(2), Some(3)].map(|gpu| of(4, gpu));
+        assert_eq!(devices, [false, false, true, false, true]);
+        let by_number = Choice { every: 2, ..choice };
+        let graph = Candidate {
+            number: None,
+            blocks: 4,
+        };
+        assert!(!takes(&by_number, graph, || Some(1)));
+    }
+}
