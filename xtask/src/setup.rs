@@ -17,6 +17,10 @@ const CUDA_WHEELS: &[&str] = &[
     "nvidia-cuda-sanitizer-api==13.0.85",
 ];
 
+/// Shows the tests of `crates/sass` what they made. CUDA 13.0's own is not among the wheels; this is the oldest that is. It has
+/// a folder of its own, so that it can change without the compiler being fetched again.
+const NVDISASM_WHEEL: &str = "nvidia-cuda-nvdisasm==13.2.51";
+
 /// Tools found or installed.
 #[derive(Debug)]
 pub struct Tools {
@@ -32,6 +36,7 @@ pub fn run() -> Result<Tools, Failure> {
         clang: system_packages()?,
         cuda: cuda()?,
     };
+    nvdisasm()?;
     println!(
         "setup: {} for BPF, CUDA 13.0 in {}",
         tools.clang,
@@ -160,8 +165,34 @@ fn cuda() -> Result<PathBuf, Failure> {
         return Ok(home);
     }
     let target = root().join(".toolchain/cuda");
-    // Installed beside and put in place when it is whole: whoever uses the old one meanwhile finds all of it.
-    let fresh = root().join(format!(".toolchain/cuda-{}", std::process::id()));
+    let fresh = install("cuda", CUDA_WHEELS)?;
+    let home = fresh.join("nvidia/cu13");
+    // The wheel has the run-time library only; linking `-lcudart` wants the development name.
+    let link = home.join("lib/libcudart.so");
+    if !link.exists() {
+        std::os::unix::fs::symlink("libcudart.so.13", &link)
+            .map_err(|e| Failure(format!("cannot link `{}`: {e}", link.display())))?;
+    }
+    put_in_place(&fresh, &target, &CUDA_WHEELS.join("\n"))?;
+    Ok(target.join("nvidia/cu13"))
+}
+
+fn nvdisasm() -> Result<(), Failure> {
+    if std::env::var_os("WARPBPF_NVDISASM").is_some() {
+        return Ok(());
+    }
+    let target = root().join(".toolchain/nvdisasm");
+    let stamp = std::fs::read_to_string(target.join("installed")).unwrap_or_default();
+    if stamp == NVDISASM_WHEEL && target.join("nvidia/cu13/bin/nvdisasm").exists() {
+        return Ok(());
+    }
+    let fresh = install("nvdisasm", &[NVDISASM_WHEEL])?;
+    put_in_place(&fresh, &target, NVDISASM_WHEEL)
+}
+
+/// Installs wheels beside the folder that they are for; gives where.
+fn install(name: &str, wheels: &[&str]) -> Result<PathBuf, Failure> {
+    let fresh = root().join(format!(".toolchain/{name}-{}", std::process::id()));
     let mut pip = Command::new("python3");
     pip.args([
         "-m",
@@ -173,21 +204,18 @@ fn cuda() -> Result<PathBuf, Failure> {
         "--target",
     ])
     .arg(&fresh);
-    pip.args(CUDA_WHEELS);
+    pip.args(wheels);
     run_command(&mut pip)?;
-    let home = fresh.join("nvidia/cu13");
-    // The wheel has the run-time library only; linking `-lcudart` wants the development name.
-    let link = home.join("lib/libcudart.so");
-    if !link.exists() {
-        std::os::unix::fs::symlink("libcudart.so.13", &link)
-            .map_err(|e| Failure(format!("cannot link `{}`: {e}", link.display())))?;
-    }
-    write(&fresh.join("installed"), CUDA_WHEELS.join("\n"))?;
+    Ok(fresh)
+}
+
+/// Whoever uses the old one meanwhile finds all of it.
+fn put_in_place(fresh: &Path, target: &Path, stamp: &str) -> Result<(), Failure> {
+    write(&fresh.join("installed"), stamp)?;
     let moved =
         |e: std::io::Error| Failure(format!("cannot put `{}` in place: {e}", target.display()));
     if target.exists() {
-        std::fs::remove_dir_all(&target).map_err(moved)?;
+        std::fs::remove_dir_all(target).map_err(moved)?;
     }
-    std::fs::rename(&fresh, &target).map_err(moved)?;
-    Ok(target.join("nvidia/cu13"))
+    std::fs::rename(fresh, target).map_err(moved)
 }

@@ -1,0 +1,72 @@
+//! Probes in machine code that has no PTX: a cubin is edited before it is loaded, so that a kernel calls a function where it
+//! begins and wherever a thread of it ends.
+//!
+//! ```text
+//! cubin ── elf ── table, word ──▶ splice ──▶ check ──▶ cubin with probes
+//!                                   ▲
+//! cubin of a function ── probe ─────┘      made outside, by `ptxas --compile-as-tools-patch`
+//! ```
+//!
+//! Nothing of the kernel moves. Its first instruction becomes a branch behind the original code, where the probe is called, the
+//! instruction that was replaced follows, and a branch leads back; each `EXIT` becomes a branch, with the same
+//! predicates, to a call and an `EXIT` of its own. No register is saved, because at these places none is in use. What is not
+//! understood is refused ([`Refusal`]), and what was made is checked again from its bytes alone ([`check`]).
+//!
+//! Pure: bytes in, bytes out.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod elf;
+pub mod error;
+pub mod info;
+pub mod table;
+pub mod word;
+
+mod probe;
+mod scan;
+mod splice;
+
+pub use error::{CheckError, ElfError, Refusal};
+pub use probe::{Probe, REGISTERS};
+pub use splice::{Hook, Spliced, splice};
+
+/// An architecture whose machine code is in [`table`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arch {
+    /// A100.
+    Sm80,
+    /// H100, H200, GH200.
+    Sm90,
+}
+
+impl Arch {
+    /// By its number, e.g. 90.
+    pub fn of(number: u32) -> Option<Arch> {
+        match number {
+            80 => Some(Arch::Sm80),
+            90 => Some(Arch::Sm90),
+            _ => None,
+        }
+    }
+
+    /// Its number.
+    pub fn number(self) -> u32 {
+        match self {
+            Arch::Sm80 => 80,
+            Arch::Sm90 => 90,
+        }
+    }
+
+    /// Distances of branches stand in two places of the instruction.
+    pub(crate) fn splits_distances(self) -> bool {
+        self == Arch::Sm90
+    }
+
+    /// Offset in constant bank 0 of the stack pointer that a thread begins with.
+    pub(crate) fn stack_pointer(self) -> u32 {
+        match self {
+            Arch::Sm80 | Arch::Sm90 => 0x28,
+        }
+    }
+}

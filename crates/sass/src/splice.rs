@@ -1,0 +1,482 @@
+//! The edit itself: what is put where.
+//!
+//! Behind the kernel's code come the probes, then the stub of the entry, then one for each exit. A stub sets the stack
+//! pointer to where a thread's stack begins, which is right because no frame is alive at these places; it passes the arguments,
+//! calls, and goes on as the kernel would have.
+
+use warpbpf_fatbin::Cubin;
+
+use crate::Arch;
+use crate::check;
+use crate::elf::{GRAIN, Image};
+use crate::error::Refusal;
+use crate::info;
+use crate::probe::{FixKind, Probe, REGISTERS};
+use crate::scan::{Code, check_attributes, check_relocations, guarded};
+use crate::table::Op;
+use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Word};
+
+/// Registers of a multiprocessor.
+const REGISTER_FILE: u32 = 65536;
+/// Most threads of a block.
+const MAX_THREADS: u32 = 1024;
+/// Cycles after which the result of a `MOV` can be read.
+const MOV_LATENCY: u8 = 6;
+
+/// A probe and what it is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Hook<'a> {
+    /// The code.
+    pub probe: &'a Probe,
+    /// Its first argument. The second is the offset in the kernel's code of the instruction that the probe stands before: 0 at
+    /// the entry.
+    pub userdata: u64,
+}
+
+/// A cubin with probes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spliced {
+    /// The whole file.
+    pub cubin: Vec<u8>,
+    /// Registers per thread before and after.
+    pub registers: (u32, u32),
+    /// Stack per thread that was added, in bytes.
+    pub stack: u32,
+    /// Bytes of code before and after.
+    pub code_bytes: (u64, u64),
+    /// Exits that got the probe: where each was, and where threads end now.
+    pub exits: Vec<(u64, u64)>,
+    /// Instructions that were given a barrier, because they may still read or write registers when a thread comes to an exit.
+    pub guarded: usize,
+}
+
+/// Puts probes into one kernel of a cubin. The other kernels stay as they are; the result can be given to this function again.
+///
+/// # Errors
+/// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the result did not pass its check.
+pub fn splice(
+    cubin: &[u8],
+    kernel: &str,
+    entry: Option<Hook<'_>>,
+    exit: Option<Hook<'_>>,
+) -> Result<Spliced, Refusal> {
+    let mut image = Image::parse(cubin)?;
+    let facts = Cubin::parse(cubin)?;
+    let facts = facts.kernel(kernel).ok_or_else(|| Refusal::NoKernel {
+        kernel: kernel.to_owned(),
+    })?;
+    let hooks = [entry, exit];
+    if hooks.iter().all(Option::is_none) {
+        return Err(Refusal::NoProbe);
+    }
+    if hooks.iter().flatten().any(|h| h.probe.arch != image.arch) {
+        return Err(Refusal::ProbeArch);
+    }
+    let place = Place::find(&image, kernel)?;
+    let code = Code::read(image.data(place.text), image.arch)?;
+    let first = code.check_first(image.arch)?;
+
+    let mut patched = Vec::new();
+    let mut barrier = None;
+    if entry.is_some() {
+        patched.push(0);
+    }
+    if exit.is_some() {
+        code.check_exits(&image, place.text)?;
+        barrier = code.barrier()?;
+        patched.extend(&code.exits);
+    }
+    check_relocations(&image, place.text, &patched)?;
+    let list = image.sections[place.info].name.clone();
+    check_attributes(&list, image.data(place.info), &code, &patched)?;
+
+    let mut text = Text::new(image.arch, code.words.clone());
+    if let Some(barrier) = barrier {
+        for at in &code.unguarded {
+            text.change(*at, |word| guarded(word, barrier));
+        }
+    }
+    let starts = text.add_probes(hooks)?;
+    if let (Some(hook), Some(start)) = (entry, starts[0]) {
+        text.entry(hook, start, first)?;
+    }
+    let mut exits = Vec::new();
+    if let (Some(hook), Some(start)) = (exit, starts[1]) {
+        for at in &code.exits {
+            exits.push((*at, text.exit(hook, start, *at)?));
+        }
+    }
+    text.fill();
+
+    let probes = || hooks.iter().flatten().map(|h| h.probe);
+    let stack = probes().map(|p| p.stack).max().unwrap_or(0);
+    let needed = probes().map(|p| p.registers).max().unwrap_or(0);
+    let old = facts.registers.ok_or(Refusal::NoAttribute {
+        attribute: "REGCOUNT",
+    })?;
+    // The stubs set registers themselves, up to the last one of the convention.
+    let registers = old.max(needed).max(REGISTERS);
+    check_registers(registers, old, facts.max_threads)?;
+
+    let before = image.sections[place.text].size;
+    let (old_words, new_words) = text.words.split_at(code.words.len());
+    let bytes = |words: &[Word]| -> Vec<u8> { words.iter().flat_map(|w| w.bytes()).collect() };
+    image
+        .data_mut(place.text)
+        .copy_from_slice(&bytes(old_words));
+    image.append(place.text, &bytes(new_words))?;
+    let after = image.sections[place.text].size;
+    image.symbols[place.symbol as usize].size = after;
+    place.write_attributes(&mut image, registers, stack, &exits)?;
+
+    let cubin_after = image.write();
+    check::check(cubin, &cubin_after, kernel, entry.is_some(), exit.is_some())?;
+    Ok(Spliced {
+        cubin: cubin_after,
+        registers: (old, registers),
+        stack,
+        code_bytes: (before, after),
+        exits,
+        guarded: barrier.map_or(0, |_| code.unguarded.len()),
+    })
+}
+
+/// The largest block that the kernel allows must still fit.
+fn check_registers(registers: u32, old: u32, bounds: Option<[u32; 3]>) -> Result<(), Refusal> {
+    let threads = bounds.map_or(MAX_THREADS, |[x, y, z]| {
+        x.saturating_mul(y).saturating_mul(z).min(MAX_THREADS)
+    });
+    let fits = |registers: u32| {
+        let per_block = registers.next_multiple_of(8) * threads.next_multiple_of(32);
+        per_block <= REGISTER_FILE
+    };
+    // One that did not fit before is launched with fewer threads anyway, and gets no more registers than it had.
+    if fits(registers) || registers == old {
+        Ok(())
+    } else {
+        Err(Refusal::Registers { registers, threads })
+    }
+}
+
+/// Where a kernel is in the file.
+struct Place {
+    symbol: u32,
+    text: usize,
+    info: usize,
+    file_info: usize,
+}
+
+impl Place {
+    fn find(image: &Image, kernel: &str) -> Result<Place, Refusal> {
+        // Newer architectures carry the code in a second form.
+        let twin = |name: &str| name.starts_with(".nv.merc") || name.starts_with(".nv.capmerc");
+        if let Some(twin) = image.sections.iter().find(|s| twin(&s.name)) {
+            return Err(Refusal::OtherForm {
+                section: twin.name.clone(),
+            });
+        }
+        let missing = || Refusal::NoKernel {
+            kernel: kernel.to_owned(),
+        };
+        let symbol = image
+            .symbols
+            .iter()
+            .find(|s| s.is_kernel && s.name == kernel)
+            .ok_or_else(missing)?;
+        let section = image.sections.get(symbol.section).ok_or_else(missing)?;
+        let others = |s: &&crate::elf::Symbol| s.is_kernel && s.section == symbol.section;
+        let alone = image.symbols.iter().filter(others).count() == 1;
+        if symbol.value != 0
+            || symbol.size != section.size
+            || !alone
+            || !section.size.is_multiple_of(GRAIN)
+        {
+            return Err(Refusal::NotAlone {
+                kernel: kernel.to_owned(),
+                section: section.name.clone(),
+            });
+        }
+        let list = |name: &str| image.section(name).ok_or_else(missing);
+        Ok(Place {
+            symbol: symbol.index,
+            text: symbol.section,
+            info: list(&format!(".nv.info.{kernel}"))?,
+            file_info: list(".nv.info")?,
+        })
+    }
+
+    fn write_attributes(
+        &self,
+        image: &mut Image,
+        registers: u32,
+        stack: u32,
+        exits: &[(u64, u64)],
+    ) -> Result<(), Refusal> {
+        let data = image.data_mut(self.info);
+        for attribute in info::attributes(".nv.info", data)? {
+            if info::meaning(attribute.number) == Some(info::Meaning::Exits) {
+                for (index, old) in attribute.words(data).into_iter().enumerate() {
+                    let new = exits.iter().find(|(at, _)| *at == u64::from(old));
+                    if let Some((_, new)) = new {
+                        attribute.set(data, index, *new as u32);
+                    }
+                }
+            }
+            // A limit that the kernel was compiled with.
+            if attribute.number == info::MAXREG_COUNT && u32::from(attribute.value) < registers {
+                let at = attribute.offset - 2;
+                data[at..at + 2].copy_from_slice(&(registers as u16).to_le_bytes());
+            }
+        }
+        let data = image.data_mut(self.file_info);
+        let (mut counted, mut stacks) = (0, 0);
+        for attribute in info::attributes(".nv.info", data)? {
+            let words = attribute.words(data);
+            let &[symbol, value] = words.as_slice() else {
+                continue;
+            };
+            if symbol != self.symbol {
+                continue;
+            }
+            match info::meaning(attribute.number) {
+                Some(info::Meaning::Registers) => {
+                    counted += 1;
+                    attribute.set(data, 1, registers);
+                }
+                Some(info::Meaning::Stack) => {
+                    stacks += 1;
+                    attribute.set(data, 1, value.saturating_add(stack));
+                }
+                Some(info::Meaning::Plain | info::Meaning::Places | info::Meaning::Exits) => {}
+                Some(info::Meaning::Refused) | None => {
+                    return Err(Refusal::UnknownAttribute {
+                        section: ".nv.info".to_owned(),
+                        attribute: info::name(attribute.number),
+                    });
+                }
+            }
+        }
+        if counted != 1 {
+            return Err(Refusal::NoAttribute {
+                attribute: "REGCOUNT",
+            });
+        }
+        if stack > 0 && stacks < 2 {
+            return Err(Refusal::NoAttribute {
+                attribute: "MIN_STACK_SIZE",
+            });
+        }
+        // Some architectures keep the number in the section's header too.
+        let header = &mut image.sections[self.text];
+        if header.info >> 24 != 0 {
+            header.info = header.info & 0x00ff_ffff | u64::from(registers) << 24;
+        }
+        Ok(())
+    }
+}
+
+/// The kernel's code as it grows.
+struct Text {
+    arch: Arch,
+    words: Vec<Word>,
+}
+
+impl Text {
+    fn new(arch: Arch, words: Vec<Word>) -> Text {
+        Text { arch, words }
+    }
+
+    fn end(&self) -> u64 {
+        (self.words.len() * BYTES) as u64
+    }
+
+    fn change(&mut self, at: u64, to: impl Fn(Word) -> Word) {
+        let word = &mut self.words[at as usize / BYTES];
+        *word = to(*word);
+    }
+
+    fn encode(&self, insn: Insn) -> Result<Word, Refusal> {
+        // All that is made here is in the table, and no kernel is as long as a distance can be.
+        insn.encode(self.arch).ok_or(Refusal::ControlFlow {
+            at: self.end(),
+            opcode: 0,
+        })
+    }
+
+    fn push(&mut self, insn: Insn) -> Result<(), Refusal> {
+        let word = self.encode(insn)?;
+        self.words.push(word);
+        Ok(())
+    }
+
+    /// Adds the code of the probes, each where it is needed once; gives where they begin.
+    fn add_probes(&mut self, hooks: [Option<Hook<'_>>; 2]) -> Result<[Option<u64>; 2], Refusal> {
+        let mut starts = [None; 2];
+        for (index, hook) in hooks.iter().enumerate() {
+            let Some(hook) = hook else { continue };
+            let at_exit = index == 1;
+            // At an exit other lanes of the warp may be anywhere in the kernel, so that copy differs if it has regions.
+            if at_exit
+                && hook.probe.barriers == 0
+                && hooks[0].is_some_and(|h| h.probe == hook.probe)
+            {
+                starts[1] = starts[0];
+                continue;
+            }
+            starts[index] = Some(self.add_probe(hook.probe, at_exit)?);
+        }
+        Ok(starts)
+    }
+
+    fn add_probe(&mut self, probe: &Probe, at_exit: bool) -> Result<u64, Refusal> {
+        let start = self.end();
+        for word in &probe.words {
+            let region = Insn::decode(*word, self.arch)
+                .filter(|insn| at_exit && matches!(insn.op, Op::Bssy | Op::Bsync));
+            // The kernel's own regions are open where a thread ends, and in the same barriers: lanes would wait for lanes
+            // that never come. Without regions the lanes of a group just go on one after the other.
+            self.words.push(match region {
+                Some(insn) => self.encode(Insn::new(Op::Nop, insn.control))?,
+                None => *word,
+            });
+        }
+        for fix in &probe.fixes {
+            let at = start + (fix.index * BYTES) as u64;
+            let index = at as usize / BYTES;
+            let old = self.words[index];
+            let fixed = match fix.kind {
+                // Addresses are relative to the kernel, whose code begins at 0.
+                FixKind::Low(offset) => old.with(32, 32, u128::from(start + offset)),
+                FixKind::High => old.with(32, 32, 0),
+                FixKind::Call(offset) => {
+                    let call = Insn::new(Op::CallRel, old.control());
+                    let word = self.encode(call.leading(at, start + offset))?;
+                    word.with(12, 4, old.bits(12, 4))
+                }
+                FixKind::Return => {
+                    let back = Insn::decode(old, self.arch).filter(|i| i.op == Op::RetAbs);
+                    let back = back.ok_or(Refusal::ControlFlow {
+                        at,
+                        opcode: old.opcode(),
+                    })?;
+                    let back = Insn {
+                        op: Op::RetRel,
+                        ..back
+                    };
+                    self.encode(back.leading(at, 0))?
+                }
+            };
+            self.words[index] = fixed;
+        }
+        Ok(start)
+    }
+
+    /// Calls a probe; where it comes back is behind what this adds. `wait`: barriers that must be down first.
+    fn call(
+        &mut self,
+        hook: Hook<'_>,
+        start: u64,
+        at: u64,
+        wait: u8,
+        meet: bool,
+    ) -> Result<(), Refusal> {
+        let soon = Control::stall(1).staying();
+        let stack = Insn {
+            target: 1,
+            number: self.arch.stack_pointer(),
+            ..match self.arch {
+                Arch::Sm80 => Insn::new(Op::MovConst, soon.after(wait)),
+                Arch::Sm90 => Insn::new(
+                    Op::Ldc,
+                    Control {
+                        write: 0,
+                        ..soon.after(wait)
+                    },
+                ),
+            }
+        };
+        self.push(stack)?;
+        // Lanes that the probe parts are together again behind it, in a barrier that it does not use.
+        let region = (6..16).find(|b| hook.probe.barriers & 1 << b == 0);
+        let region = region.filter(|_| meet && hook.probe.branches);
+        let moves = 6;
+        let back = self.end() + (moves + usize::from(region.is_some()) + 1) as u64 * BYTES as u64;
+        let arguments = [
+            (4, hook.userdata as u32),
+            (5, (hook.userdata >> 32) as u32),
+            (6, at as u32),
+            (7, (at >> 32) as u32),
+            (20, back as u32),
+            (21, (back >> 32) as u32),
+        ];
+        for (register, number) in arguments {
+            let last = register == 21;
+            let control = if last {
+                Control::stall(MOV_LATENCY)
+            } else {
+                soon
+            };
+            self.push(Insn {
+                target: register,
+                number,
+                ..Insn::new(Op::MovImm, control)
+            })?;
+        }
+        if let Some(barrier) = region {
+            let open = Insn {
+                barrier,
+                ..Insn::new(Op::Bssy, Control::stall(3).staying())
+            };
+            // It names what follows the end of the region.
+            self.push(open.leading(self.end(), back + BYTES as u64))?;
+        }
+        let call = Insn::new(Op::CallRel, Control::jump().after(ALL_BARRIERS));
+        self.push(call.leading(self.end(), start))?;
+        if let Some(barrier) = region {
+            self.push(Insn {
+                barrier,
+                ..Insn::new(Op::Bsync, Control::jump())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The first instruction leads to a stub, which calls and does what was replaced.
+    fn entry(&mut self, hook: Hook<'_>, start: u64, first: Word) -> Result<(), Refusal> {
+        let stub = self.end();
+        self.call(hook, start, 0, 0, true)?;
+        self.words.push(first);
+        let back = Insn::new(Op::Bra, Control::jump());
+        self.push(back.leading(self.end(), BYTES as u64))?;
+        let there = Insn::new(Op::Bra, Control::jump()).leading(0, stub);
+        self.words[0] = self.encode(there)?;
+        Ok(())
+    }
+
+    /// The exit at `at` leads to a stub, which calls and ends the thread; gives where.
+    fn exit(&mut self, hook: Hook<'_>, start: u64, at: u64) -> Result<u64, Refusal> {
+        let old = self.words[at as usize / BYTES];
+        let stub = self.end();
+        self.call(hook, start, at, ALL_BARRIERS, false)?;
+        let exit = self.end();
+        self.push(Insn::new(Op::Exit, Control::jump()))?;
+        // Guard, second predicate and the barriers that these wait for are those of the exit.
+        let insn = Insn::decode(old, self.arch).ok_or(Refusal::ExitForm { at, word: old.0 })?;
+        let there = Insn {
+            op: Op::Bra,
+            ..insn
+        };
+        let there = self.encode(there.leading(at, stub))?;
+        self.words[at as usize / BYTES] = there;
+        debug_assert_eq!(there.control().read, NO_BARRIER);
+        Ok(exit)
+    }
+
+    fn fill(&mut self) {
+        let nop = Insn::new(Op::Nop, Control::stall(0));
+        let filler = nop.encode(self.arch).unwrap_or(Word(0));
+        while !self.end().is_multiple_of(GRAIN) {
+            self.words.push(filler);
+        }
+    }
+}

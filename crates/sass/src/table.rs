@@ -1,0 +1,274 @@
+//! The encodings that a splice writes or must recognise, in one table: what is fixed in each and where its operands are.
+//!
+//! An instruction has 128 bits. All of ours keep the opcode in bits 0 to 11, the guard in 12 to 15 and the control word from
+//! 105 on ([`crate::word::Control`]); the rest is in the rows below. They were read off what `ptxas` 13.0 writes for `sm_80`
+//! and `sm_90`, and `tests/suite/encodings.rs` holds them against it.
+
+use crate::Arch;
+use crate::word::{RZ, Word};
+
+/// An instruction that we write or recognise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Op {
+    /// Branch within the section.
+    Bra,
+    /// Call within the section; the return address is not pushed anywhere.
+    CallRel,
+    /// Return to a register's value plus a place in the section.
+    RetRel,
+    /// Return to a register's value.
+    RetAbs,
+    /// Opens a region whose lanes meet again.
+    Bssy,
+    /// Where they meet.
+    Bsync,
+    /// Ends the thread.
+    Exit,
+    /// Nothing.
+    Nop,
+    /// A register gets a number.
+    MovImm,
+    /// A register gets a word of the kernel's constants, over the load unit.
+    Ldc,
+    /// The same as an operand.
+    MovConst,
+    /// The same by the multiplier, which is idle more often.
+    ImadMovConst,
+}
+
+/// An operand's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// A second predicate, which must hold too: bits 87 to 89, negation in 90.
+    Second,
+    /// Register written: bits 16 to 23.
+    Target,
+    /// Register read: bits 24 to 31.
+    Source,
+    /// Convergence barrier: bits 16 to 19.
+    Barrier,
+    /// Number: bits 32 to 63.
+    Number,
+    /// Offset in constant bank 0 in words: bits 40 to 53.
+    Constant,
+    /// Distance from the next instruction in words, two's complement: bits 34 to 81. Where split (`sm_90`), its low 8 bits are in 16
+    /// to 23 and bits 34 to 81 hold the rest.
+    Distance {
+        /// Which architectures split it.
+        splits: bool,
+    },
+}
+
+/// One encoding.
+#[derive(Debug)]
+pub struct Row {
+    /// Which instruction.
+    pub op: Op,
+    /// As the disassembler prints it.
+    pub name: &'static str,
+    /// All bits that are the same in each of them; the opcode included, guard and control word left out.
+    pub fixed: u128,
+    /// Operands.
+    pub slots: &'static [Slot],
+    /// Architectures that have it as it is here.
+    pub archs: &'static [Arch],
+}
+
+const BOTH: &[Arch] = &[Arch::Sm80, Arch::Sm90];
+const JUMP: Slot = Slot::Distance { splits: true };
+/// A convergence barrier's number stands where others keep the low bits.
+const NEAR: Slot = Slot::Distance { splits: false };
+
+const fn high(bits: u64) -> u128 {
+    (bits as u128) << 64
+}
+
+/// All encodings. A word is at most one of them.
+pub const ROWS: &[Row] = &[
+    Row {
+        op: Op::Bra,
+        name: "BRA",
+        fixed: 0x947,
+        slots: &[Slot::Second, JUMP],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::CallRel,
+        name: "CALL.REL.NOINC",
+        fixed: 0x944 | high(1 << 22),
+        slots: &[Slot::Second, JUMP],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::RetRel,
+        name: "RET.REL.NODEC",
+        fixed: 0x950 | high(1 << 22),
+        slots: &[Slot::Second, Slot::Source, JUMP],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::RetAbs,
+        name: "RET.ABS.NODEC",
+        fixed: 0x950 | high(1 << 22 | 1 << 21),
+        slots: &[Slot::Second, Slot::Source],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::Bssy,
+        name: "BSSY",
+        fixed: 0x945,
+        slots: &[Slot::Second, Slot::Barrier, NEAR],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::Bsync,
+        name: "BSYNC",
+        fixed: 0x941,
+        slots: &[Slot::Second, Slot::Barrier],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::Exit,
+        name: "EXIT",
+        fixed: 0x94d,
+        slots: &[Slot::Second],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::Nop,
+        name: "NOP",
+        fixed: 0x918,
+        slots: &[],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::MovImm,
+        name: "MOV",
+        fixed: 0x802 | high(0xf00),
+        slots: &[Slot::Target, Slot::Number],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::Ldc,
+        name: "LDC",
+        fixed: 0xff00_0b82 | high(0x800),
+        slots: &[Slot::Target, Slot::Constant],
+        archs: &[Arch::Sm90],
+    },
+    Row {
+        op: Op::MovConst,
+        name: "MOV",
+        fixed: 0xa02 | high(0xf00),
+        slots: &[Slot::Target, Slot::Constant],
+        archs: &[Arch::Sm80],
+    },
+    Row {
+        op: Op::ImadMovConst,
+        name: "IMAD.MOV.U32",
+        fixed: 0xff00_0624 | high(0x078e_00ff),
+        slots: &[Slot::Target, Slot::Constant],
+        archs: &[Arch::Sm80],
+    },
+];
+
+/// What an opcode does to the flow of control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Decides where a thread goes on.
+    Control,
+    /// Waits for other threads of the block.
+    Barrier,
+    /// Neither.
+    Plain,
+}
+
+/// What an instruction may still do with general registers when the next ones are issued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Late {
+    /// Nothing, or nothing that fixed delays do not cover.
+    Nothing,
+    /// Read them; it may get a barrier that is raised until it has.
+    Reads,
+    /// Read and write them; it may get a barrier that is raised until its result is there.
+    Writes,
+    /// Not known.
+    Unknown,
+}
+
+/// Low nine bits of opcodes, which name the operation; the three above say where operands come from.
+pub mod base {
+    #![expect(
+        missing_docs,
+        reason = "each is the operation that the disassembler prints under this name"
+    )]
+    pub const BSYNC: u16 = 0x141;
+    pub const BREAK: u16 = 0x142;
+    pub const CALL_ABS: u16 = 0x143;
+    pub const CALL_REL: u16 = 0x144;
+    pub const BSSY: u16 = 0x145;
+    pub const YIELD: u16 = 0x146;
+    pub const BRA: u16 = 0x147;
+    pub const WARPSYNC: u16 = 0x148;
+    pub const BRX: u16 = 0x149;
+    pub const JMP: u16 = 0x14a;
+    pub const JMX: u16 = 0x14c;
+    pub const EXIT: u16 = 0x14d;
+    pub const LEPC: u16 = 0x14e;
+    pub const RET: u16 = 0x150;
+    pub const BMOV: u16 = 0x155;
+    pub const BMOV_64: u16 = 0x156;
+    pub const BRX_UNIFORM: u16 = 0x158;
+    pub const BPT: u16 = 0x15c;
+    pub const NANOSLEEP: u16 = 0x15d;
+    pub const DEPBAR: u16 = 0x11a;
+}
+
+/// The family of an opcode. Control flow has a range of its own, whatever the form of its operands.
+pub fn family(opcode: u16) -> Family {
+    match opcode & 0x1ff {
+        0x140..=0x15f => Family::Control,
+        0x11d => Family::Barrier,
+        _ => Family::Plain,
+    }
+}
+
+/// What the instruction does late. The lists are what `ptxas` itself was seen to give such barriers to; memory and texture
+/// instructions beside them are unknown.
+pub fn late(word: Word) -> Late {
+    const REGISTERS_ONLY: u16 = 1;
+    let rz = u128::from(RZ);
+    let (target, address) = (word.bits(16, 8), word.bits(24, 8));
+    let form = word.opcode() >> 9;
+    match word.base() {
+        // ST, STG, STL, STS, RED on either architecture, STSM, LDGSTS.
+        0x185..=0x188 | 0x18e | 0x1a6 | 0x044 | 0x1ae => Late::Reads,
+        // The stack pointer is the same value whenever it comes.
+        0x182 if address == rz && target == 1 => Late::Nothing,
+        // LD, LDG, LDC, LDL, LDS, LDSM, SHFL, FLO, MUFU.
+        0x180..=0x184 | 0x03b | 0x189 | 0x100 | 0x108 => Late::Writes,
+        // ATOM, ATOMS, SYNCS.
+        0x18a | 0x18c | 0x1a7 if target == rz => Late::Reads,
+        0x18a | 0x18c => Late::Writes,
+        // CCTL without an address, MEMBAR, ERRBAR, LDGDEPBAR.
+        0x18f if address == rz => Late::Nothing,
+        0x192 | 0x1ab | 0x1af => Late::Nothing,
+        // The uniform data path's own, and matrix products of a warp group, which have a barrier of another kind.
+        0x1c0..=0x1cf | 0x1f0..=0x1f7 => Late::Nothing,
+        0x160..=0x1ff => Late::Unknown,
+        // Conversions, S2R; BMOV and BAR that take a register.
+        0x101..=0x10f | 0x119 => Late::Unknown,
+        base::BMOV_64 => Late::Unknown,
+        0x11d if form == REGISTERS_ONLY => Late::Unknown,
+        _ => Late::Nothing,
+    }
+}
+
+/// `HGMMA` and its like: they read and write registers until the warp group waits for them.
+pub fn is_group_product(word: Word) -> bool {
+    matches!(word.base(), 0x1f0..=0x1f7)
+}
+
+/// `WARPGROUP.DEPBAR.LE gsb0, 0x0`: waits until all such products are done.
+pub fn ends_group_products(word: Word) -> bool {
+    word.opcode() == 0x9c5 && word.bits(47, 1) == 1 && word.bits(38, 6) == 0
+}

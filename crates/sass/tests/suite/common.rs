@@ -1,0 +1,287 @@
+//! What the tests share: the compiler, the disassembler, and cubins that they make of our own sources.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub fn workspace() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A tool of the CUDA compiler.
+pub fn cuda(name: &str) -> PathBuf {
+    let home = std::env::var_os("WARPBPF_CUDA_HOME").map_or_else(
+        || workspace().join(".toolchain/cuda/nvidia/cu13"),
+        PathBuf::from,
+    );
+    there(home.join("bin").join(name))
+}
+
+/// The disassembler, which is for code that was made here from our own sources.
+pub fn nvdisasm() -> PathBuf {
+    there(std::env::var_os("WARPBPF_NVDISASM").map_or_else(
+        || workspace().join(".toolchain/nvdisasm/nvidia/cu13/bin/nvdisasm"),
+        PathBuf::from,
+    ))
+}
+
+fn there(path: PathBuf) -> PathBuf {
+    assert!(
+        path.exists(),
+        "`{}` is not there: run `cargo xtask setup`",
+        path.display()
+    );
+    path
+}
+
+/// A file of this test.
+pub fn scratch(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sass");
+    std::fs::create_dir_all(&folder).expect("a folder for tests");
+    folder.join(name)
+}
+
+/// Standard output of a command that succeeds.
+pub fn output(command: &mut Command) -> String {
+    let done = command.output().expect("it starts");
+    assert!(
+        done.status.success(),
+        "{command:?}: {}{}",
+        String::from_utf8_lossy(&done.stderr),
+        String::from_utf8_lossy(&done.stdout)
+    );
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// Assembles PTX.
+pub fn ptxas(name: &str, text: &str, arch: &str, options: &[&str]) -> Vec<u8> {
+    let name = format!("{name}.{:?}", std::thread::current().id());
+    let source = scratch(&format!("{name}.{arch}.ptx"));
+    let cubin = scratch(&format!("{name}.{arch}.cubin"));
+    std::fs::write(&source, text).expect("a scratch file");
+    output(
+        Command::new(cuda("ptxas"))
+            .arg(format!("-arch={arch}"))
+            .args(options)
+            .arg(&source)
+            .arg("-o")
+            .arg(&cubin),
+    );
+    std::fs::read(&cubin).expect("what ptxas made")
+}
+
+/// A function for putting into kernels.
+pub fn probe_cubin(name: &str, body: &str, arch: &str) -> Vec<u8> {
+    let text = format!(
+        ".version 8.0\n.target {arch}\n.address_size 64\n{}",
+        body.replace("PROBE", name)
+    );
+    ptxas(name, &text, arch, &["--compile-as-tools-patch"])
+}
+
+/// A counter without branches.
+pub const COUNT: &str = "
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc) {
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [ud];
+    red.global.add.u64 [%rd1], 1;
+    st.param.b32 [r], 0;
+    ret;
+}";
+
+/// One that lanes go through differently, with memory of its own and all registers that it may have.
+pub const BRANCHES: &str = "
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc) {
+    .reg .b64 %rd<20>;
+    .reg .b32 %r<20>;
+    .reg .pred %p<4>;
+    .local .align 8 .b8 own[40];
+    ld.param.u64 %rd1, [ud];
+    ld.param.u64 %rd2, [pc];
+    mov.u32 %r1, %tid.x;
+    and.b32 %r2, %r1, 3;
+    mul.wide.u32 %rd3, %r2, 8;
+    mov.u64 %rd4, own;
+    add.u64 %rd5, %rd4, %rd3;
+    st.local.u64 [%rd4], %rd2;
+    st.local.u64 [%rd5+8], %rd1;
+    setp.eq.u32 %p1, %r2, 0;
+    @%p1 bra L2;
+L1:
+    red.global.add.u64 [%rd1+8], %rd3;
+    sub.u32 %r2, %r2, 1;
+    setp.ne.u32 %p2, %r2, 0;
+    @%p2 bra L1;
+L2:
+    ld.local.u64 %rd6, [%rd5];
+    red.global.add.u64 [%rd1+16], %rd6;
+    st.param.b32 [r], 0;
+    ret;
+}";
+
+/// One that calls a function twice.
+pub const CALLS: &str = "
+.func (.param .b64 r) helper(.param .b64 a, .param .b64 b) {
+    .reg .b64 %rd<8>;
+    .reg .pred %p<3>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+L:
+    add.u64 %rd1, %rd1, %rd2;
+    ld.global.u64 %rd3, [%rd1];
+    setp.ne.u64 %p1, %rd3, 0;
+    @%p1 bra L;
+    st.param.b64 [r], %rd1;
+    ret;
+}
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc) {
+    .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [ud];
+    ld.param.u64 %rd2, [pc];
+    { .param .b64 x; .param .b64 y; .param .b64 z;
+      st.param.b64 [x], %rd1; st.param.b64 [y], %rd2;
+      call (z), helper, (x, y);
+      ld.param.b64 %rd3, [z]; }
+    { .param .b64 x; .param .b64 y; .param .b64 z;
+      st.param.b64 [x], %rd3; st.param.b64 [y], %rd1;
+      call (z), helper, (x, y);
+      ld.param.b64 %rd4, [z]; }
+    st.global.u64 [%rd1], %rd4;
+    st.param.b32 [r], 0;
+    ret;
+}";
+
+/// A cubin of one of our sources, made once.
+pub fn nvcc(source: &Path, arch: &str) -> Vec<u8> {
+    let name = source.file_stem().expect("a name").to_string_lossy();
+    let cubin = scratch(&format!("{name}.{arch}.nvcc.cubin"));
+    let time = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+    let fresh = time(&cubin)
+        .zip(time(source))
+        .is_some_and(|(made, from)| made > from);
+    if !fresh {
+        let partial = cubin.with_extension(format!("{}.part", std::process::id()));
+        output(
+            Command::new(cuda("nvcc"))
+                .args(["-O2", "-std=c++17", "-cubin"])
+                .arg(format!("-arch={arch}"))
+                .arg("-o")
+                .arg(&partial)
+                .arg(source),
+        );
+        std::fs::rename(&partial, &cubin).expect("a scratch file");
+    }
+    std::fs::read(&cubin).expect("what nvcc made")
+}
+
+/// An instruction as the disassembler prints it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    pub at: u64,
+    pub text: String,
+    pub word: u128,
+}
+
+/// The code of each section, by the section's name. Labels are replaced by the offsets that they stand for.
+pub fn disassemble(name: &str, cubin: &[u8]) -> Vec<(String, Vec<Line>)> {
+    let file = scratch(&format!("{name}.dis.cubin"));
+    std::fs::write(&file, cubin).expect("a scratch file");
+    let text = output(Command::new(nvdisasm()).args(["-c", "-hex"]).arg(&file));
+    let mut sections: Vec<(String, Vec<Line>)> = Vec::new();
+    let mut labels = Vec::new();
+    let mut pending: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let bare = line.trim();
+        if let Some(rest) = bare.strip_prefix(".section\t") {
+            let section = rest.trim().split(',').next().unwrap_or_default();
+            sections.push((section.to_owned(), Vec::new()));
+            continue;
+        }
+        if let Some(label) = bare.strip_suffix(':') {
+            pending.push(label.to_owned());
+            continue;
+        }
+        let Some((_, lines)) = sections.last_mut() else {
+            continue;
+        };
+        let hex = |text: &str| {
+            let start = text.rfind("/* 0x")?;
+            let end = text.rfind(" */")?;
+            u64::from_str_radix(text.get(start + 5..end)?, 16).ok()
+        };
+        if let Some(rest) = bare.strip_prefix("/*")
+            && let Some((at, rest)) = rest.split_once("*/")
+            && let (Ok(at), Some(low)) = (u64::from_str_radix(at, 16), hex(rest))
+        {
+            labels.extend(pending.drain(..).map(|label| (label, at)));
+            // Where an indirect branch leads is told behind it, in labels.
+            let text = rest.split("/*").next().unwrap_or_default();
+            let text = text.split("(*").next().unwrap_or_default().replace(';', "");
+            lines.push(Line {
+                at,
+                text: text.split_whitespace().collect::<Vec<_>>().join(" "),
+                word: low.into(),
+            });
+        } else if let (Some(high), Some(last)) = (hex(bare), lines.last_mut()) {
+            last.word |= u128::from(high) << 64;
+        }
+    }
+    let labels: BTreeMap<String, u64> = labels.into_iter().collect();
+    for line in sections.iter_mut().flat_map(|(_, lines)| lines) {
+        let Some((before, rest)) = line.text.split_once("`(") else {
+            continue;
+        };
+        if let Some((label, after)) = rest.split_once(')')
+            && let Some(at) = labels.get(label).filter(|_| label.starts_with(".L_"))
+        {
+            line.text = format!("{before}{at:#x}{after}");
+        }
+    }
+    sections
+}
+
+/// Sources of kernels that only `sm_90` has, and those of them that need what only `sm_90a` has.
+const NEEDS_90: &[&str] = &[
+    "async",
+    "clusters",
+    "counted",
+    "tensor",
+    "wgmma",
+    "specialised",
+];
+const NEEDS_90A: &[&str] = &["wgmma", "specialised"];
+/// Compiled for the device linker only.
+const RELOCATABLE: &str = "device_launch";
+
+/// Cubins of all our kernels, with their names. `arch` is 80 or 90.
+pub fn corpus(arch: u32) -> Vec<(String, Vec<u8>)> {
+    let mut sources = Vec::new();
+    for folder in ["examples/apps", "tests/apps", "tests/kernels/sources"] {
+        let entries = std::fs::read_dir(workspace().join(folder)).expect("our sources");
+        sources.extend(
+            entries
+                .map(|e| e.expect("an entry").path())
+                .filter(|path| path.extension().is_some_and(|e| e == "cu")),
+        );
+    }
+    sources.sort();
+    let mut made = Vec::new();
+    for source in sources {
+        let name = source
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        if name == RELOCATABLE || arch < 90 && NEEDS_90.contains(&name.as_str()) {
+            continue;
+        }
+        let suffix = if NEEDS_90A.contains(&name.as_str()) {
+            "a"
+        } else {
+            ""
+        };
+        made.push((name, nvcc(&source, &format!("sm_{arch}{suffix}"))));
+    }
+    assert!(made.len() > 25, "only {} sources were found", made.len());
+    made
+}

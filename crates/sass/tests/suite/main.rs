@@ -1,0 +1,6 @@
+//! The splice against NVIDIA's own tools, on cubins that the tests build themselves: one binary, so that its parts share those.
+
+mod common;
+mod encodings;
+mod refusals;
+mod splices;

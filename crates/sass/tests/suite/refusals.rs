@@ -1,0 +1,323 @@
+//! What is not understood is refused by name, and what is wrong is found by the check.
+
+use crate::common::{BRANCHES, COUNT, probe_cubin, ptxas};
+use warpbpf_sass::check::check;
+use warpbpf_sass::elf::Image;
+use warpbpf_sass::table::Op;
+use warpbpf_sass::word::{BYTES, Control, Insn, Word};
+use warpbpf_sass::{Arch, Hook, Probe, Refusal, splice};
+
+const KERNEL: &str = "
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u32 n) .maxntid 1024
+{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<4>;
+    .reg .pred %p<2>;
+    ld.param.u64 %rd1, [p];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %tid.x;
+    setp.ge.u32 %p1, %r2, %r1;
+    @%p1 ret;
+    mul.wide.u32 %rd2, %r2, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.u32 [%rd3], %r2;
+    ret;
+}
+";
+
+fn kernel() -> Vec<u8> {
+    ptxas("refused", KERNEL, "sm_90", &[])
+}
+
+fn probe() -> Probe {
+    Probe::parse(&probe_cubin("count", COUNT, "sm_90"), "count").expect("a probe")
+}
+
+/// Both ends of the kernel.
+fn both(cubin: &[u8], probe: &Probe) -> Result<Vec<u8>, Refusal> {
+    let hook = Some(Hook { probe, userdata: 1 });
+    splice(cubin, "k", hook, hook).map(|spliced| spliced.cubin)
+}
+
+/// The kernel with one instruction changed.
+fn with_word(at: u64, change: impl Fn(Word) -> Word) -> Vec<u8> {
+    let mut image = Image::parse(&kernel()).expect("a cubin");
+    let text = image.section(".text.k").expect("the code");
+    let code = image.data_mut(text);
+    let at = at as usize;
+    let word = change(Word::at(code, at).expect("an instruction"));
+    code[at..at + BYTES].copy_from_slice(&word.bytes());
+    image.write()
+}
+
+fn exits() -> Vec<u64> {
+    let facts = warpbpf_fatbin::Cubin::parse(&kernel()).expect("a cubin");
+    let exits = &facts.kernel("k").expect("the kernel").exits;
+    exits.iter().map(|at| u64::from(*at)).collect()
+}
+
+#[test]
+fn kernels() {
+    let probe = probe();
+    both(&kernel(), &probe).expect("as it is, it is taken");
+    assert_eq!(
+        splice(
+            &kernel(),
+            "other",
+            Some(Hook {
+                probe: &probe,
+                userdata: 0
+            }),
+            None
+        ),
+        Err(Refusal::NoKernel {
+            kernel: "other".to_owned()
+        })
+    );
+    assert_eq!(splice(&kernel(), "k", None, None), Err(Refusal::NoProbe));
+
+    let other = with_word(0, |word| Word(word.0 ^ 1 << 42));
+    assert!(matches!(
+        both(&other, &probe),
+        Err(Refusal::FirstInstruction { .. })
+    ));
+
+    let exits = exits();
+    assert_eq!(exits.len(), 2);
+    let modified = with_word(exits[0], |word| word.with(84, 1, 1));
+    assert!(matches!(both(&modified, &probe), Err(Refusal::ExitForm { at, .. }) if at == exits[0]));
+
+    let kill = with_word(exits[1], |word| word.with(0, 9, 0x15b));
+    let listed = both(&kill, &probe);
+    assert!(
+        matches!(listed, Err(Refusal::ControlFlow { at, .. }) if at == exits[1]),
+        "{listed:?}"
+    );
+
+    let branch = |to: u64| {
+        let insn = Insn::new(Op::Bra, Control::jump());
+        let at = exits[1] + 16;
+        with_word(at, |_| {
+            insn.leading(at, to).encode(Arch::Sm90).expect("a branch")
+        })
+    };
+    let at = exits[1] + 16;
+    assert_eq!(both(&branch(0), &probe), Err(Refusal::LeadsToEntry { at }));
+    assert_eq!(
+        both(&branch(1 << 20), &probe),
+        Err(Refusal::LeadsOut { at })
+    );
+    both(&branch(exits[0]), &probe).expect("a branch to an exit is one to its stub");
+
+    let surface = with_word(exits[1] + 16, |_| {
+        Word(0x7000_0400_0200_7f9d | 0x000f_e200_0810_a900 << 64)
+    });
+    assert_eq!(
+        both(&surface, &probe),
+        Err(Refusal::Unprotected { at, opcode: 0xf9d })
+    );
+}
+
+/// An attribute of the kernel becomes another one.
+fn with_attribute(from: u8, to: u8, value: Option<u32>) -> Vec<u8> {
+    let mut image = Image::parse(&kernel()).expect("a cubin");
+    let list = image.section(".nv.info.k").expect("the attributes");
+    let all = warpbpf_sass::info::attributes(".nv.info.k", image.data(list)).expect("attributes");
+    let found = all
+        .iter()
+        .find(|a| a.number == from)
+        .expect("the attribute");
+    let data = image.data_mut(list);
+    data[found.offset - 3] = to;
+    if let Some(value) = value {
+        found.set(data, 0, value);
+    }
+    image.write()
+}
+
+#[test]
+fn attributes() {
+    const EXITS: u8 = 0x1c;
+    let probe = probe();
+    let unknown = both(&with_attribute(0x50, 0x7e, None), &probe).unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        "section `.nv.info.k` has the attribute `0x7e`, whose meaning for an edit is not known"
+    );
+    let refused = both(&with_attribute(0x50, 0x53, None), &probe).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the kernel has the attribute `GEN_ERRBAR_AT_EXIT`, under which the driver edits it too"
+    );
+    // The same numbers as offsets of something else.
+    let at = exits()[0];
+    let listed = both(&with_attribute(EXITS, 0x28, None), &probe).unwrap_err();
+    assert_eq!(
+        listed,
+        Refusal::ListedPlace {
+            attribute: "COOP_GROUP_INSTR_OFFSETS".to_owned(),
+            at
+        }
+    );
+    let wrong = both(&with_attribute(EXITS, EXITS, Some(0x10)), &probe).unwrap_err();
+    assert_eq!(wrong, Refusal::ListedExit { at: 0x10 });
+}
+
+#[test]
+fn probes() {
+    let parse = |name: &str, body: &str| {
+        Probe::parse(&probe_cubin(name, body, "sm_90"), name)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+    let head = ".visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc) {\n.reg .b64 %rd<9>; .reg .b32 %r<9>;\nld.param.u64 %rd1, [ud];";
+    let tail = "st.param.b32 [r], 0; ret; }";
+    let ends = parse(
+        "ends",
+        &format!("{head} st.global.u64 [%rd1], %rd1; exit; {tail}"),
+    );
+    assert!(
+        ends.contains("that a probe may not have: it ends the thread"),
+        "{ends}"
+    );
+    let waits = parse("waits", &format!("{head} barrier.cta.arrive 1, 64; {tail}"));
+    assert!(
+        waits.contains("that a probe may not have: it waits for other"),
+        "{waits}"
+    );
+    let global = parse(
+        "global",
+        &format!(".global .align 8 .u64 v;\n{head} st.global.u64 [v], %rd1; {tail}"),
+    );
+    assert!(global.contains("has a relocation of type"), "{global}");
+
+    // An ordinary function is none.
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n{}",
+        COUNT.replace("PROBE", "count")
+    );
+    let plain = ptxas("plain", &text, "sm_90", &["-c"]);
+    assert!(matches!(
+        Probe::parse(&plain, "count"),
+        Err(Refusal::NotAProbe { .. })
+    ));
+    assert!(matches!(
+        Probe::parse(&kernel(), "k"),
+        Err(Refusal::NotAProbe { .. })
+    ));
+
+    let other = Probe::parse(&probe_cubin("count", COUNT, "sm_80"), "count").expect("a probe");
+    assert_eq!(both(&kernel(), &other), Err(Refusal::ProbeArch));
+}
+
+/// The probe's regions are gone where a thread ends, and around the call at the entry there is one.
+#[test]
+fn regions() {
+    let probe =
+        Probe::parse(&probe_cubin("branches", BRANCHES, "sm_90"), "branches").expect("a probe");
+    let count = |cubin: &[u8], op: Op| {
+        let image = Image::parse(cubin).expect("a cubin");
+        let code = image.data(image.section(".text.k").expect("the code"));
+        let words = (0..code.len())
+            .step_by(BYTES)
+            .filter_map(|at| Word::at(code, at));
+        words
+            .filter(|w| Insn::decode(*w, Arch::Sm90).is_some_and(|i| i.op == op))
+            .count()
+    };
+    let hook = Some(Hook {
+        probe: &probe,
+        userdata: 1,
+    });
+    let own = probe
+        .words
+        .iter()
+        .filter(|w| Insn::decode(**w, Arch::Sm90).is_some_and(|i| i.op == Op::Bssy))
+        .count();
+    assert!(own > 0);
+    let before = count(&kernel(), Op::Bssy);
+    let entry = splice(&kernel(), "k", hook, None).expect("taken");
+    assert_eq!(count(&entry.cubin, Op::Bssy), before + own + 1);
+    let exit = splice(&kernel(), "k", None, hook).expect("taken");
+    assert_eq!(count(&exit.cubin, Op::Bssy), before);
+    assert!(entry.stack >= 40 && entry.stack.is_multiple_of(16));
+}
+
+/// Every single bit of the code that is changed behind our back is noticed, or means nothing: fillers, and the probe's own work.
+#[test]
+fn the_check_finds_what_was_changed() {
+    let original = kernel();
+    let probe = probe();
+    let good = both(&original, &probe).expect("taken");
+    check(&original, &good, "k", true, true).expect("what was made");
+    let image = Image::parse(&good).expect("a cubin");
+    let text = image.section(".text.k").expect("the code");
+    let section = &image.sections[text];
+    let old = Image::parse(&original).expect("a cubin").data(text).len();
+    let start = section.offset as usize;
+    let mut missed = 0;
+    for byte in start..start + old {
+        for bit in 0..8 {
+            let mut bad = good.clone();
+            bad[byte] ^= 1 << bit;
+            missed += usize::from(check(&original, &bad, "k", true, true).is_ok());
+        }
+    }
+    // In the branch over the first instruction only how it is issued is free, and which barrier a store got.
+    assert!(
+        missed <= 24,
+        "{missed} changes of the kernel's own code were not noticed"
+    );
+    // Outside of the code every byte counts.
+    for byte in (0..start).chain(start + section.size as usize..good.len()) {
+        let mut bad = good.clone();
+        bad[byte] ^= 0x40;
+        let found = check(&original, &bad, "k", true, true);
+        assert!(found.is_err(), "byte {byte:#x}");
+    }
+    // Way back, site, argument registers and the exit of a stub.
+    let all: Vec<Word> = (0..section.size as usize)
+        .step_by(BYTES)
+        .filter_map(|at| Word::at(image.data(text), at))
+        .collect();
+    for (index, word) in all.iter().enumerate().skip(old / BYTES) {
+        let insn = Insn::decode(*word, Arch::Sm90);
+        let Some(insn) = insn.filter(|i| i.op != Op::Nop) else {
+            continue;
+        };
+        let userdata = insn.op == Op::MovImm && matches!(insn.target, 4 | 5);
+        let bits: &[u32] = match insn.op {
+            Op::MovImm if userdata => &[12, 16, 75],
+            Op::MovImm => &[12, 16, 35, 75],
+            Op::Ldc => &[12, 16, 42],
+            Op::Bra | Op::CallRel | Op::RetRel => &[86, 36, 45],
+            _ => &[12, 86],
+        };
+        for bit in bits {
+            let mut bad = good.clone();
+            let at = start + index * BYTES + *bit as usize / 8;
+            bad[at] ^= 1 << (bit % 8);
+            // A probe's own constants are its own.
+            let in_probe = index < old / BYTES + probe.words.len();
+            let own = match insn.op {
+                Op::MovImm | Op::Ldc => true,
+                // Branches within it may be of any form.
+                Op::Bra => *bit == 86,
+                _ => false,
+            };
+            if in_probe && own {
+                continue;
+            }
+            let found = check(&original, &bad, "k", true, true);
+            assert!(
+                found.is_err(),
+                "bit {bit} of {insn:?} at {:#x}",
+                index * BYTES
+            );
+        }
+    }
+}

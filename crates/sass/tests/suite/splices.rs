@@ -1,0 +1,158 @@
+//! Probes in all our kernels, seen with NVIDIA's disassembler: whatever was not replaced reads as it did before.
+
+use crate::common::{BRANCHES, CALLS, COUNT, Line, corpus, disassemble, probe_cubin};
+use warpbpf_fatbin::Cubin;
+use warpbpf_sass::elf::Image;
+use warpbpf_sass::{Hook, Probe, Refusal, Spliced, splice};
+
+const USERDATA: u64 = 0x7f12_3456_789a_bcd0;
+
+fn probe(name: &str, body: &str, arch: u32) -> Probe {
+    Probe::parse(&probe_cubin(name, body, &format!("sm_{arch}")), name)
+        .unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Kernels that are refused, and why; everything else must be taken.
+fn is_expected(kernel: &str, refusal: &Refusal) -> bool {
+    match refusal {
+        // Nothing tells when a surface store has read its registers.
+        Refusal::Unprotected { .. } => kernel.contains("surfaceWrite"),
+        // The driver may put other code in place of atomics on halves.
+        Refusal::RefusedAttribute { .. } => kernel.contains("halfAtomics"),
+        _ => false,
+    }
+}
+
+#[test]
+fn every_cubin_is_written_back_byte_for_byte() {
+    for arch in [80, 90] {
+        for (name, cubin) in corpus(arch) {
+            let image = Image::parse(&cubin).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(image.write() == cubin, "{name} for sm_{arch} differs");
+        }
+    }
+}
+
+#[test]
+fn kernels_of_sm_80_stay_what_they_were() {
+    stay_what_they_were(80);
+}
+
+#[test]
+fn kernels_of_sm_90_stay_what_they_were() {
+    stay_what_they_were(90);
+}
+
+fn stay_what_they_were(arch: u32) {
+    let probes = [
+        probe("count", COUNT, arch),
+        probe("branches", BRANCHES, arch),
+        probe("calls", CALLS, arch),
+    ];
+    let (mut kernels, mut exits, mut guarded) = (0, 0, 0);
+    for (name, original) in corpus(arch) {
+        let image = Image::parse(&original).expect("a cubin");
+        // Each kernel gets its probes behind those of the kernels before it.
+        let mut cubin = original.clone();
+        let mut done: Vec<(String, Spliced)> = Vec::new();
+        for symbol in image.symbols.iter().filter(|s| s.is_kernel) {
+            let entry = &probes[kernels % 3];
+            let exit = &probes[kernels / 3 % 3];
+            let hook = |probe| Hook {
+                probe,
+                userdata: USERDATA,
+            };
+            match splice(&cubin, &symbol.name, Some(hook(entry)), Some(hook(exit))) {
+                Ok(spliced) => {
+                    kernels += 1;
+                    exits += spliced.exits.len();
+                    guarded += spliced.guarded;
+                    cubin.clone_from(&spliced.cubin);
+                    done.push((symbol.name.clone(), spliced));
+                }
+                Err(refusal) => assert!(
+                    is_expected(&symbol.name, &refusal),
+                    "{name}, {}: {refusal}",
+                    symbol.name
+                ),
+            }
+        }
+        let before = disassemble(&format!("{name}.{arch}.before"), &original);
+        let after = disassemble(&format!("{name}.{arch}.after"), &cubin);
+        for (section, old) in &before {
+            let (_, new) = after
+                .iter()
+                .find(|(s, _)| s == section)
+                .expect("the section");
+            let of = |(kernel, _): &&(String, Spliced)| *section == format!(".text.{kernel}");
+            match done.iter().find(of) {
+                Some((kernel, spliced)) => compare(kernel, old, new, spliced),
+                None => assert_eq!(old, new, "{section}"),
+            }
+        }
+        let facts = Cubin::parse(&cubin).expect("a cubin");
+        for (kernel, spliced) in &done {
+            let facts = facts.kernel(kernel).expect("the kernel");
+            assert_eq!(facts.registers, Some(spliced.registers.1));
+            assert_eq!(facts.code_bytes, spliced.code_bytes.1);
+        }
+    }
+    let least = if arch == 80 { 60 } else { 90 };
+    assert!(kernels > least, "only {kernels} kernels");
+    assert!(
+        exits > kernels && guarded > kernels,
+        "{exits} exits, {guarded} guarded"
+    );
+}
+
+fn compare(kernel: &str, old: &[Line], new: &[Line], spliced: &Spliced) {
+    let size = spliced.code_bytes.0;
+    assert_eq!(old.len() as u64 * 16, size, "{kernel}");
+    let mut changed = 0;
+    for (was, is) in old.iter().zip(new) {
+        assert_eq!(was.at, is.at);
+        let exit = spliced.exits.iter().find(|(at, _)| *at == was.at);
+        if was.at == 0 {
+            let target = is
+                .text
+                .strip_prefix("BRA 0x")
+                .unwrap_or_else(|| panic!("{is:?}"));
+            let stub = u64::from_str_radix(target, 16).unwrap_or_else(|_| panic!("{is:?}"));
+            let behind: Vec<&Line> = new.iter().filter(|l| l.at >= stub).collect();
+            let goes_on = |pair: &[&Line]| {
+                pair[0].text == was.text && pair[0].word == was.word && pair[1].text == "BRA 0x10"
+            };
+            assert!(behind.windows(2).any(goes_on), "{kernel}: {behind:#?}");
+        } else if let Some((_, end)) = exit {
+            // `@P0 EXIT P1` becomes `@P0 BRA P1, stub`.
+            let guard = |text: &str, op: &str| {
+                let (guard, rest) = text.split_once(op).unwrap_or_else(|| panic!("{text}"));
+                (guard.to_owned(), rest.trim().to_owned())
+            };
+            let (old_guard, second) = guard(&was.text, "EXIT");
+            let (new_guard, rest) = guard(&is.text, "BRA");
+            assert_eq!(old_guard, new_guard, "{kernel} at {:#x}", was.at);
+            let target = match second.as_str() {
+                "" => rest.as_str(),
+                second => rest
+                    .strip_prefix(second)
+                    .and_then(|r| r.strip_prefix(", "))
+                    .expect("the same predicate"),
+            };
+            let stub = u64::from_str_radix(target.trim_start_matches("0x"), 16).expect("an offset");
+            assert!(stub >= size && stub < *end, "{kernel}: {target}");
+            let last = new.iter().find(|l| l.at == *end).expect("the stub's end");
+            assert_eq!(last.text, "EXIT", "{kernel}");
+        } else {
+            assert_eq!(was.text, is.text, "{kernel} at {:#x}", was.at);
+            changed += usize::from(was.word != is.word);
+        }
+    }
+    assert_eq!(changed, spliced.guarded, "{kernel}");
+    // No way out but those of the stubs.
+    let ends = |l: &&Line| l.text.split_whitespace().any(|word| word == "EXIT");
+    let left: Vec<u64> = new.iter().filter(ends).map(|l| l.at).collect();
+    let mut expected: Vec<u64> = spliced.exits.iter().map(|(_, end)| *end).collect();
+    expected.sort_unstable();
+    assert_eq!(left, expected, "{kernel}");
+}
