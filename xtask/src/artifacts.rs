@@ -64,6 +64,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("maps_host", "tests/programs/maps_host.bpf.c"),
     ("helpers", "tests/programs/helpers.bpf.c"),
     ("helpers_more", "tests/programs/helpers_more.bpf.c"),
+    ("dynptr", "tests/programs/dynptr.bpf.c"),
     ("clock", "tests/programs/clock.bpf.c"),
     ("refused", "tests/programs/refused.bpf.c"),
     ("nomatch", "tests/programs/nomatch.bpf.c"),

@@ -54,8 +54,14 @@ pub enum Arg {
     /// Writable memory of the map's value size; need not be initialised before, is after. Of a bloom filter, as
     /// [`Arg::MapValue`].
     MapValueOut,
-    /// What the callback of `user_ringbuf_drain` is given.
+    /// What the callback of `user_ringbuf_drain` is given, or a dynptr on the stack.
     Dynptr,
+    /// 16 bytes of the stack, at a multiple of 8, that become a dynptr.
+    DynptrOut,
+    /// A dynptr from `ringbuf_reserve_dynptr`, whose record is given back.
+    DynptrRecord,
+    /// Writable memory of a map's value, which a dynptr is to stand for; its size in bytes is the next argument.
+    DynptrMemory,
 }
 
 /// What is in `r0` after the call.
@@ -67,8 +73,8 @@ pub enum Ret {
     MapValueOrNull,
     /// A record of the size in argument 2, or null: must be submitted or discarded on every path.
     RecordOrNull,
-    /// Memory of the sample in argument 1, of the size in argument 3, from the offset in argument 2 on; or null.
-    SampleOrNull,
+    /// Memory of the dynptr in argument 1, of the size in argument 3, from the offset in argument 2 on; or null.
+    SliceOrNull,
     /// The helper does not return.
     Never,
 }
@@ -271,12 +277,27 @@ helpers! {
     MapLookupPercpuElem = 195, "map_lookup_percpu_elem", (Map, MapKey, Scalar) -> MapValueOrNull, Observe, AnyLanes, Varies, 40,
         "static void *(*bpf_map_lookup_percpu_elem)(void *map, const void *key, __u32 cpu)",
         "Pointer to the value of `key` in the copy of multiprocessor `cpu`, or NULL if there is no such key or copy.";
+    DynptrFromMem = 197, "dynptr_from_mem", (DynptrMemory, SizeOrZero, Scalar, DynptrOut) -> Scalar, Observe, AnyLanes, Varies, 12,
+        "static long (*bpf_dynptr_from_mem)(void *data, __u32 size, __u64 flags, struct bpf_dynptr *ptr)",
+        "Makes a dynptr of `size` bytes of a map's value. 0; or -E2BIG above 16 MiB - 1, -EINVAL if `flags` is not 0, and the dynptr is empty.";
+    RingbufReserveDynptr = 198, "ringbuf_reserve_dynptr", (Map, Scalar, Scalar, DynptrOut) -> Scalar, Map, AnyLanes, Varies, 420,
+        "static long (*bpf_ringbuf_reserve_dynptr)(void *ringbuf, __u32 size, __u64 flags, struct bpf_dynptr *ptr)",
+        "Room for a record of any size, as a dynptr. 0; or -E2BIG above 16 MiB - 1, -EINVAL if `flags` is not 0 or there is no room (counted), and the dynptr is empty. It must be submitted or discarded on every path, also if it is empty.";
+    RingbufSubmitDynptr = 199, "ringbuf_submit_dynptr", (DynptrRecord, Scalar) -> Scalar, Map, AnyLanes, Varies, 64,
+        "static void (*bpf_ringbuf_submit_dynptr)(struct bpf_dynptr *ptr, __u64 flags)",
+        "Publishes a record that was reserved as a dynptr. An empty one does nothing.";
+    RingbufDiscardDynptr = 200, "ringbuf_discard_dynptr", (DynptrRecord, Scalar) -> Scalar, Map, AnyLanes, Varies, 64,
+        "static void (*bpf_ringbuf_discard_dynptr)(struct bpf_dynptr *ptr, __u64 flags)",
+        "Gives a record that was reserved as a dynptr back unseen. An empty one does nothing.";
     DynptrRead = 201, "dynptr_read", (MemWrite, ConstSize, Dynptr, Scalar, Scalar) -> Scalar, Observe, AnyLanes, Varies, 16,
         "static long (*bpf_dynptr_read)(void *dst, __u32 len, const struct bpf_dynptr *src, __u32 offset, __u64 flags)",
-        "Copies `len` bytes, a constant number, of a sample. 0; or -E2BIG if they are not inside it, -EINVAL if `flags` is not 0, and `dst` is zeroed.";
-    DynptrData = 203, "dynptr_data", (Dynptr, Scalar, ConstSize) -> SampleOrNull, Observe, AnyLanes, Varies, 10,
+        "Copies `len` bytes, a constant number, out of a dynptr or a sample. 0; or -E2BIG if they are not inside it, -EINVAL if `flags` is not 0 or the dynptr is empty, and `dst` is zeroed.";
+    DynptrWrite = 202, "dynptr_write", (Dynptr, Scalar, MemRead, ConstSize, Scalar) -> Scalar, Map, AnyLanes, Varies, 16,
+        "static long (*bpf_dynptr_write)(const struct bpf_dynptr *dst, __u32 offset, void *src, __u32 len, __u64 flags)",
+        "Copies `len` bytes, a constant number, into a dynptr or a sample. 0; or -E2BIG if there is no room for all of them, -EINVAL if `flags` is not 0 or the dynptr is empty.";
+    DynptrData = 203, "dynptr_data", (Dynptr, Scalar, ConstSize) -> SliceOrNull, Observe, AnyLanes, Varies, 10,
         "static void *(*bpf_dynptr_data)(const struct bpf_dynptr *ptr, __u32 offset, __u32 len)",
-        "Pointer to `len` bytes of a sample from `offset` on, or NULL if they are not inside it. Both are constants, `offset` a multiple of 8.";
+        "Pointer to `len` bytes, a constant number, of a dynptr or a sample from `offset` on, or NULL if they are not inside it. Of a sample `offset` is a constant multiple of 8.";
     KtimeGetTaiNs = 208, "ktime_get_tai_ns", () -> Scalar, Observe, AnyLanes, Varies, 26,
         "static __u64 (*bpf_ktime_get_tai_ns)(void)",
         "Nanoseconds of the host's CLOCK_TAI.";
@@ -447,7 +468,11 @@ pub const READ_STRING_COST: u64 = 17;
 pub const FORMAT_STRING_COST: u64 = 340;
 /// Instructions for each byte that a `%s` can look at: measured, then copied.
 pub const FORMAT_STRING_BYTE_COST: u64 = 16;
-/// Instructions for each 8 bytes that `bpf_dynptr_read` copies from an offset that is known to be a multiple of 8,
+/// Most bytes of a dynptr, as in Linux.
+pub const DYNPTR_MOST: u64 = (1 << 24) - 1;
+/// Bytes of the stack that a dynptr takes: the address of its memory, which is 0 if it is empty, and its size.
+pub const DYNPTR_BYTES: u64 = 16;
+/// Instructions for each 8 bytes that `bpf_dynptr_read` and `bpf_dynptr_write` copy from or to an offset that is known to be a multiple of 8,
 pub const SAMPLE_WORD_COST: u64 = 4;
 /// and from any other.
 pub const SAMPLE_BYTES_COST: u64 = 28;
@@ -540,6 +565,7 @@ map_ops! {
     MapDeleteElem on LruPercpuHash: Varies, 500 + 16, LruLayout::TRIES, 140;
     RingbufOutput on Ringbuf: Varies, 400 + 16, RingLayout::RETRIES, 16;
     RingbufReserve on Ringbuf: Varies, 400 + 0, RingLayout::RETRIES, 16;
+    RingbufReserveDynptr on Ringbuf: Varies, 420 + 0, RingLayout::RETRIES, 16;
     UserRingbufDrain on UserRingbuf: Varies, 120 + 0, UserRingLayout::SKIPPED, 48;
     ForEachMapElem on Array: ByArguments, 20 + 0, 0, 0;
     ForEachMapElem on GpuArray: ByArguments, 20 + 0, 0, 0;

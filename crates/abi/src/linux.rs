@@ -273,9 +273,6 @@ pub fn advice(id: u32) -> &'static str {
         "find_vma" | "d_path" | "get_branch_snapshot" => {
             "that is the host's: ask for it in the tool"
         }
-        _ if name.starts_with("dynptr_") || name.contains("_dynptr") => {
-            "use a pointer to memory of constant size: a ring's record, a map's value, the stack"
-        }
         _ if [
             "bind",
             "bprm_",

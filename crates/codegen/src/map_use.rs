@@ -43,7 +43,12 @@ fn uses_of(code: &Code, facts: &Facts, site: Site, map_count: usize) -> Vec<MapU
     for call in &calls {
         uses.call(call);
         if let Some(map) = call.map {
-            let layout = plain_layout(call.helper);
+            // A dynptr on the stack is of another map than a sample's.
+            let layout = plain_layout(match call.memory {
+                Some((Region::MapValue { .. }, _)) => HelperId::MapLookupElem,
+                Some(_) => HelperId::RingbufReserve,
+                None => call.helper,
+            });
             let known = layouts.entry(map).or_insert(layout);
             if layout != plain_layout(HelperId::MapLookupElem) {
                 *known = layout;
@@ -216,6 +221,9 @@ fn plain_layout(helper: HelperId) -> MapLayout {
         | HelperId::RingbufReserve
         | HelperId::RingbufSubmit
         | HelperId::RingbufDiscard
+        | HelperId::RingbufReserveDynptr
+        | HelperId::RingbufSubmitDynptr
+        | HelperId::RingbufDiscardDynptr
         | HelperId::PerfEventOutput => MapLayout::Ring(RingLayout::new(1 << 20, 1)),
         HelperId::MapPushElem | HelperId::MapPopElem | HelperId::MapPeekElem => {
             MapLayout::Queue(QueueLayout {
@@ -224,11 +232,12 @@ fn plain_layout(helper: HelperId) -> MapLayout {
                 lifo: false,
             })
         }
-        HelperId::UserRingbufDrain | HelperId::DynptrRead | HelperId::DynptrData => {
-            MapLayout::UserRing(UserRingLayout {
-                bytes: UserRingLayout::LEAST,
-            })
-        }
+        HelperId::UserRingbufDrain
+        | HelperId::DynptrRead
+        | HelperId::DynptrWrite
+        | HelperId::DynptrData => MapLayout::UserRing(UserRingLayout {
+            bytes: UserRingLayout::LEAST,
+        }),
         _ => MapLayout::Array(ArrayLayout {
             max_entries: u32::MAX,
             value_size: 8,

@@ -249,6 +249,9 @@ impl Touches {
                         Arg::MapKey => layout.map(key_size),
                         Arg::MapValue | Arg::MapValueOut => layout.map(value_size),
                         Arg::U64Out => Some(8),
+                        Arg::Dynptr | Arg::DynptrOut | Arg::DynptrRecord => {
+                            Some(helpers::DYNPTR_BYTES)
+                        }
                         // Texts are made in memory.
                         Arg::MemWrite if is_text(call.helper) => None,
                         Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite | Arg::Values => {
@@ -270,7 +273,7 @@ impl Touches {
                         | Arg::SizeOrZero
                         | Arg::FormatString
                         | Arg::Context
-                        | Arg::Dynptr => continue,
+                        | Arg::DynptrMemory => continue,
                     };
                     self.place(*place, size);
                 }

@@ -17,6 +17,7 @@ use warpbpf_ebpf::interp::RunError;
 use warpbpf_ebpf::{Callee, Imm64, Insn, Limits, Outcome, Pc, TrapKind, run};
 use warpbpf_object::{MapDef, Object, Program};
 
+mod dynptr;
 mod helpers;
 mod machine;
 

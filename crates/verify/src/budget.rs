@@ -91,20 +91,29 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
     cost.saturating_add(walked).max(1)
 }
 
-/// What the bytes cost that a call reads of the application's memory, or of a sample.
+/// What the bytes cost that a call copies between memory and a dynptr or a sample.
+fn copy_cost(call: &CallFact, offset: ArgFact, length: ArgFact) -> u64 {
+    let ArgFact::Scalar { max, .. } = length else {
+        return 0;
+    };
+    let starts_aligned = call.memory.is_none_or(|(_, align)| align == 8);
+    let word = match offset {
+        ArgFact::Scalar {
+            value: Some(at), ..
+        } if at % 8 == 0 && starts_aligned => SAMPLE_WORD_COST,
+        _ => SAMPLE_BYTES_COST,
+    };
+    max.div_ceil(8).saturating_mul(word)
+}
+
+/// What the bytes cost that a call reads of the application's memory, or copies from or to a dynptr.
 fn read_cost(helper: &Helper, call: &CallFact) -> u64 {
-    match call.args[1] {
+    let args = &call.args;
+    match args[1] {
+        _ if helper.kind == HelperId::DynptrRead => copy_cost(call, args[3], args[1]),
+        _ if helper.kind == HelperId::DynptrWrite => copy_cost(call, args[1], args[3]),
         ArgFact::Scalar { max, .. } if helper.kind.reads_string() => {
             max.saturating_mul(READ_STRING_COST)
-        }
-        ArgFact::Scalar { max, .. } if helper.kind == HelperId::DynptrRead => {
-            let word = match call.args[3] {
-                ArgFact::Scalar {
-                    value: Some(at), ..
-                } if at % 8 == 0 => SAMPLE_WORD_COST,
-                _ => SAMPLE_BYTES_COST,
-            };
-            max.div_ceil(8).saturating_mul(word)
         }
         ArgFact::Scalar { max, .. } if helper.kind.reads_application() => {
             max.div_ceil(8).saturating_mul(READ_WORD_COST)
@@ -236,7 +245,10 @@ fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
         }
         // `map_extra` makes writers wait for room.
         (
-            HelperId::RingbufOutput | HelperId::RingbufReserve | HelperId::PerfEventOutput,
+            HelperId::RingbufOutput
+            | HelperId::RingbufReserve
+            | HelperId::RingbufReserveDynptr
+            | HelperId::PerfEventOutput,
             MapType::Ringbuf | MapType::PerfEventArray | MapType::GpuRingbuf,
         ) => {
             let wait = def.extra.get("map_extra").copied().unwrap_or(0);

@@ -1,6 +1,9 @@
 //! Helper calls: each argument against the helper's row of the table. What the call does is in [`crate::effect`].
 
+mod dynptr;
 mod strings;
+
+pub use self::dynptr::pointed_to;
 
 use std::sync::Arc;
 
@@ -16,17 +19,13 @@ use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::env::{Env, place_of};
-use crate::facts::{ArgFact, CallFact, INNER};
+use crate::facts::{ArgFact, CallFact, INNER, Region};
 use crate::rule::Rule;
 
 /// Arguments of `bpf_trace_printk` before its values,
 const PRINTK_BEFORE: usize = 2;
 /// and how many values there are.
 const PRINTK_VALUES: usize = 3;
-
-/// From where on the bytes of a sample can be pointed to.
-const SAMPLE_OFFSET: &str =
-    "a constant offset that is a multiple of 8 (`bpf_dynptr_read` takes any)";
 
 /// The memory that a call reads or writes, for the stack's depth.
 pub type Touched = Vec<Pointer>;
@@ -48,6 +47,8 @@ pub fn check_call<'a>(
         state,
         helper,
         map: None,
+        is_sample: false,
+        memory: None,
         format: Vec::new(),
         text: None,
         touched: Vec::new(),
@@ -60,6 +61,7 @@ pub fn check_call<'a>(
         helper: helper.kind,
         map: call.map.map(|(index, _)| index),
         args,
+        memory: call.memory,
         text: call.text.take(),
     };
     Ok((helper, fact, call.touched))
@@ -91,6 +93,10 @@ struct Call<'a, 's> {
     helper: &'static Helper,
     /// The map argument seen so far.
     map: Option<(u32, &'a MapDef)>,
+    /// The dynptr argument seen so far is that of a sample.
+    is_sample: bool,
+    /// Or what it stands for.
+    memory: Option<(Region, u32)>,
     /// What the format asks for.
     format: Vec<Spec>,
     /// The constant string.
@@ -119,17 +125,12 @@ impl<'a> Call<'a, '_> {
         }
         match kind {
             Arg::None => Ok(ArgFact::Unused),
-            Arg::Scalar if self.helper.kind == HelperId::DynptrData => {
-                let offset = self.number(i, reg, SAMPLE_OFFSET)?;
-                match offset.known() {
-                    Some(at) if at % 8 == 0 && at <= u64::from(u32::MAX) => {
-                        Ok(scalar_fact(&offset))
-                    }
-                    _ => self.refuse(i, reg, SAMPLE_OFFSET.to_owned()),
-                }
-            }
+            Arg::Scalar if self.helper.kind == HelperId::DynptrData => self.data_offset(i, reg),
             Arg::Scalar => self.number(i, reg, "a number").map(|s| scalar_fact(&s)),
             Arg::Dynptr => self.dynptr(i, reg),
+            Arg::DynptrOut => self.dynptr_out(i, reg),
+            Arg::DynptrRecord => self.dynptr_record(i, reg),
+            Arg::DynptrMemory => self.dynptr_memory(i, reg),
             Arg::Map => self.map_argument(i, reg),
             Arg::MapKey => {
                 let (size, what) = self.map.map_or((0, String::new()), |(_, def)| {
@@ -158,9 +159,7 @@ impl<'a> Call<'a, '_> {
             }
             Arg::MemRead | Arg::MemReadOrNull => {
                 let size = self.size(i + 1)?;
-                if let Some((_, def)) = self.map {
-                    self.record_fits(size.u64.max, def)?;
-                }
+                self.record_fits(size.u64.max)?;
                 self.memory(
                     i,
                     reg,
@@ -190,9 +189,7 @@ impl<'a> Call<'a, '_> {
                 let Some(bytes) = size.known().filter(|&n| n > 0) else {
                     return self.refuse(i, reg, "a constant size of at least 1".to_owned());
                 };
-                if let Some((_, def)) = self.map {
-                    self.record_fits(bytes, def)?;
-                }
+                self.record_fits(bytes)?;
                 Ok(scalar_fact(&size))
             }
             Arg::U64Out => {
@@ -350,7 +347,7 @@ impl<'a> Call<'a, '_> {
         let (def, map_type) = self.env.map(index)?;
         let problem = match self.helper.kind {
             _ if index & INNER == 0 => None,
-            HelperId::RingbufReserve => Some(
+            HelperId::RingbufReserve | HelperId::RingbufReserveDynptr => Some(
                 "is in a map of maps: a record that is given back later would not tell its ring; use `bpf_ringbuf_output`",
             ),
             HelperId::ForEachMapElem => Some(
@@ -419,7 +416,16 @@ impl<'a> Call<'a, '_> {
         }
     }
 
-    fn record_fits(&self, size: u64, def: &MapDef) -> Result<(), Rule> {
+    /// What becomes a record of the map seen so far, or is all of a sample, is not too large for that. Of what a dynptr stands
+    /// for, only the call itself can tell.
+    fn record_fits(&self, size: u64) -> Result<(), Rule> {
+        let Some((_, def)) = self.map else {
+            return Ok(());
+        };
+        let of_dynptr = self.helper.args.contains(&Arg::Dynptr);
+        if of_dynptr && !(self.is_sample && self.helper.kind == HelperId::DynptrData) {
+            return Ok(());
+        }
         let max = self.env.max_record(def);
         if size > max {
             return Err(Rule::RecordTooLarge {
@@ -429,24 +435,6 @@ impl<'a> Call<'a, '_> {
             });
         }
         Ok(())
-    }
-
-    fn dynptr(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
-        match *self.state.reg(reg) {
-            Value::Pointer(Pointer {
-                target: Target::Dynptr { map, .. },
-                ..
-            }) => {
-                let (def, _) = self.env.map(map)?;
-                self.map = Some((map, def));
-                Ok(ArgFact::Sample)
-            }
-            _ => self.refuse(
-                i,
-                reg,
-                "the dynptr that `bpf_user_ringbuf_drain` gives its callback".to_owned(),
-            ),
-        }
     }
 
     fn record(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {

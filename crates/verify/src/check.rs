@@ -259,7 +259,8 @@ fn access(env: &Env<'_>, state: &State, a: &Access) -> Result<Pointer, Rule> {
         }
         return Ok(pointer);
     }
-    in_bounds(env, state, &text, &pointer, u64::from(size))?;
+    let overwrites = matches!(a.kind, AccessKind::Write(_));
+    in_bounds(env, state, &text, &pointer, u64::from(size), overwrites)?;
     let pointer_stored = match a.kind {
         AccessKind::Write(Source::Reg(src)) => matches!(state.reg(src), Value::Pointer(_)),
         AccessKind::Read | AccessKind::Write(Source::Imm(_)) | AccessKind::Atomic(_) => false,
@@ -382,12 +383,14 @@ fn context_field(
     })
 }
 
+/// `overwrites`: nothing of what was there is read.
 fn in_bounds(
     env: &Env<'_>,
     state: &State,
     text: &str,
     pointer: &Pointer,
     size: u64,
+    overwrites: bool,
 ) -> Result<(), Rule> {
     if matches!(pointer.target, Target::Map(_)) {
         return Err(Rule::MapAccess {
@@ -419,13 +422,24 @@ fn in_bounds(
             slot: env.code.slot(iter.made_at.1),
         });
     }
+    if let Target::Stack(frame) = pointer.target
+        && let Some(dynptr) = state.dynptr_in(frame, first, end)
+        // As in Linux, one that holds nothing may go, if it is known to.
+        && !(overwrites && dynptr.id == 0 && min == max)
+    {
+        return Err(Rule::DynptrBytes {
+            access: text.to_owned(),
+            place: env.place(pointer),
+            slot: env.code.slot(dynptr.made_at),
+        });
+    }
     Ok(())
 }
 
-/// Every region starts at a multiple of 8, so the offset decides. Only what must happen at once needs it, the code
+/// Only what must happen at once needs it, the code
 /// generator splits the rest.
 fn aligned(env: &Env<'_>, text: &str, pointer: &Pointer, align: u32) -> Result<(), Rule> {
-    if pointer.offset.bits.max() & u64::from(align - 1) != 0 {
+    if pointer.align() < align {
         return Err(Rule::Misaligned {
             access: text.to_owned(),
             place: env.place(pointer),
@@ -456,6 +470,7 @@ fn writable(env: &Env<'_>, text: &str, pointer: &Pointer) -> Result<(), Rule> {
         | Target::Function(_)
         | Target::Dynptr { .. }
         | Target::Sample { .. }
+        | Target::Slice { .. }
         | Target::Record { .. } => None,
     };
     if let Some(map) = read_only {
@@ -532,7 +547,7 @@ pub fn memory_readable(env: &Env<'_>, state: &State, reg: Reg, size: u64) -> Res
             value: "the context, which is not in memory".to_owned(),
         });
     }
-    in_bounds(env, state, &text, &pointer, size)?;
+    in_bounds(env, state, &text, &pointer, size, false)?;
     not_write_only(env, &text, &pointer)?;
     stack_readable(env, state, &text, &pointer, size, false)?;
     Ok(pointer)
@@ -554,7 +569,7 @@ pub fn memory_writable(
             place: env.place(&pointer),
         });
     }
-    in_bounds(env, state, &text, &pointer, size)?;
+    in_bounds(env, state, &text, &pointer, size, true)?;
     aligned(env, &text, &pointer, align)?;
     writable(env, &text, &pointer)?;
     Ok(pointer)

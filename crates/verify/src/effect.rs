@@ -4,10 +4,10 @@ use warpbpf_abi::helpers::{Arg, Helper, HelperId, Ret};
 use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{Pc, Reg};
 
-use crate::call::fills_value;
-use crate::domain::pointer::{Pointer, Target, Value, Why};
+use crate::call::{fills_value, pointed_to};
+use crate::domain::pointer::{Memory, Pointer, Target, Value, Why, align_of};
 use crate::domain::scalar::Scalar;
-use crate::domain::state::{Held, State};
+use crate::domain::state::{DYNPTR, Dynptr, Held, State};
 use crate::env::Env;
 use crate::facts::{ArgFact, CallFact, INNER, Place, Region, map_def};
 use crate::platform::result_range;
@@ -45,6 +45,12 @@ pub fn apply_call(
                 _ => {}
             },
             Arg::Record => state.release(p.id, pc),
+            Arg::DynptrRecord => {
+                if let Some(dynptr) = pointed_to(state, &p).copied() {
+                    state.end_dynptr(dynptr, Why::Released(pc));
+                }
+            }
+            Arg::DynptrOut => make_dynptr(state, pc, &p, helper, fact),
             Arg::None
             | Arg::Scalar
             | Arg::Map
@@ -62,14 +68,12 @@ pub fn apply_call(
             | Arg::FormatString
             | Arg::Values
             | Arg::Context
+            | Arg::DynptrMemory
             | Arg::Dynptr => {}
         }
     }
-    let sample = match *state.reg(Reg::R1) {
-        Value::Pointer(Pointer {
-            target: Target::Dynptr { map, frame },
-            ..
-        }) => Some((map, frame)),
+    let slice = match helper.ret {
+        Ret::SliceOrNull => slice_of(state, fact),
         _ => None,
     };
     clobber(state, pc);
@@ -97,20 +101,72 @@ pub fn apply_call(
             }
             value
         }
-        Ret::SampleOrNull => {
-            let size = match fact.args[2] {
-                ArgFact::Scalar {
-                    value: Some(size), ..
-                } => size as u32,
-                _ => 0,
-            };
-            let (map, frame) = sample.unwrap_or((map, 0));
-            nullable(state, Target::Sample { map, frame, size })
-        }
+        // The check has seen a dynptr: without one nothing could be read.
+        Ret::SliceOrNull => slice.map_or(Value::number(Scalar::UNKNOWN), |target| {
+            nullable(state, target)
+        }),
         Ret::Never => return false,
     };
     state.set(Reg::R0, result);
     true
+}
+
+/// The bytes that `bpf_dynptr_data` points to.
+fn slice_of(state: &State, fact: &CallFact) -> Option<Target> {
+    let Value::Pointer(pointer) = *state.reg(Reg::R1) else {
+        return None;
+    };
+    let size = match fact.args[2] {
+        ArgFact::Scalar {
+            value: Some(size), ..
+        } => size as u32,
+        _ => 0,
+    };
+    if let Target::Dynptr { map, frame } = pointer.target {
+        return Some(Target::Sample { map, frame, size });
+    }
+    let dynptr = pointed_to(state, &pointer)?;
+    let offset = state.reg(Reg::new(2)?).scalar()?.zero_extend(32);
+    Some(Target::Slice {
+        frame: dynptr.frame,
+        slot: dynptr.slot,
+        memory: dynptr.memory,
+        size,
+        align: dynptr.align.min(align_of(&offset) as u8),
+    })
+}
+
+/// There is a dynptr at `p` from now on, and nothing else.
+fn make_dynptr(state: &mut State, pc: Pc, p: &Pointer, helper: &Helper, fact: &CallFact) {
+    let (Target::Stack(frame), Some(at)) = (p.target, p.fixed()) else {
+        return;
+    };
+    let map = fact.map.unwrap_or(0);
+    let (memory, align, id) = match *state.reg(Reg::R1) {
+        Value::Pointer(data) if helper.kind == HelperId::DynptrFromMem => {
+            (Memory::Value(map), data.align() as u8, 0)
+        }
+        _ => (Memory::Record(map), 8, state.fresh_id()),
+    };
+    state.overwrite_dynptrs(frame, at, at + DYNPTR);
+    if let Some(frame) = state.frames.get_mut(frame as usize) {
+        frame.stack.unwrite(at, at + DYNPTR);
+    }
+    if id != 0 {
+        state.held.push(Held {
+            id,
+            reserved_at: pc,
+            map,
+        });
+    }
+    state.dynptrs.push(Dynptr {
+        frame,
+        slot: at as i16,
+        made_at: pc,
+        memory,
+        align,
+        id,
+    });
 }
 
 /// What is looked up in this map are maps.
@@ -178,14 +234,14 @@ fn written(state: &mut State, p: &Pointer, bytes: u64) {
     let Target::Stack(frame) = p.target else {
         return;
     };
+    let (start, end) = (p.offset.s64.min, p.offset.s64.max + bytes as i64);
+    state.overwrite_dynptrs(frame, start, end);
     let Some(frame) = state.frames.get_mut(frame as usize) else {
         return;
     };
     match p.fixed() {
         Some(at) => frame.stack.write_unknown(at, bytes as u32),
-        None => frame
-            .stack
-            .write_somewhere(p.offset.s64.min, p.offset.s64.max + bytes as i64),
+        None => frame.stack.write_somewhere(start, end),
     }
 }
 
@@ -194,9 +250,9 @@ fn written_in_part(state: &mut State, p: &Pointer, bytes: u64) {
     let Target::Stack(frame) = p.target else {
         return;
     };
+    let (start, end) = (p.offset.s64.min, p.offset.s64.max + bytes as i64);
+    state.overwrite_dynptrs(frame, start, end);
     if let Some(frame) = state.frames.get_mut(frame as usize) {
-        frame
-            .stack
-            .write_somewhere(p.offset.s64.min, p.offset.s64.max + bytes as i64);
+        frame.stack.write_somewhere(start, end);
     }
 }

@@ -5,7 +5,7 @@ use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MAP_TYPES, MapType
 use warpbpf_ebpf::{Code, Width};
 use warpbpf_object::{MapDef, MapKind};
 
-use crate::domain::pointer::{Pointer, Target, Value, Why};
+use crate::domain::pointer::{Memory, Pointer, Target, Value, Why};
 use crate::domain::scalar::Scalar;
 use crate::facts::{INNER, Place, Region, map_def};
 use crate::platform::Platform;
@@ -100,7 +100,9 @@ impl<'a> Env<'a> {
                 0,
                 map_def(self.maps, map).map_or(0, |m| u64::from(m.value_size)),
             ),
-            Target::Record { size, .. } | Target::Sample { size, .. } => (0, u64::from(size)),
+            Target::Record { size, .. }
+            | Target::Sample { size, .. }
+            | Target::Slice { size, .. } => (0, u64::from(size)),
         }
     }
 
@@ -126,6 +128,14 @@ impl<'a> Env<'a> {
                 format!("the dynptr of a sample of map `{}`", self.map_name(map))
             }
             Target::Sample { map, .. } => format!("a sample of map `{}`", self.map_name(map)),
+            Target::Slice { memory, .. } => match memory {
+                Memory::Value(map) => {
+                    format!("a dynptr's part of a value of map `{}`", self.map_name(map))
+                }
+                Memory::Record(map) => {
+                    format!("a dynptr's record of map `{}`", self.map_name(map))
+                }
+            },
         }
     }
 
@@ -167,7 +177,8 @@ impl<'a> Env<'a> {
                 | Target::Memory(_)
                 | Target::Number { .. }
                 | Target::Record { .. }
-                | Target::Sample { .. },
+                | Target::Sample { .. }
+                | Target::Slice { .. },
                 Some(0),
             ) => {
                 format!("a pointer to {}{null}", self.target(p.target))
@@ -185,6 +196,7 @@ impl<'a> Env<'a> {
                 self.code.slot(pc)
             ),
             Why::Released(pc) => format!("instruction {} gave its record back", self.code.slot(pc)),
+            Why::DynptrGone => "the dynptr that it came from is no more".to_owned(),
             Why::FrameGone => {
                 "it pointed into the stack of a function that has returned".to_owned()
             }
@@ -295,6 +307,14 @@ fn shape_problem(def: &MapDef, map_type: MapType) -> Option<String> {
     }
 }
 
+/// What a dynptr stands for a part of.
+pub fn memory_region(memory: Memory) -> Region {
+    match memory {
+        Memory::Value(map) => Region::MapValue { map },
+        Memory::Record(map) => Region::Record { map },
+    }
+}
+
 /// The fact about an access through this pointer.
 pub fn place_of(pointer: &Pointer) -> Option<Place> {
     let region = match pointer.target {
@@ -302,6 +322,14 @@ pub fn place_of(pointer: &Pointer) -> Option<Place> {
         Target::Context => Region::Context,
         Target::MapValue(map) => Region::MapValue { map },
         Target::Record { map, .. } | Target::Sample { map, .. } => Region::Record { map },
+        Target::Slice { memory, .. } => {
+            // Where in it a dynptr begins, nobody knows.
+            return Some(Place {
+                region: memory_region(memory),
+                offset: None,
+                align: pointer.align(),
+            });
+        }
         Target::MapKey(map) => Region::MapKey { map },
         Target::Memory(_) => Region::Memory,
         Target::Number { frame, slot } => {

@@ -214,6 +214,7 @@ impl Explorer<'_, '_, '_> {
     fn exit(&mut self, path: &mut Path) -> Result<Onward, Rule> {
         let result = *path.state.reg(Reg::R0);
         self.no_iterator(path)?;
+        self.no_dynptr_held(path)?;
         let depth = path.state.frames.len();
         let caller = depth.checked_sub(2).map(|at| &path.state.frames[at]);
         if let Some(looping) = caller.and_then(|caller| caller.looping) {
@@ -258,6 +259,21 @@ impl Explorer<'_, '_, '_> {
                 how: "on this path",
             }),
         }
+    }
+
+    /// No dynptr of the running frame has a record: nobody could give it back. The entry function's are told with all that is held.
+    fn no_dynptr_held(&self, path: &Path) -> Result<(), Rule> {
+        let depth = path.state.depth();
+        let mut dynptrs = path.state.dynptrs.iter();
+        let Some(dynptr) = dynptrs.find(|d| depth > 0 && d.frame == depth && d.id != 0) else {
+            return Ok(());
+        };
+        let held = |held: &&Held| held.id == dynptr.id;
+        let held = path.state.held.iter().find(held);
+        self.none_of(
+            held.map(std::slice::from_ref),
+            "before the function returns",
+        )
     }
 
     /// What a callback reserves it gives back.

@@ -202,10 +202,13 @@ pub enum Region {
 pub struct CallFact {
     /// The helper.
     pub helper: HelperId,
-    /// The map argument, if the helper has one, or the map of the record argument.
+    /// The map argument, if the helper has one, or the map of the record, sample or dynptr among the arguments.
     pub map: Option<u32>,
     /// What is known of `r1` to `r5`.
     pub args: [ArgFact; 5],
+    /// What the dynptr among the arguments stands for, if it is one on the stack: a value or a record of the map, from an
+    /// address on that is a multiple of so many bytes, 1, 2, 4 or 8.
+    pub memory: Option<(Region, u32)>,
     /// The constant string among the arguments, without its NUL.
     pub text: Option<Arc<[u8]>>,
 }
@@ -234,7 +237,8 @@ pub enum ArgFact {
     },
     /// A pointer to memory that the helper may read or write as its table row says. Only for
     /// [`Arg::U64Out`](warpbpf_abi::helpers::Arg::U64Out) and records is it proved to be a multiple of 8; keys, values
-    /// and buffers may be anywhere that `Place::offset` does not rule out.
+    /// and buffers may be anywhere that `Place::offset` does not rule out. Or to a dynptr on the stack, at a multiple of 8:
+    /// [`CallFact::memory`] has what that stands for.
     Pointer(Place),
     /// A local function that the helper calls back: [`Instance::calls`] has its instance.
     Callback,

@@ -299,7 +299,9 @@ impl Graph<'_> {
                 let (to, whole) = Part::stack(frame, place.offset, bytes);
                 // Of a buffer it may write less than there is room for.
                 let whole = whole
-                    && row.is_some_and(|h| matches!(h.args[i], Arg::U64Out | Arg::MapValueOut));
+                    && row.is_some_and(|h| {
+                        matches!(h.args[i], Arg::U64Out | Arg::MapValueOut | Arg::DynptrOut)
+                    });
                 set(to, [gathered, Part::NONE, Part::NONE], varies, whole);
             }
         }
@@ -369,7 +371,7 @@ impl Graph<'_> {
     /// The helper writes what the argument points to.
     fn is_out(&self, call: &CallFact, arg: Arg) -> bool {
         match arg {
-            Arg::U64Out | Arg::MemWrite => true,
+            Arg::U64Out | Arg::MemWrite | Arg::DynptrOut => true,
             Arg::MapValueOut => call
                 .map
                 .and_then(|map| map_def(self.env.maps, map))

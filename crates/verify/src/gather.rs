@@ -154,6 +154,7 @@ impl Gather {
                     helper: call.helper,
                     map: join_map(env, old.map, call.map)?,
                     args,
+                    memory: join_memory(env, old.memory, call.memory)?,
                     text: join_text(old.text.as_ref(), call.text.as_ref())?,
                 }
             }
@@ -398,6 +399,21 @@ fn join_map(env: &Env<'_>, a: Option<u32>, b: Option<u32>) -> Result<Option<u32>
             first: format!("map `{}`", env.map_name(a)),
             second: format!("map `{}`", env.map_name(b)),
         }),
+        (a, b) => Ok(a.or(b)),
+    }
+}
+
+fn join_memory(
+    env: &Env<'_>,
+    a: Option<(Region, u32)>,
+    b: Option<(Region, u32)>,
+) -> Result<Option<(Region, u32)>, Rule> {
+    match (a, b) {
+        (Some((a, _)), Some((b, _))) if a != b => Err(Rule::Mixed {
+            first: format!("a dynptr of {}", region_text(env, a)),
+            second: format!("a dynptr of {}", region_text(env, b)),
+        }),
+        (Some((region, a)), Some((_, b))) => Ok(Some((region, a.min(b)))),
         (a, b) => Ok(a.or(b)),
     }
 }

@@ -10,6 +10,7 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{AtomicOp, Callee, Insn, Pc, Reg, Source};
 use warpbpf_flow::Cfg;
 
+use crate::domain::state::DYNPTR;
 use crate::env::Env;
 use crate::facts::{ArgFact, CallFact, Facts, InsnFact, Place, Region, map_def};
 
@@ -382,6 +383,7 @@ impl<'a> Graph<'a> {
             Arg::MapKey => def.map_or(STACK, |d| i64::from(d.key_size)),
             Arg::MapValue | Arg::MapValueOut => def.map_or(STACK, |d| i64::from(d.value_size)),
             Arg::U64Out => 8,
+            Arg::Dynptr | Arg::DynptrOut | Arg::DynptrRecord => DYNPTR,
             Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite | Arg::Values => {
                 match call.args.get(i + 1) {
                     Some(ArgFact::Scalar { max, .. }) => i64::try_from(*max).unwrap_or(STACK),

@@ -9,7 +9,7 @@ use warpbpf_abi::layout::UserRingLayout;
 use warpbpf_abi::maps::EINVAL;
 use warpbpf_ebpf::{Insn, Pc, Reg};
 
-use crate::check::readable;
+use crate::check::{memory_writable, readable};
 use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::FRAME_BYTES;
@@ -317,6 +317,7 @@ impl Explorer<'_, '_, '_> {
         let next = pc.next();
         match (kfunc, made) {
             (KfuncId::IterNumNew, None) => {
+                memory_writable(self.env, &path.state, Reg::R1, 8, 8)?;
                 self.new_iterator(path, (instance, pc), frame, slot)?;
             }
             (KfuncId::IterNumNew, Some(iter)) => {
@@ -409,6 +410,7 @@ impl Explorer<'_, '_, '_> {
         };
         path.state.set(Reg::R0, Value::number(result));
         let offset = i64::from(slot);
+        path.state.overwrite_dynptrs(frame, offset, offset + 8);
         if let Some(frame) = path.state.frames.get_mut(frame as usize) {
             frame.stack.unwrite(offset, offset + 8);
         }

@@ -184,7 +184,10 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::MapPeekElem
         | HelperId::PerfEventOutput
         | HelperId::RingbufOutput
+        | HelperId::DynptrFromMem
+        | HelperId::RingbufReserveDynptr
         | HelperId::DynptrRead
+        | HelperId::DynptrWrite
         | HelperId::ProbeRead
         | HelperId::ProbeReadUser
         | HelperId::ProbeReadKernel
@@ -198,6 +201,8 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::RingbufReserve
         | HelperId::RingbufSubmit
         | HelperId::RingbufDiscard
+        | HelperId::RingbufSubmitDynptr
+        | HelperId::RingbufDiscardDynptr
         | HelperId::GpuPuts
         | HelperId::GpuGlobaltimer
         | HelperId::GpuBlockIdx

@@ -81,6 +81,12 @@ pub enum Rule {
         place: String,
         slot: u32,
     },
+    #[error("{access} at {place}: these bytes are part of the dynptr made at instruction {slot}")]
+    DynptrBytes {
+        access: String,
+        place: String,
+        slot: u32,
+    },
     #[error("the iterator made at instruction {slot} is not destroyed {how}")]
     IteratorHeld { slot: u32, how: &'static str },
     #[error("argument 1 of `{function}` must be {expected}; `r1` is {found}")]
@@ -263,6 +269,7 @@ impl Rule {
             Rule::KeyWritten { .. } => "key-written",
             Rule::NumberWritten { .. } => "number-written",
             Rule::IteratorBytes { .. } => "iterator-bytes",
+            Rule::DynptrBytes { .. } => "dynptr-bytes",
             Rule::IteratorHeld { .. } => "iterator-held",
             Rule::IteratorArgument { .. } => "iterator-argument",
             Rule::CallbackResult { .. } => "callback-result",
@@ -336,6 +343,9 @@ impl Rule {
             Rule::IteratorBytes { .. } => {
                 "use an iterator only with `bpf_iter_num_next` and `bpf_iter_num_destroy`"
             }
+            Rule::DynptrBytes { .. } => {
+                "use a dynptr only with helpers; what it stands for is read by `bpf_dynptr_data` or `bpf_dynptr_read`"
+            }
             Rule::IteratorHeld { .. } => {
                 "call `bpf_iter_num_destroy` on every path, or use `bpf_for`"
             }
@@ -368,7 +378,7 @@ impl Rule {
             Rule::MapShape { .. } => "correct the map's definition",
             Rule::NoSuchMap { .. } => "the code was not relocated against this list of maps",
             Rule::RecordHeld { .. } => {
-                "call `bpf_ringbuf_submit` or `bpf_ringbuf_discard` on every path on which the record is not null"
+                "call `bpf_ringbuf_submit` or `bpf_ringbuf_discard` on every path on which the record is not null; of a dynptr their `_dynptr` forms, on every path"
             }
             Rule::RecordTooLarge { .. } => "make the record smaller or `max_entries` larger",
             Rule::FormatArguments { .. } => {

@@ -227,6 +227,7 @@ fn load(env: &Env<'_>, state: &State, pointer: &Pointer, width: Width, signed: b
             | Target::Memory(_)
             | Target::Dynptr { .. }
             | Target::Sample { .. }
+            | Target::Slice { .. }
             | Target::Record { .. },
             _,
         ) => Value::number(loaded),
@@ -252,6 +253,7 @@ fn store(state: &mut State, pointer: &Pointer, width: Width, src: Source) {
     };
     match (pointer.target, pointer.fixed()) {
         (Target::Stack(frame), Some(at)) => {
+            state.overwrite_dynptrs(frame, at, at + i64::from(width.bytes()));
             if let Some(frame) = state.frames.get_mut(frame as usize) {
                 frame.stack.write(at, width.bytes(), stored);
             }
@@ -267,6 +269,7 @@ fn store(state: &mut State, pointer: &Pointer, width: Width, src: Source) {
             | Target::Number { .. }
             | Target::Dynptr { .. }
             | Target::Sample { .. }
+            | Target::Slice { .. }
             | Target::Record { .. },
             _,
         ) => {}

@@ -267,6 +267,7 @@ impl Search<'_, '_> {
                         | HelperId::MapDeleteElem
                         | HelperId::RingbufOutput
                         | HelperId::RingbufReserve
+                        | HelperId::RingbufReserveDynptr
                         | HelperId::UserRingbufDrain,
                     ) => Cause::Memory(pc),
                     Some(

@@ -176,7 +176,9 @@ fn split_accesses(graph: &Graph<'_>, instance: &Instance, found: &mut Vec<(Pc, T
         else {
             continue;
         };
-        if place.align >= width.bytes() || place.region == Region::Context {
+        // A record is one lane's until it is given back.
+        let unseen = matches!(place.region, Region::Context | Region::Record { .. });
+        if place.align >= width.bytes() || unseen {
             continue;
         }
         let bytes = width.bytes();

@@ -690,7 +690,9 @@ fn every_map_operation_has_its_row() {
         let keyed = !(ring || events || list || filter || outer || filled);
         for helper in HELPERS.iter().map(|h| h.kind) {
             let known = match helper {
-                HelperId::RingbufOutput | HelperId::RingbufReserve => ring,
+                HelperId::RingbufOutput
+                | HelperId::RingbufReserve
+                | HelperId::RingbufReserveDynptr => ring,
                 HelperId::PerfEventOutput => events,
                 HelperId::UserRingbufDrain => filled,
                 HelperId::MapPushElem | HelperId::MapPeekElem => list || filter,

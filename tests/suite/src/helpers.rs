@@ -8,10 +8,11 @@ use crate::run::{Bench, Case, Told, same};
 
 /// The cases.
 pub fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "groups, texts, clocks and ids",
-        check: more,
-    }]
+    let case = |name, check| Case { name, check };
+    vec![
+        case("groups, texts, clocks and ids", more),
+        case("dynptrs of records and of values", dynptrs),
+    ]
 }
 
 /// Of `vectoradd 100000 3`.
@@ -63,4 +64,65 @@ fn more(bench: &Bench) -> Told {
     let found: Vec<String> = texts.into_iter().map(str::to_owned).collect();
     same("messages", found, expected)?;
     Ok(format!("{THREADS} threads"))
+}
+
+/// Of `vectoradd 10000 2`: threads of a launch.
+const SENDERS: u64 = 40 * 256;
+
+/// Records of all sizes, each whole and once for each launch; and values of which a part was written.
+fn dynptrs(bench: &Bench) -> Told {
+    let run = bench.both_with(
+        &["--budget", "20000", "--events", "100000"],
+        "dynptr",
+        "vectoradd",
+        &["10000", "2"],
+    )?;
+    let discarded = 2 * SENDERS.div_ceil(5);
+    let submitted = 2 * SENDERS - discarded;
+    for (key, what, expected) in [
+        (0, "submitted", submitted),
+        (1, "discarded", discarded),
+        (2, "without room", 0),
+        (3, "right answers", 2 * SENDERS * 6),
+    ] {
+        same(what, run.value("results", key)?, expected)?;
+    }
+    let events = &run.map("events")?["events"];
+    same("events", events["received"].as_u64(), Some(submitted))?;
+    same("lost", events["lost"].as_u64(), Some(0))?;
+    let mut times = vec![0; SENDERS as usize];
+    for event in events["first"].as_array().into_iter().flatten() {
+        let bytes = bytes_of(event).ok_or_else(|| format!("no bytes: {event}"))?;
+        let number = bytes.first_chunk().copied().map(u64::from_le_bytes);
+        let Some(number) = number.filter(|number| *number < SENDERS) else {
+            return Err(format!("nobody sent this: {event}"));
+        };
+        let whole = bytes.len() as u64 == 9 + number % 50 && bytes.last() == Some(&0xa5);
+        same(&format!("whether {event} is whole"), whole, true)?;
+        times[number as usize] += 1;
+    }
+    let wrong = (0..).zip(&times).find(|(number, times)| {
+        let expected = if number % 5 == 0 { 0 } else { 2 };
+        **times != expected
+    });
+    same("threads with more or fewer events", wrong, None)?;
+    let values = run.entries("values")?;
+    same("values", values.len() as u64, SENDERS)?;
+    for (key, value) in values {
+        let word = |name: &str| value[name].as_u64();
+        let thread = key.as_u64().unwrap_or(u64::MAX);
+        let expected = [0, thread, u64::from(!(thread as u32)), 0].map(Some);
+        let found = ["before", "low", "high", "after"].map(word);
+        same(&format!("value of thread {thread}"), found, expected)?;
+    }
+    Ok(format!("{submitted} events"))
+}
+
+/// An event without a type, as the report has it.
+fn bytes_of(event: &Value) -> Option<Vec<u8>> {
+    let text = event.as_str().filter(|text| text.is_ascii())?;
+    let digits = text.as_bytes().chunks(2);
+    digits
+        .map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok())
+        .collect()
 }

@@ -100,8 +100,13 @@ impl<'a> Translator<'a> {
             HelperId::ForEachMapElem => self.for_each_map_elem(instance, call)?,
             HelperId::Loop => self.bpf_loop(instance)?,
             HelperId::UserRingbufDrain => self.user_ring_drain(instance, call)?,
-            HelperId::DynptrRead => self.sample_read(call)?,
-            HelperId::DynptrData => self.sample_data(call)?,
+            HelperId::DynptrRead => self.dynptr_read(call)?,
+            HelperId::DynptrWrite => self.dynptr_write(call)?,
+            HelperId::DynptrData => self.dynptr_data(call)?,
+            HelperId::DynptrFromMem => self.dynptr_from_mem(call)?,
+            HelperId::RingbufReserveDynptr => self.ring_reserve_dynptr(call)?,
+            HelperId::RingbufSubmitDynptr => self.ring_commit_dynptr(call, false)?,
+            HelperId::RingbufDiscardDynptr => self.ring_commit_dynptr(call, true)?,
             HelperId::ProbeRead
             | HelperId::ProbeReadUser
             | HelperId::ProbeReadKernel

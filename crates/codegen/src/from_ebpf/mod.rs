@@ -8,6 +8,7 @@ mod alu;
 mod atomic;
 mod calls;
 mod context;
+mod dynptr;
 mod fence;
 mod helpers;
 mod iterators;

@@ -15,7 +15,7 @@ use crate::error::CodegenError;
 use crate::ir::{BinOp, Block, Cond, Mem, Op, Size, Special, Ty, Value};
 
 impl Translator<'_> {
-    fn ring_of(&self, call: &CallFact) -> Result<RingLayout, CodegenError> {
+    pub(super) fn ring_of(&self, call: &CallFact) -> Result<RingLayout, CodegenError> {
         let map = self.map_arg(call)?;
         let binding = self.binding(map)?;
         match binding.layout {
@@ -31,7 +31,7 @@ impl Translator<'_> {
         }
     }
 
-    fn reserve(&mut self, ring: RingLayout, base: Value, size: Size) -> Value {
+    pub(super) fn reserve(&mut self, ring: RingLayout, base: Value, size: Size) -> Value {
         // All lanes' records must fit into one sub-buffer, else sharing a reservation would never succeed.
         let fits = match size {
             Size::Const(size) => {
@@ -52,7 +52,7 @@ impl Translator<'_> {
         )
     }
 
-    fn commit(
+    pub(super) fn commit(
         &mut self,
         ring: RingLayout,
         base: Value,

@@ -257,7 +257,11 @@ impl<'a> Translator<'a> {
     }
 
     /// Address of the payload's byte 0, and its length.
-    fn sample(&mut self, call: &CallFact, arg: usize) -> Result<(Value, Value), CodegenError> {
+    pub(super) fn sample(
+        &mut self,
+        call: &CallFact,
+        arg: usize,
+    ) -> Result<(Value, Value), CodegenError> {
         self.user_ring_of(call)?;
         let base = self.map_base(call)?;
         let dynptr = self.arg(arg);
@@ -267,7 +271,7 @@ impl<'a> Translator<'a> {
         Ok((at, self.bin_const(BinOp::And, dynptr, u32::MAX.into())))
     }
 
-    /// `bpf_dynptr_data`.
+    /// `bpf_dynptr_data` of a sample.
     pub(super) fn sample_data(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let (at, length) = self.sample(call, 0)?;
         let (
@@ -288,7 +292,7 @@ impl<'a> Translator<'a> {
         Ok(self.select(inside, at, null))
     }
 
-    /// `bpf_dynptr_read`.
+    /// `bpf_dynptr_read` of a sample.
     pub(super) fn sample_read(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let to = self.pointer_arg(call, 0)?;
         let ArgFact::Scalar {

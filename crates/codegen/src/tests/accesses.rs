@@ -237,6 +237,7 @@ fn instructions_without_code() {
             helper: HelperId::Foreign,
             map: None,
             args: [ArgFact::Unused; 5],
+            memory: None,
             text: None,
         }),
         _ => InsnFact::Plain,

@@ -122,6 +122,7 @@ fn loop_program() -> (Code, Facts) {
                     },
                     ArgFact::Unused,
                 ],
+                memory: None,
                 text: None,
             }),
             Insn::Jump { .. } => InsnFact::Branch {
@@ -353,6 +354,7 @@ fn walk(env: &Env) -> (Code, Facts) {
                     scalar,
                     none,
                 ],
+                memory: None,
                 text: None,
             }),
             Insn::Call { .. } => InsnFact::Call(CallFact {
@@ -365,6 +367,7 @@ fn walk(env: &Env) -> (Code, Facts) {
                     none,
                     none,
                 ],
+                memory: None,
                 text: None,
             }),
             Insn::Jump { .. } => InsnFact::Branch {

@@ -11,7 +11,7 @@ use super::{Clock, Coordinates};
 /// Most bytes of a message or a string.
 const TEXT: usize = 1024;
 /// Most bytes that a helper copies.
-const MOST: u64 = 1 << 20;
+pub(super) const MOST: u64 = 1 << 20;
 
 /// Whether programs on the CPU may call it.
 pub(super) fn is_served(helper: HelperId, gpu: bool) -> bool {
@@ -43,6 +43,13 @@ pub(super) fn is_served(helper: HelperId, gpu: bool) -> bool {
         | HelperId::RingbufReserve
         | HelperId::RingbufSubmit
         | HelperId::RingbufDiscard
+        | HelperId::DynptrFromMem
+        | HelperId::RingbufReserveDynptr
+        | HelperId::RingbufSubmitDynptr
+        | HelperId::RingbufDiscardDynptr
+        | HelperId::DynptrRead
+        | HelperId::DynptrWrite
+        | HelperId::DynptrData
         | HelperId::Loop
         | HelperId::Strncmp => true,
         HelperId::GpuPuts
@@ -169,6 +176,13 @@ impl Cpu<'_> {
                 Ok(0)
             }
             HelperId::RingbufDiscard => self.release(args[0]).map(|_| 0),
+            HelperId::DynptrFromMem
+            | HelperId::RingbufReserveDynptr
+            | HelperId::RingbufSubmitDynptr
+            | HelperId::RingbufDiscardDynptr
+            | HelperId::DynptrRead
+            | HelperId::DynptrWrite
+            | HelperId::DynptrData => self.dynptr_helper(helper.kind, args),
             HelperId::Loop => bpf_loop(self, args, callback),
             HelperId::Strncmp => {
                 let given = self.bytes(args[0], u64::from(args[1] as u32))?;

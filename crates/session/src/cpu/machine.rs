@@ -146,7 +146,11 @@ impl<'a> Cpu<'a> {
         held.key = Some(Vec::new());
         held.map = u32::MAX;
         held.before = Vec::new();
-        Ok((map, self.bytes(address, size)?))
+        let record = match size {
+            0 => Vec::new(),
+            _ => self.bytes(address, size)?,
+        };
+        Ok((map, record))
     }
 
     /// What was stored into values goes to their maps: the words that the program has changed, over what is there now.

@@ -153,6 +153,109 @@ fn stores_and_atomics_go_to_the_map_word_by_word() {
 }
 
 #[test]
+fn dynptrs_of_records_and_values() {
+    // 8 bytes of the value from its offset 4 on go into a record of 12 bytes; what does not fit is told, and no record of flags 1 is
+    // there to be sent.
+    let program = program(
+        "*(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = map[0]
+        call 1
+        if r0 == 0 goto end
+        r1 = r0
+        r1 += 4
+        r2 = 12
+        r3 = 0
+        r4 = r10
+        r4 += -32
+        call 197
+        r6 = r0
+        r1 = map[1]
+        r2 = 12
+        r3 = 0
+        r4 = r10
+        r4 += -48
+        call 198
+        r6 |= r0
+        r1 = r10
+        r1 += -64
+        r2 = 8
+        r3 = r10
+        r3 += -32
+        r4 = 0
+        r5 = 0
+        call 201
+        r6 |= r0
+        r1 = r10
+        r1 += -48
+        r2 = 4
+        r3 = r10
+        r3 += -64
+        r4 = 8
+        r5 = 0
+        call 202
+        r6 |= r0
+        r1 = r10
+        r1 += -48
+        r2 = 5
+        r3 = r10
+        r3 += -64
+        r4 = 8
+        r5 = 0
+        call 202
+        r7 = r0
+        r1 = r10
+        r1 += -48
+        r2 = 0
+        r3 = 4
+        call 203
+        *(u32 *)(r0 + 0) = 258
+        r1 = r10
+        r1 += -32
+        r2 = 11
+        r3 = 2
+        call 203
+        r6 |= r0
+        r1 = r10
+        r1 += -48
+        r2 = 0
+        call 199
+        r1 = map[1]
+        r2 = 12
+        r3 = 1
+        r4 = r10
+        r4 += -48
+        call 198
+        r8 = r0
+        r1 = r10
+        r1 += -48
+        r2 = 0
+        call 199
+        r0 = r6
+        r0 <<= 16
+        r7 = -r7
+        r8 = -r8
+        r7 <<= 8
+        r0 |= r7
+        r0 |= r8
+        end: exit",
+    );
+    check(&program, &maps(), true).unwrap();
+    let mut world = World::default();
+    let value: Vec<u8> = (0..16).collect();
+    world.values.insert((0, vec![0; 4]), value.clone());
+    // -E2BIG and -EINVAL, and nothing else.
+    let expected = Ok(7 << 8 | 22);
+    assert_eq!(execute(&program, &maps(), &[0; 240], &mut world), expected);
+    assert_eq!(
+        world.records,
+        [(1, vec![2, 1, 0, 0, 4, 5, 6, 7, 8, 9, 10, 11])]
+    );
+    assert_eq!(world.values[&(0, vec![0; 4])], value);
+}
+
+#[test]
 fn a_program_is_stopped_when_its_time_is_used_up() {
     let endless = program(
         "again: call 5

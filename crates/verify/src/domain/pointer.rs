@@ -34,6 +34,8 @@ pub enum Why {
     Call(Pc),
     /// The record that it pointed to was given back at this instruction.
     Released(Pc),
+    /// The dynptr whose bytes it pointed to is no more.
+    DynptrGone,
     /// It pointed into the stack of a function that has returned, or to the sample that it was called for.
     FrameGone,
     /// The iterator that it pointed into was destroyed at this instruction.
@@ -95,6 +97,19 @@ pub enum Target {
         /// How many.
         size: u32,
     },
+    /// Bytes of what the dynptr at this place of the stack stands for.
+    Slice {
+        /// Call depth.
+        frame: u32,
+        /// From the frame pointer.
+        slot: i16,
+        /// What it stands for.
+        memory: Memory,
+        /// How many bytes.
+        size: u32,
+        /// The first one is at a multiple of this: 1, 2, 4 or 8.
+        align: u8,
+    },
     /// A reserved record.
     Record {
         /// Its ring buffer.
@@ -102,6 +117,24 @@ pub enum Target {
         /// Its bytes.
         size: u32,
     },
+}
+
+/// What a dynptr on the stack stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// A part of a value of this map.
+    Value(u32),
+    /// A record of this ring buffer.
+    Record(u32),
+}
+
+impl Memory {
+    /// The map.
+    pub fn map(self) -> u32 {
+        match self {
+            Memory::Value(map) | Memory::Record(map) => map,
+        }
+    }
 }
 
 impl Value {
@@ -155,9 +188,20 @@ impl Pointer {
         same && self.target == other.target && !self.nullable && !other.nullable
     }
 
-    /// The largest of 1, 2, 4 and 8 that divides the address on every path. All regions start at a multiple of 8.
+    /// The largest of 1, 2, 4 and 8 that divides the address on every path. All regions start at a multiple of 8, but what a
+    /// dynptr gives.
     pub fn align(&self) -> u32 {
-        let tnum = self.offset.bits;
-        1 << (tnum.value | tnum.mask).trailing_zeros().min(3)
+        let start = match self.target {
+            Target::Slice { align, .. } => align.into(),
+            _ => 8,
+        };
+        align_of(&self.offset).min(start)
     }
+}
+
+/// The largest of 1, 2, 4 and 8 that divides a number.
+pub fn align_of(number: &Scalar) -> u32 {
+    1 << (number.bits.value | number.bits.mask)
+        .trailing_zeros()
+        .min(3)
 }

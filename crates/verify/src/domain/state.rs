@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use warpbpf_abi::helpers::DYNPTR_BYTES;
 use warpbpf_ebpf::{Pc, Reg};
 
-use super::pointer::{Id, Pointer, Target, Value, Why};
+use super::pointer::{Id, Memory, Pointer, Target, Value, Why};
 use super::scalar::Scalar;
 use super::stack::Stack;
 use crate::path::Token;
@@ -93,6 +94,32 @@ impl Iter {
     }
 }
 
+/// Bytes of the stack that a dynptr takes.
+pub const DYNPTR: i64 = DYNPTR_BYTES as i64;
+
+/// A dynptr on the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dynptr {
+    /// Call depth of its stack.
+    pub frame: u32,
+    /// Where it is, from the frame pointer; a multiple of 8.
+    pub slot: i16,
+    /// The instruction that made it.
+    pub made_at: Pc,
+    /// What it stands for.
+    pub memory: Memory,
+    /// Its first byte is at a multiple of this.
+    pub align: u8,
+    /// Of a record: its name among those that are held. Else 0.
+    pub id: Id,
+}
+
+impl Dynptr {
+    fn is_at(&self, frame: u32, slot: i16) -> bool {
+        (self.frame, self.slot) == (frame, slot)
+    }
+}
+
 /// What a callback is called with, besides what the program gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Given {
@@ -134,6 +161,8 @@ pub struct State {
     pub held: Vec<Held>,
     /// Iterators that must still be destroyed.
     pub iters: Vec<Iter>,
+    /// Dynptrs on the stacks.
+    pub dynptrs: Vec<Dynptr>,
     next_id: Id,
 }
 
@@ -152,6 +181,7 @@ impl State {
             frames: vec![frame],
             held: Vec::new(),
             iters: Vec::new(),
+            dynptrs: Vec::new(),
             next_id: 1,
         }
     }
@@ -214,6 +244,50 @@ impl State {
         self.iters.iter().find(|iter| {
             iter.frame == frame && i64::from(iter.slot) < end && start < i64::from(iter.slot) + 8
         })
+    }
+
+    /// A dynptr that has one of the bytes `start..end` of the stack at call depth `frame`.
+    pub fn dynptr_in(&self, frame: u32, start: i64, end: i64) -> Option<&Dynptr> {
+        self.dynptrs.iter().find(|dynptr| {
+            let slot = i64::from(dynptr.slot);
+            dynptr.frame == frame && slot < end && start < slot + DYNPTR
+        })
+    }
+
+    /// The dynptr at a place of the stack.
+    pub fn dynptr_at(&self, frame: u32, slot: i16) -> Option<&Dynptr> {
+        self.dynptrs.iter().find(|d| d.is_at(frame, slot))
+    }
+
+    /// The bytes `start..end` of a stack are written: dynptrs that had one of them are no more.
+    pub fn overwrite_dynptrs(&mut self, frame: u32, start: i64, end: i64) {
+        while let Some(dynptr) = self.dynptr_in(frame, start, end).copied() {
+            self.end_dynptr(dynptr, Why::DynptrGone);
+        }
+    }
+
+    /// The dynptr is no more, and neither is its record held: pointers to its bytes are gone.
+    pub fn end_dynptr(&mut self, dynptr: Dynptr, why: Why) {
+        let Dynptr { frame, slot, .. } = dynptr;
+        self.dynptrs.retain(|d| !d.is_at(frame, slot));
+        if dynptr.id != 0 {
+            self.held.retain(|h| h.id != dynptr.id);
+        }
+        for value in self.values_mut() {
+            if let Value::Pointer(Pointer {
+                target:
+                    Target::Slice {
+                        frame: of,
+                        slot: at,
+                        ..
+                    },
+                ..
+            }) = *value
+                && dynptr.is_at(of, at)
+            {
+                *value = Value::Nothing(why);
+            }
+        }
     }
 
     /// The state itself says how often this token was taken.
@@ -305,15 +379,18 @@ impl State {
         }
     }
 
-    /// The running frame returns: pointers into its stack are gone, and those to the sample that it was called for.
+    /// The running frame returns: pointers into its stack are gone, and those to the sample that it was called for or to bytes of
+    /// its dynptrs.
     pub fn pop(&mut self) -> Option<Frame> {
         let frame = self.frames.pop()?;
         let depth = self.frames.len() as u32;
+        self.dynptrs.retain(|dynptr| dynptr.frame != depth);
         for value in self.values_mut() {
             let Value::Pointer(p) = value else { continue };
             if let Target::Stack(frame)
             | Target::Dynptr { frame, .. }
-            | Target::Sample { frame, .. } = p.target
+            | Target::Sample { frame, .. }
+            | Target::Slice { frame, .. } = p.target
                 && frame == depth
             {
                 *value = Value::Nothing(Why::FrameGone);
@@ -358,6 +435,7 @@ impl State {
         if self.frames.len() != other.frames.len()
             || self.held.len() != other.held.len()
             || self.iters.len() != other.iters.len()
+            || self.dynptrs.len() != other.dynptrs.len()
         {
             return false;
         }
@@ -396,7 +474,14 @@ impl State {
             .iters
             .iter()
             .all(|a| other.iters.iter().any(|b| a.covers(b)));
+        let dynptrs = self.dynptrs.iter().all(|a| {
+            other.dynptr_at(a.frame, a.slot).is_some_and(|b| {
+                (a.memory, a.align) == (b.memory, b.align)
+                    && (a.id == 0 && b.id == 0 || ids.agree(a.id, b.id))
+            })
+        });
         iters
+            && dynptrs
             && self.held.iter().all(|a| {
                 other
                     .held

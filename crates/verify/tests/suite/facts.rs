@@ -50,6 +50,7 @@ fn a_counter() {
                     ArgFact::Unused,
                     ArgFact::Unused
                 ],
+                memory: None,
                 text: None,
             }),
             InsnFact::Branch {

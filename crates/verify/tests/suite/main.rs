@@ -3,6 +3,7 @@
 mod common;
 mod compiled;
 
+mod dynptr;
 mod facts;
 mod foreign;
 mod keyless;
