@@ -174,6 +174,7 @@ int helpers_more(struct wbpf_kernel_ctx *ctx)
 		bpf_printk("user %u group %u", (__u32)ids, ids >> 32);
 		bpf_printk("%d %i %u %x %llx %c", 1, -2, 3, 0x4a, 0x5ULL << 32, '6');
 		bpf_printk("%5s|%-5s|", "in", bpf_get_prandom_u32() | 1 ? "out" : "never");
+		bpf_printk("%s of %d: %s, %x %d", "five", 5, ctx->block_dim[0] & 1 ? "odd" : "even", 0xbee, -4);
 	}
 	return 0;
 }

@@ -49,7 +49,7 @@ the same on every path. It has at most 12 conversions (3 in `bpf_trace_printk` i
 | `%p` `%px` | 16 hexadecimal digits |
 | `%c` | a byte |
 | `%s` in `bpf_snprintf` | an address of the application's memory; nothing if no string can be read there |
-| `%s` in `bpf_trace_printk` | a constant string of `.rodata` |
+| `%s` in `bpf_trace_printk` and `bpf_trace_vprintk` | a constant string of `.rodata` |
 | `%%` | none |
 
 Flags are `0`, `-`, `+`, `#` and space, then a width; there is no precision.

@@ -267,7 +267,7 @@ helpers! {
         "Formats into memory, on the device. The format is a constant string with at most 12 conversions: %d %i %u %x %X %o with hh h l ll z, %p, %c, and %s, which reads the application's memory at that address (nothing where it cannot be read); flags 0 - + # and space, a width, no precision. The length of the whole text with its NUL, which may be more than `str_size`: then the text was cut. `%s` looks at `str_size` bytes at most.";
     TraceVprintk = 177, "trace_vprintk", (Format, Size, Values, SizeOrZero) -> Scalar, Map, AnyLanes, Varies, 300,
         "static long (*bpf_trace_vprintk)(const char *fmt, __u32 fmt_size, const void *data, __u32 data_len)",
-        "As bpf_trace_printk, with at most 12 values from an array; no %s.";
+        "As bpf_trace_printk, with at most 12 values from an array. `%s` prints a constant string: then the array is on the stack.";
     Loop = 181, "loop", (Scalar, Callback, CallbackContext, Scalar) -> Scalar, Map, AnyLanes, Varies, 10,
         "static long (*bpf_loop)(__u32 nr_loops, void *callback_fn, void *callback_ctx, __u64 flags)",
         "Calls `long callback(__u64 index, void *ctx)` up to `nr_loops` times until it returns 1. The number of calls; -EINVAL if `flags` is not 0, -E2BIG above 8,388,608 loops.";

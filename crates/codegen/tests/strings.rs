@@ -513,8 +513,8 @@ fn messages(ran: &Ran, ring: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn messages_carry_values_and_constant_strings() {
-    // Odd threads name another string; the array carries five values.
-    let constants = b"%s is %lld\0one\0other\0%d %d %d %d %d\0";
+    // Odd threads name another string; the array carries five values, or strings too.
+    let constants = b"%s is %lld\0one\0other\0%d %d %d %d %d\0%5s=%d %s\0";
     let body = "
         r7 = *(u64 *)(r8 + 0)
         r3 = map[0][0] + 11
@@ -522,10 +522,21 @@ fn messages_carry_values_and_constant_strings() {
         r3 += 4
         one:
         r4 = r7
+        r6 = r3
         r1 = map[0][0] + 0
         r2 = 11
         call 6
         *(u64 *)(r9 + 8) = r0
+        *(u64 *)(r10 - 24) = r6
+        *(u64 *)(r10 - 16) = r7
+        r1 = map[0][0] + 11
+        *(u64 *)(r10 - 8) = r1
+        r1 = map[0][0] + 36
+        r2 = 10
+        r3 = r10
+        r3 += -24
+        r4 = 24
+        call 177
         r1 = map[0][0] + 21
         r2 = 15
         r3 = r8
@@ -563,7 +574,9 @@ fn messages_carry_values_and_constant_strings() {
         vec![0; 5],
         (70..75).collect(),
         vec![place(11), 0],
+        vec![place(11), 0, place(11)],
         vec![place(15), 70],
+        vec![place(15), 70, place(11)],
     ];
     assert_eq!(found, expected);
 }

@@ -50,6 +50,7 @@ pub fn check_call<'a>(
         is_sample: false,
         memory: None,
         format: Vec::new(),
+        strings: Vec::new(),
         text: None,
         touched: Vec::new(),
     };
@@ -62,6 +63,7 @@ pub fn check_call<'a>(
         map: call.map.map(|(index, _)| index),
         args,
         memory: call.memory,
+        strings: (!call.strings.is_empty()).then(|| call.strings.as_slice().into()),
         text: call.text.take(),
     };
     Ok((helper, fact, call.touched))
@@ -99,6 +101,8 @@ struct Call<'a, 's> {
     memory: Option<(Region, u32)>,
     /// What the format asks for.
     format: Vec<Spec>,
+    /// The maps of its strings in memory.
+    strings: Vec<u32>,
     /// The constant string.
     text: Option<Arc<[u8]>>,
     touched: Touched,

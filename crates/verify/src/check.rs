@@ -553,6 +553,13 @@ pub fn memory_readable(env: &Env<'_>, state: &State, reg: Reg, size: u64) -> Res
     Ok(pointer)
 }
 
+/// A number of 8 bytes at `pointer` can be read by a helper.
+pub fn number_readable(env: &Env<'_>, state: &State, pointer: &Pointer) -> Result<(), Rule> {
+    let text = bytes_text("read", 8);
+    in_bounds(env, state, &text, pointer, 8, false)?;
+    stack_readable(env, state, &text, pointer, 8, false)
+}
+
 /// `size` bytes at the pointer in `reg`, which is a multiple of `align`, can be written by a helper.
 pub fn memory_writable(
     env: &Env<'_>,

@@ -209,6 +209,8 @@ pub struct CallFact {
     /// What the dynptr among the arguments stands for, if it is one on the stack: a value or a record of the map, from an
     /// address on that is a multiple of so many bytes, 1, 2, 4 or 8.
     pub memory: Option<(Region, u32)>,
+    /// The maps of the constant strings among the values that a format is given in memory, in the order of its `%s`.
+    pub strings: Option<Arc<[u32]>>,
     /// The constant string among the arguments, without its NUL.
     pub text: Option<Arc<[u8]>>,
 }

@@ -155,6 +155,7 @@ impl Gather {
                     map: join_map(env, old.map, call.map)?,
                     args,
                     memory: join_memory(env, old.memory, call.memory)?,
+                    strings: join_strings(env, old.strings.as_ref(), call.strings.as_ref())?,
                     text: join_text(old.text.as_ref(), call.text.as_ref())?,
                 }
             }
@@ -415,6 +416,26 @@ fn join_memory(
         }),
         (Some((region, a)), Some((_, b))) => Ok(Some((region, a.min(b)))),
         (a, b) => Ok(a.or(b)),
+    }
+}
+
+/// The code that is made for a string knows its map.
+fn join_strings(
+    env: &Env<'_>,
+    a: Option<&Arc<[u32]>>,
+    b: Option<&Arc<[u32]>>,
+) -> Result<Option<Arc<[u32]>>, Rule> {
+    let pairs = a.into_iter().flat_map(|a| a.iter());
+    let mut pairs = pairs.zip(b.into_iter().flat_map(|b| b.iter()));
+    match pairs.find(|(a, b)| a != b) {
+        None => Ok(a.or(b).cloned()),
+        Some((a, b)) => {
+            let name = |map: &u32| format!("a string of map `{}`", env.map_name(*map));
+            Err(Rule::Mixed {
+                first: name(a),
+                second: name(b),
+            })
+        }
     }
 }
 

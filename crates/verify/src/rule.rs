@@ -184,10 +184,13 @@ pub enum Rule {
     },
     #[error("`{conversion}` in the format is not served")]
     FormatConversion { conversion: String },
-    #[error("`{conversion}` in the format of `bpf_{helper}` would read memory later")]
+    #[error(
+        "the value of `{conversion}` in the format of `bpf_{helper}` must be a constant string (in `.rodata`); it is {found}"
+    )]
     FormatMemory {
         helper: &'static str,
         conversion: String,
+        found: String,
     },
     #[error("control falls off the end of the function")]
     FallsOff,
@@ -385,7 +388,7 @@ impl Rule {
                 "give each conversion a value, or split the message; `bpf_printk` with more than 3 values becomes `bpf_trace_vprintk`, which takes 12"
             }
             Rule::FormatMemory { .. } => {
-                "format the string with `bpf_snprintf` and send it through a ring, or pass a constant string to `bpf_trace_printk`"
+                "the host makes the text when the program has gone on: format other strings with `bpf_snprintf` and send them through a ring"
             }
             Rule::FormatConversion { .. } => {
                 "use %d, %i, %u, %x, %X or %o with hh, h, l, ll or z, %p, %c or %s; flags and a width, no precision"

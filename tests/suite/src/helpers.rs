@@ -53,13 +53,18 @@ fn more(bench: &Bench) -> Told {
     texts.sort_unstable();
     let own = std::fs::metadata("/proc/self").map_err(|e| format!("/proc/self: {e}"))?;
     let user = format!("user {} group {}", own.uid(), own.gid());
-    let mut expected: Vec<String> = ["   in|out  |", "1 -2 3 4a 500000000 6", &user]
-        .into_iter()
-        .flat_map(|text| {
-            let line = format!("block (0,0,0) thread (0,0,0): {text}");
-            std::iter::repeat_n(line, LAUNCHES)
-        })
-        .collect();
+    let mut expected: Vec<String> = [
+        "   in|out  |",
+        "1 -2 3 4a 500000000 6",
+        "five of 5: even, bee -4",
+        &user,
+    ]
+    .into_iter()
+    .flat_map(|text| {
+        let line = format!("block (0,0,0) thread (0,0,0): {text}");
+        std::iter::repeat_n(line, LAUNCHES)
+    })
+    .collect();
     expected.sort_unstable();
     let found: Vec<String> = texts.into_iter().map(str::to_owned).collect();
     same("messages", found, expected)?;

@@ -288,7 +288,16 @@ impl Translator<'_> {
         Ok(result)
     }
 
-    /// The values of `bpf_trace_printk`. A constant string is told by its place: session index of its map, offset.
+    /// Where the host finds the string at `pointer`: session index of its map, offset.
+    pub(super) fn string_place(&mut self, map: u32, pointer: Value) -> Result<Value, CodegenError> {
+        let binding = self.binding(map)?;
+        let base = self.push(Ty::B64, Op::Slot(binding.slot));
+        let offset = self.bin(BinOp::Sub, pointer, base);
+        let map = self.constant(u64::from(binding.session_index) << 32);
+        Ok(self.bin(BinOp::Add, map, offset))
+    }
+
+    /// The values of `bpf_trace_printk`. A constant string is told by its place.
     fn printk_values(&mut self, call: &CallFact) -> Result<Vec<Value>, CodegenError> {
         let mut values = Vec::new();
         for i in 2..5 {
@@ -298,13 +307,7 @@ impl Translator<'_> {
                 ArgFact::Pointer(Place {
                     region: Region::MapValue { map },
                     ..
-                }) => {
-                    let binding = self.binding(map)?;
-                    let base = self.push(Ty::B64, Op::Slot(binding.slot));
-                    let offset = self.bin(BinOp::Sub, value, base);
-                    let map = self.constant(u64::from(binding.session_index) << 32);
-                    self.bin(BinOp::Add, map, offset)
-                }
+                }) => self.string_place(map, value)?,
                 ArgFact::Scalar { .. }
                 | ArgFact::Pointer(_)
                 | ArgFact::Map(_)

@@ -151,10 +151,16 @@ impl<'a> Translator<'a> {
             (_, Some(bytes)) => {
                 let spot = self.pointer_arg(call, i)?;
                 let bytes = bytes.min(count * 8);
-                (0..bytes as i64)
+                let mut values = (0..bytes as i64)
                     .step_by(8)
                     .map(|at| self.load(spot.plus(at), Width::W64, false, false))
-                    .collect()
+                    .collect::<Result<Vec<Value>, CodegenError>>()?;
+                let maps = call.strings.iter().flat_map(|maps| maps.iter());
+                let text = call.text.as_deref().unwrap_or_default();
+                for (map, n) in maps.zip(strings_of(text)) {
+                    values[n] = self.string_place(*map, values[n])?;
+                }
+                Ok(values)
             }
             (_, None) => self.missing("a constant size of values"),
         }
@@ -263,4 +269,16 @@ impl<'a> Translator<'a> {
             | ArgFact::Sample => self.missing("a size"),
         }
     }
+}
+
+/// Which of a format's values are strings.
+fn strings_of(text: &[u8]) -> impl Iterator<Item = usize> {
+    let specs = pieces(text).filter_map(|piece| match piece {
+        Piece::Value { spec, .. } => Some(spec),
+        Piece::Text(_) | Piece::Refused { .. } => None,
+    });
+    let strings = specs
+        .enumerate()
+        .filter(|(_, spec)| spec.conversion == Conversion::String);
+    strings.map(|(n, _)| n)
 }

@@ -238,6 +238,7 @@ fn instructions_without_code() {
             map: None,
             args: [ArgFact::Unused; 5],
             memory: None,
+            strings: None,
             text: None,
         }),
         _ => InsnFact::Plain,

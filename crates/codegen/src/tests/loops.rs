@@ -123,6 +123,7 @@ fn loop_program() -> (Code, Facts) {
                     ArgFact::Unused,
                 ],
                 memory: None,
+                strings: None,
                 text: None,
             }),
             Insn::Jump { .. } => InsnFact::Branch {
@@ -355,6 +356,7 @@ fn walk(env: &Env) -> (Code, Facts) {
                     none,
                 ],
                 memory: None,
+                strings: None,
                 text: None,
             }),
             Insn::Call { .. } => InsnFact::Call(CallFact {
@@ -368,6 +370,7 @@ fn walk(env: &Env) -> (Code, Facts) {
                     none,
                 ],
                 memory: None,
+                strings: None,
                 text: None,
             }),
             Insn::Jump { .. } => InsnFact::Branch {

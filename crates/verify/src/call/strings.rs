@@ -1,12 +1,14 @@
 //! Constant strings and formats among the arguments of a call, and the values of a format.
 
-use warpbpf_abi::format::{self, Conversion, MAX_VALUES, Piece};
+use warpbpf_abi::format::{self, Conversion, MAX_VALUES, Piece, Spec};
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::Reg;
 
 use super::{Call, PRINTK_VALUES, next};
-use crate::domain::pointer::{Pointer, Target, Value};
+use crate::check::number_readable;
+use crate::domain::pointer::{Pointer, Target, Value, Why};
 use crate::domain::scalar::Scalar;
+use crate::domain::stack::FRAME_BYTES;
 use crate::facts::ArgFact;
 use crate::rule::Rule;
 
@@ -50,31 +52,29 @@ impl<'a> Call<'a, '_> {
 
     /// One of the strings of constant data, and not always the same.
     pub(super) fn some_constant_string(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
-        let expected = || "a constant string (in `.rodata`)".to_owned();
-        let Value::Pointer(
-            p @ Pointer {
-                target: Target::MapValue(map),
-                nullable: false,
-                ..
-            },
-        ) = *self.state.reg(reg)
+        match *self.state.reg(reg) {
+            Value::Pointer(p) if self.string_map(&p).is_some() => self.pointer_fact(i, reg, p),
+            _ => self.refuse(i, reg, "a constant string (in `.rodata`)".to_owned()),
+        }
+    }
+
+    /// The map with the constant strings of which a pointer points to one.
+    fn string_map(&self, p: &Pointer) -> Option<u32> {
+        let Pointer {
+            target: Target::MapValue(map),
+            nullable: false,
+            offset,
+            ..
+        } = *p
         else {
-            return self.refuse(i, reg, expected());
+            return None;
         };
         // Wherever it begins, it ends.
-        let last = self
-            .env
-            .constant_bytes(map)
-            .and_then(|bytes| bytes.iter().rposition(|&b| b == 0));
-        match last {
-            Some(last)
-                if p.offset.s64.min >= 0
-                    && u64::try_from(p.offset.s64.max).is_ok_and(|max| max <= last as u64) =>
-            {
-                self.pointer_fact(i, reg, p)
-            }
-            _ => self.refuse(i, reg, expected()),
-        }
+        let bytes = self.env.constant_bytes(map)?;
+        let last = bytes.iter().rposition(|&b| b == 0)? as u64;
+        let inside =
+            offset.s64.min >= 0 && u64::try_from(offset.s64.max).is_ok_and(|max| max <= last);
+        inside.then_some(map)
     }
 
     /// Takes a format in.
@@ -85,15 +85,6 @@ impl<'a> Call<'a, '_> {
                 Piece::Text(_) => {}
                 Piece::Refused { text, .. } => {
                     return Err(Rule::FormatConversion {
-                        conversion: String::from_utf8_lossy(text).into_owned(),
-                    });
-                }
-                Piece::Value { spec, text }
-                    if spec.conversion == Conversion::String
-                        && self.helper.kind == HelperId::TraceVprintk =>
-                {
-                    return Err(Rule::FormatMemory {
-                        helper,
                         conversion: String::from_utf8_lossy(text).into_owned(),
                     });
                 }
@@ -135,7 +126,78 @@ impl<'a> Call<'a, '_> {
         if bytes == 0 && self.state.reg(reg).scalar().and_then(Scalar::known) == Some(0) {
             return Ok(ArgFact::Unused);
         }
-        self.memory(i, reg, bytes, format!("{} values of 8 bytes", bytes / 8))
+        let expected = format!("{} values of 8 bytes", bytes / 8);
+        // `bpf_snprintf` takes addresses, which are numbers.
+        if self.helper.kind == HelperId::TraceVprintk && self.format.iter().any(is_string) {
+            return self.values_with_strings(i, reg, bytes, expected);
+        }
+        self.memory(i, reg, bytes, expected)
+    }
+
+    /// The same with pointers to constant strings among them, which only a stack can hold.
+    fn values_with_strings(
+        &mut self,
+        i: usize,
+        reg: Reg,
+        bytes: u64,
+        expected: String,
+    ) -> Result<ArgFact, Rule> {
+        let on_stack = match *self.state.reg(reg) {
+            Value::Pointer(p) if !p.nullable => match (p.target, p.fixed()) {
+                (Target::Stack(frame), Some(at)) if at % 8 == 0 => Some((p, frame, at)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some((pointer, frame, start)) = on_stack else {
+            return self.refuse(
+                i,
+                reg,
+                format!("{expected}, on the stack at a constant offset"),
+            );
+        };
+        let conversions: Vec<(bool, String)> = self
+            .text
+            .as_deref()
+            .map_or(Vec::new(), |text| format::pieces(text).collect())
+            .into_iter()
+            .filter_map(|piece| match piece {
+                Piece::Value { spec, text } => {
+                    Some((is_string(&spec), String::from_utf8_lossy(text).into_owned()))
+                }
+                Piece::Text(_) | Piece::Refused { .. } => None,
+            })
+            .collect();
+        for n in 0..bytes / 8 {
+            let at = start + n as i64 * 8;
+            let Some((true, conversion)) = conversions.get(n as usize) else {
+                let number = Pointer {
+                    offset: Scalar::constant(at as u64),
+                    ..pointer
+                };
+                number_readable(self.env, self.state, &number)
+                    .map_err(|rule| self.memory_problem(i, expected.clone(), rule))?;
+                continue;
+            };
+            let stack = self.state.frames.get(frame as usize).map(|f| &f.stack);
+            let value = stack
+                .filter(|_| (-FRAME_BYTES..=-8).contains(&at))
+                .and_then(|stack| stack.read(at, 8).ok());
+            let map = match &value {
+                Some(Value::Pointer(p)) => self.string_map(p),
+                _ => None,
+            };
+            let Some(map) = map else {
+                let nothing = Value::Nothing(Why::NeverWritten);
+                return Err(Rule::FormatMemory {
+                    helper: self.helper.name,
+                    conversion: conversion.clone(),
+                    found: self.env.value(&value.unwrap_or(nothing)),
+                });
+            };
+            self.strings.push(map);
+        }
+        self.pointer_fact(i, reg, pointer)
     }
 
     pub(super) fn constant_fact(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
@@ -146,4 +208,8 @@ impl<'a> Call<'a, '_> {
             }
         }
     }
+}
+
+fn is_string(spec: &Spec) -> bool {
+    spec.conversion == Conversion::String
 }

@@ -51,6 +51,7 @@ fn a_counter() {
                     ArgFact::Unused
                 ],
                 memory: None,
+                strings: None,
                 text: None,
             }),
             InsnFact::Branch {
