@@ -125,6 +125,11 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
             credentials.uid.as_raw(),
             rustix::process::geteuid().as_raw(),
         )?;
+        Connection::trusted(socket)
+    }
+
+    /// Takes one end of a pair that was made for this: whoever has the other end was chosen by us.
+    pub fn trusted(socket: OwnedFd) -> Result<Connection<S, R>, WireError> {
         rustix::io::ioctl_fionbio(&socket, true).map_err(|errno| WireError::Os {
             call: "ioctl(FIONBIO)",
             errno,

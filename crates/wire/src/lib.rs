@@ -7,6 +7,7 @@
 //!
 //! The agent connects, the tool listens. Both check that the other one runs as the same user.
 
+pub mod late;
 pub mod message;
 
 mod connection;

@@ -1,0 +1,80 @@
+//! Puts an agent into a process that runs, and takes it out, by `ptrace`, so that the process does not notice.
+//!
+//! One thread of the process is stopped for some microseconds where that is safe (`place`), and made to start a new thread
+//! (`remote`). That thread loads the agent while all others run. When the agent knows what is to be changed of the process's
+//! code, all threads are stopped at once, and the few bytes are written from outside (`stop`): text is never writable. The two sides
+//! speak through a block of memory in the process (`warpbpf_wire::late`), and the tool gets one end of a socket pair that was made
+//! in the process, so that neither files nor networks have to be shared with it.
+//!
+//! Whatever fails, the process goes on as before.
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!(
+    "registers and code are x86-64's; other architectures need their own `tracee` and `code`"
+);
+
+mod error;
+
+mod elf;
+mod memory;
+mod process;
+
+mod code;
+mod place;
+mod remote;
+mod stop;
+mod tracee;
+
+mod live;
+
+use std::path::Path;
+use std::time::Instant;
+
+pub use error::InjectError;
+pub use live::Done;
+pub use process::{Mapping, Subject, mappings, status_field};
+
+/// Puts the agent in the file `agent` into a process that has loaded the CUDA driver.
+///
+/// # Errors
+/// [`InjectError`]; the process is as it was.
+pub fn attach(pid: u32, agent: &Path) -> Result<Done, InjectError> {
+    on_thread(|| live::attach(pid, agent))
+}
+
+/// Takes the agent's hooks out of a process, whoever put them in.
+///
+/// # Errors
+/// [`InjectError`].
+pub fn detach(pid: u32) -> Result<Done, InjectError> {
+    on_thread(|| live::detach(pid))
+}
+
+/// Loads any library that has the agent's function into a process.
+///
+/// # Errors
+/// As [`attach`].
+pub fn load(pid: u32, library: &Path) -> Result<Done, InjectError> {
+    let began = Instant::now();
+    on_thread(|| live::load(Subject::look(pid)?, library, false, began))
+}
+
+/// As [`load`], for a process that cannot see the file.
+///
+/// # Errors
+/// As [`attach`].
+pub fn load_as_memory(pid: u32, library: &Path) -> Result<Done, InjectError> {
+    let began = Instant::now();
+    on_thread(|| live::load(Subject::look(pid)?, library, true, began))
+}
+
+/// Runs `work` on a thread of its own: when that ends, whatever happened, the kernel lets go of all that it held.
+fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(work);
+        match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}

@@ -1,0 +1,250 @@
+//! Where a thread stands, by its instruction pointer and its stack: may it be borrowed for a call, is it in code that is about to
+//! change.
+//!
+//! A borrowed thread makes one call, `pthread_create`, which allocates. So it must not stand in an allocator, in the loader or in
+//! what libc does about threads: those have locks, and states that are not whole. Stacks are not unwound, but searched for words
+//! that a call could have left, so a thread may be judged to be in more than it is, and never in less.
+
+use std::ops::Range;
+
+use crate::elf::Library;
+use crate::error::InjectError;
+use crate::memory::Memory;
+use crate::process::{Mapping, Subject};
+use crate::tracee::Tracee;
+
+/// Bytes of a stack that are searched. What is called from further out than this has been waiting for a deep call.
+const STACK: usize = 256 << 10;
+/// Longest call instruction, and shortest.
+const CALLS: Range<usize> = 2..8;
+
+/// Functions of libc in which a thread may hold what `pthread_create` needs.
+const UNSAFE: &[&str] = &[
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "malloc_trim",
+    "malloc_info",
+    "malloc_stats",
+    "mallinfo",
+    "mallinfo2",
+    "mallopt",
+    "cfree",
+    "fork",
+    "vfork",
+    "_Fork",
+    "pthread_create",
+    "pthread_exit",
+    "pthread_getattr_np",
+    "dl_iterate_phdr",
+    "exit",
+    "quick_exit",
+    "abort",
+];
+
+/// System calls in which threads wait for something outside.
+const WAITS: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_pause,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_futex,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_sched_yield,
+    libc::SYS_ioctl,
+    libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_msgrcv,
+    libc::SYS_restart_syscall,
+];
+
+/// What is known of a process's code.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// Where no thread may be that is borrowed.
+    unsafe_code: Vec<Range<u64>>,
+    /// Of libc: a thread that runs there and waits for nothing is not borrowed.
+    libc: Vec<Range<u64>>,
+    maps: Vec<Mapping>,
+}
+
+/// What is looked for on a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// Where a call returns to: behind a call instruction.
+    Return,
+    /// Any address: where a signal came may be pushed too.
+    Any,
+}
+
+impl Places {
+    pub(crate) fn new(
+        subject: &Subject,
+        memory: &Memory,
+        libc: u64,
+    ) -> Result<Places, InjectError> {
+        let mut places = Places {
+            unsafe_code: Vec::new(),
+            libc: subject.code_of(libc),
+            maps: subject.maps.clone(),
+        };
+        let loader =
+            subject.base_of(|name| name.starts_with("ld-linux") || name.starts_with("ld-"));
+        if let Some(loader) = loader {
+            places.unsafe_code.extend(subject.code_of(loader));
+        }
+        if let Some(library) = Library::at(memory, libc) {
+            for name in UNSAFE {
+                places.unsafe_code.extend(library.function(name)?);
+            }
+        }
+        let files = subject.maps.iter();
+        let mut files: Vec<&Mapping> = files.filter(|m| m.file.1 != 0 && m.offset == 0).collect();
+        files.dedup_by(|a, b| a.file == b.file);
+        for file in files {
+            let base = file.range.start;
+            if base == libc || Some(base) == loader {
+                continue;
+            }
+            let Some(library) = Library::at(memory, base) else {
+                continue;
+            };
+            let (malloc, free) = (library.function("malloc")?, library.function("free")?);
+            if let (Some(malloc), Some(free)) = (malloc, free) {
+                // An allocator in the place of libc's. One inside the executable is known by its entries only.
+                match places.is_executable(subject, base) {
+                    true => places.unsafe_code.extend([malloc, free]),
+                    false => places.unsafe_code.extend(subject.code_of(base)),
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    fn is_executable(&self, subject: &Subject, base: u64) -> bool {
+        let exe = std::fs::read_link(format!("/proc/{}/exe", subject.pid)).unwrap_or_default();
+        let here = self.maps.iter().find(|m| m.range.start == base);
+        here.is_some_and(|m| exe.to_str() == Some(m.name.as_str()))
+    }
+
+    /// A call may be made on this thread, which is stopped.
+    pub(crate) fn is_safe(&self, memory: &Memory, thread: &Tracee) -> bool {
+        if !thread.is_64() || self.is_in_sequence(memory, thread) {
+            return false;
+        }
+        let at = thread.registers.rip;
+        let contained = |all: &[Range<u64>]| all.iter().any(|range| range.contains(&at));
+        let waits = match thread.syscall() {
+            Some(number) => WAITS.contains(&number),
+            // It runs.
+            None => !contained(&self.libc),
+        };
+        waits
+            && !contained(&self.unsafe_code)
+            && !self.on_stack(memory, thread, &self.unsafe_code, Word::Return)
+    }
+
+    /// It is in a restartable sequence: a call in the middle of one would make it forget that it has to be restarted.
+    pub(crate) fn is_in_sequence(&self, memory: &Memory, thread: &Tracee) -> bool {
+        // `rseq_cs` is its third word.
+        let there = thread.rseq().map(|rseq| memory.word(rseq + 8));
+        matches!(there, Some(Ok(sequence)) if sequence != 0)
+    }
+
+    /// Some word on the stack of a thread, which is stopped, leads into `code`.
+    pub(crate) fn on_stack(
+        &self,
+        memory: &Memory,
+        thread: &Tracee,
+        code: &[Range<u64>],
+        word: Word,
+    ) -> bool {
+        let start = thread.registers.rsp & !7;
+        let stack = self.maps.iter().find(|m| m.range.contains(&start));
+        // One that was mapped since is searched too.
+        let end = stack.map_or(start + STACK as u64, |m| m.range.end);
+        let bytes = (end - start).min(STACK as u64) as usize;
+        let stack = memory.read_some(start, bytes);
+        let words = stack.chunks_exact(8).map(|w| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(w);
+            u64::from_le_bytes(bytes)
+        });
+        let low = code.iter().map(|range| range.start).min().unwrap_or(0);
+        let high = code.iter().map(|range| range.end).max().unwrap_or(0);
+        let near = words.filter(|w| (low..high).contains(w));
+        let mut found = near.filter(|w| code.iter().any(|range| range.contains(w)));
+        found.any(|address| word == Word::Any || is_behind_call(memory, address))
+    }
+}
+
+/// The instruction before this address may be a call.
+fn is_behind_call(memory: &Memory, address: u64) -> bool {
+    let mut before = [0; CALLS.end];
+    if memory
+        .read(address - CALLS.end as u64, &mut before)
+        .is_err()
+    {
+        return false;
+    }
+    // `call rel32`
+    let relative = before[CALLS.end - 5] == 0xe8;
+    // `call r/m64`: FF /2, with what it takes to say which.
+    let indirect = CALLS.into_iter().any(|length| {
+        let at = CALLS.end - length;
+        before[at] == 0xff && (before[at + 1] >> 3) & 7 == 2
+    });
+    relative || indirect
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn returns_lie_behind_calls() {
+        let memory = Memory::open(std::process::id()).unwrap();
+        let code = |bytes: &[u8]| {
+            let mut all = [0x90u8; 16];
+            all[16 - bytes.len()..].copy_from_slice(bytes);
+            is_behind_call(&memory, all.as_ptr() as u64 + 16)
+        };
+        assert!(code(&[0xe8, 1, 2, 3, 4]));
+        assert!(code(&[0xff, 0xd0]), "call rax");
+        assert!(code(&[0x41, 0xff, 0xd4]), "call r12");
+        assert!(code(&[0xff, 0x53, 0x30]), "call [rbx+0x30]");
+        assert!(code(&[0xff, 0x15, 1, 2, 3, 4]), "call [rip]");
+        assert!(!code(&[0x48, 0x89, 0xd8]), "mov");
+        assert!(!code(&[0xff, 0xe0]), "jmp rax");
+    }
+}

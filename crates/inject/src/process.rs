@@ -1,0 +1,294 @@
+//! A process from outside, by what `/proc` says of it: whether it can be attached to, what is mapped where, which threads it has.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::InjectError;
+
+/// A line of `/proc/PID/maps`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// Addresses.
+    pub range: Range<u64>,
+    /// May be executed.
+    pub code: bool,
+    /// Where it begins in its file.
+    pub offset: u64,
+    /// Device and inode; inode 0 is no file.
+    pub file: (String, u64),
+    /// The file's path as the process sees it, or a name in brackets; may be empty.
+    pub name: String,
+}
+
+impl Mapping {
+    /// The last part of its path, without what the kernel adds to deleted files.
+    pub fn file_name(&self) -> &str {
+        let name = self.name.strip_suffix(" (deleted)").unwrap_or(&self.name);
+        name.rsplit('/').next().unwrap_or(name)
+    }
+}
+
+/// What is mapped, in order.
+///
+/// # Errors
+/// The process is gone, or may not be looked into.
+pub fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
+    let text = fs::read(format!("/proc/{pid}/maps"))?;
+    Ok(parse_maps(&String::from_utf8_lossy(&text)))
+}
+
+fn parse_maps(text: &str) -> Vec<Mapping> {
+    let hex = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let parse = |line: &str| {
+        let mut words = line.splitn(6, ' ');
+        let (low, high) = words.next()?.split_once('-')?;
+        let rights = words.next()?;
+        let offset = hex(words.next()?)?;
+        let device = words.next()?.to_owned();
+        let inode = words.next()?.parse().ok()?;
+        Some(Mapping {
+            range: hex(low)?..hex(high)?,
+            code: rights.as_bytes().get(2) == Some(&b'x'),
+            offset,
+            file: (device, inode),
+            name: words.next().unwrap_or("").trim_start().to_owned(),
+        })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// A field of `/proc/PID/status`.
+pub fn status_field(status: &str, field: &str) -> Option<String> {
+    let line = status.lines().find(|line| {
+        line.strip_prefix(field)
+            .is_some_and(|rest| rest.starts_with(':'))
+    })?;
+    Some(line[field.len() + 1..].trim().to_owned())
+}
+
+/// The status of one thread.
+pub(crate) fn thread_status(pid: u32, thread: u32) -> io::Result<String> {
+    fs::read_to_string(format!("/proc/{pid}/task/{thread}/status"))
+}
+
+/// Its threads that live.
+pub(crate) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
+    let entries =
+        fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| InjectError::Ended { pid })?;
+    let mut all: Vec<u32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// What one word says of a thread: `R`, `S`, `D`, `Z` …; `X` if it is gone.
+pub(crate) fn state(pid: u32, thread: u32) -> char {
+    let status = thread_status(pid, thread).unwrap_or_default();
+    status_field(&status, "State")
+        .and_then(|state| state.chars().next())
+        .unwrap_or('X')
+}
+
+/// A process that may be attached to, as far as can be said without touching it.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// Its number here.
+    pub pid: u32,
+    /// It has a filter for system calls.
+    pub seccomp: bool,
+    /// What is mapped.
+    pub maps: Vec<Mapping>,
+}
+
+impl Subject {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    /// [`InjectError`]: why it cannot be attached to.
+    pub fn look(pid: u32) -> Result<Subject, InjectError> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))
+            .map_err(|_| InjectError::NoProcess { pid })?;
+        let field = |name| status_field(&status, name).unwrap_or_default();
+        match field("State").chars().next() {
+            Some('Z' | 'X') => return Err(InjectError::NoCode { pid }),
+            Some('T') => return Err(InjectError::Stopped { pid }),
+            _ => {}
+        }
+        let tracer: u32 = field("TracerPid").parse().unwrap_or(0);
+        if tracer != 0 {
+            return Err(InjectError::Traced { pid, tracer });
+        }
+        let owner = field("Uid").split('\t').nth(1).and_then(|u| u.parse().ok());
+        let own = rustix::process::geteuid().as_raw();
+        if let Some(owner) = owner.filter(|owner| *owner != own && own != 0) {
+            return Err(InjectError::OtherUser { pid, owner, own });
+        }
+        let not_permitted = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => InjectError::NotPermitted {
+                pid,
+                why: error.to_string(),
+            },
+            io::ErrorKind::NotFound => InjectError::NoCode { pid },
+            _ => InjectError::os(pid, "looking into /proc", error),
+        };
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).map_err(not_permitted)?;
+        machine(pid, &exe)?;
+        let seccomp = field("Seccomp");
+        if seccomp == "1" {
+            return Err(InjectError::Strict { pid });
+        }
+        Ok(Subject {
+            pid,
+            seccomp: seccomp == "2",
+            maps: mappings(pid).map_err(not_permitted)?,
+        })
+    }
+
+    /// A file of the process as seen from here, by a path of its own.
+    pub fn path_here(&self, path: &Path) -> PathBuf {
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        PathBuf::from(format!("/proc/{}/root", self.pid)).join(inside)
+    }
+
+    /// The process sees this very file under this path too.
+    pub fn sees(&self, path: &Path) -> bool {
+        let both = (fs::metadata(path), fs::metadata(self.path_here(path)));
+        let (Ok(here), Ok(there)) = both else {
+            return false;
+        };
+        path.is_absolute() && (here.dev(), here.ino()) == (there.dev(), there.ino())
+    }
+
+    /// Where the first file lies whose name `is` one that is looked for.
+    pub fn base_of(&self, is: impl Fn(&str) -> bool) -> Option<u64> {
+        let found = self.maps.iter();
+        let mut found = found.filter(|m| m.file.1 != 0 && m.offset == 0);
+        Some(found.find(|m| is(m.file_name()))?.range.start)
+    }
+
+    /// Code of the file that lies at `base`.
+    pub fn code_of(&self, base: u64) -> Vec<Range<u64>> {
+        let Some(first) = self.maps.iter().find(|m| m.range.start == base) else {
+            return Vec::new();
+        };
+        let same = |m: &&Mapping| m.code && m.file == first.file && m.name == first.name;
+        let found = self.maps.iter().filter(same);
+        found.map(|m| m.range.clone()).collect()
+    }
+
+    /// The driver is loaded.
+    pub fn has_driver(&self) -> bool {
+        let is_driver = |name: &str| name == "libcuda.so" || name.starts_with("libcuda.so.");
+        self.maps.iter().any(|m| is_driver(m.file_name()))
+    }
+
+    /// Where an agent lies.
+    pub fn agent(&self) -> Option<u64> {
+        self.base_of(is_agent)
+    }
+}
+
+/// Name of the agent's file, and of the memory that stands for it where the process cannot see the file.
+pub(crate) const AGENT_MEMORY: &str = "warpbpf-agent";
+
+fn is_agent(name: &str) -> bool {
+    name == "libwarpbpf_agent.so" || name == format!("memfd:{AGENT_MEMORY}")
+}
+
+/// Refuses what is not x86-64, by the header of the executable.
+fn machine(pid: u32, exe: &Path) -> Result<(), InjectError> {
+    const X86_64: [u8; 2] = [62, 0];
+    let mut header = [0; 20];
+    let file = fs::File::open(format!("/proc/{pid}/exe"));
+    let read = file.and_then(|mut file| io::Read::read_exact(&mut file, &mut header));
+    if read.is_err() {
+        return Err(InjectError::NotPermitted {
+            pid,
+            why: format!("its executable `{}` cannot be read", exe.display()),
+        });
+    }
+    match (header[4], [header[18], header[19]]) {
+        (2, X86_64) => Ok(()),
+        (1, _) => Err(InjectError::OtherMachine {
+            pid,
+            found: "32-bit",
+        }),
+        _ => Err(InjectError::OtherMachine {
+            pid,
+            found: "another machine's",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_read() {
+        let maps = parse_maps(
+            "55d0c0000000-55d0c0001000 r--p 00000000 08:01 77                         /bin/my app\n\
+             55d0c0001000-55d0c0005000 r-xp 00001000 08:01 77                         /bin/my app\n\
+             7f0000000000-7f0000001000 rwxp 00000000 00:00 0 \n\
+             7f0000002000-7f0000003000 r-xp 00000000 00:01 5                          /memfd:warpbpf-agent (deleted)\n",
+        );
+        let names: Vec<&str> = maps.iter().map(Mapping::file_name).collect();
+        assert_eq!(names, ["my app", "my app", "", "memfd:warpbpf-agent"]);
+        let code: Vec<bool> = maps.iter().map(|m| m.code).collect();
+        assert_eq!(code, [false, true, true, true]);
+        let subject = Subject {
+            pid: 1,
+            seccomp: false,
+            maps,
+        };
+        assert_eq!(subject.agent(), Some(0x7f00_0000_2000));
+        let app = subject.base_of(|name| name == "my app").unwrap();
+        let code = subject.code_of(app);
+        assert_eq!(code.len(), 1);
+        assert_eq!(code[0], 0x55d0_c000_1000..0x55d0_c000_5000);
+        assert!(!subject.has_driver());
+    }
+
+    #[test]
+    fn refusals_name_the_process_and_what_to_do() {
+        let refused = |pid| Subject::look(pid).unwrap_err().to_string();
+        assert_eq!(refused(u32::MAX / 2), "there is no process 2147483647");
+        // A kernel thread, where one can be seen: number 2 is their parent.
+        let status = fs::read_to_string("/proc/2/status").unwrap_or_default();
+        if status_field(&status, "Name").as_deref() == Some("kthreadd") {
+            assert_eq!(
+                refused(2),
+                "process 2 is a kernel thread or a zombie: it has no code"
+            );
+        }
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        // SAFETY: a child of ours.
+        unsafe { libc::kill(pid as i32, libc::SIGSTOP) };
+        while state(pid, pid) != 'T' {
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            refused(pid),
+            format!("process {pid} is stopped: continue it first (`kill -CONT {pid}`)")
+        );
+        // SAFETY: as above.
+        unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        while state(pid, pid) != 'Z' {
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            refused(pid),
+            format!("process {pid} is a kernel thread or a zombie: it has no code")
+        );
+        child.wait().unwrap();
+    }
+}
