@@ -27,6 +27,7 @@ use crate::quiet::Quiet;
 use crate::roster::Roster;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
+use crate::unknown::Unknown;
 use crate::{control, guard, host_ops};
 
 /// How long the application's first load waits for the tool's wish.
@@ -40,7 +41,6 @@ pub(crate) enum Tool {
     /// By the path of its control socket.
     Path(PathBuf),
     /// By a socket that is connected already; taken by the first handshake.
-    #[cfg(test)]
     Socket(Mutex<Option<OwnedFd>>),
 }
 
@@ -123,6 +123,8 @@ pub(crate) struct Agent {
     pub(crate) memory: Memory,
     /// Whether kernels with programs run.
     pub(crate) quiet: Quiet,
+    /// Kernels of images that were loaded before we came.
+    pub(crate) unknown: Unknown,
     /// Images that may have to be instrumented in a context that comes.
     pending: AtomicIsize,
     pub(crate) roster: Roster,
@@ -171,6 +173,7 @@ impl Agent {
             retains: Retains::default(),
             memory: Memory::default(),
             quiet: Quiet::default(),
+            unknown: Unknown::default(),
             pending: AtomicIsize::new(0),
             roster: Roster::default(),
             outbox: Mutex::default(),
@@ -191,6 +194,12 @@ impl Agent {
         self.on.load(Ordering::Relaxed)
     }
 
+    /// A launch by this handle is our business.
+    #[inline]
+    pub(crate) fn has_launch(&self, handle: usize) -> bool {
+        self.table.get(handle).is_some() || self.unknown.is_new(handle)
+    }
+
     /// Images may have to be instrumented in a context that comes: libraries, and what was loaded before its context lived.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
@@ -205,6 +214,7 @@ impl Agent {
     /// Every launch runs the original from now on, and every other hook passes through.
     pub(crate) fn turn_off(&self) {
         self.on.store(false, Ordering::Relaxed);
+        self.unknown.close();
         self.pending.store(0, Ordering::Relaxed);
         self.table.close();
         self.quiet.forget();
@@ -215,6 +225,7 @@ impl Agent {
     pub(crate) fn turn_off_in_child(&self) {
         self.forked.store(true, Ordering::Relaxed);
         self.on.store(false, Ordering::Relaxed);
+        self.unknown.close();
         self.pending.store(0, Ordering::Relaxed);
         self.table.replace_after_fork(self.spare);
         self.quiet.forget();
@@ -238,6 +249,23 @@ impl Agent {
             self.memory.decide(&mode);
             mode
         })
+    }
+
+    /// What the tool wants, if it was asked.
+    pub(crate) fn mode_now(&self) -> Option<&Mode> {
+        self.mode.get()
+    }
+
+    /// A tool has said what it wants.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.socket.load(Ordering::Relaxed) >= 0
+    }
+
+    /// The tool will not be asked.
+    pub(crate) fn hang_up(&self) {
+        if let Tool::Socket(socket) = &self.tool {
+            drop(lock(socket).take());
+        }
     }
 
     /// A function of the driver that is not in [`Driver`]'s table.
@@ -278,10 +306,10 @@ impl Agent {
     fn connect(&self) -> Result<AgentConnection, WireError> {
         match &self.tool {
             Tool::Path(path) => AgentConnection::connect(path),
-            #[cfg(test)]
             Tool::Socket(socket) => {
                 let socket = lock(socket).take().ok_or(WireError::Closed)?;
-                AgentConnection::new(socket)
+                // Whoever could put it into this process could do anything here.
+                AgentConnection::trusted(socket)
             }
         }
     }

@@ -140,6 +140,31 @@ fn release(agent: &Agent, device: CUdevice, end: impl FnOnce() -> CUresult) -> C
     code
 }
 
+/// A context is there that we did not see come. If it is its device's primary one, the application holds it at least once.
+pub(crate) fn was_there(agent: &Agent, context: Context) {
+    let Ok(device) = agent.driver.current_device() else {
+        return;
+    };
+    if agent.retains.context(device).is_some() || !is_active(agent, device) {
+        return;
+    }
+    let mut primary: CUcontext = std::ptr::null_mut();
+    let api = &agent.driver.api;
+    // SAFETY: a writable local.
+    if unsafe { (api.primary_retain)(&mut primary, device) } != sys::SUCCESS {
+        return;
+    }
+    // SAFETY: gives back what was just taken; others hold it.
+    unsafe { (api.primary_release)(device) };
+    if primary == context.0 {
+        agent.retains.is(device, primary as usize);
+        if agent.retains.of(device) == 0 {
+            agent.retains.add(device, 1);
+        }
+        agent.memory.note_primary(device, primary as usize);
+    }
+}
+
 /// How often the application holds the primary context of each device, as far as we saw, and which one that is.
 #[derive(Debug)]
 pub(crate) struct Retains([(AtomicI32, AtomicUsize); MOST_DEVICES]);

@@ -180,18 +180,18 @@ hooks! {
         when (agent => agent.table.get(kernel as usize).is_some()) => attributes::kernel_set_cache;
     #[essential]
     launch_kernel = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void)
-        when (agent => agent.table.get(function as usize).is_some()) => launch::kernel;
+        when (agent => agent.has_launch(function as usize)) => launch::kernel;
     launch_kernel_ptsz = "cuLaunchKernel_ptsz"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void)
-        when (agent => agent.table.get(function as usize).is_some()) => launch::kernel_ptsz;
+        when (agent => agent.has_launch(function as usize)) => launch::kernel_ptsz;
     #[essential]
     launch_kernel_ex = "cuLaunchKernelEx"(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void)
-        when (agent => agent.table.get(function as usize).is_some()) => launch::kernel_ex;
+        when (agent => agent.has_launch(function as usize)) => launch::kernel_ex;
     launch_kernel_ex_ptsz = "cuLaunchKernelEx_ptsz"(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void)
-        when (agent => agent.table.get(function as usize).is_some()) => launch::kernel_ex_ptsz;
+        when (agent => agent.has_launch(function as usize)) => launch::kernel_ex_ptsz;
     launch_cooperative = "cuLaunchCooperativeKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void)
-        when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative;
+        when (agent => agent.has_launch(function as usize)) => launch::cooperative;
     launch_cooperative_ptsz = "cuLaunchCooperativeKernel_ptsz"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void)
-        when (agent => agent.table.get(function as usize).is_some()) => launch::cooperative_ptsz;
+        when (agent => agent.has_launch(function as usize)) => launch::cooperative_ptsz;
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream)
         when (agent => agent.quiet.is_watched()) => quiet::stream_destroy;
     stream_destroy_v1 = "cuStreamDestroy"(stream: CUstream)

@@ -10,7 +10,7 @@ use warpbpf_driver::sys::Api;
 
 use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, Row, agent, publish};
-use crate::hook::{HookError, Target, stage};
+use crate::hook::{HookError, Staged, Target, stage};
 use crate::quiet;
 use crate::symbols::{Library, Symbols, code_of};
 
@@ -52,61 +52,130 @@ pub unsafe fn install_into(find: impl Fn(&str) -> Option<usize> + Send + Sync + 
 }
 
 fn install_for(library: &Symbols, tool: Tool) {
-    let mut targets = Vec::new();
-    let mut rows = Vec::new();
-    for row in ROWS {
-        let Some(address) = library.address(row.symbol) else {
-            continue;
-        };
-        rows.push((row, address));
-        // Two names may be one function; of the versions of one, the newest row comes first.
-        if !targets.iter().any(|t: &Target| t.address == address) {
-            targets.push(Target {
-                address,
-                // SAFETY: the driver exports a function of this name.
-                code: unsafe { code_of(address) },
-                replacement: (row.replacement)(),
-                may_throw: false,
-            });
-        }
-    }
-    let staged = stage(&targets);
-    let addresses: Vec<usize> = targets.iter().map(|t| t.address).collect();
-    let trampolines: HashMap<usize, usize> = addresses
-        .iter()
-        .zip(&staged.originals)
-        .filter_map(|(address, original)| Some((*address, *original.as_ref().ok()?)))
-        .collect();
-    for (row, address) in &rows {
-        let original = trampolines.get(address).copied();
-        // A function that is not hooked is still called by us: by its own address.
-        row.original
-            .store(original.unwrap_or(*address), Ordering::Relaxed);
-    }
-    let resolve = |symbol: &'static str| {
-        let address = library.address(symbol).unwrap_or(0);
-        trampolines.get(&address).copied().unwrap_or(address) as *const c_void
-    };
-    // SAFETY: addresses of the driver's functions of these names, or trampolines to them.
-    let api = unsafe { Api::resolve(resolve) };
-    let Ok(agent) = (match api {
-        Ok(api) => Agent::leak(Driver::new(api), library.clone(), tool),
+    let hooks = Hooks::stage(library);
+    let Ok(agent) = (match hooks.api(library) {
+        Some(api) => Agent::leak(Driver::new(api), library.clone(), tool),
         // Older than CUDA 12: the tool hears nothing and says so.
-        Err(_) => return,
+        None => return,
     }) else {
         return;
     };
-    if let Some(reason) = obstacle(&rows, &addresses, &staged.originals) {
+    if let Some(reason) = hooks.obstacle() {
         agent.refuse_at_once(reason);
         return;
     }
     publish(agent);
+    let Hooks {
+        rows,
+        addresses,
+        staged,
+    } = hooks;
     // SAFETY: replacements have the signatures of their rows' symbols. The driver is being loaded or initialised: no other
     // thread is in the first instructions of these functions.
     let results = unsafe { staged.commit() };
+    tell_unhooked(agent, &rows, &addresses, &results);
+    watch_the_end();
+}
+
+/// The hooks of the driver's functions, built and not in force.
+pub(crate) struct Hooks {
+    rows: Vec<(&'static Row, usize)>,
+    addresses: Vec<usize>,
+    pub(crate) staged: Staged,
+}
+
+impl Hooks {
+    /// Builds them. From then on the rows' originals are what they are with hooks, which works without, too.
+    pub(crate) fn stage(library: &Symbols) -> Hooks {
+        let mut targets = Vec::new();
+        let mut rows = Vec::new();
+        for row in ROWS {
+            let Some(address) = library.address(row.symbol) else {
+                continue;
+            };
+            rows.push((row, address));
+            // Two names may be one function; of the versions of one, the newest row comes first.
+            if !targets.iter().any(|t: &Target| t.address == address) {
+                targets.push(Target {
+                    address,
+                    // SAFETY: the driver exports a function of this name.
+                    code: unsafe { code_of(address) },
+                    replacement: (row.replacement)(),
+                    may_throw: false,
+                });
+            }
+        }
+        let staged = stage(&targets);
+        let addresses: Vec<usize> = targets.iter().map(|t| t.address).collect();
+        for (row, address) in &rows {
+            let at = addresses.iter().position(|a| a == address);
+            let original = at.and_then(|at| staged.originals[at].as_ref().ok());
+            // A function that is not hooked is still called by us: by its own address.
+            row.original
+                .store(original.copied().unwrap_or(*address), Ordering::Relaxed);
+        }
+        Hooks {
+            rows,
+            addresses,
+            staged,
+        }
+    }
+
+    /// The driver's functions as we call them: by trampolines where they are hooked. `None` if it lacks one.
+    pub(crate) fn api(&self, library: &Symbols) -> Option<Api> {
+        let trampolines: HashMap<usize, usize> = self
+            .addresses
+            .iter()
+            .zip(&self.staged.originals)
+            .filter_map(|(address, original)| Some((*address, *original.as_ref().ok()?)))
+            .collect();
+        let resolve = |symbol: &'static str| {
+            let address = library.address(symbol).unwrap_or(0);
+            trampolines.get(&address).copied().unwrap_or(address) as *const c_void
+        };
+        // SAFETY: addresses of the driver's functions of these names, or trampolines to them.
+        unsafe { Api::resolve(resolve) }.ok()
+    }
+
+    /// What stands in the way of those that are essential.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        obstacle(&self.rows, &self.addresses, &self.staged.originals)
+    }
+
+    /// Tells which functions will not be hooked, where all others are.
+    pub(crate) fn tell_unhooked(&self, agent: &Agent) {
+        let results = &self.staged.originals;
+        tell_unhooked(agent, &self.rows, &self.addresses, results);
+    }
+}
+
+/// The driver's functions as we call them where hooks are in force already.
+pub(crate) fn hooked_api(library: &Symbols) -> Option<Api> {
+    let hooked: HashMap<usize, usize> = ROWS
+        .iter()
+        .filter_map(|row| {
+            let original = row.original.load(Ordering::Relaxed);
+            Some((library.address(row.symbol)?, original)).filter(|_| original != 0)
+        })
+        .collect();
+    let resolve = |symbol: &'static str| {
+        let address = library.address(symbol).unwrap_or(0);
+        hooked.get(&address).copied().unwrap_or(address) as *const c_void
+    };
+    // SAFETY: addresses of the driver's functions of these names, or trampolines to them.
+    unsafe { Api::resolve(resolve) }.ok()
+}
+
+/// Tells the user which functions are not hooked, and does without what needs them.
+fn tell_unhooked(
+    agent: &Agent,
+    rows: &[(&Row, usize)],
+    addresses: &[usize],
+    results: &[Result<usize, HookError>],
+) {
     let failed: Vec<String> = addresses
         .iter()
-        .zip(&results)
+        .zip(results)
         .filter_map(|(address, result)| {
             let (row, _) = rows.iter().find(|(_, a)| a == address)?;
             Some(format!("`{}`: {}", row.symbol, result.as_ref().err()?))
@@ -129,7 +198,6 @@ fn install_for(library: &Symbols, tool: Tool) {
             ),
         );
     }
-    watch_the_end();
 }
 
 /// What stands in the way of essential hooks.
@@ -163,8 +231,13 @@ fn obstacle(
         .then(|| format!("the CUDA driver cannot be hooked: {}", reasons.join("; ")))
 }
 
-/// Brings data home at exit, and keeps out of forked children.
-fn watch_the_end() {
+/// Brings data home at exit, and keeps out of forked children. Once: handlers cannot be taken back.
+pub(crate) fn watch_the_end() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(watch);
+}
+
+fn watch() {
     unsafe extern "C" fn child() {
         if let Some(agent) = agent() {
             agent.turn_off_in_child();

@@ -20,6 +20,7 @@ use crate::graphs::Captured;
 use crate::guard::Outcome;
 use crate::modules::place_at_launch;
 use crate::params::with_hidden;
+use crate::unknown;
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -82,7 +83,8 @@ unsafe fn dispatch(
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
 ) -> CUresult {
     let plain = || outcome.keep(run(function, params, extra));
-    let Some(entry) = agent.table.get(function as usize) else {
+    let known = agent.table.get(function as usize);
+    let Some(entry) = known.or_else(|| unknown::ask(agent, function)) else {
         return plain();
     };
     let number = entry.made.fetch_add(1, Ordering::Relaxed) + 1;
@@ -126,7 +128,9 @@ unsafe fn dispatch(
     };
     let miss = match tried {
         Ok(place) => {
-            if captured.is_none() {
+            if captured.is_some() {
+                agent.graphs.hold();
+            } else {
                 place.launches.fetch_add(1, Ordering::Relaxed);
                 agent.launch_happened();
             }

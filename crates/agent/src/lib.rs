@@ -4,9 +4,10 @@
 //! Rules, and where they are kept: a hook that fails inside calls the original and returns its result (`guard`); no
 //! panic leaves, nothing is printed, no process is started; the application never waits for the tool, except for one
 //! bounded handshake and the last data at its end (`agent`, `control`); a launch never loads or compiles anything
-//! (`launch`); without `WARPBPF_SOCKET` in the environment nothing happens at all (`install`).
+//! (`launch`); without `WARPBPF_SOCKET` in the environment nothing happens at all (`install`), unless somebody who may trace
+//! this process asks for it (`late`).
 //!
-//! Reading order: the ways in (`preload`, `install`), the hooks (`hook`, `exports`, `guard`), what they do
+//! Reading order: the ways in (`preload`, `install`, `late`), the hooks (`hook`, `exports`, `guard`), what they do
 //! (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how it gets out (`agent`, `lives`, `control`, `pump`).
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -37,6 +38,7 @@ mod params;
 mod quiet;
 mod roster;
 mod table;
+mod unknown;
 
 mod agent;
 mod calls;
@@ -44,6 +46,7 @@ mod compaction;
 mod control;
 mod greeting;
 mod host_ops;
+mod late;
 mod lives;
 mod pump;
 mod spread;
@@ -52,6 +55,7 @@ mod thread;
 mod uprobe;
 
 pub use install::install_into;
+pub use late::warpbpf_live;
 pub use preload::InitializeInjection;
 
 #[cfg(test)]

@@ -277,6 +277,7 @@ unsafe fn library_handle(code: CUresult, library: *mut CUlibrary) -> Handle {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUmodule) -> CUresult {
+    agent.unknown.leaves(agent, Handle::Module(module as usize));
     let leaving = forget(agent, Handle::Module(module as usize));
     let variables = memory::withdraw(agent, |known| known.set.take_owned(module as usize));
     // SAFETY: the application's own argument.
@@ -301,6 +302,9 @@ pub(crate) unsafe fn library_unload(
     outcome: &Outcome,
     library: CUlibrary,
 ) -> CUresult {
+    agent
+        .unknown
+        .leaves(agent, Handle::Library(library as usize));
     let leaving = forget(agent, Handle::Library(library as usize));
     let variables = memory::withdraw(agent, |known| known.set.take_owned(library as usize));
     // SAFETY: the application's own argument.

@@ -102,18 +102,28 @@ impl Images {
         there
     }
 
+    /// An image is known.
+    pub(crate) fn has(&self, handle: Handle) -> bool {
+        lock(&self.by_handle).contains_key(&handle)
+    }
+
+    /// No image is known any more.
+    pub(crate) fn clear(&self) {
+        lock(&self.by_handle).clear();
+    }
+
     fn get(&self, handle: Handle) -> Option<Arc<Image>> {
         lock(&self.by_handle).get(&handle).cloned()
     }
 }
 
 /// An image about to be loaded.
-struct Incoming {
+pub(crate) struct Incoming {
     session: Arc<Session>,
     capability: (u32, u32),
     info: ImageInfo,
-    prepared: Prepared,
-    text: Option<CString>,
+    pub(crate) prepared: Prepared,
+    pub(crate) text: Option<CString>,
 }
 
 /// Reads an image. `None` when the load is none of our business.
@@ -146,6 +156,12 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
         observe::report(agent, &info);
         return None;
     };
+    Some(prepare(agent, session, info))
+}
+
+/// Makes the texts for an image, which is for the current device.
+pub(crate) fn prepare(agent: &Agent, session: &Arc<Session>, info: ImageInfo) -> Incoming {
+    let capability = agent.device().map_or((0, 0), |device| device.capability);
     let copies_tensors =
         |ptx: &String| ptx.contains(".bulk.tensor.") || ptx.contains(".prefetch.tensor.");
     if info.ptx.as_ref().is_some_and(copies_tensors)
@@ -172,13 +188,13 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
         }
         text.ok()
     });
-    Some(Incoming {
+    Incoming {
         session: Arc::clone(session),
         capability,
         info,
         prepared,
         text,
-    })
+    }
 }
 
 /// Loads an image by `load`, which is given our text or null for the application's own image.
@@ -217,7 +233,7 @@ pub(crate) fn load(
 }
 
 /// An image is loaded: its kernels are reported, and instrumented if they are wanted.
-fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Handle) {
+pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Handle) {
     let Incoming {
         session,
         capability,

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use warpbpf_session::LoadedVariant;
 use warpbpf_wire::{Counts, KernelCount};
 
 use crate::entry::Entry;
@@ -74,6 +75,13 @@ impl Roster {
             let sums = inner.retired.entry(entry.mangled.clone()).or_default();
             sums.add(entry);
         }
+    }
+
+    /// All that runs in kernels' places in a context.
+    pub(crate) fn variants(&self, context: usize) -> Vec<Arc<LoadedVariant>> {
+        let inner = self.lock();
+        let places = inner.entries.iter().filter_map(|e| e.place(context));
+        places.filter_map(|place| place.variant.clone()).collect()
     }
 
     /// Launches so far, per kernel name, by name.

@@ -22,6 +22,12 @@ pub struct Cli {
 pub enum Command {
     /// Run an application with a program inside its kernels
     Run(RunFlags),
+    /// Put a program into the kernels of an application that runs, until Ctrl-C or its end
+    Attach(AttachFlags),
+    /// Take programs out of an application that runs, whoever put them in
+    Detach(DetachFlags),
+    /// List the processes that have loaded the CUDA driver, and who has programs in them
+    Ps(PsFlags),
     /// Run an application and list its kernels: where their code comes from, whether they can be instrumented
     Kernels(KernelsFlags),
     /// List what can be probed in a file: kernels, and in them accesses, barriers, lines, instructions
@@ -247,6 +253,58 @@ pub struct RunFlags {
     pub interval: f64,
     #[command(flatten)]
     pub target: TargetFlags,
+}
+
+/// `warpbpf attach`
+#[derive(Debug, Args)]
+pub struct AttachFlags {
+    /// The application's process
+    #[arg(short, long, value_name = "PID")]
+    pub pid: u32,
+    #[command(flatten)]
+    pub object: ObjectFlags,
+    #[command(flatten)]
+    pub program: ProgramFlags,
+    #[command(flatten)]
+    pub code: CodeFlags,
+    #[command(flatten)]
+    pub choice: ChoiceFlags,
+    /// Let `warpbpf maps` change hashes, queues and the like while kernels run; arrays and variables it always can
+    #[arg(long)]
+    pub host_ops: bool,
+    #[command(flatten)]
+    pub output: OutputFlags,
+    /// Seconds after which programs are taken out again, instead of at Ctrl-C
+    #[arg(long, value_name = "SECONDS")]
+    pub duration: Option<f64>,
+    /// Events to print per ring; all are counted
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub events: u64,
+    /// Rows to print per map; all are in the JSON
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+    /// Where the application uses several GPUs, show what each has; the JSON has both
+    #[arg(long)]
+    pub per_device: bool,
+    /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for neither
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub interval: f64,
+}
+
+/// `warpbpf detach`
+#[derive(Debug, Args)]
+pub struct DetachFlags {
+    /// The application's process
+    #[arg(short, long, value_name = "PID")]
+    pub pid: u32,
+}
+
+/// `warpbpf ps`
+#[derive(Debug, Args)]
+pub struct PsFlags {
+    /// JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `warpbpf kernels`

@@ -10,6 +10,7 @@ mod flags;
 
 mod commands {
     //! One file per verb.
+    pub mod attach;
     pub mod compile;
     pub mod doctor;
     pub mod kernels;
@@ -17,6 +18,7 @@ mod commands {
     pub mod link;
     pub mod loader;
     pub mod maps;
+    pub mod ps;
     pub mod report;
     pub mod run;
     pub mod sites;
@@ -48,6 +50,9 @@ fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),
+        Command::Attach(flags) => commands::attach::run(&flags),
+        Command::Detach(flags) => commands::attach::detach(&flags),
+        Command::Ps(flags) => output::answer(flags.json, commands::ps::run(&flags)),
         Command::Kernels(flags) => commands::kernels::run(&flags, &surroundings),
         Command::Sites(flags) => output::answer(flags.json, commands::sites::run(&flags)),
         Command::Loader(flags) => commands::loader::run(&flags, &surroundings),

@@ -53,9 +53,26 @@ impl<'d> Held<'d> {
         Ok(module)
     }
 
-    /// Everything stays until the context ends.
-    pub(crate) fn keep(mut self) {
-        self.things.clear();
+    /// Everything stays, until the context ends or it is given back.
+    pub(crate) fn keep(mut self) -> Kept {
+        Kept(std::mem::take(&mut self.things))
+    }
+}
+
+/// Things of a session that stands.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Vec<Thing>);
+
+// SAFETY: handles, which are the driver's affair, and memory that is only named here.
+unsafe impl Send for Kept {}
+
+impl Kept {
+    /// Gives everything back, the last thing first.
+    pub(crate) fn give_back(self, driver: &Driver) {
+        drop(Held {
+            driver,
+            things: self.0,
+        });
     }
 }
 
@@ -66,7 +83,7 @@ impl Drop for Held<'_> {
             let _ = match thing {
                 Thing::Stream(stream) => self.driver.destroy(stream),
                 Thing::Device(address) => self.driver.free(address),
-                // SAFETY: only a session that came to stand hands this memory out.
+                // SAFETY: a session that never came to stand has not handed this memory out, and one that did is used no more.
                 Thing::Host(pointer) => unsafe { self.driver.host_free(pointer) },
                 Thing::Module(module) => self.driver.unload(module),
             };

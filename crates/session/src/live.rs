@@ -11,7 +11,7 @@ use crate::allocations::Fence;
 use crate::calls::{self, Calls};
 use crate::clock::{Clock, Reading};
 use crate::drain::{DrainStats, Landing, RingEvent, Rings};
-use crate::held::Held;
+use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
 use crate::host_ops::{At, HostOp, HostOps, Progress};
 use crate::plan::{Session, SessionError};
@@ -40,6 +40,12 @@ pub struct Live {
     host_ops: Mutex<HostOps>,
     calls: Option<Arc<Calls>>,
     records: OnceLock<Result<Arc<LaunchRecords>, DriverError>>,
+    /// All that it took from the context but the launch records and what variants loaded.
+    kept: Mutex<Kept>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A map as a reader outside the process needs it.
@@ -91,7 +97,7 @@ impl Live {
             let live = Live::allocate(driver, session, first, &mut held);
             let live = live.map_err(|e| E::from(SessionError::Driver(e)))?;
             let made = more(&live)?;
-            held.keep();
+            *lock(&live.kept) = held.keep();
             Ok((live, made))
         })
     }
@@ -195,7 +201,22 @@ impl Live {
             host_ops: Mutex::new(host_ops),
             calls,
             records: OnceLock::new(),
+            kept: Mutex::default(),
         })
+    }
+
+    /// Gives the context back all that this took from it. The context must be current, and its kernels have ended.
+    ///
+    /// # Safety
+    /// Nothing of it is used any more, on the device or here: no variant is launched, who answers calls has been stopped.
+    pub unsafe fn free(&self) {
+        let kept = std::mem::take(&mut *lock(&self.kept));
+        self.driver.relaxed(|| {
+            if let Some(Ok(records)) = self.records.get() {
+                records.free(&self.driver);
+            }
+            kept.give_back(&self.driver);
+        });
     }
 
     /// The context it lives in.

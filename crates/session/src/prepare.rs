@@ -63,6 +63,21 @@ pub struct PreparedKernel {
     pub(crate) code: Option<Code>,
 }
 
+impl Prepared {
+    /// Leaves out the kernels whose code must be in the application's own module: that is loaded as it is, or was before.
+    pub fn refuse_clones(&mut self, advice: &str) {
+        self.rewritten = None;
+        self.commented = None;
+        for kernel in &mut self.kernels {
+            if let Some(Code::Clone { .. }) = kernel.code {
+                let reason = format!("it needs a {}; {advice}", kernel.way);
+                refuse(kernel, &reason);
+                kernel.code = None;
+            }
+        }
+    }
+}
+
 impl PreparedKernel {
     /// Its launches carry a launch record.
     pub(crate) fn needs_launch_record(&self) -> bool {

@@ -133,6 +133,17 @@ impl LaunchRecords {
         })
     }
 
+    /// Gives the memory back; nothing is handed out any more.
+    pub(crate) fn free(&self, driver: &Driver) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.used <= LAUNCH_POOL {
+            state.used = u64::MAX / 2;
+            state.pieces.clear();
+            // The driver keeps it until the context ends, then.
+            let _ = driver.free(self.base);
+        }
+    }
+
     fn get(&self, kernel: u64, stream: Stream, bytes: u64) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((address, size)) = state.pieces.get(&(kernel, stream))

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_wire::{Listener, MapOp, Options, ToAgent, ToolConnection, encode_ops};
 
 use crate::control::Server;
+use crate::live::Change;
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
 use crate::{Error, Object, Process};
@@ -179,6 +180,23 @@ impl Tool {
             entry,
             device,
         })
+    }
+
+    /// Puts the agent into a process that runs already, as if it had been started here: it is one of
+    /// [`Tool::processes`] then. What it loads from now on gets programs as always; kernels that are loaded already, when they are
+    /// launched and a thread of the agent has come to it.
+    ///
+    /// # Errors
+    /// [`Error::Inject`]: why it cannot be, and the process is as it was. [`Error::Missing`]: the agent is not built.
+    pub fn attach_to(&self, pid: u32) -> Result<Change, Error> {
+        let agent = machine::agent()?;
+        let agent = std::fs::canonicalize(&agent).unwrap_or(agent);
+        let done = warpbpf_inject::attach(pid, &agent)?;
+        let change = Change::of(&done);
+        if let Some(socket) = done.socket {
+            self.shared.welcome(ToolConnection::trusted(socket)?);
+        }
+        Ok(change)
     }
 
     /// Every process that ever came, in order.

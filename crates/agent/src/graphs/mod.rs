@@ -39,6 +39,8 @@ pub(crate) use nodes::*;
 pub(crate) struct Graphs {
     /// There are kernels that programs want, or there were: they may be in a graph.
     used: AtomicBool,
+    /// A variant was put into a graph, which may be anywhere by now.
+    held: AtomicBool,
     /// From a variant's function to what it is.
     variants: Table<Variant>,
     /// Streams that captures began in and did not end in yet.
@@ -77,6 +79,7 @@ impl Default for Graphs {
     fn default() -> Graphs {
         Graphs {
             used: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             variants: Table::new(),
             captures: Mutex::default(),
             n_captures: AtomicUsize::new(0),
@@ -119,6 +122,16 @@ impl Graphs {
     /// There is a kernel that programs want.
     pub(crate) fn expect(&self) {
         self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// A variant is put into a graph.
+    pub(crate) fn hold(&self) {
+        self.held.store(true, Ordering::Relaxed);
+    }
+
+    /// Graphs may hold variants, and launch them whatever becomes of our hooks.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// A variant goes.

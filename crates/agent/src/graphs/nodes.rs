@@ -96,6 +96,7 @@ unsafe fn exchange(
     };
     let miss = match tried {
         Ok(place) => {
+            agent.graphs.hold();
             let kernel = Some((entry, Runs::Variant(place)));
             return (outcome.keep(sys::SUCCESS), Placed { kernel });
         }

@@ -14,7 +14,10 @@ mod stub;
 pub(crate) use plan::{Plan, plan};
 pub(crate) use stub::{Link, link, stubs};
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Encoder, Instruction, InstructionBlock};
+use warpbpf_wire::late;
 
 use memory::Region;
 
@@ -82,6 +85,14 @@ struct Patch {
     jump: [u8; JUMP],
 }
 
+/// Changes of code that were made, for whoever takes them back.
+static IN_FORCE: Mutex<Vec<late::Patch>> = Mutex::new(Vec::new());
+
+/// The changes that are in force.
+pub(crate) fn in_force() -> MutexGuard<'static, Vec<late::Patch>> {
+    IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Builds stubs and trampolines for targets of one library.
 pub(crate) fn stage(targets: &[Target]) -> Staged {
     let plans: Vec<_> = targets
@@ -136,6 +147,12 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
 }
 
 impl Staged {
+    /// The jumps, to be written by somebody else.
+    pub(crate) fn patches(&self) -> Vec<late::Patch> {
+        let patches = self.patches.iter().flatten();
+        patches.filter_map(Patch::told).collect()
+    }
+
     /// Writes the jumps. A target that fails here is as it was; the result says so in its place.
     ///
     /// # Safety
@@ -148,6 +165,7 @@ impl Staged {
                 // SAFETY: the caller's promise; `at` was read as code of the target when it was planned.
                 unsafe { memory::patch(patch.at, &patch.expected, &patch.jump) }
                     .map_err(|reason| HookError::Write { reason })?;
+                in_force().extend(patch.told());
             }
             Ok(original)
         };
@@ -156,6 +174,12 @@ impl Staged {
             .zip(self.patches)
             .map(patch_one)
             .collect()
+    }
+}
+
+impl Patch {
+    fn told(&self) -> Option<late::Patch> {
+        late::Patch::new(self.at as u64, &self.expected, &self.jump)
     }
 }
 

@@ -129,7 +129,17 @@ pub(crate) fn prepare(session: &Session) -> Prepared {
 /// Hooks what was found. What cannot be hooked is said.
 pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: Prepared) {
     let programs = session.host_programs();
-    if programs.is_empty() || sites().is_some() {
+    if programs.is_empty() {
+        return;
+    }
+    if sites().is_some() {
+        for program in programs {
+            refused(
+                agent,
+                program,
+                "another tool has had programs on the CPU in this process",
+            );
+        }
         return;
     }
     for (number, reason) in prepared.refused {

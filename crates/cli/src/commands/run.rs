@@ -11,7 +11,7 @@ use warpbpf_session::section::Form;
 
 use crate::collect::Collector;
 use crate::error::CliError;
-use crate::flags::{OutputFlags, RunFlags, TargetFlags};
+use crate::flags::{ChoiceFlags, CodeFlags, ObjectFlags, OutputFlags, ProgramFlags, RunFlags, TargetFlags};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
@@ -26,65 +26,115 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
-    let loaded = objects::bring(&flags.object)?;
-    // The agent proves everything again; here the user learns of a refusal before the application starts.
-    let (programs, _) =
-        warpbpf_session::plan::prove(loaded.object.clone(), &flags.program.options())
-            .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
-    let (own, probes): (Vec<_>, Vec<_>) = programs.iter().partition(|p| p.spec.form == Form::Run);
-    let globs: Vec<String> = probes.iter().map(|p| p.spec.kernels.clone()).collect();
-    let options = Options {
-        allow_modify: flags.program.allow_modify,
-        budget: flags.program.budget,
-        threads: flags.program.threads,
-        ring_bytes: None,
-        max_registers: flags.code.max_registers,
-        out_of_line: flags.code.out_of_line,
-        host_ops: flags.host_ops,
-        live_sums: flags.code.live_sums,
-        place: flags.program.place.clone(),
-        call_limit_us: Some(flags.program.call_limit * 1000),
-        choice: flags.choice.choice(),
-    };
-    let object =
-        warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
-    let tool = Tool::attach(object, options)?;
-    tool.serve()?;
-    let interval = (flags.interval > 0.0 && !flags.output.json && std::io::stderr().is_terminal())
-        .then(|| Duration::from_secs_f64(flags.interval));
-    let mut report = observe(&flags.target, surroundings, &tool, flags.events, interval)?;
-    report.programs = programs
-        .iter()
-        .map(|program| model::Program {
-            name: program.name().to_owned(),
-            section: program.section().to_owned(),
-            cost: program.verified.facts().cost,
-            budget: super::verify::budget(program, &flags.program),
-            budget_chosen: flags.program.budget.is_some(),
-            modifies: program.verified.facts().modifies,
-        })
-        .collect();
-    for program in &programs {
-        let warnings = program.verified.warnings().iter();
-        report
-            .notes
-            .extend(warnings.map(|w| format!("program `{}`, {w}", program.name())));
-    }
-    note_unmatched(&mut report, &globs);
-    note_no_site(&mut report);
-    report.notes.extend(own.iter().map(|program| {
-        format!(
-            "program `{}` is a kernel itself ({}) and in none of the application's: run it by `warpbpf launch`",
-            program.name(),
-            program.section()
-        )
-    }));
-    let shown = |report: &Report, rows| match flags.per_device {
+    let attachment = Attachment::bring(&flags.object, &flags.program, &flags.code, &flags.choice, flags.host_ops)?;
+    let tool = &attachment.tool;
+    let live = flags.output.live(flags.interval);
+    let mut report = observe(&flags.target, surroundings, tool, flags.events, live)?;
+    attachment.conclude(&mut report);
+    show(&flags.output, &report, flags.rows, flags.per_device)?;
+    Ok(report.status.unwrap_or(125) as u8)
+}
+
+/// Writes the report of a run.
+pub fn show(
+    output: &OutputFlags,
+    report: &Report,
+    rows: usize,
+    per_device: bool,
+) -> Result<(), CliError> {
+    let shown = |report: &Report, rows| match per_device {
         true => render::report(&report.per_device(), rows),
         false => render::report(report, rows),
     };
-    write(&flags.output, &report, flags.rows, &shown)?;
-    Ok(report.status.unwrap_or(125) as u8)
+    write(output, report, rows, &shown)
+}
+
+impl OutputFlags {
+    /// Time between live summaries, if there are any.
+    pub fn live(&self, interval: f64) -> Option<Duration> {
+        (interval > 0.0 && !self.json && std::io::stderr().is_terminal())
+            .then(|| Duration::from_secs_f64(interval))
+    }
+}
+
+/// Programs that were proved, and the tool that puts them into applications.
+pub struct Attachment {
+    /// The tool.
+    pub tool: Tool,
+    session: Vec<warpbpf_session::PlannedProgram>,
+    programs: Vec<model::Program>,
+}
+
+impl Attachment {
+    /// Reads and proves.
+    ///
+    /// # Errors
+    /// A file cannot be read, or its programs are refused.
+    pub fn bring(
+        object: &ObjectFlags,
+        program: &ProgramFlags,
+        code: &CodeFlags,
+        choice: &ChoiceFlags,
+        host_ops: bool,
+    ) -> Result<Attachment, CliError> {
+        let loaded = objects::bring(object)?;
+        // The agent proves everything again; here the user learns of a refusal before the application is touched.
+        let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &program.options())
+            .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
+        let options = Options {
+            allow_modify: program.allow_modify,
+            budget: program.budget,
+            threads: program.threads,
+            ring_bytes: None,
+            max_registers: code.max_registers,
+            out_of_line: code.out_of_line,
+            host_ops,
+            live_sums: code.live_sums,
+            place: program.place.clone(),
+            call_limit_us: Some(program.call_limit * 1000),
+            choice: choice.choice(),
+        };
+        let object =
+            warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
+        let tool = Tool::attach(object, options)?;
+        tool.serve()?;
+        let programs = session.iter().map(|planned| model::Program {
+            name: planned.name().to_owned(),
+            section: planned.section().to_owned(),
+            cost: planned.verified.facts().cost,
+            budget: super::verify::budget(planned, program),
+            budget_chosen: program.budget.is_some(),
+            modifies: planned.verified.facts().modifies,
+        });
+        Ok(Attachment {
+            tool,
+            programs: programs.collect(),
+            session,
+        })
+    }
+
+    /// Adds to a report what is known of the programs.
+    pub fn conclude(&self, report: &mut Report) {
+        report.programs = self.programs.clone();
+        for program in &self.session {
+            let warnings = program.verified.warnings().iter();
+            report
+                .notes
+                .extend(warnings.map(|w| format!("program `{}`, {w}", program.name())));
+        }
+        let (own, probes): (Vec<_>, Vec<_>) =
+            (self.session.iter()).partition(|p| p.spec.form == Form::Run);
+        let globs: Vec<String> = probes.iter().map(|p| p.spec.kernels.clone()).collect();
+        note_unmatched(report, &globs);
+        note_no_site(report);
+        report.notes.extend(own.iter().map(|program| {
+            format!(
+                "program `{}` is a kernel itself ({}) and in none of the application's: run it by `warpbpf launch`",
+                program.name(),
+                program.section()
+            )
+        }));
+    }
 }
 
 /// Starts the application and collects until it has ended and its agents have said all.

@@ -142,7 +142,7 @@ fn rings(devices: &[Device]) -> (Driver, Rings) {
         &mut held,
     )
     .unwrap();
-    held.keep();
+    let _kept = held.keep();
     (driver, rings)
 }
 

@@ -1,0 +1,237 @@
+//! The way into a process that runs already, and the way out: a function that is called on a thread of its own, by whoever
+//! loaded us (`warpbpf-inject`).
+//!
+//! Other threads run meanwhile, so nothing of the driver's code is changed from here: the changes are prepared, and made from
+//! outside while all threads stand still. What was taken from the driver is given back when none of them is in our code.
+
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use warpbpf_driver::Driver;
+use warpbpf_driver::sys::Api;
+use warpbpf_wire::late::{CONTROL_VERSION, Control, Patch, operation, state};
+
+use crate::agent::{Agent, Mode, Tool};
+use crate::exports::{agent, publish};
+use crate::guard::quietly;
+use crate::hook;
+use crate::install::{Hooks, hooked_api, watch_the_end};
+use crate::symbols::{Library, Symbols};
+use crate::{thread, unknown};
+
+/// How long whoever called us may take for the changes; after that it is taken for dead.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks whether they are made.
+const TICK: Duration = Duration::from_micros(200);
+/// How long data may take to come home: as long as kernels run.
+const HOME: Duration = Duration::from_secs(60);
+
+/// Attaches or detaches, as the control block says.
+///
+/// # Safety
+/// `control` is a [`Control`] of the caller's, which stays until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpbpf_live(control: *mut Control) {
+    // SAFETY: the caller's promise.
+    let call = Call(control);
+    let done = quietly(|| {
+        // Nothing is printed in the application, not even by a panic.
+        std::panic::set_hook(Box::new(|_| {}));
+        call.run()
+    });
+    match done {
+        Some(Ok(said)) => call.end(state::DONE, &said),
+        Some(Err(reason)) => call.end(state::REFUSED, &reason),
+        None => call.end(state::REFUSED, "it failed internally"),
+    }
+}
+
+/// The caller's side. The block is read and written by another process too.
+struct Call(*mut Control);
+
+impl Call {
+    fn control(&self) -> &Control {
+        // SAFETY: it lives as long as the call; what changes from outside is atomic.
+        unsafe { &*self.0 }
+    }
+
+    fn run(&self) -> Result<String, String> {
+        let control = self.control();
+        if control.version != CONTROL_VERSION {
+            return Err("it is of another release than the tool".into());
+        }
+        match control.operation {
+            operation::ATTACH => self.attach(),
+            operation::DETACH => self.detach(),
+            other => Err(format!("it does not know the operation {other}")),
+        }
+    }
+
+    fn end(&self, how: u32, text: &str) {
+        // SAFETY: this thread is the only writer of the text until the state says that it is there.
+        let to = unsafe { &mut (*self.0).text };
+        let bytes = text.as_bytes();
+        let count = bytes.len().min(to.len() - 1);
+        to[..count].copy_from_slice(&bytes[..count]);
+        to[count] = 0;
+        self.control().state.store(how, Ordering::Release);
+    }
+
+    /// Has changes made; true if no thread was in our code at that moment.
+    fn patch(&self, patches: &[Patch]) -> Result<bool, String> {
+        // SAFETY: this thread is the only writer until the state says that they are there.
+        unsafe {
+            (*self.0).patches = patches.as_ptr() as u64;
+            (*self.0).n_patches = patches.len() as u64;
+        }
+        let word = &self.control().state;
+        word.store(state::PREPARED, Ordering::Release);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match word.load(Ordering::Acquire) {
+                state::PATCHED => return Ok(true),
+                state::PATCHED_BUSY => return Ok(false),
+                state::NOT_PATCHED => return Err("the code could not be changed".into()),
+                _ if Instant::now() >= end => {
+                    return Err("whoever was to change the code is gone".into());
+                }
+                _ => std::thread::sleep(TICK),
+            }
+        }
+    }
+
+    fn attach(&self) -> Result<String, String> {
+        let library = Library::driver().ok_or("the CUDA driver is not loaded")?;
+        if let Some(there) = agent().filter(|there| there.is_on()) {
+            return Err(match there.is_connected() {
+                true => {
+                    "a tool has its programs in it already: end that first, or `warpbpf detach`"
+                }
+                false => "it was started with an agent that waits for its tool",
+            }
+            .into());
+        }
+        let symbols = Symbols::new(move |symbol| library.address(symbol));
+        // SAFETY: a descriptor that the caller made for us.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.control().socket) };
+        let socket = socket
+            .try_clone_to_owned()
+            .map_err(|error| format!("its socket cannot be used: {error}"))?;
+        let in_force = !hook::in_force().is_empty();
+        let agent = match in_force {
+            // A tool died and left them.
+            true => make(hooked_api(&symbols), &symbols, socket)?,
+            false => {
+                let hooks = Hooks::stage(&symbols);
+                if let Some(reason) = hooks.obstacle() {
+                    return Err(reason);
+                }
+                let agent = make(hooks.api(&symbols), &symbols, socket)?;
+                let patches = hooks.staged.patches();
+                if let Err(reason) = self.patch(&patches) {
+                    agent.turn_off();
+                    agent.hang_up();
+                    return Err(reason);
+                }
+                hook::in_force().extend(patches);
+                hooks.tell_unhooked(agent);
+                agent
+            }
+        };
+        publish(agent);
+        watch_the_end();
+        // The socket lives on as the agent's own copy.
+        // SAFETY: the caller gave it to us.
+        drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(self.control().socket) });
+        // The tool answers only when this call is over.
+        thread::start("warpbpf-late", move || begin(agent))
+            .map_err(|error| format!("no thread can be started: {error}"))?;
+        Ok(String::new())
+    }
+
+    fn detach(&self) -> Result<String, String> {
+        let agent = agent();
+        if let Some(agent) = agent.filter(|agent| agent.is_on()) {
+            agent.finish("detached", HOME);
+            agent.turn_off();
+            agent.hang_up();
+        }
+        let in_force = hook::in_force().clone();
+        let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
+        let quiet = self.patch(&back)?;
+        hook::in_force().retain(|patch| !in_force.contains(patch));
+        let Some(agent) = agent else {
+            return Ok(String::new());
+        };
+        if agent.graphs.may_hold() {
+            return Ok("graphs of the application hold instrumented kernels, which go on as they are; their memory is kept".into());
+        }
+        if !quiet {
+            return Ok("a thread is in a call of the driver that began with probes; the memory of maps is kept".into());
+        }
+        agent.give_back();
+        Ok(String::new())
+    }
+}
+
+fn make(api: Option<Api>, symbols: &Symbols, socket: OwnedFd) -> Result<&'static Agent, String> {
+    let api = api.ok_or("the CUDA driver is older than CUDA 12")?;
+    let tool = Tool::Socket(Mutex::new(Some(socket)));
+    Agent::leak(Driver::new(api), symbols.clone(), tool)
+        .map_err(|error| format!("no agent can be made: {error}"))
+}
+
+/// Asks the tool what it wants, if the driver can be asked for its devices by now; else the first load does, as always.
+fn begin(agent: &'static Agent) {
+    if agent.driver.device_count().is_err() {
+        return;
+    }
+    if let Mode::Attached(session) = agent.mode() {
+        unknown::serve(agent, session);
+    }
+}
+
+/// The name by which a handle's kernel goes, if `ask` gets it.
+pub(crate) fn text(ask: impl FnOnce(*mut *const std::ffi::c_char) -> i32) -> Option<String> {
+    let mut name = std::ptr::null();
+    if ask(&mut name) != warpbpf_driver::sys::SUCCESS || name.is_null() {
+        return None;
+    }
+    // SAFETY: the driver's own text, which lives as long as the kernel.
+    let name = unsafe { CStr::from_ptr(name) };
+    name.to_str().ok().map(str::to_owned)
+}
+
+impl Agent {
+    /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, and nothing of it will
+    /// be launched any more.
+    fn give_back(&self) {
+        for shard in self.lives.all() {
+            let mut there = shard.state.write().unwrap_or_else(PoisonError::into_inner);
+            let crate::lives::LiveState::Here(live) = &*there else {
+                continue;
+            };
+            self.driver.within(shard.context, || {
+                // What is still in streams has to end first.
+                if self.driver.relaxed(|| self.driver.synchronize()).is_err() {
+                    return;
+                }
+                if let Some(calls) = live.calls() {
+                    calls.pause().close();
+                }
+                for variant in self.roster.variants(shard.context.0 as usize) {
+                    // What cannot be unloaded costs memory until the context ends.
+                    let _ = variant.unload(&self.driver);
+                }
+                // SAFETY: the variants are gone and the thread that answers calls has been told to end; the control thread
+                // has ended.
+                unsafe { live.free() };
+            });
+            *there = crate::lives::LiveState::Gone("the tool detached");
+        }
+        self.images.clear();
+    }
+}

@@ -1,0 +1,356 @@
+//! Kernels of images that were loaded before we came: known when they are launched, found in the files that are mapped, and
+//! instrumented by a thread of ours while the application goes on with the originals.
+//!
+//! Nobody saw these loads, so what an image was is inferred: from the kernel's name, and from what the driver says of it. Where two
+//! images could be meant, none is taken. Slices only: a clone would have to be in a module that is loaded already.
+
+mod files;
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_uint};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use warpbpf_driver::sys::{
+    self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult, FUNC_REGISTERS,
+};
+use warpbpf_driver::{Context, JitOptions};
+use warpbpf_session::{ImageInfo, Session, inspect, names};
+use warpbpf_wire::Kernel;
+
+use crate::agent::{Agent, Mode};
+use crate::contexts;
+use crate::entry::Entry;
+use crate::late::text;
+use crate::modules::{self, Handle};
+use crate::table::Table;
+use files::Files;
+
+/// How often it is looked whether the tool is still there.
+const LOOK: Duration = Duration::from_millis(100);
+/// What to do about a kernel that cannot be had this way.
+const ADVICE: &str = "start the application under `warpbpf run`";
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Unknown {
+    /// Handles are asked for.
+    open: AtomicBool,
+    /// Handles that were asked for, whatever came of it.
+    seen: Table<()>,
+    driver: OnceLock<Questions>,
+    waiting: Mutex<Waiting>,
+    more: Condvar,
+    /// Held while one is worked on: its image must not be unloaded meanwhile.
+    working: Mutex<()>,
+}
+
+impl Default for Unknown {
+    fn default() -> Unknown {
+        Unknown {
+            open: AtomicBool::new(false),
+            seen: Table::new(),
+            driver: OnceLock::new(),
+            waiting: Mutex::default(),
+            more: Condvar::new(),
+            working: Mutex::default(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    jobs: Vec<Job>,
+    /// The image that is worked on.
+    at: Option<Handle>,
+    /// Entries that only count, by image: with the handles that they stand for.
+    counting: HashMap<Handle, Vec<usize>>,
+}
+
+/// A kernel that was launched and is not known.
+#[derive(Debug, Clone)]
+struct Job {
+    image: Handle,
+    function: usize,
+    context: Context,
+    name: String,
+}
+
+// SAFETY: handles, which are the driver's affair.
+unsafe impl Send for Job {}
+
+/// What the driver is asked about a handle; not every driver can be.
+#[derive(Debug, Clone, Copy)]
+struct Questions {
+    func_name: Ask<*mut *const c_char>,
+    func_module: Ask<*mut CUmodule>,
+    kernel_name: Option<Ask<*mut *const c_char>>,
+    kernel_library: Option<Ask<*mut CUlibrary>>,
+}
+
+type Ask<T> = unsafe extern "C" fn(T, CUfunction) -> CUresult;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Questions {
+    fn new(agent: &Agent) -> Option<Questions> {
+        // SAFETY: the driver's functions of these names have these signatures.
+        unsafe {
+            let name = |symbol| -> Option<Ask<*mut *const c_char>> {
+                Some(std::mem::transmute::<usize, Ask<*mut *const c_char>>(
+                    agent.symbol(symbol)?,
+                ))
+            };
+            Some(Questions {
+                func_name: name("cuFuncGetName")?,
+                func_module: std::mem::transmute::<usize, Ask<*mut CUmodule>>(
+                    agent.symbol("cuFuncGetModule")?,
+                ),
+                kernel_name: name("cuKernelGetName"),
+                kernel_library: agent
+                    .symbol("cuKernelGetLibrary")
+                    .map(|address| std::mem::transmute::<usize, Ask<*mut CUlibrary>>(address)),
+            })
+        }
+    }
+
+    /// The kernel's name, and what it is of. A handle may be a function of a context, or a library's kernel.
+    fn ask(&self, handle: CUfunction) -> Option<(String, Handle)> {
+        if let (Some(of), Some(name)) = (self.kernel_library, self.kernel_name) {
+            let mut library: CUlibrary = ptr::null_mut();
+            // SAFETY: a handle that the application launches by, and writable locals. The driver knows handles of each kind.
+            if unsafe { of(&mut library, handle as CUkernel) } == sys::SUCCESS && !library.is_null()
+            {
+                // SAFETY: as above.
+                let name = text(|to| unsafe { name(to, handle) })?;
+                return Some((name, Handle::Library(library as usize)));
+            }
+        }
+        let mut module: CUmodule = ptr::null_mut();
+        // SAFETY: as above.
+        if unsafe { (self.func_module)(&mut module, handle) } != sys::SUCCESS {
+            return None;
+        }
+        // SAFETY: as above.
+        let name = text(|to| unsafe { (self.func_name)(to, handle) })?;
+        Some((name, Handle::Module(module as usize)))
+    }
+}
+
+impl Unknown {
+    /// This handle has not been asked for, and shall be.
+    #[inline]
+    pub(crate) fn is_new(&self, handle: usize) -> bool {
+        self.open.load(Ordering::Relaxed) && self.seen.get(handle).is_none()
+    }
+
+    /// Nothing is asked any more.
+    pub(crate) fn close(&self) {
+        self.open.store(false, Ordering::Relaxed);
+    }
+
+    /// An image is about to be unloaded: nothing of it is worked on from here on.
+    pub(crate) fn leaves(&self, agent: &Agent, image: Handle) {
+        if !self.open.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut waiting = lock(&self.waiting);
+        waiting.jobs.retain(|job| job.image != image);
+        for handle in waiting.counting.remove(&image).unwrap_or_default() {
+            agent.table.remove(handle);
+        }
+        if waiting.at == Some(image) {
+            drop(waiting);
+            drop(lock(&self.working));
+        }
+    }
+
+    fn next(&self, agent: &Agent) -> Option<Job> {
+        let mut waiting = lock(&self.waiting);
+        waiting.at = None;
+        loop {
+            if !agent.is_on() {
+                return None;
+            }
+            if !waiting.jobs.is_empty() {
+                let job = waiting.jobs.remove(0);
+                waiting.at = Some(job.image);
+                return Some(job);
+            }
+            let woken = self.more.wait_timeout(waiting, LOOK);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A launch by a handle that is not known: asks the driver what it is. If programs want it, an entry counts its launches as missed
+/// until there is something to launch.
+pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry> {
+    static SEEN: () = ();
+    let unknown = &agent.unknown;
+    if !unknown.is_new(function as usize) {
+        return None;
+    }
+    unknown.seen.insert(function as usize, &SEEN);
+    let (name, image) = unknown.driver.get()?.ask(function)?;
+    let Some(Mode::Attached(session)) = agent.mode_now() else {
+        return None;
+    };
+    if session.matching(&name).is_empty() {
+        return None;
+    }
+    let context = agent.driver.current()?;
+    let made = agent.roster.made(&name);
+    let entry = Box::leak(Box::new(Entry::new(name.clone(), made)));
+    // That it is not instrumented yet is no news.
+    entry.told_context.store(true, Ordering::Relaxed);
+    agent.roster.add(entry);
+    agent.table.insert(function as usize, entry);
+    let mut waiting = lock(&unknown.waiting);
+    let counting = waiting.counting.entry(image).or_default();
+    counting.push(function as usize);
+    waiting.jobs.push(Job {
+        image,
+        function: function as usize,
+        context,
+        name,
+    });
+    drop(waiting);
+    unknown.more.notify_one();
+    Some(entry)
+}
+
+/// Instruments what is asked for until the tool goes away. On a thread of its own.
+pub(crate) fn serve(agent: &'static Agent, session: &Arc<Session>) {
+    let Some(questions) = Questions::new(agent) else {
+        agent.note(
+            warpbpf_wire::NoteLevel::Warning,
+            "the driver is older than CUDA 12.3 and does not say what a kernel is called: only what is loaded from now on gets programs".into(),
+        );
+        return;
+    };
+    agent.unknown.driver.get_or_init(|| questions);
+    agent.unknown.open.store(true, Ordering::Relaxed);
+    let mut files = None;
+    while let Some(job) = agent.unknown.next(agent) {
+        let _working = lock(&agent.unknown.working);
+        // Its context may have ended.
+        if agent.driver.set_current(job.context).is_err() {
+            continue;
+        }
+        contexts::was_there(agent, job.context);
+        if agent.images.has(job.image) {
+            know(agent, &job);
+            continue;
+        }
+        match find(agent, session, &mut files, &job) {
+            Ok(info) => {
+                let mut incoming = modules::prepare(agent, session, info);
+                incoming.prepared.refuse_clones(ADVICE);
+                incoming.text = None;
+                modules::loaded(agent, incoming, JitOptions::default(), job.image);
+                know(agent, &job);
+            }
+            Err(reason) => refuse(agent, &job, &reason),
+        }
+    }
+}
+
+/// Has launches by the job's handle found, now that its image is known.
+fn know(agent: &'static Agent, job: &Job) {
+    if let Ok(name) = CString::new(job.name.as_str()) {
+        modules::named(agent, job.image, job.function as CUfunction, &name);
+    }
+    let mut waiting = lock(&agent.unknown.waiting);
+    if let Some(counting) = waiting.counting.get_mut(&job.image) {
+        counting.retain(|handle| *handle != job.function);
+    }
+}
+
+fn refuse(agent: &Agent, job: &Job, reason: &str) {
+    modules::send_kernel(
+        agent,
+        Kernel {
+            mangled: job.name.clone(),
+            demangled: names::demangle(&job.name),
+            source: "loaded before".into(),
+            way: format!("refused: {reason}"),
+            ..Kernel::default()
+        },
+    );
+}
+
+/// The image that the kernel came from.
+fn find(
+    agent: &'static Agent,
+    session: &Session,
+    files: &mut Option<Files>,
+    job: &Job,
+) -> Result<ImageInfo, String> {
+    let device = agent.device().ok_or("its device is not known")?;
+    let capability = device.capability;
+    let wanted = |name: &str| !session.matching(name).is_empty();
+    let index = |known: Option<Files>| Files::index(known, capability, &wanted);
+    let known = files.take();
+    // Libraries are loaded all the time.
+    let known = match known {
+        Some(known) if known.has(&job.name) => known,
+        other => index(other),
+    };
+    let known = files.insert(known);
+    let mut found: Vec<ImageInfo> = Vec::new();
+    for image in known.with(&job.name) {
+        let Ok(mut info) = inspect(image.bytes(), capability) else {
+            continue;
+        };
+        let same = |other: &ImageInfo| {
+            let known =
+                |info: &ImageInfo| info.kernels.iter().map(|k| k.registers).collect::<Vec<_>>();
+            other.ptx == info.ptx && known(other) == known(&info)
+        };
+        if found.iter().any(same) {
+            continue;
+        }
+        for kernel in &mut info.kernels {
+            kernel.source = format!("{}, in `{}`", kernel.source, image.path());
+        }
+        found.push(info);
+    }
+    if found.is_empty() {
+        return Err(format!(
+            "it was loaded before, and no file that is mapped has it (was it made at run time?); {ADVICE}"
+        ));
+    }
+    let all = found.len();
+    if found.len() > 1 {
+        // Only machine code that is the driver's own says something of registers.
+        let registers = registers(agent, job);
+        found.retain(|info| has_registers(info, &job.name, registers));
+    }
+    match (found.len(), found.pop()) {
+        (1, Some(info)) => Ok(info),
+        _ => Err(format!(
+            "it was loaded before, and {all} images that are mapped have a kernel of this name, which differ; {ADVICE}"
+        )),
+    }
+}
+
+/// Registers of the kernel, as the driver says.
+fn registers(agent: &Agent, job: &Job) -> Option<u32> {
+    let mut value = 0;
+    // SAFETY: a handle that the application launches by, and a writable local.
+    let code = unsafe {
+        (agent.driver.api.func_attribute)(&mut value, FUNC_REGISTERS, job.function as CUfunction)
+    };
+    (code == sys::SUCCESS).then_some(value as c_uint)
+}
+
+fn has_registers(info: &ImageInfo, name: &str, registers: Option<u32>) -> bool {
+    let kernel = info.kernels.iter().find(|k| k.mangled == name);
+    let said = kernel.and_then(|k| k.registers);
+    said.is_none() || registers.is_none() || said == registers
+}

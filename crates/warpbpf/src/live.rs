@@ -1,0 +1,116 @@
+//! Processes that run already: which there are, and how programs are taken out of them again.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use warpbpf_inject::{Done, Subject, mappings, status_field};
+
+use crate::Error;
+use crate::control::Client;
+
+/// What was done to a process that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// From first to last.
+    pub took: Duration,
+    /// How long the thread of it stood that stood longest.
+    pub pause: Duration,
+    /// Places of its code that were changed.
+    pub places: usize,
+    /// What else is to be known; may be empty.
+    pub said: String,
+}
+
+impl Change {
+    pub(crate) fn of(done: &Done) -> Change {
+        Change {
+            took: done.took,
+            pause: done.pause,
+            places: done.patches,
+            said: done.said.clone(),
+        }
+    }
+}
+
+/// Takes programs out of a process, whoever put them in: its launches are of originals, its code is as it was, and the memory of
+/// maps is given back. A tool that is connected with it is told, and has its data.
+///
+/// # Errors
+/// [`Error::Inject`].
+pub fn detach(pid: u32) -> Result<Change, Error> {
+    Ok(Change::of(&warpbpf_inject::detach(pid)?))
+}
+
+/// A process that has loaded the CUDA driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CudaProcess {
+    /// Its number.
+    pub pid: u32,
+    /// Its command line.
+    pub command: Vec<String>,
+    /// It has opened a device. The soft GPU has none.
+    pub has_device: bool,
+    /// An agent is in it, at work or not.
+    pub has_agent: bool,
+    /// The process of the tool whose programs are in it.
+    pub tool: Option<u32>,
+    /// Why it cannot be attached to, if so.
+    pub obstacle: Option<String>,
+}
+
+/// The processes that have loaded the CUDA driver, as far as they can be looked into: this user's, or everybody's for root.
+pub fn processes() -> Vec<CudaProcess> {
+    let tools = tools();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut all: Vec<CudaProcess> = pids.filter_map(|pid| look(pid, &tools)).collect();
+    all.sort_unstable_by_key(|process| process.pid);
+    all
+}
+
+/// Tools by the processes that they have programs in.
+fn tools() -> HashMap<u32, u32> {
+    let mut tools = HashMap::new();
+    for mut client in Client::find() {
+        if let Ok((session, _)) = client.session() {
+            let running = session.processes.iter().filter(|process| process.running);
+            tools.extend(running.map(|process| (process.pid, session.tool)));
+        }
+    }
+    tools
+}
+
+fn look(pid: u32, tools: &HashMap<u32, u32>) -> Option<CudaProcess> {
+    let maps = mappings(pid).ok()?;
+    let seccomp = false;
+    let subject = Subject { pid, seccomp, maps };
+    if pid == std::process::id() || !subject.has_driver() {
+        return None;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = arguments.split(|byte| *byte == 0);
+    let mut command: Vec<String> = words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    // The list ends with a NUL.
+    command.pop();
+    if command.is_empty() {
+        command.extend(status_field(&status, "Name"));
+    }
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let mut files = files.into_iter().flatten().flatten();
+    let has_device = files.any(|file| {
+        let path = std::fs::read_link(file.path()).unwrap_or_default();
+        path.to_string_lossy().starts_with("/dev/nvidia")
+    });
+    let obstacle = Subject::look(pid).err().map(|error| error.to_string());
+    Some(CudaProcess {
+        pid,
+        command,
+        has_device,
+        has_agent: subject.agent().is_some(),
+        tool: tools.get(&pid).copied(),
+        obstacle,
+    })
+}
