@@ -421,11 +421,14 @@ pub struct RecordHead {
 
 /// A record of `bpf_trace_printk`, `bpf_trace_vprintk` or `bpf_gpu_puts` in the printk ring.
 pub mod printk {
-    /// u32: session index of the map that holds the format.
+    /// u32: session index of the map that holds the format, or [`CARRIED`].
     pub const FORMAT_MAP: u64 = 0;
-    /// u32: byte offset of the format in that map's value.
+    /// In [`FORMAT_MAP`]: the format is in the record, behind the arguments, as no map has it.
+    pub const CARRIED: u32 = u32::MAX;
+    /// u32: byte offset of the format in that map's value; 0 if it is in the record.
     pub const FORMAT_OFFSET: u64 = 4;
-    /// u32: format size in bytes with its NUL; 0 if only its NUL tells (`bpf_gpu_puts`).
+    /// u32: format size in bytes with its NUL; 0 if only its NUL tells (`bpf_gpu_puts`). In the record that many bytes are
+    /// there, and zeros up to a multiple of 8.
     pub const FORMAT_SIZE: u64 = 8;
     /// u32: number of arguments, 0 to [`crate::format::MAX_VALUES`], or [`VERBATIM`].
     pub const ARGS: u64 = 12;
@@ -437,10 +440,14 @@ pub mod printk {
     pub const BLOCK: u64 = 24;
     /// u32 ×3: threadIdx.
     pub const THREAD: u64 = 36;
-    /// u64 per argument, to the record's end.
+    /// u64 per argument, to the record's end or the format's start.
     pub const ARG: u64 = 48;
-    /// Bytes of a record's payload with so many arguments.
+    /// Bytes of a record's payload with so many arguments, and no format.
     pub const fn size(args: usize) -> u64 {
         ARG + args as u64 * 8
+    }
+    /// Bytes of a format of `size` bytes in the record.
+    pub const fn carried(size: usize) -> u64 {
+        (size as u64).next_multiple_of(8)
     }
 }

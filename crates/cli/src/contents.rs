@@ -151,12 +151,11 @@ pub fn printk(object: &Object, payload: &[u8]) -> Option<String> {
         MapKind::Data { image, .. } => image.get(offset as usize..),
         MapKind::User => None,
     };
-    let format = data(message.format_map, message.format_offset)?;
     let [bx, by, bz] = message.block;
     let [tx, ty, tz] = message.thread;
     Some(format!(
         "block ({bx},{by},{bz}) thread ({tx},{ty},{tz}): {}",
-        message.text(format, data).trim_end()
+        message.text(data)?.trim_end()
     ))
 }
 

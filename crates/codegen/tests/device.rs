@@ -654,6 +654,69 @@ fn printk_records() {
     assert_eq!(threads, 2 * (0..33).sum::<u32>() + 33 * 100);
 }
 
+/// Text of constants on the stack is in no map, so the record has it: behind the values, to a multiple of 8 bytes.
+#[test]
+fn messages_carry_a_text_that_was_made_on_the_stack() {
+    let asm = "
+        r3 = *(u32 *)(r1 + 24)
+        r1 = 7216209657926148460 ll
+        *(u64 *)(r10 - 16) = r1
+        *(u8 *)(r10 - 8) = 0
+        r1 = r10
+        r1 += -16
+        r2 = 9
+        call 6
+        r1 = map[0][0] + 0
+        *(u64 *)(r1 + 0) = r0
+        *(u32 *)(r10 - 16) = 6581861
+        r1 = r10
+        r1 += -16
+        call 501
+        r0 = 0
+        exit";
+    let case = Case::new(asm, vec![array(8, 1)]);
+    // Nothing is left of the stores.
+    assert_eq!(case.compile().local_bytes, 0);
+    let device = Device::new(&case, config(Some(3)));
+    let steps = device.launch_clusters([1, 1, 1], [1, 1, 1], [1, 1, 1]);
+    let counted = case.program.facts().cost;
+    assert!(steps <= counted, "{steps} of {counted}");
+    let layout = RingLayout::new(1 << 16, 4);
+    let ran = case.run(config(Some(3)), [2, 1, 1], [33, 1, 1]);
+    assert_eq!(lost(&layout, &ran, 1), (0, 0));
+    assert_eq!(ran.u64(0, 0), printk::size(1) + 16);
+    let list = records(&layout, &ran, 1);
+    let list: Vec<_> = list
+        .iter()
+        .filter(|(flags, _)| *flags != RingLayout::PADDING)
+        .collect();
+    assert_eq!(list.len(), 2 * 2 * 33);
+    let word = |payload: &[u8], at: u64| {
+        let at = at as usize;
+        u32::from_le_bytes(payload[at..at + 4].try_into().expect("4 bytes"))
+    };
+    let mut threads = 0;
+    for (_, payload) in list {
+        assert_eq!(word(payload, printk::FORMAT_MAP), printk::CARRIED);
+        assert_eq!(word(payload, printk::FORMAT_OFFSET), 0);
+        match word(payload, printk::ARGS) {
+            1 => {
+                threads += u64_of(payload, printk::ARG as usize);
+                assert_eq!(word(payload, printk::FORMAT_SIZE), 9);
+                let text = &payload[printk::size(1) as usize..];
+                assert_eq!(text, b"lanes %d\0\0\0\0\0\0\0\0");
+            }
+            printk::VERBATIM => {
+                assert_eq!(word(payload, printk::FORMAT_SIZE), 4);
+                assert_eq!(&payload[printk::size(0) as usize..], b"end\0\0\0\0\0");
+            }
+            n => panic!("{n} arguments"),
+        }
+    }
+    assert_eq!(threads, 2 * (0..33).sum::<u64>());
+    case.assembles();
+}
+
 #[test]
 fn ktime_follows_the_current_record() {
     let asm = "

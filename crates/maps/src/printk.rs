@@ -14,12 +14,8 @@ pub use layout::VERBATIM;
 /// A queued message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// Session index of the map that holds the format.
-    pub format_map: u32,
-    /// Byte offset of the format in that map's value.
-    pub format_offset: u32,
-    /// Bytes of the format with its NUL.
-    pub format_size: u32,
+    /// Its format.
+    pub format: Format,
     /// It is no format: a `%` in it is a `%`.
     pub verbatim: bool,
     /// The arguments, at most [`MAX_VALUES`].
@@ -32,8 +28,24 @@ pub struct Message {
     pub thread: [u32; 3],
 }
 
+/// Where a message's format is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// In a map's value.
+    At {
+        /// Session index of the map.
+        map: u32,
+        /// Byte offset in the value.
+        offset: u32,
+        /// Bytes with its NUL, or 0.
+        size: u32,
+    },
+    /// The message carries it, with its NUL.
+    Carried(Vec<u8>),
+}
+
 impl Message {
-    /// Reads the payload of a ring record; `None` if its size is not what its number of arguments asks for.
+    /// Reads the payload of a ring record; `None` if its size is not what its number of arguments and its format ask for.
     pub fn read(record: &[u8]) -> Option<Message> {
         if (record.len() as u64) < layout::size(0) {
             return None;
@@ -45,13 +57,27 @@ impl Message {
             VERBATIM => 0,
             n => n as usize,
         };
-        if args > MAX_VALUES || record.len() as u64 != layout::size(args) {
+        if args > MAX_VALUES {
+            return None;
+        }
+        let (at, size) = (layout::size(args), word(layout::FORMAT_SIZE));
+        let is_carried = word(layout::FORMAT_MAP) == layout::CARRIED;
+        let end = match is_carried {
+            true => at + layout::carried(size as usize),
+            false => at,
+        };
+        if record.len() as u64 != end {
             return None;
         }
         Some(Message {
-            format_map: word(layout::FORMAT_MAP),
-            format_offset: word(layout::FORMAT_OFFSET),
-            format_size: word(layout::FORMAT_SIZE),
+            format: match is_carried {
+                true => Format::Carried(record.get(at as usize..)?.get(..size as usize)?.to_vec()),
+                false => Format::At {
+                    map: word(layout::FORMAT_MAP),
+                    offset: word(layout::FORMAT_OFFSET),
+                    size,
+                },
+            },
             verbatim,
             args: (0..args as u64)
                 .map(|i| u64_at(record, layout::ARG + i * 8))
@@ -62,17 +88,17 @@ impl Message {
         })
     }
 
-    /// The text; `format` is the bytes that the record points to. `string` gives the bytes from an offset of a map on, for
-    /// `%s`: its value is `session index << 32 | offset` of a constant string.
-    pub fn text<'a>(
-        &self,
-        format_bytes: &[u8],
-        string: impl Fn(u32, u32) -> Option<&'a [u8]>,
-    ) -> String {
-        if self.verbatim {
-            return String::from_utf8_lossy(until_nul(format_bytes)).into_owned();
-        }
-        format(&self.args, format_bytes, string)
+    /// The text; `None` if nothing is where the record says that its format is. `string` gives the bytes from an offset of a
+    /// map on: for such a format, and for `%s`, whose value is `session index << 32 | offset` of a constant string.
+    pub fn text<'a>(&self, string: impl Fn(u32, u32) -> Option<&'a [u8]>) -> Option<String> {
+        let bytes = match &self.format {
+            Format::At { map, offset, .. } => string(*map, *offset)?,
+            Format::Carried(bytes) => bytes,
+        };
+        Some(match self.verbatim {
+            true => String::from_utf8_lossy(until_nul(bytes)).into_owned(),
+            false => format(&self.args, bytes, string),
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use warpbpf_abi::layout::printk as layout;
-use warpbpf_maps::printk::{Message, VERBATIM, format};
+use warpbpf_maps::printk::{Format, Message, VERBATIM, format};
 
 #[test]
 fn conversions_print_as_in_linux() {
@@ -90,9 +90,11 @@ fn record(args: u32, arg: &[u64]) -> Vec<u8> {
 fn a_record_is_read() {
     let message = Message::read(&record(2, &[7, 8])).unwrap();
     let expected = Message {
-        format_map: 3,
-        format_offset: 16,
-        format_size: 9,
+        format: Format::At {
+            map: 3,
+            offset: 16,
+            size: 9,
+        },
         verbatim: false,
         args: vec![7, 8],
         time: 123,
@@ -100,16 +102,44 @@ fn a_record_is_read() {
         thread: [4, 5, 6],
     };
     assert_eq!(message, expected);
+    let formats = |map: u32, offset: u32| match (map, offset) {
+        (3, 16) => Some(&b"%d %d %d\0"[..]),
+        _ => None,
+    };
     assert_eq!(
-        message.text(b"%d %d %d\0", string),
-        "7 8 <%d has no argument>"
+        message.text(formats).as_deref(),
+        Some("7 8 <%d has no argument>")
     );
+    assert_eq!(message.text(string), None);
     let twelve: Vec<u64> = (1..=12).collect();
     let message = Message::read(&record(12, &twelve)).unwrap();
     assert_eq!(message.args, twelve);
     let message = Message::read(&record(VERBATIM, &[])).unwrap();
     assert!(message.verbatim);
-    assert_eq!(message.text(b"100% d\0", string), "100% d");
+    let text = message.text(|_, _| Some(&b"100% d\0"[..]));
+    assert_eq!(text.as_deref(), Some("100% d"));
+}
+
+/// With this format behind the arguments, which says that it has `size` bytes.
+fn carrying(args: u32, arg: &[u64], format: &[u8], size: u32) -> Vec<u8> {
+    let mut record = record(args, arg);
+    record[layout::FORMAT_MAP as usize..][..4].copy_from_slice(&layout::CARRIED.to_le_bytes());
+    record[layout::FORMAT_SIZE as usize..][..4].copy_from_slice(&size.to_le_bytes());
+    record.extend_from_slice(format);
+    record
+}
+
+#[test]
+fn a_record_carries_its_format() {
+    let format = b"%d and %s\0\0\0\0\0\0\0";
+    let message = Message::read(&carrying(2, &[7, 3], format, 10)).unwrap();
+    assert_eq!(message.format, Format::Carried(b"%d and %s\0".to_vec()));
+    assert_eq!(message.text(string).as_deref(), Some("7 and other text"));
+    let message = Message::read(&carrying(VERBATIM, &[], b"100% d\0\0", 7)).unwrap();
+    assert_eq!(message.text(|_, _| None).as_deref(), Some("100% d"));
+    for (format, size) in [(&format[..], 8), (&format[..8], 10), (format, u32::MAX)] {
+        assert_eq!(Message::read(&carrying(2, &[7, 3], format, size)), None);
+    }
 }
 
 #[test]

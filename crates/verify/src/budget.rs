@@ -37,6 +37,9 @@ const ZEROED: u64 = 256 * 5;
 /// end of the loop, 9 to load and test the slot, 3 to go on.
 const SLOT_COST: u64 = 19;
 
+/// Instructions for each 8 bytes of text that a message carries, as emitted: the constant and its store.
+const CARRIED_WORD_COST: u64 = 2;
+
 /// A call to the host that is answered at once: instructions, and those for each word of key and value.
 const CALL_COST: u64 = 600;
 const CALL_WORD_COST: u64 = 16;
@@ -86,7 +89,8 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
         }
         None => u64::from(helper.cost)
             .saturating_add(read_cost(helper, call))
-            .saturating_add(text_cost(call)),
+            .saturating_add(text_cost(call))
+            .saturating_add(carried_cost(call)),
     };
     cost.saturating_add(walked).max(1)
 }
@@ -136,6 +140,16 @@ fn text_cost(call: &CallFact) -> u64 {
         HelperId::Strncmp => {
             let bytes = max.min(text.len() as u64 + 1);
             bytes.div_ceil(8).saturating_mul(COMPARE_WORD_COST)
+        }
+        _ => 0,
+    }
+}
+
+/// What it costs that a message carries its own text, which is in no map.
+fn carried_cost(call: &CallFact) -> u64 {
+    match &call.text {
+        Some(text) if call.carries_text() => {
+            (text.len() as u64 + 1).div_ceil(8) * CARRIED_WORD_COST
         }
         _ => 0,
     }

@@ -217,8 +217,7 @@ impl<'a> Call<'a, '_> {
                 self.constant_fact(i, reg)
             }
             Arg::ConstString => {
-                let text = self.constant_string(i, reg, None)?;
-                self.text = Some(text.into());
+                self.text = Some(self.constant_string(i, reg, None)?);
                 self.constant_fact(i, reg)
             }
             Arg::Values => self.values(i, reg),

@@ -221,6 +221,12 @@ impl CallFact {
         let strings = || self.text.as_deref().map_or(0, format::strings);
         self.helper.reads_application() || self.helper == HelperId::Snprintf && strings() > 0
     }
+
+    /// The call sends a message whose text was made on the stack: no map has it, so the message must.
+    pub fn carries_text(&self) -> bool {
+        self.helper.prints()
+            && matches!(self.args[0], ArgFact::Pointer(place) if matches!(place.region, Region::Stack { .. }))
+    }
 }
 
 /// What is known of one argument.

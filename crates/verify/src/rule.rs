@@ -401,8 +401,9 @@ impl Rule {
                 "merge functions or call fewer of them"
             }
             Rule::StackTooDeep { .. } => "use smaller buffers, or a per-thread map for them",
-            Rule::MayNotEnd | Rule::LoopBudget { .. } => {
-                "give the loop a constant bound that the program counts up to"
+            Rule::MayNotEnd => "give the loop a constant bound that the program counts up to",
+            Rule::LoopBudget { .. } => {
+                "give the loop a constant bound that the program counts up to, beside one that a map holds (`k < 32 && k < n`); where it ends later than this budget, raise that (`--budget N`)"
             }
             Rule::Budget { .. } => {
                 "do less per invocation, attach with a wider scope, or raise the budget (`--budget N`); an array that is keyed by a small number such as `ctx->site` costs a tenth of a hash"

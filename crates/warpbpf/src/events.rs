@@ -52,11 +52,10 @@ impl Message {
             MapKind::Data { image, .. } => image.get(offset as usize..),
             MapKind::User => None,
         };
-        let format = data(message.format_map, message.format_offset)?;
         Some(Message {
             block: message.block,
             thread: message.thread,
-            text: message.text(format, data).trim_end().to_owned(),
+            text: message.text(data)?.trim_end().to_owned(),
         })
     }
 }

@@ -14,6 +14,14 @@ use super::memory::Spot;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Block, Cond, Mem, Op, Size, Special, Ty, Value};
 
+/// The text of a message: the first words of its record, and what it carries.
+struct MessageText {
+    map: u32,
+    offset: u32,
+    size: u32,
+    carried: Vec<u64>,
+}
+
 impl Translator<'_> {
     pub(super) fn ring_of(&self, call: &CallFact) -> Result<RingLayout, CodegenError> {
         let map = self.map_arg(call)?;
@@ -233,19 +241,7 @@ impl Translator<'_> {
                 helper,
             });
         };
-        let ArgFact::Pointer(place) = call.args[0] else {
-            return self.missing("a format string");
-        };
-        let (Region::MapValue { map }, Some(offset)) = (place.region, place.offset) else {
-            return self.missing("a constant format string");
-        };
-        let format_map = self.binding(map)?.session_index;
-        let format_size = match call.args[1] {
-            ArgFact::Scalar {
-                value: Some(size), ..
-            } if call.helper != HelperId::GpuPuts => size as u32,
-            _ => 0,
-        };
+        let text = self.message_text(call)?;
         // `bpf_gpu_puts` has no format: a percent sign is a percent sign.
         let values = match call.helper {
             HelperId::TracePrintk => self.printk_values(call)?,
@@ -258,12 +254,13 @@ impl Translator<'_> {
         };
 
         let base = self.push(Ty::B64, Op::Slot(binding.slot));
-        let size = printk::size(values.len()) as u32;
+        let text_at = printk::size(values.len());
+        let size = (text_at + text.carried.len() as u64 * 8) as u32;
         let (record, after, result) = self.with_record(ring, base, Size::Const(size), EAGAIN);
         let fixed = [
-            (printk::FORMAT_MAP, format_map),
-            (printk::FORMAT_OFFSET, offset as u32),
-            (printk::FORMAT_SIZE, format_size),
+            (printk::FORMAT_MAP, text.map),
+            (printk::FORMAT_OFFSET, text.offset),
+            (printk::FORMAT_SIZE, text.size),
             (printk::ARGS, arg_word),
         ];
         for (at, value) in fixed {
@@ -272,6 +269,10 @@ impl Translator<'_> {
         }
         for (i, value) in values.into_iter().enumerate() {
             self.store_record(Width::W64, record, printk::ARG + i as u64 * 8, value);
+        }
+        for (i, word) in text.carried.into_iter().enumerate() {
+            let word = self.constant(word);
+            self.store_record(Width::W64, record, text_at + i as u64 * 8, word);
         }
         let time = self.push(Ty::B64, Op::Timer);
         self.store_record(Width::W64, record, printk::TIME, time);
@@ -295,6 +296,40 @@ impl Translator<'_> {
         let offset = self.bin(BinOp::Sub, pointer, base);
         let map = self.constant(u64::from(binding.session_index) << 32);
         Ok(self.bin(BinOp::Add, map, offset))
+    }
+
+    /// Where the host finds the text of a message.
+    fn message_text(&self, call: &CallFact) -> Result<MessageText, CodegenError> {
+        let (ArgFact::Pointer(place), Some(text)) = (call.args[0], &call.text) else {
+            return self.missing("a constant format string");
+        };
+        if call.carries_text() {
+            let mut bytes = text.to_vec();
+            bytes.push(0);
+            let size = bytes.len();
+            bytes.resize(printk::carried(size) as usize, 0);
+            let (words, _) = bytes.as_chunks();
+            return Ok(MessageText {
+                map: printk::CARRIED,
+                offset: 0,
+                size: size as u32,
+                carried: words.iter().map(|word| u64::from_le_bytes(*word)).collect(),
+            });
+        }
+        let (Region::MapValue { map }, Some(offset)) = (place.region, place.offset) else {
+            return self.missing("a format string in a map");
+        };
+        Ok(MessageText {
+            map: self.binding(map)?.session_index,
+            offset: offset as u32,
+            size: match call.args[1] {
+                ArgFact::Scalar {
+                    value: Some(size), ..
+                } if call.helper != HelperId::GpuPuts => size as u32,
+                _ => 0,
+            },
+            carried: Vec::new(),
+        })
     }
 
     /// The values of `bpf_trace_printk`. A constant string is told by its place.

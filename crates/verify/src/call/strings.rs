@@ -1,5 +1,7 @@
 //! Constant strings and formats among the arguments of a call, and the values of a format.
 
+use std::sync::Arc;
+
 use warpbpf_abi::format::{self, Conversion, MAX_VALUES, Piece, Spec};
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::Reg;
@@ -12,36 +14,65 @@ use crate::domain::stack::FRAME_BYTES;
 use crate::facts::ArgFact;
 use crate::rule::Rule;
 
-impl<'a> Call<'a, '_> {
-    /// The string that a pointer to constant data points to, without its NUL, which is within `size` bytes.
+/// What a string must be that becomes part of the code.
+const CONSTANT_STRING: &str =
+    "a constant string (in `.rodata`, or of constants that were stored on the stack)";
+
+impl Call<'_, '_> {
+    /// The string that a pointer points to, without its NUL, which is within `size` bytes: in constant data, or on the stack
+    /// where every byte of it is a constant.
     pub(super) fn constant_string(
         &self,
         i: usize,
         reg: Reg,
         size: Option<u64>,
-    ) -> Result<&'a [u8], Rule> {
-        let found = match self.state.reg(reg) {
-            Value::Pointer(
-                p @ Pointer {
-                    target: Target::MapValue(map),
-                    nullable: false,
-                    ..
-                },
-            ) => self
-                .env
-                .constant_bytes(*map)
-                .zip(p.fixed().and_then(|at| usize::try_from(at).ok())),
-            Value::Pointer(_) | Value::Number { .. } | Value::Nothing(_) => None,
+    ) -> Result<Arc<[u8]>, Rule> {
+        let Value::Pointer(
+            p @ Pointer {
+                nullable: false, ..
+            },
+        ) = self.state.reg(reg)
+        else {
+            return self.refuse(i, reg, CONSTANT_STRING.to_owned());
         };
-        let Some(bytes) = found.and_then(|(bytes, at)| bytes.get(at..)) else {
-            return self.refuse(i, reg, "a constant string (in `.rodata`)".to_owned());
+        let unknown = |byte: i64, why: &str| Rule::Argument {
+            helper: self.helper.name,
+            index: i + 1,
+            reg: reg.to_string(),
+            expected: CONSTANT_STRING.to_owned(),
+            found: format!("{}, and byte {byte} there {why}", self.env.pointer(p)),
         };
-        let within = match size {
-            Some(size) => bytes.get(..size as usize),
-            None => Some(bytes),
+        let text: Option<Vec<u8>> = match (p.target, p.fixed()) {
+            (Target::MapValue(map), Some(at)) => {
+                let bytes = self.env.constant_bytes(map);
+                let bytes = bytes.and_then(|bytes| bytes.get(usize::try_from(at).ok()?..));
+                let Some(bytes) = bytes else {
+                    return self.refuse(i, reg, CONSTANT_STRING.to_owned());
+                };
+                let within = match size {
+                    Some(size) => bytes.get(..size as usize),
+                    None => Some(bytes),
+                };
+                within.and_then(|bytes| {
+                    Some(bytes[..bytes.iter().position(|&byte| byte == 0)?].to_vec())
+                })
+            }
+            (Target::Stack(frame), Some(at)) if (-FRAME_BYTES..0).contains(&at) => {
+                let stack = &self.state.frames[frame as usize].stack;
+                // Behind the frame's end there is nothing: no NUL either.
+                let end = size.map_or(0, |size| at.saturating_add_unsigned(size).min(0));
+                match stack.constant_string(at, end) {
+                    Ok((text, has_nul)) => has_nul.then_some(text),
+                    Err(byte) if stack.is_written(byte) => {
+                        return Err(unknown(byte - at, "is not a known constant"));
+                    }
+                    Err(byte) => return Err(unknown(byte - at, "was never written")),
+                }
+            }
+            _ => return self.refuse(i, reg, CONSTANT_STRING.to_owned()),
         };
-        match within.and_then(|bytes| Some(&bytes[..bytes.iter().position(|&b| b == 0)?])) {
-            Some(text) => Ok(text),
+        match text {
+            Some(text) => Ok(text.into()),
             None => self.refuse(
                 i,
                 reg,
@@ -78,9 +109,9 @@ impl<'a> Call<'a, '_> {
     }
 
     /// Takes a format in.
-    pub(super) fn format(&mut self, text: &[u8]) -> Result<(), Rule> {
+    pub(super) fn format(&mut self, text: Arc<[u8]>) -> Result<(), Rule> {
         let helper = self.helper.name;
-        for piece in format::pieces(text) {
+        for piece in format::pieces(&text) {
             match piece {
                 Piece::Text(_) => {}
                 Piece::Refused { text, .. } => {
@@ -102,7 +133,7 @@ impl<'a> Call<'a, '_> {
                 takes: format!("takes {most}"),
             });
         }
-        self.text = Some(text.into());
+        self.text = Some(text);
         Ok(())
     }
 

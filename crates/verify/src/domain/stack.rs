@@ -54,7 +54,8 @@ impl Stack {
         (at / 64, 1 << (at % 64))
     }
 
-    fn is_written(&self, offset: i64) -> bool {
+    /// The byte at `offset`, which is inside the frame, was written.
+    pub fn is_written(&self, offset: i64) -> bool {
         let (word, bit) = Stack::bit(offset);
         self.written[word] & bit != 0
     }
@@ -188,6 +189,29 @@ impl Stack {
             Some(cell) => Err(Unreadable::Pointer(i64::from(cell.offset))),
             None => Ok(()),
         }
+    }
+
+    /// The bytes from `start` on, before the first NUL and before `end`, and whether there is a NUL: bytes that are the same
+    /// in all that this state stands for.
+    ///
+    /// # Errors
+    /// The offset of the first byte that is not known.
+    pub fn constant_string(&self, start: i64, end: i64) -> Result<(Vec<u8>, bool), i64> {
+        let mut text = Vec::new();
+        for at in start..end {
+            match self.constant_byte(at).ok_or(at)? {
+                0 => return Ok((text, true)),
+                byte => text.push(byte),
+            }
+        }
+        Ok((text, false))
+    }
+
+    fn constant_byte(&self, at: i64) -> Option<u8> {
+        let cell = self.overlapping(at, at + 1).next()?;
+        let bits = cell.value.scalar()?.bits;
+        let shift = (at - i64::from(cell.offset)) as u32 * 8;
+        (bits.mask >> shift & 0xff == 0).then_some((bits.value >> shift) as u8)
     }
 
     /// What can be read here is a superset of what can be read from `other`; `value_covers` compares two values.

@@ -680,10 +680,35 @@ fn formats_are_constant_and_understood() {
         5,
         "argument 3 of `bpf_trace_printk` must be a number; `r3` is a pointer to r10+0 of the stack",
     );
+    // On the stack, of constants.
+    let on_stack = |bytes: &str, size: u32| {
+        format!("{bytes}\nr1 = r10\nr1 += -8\nr2 = {size}\ncall 6\nr0 = 0\nexit")
+    };
+    accept(&on_stack("*(u64 *)(r10 - 8) = 0", 8));
+    accept(&on_stack("*(u32 *)(r10 - 8) = 25185", 3));
     refuse(
-        "*(u64 *)(r10 - 8) = 0\nr1 = r10\nr1 += -8\nr2 = 8\ncall 6\nr0 = 0\nexit",
+        &on_stack("*(u32 *)(r10 - 8) = 25185", 2),
         4,
-        "argument 1 of `bpf_trace_printk` must be a constant string (in `.rodata`); `r1` is a pointer to r10-8 of the stack",
+        "argument 1 of `bpf_trace_printk` must be a constant string that ends with a NUL inside its size; `r1` is a pointer to r10-8 of the stack",
+    );
+    let constant = "argument 1 of `bpf_trace_printk` must be a constant string (in `.rodata`, or of constants that were stored on the stack); `r1` is";
+    refuse(
+        &on_stack("*(u16 *)(r10 - 8) = 25185", 8),
+        4,
+        &format!("{constant} a pointer to r10-8 of the stack, and byte 2 there was never written"),
+    );
+    refuse(
+        &on_stack("r1 = *(u32 *)(r1 + 48)\n*(u64 *)(r10 - 8) = r1", 8),
+        5,
+        &format!(
+            "{constant} a pointer to r10-8 of the stack, and byte 0 there is not a known constant"
+        ),
+    );
+    // Only the end of the frame is behind it.
+    refuse(
+        "*(u8 *)(r10 - 1) = 97\nr1 = r10\nr1 += -1\ncall 501\nr0 = 0\nexit",
+        3,
+        "argument 1 of `bpf_gpu_puts` must be a constant string that ends with a NUL inside its size; `r1` is a pointer to r10-1 of the stack",
     );
     accept("r1 = map[3][0] + 15\ncall 501\nr0 = 0\nexit");
     refuse(
@@ -720,7 +745,7 @@ fn loops_end_within_the_budget() {
     );
     assert_eq!(
         r.help(),
-        "give the loop a constant bound that the program counts up to"
+        "give the loop a constant bound that the program counts up to, beside one that a map holds (`k < 32 && k < n`); where it ends later than this budget, raise that (`--budget N`)"
     );
     accept("r1 = 0\nagain:\nr1 += 1\nif r1 != 2046 goto again\nr0 = 0\nexit");
     refuse_on(
