@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use warpbpf_session::cpu;
+use warpbpf_session::section::bpftime_kernel;
 
 use crate::bpf_prog::BPFTIME_PREFIX;
 use crate::kernel::{Attr, Handle, Kernel};
@@ -146,12 +147,18 @@ impl Kernel {
                 return Ok(self.section_of_function(at, path, *offset, *ret));
             }
             Probe::Kernel { name, .. } if self.is_of_linux(at, name) => return Ok(None),
-            Probe::Kernel { name, ret } => match (SPECIAL.contains(&name.as_str()), ret) {
-                (true, false) => format!("kprobe/{name}"),
-                (true, true) => format!("kretprobe/{name}"),
-                (false, false) => format!("gpu/entry/{name}"),
-                (false, true) => format!("gpu/exit/{name}"),
-            },
+            Probe::Kernel { name, ret } => {
+                let kernel = match prog.name.starts_with(BPFTIME_PREFIX) {
+                    true => bpftime_kernel(name),
+                    false => name.into(),
+                };
+                match (SPECIAL.contains(&name.as_str()), ret) {
+                    (true, false) => format!("kprobe/{name}"),
+                    (true, true) => format!("kretprobe/{name}"),
+                    (false, false) => format!("gpu/entry/{kernel}"),
+                    (false, true) => format!("gpu/exit/{kernel}"),
+                }
+            }
         };
         if let Err(text) = self.prove(at, Some(&section)) {
             (self.config.tell)(&format!(

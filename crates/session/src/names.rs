@@ -13,8 +13,12 @@ pub fn demangle(mangled: &str) -> String {
     .unwrap_or_else(|| mangled.to_string())
 }
 
-/// Does `glob` name this kernel? `*` stands for any text, `?` for one character.
+/// Does `glob` name this kernel? `*` stands for any text, `?` for one character, and text in brackets at the start may be
+/// there or not: `[cuda_]_Z1kv` names `_Z1kv` and `cuda__Z1kv`. No kernel's name begins with a bracket.
 pub fn matches(glob: &str, mangled: &str) -> bool {
+    if let Some((prefix, rest)) = glob.strip_prefix('[').and_then(|g| g.split_once(']')) {
+        return matches(rest, mangled) || matches(&format!("{prefix}{rest}"), mangled);
+    }
     let glob = WildMatch::new(glob);
     if glob.matches(mangled) {
         return true;
@@ -104,6 +108,17 @@ mod tests {
             ("f<g<1>, 2>", "f"),
         ] {
             assert_eq!(without_template_arguments(name), short);
+        }
+        for (glob, name, expect) in [
+            ("[cuda_]_Z9vectorAddPKfS0_Pfi", VECTOR_ADD, true),
+            ("[cuda_]fill", "cuda_fill", true),
+            ("[cuda_]fill", "fill", true),
+            ("[cuda_]f*", "cuda_fill", true),
+            ("[cuda_]fill", "cuda_cuda_fill", false),
+            ("[cuda_]fill", "cuda_", false),
+            ("[cuda_", "cuda_", false),
+        ] {
+            assert_eq!(matches(glob, name), expect, "{glob} {name}");
         }
         for glob in ["vector", "add", "vectorAdd?", "ns::vectorAdd", ""] {
             assert!(!matches(glob, VECTOR_ADD), "{glob}");

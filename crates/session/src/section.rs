@@ -6,6 +6,7 @@
 
 mod error;
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use warpbpf_abi::access::{Barrier, Cache, Kind, Space};
@@ -214,6 +215,16 @@ fn bpftime_site(program: &str, head: &str) -> Option<Site> {
     }
 }
 
+/// The kernel that bpftime means by `NAME`. Its forms for Linux's own maps say `cuda_` in front of it, which is no part of the
+/// kernel's name there; a kernel of that whole name is meant as well.
+pub fn bpftime_kernel(name: &str) -> Cow<'_, str> {
+    const PREFIX: &str = "cuda_";
+    match name.strip_prefix(PREFIX) {
+        Some(kernel) if !kernel.is_empty() => format!("[{PREFIX}]{kernel}").into(),
+        _ => name.into(),
+    }
+}
+
 fn spec(form: Form, site: Site, kernels: &str) -> AttachSpec {
     AttachSpec {
         form,
@@ -267,7 +278,7 @@ impl<'a> Reading<'a> {
                         name,
                     })
                 }
-                None => Ok(spec(Form::Probe, site, name)),
+                None => Ok(spec(Form::Probe, site, &bpftime_kernel(name))),
             },
         }
     }

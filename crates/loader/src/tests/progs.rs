@@ -96,6 +96,8 @@ fn probes_of_kernels_become_sections_and_others_do_not_run() {
         (cuda, b"_Z6kernelPf", true),
         (cuda, b"__directly_run", false),
         (cuda, b"do_exit", false),
+        (cuda, b"cuda__Z6kernelPf", true),
+        (other, b"cuda__Z6kernelPf", true),
         (other, b"vectorAdd", true),
         (other, b"do_exit", true),
     ] {
@@ -109,6 +111,8 @@ fn probes_of_kernels_become_sections_and_others_do_not_run() {
             "gpu/exit/_Z6kernelPf",
             "kprobe/__directly_run",
             "gpu/entry/do_exit",
+            "gpu/exit/[cuda_]_Z6kernelPf",
+            "gpu/exit/cuda__Z6kernelPf",
             "gpu/exit/vectorAdd",
         ]
     );

@@ -147,6 +147,13 @@ fn forms_of_bpftime() {
         "exit thread _Z9vectorAddPKfS0_Pf",
     );
     check(
+        "cuda__probe",
+        "kretprobe/cuda__Z9vectorAddPKfS0_Pf",
+        "exit thread [cuda_]_Z9vectorAddPKfS0_Pf",
+    );
+    check("cuda__probe", "kprobe/cuda_", "entry thread cuda_");
+    check("p", "gpu/entry/cuda_fill", "entry thread cuda_fill");
+    check(
         "cuda__trace",
         "kprobe/__memcapture",
         "mem thread * (memcapture) kind=load+store after",
