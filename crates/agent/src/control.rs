@@ -17,23 +17,11 @@ use crate::agent::Agent;
 use crate::compaction::Compaction;
 use crate::host_ops::{Reply, Requests};
 use crate::lives::{LiveState, Shard};
+use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
 use crate::{modules, thread};
 
-/// Time between two looks at rings that were empty, at first. It doubles up to [`BUSY`].
-const DRAIN_SHORT: Duration = Duration::from_millis(1);
-/// Time between snapshots while kernels are launched.
-const BUSY: Duration = Duration::from_millis(50);
-/// How long after a launch that goes on: a kernel may run long.
-const BUSY_FOR: Duration = Duration::from_secs(2);
-/// Time between snapshots afterwards, and how long those go on.
-const QUIET: Duration = Duration::from_secs(1);
-const QUIET_FOR: Duration = Duration::from_secs(60);
-/// Time between clock calibrations while kernels are launched.
-const CALIBRATE: Duration = Duration::from_secs(1);
-/// Snapshots take at most one part in this many of the time; large maps are copied less often.
-const SHARE: u32 = 10;
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
 /// Bytes that the tool has not read from which on no operation on a map is begun and no answer is sent. With one answer
@@ -55,13 +43,11 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             context: None,
             copied: 0,
             launches: 0,
-            launched: None,
             told: 0,
+            pace: Pace::new(Instant::now()),
             next_snapshot: Instant::now(),
             next_drain: Instant::now(),
-            drain_pause: DRAIN_SHORT,
             waiting: false,
-            calibrated: Instant::now(),
             token: None,
             requests: Requests::default(),
             replies: VecDeque::new(),
@@ -91,18 +77,15 @@ struct Control {
     context: Option<(Context, u32)>,
     /// Contexts whose maps were copied the last time.
     copied: u32,
-    /// Sum of all launches, and when it last grew.
+    /// Sum of all launches.
     launches: u64,
-    launched: Option<Instant>,
     /// Launches that the tool knows of.
     told: u64,
+    pace: Pace,
     next_snapshot: Instant,
     next_drain: Instant,
-    /// Time between looks at the rings; short while they yield something.
-    drain_pause: Duration,
     /// The tool has not made room for what is in the rings.
     waiting: bool,
-    calibrated: Instant,
     /// A snapshot that was asked for.
     token: Option<u64>,
     /// Operations on maps that were asked for.
@@ -160,7 +143,7 @@ impl Control {
         }
         // While launches go on, the next look comes soon enough: to be woken by each of them would cost the application
         // more than all else that a launch does here.
-        if left > DRAIN_SHORT && self.idle().is_none_or(|idle| idle > BUSY) {
+        if left > DRAIN_SHORT && self.pace.idle(now).is_none_or(|idle| idle > BUSY) {
             self.agent.set_drowsy();
         }
         let timeout = Timespec {
@@ -196,17 +179,14 @@ impl Control {
         let launches = self.agent.roster.launched();
         if launches != self.launches {
             self.launches = launches;
-            let was_quiet = self.launched.is_none_or(|at| now - at > BUSY);
-            self.launched = Some(now);
             self.next_snapshot = self.next_snapshot.min(now + BUSY);
-            if was_quiet {
-                self.drain_pause = DRAIN_SHORT;
+            if self.pace.launch(now) {
                 self.next_drain = now;
             }
         }
         if self.token.is_some() || now >= self.next_snapshot {
             self.snapshot(now);
-            self.calibrate();
+            self.calibrate(now);
             if self.told != launches {
                 self.told = launches;
                 let counts = ToTool::Counts(self.agent.roster.counts());
@@ -283,35 +263,21 @@ impl Control {
         Ok(())
     }
 
-    /// Time since the last launch was seen.
-    fn idle(&self) -> Option<Duration> {
-        self.launched.map(|at| at.elapsed())
-    }
-
     /// Copies the maps, if they may have changed.
     fn snapshot(&mut self, now: Instant) {
-        let idle = self.idle();
-        let worth = match idle {
-            _ if self.token.is_some() => true,
-            // Before the first launch only what was there from the start, which one round brings.
-            None => self.copied != self.agent.lives.made(),
-            Some(idle) => idle < QUIET_FOR,
-        };
-        if worth {
+        let launched = self.pace.idle(now).is_some();
+        // Before the first launch only what was there from the start, which one round brings.
+        if launched || self.token.is_some() || self.copied != self.agent.lives.made() {
             self.copied =
                 self.each_context(|agent, pump, live| agent.driver.relaxed(|| pump.snapshot(live)));
         }
-        let pause = match idle {
-            Some(idle) if idle >= BUSY_FOR => QUIET,
-            Some(_) | None => BUSY,
-        };
-        self.next_snapshot = now + pause.max(now.elapsed() * SHARE);
+        self.next_snapshot = now + self.pace.until_snapshot(now, now.elapsed());
     }
 
     /// Looks at the rings: again at once while they yield something, ever later while they do not.
     fn drain(&mut self, now: Instant) {
         let (mut waiting, mut bytes) = (0, 0);
-        if self.waiting || self.idle().is_some_and(|idle| idle < QUIET_FOR) {
+        if self.waiting || self.pace.idle(now).is_some() {
             self.each_context(|agent, pump, live| {
                 let stats = agent.driver.relaxed(|| pump.drain(live));
                 waiting += stats.waiting;
@@ -319,18 +285,11 @@ impl Control {
             });
         }
         self.waiting = waiting > 0;
-        if bytes != 0 {
-            self.drain_pause = Duration::ZERO;
-        } else {
-            self.drain_pause = (self.drain_pause * 2).clamp(DRAIN_SHORT, BUSY);
-        }
-        self.next_drain = now + self.drain_pause;
+        self.next_drain = now + self.pace.until_drain(now, bytes);
     }
 
-    fn calibrate(&mut self) {
-        let busy = self.idle().is_some_and(|idle| idle < BUSY_FOR);
-        if busy && self.calibrated.elapsed() >= CALIBRATE {
-            self.calibrated = Instant::now();
+    fn calibrate(&mut self, now: Instant) {
+        if self.pace.calibrates(now) {
             self.each_context(|agent, _, live| {
                 // The old calibration drifts a little further if this fails.
                 let _ = agent.driver.relaxed(|| live.recalibrate());

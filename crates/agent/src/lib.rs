@@ -48,6 +48,7 @@ mod greeting;
 mod host_ops;
 mod late;
 mod lives;
+mod pace;
 mod pump;
 mod spread;
 mod thread;

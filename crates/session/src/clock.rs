@@ -87,8 +87,12 @@ pub(crate) struct Clock {
 #[derive(Debug)]
 struct Measuring {
     function: Function,
+    /// Its own: where kernels of the application fill the device, the answering kernel waits for them, and nothing else of ours shall.
+    stream: Stream,
     mailbox: *mut u8,
     device_mailbox: u64,
+    /// The answering kernel gave no answer: it may not have begun yet, and then it still will.
+    unanswered: bool,
 }
 // SAFETY: the mailbox is page-locked memory that belongs to this value; it is accessed through atomics.
 unsafe impl Send for Measuring {}
@@ -114,12 +118,19 @@ impl Clock {
             let (mailbox, device_mailbox) = held.host_alloc(MAILBOX_BYTES)?;
             clock.kernel = Some(Measuring {
                 function,
+                stream: held.stream()?,
                 mailbox,
                 device_mailbox,
+                unanswered: false,
             });
         }
         // On the soft GPU both clocks are the same one: the zero reading maps each instant to itself.
         clock.renew(driver, env, stream)?;
+        if let Some(kernel) = clock.kernel.as_mut().filter(|kernel| kernel.unanswered) {
+            // What comes next may fail, and then the mailbox is given back.
+            driver.wait(kernel.stream)?;
+            kernel.unanswered = false;
+        }
         Ok(clock)
     }
 
@@ -127,15 +138,16 @@ impl Clock {
         self.last
     }
 
-    /// Measures again and publishes. A measurement that got no answer leaves the old one in force.
+    /// Measures again and publishes. A measurement that got no answer leaves the old one in force, and there is no other before its
+    /// kernel has ended: where the device is full for long, that costs one wait of [`PATIENCE_NS`] and no more.
     pub(crate) fn renew(
         &mut self,
         driver: &Driver,
         env: u64,
         stream: Stream,
     ) -> Result<(), DriverError> {
-        if let Some(kernel) = &self.kernel {
-            let Some(mut reading) = kernel.measure(driver, stream)? else {
+        if let Some(kernel) = &mut self.kernel {
+            let Some(mut reading) = kernel.measure(driver)? else {
                 return Ok(());
             };
             if self.first.host == 0 {
@@ -189,8 +201,12 @@ impl Measuring {
         unsafe { AtomicU64::from_ptr(self.mailbox.add(offset).cast()) }
     }
 
-    fn measure(&self, driver: &Driver, stream: Stream) -> Result<Option<Reading>, DriverError> {
-        // SAFETY: the kernel of the previous measurement has ended (it was waited for), so only we touch the mailbox.
+    fn measure(&mut self, driver: &Driver) -> Result<Option<Reading>, DriverError> {
+        if self.unanswered && !driver.is_idle(self.stream)? {
+            return Ok(None);
+        }
+        // SAFETY: the kernel of the previous measurement has ended (it was waited for, or its stream is idle), so only we
+        // touch the mailbox.
         unsafe { ptr::write_bytes(self.mailbox, 0, MAILBOX_BYTES) };
         // SAFETY: the kernel takes these two arguments and touches only the mailbox.
         unsafe {
@@ -198,10 +214,11 @@ impl Measuring {
                 self.function,
                 [1; 3],
                 [1; 3],
-                stream,
+                self.stream,
                 &mut [self.device_mailbox, ROUNDS],
             )?
         };
+        self.unanswered = true;
         let mut best: Option<Reading> = None;
         for round in 1..=ROUNDS {
             let Some(reading) = self.ask(round) else {
@@ -211,7 +228,11 @@ impl Measuring {
                 best = Some(reading);
             }
         }
-        driver.wait(stream)?;
+        if best.is_some() {
+            // It has begun, so it ends soon by itself.
+            driver.wait(self.stream)?;
+            self.unanswered = false;
+        }
         Ok(best)
     }
 
@@ -266,7 +287,83 @@ fn ahead_ns(clock: DynamicClockId<'_>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::ffi::{c_int, c_uint, c_void};
+
+    use warpbpf_driver::sys::{Api, CUresult, NOT_READY};
+
     use super::*;
+
+    thread_local! {
+        /// The device has room for the answering kernel.
+        static ROOM: Cell<bool> = const { Cell::new(false) };
+        static LAUNCHES: Cell<u32> = const { Cell::new(0) };
+        static WAITS: Cell<u32> = const { Cell::new(0) };
+        static MAILBOX: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
+    }
+
+    unsafe extern "C" fn launch(_function: usize) -> CUresult {
+        LAUNCHES.set(LAUNCHES.get() + 1);
+        if ROOM.get() {
+            // SAFETY: the mailbox was leaked; nobody looks into it during a launch.
+            unsafe {
+                let answer = |at: usize, word: u64| MAILBOX.get().add(at).cast::<u64>().write(word);
+                answer(ANSWER_TIME, 7_000);
+                answer(ANSWER_NUMBER, 1);
+            }
+        }
+        0
+    }
+
+    unsafe extern "C" fn query(_stream: usize) -> CUresult {
+        if ROOM.get() { 0 } else { NOT_READY }
+    }
+
+    unsafe extern "C" fn wait(_stream: usize) -> CUresult {
+        WAITS.set(WAITS.get() + 1);
+        0
+    }
+
+    unsafe extern "C" fn works(_first: *mut c_void, _second: c_int) -> CUresult {
+        0
+    }
+
+    #[test]
+    fn a_device_that_is_full_is_waited_for_once() {
+        let address = |symbol: &'static str| match symbol {
+            "cuLaunchKernel" => launch as *const c_void,
+            "cuStreamQuery" => query as *const c_void,
+            "cuStreamSynchronize" => wait as *const c_void,
+            _ => works as *const c_void,
+        };
+        // SAFETY: the functions have the signatures of their symbols, or ignore arguments.
+        let driver = Driver::new(unsafe { Api::resolve(address) }.unwrap());
+        let mailbox = vec![0u64; MAILBOX_BYTES / 8].leak();
+        let mut measuring = Measuring {
+            function: Function(ptr::null_mut()),
+            stream: Stream(ptr::null_mut()),
+            mailbox: mailbox.as_mut_ptr().cast(),
+            device_mailbox: 0,
+            unanswered: false,
+        };
+        let asked = |measuring: &Measuring| measuring.word(0).load(Ordering::Relaxed);
+        assert_eq!(measuring.measure(&driver).unwrap(), None);
+        assert_eq!((LAUNCHES.get(), WAITS.get()), (1, 0), "it may never begin");
+        let since = monotonic_ns();
+        for _ in 0..1000 {
+            assert_eq!(measuring.measure(&driver).unwrap(), None);
+        }
+        assert_eq!((LAUNCHES.get(), WAITS.get()), (1, 0), "only asked");
+        assert!(monotonic_ns() - since < 10 * PATIENCE_NS);
+        assert_eq!(asked(&measuring), 1, "the request stands");
+        // It came to run after all; the next one is answered, at least once.
+        ROOM.set(true);
+        MAILBOX.set(measuring.mailbox);
+        let reading = measuring.measure(&driver).unwrap().unwrap();
+        assert_eq!(reading.device, 7_000);
+        assert_eq!((LAUNCHES.get(), WAITS.get()), (2, 1));
+        assert!(!measuring.unanswered);
+    }
 
     #[test]
     fn drift_is_host_gain_per_device_time() {
