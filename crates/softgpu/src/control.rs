@@ -100,6 +100,7 @@ impl Worker<'_> {
             | Op::Load(_)
             | Op::Store(_)
             | Op::Atomic(_)
+            | Op::WideAtomic(_)
             | Op::CopyAsync(_)
             | Op::AsyncStore(_)
             | Op::Image(_)

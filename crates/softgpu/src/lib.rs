@@ -39,6 +39,7 @@ mod tensor_map;
 mod trap;
 mod video;
 mod warp;
+mod wide;
 mod windows;
 
 use std::collections::HashSet;

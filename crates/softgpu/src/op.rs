@@ -138,6 +138,8 @@ pub(crate) enum Op {
     Load(Box<Access>),
     Store(Box<Access>),
     Atomic(Box<Atomic>),
+    /// A 128-bit atomic.
+    WideAtomic(Box<crate::wide::WideAtomic>),
     CopyAsync(Box<CopyAsync>),
     /// A bulk copy, of bytes or of a box of a tensor.
     Bulk(Box<crate::bulk::Bulk>),

@@ -182,6 +182,7 @@ impl Worker<'_> {
             Op::Load(access) => self.load(env, warp, at, active, access)?,
             Op::Store(access) => self.store(env, warp, at, active, access)?,
             Op::Atomic(atomic) => self.atomic(env, warp, at, active, atomic)?,
+            Op::WideAtomic(atomic) => self.wide_atomic(env, warp, at, active, atomic)?,
             Op::Special { d, which } => {
                 self.special(env, warp, warp.row(at.base, *d), active, *which)
             }

@@ -300,6 +300,44 @@ fn atomics_of_every_operation() {
     }
 }
 
+/// Pairs of words change together, under 64-bit atomics on a half as well, in global and in shared memory.
+#[test]
+fn atomics_of_128_bits() {
+    let text = header(
+        ".visible .entry k(.param .u64 p) { .reg .pred p; .reg .b32 r; .reg .b64 d<8>; .reg .b128 q<4>;
+            .shared .align 16 .b8 s[48];
+            ld.param.u64 d0, [p];
+            red.relaxed.gpu.global.add.u64 [d0+8], 1000000;
+            ld.global.v2.u64 {d1, d2}, [d0];
+            AGAIN: mov.b128 q0, {d1, d2};
+            add.s64 d3, d1, 1; add.s64 d4, d2, 3; mov.b128 q1, {d3, d4};
+            atom.relaxed.gpu.global.cas.b128 q2, [d0], q0, q1;
+            mov.b128 {d3, d4}, q2;
+            setp.ne.s64 p, d3, d1; mov.b64 d1, d3; @p mov.b64 d2, d4; @p bra AGAIN;
+            setp.ne.s64 p, d4, d2; mov.b64 d2, d4; @p bra AGAIN;
+            mov.u32 r, %tid.x; setp.ne.u32 p, r, 0; @p ret;
+            mov.b64 d1, 5; mov.b64 d2, 7; mov.b128 q0, {d1, d2};
+            st.shared.b128 [s+16], q0;
+            mov.b128 q1, {d2, d1};
+            atom.shared.cas.b128 q2, [s+16], q1, q0;
+            atom.shared.exch.b128 q3, [s+16], q1;
+            mov.b128 {d3, d4}, q2; st.global.v2.u64 [d0+16], {d3, d4};
+            mov.b128 {d3, d4}, q3; st.global.v2.u64 [d0+32], {d3, d4};
+            ld.shared.v2.u64 {d3, d4}, [s+16]; st.global.v2.u64 [d0+48], {d3, d4};
+            atom.global.exch.b128 q3, [d0+64], q0;
+            ret; }",
+    );
+    for seed in [None, Some(11)] {
+        let mut rig = Rig::with(Config { seed, ..config() }, &text);
+        let p = rig.zeroes(20);
+        rig.run("k", 4, 64, &Params::default().u64(p));
+        assert_eq!(
+            rig.read_u64(p, 10),
+            [256, 256 * 1_000_003, 5, 7, 5, 7, 7, 5, 5, 7]
+        );
+    }
+}
+
 #[test]
 fn block_barriers_with_counts_and_reductions() {
     // Producer warps arrive at barrier 1, consumer warps wait there; then a reduction over the block.

@@ -6,8 +6,9 @@ use warpbpf_ptx::eval::Ty;
 use super::instruction::operand;
 use super::{Decoded, FunctionDecoder, bits_of, invalid, unsupported};
 use crate::op::{
-    Access, Atomic, AtomicOp, CopyAsync, Mbarrier, MbarrierKind, NOWHERE, Op, Space, Type,
+    Access, Atomic, AtomicOp, CopyAsync, Mbarrier, MbarrierKind, NOWHERE, Op, Row, Space, Type,
 };
+use crate::wide::{self, WideAtomic};
 
 /// The state space among the modifiers, generic if there is none.
 pub(super) fn space_of(modifiers: &[&str]) -> Decoded<Space> {
@@ -136,6 +137,9 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         if i.modifiers.contains(&"async") {
             return self.async_store(i);
         }
+        if i.modifiers.last() == Some(&"b128") {
+            return self.wide_atomic(i);
+        }
         let red = i.opcode == "red";
         let (mut op, mut ty, mut lanes) = (None, None, 1);
         for modifier in &i.modifiers {
@@ -176,6 +180,48 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         Ok(Op::Atomic(Box::new(Atomic {
             op,
             ty,
+            space,
+            address,
+            d,
+            b,
+            c,
+        })))
+    }
+
+    /// `atom` of 128 bits: exchanges only.
+    fn wide_atomic(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
+        if !wide::possible() {
+            return unsupported("128-bit atomics on this host, which has none");
+        }
+        let mut op = None;
+        for modifier in i.modifiers.iter().filter(|m| **m != "b128") {
+            if let Some(found @ (AtomicOp::CompareAndSwap | AtomicOp::Exchange)) =
+                atomic_op(modifier)
+            {
+                op = Some(found);
+            } else if !is_hint(modifier) && !is_space(modifier) {
+                return unsupported(format!("modifier `.{modifier}`"));
+            }
+        }
+        let Some(op) = op.filter(|_| i.opcode == "atom") else {
+            return unsupported("operation or type");
+        };
+        let (space, address) = self.address(operand(i, 1)?, space_of(&i.modifiers)?)?;
+        let halves = |rows: Box<[Row]>| match rows[..] {
+            [low, high] => Ok([low, high]),
+            _ => invalid("an operand is no 128-bit register"),
+        };
+        let b = halves(self.rows(operand(i, 2)?, None, false)?)?;
+        let c = match op {
+            AtomicOp::CompareAndSwap => halves(self.rows(operand(i, 3)?, None, false)?)?,
+            _ => b,
+        };
+        let d = match operand(i, 0)? {
+            Operand::Name("_") => [NOWHERE; 2],
+            to => halves(self.rows(to, None, true)?)?,
+        };
+        Ok(Op::WideAtomic(Box::new(WideAtomic {
+            op,
             space,
             address,
             d,
