@@ -5,10 +5,12 @@
 
 pub use crate::queue::{BloomLayout, QueueLayout};
 
+mod dense;
 mod hash;
 mod hosted;
 mod user_ring;
 
+pub use dense::{HASH_INVERSE, unhash};
 pub use hash::{HASH_MULTIPLIER, HashLayout, LruLayout, hash};
 pub use hosted::HostedLayout;
 pub use user_ring::UserRingLayout;

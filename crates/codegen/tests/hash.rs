@@ -10,6 +10,7 @@ use warpbpf_abi::layout::{HashLayout, LruLayout, MapLayout, hash};
 use warpbpf_abi::maps::{
     BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, EINVAL, ENOENT, MapType,
 };
+use warpbpf_codegen::Target;
 use warpbpf_object::{Object, Program};
 use warpbpf_softgpu::Config;
 
@@ -186,6 +187,28 @@ int run(struct wbpf_kernel_ctx *ctx)
     Case::object(&object, SMS)
 }
 
+/// The slots that such a table can have, and how they are published: a word beside the key, and where keys and values fit,
+/// dense ones by claims and by 128-bit atomics.
+fn kinds(case: &Case<Program>) -> Vec<Case<Program>> {
+    let targets = [((6, 3), 75), ((8, 3), 90)].map(|(ptx, sm)| Target { ptx, sm });
+    let dense = targets.map(|target| case.dense(target));
+    let is_dense = |case: &Case<Program>| {
+        case.env
+            .maps
+            .iter()
+            .any(|map| matches!(map.layout, MapLayout::Hash(l) if l.dense))
+    };
+    let plain = case.dense(targets[0]);
+    let plain = Case {
+        maps: case.maps.clone(),
+        env: case.env.clone(),
+        ..plain
+    };
+    std::iter::once(plain)
+        .chain(dense.into_iter().filter(is_dense))
+        .collect()
+}
+
 /// Puts operations into the array.
 fn give(device: &Device, records: &[Record]) {
     let bytes: Vec<u8> = records
@@ -246,6 +269,10 @@ fn contents(case: &Case<Program>, ran: &Ran) -> Contents {
         hash(&key)
     };
     match layout {
+        MapLayout::Hash(l) if l.dense => {
+            map = dense_contents(&l, ran);
+            check_used(ran, map.len());
+        }
         MapLayout::Hash(l) => {
             let mut owners = BTreeSet::new();
             for slot in 0..l.slots() {
@@ -270,11 +297,7 @@ fn contents(case: &Case<Program>, ran: &Ran) -> Contents {
                     assert!(owners.insert(key), "two slots belong to one key");
                 }
             }
-            let used: i64 = (0..HashLayout::SHARDS)
-                .map(|s| ran.u64(TABLE, HashLayout::control(s) + HashLayout::USED) as i64)
-                .sum();
-            // The upper half counts what is pending: nothing.
-            assert_eq!(used, map.len() as i64, "counted keys");
+            check_used(ran, map.len());
         }
         MapLayout::Lru(l) => {
             let mut nodes = BTreeSet::new();
@@ -299,6 +322,46 @@ fn contents(case: &Case<Program>, ran: &Ran) -> Contents {
             assert!(map.len() <= l.max_entries as usize, "too many keys");
         }
         other => panic!("{other:?}"),
+    }
+    map
+}
+
+/// The upper half counts what is pending: nothing.
+fn check_used(ran: &Ran, keys: usize) {
+    let used: i64 = (0..HashLayout::SHARDS)
+        .map(|s| ran.u64(TABLE, HashLayout::control(s) + HashLayout::USED) as i64)
+        .sum();
+    assert_eq!(used, keys as i64, "counted keys");
+}
+
+/// [`contents`] of dense slots.
+fn dense_contents(l: &HashLayout, ran: &Ran) -> Contents {
+    let (mut map, mut owners) = (Contents::new(), BTreeSet::new());
+    for slot in 0..l.slots() {
+        let at = l.slot(slot);
+        let (word, value) = (
+            ran.u64(TABLE, at),
+            ran.u64(TABLE, at + HashLayout::DENSE_VALUE),
+        );
+        if word == 0 {
+            assert_eq!(value, 0, "an empty slot has no value");
+            continue;
+        }
+        let key = l.dense_key(slot, word).expect("a key");
+        assert!(owners.insert(key), "two slots belong to one key");
+        let hash = hash(&key.to_le_bytes()[..l.key_size as usize]);
+        let reach = slot.wrapping_sub(hash) & (l.slots() - 1);
+        let alive = l.dense_word(hash, reach);
+        assert!(
+            (0..=reach)
+                .all(|i| { ran.u64(TABLE, l.slot(hash.wrapping_add(i) & (l.slots() - 1))) != 0 })
+        );
+        // Nobody has left a claim behind.
+        if word == alive {
+            map.insert(key, vec![value]);
+        } else {
+            assert_eq!(word, alive | HashLayout::GONE, "{word:#x}");
+        }
     }
     map
 }
@@ -336,62 +399,70 @@ fn one_lane_agrees_with_a_model() {
     for map_type in TYPES {
         for (key_words, value_words) in [(1, 1), (2, 3), (3, 4), (1, 2)] {
             let entries = 24;
-            let case = machine(map_type, key_words, value_words, entries, 1, OPERATIONS);
-            for seed in 1..4 {
-                let mut random = Random(seed);
-                let records: Vec<Record> = (0..OPERATIONS)
-                    .map(|_| {
-                        let key = random.below(12);
-                        let value = std::array::from_fn(|_| random.below(1 << 20));
-                        match random.below(6) {
-                            0 => Record::new(LOOKUP, key),
-                            1 => Record::new(DELETE, key),
-                            2 => Record::new(COUNT, key),
-                            _ => Record::update(key, value, random.below(4)),
-                        }
-                    })
-                    .collect();
-                let (answers, ran) = run(&case, config(Some(seed), 1), 1, &records);
-                let mut model: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-                for (i, answer) in answers.iter().enumerate() {
-                    let (key, there) = (answer.key[0], model.contains_key(&answer.key[0]));
-                    let expected = match (answer.what, answer.flags) {
-                        (UPDATE, 3) => EINVAL,
-                        (UPDATE, BPF_NOEXIST) if there => EEXIST,
-                        (UPDATE, BPF_EXIST) if !there => ENOENT,
-                        (UPDATE, _) => {
-                            model.insert(key, answer.value[..value_words].to_vec());
-                            0
-                        }
-                        (DELETE, _) => model.remove(&key).map_or(ENOENT, |_| 0),
-                        (COUNT, _) => model.get_mut(&key).map_or(0, |value| {
-                            value[0] += 1;
-                            1
-                        }),
-                        _ => i64::from(there),
-                    };
-                    assert_eq!(
-                        answer.result,
-                        expected,
-                        "{} {i}: {answer:?}",
-                        map_type.name()
-                    );
-                    if let (LOOKUP, Some(value)) = (answer.what, model.get(&key)) {
-                        assert_eq!(answer.found[..value_words], value[..], "{i}: {answer:?}");
-                    }
-                }
-                let found: BTreeMap<u64, Vec<u64>> = contents(&case, &ran)
-                    .into_iter()
-                    .map(|(key, values)| {
-                        assert!(
-                            values[value_words..].iter().all(|w| *w == 0),
-                            "other copies"
+            for case in kinds(&machine(
+                map_type,
+                key_words,
+                value_words,
+                entries,
+                1,
+                OPERATIONS,
+            )) {
+                for seed in 1..4 {
+                    let mut random = Random(seed);
+                    let records: Vec<Record> = (0..OPERATIONS)
+                        .map(|_| {
+                            let key = random.below(12);
+                            let value = std::array::from_fn(|_| random.below(1 << 20));
+                            match random.below(6) {
+                                0 => Record::new(LOOKUP, key),
+                                1 => Record::new(DELETE, key),
+                                2 => Record::new(COUNT, key),
+                                _ => Record::update(key, value, random.below(4)),
+                            }
+                        })
+                        .collect();
+                    let (answers, ran) = run(&case, config(Some(seed), 1), 1, &records);
+                    let mut model: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+                    for (i, answer) in answers.iter().enumerate() {
+                        let (key, there) = (answer.key[0], model.contains_key(&answer.key[0]));
+                        let expected = match (answer.what, answer.flags) {
+                            (UPDATE, 3) => EINVAL,
+                            (UPDATE, BPF_NOEXIST) if there => EEXIST,
+                            (UPDATE, BPF_EXIST) if !there => ENOENT,
+                            (UPDATE, _) => {
+                                model.insert(key, answer.value[..value_words].to_vec());
+                                0
+                            }
+                            (DELETE, _) => model.remove(&key).map_or(ENOENT, |_| 0),
+                            (COUNT, _) => model.get_mut(&key).map_or(0, |value| {
+                                value[0] += 1;
+                                1
+                            }),
+                            _ => i64::from(there),
+                        };
+                        assert_eq!(
+                            answer.result,
+                            expected,
+                            "{} {i}: {answer:?}",
+                            map_type.name()
                         );
-                        (key, values[..value_words].to_vec())
-                    })
-                    .collect();
-                assert_eq!(found, model);
-                assert_eq!(counted(&case, &ran), (0, 0));
+                        if let (LOOKUP, Some(value)) = (answer.what, model.get(&key)) {
+                            assert_eq!(answer.found[..value_words], value[..], "{i}: {answer:?}");
+                        }
+                    }
+                    let found: BTreeMap<u64, Vec<u64>> = contents(&case, &ran)
+                        .into_iter()
+                        .map(|(key, values)| {
+                            assert!(
+                                values[value_words..].iter().all(|w| *w == 0),
+                                "other copies"
+                            );
+                            (key, values[..value_words].to_vec())
+                        })
+                        .collect();
+                    assert_eq!(found, model);
+                    assert_eq!(counted(&case, &ran), (0, 0));
+                }
             }
         }
     }
@@ -405,22 +476,23 @@ fn counts_by_key_are_exact() {
             // An LRU map that is as large as its keys may drop one on the way.
             let lru = matches!(map_type, MapType::LruHash | MapType::LruPercpuHash);
             let entries = if lru { entries * 4 } else { entries };
-            let case = machine(map_type, key_words, 1, entries, 512, 2);
-            let records: Vec<Record> = (0..1024)
-                .map(|i| Record::new(COUNT_NEW, i % keys))
-                .collect();
-            for seed in SEEDS {
-                let (answers, ran) = run(&case, config(seed, SMS), 512, &records);
-                assert!(answers.iter().all(|a| a.result == 1), "{}", map_type.name());
-                let sums: BTreeMap<u64, u64> = contents(&case, &ran)
-                    .into_iter()
-                    .map(|(key, copies)| (key, copies.iter().sum()))
+            for case in kinds(&machine(map_type, key_words, 1, entries, 512, 2)) {
+                let records: Vec<Record> = (0..1024)
+                    .map(|i| Record::new(COUNT_NEW, i % keys))
                     .collect();
-                let expected: BTreeMap<u64, u64> = (0..keys)
-                    .map(|key| (key, (0..1024).filter(|i| i % keys == key).count() as u64))
-                    .collect();
-                assert_eq!(sums, expected, "{}, {seed:?}", map_type.name());
-                assert_eq!(counted(&case, &ran), (0, 0));
+                for seed in SEEDS {
+                    let (answers, ran) = run(&case, config(seed, SMS), 512, &records);
+                    assert!(answers.iter().all(|a| a.result == 1), "{}", map_type.name());
+                    let sums: BTreeMap<u64, u64> = contents(&case, &ran)
+                        .into_iter()
+                        .map(|(key, copies)| (key, copies.iter().sum()))
+                        .collect();
+                    let expected: BTreeMap<u64, u64> = (0..keys)
+                        .map(|key| (key, (0..1024).filter(|i| i % keys == key).count() as u64))
+                        .collect();
+                    assert_eq!(sums, expected, "{}, {seed:?}", map_type.name());
+                    assert_eq!(counted(&case, &ran), (0, 0));
+                }
             }
         }
     }
@@ -447,37 +519,38 @@ fn per_sm_values_are_the_callers() {
 #[test]
 fn inserts_and_deletes_balance() {
     for map_type in TYPES {
-        for value_words in [1, 3] {
-            let case = machine(map_type, 2, value_words, 2048, 256, 4);
-            let mut random = Random(9);
-            let records: Vec<Record> = (0..1024)
-                .map(|i| {
-                    let key = random.below(6);
-                    match i % 2 {
-                        0 => Record::update(key, [i; VALUE_WORDS], BPF_NOEXIST),
-                        _ => Record::new(DELETE, key),
-                    }
-                })
-                .collect();
-            for seed in SEEDS {
-                let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
-                let map = contents(&case, &ran);
-                let mut balance: BTreeMap<u64, i64> = BTreeMap::new();
-                for a in &answers {
-                    let expected = if a.what == UPDATE { EEXIST } else { ENOENT };
-                    match a.result {
-                        0 => {
-                            *balance.entry(a.key[0]).or_default() +=
-                                if a.what == UPDATE { 1 } else { -1 };
+        for (key_words, value_words) in [(1, 1), (2, 1), (2, 3)] {
+            for case in kinds(&machine(map_type, key_words, value_words, 2048, 256, 4)) {
+                let mut random = Random(9);
+                let records: Vec<Record> = (0..1024)
+                    .map(|i| {
+                        let key = random.below(6);
+                        match i % 2 {
+                            0 => Record::update(key, [i; VALUE_WORDS], BPF_NOEXIST),
+                            _ => Record::new(DELETE, key),
                         }
-                        other => assert_eq!(other, expected, "{} {a:?}", map_type.name()),
+                    })
+                    .collect();
+                for seed in SEEDS {
+                    let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
+                    let map = contents(&case, &ran);
+                    let mut balance: BTreeMap<u64, i64> = BTreeMap::new();
+                    for a in &answers {
+                        let expected = if a.what == UPDATE { EEXIST } else { ENOENT };
+                        match a.result {
+                            0 => {
+                                *balance.entry(a.key[0]).or_default() +=
+                                    if a.what == UPDATE { 1 } else { -1 };
+                            }
+                            other => assert_eq!(other, expected, "{} {a:?}", map_type.name()),
+                        }
                     }
+                    for (key, balance) in balance {
+                        let there = i64::from(map.contains_key(&key));
+                        assert_eq!(balance, there, "{} key {key}, {seed:?}", map_type.name());
+                    }
+                    assert_eq!(counted(&case, &ran), (0, 0));
                 }
-                for (key, balance) in balance {
-                    let there = i64::from(map.contains_key(&key));
-                    assert_eq!(balance, there, "{} key {key}, {seed:?}", map_type.name());
-                }
-                assert_eq!(counted(&case, &ran), (0, 0));
             }
         }
     }
@@ -528,20 +601,21 @@ fn large_values_are_never_torn() {
 fn a_full_hash_refuses_and_counts() {
     for map_type in [MapType::Hash, MapType::GpuHash, MapType::PercpuHash] {
         for entries in [1, 10, 40] {
-            let case = machine(map_type, 1, 1, entries, 128, 1);
-            let records: Vec<Record> = (0..128)
-                .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
-                .collect();
-            for seed in SEEDS {
-                let (answers, ran) = run(&case, config(seed, SMS), 128, &records);
-                let map = contents(&case, &ran);
-                assert_eq!(map.len(), entries as usize, "{}", map_type.name());
-                let refused = answers.iter().filter(|a| a.result == E2BIG);
-                assert_eq!(refused.count(), 128 - entries as usize);
-                let full = 128 - u64::from(entries);
-                assert_eq!(counted(&case, &ran), (full, 0));
-                for a in &answers {
-                    assert_eq!(map.contains_key(&a.key[0]), a.result == 0);
+            for case in kinds(&machine(map_type, 1, 1, entries, 128, 1)) {
+                let records: Vec<Record> = (0..128)
+                    .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
+                    .collect();
+                for seed in SEEDS {
+                    let (answers, ran) = run(&case, config(seed, SMS), 128, &records);
+                    let map = contents(&case, &ran);
+                    assert_eq!(map.len(), entries as usize, "{}", map_type.name());
+                    let refused = answers.iter().filter(|a| a.result == E2BIG);
+                    assert_eq!(refused.count(), 128 - entries as usize);
+                    let full = 128 - u64::from(entries);
+                    assert_eq!(counted(&case, &ran), (full, 0));
+                    for a in &answers {
+                        assert_eq!(map.contains_key(&a.key[0]), a.result == 0);
+                    }
                 }
             }
         }
@@ -551,22 +625,23 @@ fn a_full_hash_refuses_and_counts() {
 /// Room that a delete makes is found again, whichever SM made it.
 #[test]
 fn room_that_was_made_is_found() {
-    let case = machine(MapType::Hash, 1, 1, 40, 1, 96);
-    let mut records: Vec<Record> = (0..40)
-        .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
-        .collect();
-    records.push(Record::update(99, [0; VALUE_WORDS], BPF_ANY));
-    records.extend((0..15).map(|i| Record::new(DELETE, i)));
-    records.extend((100..115).map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY)));
-    records.push(Record::update(99, [0; VALUE_WORDS], BPF_ANY));
-    records.resize(96, Record::default());
-    let (answers, ran) = run(&case, config(None, 1), 1, &records);
-    let results: Vec<i64> = answers.iter().take(72).map(|a| a.result).collect();
-    let mut expected = [0; 72];
-    (expected[40], expected[71]) = (E2BIG, E2BIG);
-    assert_eq!(results, expected);
-    assert_eq!(contents(&case, &ran).len(), 40);
-    assert_eq!(counted(&case, &ran), (2, 0));
+    for case in kinds(&machine(MapType::Hash, 1, 1, 40, 1, 96)) {
+        let mut records: Vec<Record> = (0..40)
+            .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
+            .collect();
+        records.push(Record::update(99, [0; VALUE_WORDS], BPF_ANY));
+        records.extend((0..15).map(|i| Record::new(DELETE, i)));
+        records.extend((100..115).map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY)));
+        records.push(Record::update(99, [0; VALUE_WORDS], BPF_ANY));
+        records.resize(96, Record::default());
+        let (answers, ran) = run(&case, config(None, 1), 1, &records);
+        let results: Vec<i64> = answers.iter().take(72).map(|a| a.result).collect();
+        let mut expected = [0; 72];
+        (expected[40], expected[71]) = (E2BIG, E2BIG);
+        assert_eq!(results, expected);
+        assert_eq!(contents(&case, &ran).len(), 40);
+        assert_eq!(counted(&case, &ran), (2, 0));
+    }
 }
 
 /// A map whose nodes are used up gives up, counts it, and keeps what it has.
@@ -607,46 +682,51 @@ fn a_key_comes_and_goes() {
         (MapType::PercpuHash, 1, 1),
         (MapType::PercpuHash, 3, 2),
     ] {
-        let case = machine(
+        for case in kinds(&machine(
             map_type,
             key_words,
             value_words,
             16,
             1,
             2 * TIMES as u32 + 1,
-        );
-        let MapLayout::Hash(layout) = case.env.maps[TABLE].layout else {
-            panic!("a hash")
-        };
-        assert_eq!(layout.homes(), (key_words, value_words) != (3, 2));
-        let mut records: Vec<Record> = (0..TIMES as u64)
-            .flat_map(|i| {
-                [
-                    Record::update(7, [i; VALUE_WORDS], BPF_NOEXIST),
-                    Record::new(DELETE, 7),
-                ]
-            })
-            .collect();
-        records.push(Record::update(7, [77; VALUE_WORDS], BPF_NOEXIST));
-        let (answers, ran) = run(&case, config(None, 1), 1, &records);
-        assert!(answers.iter().all(|a| a.result == 0));
-        assert_eq!(counted(&case, &ran), (0, 0));
-        let map = contents(&case, &ran);
-        let mut value = vec![77; value_words];
-        value.resize(value_words * layout.copies as usize, 0);
-        assert_eq!(map, BTreeMap::from([(7, value)]));
-        let slots = (0..layout.slots()).filter(|slot| ran.u64(TABLE, layout.slot(*slot)) != 0);
-        assert_eq!(slots.count(), 1);
-        let taken: u32 = (0..HashLayout::SHARDS)
-            .map(|s| ran.u32(TABLE, HashLayout::control(s) + HashLayout::NEXT_NODE))
-            .sum();
-        let expected = match (layout.homes(), layout.swaps()) {
-            (true, false) => 0,
-            (false, false) => 1,
-            // All but the first.
-            _ => TIMES as u32,
-        };
-        assert_eq!(taken, expected, "{}", map_type.name());
+        )) {
+            let MapLayout::Hash(layout) = case.env.maps[TABLE].layout else {
+                panic!("a hash")
+            };
+            assert_eq!(
+                layout.homes(),
+                (key_words, value_words) != (3, 2) && !layout.dense
+            );
+            let mut records: Vec<Record> = (0..TIMES as u64)
+                .flat_map(|i| {
+                    [
+                        Record::update(7, [i; VALUE_WORDS], BPF_NOEXIST),
+                        Record::new(DELETE, 7),
+                    ]
+                })
+                .collect();
+            records.push(Record::update(7, [77; VALUE_WORDS], BPF_NOEXIST));
+            let (answers, ran) = run(&case, config(None, 1), 1, &records);
+            assert!(answers.iter().all(|a| a.result == 0));
+            assert_eq!(counted(&case, &ran), (0, 0));
+            let map = contents(&case, &ran);
+            let mut value = vec![77; value_words];
+            value.resize(value_words * layout.copies as usize, 0);
+            assert_eq!(map, BTreeMap::from([(7, value)]));
+            let slots = (0..layout.slots()).filter(|slot| ran.u64(TABLE, layout.slot(*slot)) != 0);
+            assert_eq!(slots.count(), 1);
+            let taken: u32 = (0..HashLayout::SHARDS)
+                .map(|s| ran.u32(TABLE, HashLayout::control(s) + HashLayout::NEXT_NODE))
+                .sum();
+            let expected = match (layout.homes(), layout.swaps()) {
+                (true, false) => 0,
+                _ if layout.dense => 0,
+                (false, false) => 1,
+                // All but the first.
+                _ => TIMES as u32,
+            };
+            assert_eq!(taken, expected, "{}", map_type.name());
+        }
     }
 }
 
@@ -662,43 +742,44 @@ fn few_keys_come_and_go_from_many_lanes() {
     ] {
         for keys in [1, 5] {
             // Each lane may have deleted a key that is still counted: there is room for all of them.
-            let case = machine(map_type, key_words, value_words, 512, 256, EACH);
-            let mut random = Random(keys);
-            let records: Vec<Record> = (0..256 * EACH)
-                .map(|i| {
-                    let key = random.below(keys);
-                    match random.below(8) {
-                        0..4 => Record::update(key, [i.into(); VALUE_WORDS], BPF_NOEXIST),
-                        4..7 => Record::new(DELETE, key),
-                        _ => Record::new(LOOKUP, key),
+            for case in kinds(&machine(map_type, key_words, value_words, 512, 256, EACH)) {
+                let mut random = Random(keys);
+                let records: Vec<Record> = (0..256 * EACH)
+                    .map(|i| {
+                        let key = random.below(keys);
+                        match random.below(8) {
+                            0..4 => Record::update(key, [i.into(); VALUE_WORDS], BPF_NOEXIST),
+                            4..7 => Record::new(DELETE, key),
+                            _ => Record::new(LOOKUP, key),
+                        }
+                    })
+                    .collect();
+                for seed in SEEDS {
+                    let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
+                    let map = contents(&case, &ran);
+                    let (mut balance, mut came, mut busy) = (BTreeMap::<u64, i64>::new(), 0, 0);
+                    for a in &answers {
+                        let key = balance.entry(a.key[0]).or_default();
+                        match (a.what, a.result) {
+                            (UPDATE, 0) => (*key, came) = (*key + 1, came + 1),
+                            (DELETE, 0) => *key -= 1,
+                            (UPDATE, EBUSY) => busy += 1,
+                            (UPDATE, EEXIST) | (DELETE, ENOENT) | (LOOKUP, 0 | 1) => {}
+                            _ => panic!("{} {a:?}", map_type.name()),
+                        }
                     }
-                })
-                .collect();
-            for seed in SEEDS {
-                let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
-                let map = contents(&case, &ran);
-                let (mut balance, mut came, mut busy) = (BTreeMap::<u64, i64>::new(), 0, 0);
-                for a in &answers {
-                    let key = balance.entry(a.key[0]).or_default();
-                    match (a.what, a.result) {
-                        (UPDATE, 0) => (*key, came) = (*key + 1, came + 1),
-                        (DELETE, 0) => *key -= 1,
-                        (UPDATE, EBUSY) => busy += 1,
-                        (UPDATE, EEXIST) | (DELETE, ENOENT) | (LOOKUP, 0 | 1) => {}
-                        _ => panic!("{} {a:?}", map_type.name()),
+                    for (key, balance) in balance {
+                        let there = i64::from(map.contains_key(&key));
+                        assert_eq!(balance, there, "{} key {key}, {seed:?}", map_type.name());
                     }
+                    assert_eq!(counted(&case, &ran), (0, busy));
+                    // Each key had but one slot, which held out for all of it.
+                    let most = u64::from(HashLayout::PROBES);
+                    assert!(
+                        came > most && busy * 100 < came,
+                        "{came} times, {busy} busy, {seed:?}"
+                    );
                 }
-                for (key, balance) in balance {
-                    let there = i64::from(map.contains_key(&key));
-                    assert_eq!(balance, there, "{} key {key}, {seed:?}", map_type.name());
-                }
-                assert_eq!(counted(&case, &ran), (0, busy));
-                // Each key had but one slot, which held out for all of it.
-                let most = u64::from(HashLayout::PROBES);
-                assert!(
-                    came > most && busy * 100 < came,
-                    "{came} times, {busy} busy, {seed:?}"
-                );
             }
         }
     }
@@ -716,52 +797,53 @@ fn refused_inserts_use_up_no_slot() {
         (MapType::PercpuHash, 3, 2),
     ] {
         // One key stays, so that the map has one place left.
-        let case = machine(map_type, key_words, value_words, 2, LANES, 1);
-        let MapLayout::Hash(layout) = case.env.maps[TABLE].layout else {
-            panic!("a hash");
-        };
-        let in_use = |ran: &Ran| {
-            let words = (0..layout.slots()).map(|slot| ran.u64(TABLE, layout.slot(slot)));
-            words.filter(|word| *word != 0).count() as u64
-        };
-        let device = Device::new(&case, config(Some(5), SMS));
-        let round_of = |records: &[Record]| {
-            give(&device, records);
-            device.launch([1, 1, 1], [LANES, 1, 1]);
-            let ran = device.maps();
-            (answers(&ran, records.len()), ran)
-        };
-        let stays = vec![Record::update(1 << 40, [1; VALUE_WORDS], BPF_ANY); LANES as usize];
-        round_of(&stays);
-        for round in 0..ROUNDS {
-            // The same keys each time, so that what is used up is told by the slots of keys that were never there.
-            let wanted: Vec<Record> = (0..u64::from(LANES))
-                .map(|lane| Record::update(lane, [round; VALUE_WORDS], BPF_NOEXIST))
-                .collect();
-            let (got, ran) = round_of(&wanted);
-            let placed: Vec<u64> = got
-                .iter()
-                .filter(|a| a.result == 0)
-                .map(|a| a.key[0])
-                .collect();
-            let refused = got.iter().filter(|a| a.result == E2BIG).count();
-            assert_eq!(
-                (placed.len(), refused),
-                (1, LANES as usize - 1),
-                "round {round}: {got:?}"
-            );
-            assert!(
-                in_use(&ran) <= round + 2,
-                "{} slots in round {round}",
-                in_use(&ran)
-            );
-            let deletes = vec![Record::new(DELETE, placed[0]); LANES as usize];
-            let (gone, ran) = round_of(&deletes);
-            assert_eq!(gone.iter().filter(|a| a.result == 0).count(), 1);
-            assert_eq!(contents(&case, &ran).len(), 1);
-            if round == ROUNDS - 1 {
-                let full = ROUNDS * u64::from(LANES - 1);
-                assert_eq!(counted(&case, &ran), (full, 0));
+        for case in kinds(&machine(map_type, key_words, value_words, 2, LANES, 1)) {
+            let MapLayout::Hash(layout) = case.env.maps[TABLE].layout else {
+                panic!("a hash");
+            };
+            let in_use = |ran: &Ran| {
+                let words = (0..layout.slots()).map(|slot| ran.u64(TABLE, layout.slot(slot)));
+                words.filter(|word| *word != 0).count() as u64
+            };
+            let device = Device::new(&case, config(Some(5), SMS));
+            let round_of = |records: &[Record]| {
+                give(&device, records);
+                device.launch([1, 1, 1], [LANES, 1, 1]);
+                let ran = device.maps();
+                (answers(&ran, records.len()), ran)
+            };
+            let stays = vec![Record::update(1 << 40, [1; VALUE_WORDS], BPF_ANY); LANES as usize];
+            round_of(&stays);
+            for round in 0..ROUNDS {
+                // The same keys each time, so that what is used up is told by the slots of keys that were never there.
+                let wanted: Vec<Record> = (0..u64::from(LANES))
+                    .map(|lane| Record::update(lane, [round; VALUE_WORDS], BPF_NOEXIST))
+                    .collect();
+                let (got, ran) = round_of(&wanted);
+                let placed: Vec<u64> = got
+                    .iter()
+                    .filter(|a| a.result == 0)
+                    .map(|a| a.key[0])
+                    .collect();
+                let refused = got.iter().filter(|a| a.result == E2BIG).count();
+                assert_eq!(
+                    (placed.len(), refused),
+                    (1, LANES as usize - 1),
+                    "round {round}: {got:?}"
+                );
+                assert!(
+                    in_use(&ran) <= round + 2,
+                    "{} slots in round {round}",
+                    in_use(&ran)
+                );
+                let deletes = vec![Record::new(DELETE, placed[0]); LANES as usize];
+                let (gone, ran) = round_of(&deletes);
+                assert_eq!(gone.iter().filter(|a| a.result == 0).count(), 1);
+                assert_eq!(contents(&case, &ran).len(), 1);
+                if round == ROUNDS - 1 {
+                    let full = ROUNDS * u64::from(LANES - 1);
+                    assert_eq!(counted(&case, &ran), (full, 0));
+                }
             }
         }
     }
@@ -772,47 +854,52 @@ fn refused_inserts_use_up_no_slot() {
 fn a_crowd_gives_its_nodes_back() {
     for map_type in [MapType::Hash, MapType::PercpuHash, MapType::LruHash] {
         for value_words in [1, 4] {
-            let case = machine(map_type, 1, value_words, 8, 4096, 1);
-            let device = Device::new(&case, config(Some(2), SMS));
-            for key in 0..6 {
-                let records: Vec<Record> = (0..4096)
-                    .map(|i| Record::update(key, [i; VALUE_WORDS], BPF_NOEXIST))
-                    .collect();
-                give(&device, &records);
-                device.launch([32, 1, 1], [128, 1, 1]);
-                let ran = device.maps();
-                let answers = answers(&ran, 4096);
-                assert_eq!(answers.iter().filter(|a| a.result == 0).count(), 1);
-                assert!(answers.iter().all(|a| a.result == 0 || a.result == EEXIST));
-                let map = contents(&case, &ran);
-                assert_eq!(map.len() as u64, key + 1);
-                let winner = answers.iter().find(|a| a.result == 0).expect("one");
-                // Nodes that came back have no trace of who had them.
-                let value = &map[&key];
-                assert_eq!(value.iter().filter(|w| **w != 0).count() as u64, {
-                    let zero = winner.value[0] == 0;
-                    if zero { 0 } else { value_words as u64 }
-                });
-                if let MapLayout::Hash(l) = case.env.maps[TABLE].layout {
-                    let free: u32 = (0..l.free_words())
-                        .map(|i| ran.u32(TABLE, l.free_at() + i * 4).count_ones())
-                        .sum();
-                    let out: u32 = (0..HashLayout::SHARDS)
-                        .map(|s| ran.u32(TABLE, HashLayout::control(s) + HashLayout::NEXT_NODE))
-                        .map(|next| next.min(l.shard_nodes() as u32))
-                        .sum();
-                    let in_pool = (0..l.slots())
-                        .map(|slot| ran.u64(TABLE, l.slot(slot)))
-                        .filter(|word| *word != 0 && word & HashLayout::PLACE != HashLayout::HOME)
-                        .count() as u32;
-                    // Who goes past a claim leaves the claimant's node behind, once for a key at most.
-                    let left = if l.homes() { 0 } else { key as u32 + 1 };
-                    let in_use = in_pool..=in_pool + left;
-                    assert!(
-                        in_use.contains(&(out - free)),
-                        "{} of {in_use:?}",
-                        out - free
-                    );
+            for case in kinds(&machine(map_type, 1, value_words, 8, 4096, 1)) {
+                let device = Device::new(&case, config(Some(2), SMS));
+                for key in 0..6 {
+                    let records: Vec<Record> = (0..4096)
+                        .map(|i| Record::update(key, [i; VALUE_WORDS], BPF_NOEXIST))
+                        .collect();
+                    give(&device, &records);
+                    device.launch([32, 1, 1], [128, 1, 1]);
+                    let ran = device.maps();
+                    let answers = answers(&ran, 4096);
+                    assert_eq!(answers.iter().filter(|a| a.result == 0).count(), 1);
+                    assert!(answers.iter().all(|a| a.result == 0 || a.result == EEXIST));
+                    let map = contents(&case, &ran);
+                    assert_eq!(map.len() as u64, key + 1);
+                    let winner = answers.iter().find(|a| a.result == 0).expect("one");
+                    // Nodes that came back have no trace of who had them.
+                    let value = &map[&key];
+                    assert_eq!(value.iter().filter(|w| **w != 0).count() as u64, {
+                        let zero = winner.value[0] == 0;
+                        if zero { 0 } else { value_words as u64 }
+                    });
+                    if let MapLayout::Hash(l) = case.env.maps[TABLE].layout
+                        && !l.dense
+                    {
+                        let free: u32 = (0..l.free_words())
+                            .map(|i| ran.u32(TABLE, l.free_at() + i * 4).count_ones())
+                            .sum();
+                        let out: u32 = (0..HashLayout::SHARDS)
+                            .map(|s| ran.u32(TABLE, HashLayout::control(s) + HashLayout::NEXT_NODE))
+                            .map(|next| next.min(l.shard_nodes() as u32))
+                            .sum();
+                        let in_pool = (0..l.slots())
+                            .map(|slot| ran.u64(TABLE, l.slot(slot)))
+                            .filter(|word| {
+                                *word != 0 && word & HashLayout::PLACE != HashLayout::HOME
+                            })
+                            .count() as u32;
+                        // Who goes past a claim leaves the claimant's node behind, once for a key at most.
+                        let left = if l.homes() { 0 } else { key as u32 + 1 };
+                        let in_use = in_pool..=in_pool + left;
+                        assert!(
+                            in_use.contains(&(out - free)),
+                            "{} of {in_use:?}",
+                            out - free
+                        );
+                    }
                 }
             }
         }
@@ -969,11 +1056,12 @@ int run(struct wbpf_kernel_ctx *ctx)
 "#
         );
         let object = clang(&format!("walk-{}", map_type.name()), &source, "v3");
-        let case = Case::object(&object, SMS);
-        let ran = case.run(config(Some(3), 1), [1, 1, 1], [1, 1, 1]);
-        let keys: u64 = (0..40).filter(|i| i % 4 != 0).sum();
-        let seen: Vec<u64> = (0..4).map(|i| ran.u64(OPERATIONS, i * 8)).collect();
-        assert_eq!(seen, [30, keys, keys * 100, 701], "{}", map_type.name());
+        for case in kinds(&Case::object(&object, SMS)) {
+            let ran = case.run(config(Some(3), 1), [1, 1, 1], [1, 1, 1]);
+            let keys: u64 = (0..40).filter(|i| i % 4 != 0).sum();
+            let seen: Vec<u64> = (0..4).map(|i| ran.u64(OPERATIONS, i * 8)).collect();
+            assert_eq!(seen, [30, keys, keys * 100, 701], "{}", map_type.name());
+        }
     }
 }
 

@@ -1,13 +1,15 @@
 //! HASH, GPU_HASH and PERCPU_HASH: open addressing, as `HashLayout` tells it. The host reads any snapshot, and changes a map
 //! while no kernel runs; compaction takes back what deleted keys and overwritten values left behind.
 
+use std::borrow::Cow;
+
 use warpbpf_abi::layout::{HashLayout, MapLayout, hash};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 use warpbpf_object::MapDef;
 
 use crate::bytes::{put, slice, u32_at, u64_at};
 use crate::plan::{check_bytes, check_filled, stride};
-use crate::{AccessError, MapError, MapPlan, Value, Write};
+use crate::{AccessError, MapError, MapPlan, Value, Write, dense};
 
 /// Longest key in bytes: what a program's stack can hold.
 pub const MAX_KEY: u32 = 512;
@@ -18,6 +20,7 @@ pub(crate) fn plan(
     def: &MapDef,
     map_type: MapType,
     copies: u32,
+    wide_atomics: bool,
     plan: &mut MapPlan,
 ) -> Result<(), MapError> {
     check_key(def, map_type)?;
@@ -26,14 +29,15 @@ pub(crate) fn plan(
         key_size: def.key_size,
         value_size: def.value_size,
         copies,
+        dense: wide_atomics && HashLayout::fits_dense(def.key_size, def.value_size, copies),
     };
     let node = stride(def.key_size) + stride(def.value_size) * u128::from(copies);
     // The layout's own sums are of 64 bits, and a node may be too large for them.
-    let home = 8 + node <= u128::from(HashLayout::HOME_BYTES);
-    let slot = if home { layout.slot_stride() } else { 8 };
+    let in_slots = layout.dense || 8 + node <= u128::from(HashLayout::HOME_BYTES);
+    let slot = if in_slots { layout.slot_stride() } else { 8 };
     let bytes = u128::from(layout.slots()) * u128::from(slot) + u128::from(layout.nodes()) * node;
     let what = || {
-        let nodes = layout.nodes() + if home { layout.slots() } else { 0 };
+        let nodes = layout.nodes() + if in_slots { layout.slots() } else { 0 };
         format!(
             "{nodes} nodes of {} and {} slots for `max_entries` {}",
             node_in_words(def, copies),
@@ -104,9 +108,9 @@ pub(crate) struct Node<'a> {
     slot: u64,
     /// The slot's word.
     word: u64,
-    /// Where the key is.
-    at: u64,
-    pub(crate) key: &'a [u8],
+    /// Where the values are.
+    values_at: u64,
+    pub(crate) key: Cow<'a, [u8]>,
     /// All copies of the value.
     values: &'a [u8],
 }
@@ -169,7 +173,10 @@ pub(crate) fn nodes<'a>(
 
 /// Every key with its first value, as [`nodes`] gives them, for maps so large that what is computed per slot counts: keys
 /// of the usual sizes are hashed without a loop.
-pub(crate) fn each<'a>(layout: &HashLayout, bytes: &'a [u8], each: impl FnMut(&'a [u8], &'a [u8])) {
+pub(crate) fn each(layout: &HashLayout, bytes: &[u8], each: impl FnMut(&[u8], &[u8])) {
+    if layout.dense {
+        return dense::each(layout, bytes, each);
+    }
     fn fixed<const N: usize>(key: &[u8]) -> u64 {
         key.first_chunk::<N>().map_or(0, |key| hash(key))
     }
@@ -181,11 +188,11 @@ pub(crate) fn each<'a>(layout: &HashLayout, bytes: &'a [u8], each: impl FnMut(&'
     }
 }
 
-fn walk<'a>(
+fn walk(
     layout: &HashLayout,
-    bytes: &'a [u8],
+    bytes: &[u8],
     hash: impl Fn(&[u8]) -> u64,
-    mut each: impl FnMut(&'a [u8], &'a [u8]),
+    mut each: impl FnMut(&[u8], &[u8]),
 ) {
     let (stride, homes) = (layout.slot_stride() as usize, layout.homes());
     let (key_size, value_size) = (layout.key_size as usize, layout.value_size as usize);
@@ -226,23 +233,30 @@ fn walk<'a>(
 
 fn node_of<'a>(layout: &HashLayout, bytes: &'a [u8], slot: u64) -> Option<Node<'a>> {
     let word = u64_at(bytes, layout.slot(slot));
-    let at = layout.node_of(slot, word)?;
-    let key = slice(bytes, at, u64::from(layout.key_size));
-    if hash(key) >> 32 != word >> 32 {
-        return None;
-    }
+    let (key, values_at) = if layout.dense {
+        let key = dense::key(layout, slot, word)?;
+        let key = key[..layout.key_size as usize].to_vec();
+        (key.into(), layout.slot(slot) + HashLayout::DENSE_VALUE)
+    } else {
+        let at = layout.node_of(slot, word)?;
+        let key = slice(bytes, at, u64::from(layout.key_size));
+        if hash(key) >> 32 != word >> 32 {
+            return None;
+        }
+        (key.into(), at + layout.key_stride())
+    };
     let values = layout.value_stride() * u64::from(layout.copies);
     Some(Node {
         slot,
         word,
-        at,
+        values_at,
         key,
-        values: slice(bytes, at + layout.key_stride(), values),
+        values: slice(bytes, values_at, values),
     })
 }
 
 /// The slots that a probe for a key with this hash visits, in order.
-fn probe(layout: &HashLayout, hash: u64) -> impl Iterator<Item = u64> + use<> {
+pub(crate) fn probe(layout: &HashLayout, hash: u64) -> impl Iterator<Item = u64> + use<> {
     let slots = layout.slots();
     (0..u64::from(HashLayout::PROBES)).map(move |i| hash.wrapping_add(i) & (slots - 1))
 }
@@ -252,7 +266,7 @@ pub(crate) fn find<'a>(layout: &HashLayout, bytes: &'a [u8], key: &[u8]) -> Opti
     probe(layout, hash(key))
         .take_while(|slot| u64_at(bytes, layout.slot(*slot)) != 0)
         .filter_map(|slot| node_of(layout, bytes, slot))
-        .find(|node| node.key == key)
+        .find(|node| *node.key == *key)
 }
 
 /// Updates refused because the map was full, and operations given up because a bound was reached.
@@ -325,7 +339,7 @@ pub(crate) fn store(
     check_flags(map, plan.map_type, flags, node.is_some())?;
     if let Some(node) = node {
         return Ok(vec![Write {
-            offset: node.at + layout.key_stride(),
+            offset: node.values_at,
             bytes: values,
         }]);
     }
@@ -370,6 +384,9 @@ fn store_fresh(layout: &HashLayout, fresh: &mut [u8], key: &[u8], values: &[u8])
 /// was never used.
 fn insert(layout: &HashLayout, bytes: &[u8], key: &[u8], values: &[u8]) -> Option<Vec<Write>> {
     let hash = hash(key);
+    if layout.dense {
+        return dense::insert(layout, bytes, hash, values);
+    }
     let tag = hash >> 32 << 32;
     // A claim that nobody made good, because its kernel was ended, is as good as a dead slot; if it has no place yet, as
     // an empty one, but then the home may be half full.
@@ -416,6 +433,15 @@ fn insert(layout: &HashLayout, bytes: &[u8], key: &[u8], values: &[u8]) -> Optio
     Some(writes)
 }
 
+/// The bit of a slot's word that says that its key is not there.
+fn gone(layout: &HashLayout) -> u64 {
+    if layout.dense {
+        HashLayout::GONE
+    } else {
+        HashLayout::DEAD
+    }
+}
+
 /// The writes that remove `key` from a quiet map.
 pub(crate) fn remove(
     map: &str,
@@ -429,7 +455,7 @@ pub(crate) fn remove(
     Ok(vec![
         Write {
             offset: layout.slot(node.slot),
-            bytes: (node.word | HashLayout::DEAD).to_le_bytes().to_vec(),
+            bytes: (node.word | gone(layout)).to_le_bytes().to_vec(),
         },
         count(0, used(bytes, 0) - 1),
     ])
@@ -454,7 +480,7 @@ pub fn compact(map: &str, layout: &HashLayout, bytes: &[u8]) -> Result<Vec<u8>, 
         put(&mut fresh, at, slice(bytes, at, 8));
     }
     for node in nodes(layout, bytes) {
-        store_fresh(layout, &mut fresh, node.key, node.values).ok_or_else(|| busy(map))?;
+        store_fresh(layout, &mut fresh, &node.key, node.values).ok_or_else(|| busy(map))?;
     }
     Ok(fresh)
 }
@@ -479,7 +505,7 @@ pub fn wants_compaction(layout: &HashLayout, bytes: &[u8]) -> bool {
         .sum();
     let gone = || {
         (0..slots)
-            .filter(|slot| u64_at(bytes, layout.slot(*slot)) & HashLayout::DEAD != 0)
+            .filter(|slot| u64_at(bytes, layout.slot(*slot)) & gone(layout) != 0)
             .count() as u64
     };
     handed_out * 4 > layout.nodes() * 3 || gone() * 4 > slots

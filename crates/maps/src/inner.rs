@@ -21,7 +21,12 @@ const INNER: &[MapType] = &[
     MapType::GpuArray,
 ];
 
-pub(crate) fn plan(def: &MapDef, map_type: MapType, plan: &mut MapPlan) -> Result<(), MapError> {
+pub(crate) fn plan(
+    def: &MapDef,
+    map_type: MapType,
+    wide_atomics: bool,
+    plan: &mut MapPlan,
+) -> Result<(), MapError> {
     let problem = |problem: String| MapError::Inner {
         map: def.name.clone(),
         problem,
@@ -54,7 +59,7 @@ pub(crate) fn plan(def: &MapDef, map_type: MapType, plan: &mut MapPlan) -> Resul
         ..def.clone()
     };
     if map_type == MapType::HashOfMaps {
-        hash::plan(&plain, MapType::Hash, 1, plan)?;
+        hash::plan(&plain, MapType::Hash, 1, wide_atomics, plan)?;
     } else {
         array::plan(&plain, 1, &[], plan)?;
     }

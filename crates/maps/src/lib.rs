@@ -27,6 +27,7 @@ mod view;
 
 pub mod array;
 mod bloom;
+mod dense;
 pub mod hash;
 pub mod hosted;
 pub mod inner;
@@ -43,7 +44,9 @@ mod bytes;
 mod error;
 
 pub use error::{AccessError, MapError};
-pub use plan::{MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, Placement, SumUse, placement, plan};
+pub use plan::{
+    Hardware, MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, Placement, SumUse, placement, plan, plan_on,
+};
 pub use view::{Counters, Entry, MapView, Value, delete, pop, update};
 
 /// Bytes to put at an offset of a map's device memory.

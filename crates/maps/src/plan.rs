@@ -93,12 +93,44 @@ impl MapPlan {
     }
 }
 
-/// Checks `def` and lays it out for a device of `sms` multiprocessors. `uses` has one element per program that names the
+/// What layouts depend on of the device that maps are made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hardware {
+    /// Multiprocessors.
+    pub sms: u32,
+    /// It has 128-bit atomics: compute capability 9.0 and higher.
+    pub wide_atomics: bool,
+}
+
+impl Hardware {
+    /// A device of this compute capability.
+    pub fn new(sms: u32, capability: (u32, u32)) -> Hardware {
+        Hardware {
+            sms,
+            wide_atomics: capability >= (9, 0),
+        }
+    }
+}
+
+/// Checks `def` and lays it out for a device of `sms` multiprocessors of which nothing else is known. See [`plan_on`].
+///
+/// # Errors
+/// As [`plan_on`].
+pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError> {
+    let hardware = Hardware {
+        sms,
+        wide_atomics: false,
+    };
+    plan_on(def, hardware, uses)
+}
+
+/// Checks `def` and lays it out for a device. `uses` has one element per program that names the
 /// map; an array that all of them only add to gets a copy per multiprocessor.
 ///
 /// # Errors
 /// [`MapError`] names the map, the attribute and what to change.
-pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError> {
+pub fn plan_on(def: &MapDef, hardware: Hardware, uses: &[SumUse]) -> Result<MapPlan, MapError> {
+    let Hardware { sms, wide_atomics } = hardware;
     let sms = sms.max(1);
     let map_type = MapType::from_number(def.map_type).ok_or_else(|| unknown_type(def))?;
     check_attributes(def, map_type)?;
@@ -132,15 +164,19 @@ pub fn plan(def: &MapDef, sms: u32, uses: &[SumUse]) -> Result<MapPlan, MapError
         MapType::Hash | MapType::GpuHash if def.is_asked_for() => {
             hosted::plan(def, map_type, &mut plan)?;
         }
-        MapType::Hash | MapType::GpuHash => hash::plan(def, map_type, 1, &mut plan)?,
-        MapType::PercpuHash => hash::plan(def, map_type, sms, &mut plan)?,
+        MapType::Hash | MapType::GpuHash => {
+            hash::plan(def, map_type, 1, wide_atomics, &mut plan)?;
+        }
+        MapType::PercpuHash => hash::plan(def, map_type, sms, false, &mut plan)?,
         MapType::LruHash => lru::plan(def, map_type, 1, &mut plan)?,
         MapType::LruPercpuHash => lru::plan(def, map_type, sms, &mut plan)?,
         MapType::Ringbuf => ring::plan(def, sms, &mut plan)?,
         MapType::PerfEventArray | MapType::GpuRingbuf => {
             ring::plan_events(def, map_type, sms, &mut plan)?;
         }
-        MapType::ArrayOfMaps | MapType::HashOfMaps => inner::plan(def, map_type, &mut plan)?,
+        MapType::ArrayOfMaps | MapType::HashOfMaps => {
+            inner::plan(def, map_type, wide_atomics, &mut plan)?
+        }
         MapType::Queue | MapType::Stack => queue::plan(def, map_type, &mut plan)?,
         MapType::BloomFilter => bloom::plan(def, &mut plan)?,
         MapType::GpuArray | MapType::GpuKernelArray | MapType::GpuHostArray => {

@@ -3,15 +3,25 @@
 mod common;
 
 use common::def;
-use warpbpf_maps::{MapView, Value, delete, plan, update};
+use warpbpf_maps::{Hardware, MapView, Value, delete, plan, plan_on, update};
 
-/// Small keys and values have homes, large ones have nodes; arrays have neither.
+/// Small keys and values have homes or dense slots, large ones have nodes; arrays have neither.
 #[test]
 fn with_copies_and_without() {
-    for (map_type, key_size, value_size) in
-        [(1, 4, 8), (1, 13, 5), (1, 40, 100), (9, 8, 8), (2, 4, 24)]
-    {
-        let plan = plan(&def(map_type, key_size, value_size, 300), 4, &[]).unwrap();
+    for (map_type, key_size, value_size, wide_atomics) in [
+        (1, 4, 8, false),
+        (1, 4, 8, true),
+        (1, 7, 5, true),
+        (1, 13, 5, false),
+        (1, 40, 100, true),
+        (9, 8, 8, true),
+        (2, 4, 24, false),
+    ] {
+        let hardware = Hardware {
+            sms: 4,
+            wide_atomics,
+        };
+        let plan = plan_on(&def(map_type, key_size, value_size, 300), hardware, &[]).unwrap();
         let mut bytes = vec![0; plan.bytes() as usize];
         for n in 0..300u32 {
             let mut key = n.to_le_bytes().to_vec();

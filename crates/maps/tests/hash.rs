@@ -11,7 +11,8 @@ use warpbpf_abi::maps::{
     BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, EINVAL, ENOENT, MapType,
 };
 use warpbpf_maps::{
-    AccessError, Counters, Entry, MapPlan, MapView, Value, Write, delete, hash, plan, update,
+    AccessError, Counters, Entry, Hardware, MapPlan, MapView, Value, Write, delete, hash, plan,
+    plan_on, update,
 };
 
 const PER_SM: [MapType; 2] = [MapType::PercpuHash, MapType::LruPercpuHash];
@@ -19,6 +20,22 @@ const PER_SM: [MapType; 2] = [MapType::PercpuHash, MapType::LruPercpuHash];
 fn make(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32, sms: u32) -> MapPlan {
     let def = def(map_type as u32, key_size, value_size, max_entries);
     plan(&def, sms, &[]).unwrap()
+}
+
+/// The kinds of slots that keys and values of these sizes can have: 128-bit atomics or not.
+fn kinds(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> Vec<MapPlan> {
+    let def = def(map_type as u32, key_size, value_size, max_entries);
+    let plans = [false, true].map(|wide_atomics| {
+        let hardware = Hardware {
+            sms: 1,
+            wide_atomics,
+        };
+        plan_on(&def, hardware, &[]).unwrap()
+    });
+    let dense = |plan: &MapPlan| hash_layout(plan).dense;
+    let fits = map_type != MapType::PercpuHash && key_size <= 8 && value_size <= 8;
+    assert_eq!([dense(&plans[0]), dense(&plans[1])], [false, fits]);
+    plans.into_iter().take(1 + usize::from(fits)).collect()
 }
 
 fn zeroed(plan: &MapPlan) -> Vec<u8> {
@@ -72,12 +89,13 @@ fn entries(plan: &MapPlan, bytes: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 #[test]
 fn a_map_that_used_up_its_nodes_is_compacted_on_update() {
-    // With homes, and with values too large for that.
-    for value_size in [8, 80] {
-        let plan = make(MapType::Hash, 8, value_size, 2, 1);
-        let layout = hash_layout(&plan);
-        assert_eq!(layout.homes(), value_size == 8);
-        let mut bytes = zeroed(&plan);
+    // With homes, dense, and with values too large for that.
+    let small = kinds(MapType::Hash, 8, 8, 2);
+    let large = kinds(MapType::Hash, 8, 80, 2);
+    for (plan, value_size) in small.iter().map(|p| (p, 8)).chain([(&large[0], 80)]) {
+        let layout = hash_layout(plan);
+        assert_eq!(layout.homes(), value_size == 8 && !layout.dense);
+        let mut bytes = zeroed(plan);
         bytes[HashLayout::COUNT_FULL as usize] = 3;
         bytes[HashLayout::COUNT_BUSY as usize] = 4;
         let (mut compactions, mut wanted) = (0, false);
@@ -86,17 +104,17 @@ fn a_map_that_used_up_its_nodes_is_compacted_on_update() {
             let mut value = vec![7; value_size as usize];
             value[..8].copy_from_slice(&(!round).to_le_bytes());
             wanted |= hash::wants_compaction(&layout, &bytes);
-            let writes = update(&plan, &bytes, &key, &value, BPF_NOEXIST).unwrap();
+            let writes = update(plan, &bytes, &key, &value, BPF_NOEXIST).unwrap();
             if writes.len() == 1 {
                 assert!(wanted, "round {round}");
                 (compactions, wanted) = (compactions + 1, false);
             }
             apply(&mut bytes, &writes);
             if round > 0 {
-                let writes = delete(&plan, &bytes, &(round - 1).to_le_bytes()).unwrap();
+                let writes = delete(plan, &bytes, &(round - 1).to_le_bytes()).unwrap();
                 apply(&mut bytes, &writes);
             }
-            let all: Vec<Entry> = MapView::new(&plan, &bytes).unwrap().entries().collect();
+            let all: Vec<Entry> = MapView::new(plan, &bytes).unwrap().entries().collect();
             let value = Value::One(value);
             let key = key.to_vec();
             assert_eq!(all, [Entry { key, value }]);
@@ -107,7 +125,7 @@ fn a_map_that_used_up_its_nodes_is_compacted_on_update() {
             busy: 4,
             ..Counters::default()
         };
-        assert_eq!(MapView::new(&plan, &bytes).unwrap().counters(), counters);
+        assert_eq!(MapView::new(plan, &bytes).unwrap().counters(), counters);
         assert_eq!(
             hash::compact("m", &layout, &bytes[1..])
                 .unwrap_err()
@@ -123,17 +141,17 @@ fn a_map_that_used_up_its_nodes_is_compacted_on_update() {
 
 #[test]
 fn a_full_hash_says_so() {
-    for map_type in [MapType::Hash, MapType::GpuHash] {
-        let plan = make(map_type, 1, 1, 2, 1);
-        let mut bytes = zeroed(&plan);
-        put(&plan, &mut bytes, &[7], &[7]);
-        put(&plan, &mut bytes, &[8], &[8]);
-        let error = update(&plan, &bytes, &[9], &[9], BPF_ANY).unwrap_err();
+    let all = [MapType::Hash, MapType::GpuHash].map(|map_type| kinds(map_type, 1, 1, 2));
+    for plan in all.iter().flatten() {
+        let mut bytes = zeroed(plan);
+        put(plan, &mut bytes, &[7], &[7]);
+        put(plan, &mut bytes, &[8], &[8]);
+        let error = update(plan, &bytes, &[9], &[9], BPF_ANY).unwrap_err();
         assert_eq!(error.to_string(), "map `m`: no room: `max_entries` is 2");
         assert_eq!(error.errno(), E2BIG);
-        let writes = update(&plan, &bytes, &[7], &[1], BPF_EXIST).unwrap();
+        let writes = update(plan, &bytes, &[7], &[1], BPF_EXIST).unwrap();
         apply(&mut bytes, &writes);
-        let view = MapView::new(&plan, &bytes).unwrap();
+        let view = MapView::new(plan, &bytes).unwrap();
         assert_eq!(view.lookup(&[7]).unwrap(), Some(Value::One(vec![1])));
         assert_eq!(view.lookup(&[9]).unwrap(), None);
     }
@@ -147,26 +165,31 @@ fn flags_are_linuxs() {
         MapType::LruHash,
         MapType::LruPercpuHash,
     ] {
-        let plan = make(map_type, 4, 4, 4, 1);
-        let mut bytes = zeroed(&plan);
-        let (key, value) = ([1; 4], [2; 4]);
-        let refusal = |bytes: &[u8], flags| {
-            let error = update(&plan, bytes, &key, &value, flags).unwrap_err();
-            (error.errno(), error.to_string())
+        let plans = match map_type {
+            MapType::Hash => kinds(map_type, 4, 4, 4),
+            _ => vec![make(map_type, 4, 4, 4, 1)],
         };
-        let invalid = format!(
-            "map `m`: an update with flags 0x3 is not possible on type {}",
-            map_type.name()
-        );
-        let missing = "map `m`: no such key".to_owned();
-        assert_eq!(refusal(&bytes, BPF_EXIST), (ENOENT, missing.clone()));
-        assert_eq!(refusal(&bytes, 3), (EINVAL, invalid.clone()));
-        let error = delete(&plan, &bytes, &key).unwrap_err();
-        assert_eq!((error.errno(), error.to_string()), (ENOENT, missing));
-        put(&plan, &mut bytes, &key, &value);
-        let exists = "map `m`: the key exists".to_owned();
-        assert_eq!(refusal(&bytes, BPF_NOEXIST), (EEXIST, exists));
-        assert_eq!(refusal(&bytes, 3), (EINVAL, invalid));
+        for plan in &plans {
+            let mut bytes = zeroed(plan);
+            let (key, value) = ([1; 4], [2; 4]);
+            let refusal = |bytes: &[u8], flags| {
+                let error = update(plan, bytes, &key, &value, flags).unwrap_err();
+                (error.errno(), error.to_string())
+            };
+            let invalid = format!(
+                "map `m`: an update with flags 0x3 is not possible on type {}",
+                map_type.name()
+            );
+            let missing = "map `m`: no such key".to_owned();
+            assert_eq!(refusal(&bytes, BPF_EXIST), (ENOENT, missing.clone()));
+            assert_eq!(refusal(&bytes, 3), (EINVAL, invalid.clone()));
+            let error = delete(plan, &bytes, &key).unwrap_err();
+            assert_eq!((error.errno(), error.to_string()), (ENOENT, missing));
+            put(plan, &mut bytes, &key, &value);
+            let exists = "map `m`: the key exists".to_owned();
+            assert_eq!(refusal(&bytes, BPF_NOEXIST), (EEXIST, exists));
+            assert_eq!(refusal(&bytes, 3), (EINVAL, invalid));
+        }
     }
 }
 
@@ -206,22 +229,23 @@ fn per_sm_values_stay_apart() {
 
 #[test]
 fn keys_that_collide_beyond_the_probe_are_busy() {
-    let plan = make(MapType::Hash, 4, 4, 200, 1);
-    let layout = hash_layout(&plan);
-    let first = |key: u32| hash_of_key(&key.to_le_bytes()) & (layout.slots() - 1);
-    let mut bytes = zeroed(&plan);
-    let colliding: Vec<u32> = (0..).filter(|key| first(*key) == 5).take(129).collect();
-    for key in &colliding[..128] {
-        put(&plan, &mut bytes, &key.to_le_bytes(), &[1; 4]);
+    for plan in &kinds(MapType::Hash, 4, 4, 200) {
+        let layout = hash_layout(plan);
+        let first = |key: u32| hash_of_key(&key.to_le_bytes()) & (layout.slots() - 1);
+        let mut bytes = zeroed(plan);
+        let colliding: Vec<u32> = (0..).filter(|key| first(*key) == 5).take(129).collect();
+        for key in &colliding[..128] {
+            put(plan, &mut bytes, &key.to_le_bytes(), &[1; 4]);
+        }
+        let last = colliding[128].to_le_bytes();
+        let error = update(plan, &bytes, &last, &[1; 4], BPF_ANY).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "map `m`: more than 128 keys collide; raise `max_entries`"
+        );
+        assert_eq!(error.errno(), EBUSY);
+        assert_eq!(entries(plan, &bytes).len(), 128);
     }
-    let last = colliding[128].to_le_bytes();
-    let error = update(&plan, &bytes, &last, &[1; 4], BPF_ANY).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "map `m`: more than 128 keys collide; raise `max_entries`"
-    );
-    assert_eq!(error.errno(), EBUSY);
-    assert_eq!(entries(&plan, &bytes).len(), 128);
 }
 
 #[test]
@@ -257,19 +281,53 @@ fn torn_slots_are_left_out() {
 #[test]
 fn a_claim_that_was_not_made_good_is_no_obstacle() {
     // A kernel that was ended in the middle of an insert.
-    let plan = make(MapType::Hash, 4, 4, 4, 1);
+    for plan in &kinds(MapType::Hash, 4, 4, 4) {
+        let layout = hash_layout(plan);
+        let mut bytes = zeroed(plan);
+        let hash = hash_of_key(&[1; 4]);
+        let at = layout.slot(hash & (layout.slots() - 1)) as usize;
+        let claim = match layout.dense {
+            true => layout.dense_word(hash, 0) | HashLayout::MAKING,
+            false => hash >> 32 << 32 | HashLayout::CLAIMED,
+        };
+        bytes[at..at + 8].copy_from_slice(&claim.to_le_bytes());
+        assert_eq!(entries(plan, &bytes).len(), 0);
+        put(plan, &mut bytes, &[1; 4], &[5; 4]);
+        let expected = BTreeMap::from([(vec![1; 4], vec![5; 4])]);
+        assert_eq!(entries(plan, &bytes), expected);
+        let bytes = hash::compact("m", &layout, &bytes).unwrap();
+        assert_eq!(entries(plan, &bytes), expected);
+    }
+}
+
+/// Words that are no key's of this size, in a torn copy or a damaged one, are left out.
+#[test]
+fn dense_slots_that_no_key_can_have_are_left_out() {
+    let plan = kinds(MapType::Hash, 4, 8, 4).swap_remove(1);
     let layout = hash_layout(&plan);
     let mut bytes = zeroed(&plan);
-    let hash = hash_of_key(&[1; 4]);
-    let at = layout.slot(hash & (layout.slots() - 1)) as usize;
-    let claim = hash >> 32 << 32 | HashLayout::CLAIMED;
-    bytes[at..at + 8].copy_from_slice(&claim.to_le_bytes());
-    assert_eq!(entries(&plan, &bytes).len(), 0);
-    put(&plan, &mut bytes, &[1; 4], &[5; 4]);
-    let expected = BTreeMap::from([(vec![1; 4], vec![5; 4])]);
-    assert_eq!(entries(&plan, &bytes), expected);
-    let bytes = hash::compact("m", &layout, &bytes).unwrap();
-    assert_eq!(entries(&plan, &bytes), expected);
+    put(&plan, &mut bytes, &[1; 4], &[1; 8]);
+    let word = layout.dense_word(hash_of_key(&[1; 4]), 0);
+    let place = hash_of_key(&[1; 4]) & (layout.slots() - 1);
+    let mut set = |slot: u64, word: u64| {
+        let at = layout.slot(slot & (layout.slots() - 1)) as usize;
+        bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    };
+    // The key's word in a place that is not the key's, a rest that no key of four bytes has, and states without a key.
+    set(place + 1, word);
+    set(place + 2, word | 1 << 63);
+    set(place + 3, word & !HashLayout::OWNED);
+    set(
+        place + 4,
+        layout.dense_word(hash_of_key(&[2; 4]), 0) | HashLayout::GONE,
+    );
+    assert_eq!(entries(&plan, &bytes).len(), 1);
+    let mut n = 0;
+    MapView::new(&plan, &bytes).unwrap().each(|key, value| {
+        assert_eq!((key, value), (&[1; 4][..], &[1; 8][..]));
+        n += 1;
+    });
+    assert_eq!(n, 1);
 }
 
 /// What must hold of an LRU map's memory.
@@ -342,10 +400,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_hash_behaves_like_a_map(ops in ops(), sms in 1..4u32, large in any::<bool>()) {
+    fn a_hash_behaves_like_a_map(ops in ops(), sms in 1..4u32, large in any::<bool>(), wide in any::<bool>()) {
         let map_type = if sms == 1 { MapType::Hash } else { MapType::PercpuHash };
         let size = if large { 70 } else { 2 };
-        let plan = make(map_type, 3, size, 12, sms);
+        let plan = match sms {
+            1 => kinds(map_type, 3, size, 12).swap_remove(usize::from(wide && !large)),
+            _ => make(map_type, 3, size, 12, sms),
+        };
         let layout = hash_layout(&plan);
         let mut bytes = zeroed(&plan);
         let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();

@@ -58,6 +58,7 @@ fn each_type_gets_its_layout() {
         MapLayout::Array(percpu)
     );
     let hash = HashLayout {
+        dense: false,
         max_entries: 10,
         key_size: 6,
         value_size: 12,

@@ -239,7 +239,7 @@ fn crowded(helper: HelperId, def: &MapDef, map_type: MapType) -> u64 {
     let beyond = match (helper, map_type) {
         (HelperId::MapUpdateElem, MapType::Hash | MapType::GpuHash | MapType::PercpuHash) => {
             let shards = u64::from(HashLayout::SHARDS);
-            let layout = hash_layout(def, map_type);
+            let layout = hash_layout(def, map_type, false);
             let words = layout.free_words().min(64);
             let zeroed = match map_type {
                 MapType::PercpuHash => u64::from(def.value_size).div_ceil(8) * ZEROED,
@@ -283,12 +283,17 @@ fn slots(def: &MapDef, map_type: MapType) -> u64 {
             copies: 1,
         }
         .slots(),
-        _ => hash_layout(def, map_type).slots(),
+        _ => {
+            let plain = hash_layout(def, map_type, false);
+            let fits = HashLayout::fits_dense(plain.key_size, plain.value_size, plain.copies);
+            hash_layout(def, map_type, fits).slots().max(plain.slots())
+        }
     }
 }
 
-/// With per-SM values as on a large device: the number of slots depends on whether a node is small.
-fn hash_layout(def: &MapDef, map_type: MapType) -> HashLayout {
+/// With per-SM values as on a large device: the number of slots depends on whether a node is small. Which kind of slots a map
+/// gets is not known here.
+fn hash_layout(def: &MapDef, map_type: MapType, dense: bool) -> HashLayout {
     HashLayout {
         key_size: def.key_size,
         value_size: def.value_size,
@@ -298,5 +303,6 @@ fn hash_layout(def: &MapDef, map_type: MapType) -> HashLayout {
         } else {
             1
         },
+        dense,
     }
 }

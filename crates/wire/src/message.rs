@@ -276,6 +276,7 @@ pub enum Layout {
         key_size: u32,
         value_size: u32,
         copies: u32,
+        dense: bool,
     },
     Lru {
         max_entries: u32,
@@ -327,6 +328,7 @@ impl From<MapLayout> for Layout {
                 key_size: l.key_size,
                 value_size: l.value_size,
                 copies: l.copies,
+                dense: l.dense,
             },
             MapLayout::Lru(l) => Layout::Lru {
                 max_entries: l.max_entries,
@@ -383,11 +385,13 @@ impl From<Layout> for MapLayout {
                 key_size,
                 value_size,
                 copies,
+                dense,
             } => MapLayout::Hash(layout::HashLayout {
                 max_entries,
                 key_size,
                 value_size,
                 copies,
+                dense,
             }),
             Layout::Lru {
                 max_entries,
@@ -687,6 +691,7 @@ mod tests {
                 key_size: 4,
                 value_size: 8,
                 copies: 1,
+                dense: true,
             }),
             MapLayout::Lru(layout::LruLayout {
                 max_entries: 5,

@@ -75,6 +75,9 @@ pub struct HashLayout {
     pub value_size: u32,
     /// 1, or one per SM: how many values each key has. A lane uses that of its SM; a new key's others are zero.
     pub copies: u32,
+    /// Slots are of another kind, of 16 bytes with key and value in them (see `dense_word`), and there is no pool. Only
+    /// where [`HashLayout::fits_dense`] says so.
+    pub dense: bool,
 }
 
 impl HashLayout {
@@ -123,9 +126,15 @@ impl HashLayout {
     /// Slots: a power of two, at least four times the live keys; twice where slots have homes, for then all that is read is
     /// in slots, and it should be little.
     pub const fn slots(&self) -> u64 {
-        let times = if self.homes() { 2 } else { 4 };
+        let (times, least) = if self.dense {
+            (2, Self::DENSE_SLOTS)
+        } else if self.homes() {
+            (2, 256)
+        } else {
+            (4, 256)
+        };
         let n = (self.max_entries as u64 * times).next_power_of_two();
-        if n < 256 { 256 } else { n }
+        if n < least { least } else { n }
     }
     /// Bytes of a key in a node.
     pub const fn key_stride(&self) -> u64 {
@@ -141,7 +150,7 @@ impl HashLayout {
     }
     /// Slots have homes.
     pub const fn homes(&self) -> bool {
-        8 + self.node_stride() <= Self::HOME_BYTES
+        !self.dense && 8 + self.node_stride() <= Self::HOME_BYTES
     }
     /// Overwriting swaps nodes.
     pub const fn swaps(&self) -> bool {
@@ -149,7 +158,9 @@ impl HashLayout {
     }
     /// Distance of slots: a power of two, so that one with a home lies in as few sectors as can be.
     pub const fn slot_stride(&self) -> u64 {
-        if self.homes() {
+        if self.dense {
+            Self::DENSE_STRIDE
+        } else if self.homes() {
             (8 + self.node_stride()).next_power_of_two()
         } else {
             8
@@ -160,9 +171,12 @@ impl HashLayout {
         Self::SLOTS + slot * self.slot_stride()
     }
     /// Nodes of each shard of the pool: a multiple of 32. Where slots have homes and nothing is swapped, only crowds that
-    /// insert one key need the pool; else twice the keys and some, so that inserts after deletes, and overwrites, succeed
+    /// insert one key need the pool; dense slots have none; else twice the keys and some, so that inserts after deletes, and overwrites, succeed
     /// between compactions.
     pub const fn shard_nodes(&self) -> u64 {
+        if self.dense {
+            return 0;
+        }
         let nodes = if self.homes() && !self.swaps() {
             1024
         } else {

@@ -36,6 +36,7 @@ const LAYOUT: HashLayout = HashLayout {
     key_size: 8,
     value_size: 8,
     copies: 1,
+    dense: false,
 };
 
 fn object() -> &'static [u8] {

@@ -327,11 +327,11 @@ impl Emit<'_> {
             ) => self.copy_bytes(*mem, *from, *off, *to, *size),
             (Op::Hash { op, table, args }, _) => {
                 let name = hash_name(*op, table);
-                let (op, ptx) = (*op, self.env.target.ptx);
+                let (op, target) = (*op, self.env.target);
                 self.fragment
                     .functions
                     .entry(name.clone())
-                    .or_insert_with(|| hash_function(op, table, ptx));
+                    .or_insert_with(|| hash_function(op, table, target));
                 self.call(&name, args, result, op);
             }
             (Op::Queue { op, layout, args }, _) => {

@@ -2,12 +2,12 @@
 //! register or instructions with their state space. eBPF lets programs access unaligned addresses, PTX does not: where the
 //! proof does not know the alignment, an access is done in aligned pieces.
 
-use warpbpf_abi::layout::MapLayout;
 use warpbpf_ebpf::{Insn, Source, Width};
 use warpbpf_verify::{Place, Region};
 
 use super::Translator;
 use super::calls::NOT_NULL;
+use super::keys::Keys;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Mem, Op, Origin, Ty, UnOp, Value};
 use crate::stack::{Part, chunks};
@@ -127,13 +127,16 @@ impl Translator<'_> {
     ) -> Result<Value, CodegenError> {
         match spot.place.region {
             Region::Context => return self.context_read(spot.place.offset, width, signed),
-            Region::MapKey { map } if !self.has_nodes(map)? => {
-                return Ok(self.index_bytes(spot, width, signed));
-            }
+            Region::MapKey { map } => match self.keys(map)? {
+                Keys::Index => return Ok(self.index_bytes(spot, width, signed)),
+                Keys::Dense(layout) => {
+                    return self.dense_bytes(spot, map, &layout, width, signed);
+                }
+                Keys::InMemory => {}
+            },
             Region::Stack { .. }
             | Region::MapValue { .. }
             | Region::Record { .. }
-            | Region::MapKey { .. }
             | Region::Memory => {}
         }
         if aligned(spot.place, width) {
@@ -343,41 +346,6 @@ impl Translator<'_> {
         };
         let extend = if signed { UnOp::Sext } else { UnOp::Zext };
         self.push(Ty::B64, Op::Un(extend, low))
-    }
-
-    /// The map keeps its keys in memory.
-    pub(super) fn has_nodes(&self, map: u32) -> Result<bool, CodegenError> {
-        Ok(match self.binding(map)?.layout {
-            MapLayout::Hash(_) | MapLayout::Lru(_) => true,
-            MapLayout::Array(_)
-            | MapLayout::PerThread(_)
-            | MapLayout::Ring(_)
-            | MapLayout::Queue(_)
-            | MapLayout::Bloom(_)
-            | MapLayout::Hosted(_)
-            | MapLayout::UserRing(_) => false,
-        })
-    }
-
-    /// A read through the pointer to an array's key. Such keys are nowhere in memory: the pointer to byte `n` of the key
-    /// is the number `key * 8 + n`, above null.
-    fn index_bytes(&mut self, spot: Spot, width: Width, signed: bool) -> Value {
-        let known = spot.place.offset.filter(|o| (0..4).contains(o));
-        let start = i64::from(spot.off) - known.unwrap_or(0) - NOT_NULL as i64;
-        let at = self.bin_const(BinOp::Add, spot.pointer, start as u64);
-        let index = self.bin_const(BinOp::Shr, at, 3);
-        let index = self.trunc(index);
-        let bytes = match known {
-            Some(0) => index,
-            Some(n) => self.bin_const(BinOp::Shr, index, n as u64 * 8),
-            None => {
-                let n = self.trunc(at);
-                let n = self.bin_const(BinOp::And, n, 7);
-                let bits = self.bin_const(BinOp::Mul, n, 8);
-                self.bin(BinOp::Shr, index, bits)
-            }
-        };
-        self.extend(bytes, width, signed)
     }
 
     /// `size` bytes as little-endian words, the last padded with zeros.

@@ -12,6 +12,7 @@ mod dynptr;
 mod fence;
 mod helpers;
 mod iterators;
+mod keys;
 mod lanes;
 mod maps;
 mod memory;

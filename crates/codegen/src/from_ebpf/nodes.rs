@@ -63,7 +63,11 @@ impl<'a> Translator<'a> {
             _ => {
                 // A claim has the bit of a dead slot too.
                 let empty = self.cmp_const(Cond::Eq, word, 0);
-                let dead = self.bin_const(BinOp::And, word, HashLayout::DEAD);
+                let bit = match binding.layout {
+                    MapLayout::Hash(h) if h.dense => HashLayout::GONE,
+                    _ => HashLayout::DEAD,
+                };
+                let dead = self.bin_const(BinOp::And, word, bit);
                 let dead = self.cmp_const(Cond::Ne, dead, 0);
                 self.bin(BinOp::Or, empty, dead)
             }
@@ -99,6 +103,11 @@ impl<'a> Translator<'a> {
             t.bin_const(BinOp::Add, node, first)
         };
         let (key, key_bytes, copies, stride) = match layout {
+            // The key is in the word: its address stands for it.
+            MapLayout::Hash(h) if h.dense => {
+                let key = self.bin_const(BinOp::Add, slot, HashLayout::SLOTS);
+                (key, HashLayout::DENSE_VALUE, 1, HashLayout::DENSE_VALUE)
+            }
             MapLayout::Hash(h) => {
                 let pool = in_pool(
                     self,

@@ -10,6 +10,7 @@ use warpbpf_verify::{ArgFact, CallFact, Place, Region};
 
 use super::Translator;
 use super::helpers::LANES;
+use super::keys::Keys;
 use super::memory::Spot;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Block, Cond, Mem, Op, Size, Special, Ty, Value};
@@ -199,10 +200,14 @@ impl Translator<'_> {
             Region::MapValue { map } => data.map_memory(map, false),
             Region::Record { .. } => Mem::Record,
             Region::Memory => Mem::Memory,
-            Region::MapKey { map } if self.has_nodes(map)? => Mem::Key,
-            Region::MapKey { .. } => {
-                // Not in memory, but there are only four bytes.
-                for at in 0..4 {
+            Region::MapKey { map } if matches!(self.keys(map)?, Keys::InMemory) => Mem::Key,
+            Region::MapKey { map } => {
+                // Not in memory, but there are only a few bytes.
+                let bytes = match self.keys(map)? {
+                    Keys::Dense(layout) => layout.key_size.into(),
+                    Keys::Index | Keys::InMemory => 4,
+                };
+                for at in 0..bytes {
                     let inside = self.cmp_const(Cond::Ugt, size, at);
                     let (write, next) = (self.func.add_block(), self.func.add_block());
                     self.branch(inside, write, next);

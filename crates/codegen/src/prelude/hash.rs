@@ -15,7 +15,7 @@ pub const TRIES: u32 = 64;
 /// the pool, which that takes, are not used again before the map is compacted.
 pub const CLAIM_LOOKS: u32 = 8;
 /// Such a pause, in nanoseconds at most: about what a claimant needs to fill its place.
-const CLAIM_PAUSE: u32 = 200;
+pub const CLAIM_PAUSE: u32 = 200;
 /// Most words of the bitmap of free nodes that one search looks at.
 const FREE_SEARCH: u64 = 64;
 
@@ -26,27 +26,35 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, ptx: (u32, 
     }
     if op == HashOp::Update {
         // `%wbpf_w2` is the node that this call has taken and that nobody has seen, as in a slot's word; 0 while it has
-        // none. What the own shard counts is asked for now, so that it is here when an insert wants to know.
-        own_shard(f, l.counting());
+        // none.
+        start_update(f, l);
         f.code(&format!(
             ".reg .b64 %wbpf_claim, %wbpf_alive;
-            .reg .b32 %wbpf_room, %wbpf_looks;
-            ld.relaxed.gpu.global.u32 %wbpf_w11, [%wbpf_t2+{}];
-            mov.b32 %wbpf_room, 0;
-            mov.b32 %wbpf_looks, {looks};
             mov.b32 %wbpf_w2, 0;
-            mov.b32 %wbpf_w3, {TRIES};
-            mov.b32 %wbpf_w10, {CLAIM_LOOKS};",
-            HashLayout::USED,
-            looks = HashLayout::ROOM_LOOKS
+            mov.b32 %wbpf_w10, {CLAIM_LOOKS};"
         ));
     }
     probe(f, op, l, shape);
     match op {
         HashOp::Lookup => lookup_ends(f, l, shape),
-        HashOp::Delete => delete_ends(f, l),
+        HashOp::Delete => delete_ends(f, l, HashLayout::DEAD),
         HashOp::Update => update_ends(f, l, shape, ptx),
     }
+}
+
+/// What an update of either kind of slots begins with. What the own shard counts is asked for now, so that it is here when an
+/// insert wants to know.
+pub fn start_update(f: &mut Text, l: &HashLayout) {
+    own_shard(f, l.counting());
+    f.code(&format!(
+        ".reg .b32 %wbpf_room, %wbpf_looks;
+        ld.relaxed.gpu.global.u32 %wbpf_w11, [%wbpf_t2+{}];
+        mov.b32 %wbpf_room, 0;
+        mov.b32 %wbpf_looks, {looks};
+        mov.b32 %wbpf_w3, {TRIES};",
+        HashLayout::USED,
+        looks = HashLayout::ROOM_LOOKS
+    ));
 }
 
 /// Goes from slot to slot. To `$wbpf_found` if the key is there, with its address in `%wbpf_node`; to `$wbpf_absent` at the
@@ -190,7 +198,8 @@ fn lookup_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
     f.code("mov.b64 %wbpf_res, %wbpf_t0;");
 }
 
-fn delete_ends(f: &mut Text, l: &HashLayout) {
+/// Sets the bit `dead` of the word in `%wbpf_slot`.
+pub fn delete_ends(f: &mut Text, l: &HashLayout, dead: u64) {
     // The slot stays the key's, and keeps its place. A claim has the bit already, so it is left alone.
     f.code(&format!(
         "$wbpf_absent:
@@ -201,8 +210,7 @@ fn delete_ends(f: &mut Text, l: &HashLayout) {
         atom.relaxed.gpu.global.or.b64 %wbpf_t0, [%wbpf_slot], %wbpf_t1;
         and.b64 %wbpf_t0, %wbpf_t0, {dead:#x};
         setp.ne.s64 %wbpf_p0, %wbpf_t0, 0;
-        @%wbpf_p0 bra $wbpf_absent;",
-        dead = HashLayout::DEAD
+        @%wbpf_p0 bra $wbpf_absent;"
     ));
     own_shard(f, l.counting());
     together(f, "%wbpf_base");
@@ -216,6 +224,22 @@ fn delete_ends(f: &mut Text, l: &HashLayout) {
 }
 
 fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape, ptx: (u32, u32)) {
+    refusals(f, HashLayout::CLAIMED);
+    let pause = nap(CLAIM_PAUSE, ptx);
+    find_room(f, l, &pause);
+    claim_in_place(f, l, shape);
+    past_a_claim(f, &pause);
+    take(f, l);
+    fill(f, l, shape);
+    put(f, l);
+    publish(f);
+    found(f, l, shape);
+    release(f, l, shape);
+}
+
+/// The ends of an update that has no place, and the beginning of one whose key is not there: at `$wbpf_claimed` if the slot's
+/// word has the bits `claimed`, else behind this.
+pub fn refusals(f: &mut Text, claimed: u64) {
     // All probes used: a key that must exist does not, any other has no place.
     f.code(&format!(
         "setp.eq.s64 %wbpf_p0, %wbpf_flags, {BPF_EXIST};
@@ -242,19 +266,8 @@ fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape, ptx: (u32, u32)) {
         setp.eq.s64 %wbpf_p0, %wbpf_t0, {claimed:#x};
         @%wbpf_p0 bra $wbpf_claimed;",
         HashLayout::COUNT_BUSY,
-        HashLayout::COUNT_FULL,
-        claimed = HashLayout::CLAIMED
+        HashLayout::COUNT_FULL
     ));
-    let pause = nap(CLAIM_PAUSE, ptx);
-    find_room(f, l, &pause);
-    claim_in_place(f, l, shape);
-    past_a_claim(f, &pause);
-    take(f, l);
-    fill(f, l, shape);
-    put(f, l);
-    publish(f);
-    found(f, l, shape);
-    release(f, l, shape);
 }
 
 /// Claims the slot for a place that it has, where it has one, and fills that: its home if it is empty, its old place if

@@ -3,6 +3,7 @@
 //!
 //! The algorithms are those of `warpbpf_abi::layout`. No lane waits for another: each loop is bounded.
 
+mod dense;
 mod evict;
 mod hash;
 mod hosted;
@@ -13,6 +14,7 @@ mod text;
 use warpbpf_abi::layout::{HASH_MULTIPLIER, HashLayout, HostedLayout, LruLayout};
 use warpbpf_abi::maps::{BPF_EXIST, EINVAL};
 
+use crate::fragment::Target;
 use crate::ir::{HashOp, Table};
 use text::Text;
 
@@ -33,6 +35,7 @@ impl Shape {
                 key_size,
                 value_size,
                 copies,
+                dense: _,
             })
             | Table::Lru(LruLayout {
                 max_entries,
@@ -87,6 +90,7 @@ pub fn hash_name(op: HashOp, table: &Table) -> String {
         HashOp::Delete => "delete",
     };
     let kind = match table {
+        Table::Hash(layout) if layout.dense => "dense",
         Table::Hash(_) => "hash",
         Table::Lru(_) => "lru",
         Table::Hosted(_) => "hosted",
@@ -102,9 +106,10 @@ pub fn hash_name(op: HashOp, table: &Table) -> String {
     )
 }
 
-/// Text of a hash function for this PTX version, and of those that only it calls. All parameters and the result are `.b64`;
+/// Text of a hash function for a module of this kind, and of those that only it calls. All parameters and the result are `.b64`;
 /// [`HashOp`] says which.
-pub fn hash_function(op: HashOp, table: &Table, ptx: (u32, u32)) -> String {
+pub fn hash_function(op: HashOp, table: &Table, target: Target) -> String {
+    let ptx = target.ptx;
     let name = hash_name(op, table);
     let shape = Shape::new(table);
     let mut f = Text::default();
@@ -122,6 +127,7 @@ pub fn hash_function(op: HashOp, table: &Table, ptx: (u32, u32)) -> String {
     f.raw("{");
     arguments(&mut f, op, &shape);
     match table {
+        Table::Hash(layout) if layout.dense => dense::body(&mut f, op, layout, target),
         Table::Hash(layout) => hash::body(&mut f, op, layout, &shape, ptx),
         Table::Hosted(layout) => hosted::body(&mut f, op, layout, &shape, ptx),
         Table::Lru(layout) => lru::body(&mut f, op, layout, &shape, &evict::evict_name(&name)),

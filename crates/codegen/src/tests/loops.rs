@@ -568,6 +568,7 @@ fn hashes_are_walked_by_slot() {
             key_size: 4,
             value_size,
             copies: 1,
+            dense: false,
         };
         let (bytes, places) = hash_in_memory(&layout);
         let elements: Vec<Element> = places

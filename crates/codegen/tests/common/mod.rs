@@ -70,6 +70,7 @@ pub fn hash(key_size: u32, value_size: u32, max_entries: u32) -> (MapDef, MapLay
         key_size,
         value_size,
         copies: 1,
+        dense: false,
     });
     (
         map(MapType::Hash, key_size, value_size, max_entries),
@@ -146,6 +147,27 @@ impl Case {
 }
 
 impl Case<Program> {
+    /// The same in a module for `target`, with dense slots where keys and values of a HASH fit.
+    pub fn dense(&self, target: Target) -> Case<Program> {
+        let dense = |def: &MapDef, layout: &mut MapLayout| {
+            if let MapLayout::Hash(l) = layout {
+                let may = MapType::from_number(def.map_type) != Some(MapType::PercpuHash);
+                l.dense = may && HashLayout::fits_dense(l.key_size, l.value_size, l.copies);
+            }
+        };
+        let (mut maps, mut env) = (self.maps.clone(), self.env.clone());
+        for ((def, layout), binding) in maps.iter_mut().zip(&mut env.maps) {
+            dense(def, layout);
+            dense(def, &mut binding.layout);
+        }
+        env.target = target;
+        Case {
+            program: self.program.clone(),
+            maps,
+            env,
+        }
+    }
+
     /// The only program of an object, with the default layout of each map.
     pub fn object(object: &Object, shards: u32) -> Case<Program> {
         let maps = object.maps.iter().map(|def| {
@@ -271,7 +293,7 @@ pub struct Device {
 
 impl Device {
     pub fn new<P: Subject + Clone>(case: &Case<P>, config: Config) -> Device {
-        Device::of(case, config, "sm_75")
+        Device::of(case, config, &format!("sm_{}", case.env.target.sm))
     }
 
     /// A device for modules of this target. The case's environment says so too.
@@ -530,6 +552,7 @@ fn layout_of(
             } else {
                 1
             },
+            dense: false,
         }),
         MapType::LruHash | MapType::LruPercpuHash => MapLayout::Lru(LruLayout {
             max_entries,
