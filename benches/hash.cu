@@ -8,6 +8,9 @@
 // differences tell what each of them costs: `step_plain`, slots of 32 bytes; `step_look`, a slot is read before it is
 // claimed; `step_claim`, the claim and the publication are exchanges of their own; `step_fence`, the publication releases what was
 // written; `step_each`, each lane counts its key and waits for the answer; `step_warp`, the lanes of a warp count together.
+// Likewise with slots of 16 bytes, of which word and value are exchanged at once by 128 bits: `step_wide`, a slot is read before;
+// `step_room`, and lanes of a warp ask together for room and wait for the answer before they exchange; `step_settle`, and say together
+// afterwards that nothing is pending: all that an insert into our HASH does.
 // usage: hash-bench [LOG2 OF KEYS [steps]]   (default: 19, half of what the programs' table holds)
 #include <algorithm>
 #include <cstdint>
@@ -126,6 +129,16 @@ __global__ void hand_crowd(Table t, unsigned first)
     }
 }
 
+__global__ void hand_set(Table t, unsigned first)
+{
+    u64 n = number(first);
+    Slot *slot = find(t, key_of(n));
+    if (slot) {
+        *(volatile u64 *)&slot->value = n | 7ull << 32;
+        counted(t);
+    }
+}
+
 __global__ void hand_delete(Table t, unsigned first)
 {
     u64 key = key_of(number(first));
@@ -134,7 +147,7 @@ __global__ void hand_delete(Table t, unsigned first)
         counted(t);
 }
 
-// A slot of our HASH for keys and values of 8 bytes: its word, its home, and what rounds it up.
+// A slot of our HASH for larger values, or where there are no 128-bit atomics: its word, its home, and what rounds it up.
 struct WideSlot {
     u64 word;
     u64 key;
@@ -203,12 +216,69 @@ template <int STEPS> __global__ void step_insert(WideTable t, unsigned first)
     }
 }
 
+enum WideSteps { WIDE, ROOM, SETTLE };
+
+// Lanes of a warp that are here together add once; what was there before each of them.
+__device__ __forceinline__ u64 add_together(u64 *to, u64 each, bool wait)
+{
+    unsigned mask = __activemask(), below;
+    asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
+    u64 old = 0;
+    if ((mask & below) == 0) {
+        if (wait)
+            old = atomicAdd(to, each * __popc(mask));
+        else
+            asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(each * __popc(mask)));
+    }
+    if (!wait)
+        return 0;
+    return __shfl_sync(mask, old, __ffs(mask) - 1) + each * __popc(mask & below);
+}
+
+// The word is the key, which is never 0; `used` of a table has the counts.
+template <int STEPS> __global__ void wide_insert(Table t, u64 *used, unsigned first)
+{
+#if __CUDA_ARCH__ >= 900
+    u64 n = number(first), key = key_of(n);
+    unsigned sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    used += 16 * (sm % 32);
+    Slot *slot;
+    u64 there;
+    for (u64 i = place(key);; i++) {
+        slot = t.slots + (i & t.mask);
+        there = read_key(slot);
+        if (there == EMPTY || there == key)
+            break;
+    }
+    if (STEPS >= ROOM && add_together(used, 1ull << 32 | 1, true) == ~0ull) // no room; never here
+        return;
+    for (u64 i = slot - t.slots;; i++) {
+        slot = t.slots + (i & t.mask);
+        u64 value;
+        asm volatile("{ .reg .b128 a, b, c;\n"
+                     "mov.b128 a, {%3, %3}; mov.b128 b, {%4, %5};\n"
+                     "atom.relaxed.gpu.global.cas.b128 c, [%2], a, b;\n"
+                     "mov.b128 {%0, %1}, c; }"
+                     : "=l"(there), "=l"(value)
+                     : "l"(slot), "l"(EMPTY), "l"(key), "l"(n)
+                     : "memory");
+        if (there == EMPTY || there == key)
+            break;
+    }
+    if (STEPS >= SETTLE)
+        add_together(used, -(1ull << 32), false);
+    counted(t);
+#endif
+}
+
 // What programs attach to. They read `first` as the first argument, which is unused here.
 __global__ void ours_insert(unsigned) {}
 __global__ void ours_count(unsigned) {}
 __global__ void ours_find(unsigned) {}
 __global__ void ours_miss(unsigned) {}
 __global__ void ours_crowd(unsigned) {}
+__global__ void ours_set(unsigned) {}
 __global__ void ours_delete(unsigned) {}
 
 struct Operation {
@@ -272,6 +342,38 @@ static void steps(unsigned keys, u64 slots, int sms)
             if (timed)
                 printf("%s %.3f %u %llu\n", step.name, median(times), keys, sum);
         }
+    // In the same memory, as slots of half the size.
+    struct {
+        const char *name;
+        void (*kernel)(Table, u64 *, unsigned);
+    } const wide[] = {
+        {"step_wide", wide_insert<WIDE>}, {"step_room", wide_insert<ROOM>}, {"step_settle", wide_insert<SETTLE>},
+    };
+    Table half = {(Slot *)t.slots, t.mask, t.counters};
+    for (bool timed : {false, true})
+        for (const auto &step : wide) {
+            CHECK(cudaMemset(half.slots, 0, slots * sizeof(Slot)));
+            CHECK(cudaMemset(t.used, 0, 32 * 128));
+            CHECK(cudaMemset(t.counters, 0, sms * 128));
+            std::vector<float> times;
+            for (unsigned first = 0; first < keys; first += part) {
+                CHECK(cudaDeviceSynchronize());
+                CHECK(cudaEventRecord(begin));
+                step.kernel<<<part / block, block>>>(half, (u64 *)t.used, first);
+                CHECK(cudaEventRecord(end));
+                CHECK(cudaEventSynchronize(end));
+                float ms;
+                CHECK(cudaEventElapsedTime(&ms, begin, end));
+                times.push_back(ms);
+            }
+            std::vector<u64> counters(16 * sms);
+            CHECK(cudaMemcpy(counters.data(), t.counters, sms * 128, cudaMemcpyDeviceToHost));
+            u64 sum = 0;
+            for (int i = 0; i < sms; i++)
+                sum += counters[16 * i];
+            if (timed)
+                printf("%s %.3f %u %llu\n", step.name, median(times), keys, sum);
+        }
 }
 
 int main(int argc, char **argv)
@@ -300,6 +402,7 @@ int main(int argc, char **argv)
         {"find", hand_find, ours_find, 20, keys, 0, 0},
         {"miss", hand_miss, ours_miss, 20, keys, 1u << 30, 0},
         {"crowd", hand_crowd, ours_crowd, 20, keys, 0, 0},
+        {"set", hand_set, ours_set, 20, keys, 0, 0},
         {"delete", hand_delete, ours_delete, 8, part, 0, part},
     };
     const unsigned block = std::min(256u, part);

@@ -16,7 +16,7 @@ struct {
 } table SEC(".maps");
 
 /* What benches/hash.cu counts too: operations that did what they should. */
-enum { INSERTED, COUNTED, FOUND, MISSED, CROWDED, DELETED, RESULTS };
+enum { INSERTED, COUNTED, FOUND, MISSED, CROWDED, DELETED, SET, RESULTS };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -96,6 +96,17 @@ int crowd(struct wbpf_kernel_ctx *ctx)
 		return 0;
 	__sync_fetch_and_add(value, 1ull << 32);
 	note(CROWDED);
+	return 0;
+}
+
+SEC("gpu/entry/ours_set")
+int set(struct wbpf_kernel_ctx *ctx)
+{
+	__u64 n = number(ctx), key = key_of(n);
+
+	n |= 7ull << 32;
+	if (bpf_map_update_elem(&table, &key, &n, BPF_ANY) == 0)
+		note(SET);
 	return 0;
 }
 

@@ -103,7 +103,7 @@ results = {m["name"]: m for m in process["maps"]}["results"]["entries"]
 counts = {e["key"]: e["value"] for e in results}
 kernels = {k["name"]: k for k in process["kernels"]}
 bad = []
-for i, operation in enumerate(["insert", "count", "find", "miss", "crowd", "delete"]):
+for i, operation in enumerate(["insert", "count", "find", "miss", "crowd", "delete", "set"]):
     hand, wanted, by_hand = times["hand_" + operation]
     ours = times["ours_" + operation][0]
     print(f"| {table} | {operation} | {ours:.2f} µs | {hand:.2f} µs | {ours / hand:.2f}× |")

@@ -6,7 +6,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Case, Device, Ran, clang, table};
-use warpbpf_abi::layout::{HashLayout, LruLayout, MapLayout, hash};
+use warpbpf_abi::layout::{HashLayout, LruLayout, MapLayout, hash, unhash};
 use warpbpf_abi::maps::{
     BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, EINVAL, ENOENT, MapType,
 };
@@ -1001,6 +1001,144 @@ fn lru_under_pressure() {
     }
 }
 
+/// The kinds of a table with one word in its keys and values: plain, dense by claims, dense by 128-bit atomics.
+fn three_kinds(entries: u32, threads: u32, per_thread: u32) -> [Case<Program>; 3] {
+    let case = machine(MapType::Hash, 1, 1, entries, threads, per_thread);
+    let three = kinds(&case).try_into();
+    three.unwrap_or_else(|kinds: Vec<_>| panic!("{} kinds", kinds.len()))
+}
+
+/// Modules with 128-bit atomics and such without insert the same keys into one map at the same time.
+#[test]
+fn both_ways_to_publish_work_in_one_map() {
+    const KEYS: u64 = 37;
+    let [_, claims, wide] = three_kinds(64, 512, 2);
+    assert!(wide.module("sm_90", (8, 3)).contains(".cas.b128"));
+    assert!(!claims.module("sm_75", (6, 3)).contains(".b128"));
+    let records: Vec<Record> = (0..1024)
+        .map(|i| Record::new(COUNT_NEW, i % KEYS))
+        .collect();
+    for seed in SEEDS {
+        let device = Device::new(&wide, config(seed, SMS));
+        give(&device, &records);
+        let other = device.beside(&claims);
+        device.launch_with(&other, [4, 1, 1], [128, 1, 1]);
+        let ran = device.maps();
+        let expected: Contents = (0..KEYS)
+            .map(|key| {
+                (
+                    key,
+                    vec![2 * (0..1024).filter(|i| i % KEYS == key).count() as u64],
+                )
+            })
+            .collect();
+        assert_eq!(contents(&wide, &ran), expected, "{seed:?}");
+        assert_eq!(counted(&wide, &ran), (0, 0));
+    }
+}
+
+/// Pointers that were held over a delete do not keep a key from coming back, and what it gets is what was put there.
+#[test]
+fn a_key_comes_back_under_additions_to_what_it_was() {
+    let [_, claims, wide] = three_kinds(512, 256, 8);
+    for case in [claims, wide] {
+        let mut random = Random(3);
+        let records: Vec<Record> = (0..2048)
+            .map(|_| {
+                let key = random.below(3);
+                match random.below(4) {
+                    0 => Record::update(key, [1 << 32; VALUE_WORDS], BPF_NOEXIST),
+                    1 => Record::new(DELETE, key),
+                    _ => Record::new(COUNT, key),
+                }
+            })
+            .collect();
+        for seed in SEEDS {
+            let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
+            let counts = answers.iter().filter(|a| a.what == COUNT && a.result == 1);
+            let counts = counts.count() as u64;
+            let mut left = 0;
+            for (key, value) in contents(&case, &ran) {
+                // A whole value, and additions to it.
+                assert_eq!(value[0] >> 32, 1, "key {key}: {value:?}");
+                left += value[0] & 0xffff_ffff;
+            }
+            assert!(left <= counts, "{left} of {counts}");
+            assert_eq!(counted(&case, &ran).0, 0);
+        }
+    }
+}
+
+/// Where all slots in reach are other keys', a key is refused, and no word is taken for its own: not the one behind the last distance either.
+#[test]
+fn a_dense_probe_that_is_used_up_finds_nobody_elses_key() {
+    let [_, claims, wide] = three_kinds(512, 1, 134);
+    for case in [claims, wide] {
+        let MapLayout::Hash(layout) = case.env.maps[TABLE].layout else {
+            panic!("a hash");
+        };
+        let key_of = |rest: u64, first: u64| unhash(rest << layout.slot_bits() | first, 8);
+        // The last slot that is looked at for the key is this one's first, with a word as of the key one farther.
+        let (rest, first, last) = (1000, 5, u64::from(HashLayout::PROBES) - 1);
+        let key = key_of(rest, first);
+        let mut records = vec![Record::update(
+            key_of(rest + 1, first + last),
+            [1; VALUE_WORDS],
+            BPF_ANY,
+        )];
+        records
+            .extend((0..last).map(|i| Record::update(key_of(i, first), [i; VALUE_WORDS], BPF_ANY)));
+        records.extend([
+            Record::new(LOOKUP, key),
+            Record::new(DELETE, key),
+            Record::update(key, [7; VALUE_WORDS], BPF_EXIST),
+            Record::update(key, [7; VALUE_WORDS], BPF_ANY),
+            Record::new(LOOKUP, key_of(rest + 1, first + last)),
+            Record::new(LOOKUP, key_of(last - 1, first)),
+        ]);
+        let (answers, ran) = run(&case, config(None, 1), 1, &records);
+        let results: Vec<i64> = answers.iter().map(|a| a.result).collect();
+        let mut expected = vec![0; 128];
+        expected.extend([0, ENOENT, ENOENT, EBUSY, 1, 1]);
+        assert_eq!(results, expected);
+        assert_eq!(answers[133].found[0], last - 1);
+        assert_eq!(contents(&case, &ran).len(), 128);
+        assert_eq!(counted(&case, &ran), (0, 1));
+    }
+}
+
+/// A claim whose lane is gone, in a kernel that was ended: its key is not there, and who wants to insert it does not wait for ever.
+#[test]
+fn a_dense_claim_without_a_lane_is_counted() {
+    let [_, claims, wide] = three_kinds(16, 1, 5);
+    for case in [claims, wide] {
+        let MapLayout::Hash(layout) = case.env.maps[TABLE].layout else {
+            panic!("a hash");
+        };
+        let device = Device::new(&case, config(None, 1));
+        let key_hash = hash(&7u64.to_le_bytes());
+        let slot = layout.slot(key_hash & (layout.slots() - 1));
+        let claim = layout.dense_word(key_hash, 0) | HashLayout::MAKING;
+        device.write(TABLE + 1, slot, &claim.to_le_bytes());
+        let records = [
+            Record::new(LOOKUP, 7),
+            Record::new(DELETE, 7),
+            Record::update(7, [1; VALUE_WORDS], BPF_EXIST),
+            Record::update(7, [1; VALUE_WORDS], BPF_ANY),
+            Record::update(8, [2; VALUE_WORDS], BPF_ANY),
+        ];
+        give(&device, &records);
+        device.launch([1, 1, 1], [1, 1, 1]);
+        let ran = device.maps();
+        let results: Vec<i64> = answers(&ran, 5).iter().map(|a| a.result).collect();
+        assert_eq!(results, [0, ENOENT, ENOENT, EBUSY, 0]);
+        assert_eq!(counted(&case, &ran), (0, 1));
+        assert_eq!(ran.u64(TABLE, slot), claim);
+        // Nothing is pending.
+        check_used(&ran, 1);
+    }
+}
+
 /// All elements are called for, whatever type the map has.
 #[test]
 fn walks_see_all() {
@@ -1103,6 +1241,26 @@ out:
         for (key, value) in [(4, 4), (8, 8), (16, 32)] {
             let case = Case::new(program, vec![table(map_type, key, value, 1000, 132)]);
             common::ptxas(&case.module("sm_90", (7, 8)), "sm_90", &[]);
+        }
+    }
+    for (key, value) in [(4, 4), (8, 8), (1, 3)] {
+        let case = Case::new(program, vec![table(MapType::Hash, key, value, 1 << 26, 1)]);
+        let targets = [
+            ("sm_75", 75, (6, 3)),
+            ("sm_90", 90, (8, 2)),
+            ("sm_90", 90, (8, 3)),
+            ("sm_100", 100, (8, 6)),
+            ("sm_120", 120, (9, 0)),
+        ];
+        for (target, sm, ptx) in targets {
+            let case = case.dense(Target { ptx, sm });
+            let text = case.module(target, ptx);
+            assert_eq!(
+                text.contains(".cas.b128"),
+                ptx >= (8, 3),
+                "{target} {ptx:?}"
+            );
+            common::ptxas(&text, target, &[]);
         }
     }
     // As large as a map may be: offsets beyond 32 bits.

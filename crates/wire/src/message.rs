@@ -276,6 +276,7 @@ pub enum Layout {
         key_size: u32,
         value_size: u32,
         copies: u32,
+        #[serde(default)]
         dense: bool,
     },
     Lru {
@@ -654,12 +655,8 @@ mod tests {
             ..kernel
         };
         let text = serde_json::to_string(&kernel).unwrap();
-        assert!(
-            text.contains(
-                r#""occupancy":{"block_threads":256,"before":8,"after":6},"local_bytes":[0,16]"#
-            ),
-            "{text}"
-        );
+        let part = r#""occupancy":{"block_threads":256,"before":8,"after":6},"local_bytes":[0,16]"#;
+        assert!(text.contains(part), "{text}");
         assert_eq!(serde_json::from_str::<Kernel>(&text).unwrap(), kernel);
     }
 
@@ -670,10 +667,8 @@ mod tests {
             names: vec!["k at a.cu:7 ld.global.f32".into()],
         });
         let text = serde_json::to_string(&message).unwrap();
-        assert_eq!(
-            text,
-            r#"{"type":"sites","first":3,"names":["k at a.cu:7 ld.global.f32"]}"#
-        );
+        let expected = r#"{"type":"sites","first":3,"names":["k at a.cu:7 ld.global.f32"]}"#;
+        assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), message);
     }
 

@@ -26,7 +26,7 @@ pub fn hash(key: &[u8]) -> u64 {
     round(h, 0)
 }
 
-/// HASH and PERCPU_HASH: open addressing. A slot is a word (u64) and, where a node is small, room for one behind it, its
+/// HASH and PERCPU_HASH: open addressing. What follows is about slots that are not *dense*; `dense_word` tells where those differ. A slot is a word (u64) and, where a node is small, room for one behind it, its
 /// *home*: a lookup then finds word, key and value in one sector.
 ///
 /// The word is 0 when never used, else `tag << 32 | state | place`. The place ([`HashLayout::PLACE`]) is

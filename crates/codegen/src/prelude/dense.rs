@@ -42,6 +42,8 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, target: Target) {
 /// Goes from slot to slot. To `$wbpf_found` if the key is there; to `$wbpf_absent` at the slot that is the key's, or would be: empty,
 /// or the key's own. Falls through when all probes are used. The slot's address is in `%wbpf_slot`, its word in `%wbpf_s`, and in
 /// `%wbpf_want` what the word is where the key is there.
+///
+/// There is one way out of the loop, where lanes meet again that made more steps and fewer: what comes behind, they do together.
 fn probe(f: &mut Text, op: HashOp, l: &HashLayout) {
     // A program reads the value behind a lookup, which must not be one from before the word; others touch it with atomics and
     // stores only.
@@ -56,40 +58,54 @@ fn probe(f: &mut Text, op: HashOp, l: &HashLayout) {
         or.b64 %wbpf_want, %wbpf_want, {owned};
         cvt.u32.u64 %wbpf_w0, %wbpf_h;
         and.b32 %wbpf_w0, %wbpf_w0, {mask};
-        mov.b32 %wbpf_w1, {probes};
-        $wbpf_probe:
-        .pragma \"nounroll\";
-        mad.wide.u32 %wbpf_slot, %wbpf_w0, {stride}, %wbpf_base;
-        add.s64 %wbpf_slot, %wbpf_slot, {slots};",
+        mov.b32 %wbpf_w1, {probes};",
         bits = l.slot_bits(),
         rest = HashLayout::REST,
         owned = HashLayout::OWNED,
         mask = l.slots() - 1,
         probes = HashLayout::PROBES,
-        stride = HashLayout::DENSE_STRIDE,
-        slots = HashLayout::SLOTS,
     ));
     if op == HashOp::Update {
         f.code("$wbpf_read:");
     }
+    address(f);
     f.code(&format!(
-        "ld.{order}.gpu.global.u64 %wbpf_s, [%wbpf_slot];
-        setp.eq.s64 %wbpf_p0, %wbpf_s, %wbpf_want;
-        @%wbpf_p0 bra $wbpf_found;
+        "$wbpf_probe:
+        .pragma \"nounroll\";
+        ld.{order}.gpu.global.u64 %wbpf_s, [%wbpf_slot];
         setp.eq.s64 %wbpf_p0, %wbpf_s, 0;
-        @%wbpf_p0 bra $wbpf_absent;
         xor.b64 %wbpf_t0, %wbpf_s, %wbpf_want;
-        setp.le.u64 %wbpf_p0, %wbpf_t0, {state};
-        @%wbpf_p0 bra $wbpf_absent;
+        setp.le.u64 %wbpf_p1, %wbpf_t0, {state};
+        or.pred %wbpf_p0, %wbpf_p0, %wbpf_p1;
+        @%wbpf_p0 bra $wbpf_probed;
         add.s64 %wbpf_want, %wbpf_want, {farther};
         add.s32 %wbpf_w0, %wbpf_w0, 1;
-        and.b32 %wbpf_w0, %wbpf_w0, {mask};
-        add.s32 %wbpf_w1, %wbpf_w1, -1;
-        setp.ne.s32 %wbpf_p0, %wbpf_w1, 0;
-        @%wbpf_p0 bra $wbpf_probe;",
+        and.b32 %wbpf_w0, %wbpf_w0, {mask};",
         state = HashLayout::STATE,
         farther = 1 << HashLayout::DISTANCE,
         mask = l.slots() - 1,
+    ));
+    address(f);
+    f.code(
+        "add.s32 %wbpf_w1, %wbpf_w1, -1;
+        setp.ne.s32 %wbpf_p0, %wbpf_w1, 0;
+        @%wbpf_p0 bra $wbpf_probe;
+        $wbpf_probed:
+        setp.ne.s32 %wbpf_p0, %wbpf_w1, 0;
+        setp.eq.s64 %wbpf_p1, %wbpf_s, %wbpf_want;
+        and.pred %wbpf_p1, %wbpf_p1, %wbpf_p0;
+        @%wbpf_p1 bra $wbpf_found;
+        @%wbpf_p0 bra $wbpf_absent;",
+    );
+}
+
+/// `%wbpf_slot` becomes the address of slot `%wbpf_w0`.
+fn address(f: &mut Text) {
+    f.code(&format!(
+        "mad.wide.u32 %wbpf_slot, %wbpf_w0, {}, %wbpf_base;
+        add.s64 %wbpf_slot, %wbpf_slot, {};",
+        HashLayout::DENSE_STRIDE,
+        HashLayout::SLOTS
     ));
 }
 

@@ -517,6 +517,39 @@ fn per_thread_arrays_are_walked_in_the_own_column() {
     assert_ne!(areas[0][0], 0, "counted");
 }
 
+/// [`hash_in_memory`] with dense slots.
+fn dense_in_memory(layout: &HashLayout) -> (Vec<u8>, Vec<(u64, u64)>) {
+    let mask = layout.slots() - 1;
+    let (mut slots, mut places) = (BTreeMap::new(), BTreeMap::new());
+    for (distance, key) in [17u64, 4, 0x0100_0203, 99, 2].into_iter().enumerate() {
+        let (hash, distance) = (hash(&(key as u32).to_le_bytes()), distance as u64 * 31);
+        let slot = hash.wrapping_add(distance) & mask;
+        let gone = if key == 99 { HashLayout::GONE } else { 0 };
+        slots.insert(slot, (layout.dense_word(hash, distance) | gone, key + 1000));
+        if key != 99 {
+            let value_at = layout.slot(slot) + HashLayout::DENSE_VALUE;
+            places.insert(slot, (key, value_at));
+        }
+        // Between there and where its probe begins, keys that are gone.
+        for slot in (0..distance).map(|i| hash.wrapping_add(i) & mask) {
+            let other = layout.dense_word(u64::MAX << 20 | slot, 0) | HashLayout::GONE;
+            slots.entry(slot).or_insert((other, 5));
+        }
+    }
+    assert_eq!(places.len(), 4);
+    // Somebody is about to insert here.
+    let free = (0..layout.slots()).find(|slot| !slots.contains_key(slot));
+    let claim = layout.dense_word(77, 0) | HashLayout::MAKING;
+    slots.insert(free.expect("a slot"), (claim, 0));
+    let mut bytes = vec![0; layout.size() as usize];
+    for (slot, (word, value)) in slots {
+        let at = layout.slot(slot) as usize;
+        bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        bytes[at + 8..at + 16].copy_from_slice(&value.to_le_bytes());
+    }
+    (bytes, places.into_values().collect())
+}
+
 /// A hash in memory with five keys, one of which was deleted, and where the values of the others are, by slot.
 fn hash_in_memory(layout: &HashLayout) -> (Vec<u8>, Vec<(u64, u64)>) {
     let mut bytes = vec![0; layout.size() as usize];
@@ -562,15 +595,18 @@ fn hash_in_memory(layout: &HashLayout) -> (Vec<u8>, Vec<(u64, u64)>) {
 
 #[test]
 fn hashes_are_walked_by_slot() {
-    for value_size in [8, 80] {
+    for (value_size, dense) in [(8, false), (80, false), (8, true)] {
         let layout = HashLayout {
             max_entries: 8,
             key_size: 4,
             value_size,
             copies: 1,
-            dense: false,
+            dense,
         };
-        let (bytes, places) = hash_in_memory(&layout);
+        let (bytes, places) = match dense {
+            true => dense_in_memory(&layout),
+            false => hash_in_memory(&layout),
+        };
         let elements: Vec<Element> = places
             .iter()
             .map(|(key, _)| Element {

@@ -147,8 +147,23 @@ impl Case {
 }
 
 impl Case<Program> {
+    /// The only program of an object, with the default layout of each map.
+    pub fn object(object: &Object, shards: u32) -> Case<Program> {
+        let maps = object.maps.iter().map(|def| {
+            let map_type = MapType::from_number(def.map_type).expect("a map type of ours");
+            let (key, value) = (def.key_size, def.value_size);
+            (
+                def.clone(),
+                layout_of(map_type, key, value, def.max_entries, 1 << 16, shards),
+            )
+        });
+        Case::prove(object.programs[0].clone(), maps.collect(), None)
+    }
+}
+
+impl<P: Subject + Clone> Case<P> {
     /// The same in a module for `target`, with dense slots where keys and values of a HASH fit.
-    pub fn dense(&self, target: Target) -> Case<Program> {
+    pub fn dense(&self, target: Target) -> Case<P> {
         let dense = |def: &MapDef, layout: &mut MapLayout| {
             if let MapLayout::Hash(l) = layout {
                 let may = MapType::from_number(def.map_type) != Some(MapType::PercpuHash);
@@ -168,21 +183,6 @@ impl Case<Program> {
         }
     }
 
-    /// The only program of an object, with the default layout of each map.
-    pub fn object(object: &Object, shards: u32) -> Case<Program> {
-        let maps = object.maps.iter().map(|def| {
-            let map_type = MapType::from_number(def.map_type).expect("a map type of ours");
-            let (key, value) = (def.key_size, def.value_size);
-            (
-                def.clone(),
-                layout_of(map_type, key, value, def.max_entries, 1 << 16, shards),
-            )
-        });
-        Case::prove(object.programs[0].clone(), maps.collect(), None)
-    }
-}
-
-impl<P: Subject + Clone> Case<P> {
     pub fn prove(code: P, maps: Vec<(MapDef, MapLayout)>, memory: Option<u32>) -> Case<P> {
         let defs: Vec<MapDef> = maps.iter().map(|(def, _)| def.clone()).collect();
         let mut platform = Platform::new(Site::Entry)
@@ -351,13 +351,45 @@ impl Device {
             .expect("area");
     }
 
+    /// Another module on the same device with the same maps: it runs what the case says, in place of this one's code.
+    pub fn beside<P: Subject + Clone>(&self, case: &Case<P>) -> Module {
+        let target = case.env.target;
+        let text = case.module(&format!("sm_{}", target.sm), target.ptx);
+        let module = self.gpu.load(&text).expect("a module");
+        let (slots, _) = module.global("wbpf_slots").expect("the slot table");
+        for (i, (address, _)) in self.areas.iter().enumerate() {
+            self.gpu
+                .write(slots + i as u64 * 8, &address.to_le_bytes())
+                .expect("the slot table");
+        }
+        module
+    }
+
+    /// Runs the kernel and that of a module that stands beside it, both at once.
+    pub fn launch_with(&self, other: &Module, grid: [u32; 3], block: [u32; 3]) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.launch_of(other, grid, block, [1, 1, 1]));
+            self.launch(grid, block);
+        });
+    }
+
     pub fn launch(&self, grid: [u32; 3], block: [u32; 3]) {
         self.launch_clusters(grid, block, [1, 1, 1]);
     }
 
     /// Gives the instructions that were executed, by all warps together.
     pub fn launch_clusters(&self, grid: [u32; 3], block: [u32; 3], cluster: [u32; 3]) -> u64 {
-        let kernel = self.module.kernel("probe").expect("the kernel");
+        self.launch_of(&self.module, grid, block, cluster)
+    }
+
+    fn launch_of(
+        &self,
+        module: &Module,
+        grid: [u32; 3],
+        block: [u32; 3],
+        cluster: [u32; 3],
+    ) -> u64 {
+        let kernel = module.kernel("probe").expect("the kernel");
         let launch = Launch {
             kernel: &kernel,
             grid,
@@ -371,7 +403,7 @@ impl Device {
         match self.gpu.launch(launch) {
             Ok(Outcome::Done { steps }) => steps,
             Ok(Outcome::Trapped(trap)) => panic!("{trap:?}"),
-            Err(error) => panic!("{error}\n{}", self.module.text()),
+            Err(error) => panic!("{error}\n{}", module.text()),
         }
     }
 
