@@ -207,9 +207,40 @@ fn hashes_queues_and_rings() {
     assert_eq!(reserved, 20 * RingLayout::record_bytes(8));
 }
 
+/// A hash with these keys, as a program leaves it: how it lies in memory is no matter of this test.
+fn hash_of(entries: u32, keys: &[(u32, u64, u32)]) -> Vec<u8> {
+    let mut asm = String::new();
+    for (key, address, index) in keys {
+        asm.push_str(&format!(
+            "*(u32 *)(r10 - 4) = {key}
+            r1 = {address} ll
+            *(u64 *)(r10 - 24) = r1
+            r1 = {index}
+            *(u64 *)(r10 - 16) = r1
+            r1 = map[0]
+            r2 = r10
+            r2 += -4
+            r3 = r10
+            r3 += -24
+            r4 = 1
+            call 2
+            "
+        ));
+    }
+    asm.push_str("r0 = 0\nexit");
+    let case = Case::new(
+        &asm,
+        vec![table(MapType::Hash, 4, inner::VALUE, entries, 1)],
+    );
+    let ran = case.run(config(None), [1, 1, 1], [1, 1, 1]);
+    ran.areas[0].clone()
+}
+
+/// Keys 2 and 5 have maps; each thread looks for key `threadIdx.x % 7`, and counts in what it finds.
 #[test]
 fn a_hash_of_maps() {
-    let asm = FIND.to_owned()
+    assert_eq!((inner::ADDRESS, inner::INDEX, inner::VALUE), (0, 8, 16));
+    let asm = FIND.replace("r2 %= 5", "r2 %= 7")
         + "r1 = r8
         *(u32 *)(r10 - 4) = 0
         r2 = r10
@@ -220,15 +251,27 @@ fn a_hash_of_maps() {
         lock *(u64 *)(r0 + 0) += r1
         "
         + OUT;
-    let (mut def, layout) = table(MapType::Hash, 4, inner::VALUE, 4, 1);
+    let (mut def, layout) = table(MapType::Hash, 4, inner::VALUE, 8, 1);
     let of = array(8, 1);
     def.map_type = MapType::HashOfMaps as u32;
     def.value_size = 4;
     def.inner = Some(Box::new(of.0.clone()));
-    let mut case = Case::new(&asm, vec![(def, layout), of.clone()]);
+    let mut case = Case::new(&asm, vec![(def, layout), of.clone(), of.clone()]);
     case.env.maps[0].inner = Some(of.1);
     case.assembles();
     // Nothing is in it.
     let ran = case.run(config(None), [1, 1, 1], [64, 1, 1]);
-    assert_eq!(ran.u64(1, 0), 0);
+    assert_eq!((ran.u64(1, 0), ran.u64(2, 0)), (0, 0));
+    let (grid, block) = (6, 101);
+    for seed in [None, Some(1), Some(2), Some(3)] {
+        let device = Device::new(&case, config(seed));
+        // The environment block is area 0, the hash area 1.
+        let filled = hash_of(8, &[(2, device.address(2), 2), (5, device.address(3), 3)]);
+        device.write(1, 0, &filled);
+        device.launch([grid, 1, 1], [block, 1, 1]);
+        let ran = device.maps();
+        let with = |key: u32| u64::from(grid) * (0..block).filter(|t| t % 7 == key).count() as u64;
+        assert_eq!((ran.u64(1, 0), ran.u64(2, 0)), (with(2), with(5)));
+        assert!(with(2) > with(5));
+    }
 }
