@@ -6,7 +6,9 @@
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -135,6 +137,8 @@ pub(crate) struct Agent {
     /// Written to wake the control thread.
     pub(crate) wake: OwnedFd,
     drowsy: AtomicBool,
+    /// Launches of executable graphs that were asked for.
+    graph_launches: AtomicU64,
     /// The control socket, for a forked child to close; -1 without one.
     socket: AtomicI32,
     ring_bytes: AtomicUsize,
@@ -182,6 +186,7 @@ impl Agent {
             finished: Condvar::new(),
             wake,
             drowsy: AtomicBool::new(false),
+            graph_launches: AtomicU64::new(0),
             socket: AtomicI32::new(-1),
             ring_bytes: AtomicUsize::new(warpbpf_wire::DEFAULT_RING_BYTES as usize),
             threads: AtomicU32::new(0),
@@ -442,7 +447,19 @@ impl Agent {
         self.drowsy.store(true, Ordering::Relaxed);
     }
 
-    /// A variant was launched.
+    /// Launches that were asked for and launches that were done, of everything: while one number stays, nothing was launched.
+    pub(crate) fn launch_steps(&self) -> u64 {
+        self.graph_launches.load(Ordering::Relaxed) + self.roster.begun() + self.roster.launched()
+    }
+
+    /// An executable graph is about to be launched.
+    pub(crate) fn graph_launch_begins(&self) {
+        self.graph_launches.fetch_add(1, Ordering::Relaxed);
+        self.launch_happened();
+    }
+
+    /// A variant is about to be launched, or was. Both matter: a driver that was told to wait for each kernel (`CUDA_LAUNCH_BLOCKING`), or that has
+    /// no room for more of them, comes back late, and rings fill meanwhile.
     #[inline]
     pub(crate) fn launch_happened(&self) {
         if self.drowsy.load(Ordering::Relaxed) && self.drowsy.swap(false, Ordering::Relaxed) {

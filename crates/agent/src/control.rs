@@ -42,7 +42,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             connection,
             context: None,
             copied: 0,
-            launches: 0,
+            steps: 0,
             told: 0,
             pace: Pace::new(Instant::now()),
             next_snapshot: Instant::now(),
@@ -77,8 +77,8 @@ struct Control {
     context: Option<(Context, u32)>,
     /// Contexts whose maps were copied the last time.
     copied: u32,
-    /// Sum of all launches.
-    launches: u64,
+    /// What [`Agent::launch_steps`] said last.
+    steps: u64,
     /// Launches that the tool knows of.
     told: u64,
     pace: Pace,
@@ -176,9 +176,9 @@ impl Control {
     fn work(&mut self) -> Result<(), WireError> {
         self.operate()?;
         let now = Instant::now();
-        let launches = self.agent.roster.launched();
-        if launches != self.launches {
-            self.launches = launches;
+        let steps = self.agent.launch_steps();
+        if steps != self.steps {
+            self.steps = steps;
             self.next_snapshot = self.next_snapshot.min(now + BUSY);
             if self.pace.launch(now) {
                 self.next_drain = now;
@@ -187,6 +187,7 @@ impl Control {
         if self.token.is_some() || now >= self.next_snapshot {
             self.snapshot(now);
             self.calibrate(now);
+            let launches = self.agent.roster.launched();
             if self.told != launches {
                 self.told = launches;
                 let counts = ToTool::Counts(self.agent.roster.counts());

@@ -88,6 +88,7 @@ unsafe fn dispatch(
         return plain();
     };
     let number = entry.made.fetch_add(1, Ordering::Relaxed) + 1;
+    agent.launch_happened();
     let captured = agent.graphs.captured(agent, stream);
     let (shape, key) = match captured {
         None => (shape, stream.key()),

@@ -4,7 +4,7 @@
 //! again must not make the sums slower: what its kernels counted is kept by name, and the entries are let go.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_session::LoadedVariant;
@@ -109,6 +109,16 @@ impl Roster {
         Counts { kernels }
     }
 
+    /// Launches that were asked for so far, with or without a variant.
+    pub(crate) fn begun(&self) -> u64 {
+        let inner = self.lock();
+        inner
+            .made
+            .values()
+            .map(|made| made.load(Ordering::Relaxed))
+            .sum()
+    }
+
     /// Sum of all launches so far.
     pub(crate) fn launched(&self) -> u64 {
         let inner = self.lock();
@@ -124,7 +134,6 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
 
     use super::*;
     use crate::entry::Place;
@@ -173,6 +182,7 @@ mod tests {
         assert_eq!(a.fetch_add(3, Ordering::Relaxed), 0);
         assert_eq!(b.fetch_add(1, Ordering::Relaxed), 0);
         assert_eq!(roster.made("a").load(Ordering::Relaxed), 3);
+        assert_eq!(roster.begun(), 4);
         assert!(std::ptr::eq(roster.made("a"), a));
     }
 }

@@ -288,7 +288,7 @@ fn ahead_ns(clock: DynamicClockId<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::ffi::{c_int, c_uint, c_void};
+    use std::ffi::{c_int, c_void};
 
     use warpbpf_driver::sys::{Api, CUresult, NOT_READY};
 
