@@ -1,6 +1,8 @@
 // GPU time of hash operations, one in every thread: ours in the `ours_` kernels, whose bodies are empty, so that all that
 // they do is what a program does that is attached to them; and a plain open-addressing table written by hand in the `hand_`
-// kernels. Each kernel has its turn with the same keys in the same order, and both count what went as it should.
+// kernels. Each kernel has its turn with the same keys in the same order, and both count what went as it should:
+// `insert` of new keys and `again` of those that are there, `count`, `find`, `miss`, `crowd` (all threads add to 64 keys), `rush` (all
+// insert the same 64 new keys), `clear` (all delete those), `delete`, `absent` (deletes of keys that never were there).
 // Prints one line per kernel:
 //   KERNEL MICROSECONDS OPERATIONS COUNTED
 // where COUNTED is 0 for ours: that is in the program's map.
@@ -83,18 +85,34 @@ __device__ __forceinline__ Slot *find(const Table &t, u64 key)
     }
 }
 
-__global__ void hand_insert(Table t, unsigned first)
+__device__ __forceinline__ void insert(const Table &t, u64 key, u64 value)
 {
-    u64 n = number(first), key = key_of(n);
     for (u64 i = place(key);; i++) {
         Slot *slot = t.slots + (i & t.mask);
         u64 there = atomicCAS(&slot->key, EMPTY, key);
         if (there == EMPTY || there == key) {
-            slot->value = n;
+            slot->value = value;
             break;
         }
     }
     counted(t);
+}
+
+__global__ void hand_insert(Table t, unsigned first)
+{
+    u64 n = number(first);
+    insert(t, key_of(n), n);
+}
+
+// The keys are there: their values are overwritten.
+__global__ void hand_again(Table t, unsigned first)
+{
+    u64 n = number(first), key = key_of(n);
+    Slot *slot = find(t, key);
+    if (slot) {
+        *(volatile u64 *)&slot->value = n;
+        counted(t);
+    }
 }
 
 __global__ void hand_count(Table t, unsigned first)
@@ -139,11 +157,24 @@ __global__ void hand_set(Table t, unsigned first)
     }
 }
 
-__global__ void hand_delete(Table t, unsigned first)
+__device__ __forceinline__ void remove(const Table &t, u64 key)
 {
-    u64 key = key_of(number(first));
     Slot *slot = find(t, key);
     if (slot && atomicCAS(&slot->key, key, GONE) == key)
+        counted(t);
+}
+
+__global__ void hand_delete(Table t, unsigned first) { remove(t, key_of(number(first))); }
+
+// 64 keys that nobody has put in yet, by all threads at once; and all of them take these out again.
+__device__ __forceinline__ u64 shared_key(unsigned first) { return key_of(number(0) % 64 + first); }
+__global__ void hand_rush(Table t, unsigned first) { insert(t, shared_key(first), number(0)); }
+__global__ void hand_clear(Table t, unsigned first) { remove(t, shared_key(first)); }
+
+// Keys that are not there.
+__global__ void hand_absent(Table t, unsigned first)
+{
+    if (!find(t, key_of(number(first))))
         counted(t);
 }
 
@@ -280,6 +311,10 @@ __global__ void ours_miss(unsigned) {}
 __global__ void ours_crowd(unsigned) {}
 __global__ void ours_set(unsigned) {}
 __global__ void ours_delete(unsigned) {}
+__global__ void ours_again(unsigned) {}
+__global__ void ours_rush(unsigned) {}
+__global__ void ours_clear(unsigned) {}
+__global__ void ours_absent(unsigned) {}
 
 struct Operation {
     const char *name;
@@ -403,7 +438,11 @@ int main(int argc, char **argv)
         {"miss", hand_miss, ours_miss, 20, keys, 1u << 30, 0},
         {"crowd", hand_crowd, ours_crowd, 20, keys, 0, 0},
         {"set", hand_set, ours_set, 20, keys, 0, 0},
+        {"again", hand_again, ours_again, 20, keys, 0, 0},
+        {"rush", hand_rush, ours_rush, 20, keys, 1u << 29, 64},
+        {"clear", hand_clear, ours_clear, 20, keys, 1u << 29, 64},
         {"delete", hand_delete, ours_delete, 8, part, 0, part},
+        {"absent", hand_absent, ours_absent, 20, keys, 1u << 30, 0},
     };
     const unsigned block = std::min(256u, part);
     // Code is loaded at a first launch: none of that is timed.

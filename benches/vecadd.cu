@@ -2,6 +2,7 @@
 // `vadd` and `stencil`, hand-written ones in the `hand_` kernels, all in one run.
 // Each kernel is replayed as a graph, so launch cost is out. Prints one line per kernel and size:
 //   KERNEL N MICROSECONDS right|WRONG
+// and where a hand-written ring had no room, or a table was not what it should be, `lost KERNEL N TIMES`;
 // and at the end, for each of `vadd` and `stencil` that ran, over all of its launches:
 //   threads KERNEL THREADS
 //   accesses KERNEL ACCESSES BYTES
@@ -28,11 +29,15 @@ typedef unsigned long long u64;
 struct Probe {
     u64 *counters;   // one per SM, 128 bytes apart
     u64 *slots;      // one per thread
-    u64 *reserved;   // one per SM, 128 bytes apart
+    u64 *reserved;   // one per SM, 128 bytes apart; what a consumer has taken stands 64 bytes behind it
     u64 *commits;    // eight per SM
     char *rings;     // one per SM
     u64 ring_bytes;  // a power of two
+    u64 *lost;       // records that found no room
+    u64 *table;      // TABLE values
 };
+
+constexpr int TABLE = 1024;
 
 __device__ __forceinline__ unsigned smid()
 {
@@ -61,8 +66,10 @@ __device__ __forceinline__ void count(const Probe &p)
         asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p.counters + 16 * smid()), "l"((u64)__popc(mask)));
 }
 
-// A 32-byte record (8 header, 24 payload) in the ring of the SM: reserve per warp, write, fence, commit. Wraps.
-__device__ __forceinline__ void event(const Probe &p)
+// A 32-byte record (8 header, 24 payload) in the ring of the SM: reserve per warp, write, fence, commit. Wraps. With CHECKED, what finds no room is
+// counted and not written: the leader looks at what is reserved and taken before it adds, and an eighth of the ring stays free for those that
+// looked and have not added yet.
+template <bool CHECKED> __device__ __forceinline__ void event(const Probe &p)
 {
     unsigned mask = __activemask();
     unsigned before = lanemask_lt();
@@ -71,9 +78,23 @@ __device__ __forceinline__ void event(const Probe &p)
     unsigned lane;
     asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
     u64 base = 0;
-    if ((int)lane == leader)
-        base = atomicAdd(p.reserved + 16 * sm, 32ull * __popc(mask));
+    if ((int)lane == leader) {
+        u64 *reserved = p.reserved + 16 * sm, there = 0, taken = 0;
+        if (CHECKED) {
+            asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(there) : "l"(reserved));
+            asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(taken) : "l"(reserved + 8));
+        }
+        if (CHECKED && there - taken + 32ull * __popc(mask) > p.ring_bytes / 8 * 7)
+            base = ~0ull;
+        else
+            base = atomicAdd(reserved, 32ull * __popc(mask));
+    }
     base = __shfl_sync(mask, base, leader);
+    if (CHECKED && base == ~0ull) {
+        if ((int)lane == leader)
+            atomicAdd(p.lost, (u64)__popc(mask));
+        return;
+    }
     u64 at = (base + 32 * __popc(mask & before)) & (p.ring_bytes - 1);
     ulonglong2 *record = (ulonglong2 *)(p.rings + sm * p.ring_bytes + at);
     u64 place = ((u64)threadIdx.x << 32) | blockIdx.x;
@@ -113,7 +134,26 @@ __global__ void hand_slot(const float *a, const float *b, float *c, int n, Probe
 }
 __global__ void hand_ring(const float *a, const float *b, float *c, int n, Probe p)
 {
-    event(p);
+    event<true>(p);
+    BODY
+}
+__global__ void hand_ring_unchecked(const float *a, const float *b, float *c, int n, Probe p)
+{
+    event<false>(p);
+    BODY
+}
+// As benches/probes/lookup.bpf.c: a value of a table is read, and one that is not zero is counted.
+__global__ void hand_lookup(const float *a, const float *b, float *c, int n, Probe p)
+{
+    if (*(volatile u64 *)(p.table + (blockIdx.x * blockDim.x + threadIdx.x) % TABLE))
+        atomicAdd(p.lost, 1ull);
+    BODY
+}
+// As benches/probes/update.bpf.c: a value of a table is overwritten.
+__global__ void hand_update(const float *a, const float *b, float *c, int n, Probe p)
+{
+    unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;
+    *(volatile u64 *)(p.table + thread % TABLE) = thread;
     BODY
 }
 
@@ -176,7 +216,8 @@ struct Kernel {
     u64 accesses_run;
 };
 
-static double microseconds(const Kernel &kernel, int n, int threads, int launches, int replays, void **arguments)
+static double microseconds(const Kernel &kernel, int n, int threads, int launches, int replays, void **arguments, const Probe &probe,
+                           int sms)
 {
     cudaStream_t stream;
     cudaGraph_t graph;
@@ -192,6 +233,8 @@ static double microseconds(const Kernel &kernel, int n, int threads, int launche
     CHECK(cudaEventCreate(&end));
     std::vector<float> times;
     for (int i = 0; i < replays + 2; i++) {
+        // As if a consumer had taken everything.
+        CHECK(cudaMemsetAsync(probe.reserved, 0, sms * 128, stream));
         CHECK(cudaEventRecord(begin, stream));
         CHECK(cudaGraphLaunch(exec, stream));
         CHECK(cudaEventRecord(end, stream));
@@ -235,6 +278,8 @@ int main(int argc, char **argv)
     CHECK(cudaMemset(probe.counters, 0, sms * 128));
     CHECK(cudaMemset(probe.reserved, 0, sms * 128));
     CHECK(cudaMemset(probe.commits, 0, sms * 64));
+    CHECK(cudaMalloc(&probe.lost, 8));
+    CHECK(cudaMalloc(&probe.table, TABLE * 8));
 
     Kernel kernels[] = {
         {"vadd_base", (void *)vadd_base, added, 3, false, 0, 0},
@@ -242,6 +287,9 @@ int main(int argc, char **argv)
         {"hand_counter", (void *)hand_counter, added, 3, false, 0, 0},
         {"hand_slot", (void *)hand_slot, added, 3, false, 0, 0},
         {"hand_ring", (void *)hand_ring, added, 3, false, 0, 0},
+        {"hand_ring_unchecked", (void *)hand_ring_unchecked, added, 3, false, 0, 0},
+        {"hand_lookup", (void *)hand_lookup, added, 3, false, 0, 0},
+        {"hand_update", (void *)hand_update, added, 3, false, 0, 0},
         {"hand_memory", (void *)hand_memory, added, 3, false, 0, 0},
         {"stencil_base", (void *)stencil_base, smeared, 6, false, 0, 0},
         {"stencil", (void *)stencil, smeared, 6, true, 0, 0},
@@ -262,13 +310,19 @@ int main(int argc, char **argv)
                 continue;
             void *arguments[] = {&a, &b, &c, &n, &probe};
             CHECK(cudaMemset(c, 0xff, n * 4ull));
-            double time = microseconds(kernel, n, threads, launches, replays, arguments);
+            CHECK(cudaMemset(probe.lost, 0, 8));
+            CHECK(cudaMemset(probe.table, 0, TABLE * 8));
+            double time = microseconds(kernel, n, threads, launches, replays, arguments, probe, sms);
+            u64 lost;
+            CHECK(cudaMemcpy(&lost, probe.lost, 8, cudaMemcpyDeviceToHost));
             std::vector<float> result(n);
             CHECK(cudaMemcpy(result.data(), c, n * 4ull, cudaMemcpyDeviceToHost));
             bool right = true;
             for (int i = 0; i < n; i++)
                 right &= result[i] == kernel.expected(fill, i, n);
             printf("%s %d %.3f %s\n", kernel.name, n, time, right ? "right" : "WRONG");
+            if (lost)
+                printf("lost %s %d %llu\n", kernel.name, n, lost);
             u64 runs = (u64)launches * (replays + 2);
             kernel.threads_run += (u64)((n + threads - 1) / threads) * threads * runs;
             kernel.accesses_run += (u64)n * kernel.accesses * runs;

@@ -16,7 +16,7 @@ struct {
 } table SEC(".maps");
 
 /* What benches/hash.cu counts too: operations that did what they should. */
-enum { INSERTED, COUNTED, FOUND, MISSED, CROWDED, DELETED, SET, RESULTS };
+enum { INSERTED, COUNTED, FOUND, MISSED, CROWDED, DELETED, SET, AGAIN, RUSHED, CLEARED, ABSENT, RESULTS };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -117,6 +117,54 @@ int delete(struct wbpf_kernel_ctx *ctx)
 
 	if (bpf_map_delete_elem(&table, &key) == 0)
 		note(DELETED);
+	return 0;
+}
+
+SEC("gpu/entry/ours_again")
+int again(struct wbpf_kernel_ctx *ctx)
+{
+	__u64 n = number(ctx), key = key_of(n);
+
+	if (bpf_map_update_elem(&table, &key, &n, BPF_EXIST) == 0)
+		note(AGAIN);
+	return 0;
+}
+
+/* 64 keys that all threads share. */
+static __always_inline __u64 shared_key(struct wbpf_kernel_ctx *ctx)
+{
+	__u64 thread = (__u64)ctx->block_idx[0] * ctx->block_dim[0] + ctx->thread_idx[0];
+
+	return key_of(thread % 64 + (__u32)ctx->args[0]);
+}
+
+SEC("gpu/entry/ours_rush")
+int rush(struct wbpf_kernel_ctx *ctx)
+{
+	__u64 n = number(ctx), key = shared_key(ctx);
+
+	if (bpf_map_update_elem(&table, &key, &n, BPF_ANY) == 0)
+		note(RUSHED);
+	return 0;
+}
+
+SEC("gpu/entry/ours_clear")
+int clear(struct wbpf_kernel_ctx *ctx)
+{
+	__u64 key = shared_key(ctx);
+
+	if (bpf_map_delete_elem(&table, &key) == 0)
+		note(CLEARED);
+	return 0;
+}
+
+SEC("gpu/entry/ours_absent")
+int absent(struct wbpf_kernel_ctx *ctx)
+{
+	__u64 key = key_of(number(ctx));
+
+	if (bpf_map_delete_elem(&table, &key) == -2)
+		note(ABSENT);
 	return 0;
 }
 

@@ -23,6 +23,10 @@ for line in open(text):
         threads = int(words[2])
     elif words[0] == "accesses":
         accesses = int(words[2]), int(words[3])
+    elif words[0] == "lost":
+        # By hand. At 64 M elements a launch writes more than the rings hold; nothing else may be missing.
+        print(f"  {name}: {words[3]} by hand had no room, or found what they should not, at {words[2]} elements")
+        wrong += int(words[2]) < 1 << 26
     else:
         times[words[0], int(words[1])] = float(words[2])
         wrong += words[3] != "right"
@@ -38,6 +42,13 @@ for m in process["maps"]:
         value = m["entries"][0]["value"] if m["entries"] else {"accesses": 0, "bytes": 0}
         hits = f'{value["accesses"]} of {accesses[0]} accesses, {value["bytes"]} of {accesses[1]} bytes'
         counted = (value["accesses"], value["bytes"]) == accesses
+    elif m["name"] == "others":
+        others = sum(e["value"] for e in m["entries"])
+        hits, counted = f"{others} values that nobody wrote", others == 0
+    elif m["name"] == "table" and name == "array update":
+        right = [e for e in m["entries"] if e["value"] % 1024 == e["key"]]
+        hits = f"{len(right)} of 1024 values are those of their threads"
+        counted = len(right) == 1024 and any(e["value"] >= 1024 - 1 for e in right)
     elif m["name"] == "events":
         e = m["events"]
         all_of_them = e["received"] + e["lost"]
@@ -65,6 +76,8 @@ echo "|---|---|---|---|---|---|---|"
 run "empty" bench-empty ""
 run "counter" bench-counter hand_counter
 BENCH_LARGEST=1000000 run "slot per thread" bench-slot hand_slot
+run "array lookup" bench-lookup hand_lookup
+run "array update" bench-update hand_update
 run "accesses" bench-memcount hand_memory
 run "accesses, warp scope" bench-memcount-warp hand_memory
 run "accesses, stencil" bench-memcount hand_stencil stencil
@@ -103,14 +116,22 @@ results = {m["name"]: m for m in process["maps"]}["results"]["entries"]
 counts = {e["key"]: e["value"] for e in results}
 kernels = {k["name"]: k for k in process["kernels"]}
 bad = []
-for i, operation in enumerate(["insert", "count", "find", "miss", "crowd", "delete", "set"]):
+for i, operation in enumerate(["insert", "count", "find", "miss", "crowd", "delete", "set", "again", "rush", "clear", "absent"]):
     hand, wanted, by_hand = times["hand_" + operation]
+    if operation == "clear":
+        # Of each of 20 launches' 64 keys one delete is the first.
+        wanted = 20 * 64
     ours = times["ours_" + operation][0]
     print(f"| {table} | {operation} | {ours:.2f} µs | {hand:.2f} µs | {ours / hand:.2f}× |")
     kernel = kernels["ours_" + operation]
+    did, least = counts.get(i, 0), wanted
+    if operation in ("rush", "clear"):
+        # Who is overtaken too often is told so: that is part of what they cost, and is told here.
+        print(f"  {table}: {operation}: {did} of {wanted}")
+        least = wanted * 9 // 10
     # A time without hits, or of launches that ran the original, is no measurement.
-    if by_hand != wanted or counts.get(i, 0) != wanted or not kernel["instrumented"] or kernel["missed"]:
-        bad.append(f"{operation}: {counts.get(i, 0)} of {wanted} ours, {by_hand} by hand, {kernel['missed']} launches missed")
+    if by_hand != wanted or not least <= did <= wanted or not kernel["instrumented"] or kernel["missed"]:
+        bad.append(f"{operation}: {did} of {wanted} ours, {by_hand} by hand, {kernel['missed']} launches missed")
 print(f"  {table}: registers", {o: k["registers"] for o, k in kernels.items() if o.startswith("ours_")})
 if bad:
     sys.exit(f"  {table}: INVALID: " + "; ".join(bad))

@@ -35,7 +35,7 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 
 if wants suite; then
     echo "== suite, on the GPU"
-    timeout 240 "$bundle/warpbpf-suite" gpu "$bundle" 2>&1 | tee "$out/suite.txt" || failed=1
+    timeout 420 "$bundle/warpbpf-suite" gpu "$bundle" 2>&1 | tee "$out/suite.txt" || failed=1
 fi
 
 if wants kernels; then

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Events of both kinds, bpftime's arrays, and maps found in maps of maps.
+// Events of both kinds, arrays of every kind, and maps found in maps of maps.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
@@ -31,9 +31,17 @@ struct {
 		__type(value, __u64);        \
 	} name SEC(".maps")
 
-COUNTER(gpu_array, BPF_MAP_TYPE_GPU_ARRAY, 2);
-COUNTER(kernel_array, BPF_MAP_TYPE_GPU_KERNEL_SHARED_ARRAY, 2);
-COUNTER(host_array, BPF_MAP_TYPE_GPU_ARRAY_HOST, 2);
+/* Counts, and behind them values that are written and read again. */
+#define COUNTS 16
+#define VALUES 1024
+#define ENTRIES (COUNTS + VALUES)
+
+COUNTER(array, BPF_MAP_TYPE_ARRAY, ENTRIES);
+COUNTER(gpu_array, BPF_MAP_TYPE_GPU_ARRAY, ENTRIES);
+COUNTER(kernel_array, BPF_MAP_TYPE_GPU_KERNEL_SHARED_ARRAY, ENTRIES);
+COUNTER(host_array, BPF_MAP_TYPE_GPU_ARRAY_HOST, ENTRIES);
+COUNTER(percpu_array, BPF_MAP_TYPE_PERCPU_ARRAY, COUNTS);
+COUNTER(threads, BPF_MAP_TYPE_PERGPUTD_ARRAY, 1);
 COUNTER(host_threads, BPF_MAP_TYPE_PERGPUTD_ARRAY_HOST, 1);
 
 struct inner {
@@ -61,7 +69,7 @@ struct {
 	.values = { [2] = &even, [5] = &odd },
 };
 
-/* 0: events refused, 1: no map found, 2: an update was refused */
+/* 0: events refused, 1: no map found, 2: an update was refused, or what was written is not there */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 3);
@@ -85,7 +93,7 @@ int arrays(struct wbpf_kernel_ctx *ctx)
 		.sm = bpf_get_smp_processor_id(),
 		.number = 1,
 	};
-	__u32 index = event.thread & 1, key = index ? 5 : 2, two = 2, beyond = 2;
+	__u32 index = event.thread & 1, key = index ? 5 : 2, two = 2, beyond = ENTRIES;
 	__u64 refused = 0, missing = 0, failed = 0;
 	void *map;
 
@@ -123,6 +131,35 @@ int arrays(struct wbpf_kernel_ctx *ctx)
 	add(&problems, 0, refused);
 	add(&problems, 1, missing);
 	add(&problems, 2, failed);
+	return 0;
+}
+
+/* Writes a value that all who write there write, and reads it again. */
+static __always_inline __u64 put(void *map, __u32 thread)
+{
+	__u32 key = COUNTS + thread % VALUES;
+	__u64 value = thread % VALUES + 1, *found;
+
+	if (bpf_map_update_elem(map, &key, &value, BPF_ANY))
+		return 1;
+	found = bpf_map_lookup_elem(map, &key);
+	return !found || *(volatile __u64 *)found != value;
+}
+
+SEC("gpu/entry/*")
+int values(struct wbpf_kernel_ctx *ctx)
+{
+	__u32 thread = ctx->block_idx[0] * ctx->block_dim[0] + ctx->thread_idx[0];
+	__u64 wrong;
+
+	add(&array, thread % COUNTS, 1);
+	add(&percpu_array, thread % COUNTS, 1);
+	add(&threads, 0, 1);
+	wrong = put(&array, thread);
+	wrong += put(&gpu_array, thread);
+	wrong += put(&kernel_array, thread);
+	wrong += put(&host_array, thread);
+	add(&problems, 2, wrong);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Every thread pushes a number of its own to a queue and a stack, pops one from each, and asks a bloom filter.
+// Every thread pushes a number of its own to a queue and a stack, looks at the next and pops one of each, and asks a bloom filter.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
@@ -31,7 +31,7 @@ struct {
 } seen SEC(".maps");
 
 enum {
-	PUSHED, PUSHED_SUM, REFUSED, POPPED, POPPED_SUM, EMPTY, STRANGE,
+	PUSHED, PUSHED_SUM, REFUSED, POPPED, POPPED_SUM, EMPTY, STRANGE, PEEKED,
 	OF_STACK = 8,
 	MISSING = 16, PUT, LATEST, LATEST_BUSY,
 	COUNTS = 24,
@@ -65,6 +65,12 @@ static __always_inline void both_ways(void *list, __u32 first, __u64 number)
 	} else {
 		add(first + STRANGE, 1);
 	}
+	result = bpf_map_peek_elem(list, &value);
+	/* What is there was pushed; what is not is zero. */
+	if (result == 0 ? value != 0 : value == 0 && (result == -2 || result == -16))
+		add(first + PEEKED, 1);
+	else
+		add(first + STRANGE, 1);
 	result = bpf_map_pop_elem(list, &value);
 	if (result == 0) {
 		add(first + POPPED, 1);

@@ -101,22 +101,32 @@ fn threadhist(bench: &Bench, app: &App) -> Told {
     Ok(format!("{} threads", app.total()))
 }
 
+/// The report is asked for every event: of each thread there are as many as launches.
 fn kernelretsnoop(bench: &Bench, app: &App) -> Told {
-    let run = bench.both("kernelretsnoop", app.name, app.arguments)?;
+    let all = app.total().to_string();
+    let flags = ["--events", all.as_str()];
+    let run = bench.both_with(&flags, "kernelretsnoop", app.name, app.arguments)?;
     let events = &run.map("events")?["events"];
     same("events", events["received"].as_u64(), Some(app.total()))?;
     same("lost", events["lost"].as_u64(), Some(0))?;
+    let threads = (app.blocks * app.threads) as usize;
+    let mut times = vec![0; threads];
     for event in events["first"].as_array().into_iter().flatten() {
-        let in_range = |field: &str, limit: u64| event[field].as_u64().is_some_and(|v| v < limit);
-        if !in_range("block", app.blocks)
-            || !in_range("thread", app.threads)
-            || !in_range("lane", 32)
-        {
+        let field = |name: &str| event[name].as_u64().unwrap_or(u64::MAX);
+        let (block, thread) = (field("block"), field("thread"));
+        let possible = thread < app.threads && block < app.blocks && field("lane") == thread % 32;
+        if !possible || field("time_ns") == u64::MAX {
             return Err(format!("an impossible event: {event}"));
         }
+        times[(block * app.threads + thread) as usize] += 1;
     }
+    let missing = times.iter().filter(|n| **n != app.launches).count();
+    same("threads with other numbers of events", missing, 0)?;
     complete(&run, app)?;
-    Ok(format!("{} events", app.total()))
+    Ok(format!(
+        "{} events, of each thread as many as launches",
+        app.total()
+    ))
 }
 
 fn launchcount(bench: &Bench, app: &App) -> Told {

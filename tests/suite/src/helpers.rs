@@ -12,6 +12,10 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("groups, texts, clocks and ids", more),
         case("dynptrs of records and of values", dynptrs),
+        case(
+            "the application's memory, discarded records, prefetches and texts",
+            memory,
+        ),
     ]
 }
 
@@ -130,4 +134,61 @@ fn bytes_of(event: &Value) -> Option<Vec<u8>> {
     digits
         .map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok())
         .collect()
+}
+
+fn memory(bench: &Bench) -> Told {
+    let total = THREADS.to_string();
+    let flags = ["--budget", "20000", "--events", total.as_str()];
+    let run = bench.both_with(&flags, "helpers_memory", "vectoradd", &["100000", "3"])?;
+    for (check, what) in (0..).zip([
+        "bpf_probe_read",
+        "bpf_probe_read_user",
+        "bpf_probe_read_kernel",
+        "bpf_probe_read_str",
+        "bpf_probe_read_user_str",
+        "bpf_probe_read_kernel_str",
+        "bpf_gpu_prefetch_l2",
+    ]) {
+        let agreed = run.value("results", check)?;
+        same(&format!("threads that agree on {what}"), agreed, THREADS)?;
+    }
+    same(
+        "texts that were queued",
+        run.value("results", 7)?,
+        LAUNCHES as u64,
+    )?;
+    let text = "block (0,0,0) thread (0,0,0): a text of its own";
+    let messages = &run.process()["messages"];
+    same("messages", messages, &vec![text; LAUNCHES].into())?;
+    // What was discarded never comes; the others come as often as they were sent.
+    let records = &run.map("records")?["events"];
+    same("lost", records["lost"].as_u64(), Some(0))?;
+    let threads = THREADS / LAUNCHES as u64;
+    let mut times = vec![0; threads as usize];
+    for record in records["first"].as_array().into_iter().flatten() {
+        match record
+            .as_u64()
+            .and_then(|thread| times.get_mut(thread as usize))
+        {
+            Some(times) => *times += 1,
+            None => return Err(format!("an impossible record: {record}")),
+        }
+    }
+    let sent = |thread: usize| {
+        if thread.is_multiple_of(3) {
+            LAUNCHES
+        } else {
+            0
+        }
+    };
+    let wrong = times
+        .iter()
+        .enumerate()
+        .filter(|(thread, n)| **n != sent(*thread))
+        .count();
+    same("threads with other numbers of records", wrong, 0)?;
+    Ok(format!(
+        "{THREADS} threads, {} records",
+        times.iter().sum::<usize>()
+    ))
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpbpf::{DeviceChoice, Error, Launch, MapOp, Object, OpCode, Options, Process, Tool};
+use warpbpf::{DeviceChoice, Error, Launch, MapOp, Object, OpCode, Options, Process, Tool, Value};
 
 use crate::run::{Bench, Case, Told, same, says};
 
@@ -194,12 +194,21 @@ fn others(bench: &Bench) -> Told {
     Ok("it came, and ended as it was told".into())
 }
 
-/// Reads a hash whole while the application lives, as `benches/probes/hash.bpf.c` fills it.
+/// Lookups of a batch: answers may take 32 MiB.
+const BATCH: usize = 65_536;
+
+/// Reads a hash whole while the application lives, as `benches/probes/hash.bpf.c` fills it: in one copy, as a list, key by key in batches, and
+/// by the command. What each takes is told.
 fn million(bench: &Bench) -> Told {
     let keys: u64 = if bench.soft { 40_000 } else { 1_000_000 };
     let end = bench.scratch("million-ends");
     let object = Object::open(bench.object("bench-hash")).map_err(failed)?;
-    let tool = Tool::attach(object, Options::default()).map_err(failed)?;
+    let options = Options {
+        host_ops: true,
+        ..Options::default()
+    };
+    let tool = Tool::attach(object, options).map_err(failed)?;
+    tool.serve().map_err(failed)?;
     let words = ["million", &keys.to_string(), &end.to_string_lossy()];
     let mut app = tool.start(&launch(bench, &words)).map_err(failed)?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
@@ -227,9 +236,53 @@ fn million(bench: &Bench) -> Told {
                 return Err(format!("{found} keys of {keys}"));
             }
         }
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let begun = Instant::now();
+        let listed = table.entries().map_err(failed)?;
+        let list = begun.elapsed();
+        same("entries", listed.len() as u64, keys)?;
+        let begun = Instant::now();
+        for some in listed.chunks(BATCH) {
+            let ops: Vec<MapOp<'_>> = some
+                .iter()
+                .map(|entry| MapOp {
+                    code: OpCode::Lookup,
+                    flags: 0,
+                    key: &entry.key,
+                    value: &[],
+                })
+                .collect();
+            let found = table.batch(&ops).map_err(failed)?;
+            let right = found.iter().zip(some).all(|(outcome, entry)| {
+                outcome.errno == 0 && Value::One(outcome.bytes.clone()) == entry.value
+            });
+            same("what a batch found", right, true)?;
+        }
+        let batches = begun.elapsed();
+        let begun = Instant::now();
+        let mut command = std::process::Command::new(bench.folder.join("warpbpf"));
+        command.args([
+            "maps",
+            "dump",
+            "table",
+            "--json",
+            "--pid",
+            &process.pid().to_string(),
+        ]);
+        let said = command.output().map_err(|e| format!("warpbpf maps: {e}"))?;
+        let dump = begun.elapsed();
+        let text = String::from_utf8_lossy(&said.stdout);
+        same(
+            "entries that are dumped",
+            text.matches("\"key\":").count() as u64,
+            keys,
+        )?;
         Ok(format!(
-            "{keys} in {:.1} ms, copies and all",
-            best.as_secs_f64() * 1e3
+            "{keys} in {:.1} ms, copies and all; as a list {:.1} ms, by lookups in batches of {BATCH} {:.1} ms, by `maps dump --json` {:.1} ms",
+            ms(best),
+            ms(list),
+            ms(batches),
+            ms(dump)
         ))
     })();
     std::fs::write(&end, "").map_err(|e| e.to_string())?;
@@ -242,6 +295,8 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 fn events(bench: &Bench) -> Told {
+    const THREADS: u64 = 391 * 256;
+    const LAUNCHES: u8 = 3;
     let object = Object::open(bench.object("kernelretsnoop")).map_err(failed)?;
     let rings: Vec<String> = object
         .parsed()
@@ -254,25 +309,46 @@ fn events(bench: &Bench) -> Told {
         return Err(format!("the object has the rings {rings:?}"));
     };
     let tool = Tool::attach(object, Options::default()).map_err(failed)?;
-    let mut app = tool.start(&launch(bench, &["vectoradd"])).map_err(failed)?;
+    let words = ["vectoradd", "100000", "3"];
+    let mut app = tool.start(&launch(bench, &words)).map_err(failed)?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let ring = process.map(ring).map_err(failed)?;
-    let (mut events, mut strange) = (0, false);
+    let mut times = vec![0u8; THREADS as usize];
+    let (mut events, mut strange) = (0, 0);
     loop {
         let connected = process.is_connected();
         // The process may be used while its events are looked at.
         events += ring.poll(Duration::from_millis(50), |event| {
-            strange |= event.payload.is_empty() || process.pid() == 0;
+            let at = thread_of(event.payload, 256).and_then(|n| times.get_mut(n as usize));
+            match at.filter(|_| process.pid() != 0) {
+                Some(times) => *times += 1,
+                None => strange += 1,
+            }
         });
         if !connected {
             break;
         }
     }
     same("exit status", app.wait().map_err(failed)?, 0)?;
-    if events == 0 || strange {
-        return Err(format!("{events} events, {} lost", ring.lost()));
-    }
-    Ok(format!("{events} events, {} lost", ring.lost()))
+    same("events of no thread", strange, 0)?;
+    same("lost", ring.lost(), 0)?;
+    let all = vec![LAUNCHES; THREADS as usize];
+    same("events of each thread", times == all, true)?;
+    Ok(format!(
+        "{events} events, of each thread as many as launches"
+    ))
+}
+
+/// The thread of an event of `kernelretsnoop`: behind 8 bytes of time the block and the thread in it, then SM and lane.
+fn thread_of(payload: &[u8], block: u64) -> Option<u64> {
+    let word = |at: usize| {
+        Some(u64::from(u32::from_le_bytes(
+            payload.get(at..at + 4)?.try_into().ok()?,
+        )))
+    };
+    let (number, thread, lane) = (word(8)?, word(12)?, word(20)?);
+    let right = payload.len() == 24 && thread < block && lane == thread % 32;
+    right.then_some(number * block + thread)
 }
 
 /// What an example of the library says.
@@ -303,7 +379,7 @@ fn counter(bench: &Bench) -> Told {
     let said = example(
         bench,
         "counter",
-        &["maps_arrays", "gpu_array", "vectoradd", "3000", "1"],
+        &["bpftime", "exits", "vectoradd", "3000", "1"],
     );
     let (first, rest) = said?
         .split_once('\n')

@@ -27,6 +27,7 @@ mod places;
 mod run;
 mod selectors;
 mod tensors;
+mod together;
 mod user_ring;
 mod waits;
 
@@ -57,6 +58,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(memory::cases());
     cases.extend(host_ops::cases());
     cases.extend(library::cases());
+    cases.extend(together::cases());
     cases.extend(user_ring::cases());
     cases.extend(lookup::cases());
     cases.extend(drain::cases());

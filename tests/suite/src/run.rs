@@ -254,6 +254,15 @@ pub fn same<T: PartialEq + std::fmt::Debug>(
     }
 }
 
+/// On a GPU there must have been at least a hundred million operations on each type of map.
+pub fn enough(bench: &Bench, what: &str, operations: u64) -> Result<(), String> {
+    if bench.soft || operations >= 100_000_000 {
+        Ok(())
+    } else {
+        Err(format!("only {operations} operations on {what}"))
+    }
+}
+
 /// `text` must contain `part`.
 pub fn says(text: &str, part: &str) -> Result<(), String> {
     if text.contains(part) {
