@@ -48,7 +48,8 @@ for m in process["maps"]:
     elif m["name"] == "table" and name == "array update":
         right = [e for e in m["entries"] if e["value"] % 1024 == e["key"]]
         hits = f"{len(right)} of 1024 values are those of their threads"
-        counted = len(right) == 1024 and any(e["value"] >= 1024 - 1 for e in right)
+        # Zeros are not told: thread 0 may have been the last to write there.
+        counted = len(right) == len(m["entries"]) >= 1023 and any(e["value"] >= 1023 for e in right)
     elif m["name"] == "events":
         e = m["events"]
         all_of_them = e["received"] + e["lost"]
