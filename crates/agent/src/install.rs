@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_driver::Driver;
 use warpbpf_driver::sys::Api;
+use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, Row, agent, publish};
@@ -14,7 +15,7 @@ use crate::hook::{HookError, Staged, Target, stage};
 use crate::quiet;
 use crate::symbols::{Library, Symbols, code_of};
 
-/// Path of the tool's control socket. Without it nothing of us does anything.
+/// Path of the tool's control socket. Without it, and without the name of one that is there, nothing of us does anything.
 const SOCKET: &str = "WARPBPF_SOCKET";
 
 static INSTALLED: Once = Once::new();
@@ -25,7 +26,14 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 fn socket() -> Option<OsString> {
-    std::env::var_os(SOCKET).filter(|path| !path.is_empty())
+    match std::env::var_os(SOCKET) {
+        Some(path) => Some(path).filter(|path| !path.is_empty()),
+        None => {
+            let name = std::env::var(SHM_NAME).ok()?;
+            let mut places = places(&name)?.into_iter();
+            places.find(|place| place.exists()).map(Into::into)
+        }
+    }
 }
 
 /// Installs the agent if it is wanted, the driver is loaded, and it was not done before.
@@ -42,7 +50,7 @@ pub(crate) fn install() {
 }
 
 /// Installs the agent in a program that carries its driver inside instead of loading it: `find` gives the address of a
-/// driver function, or `None` where the driver lacks it. As everywhere, only if `WARPBPF_SOCKET` is set, and once.
+/// driver function, or `None` where the driver lacks it. As everywhere, only if there is a tool, and once.
 ///
 /// # Safety
 /// Addresses are of functions with the CUDA Driver API's signatures, and no thread is in them at this moment.

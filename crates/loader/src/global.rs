@@ -3,14 +3,16 @@
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, IntoRawFd as _, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::bell::Bell;
+use crate::bpftime;
 use crate::carry::Carrier;
 use crate::drawn::AllDrawn;
 use crate::guard;
@@ -113,6 +115,10 @@ pub fn existing() -> Option<MutexGuard<'static, Kernel>> {
 pub fn kernel() -> MutexGuard<'static, Kernel> {
     let kernel = KERNEL.get_or_init(|| {
         guard::own_process();
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        for text in bpftime::not_served(is_set) {
+            tell(&text);
+        }
         let config = Config {
             cpus: cpus(),
             threads: number(THREADS_VARIABLE)
@@ -243,12 +249,12 @@ pub fn open() {
         .filter(|path| path.is_dir());
     match live().listen(&runtime.unwrap_or_else(std::env::temp_dir)) {
         Ok(path) => {
-            if let Some(link) = std::env::var_os(LINK) {
-                if names_a_control(Path::new(&link)) {
+            if let Some(link) = link() {
+                if names_a_control(link) {
                     // An earlier tool has left it behind.
-                    let _ = std::fs::remove_file(&link);
+                    let _ = std::fs::remove_file(link);
                 }
-                if let Err(error) = std::os::unix::fs::symlink(&path, &link) {
+                if let Err(error) = std::os::unix::fs::symlink(&path, link) {
                     tell(&format!("cannot make `{}`: {error}", link.display()));
                 }
             }
@@ -257,6 +263,25 @@ pub fn open() {
         }
         Err(error) => tell(&error.to_string()),
     }
+}
+
+/// What the control socket can be found by: the name that was given, or what bpftime's variable stands for.
+fn link() -> Option<&'static Path> {
+    static PLACE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let place = PLACE.get_or_init(|| {
+        if let Some(link) = std::env::var_os(LINK) {
+            return Some(link.into());
+        }
+        let name = std::env::var(SHM_NAME).ok().filter(|name| !name.is_empty())?;
+        let places = places(&name);
+        if places.is_none() {
+            tell(&format!(
+                "`{SHM_NAME}` is `{name}`, by which nobody is found: at most 100 letters, digits, `_`, `-` and `.` are served"
+            ));
+        }
+        places?.into_iter().next()
+    });
+    place.as_deref()
 }
 
 /// Whether it is a link to a control socket, of this or of another tool.
@@ -356,9 +381,9 @@ pub fn ended() {
         // In the same folder, which goes with the last one.
         remote::end();
         let own = live.close();
-        if let Some(link) = std::env::var_os(LINK)
+        if let Some(link) = link()
             && own.is_some()
-            && std::fs::read_link(&link).ok() == own
+            && std::fs::read_link(link).ok() == own
         {
             let _ = std::fs::remove_file(link);
         }

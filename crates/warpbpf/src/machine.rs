@@ -6,6 +6,9 @@ use warpbpf_driver::DeviceInfo;
 
 use crate::Error;
 
+/// The agent's file.
+pub(crate) const AGENT: &str = "libwarpbpf_agent.so";
+
 /// Which device an application is to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
@@ -94,7 +97,7 @@ pub fn soft_folder() -> Result<PathBuf, Error> {
 
 /// The agent: `WARPBPF_AGENT`, or `libwarpbpf_agent.so` beside this program.
 pub fn agent() -> Result<PathBuf, Error> {
-    let path = beside_us("WARPBPF_AGENT", "libwarpbpf_agent.so");
+    let path = beside_us("WARPBPF_AGENT", AGENT);
     if path.exists() {
         return Ok(path);
     }

@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use warpbpf_wire::rendezvous::SHM_NAME;
+
 use crate::Error;
 use crate::machine::{self, Device};
 
@@ -39,7 +41,10 @@ impl Surroundings {
     /// No other thread reads or writes the environment meanwhile: called first thing in `main`, when there is one thread.
     pub unsafe fn take() -> Surroundings {
         let another_warpbpf = std::env::var_os(SOCKET).is_some();
-        if another_warpbpf {
+        // So is the agent that a shell has for applications which find their tool by a name.
+        let slot = std::env::var_os(INJECTION).unwrap_or_default();
+        let agent = Path::new(&slot).file_name() == Some(OsStr::new(machine::AGENT));
+        if another_warpbpf || agent && std::env::var_os(SHM_NAME).is_some() {
             // SAFETY: the caller's promise.
             unsafe {
                 std::env::remove_var(SOCKET);

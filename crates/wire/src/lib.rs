@@ -9,6 +9,7 @@
 
 pub mod late;
 pub mod message;
+pub mod rendezvous;
 
 mod connection;
 mod listener;

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use warpbpf_wire::rendezvous::{SHM_NAME, places};
+
 use crate::commands::run::{InterruptsIgnored, shell_status};
 use crate::error::CliError;
 use crate::flags::{LoaderFlags, TargetFlags};
@@ -202,11 +204,17 @@ impl Both<'_> {
         let _ = std::fs::remove_file(control);
         let _ = std::fs::remove_file(beside);
         let _ = control.parent().map(std::fs::remove_dir);
-        if let Some(link) = &self.flags.socket
-            && std::fs::read_link(link).is_ok_and(|target| target == *control)
+        if let Some(link) = self.link()
+            && std::fs::read_link(&link).is_ok_and(|target| target == *control)
         {
             let _ = std::fs::remove_file(link);
         }
+    }
+
+    /// What the tool can be found by.
+    fn link(&self) -> Option<PathBuf> {
+        let by_name = || places(&name()?)?.into_iter().next();
+        self.flags.socket.clone().or_else(by_name)
     }
 
     /// The tool has ended and no application was started.
@@ -275,20 +283,30 @@ impl Both<'_> {
 
     /// Says how an application that somebody else starts finds the tool.
     fn explain(&self, socket: &str) -> Result<(), CliError> {
-        let socket = match &self.flags.socket {
-            Some(name) => std::path::absolute(name).unwrap_or_else(|_| name.clone()),
-            None => socket.into(),
+        let (variable, value) = match (&self.flags.socket, name()) {
+            (Some(name), _) => {
+                let path = std::path::absolute(name).unwrap_or_else(|_| name.clone());
+                (SOCKET, path.into_os_string())
+            }
+            (None, Some(name)) => (SHM_NAME, name.into()),
+            (None, None) => (SOCKET, socket.into()),
         };
         let agent = machine::agent()?;
         eprintln!("warpbpf: the tool is ready; start the application with");
         let say = |name: &str, value: &OsStr| eprintln!("  {name}={}", value.display());
-        say(SOCKET, socket.as_os_str());
+        say(variable, &value);
         say(INJECTION, agent.as_os_str());
         if let Device::Soft { folder, .. } = &self.device {
             say("LD_LIBRARY_PATH", folder.as_os_str());
         }
         Ok(())
     }
+}
+
+/// The name by which bpftime's users connect a tool and its applications, if it can be one.
+fn name() -> Option<String> {
+    let name = std::env::var(SHM_NAME).ok()?;
+    places(&name).map(|_| name)
 }
 
 /// An executable that names no interpreter is its own libc. Anything that is no ELF file runs in something that is.
