@@ -1,8 +1,9 @@
 // A matrix product by a kernel whose name is long because it is a template of templates, as libraries of such kernels have
-// them. Prints the sum of the result, which is exact in float.
+// them: 1,871 characters. Prints the sum of the result, which is exact in float.
 // usage: templates [size] [launches]
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #define CHECK(call)                                                                          \
@@ -36,7 +37,8 @@ template <typename Element, int Count> struct LinearCombination {
 } // namespace epilogue
 
 namespace gemm {
-template <typename Shape, typename A, typename B, typename LayoutA, typename LayoutB, typename Epilogue> struct Gemm {
+template <typename Shape, typename A, typename B, typename LayoutA, typename LayoutB, typename Epilogue, typename Steps>
+struct Gemm {
     struct Params {
         const A *a;
         const B *b;
@@ -67,7 +69,7 @@ int main(int argc, char **argv)
 {
     typedef tiles::GemmShape<16, 16, 8> Shape;
     typedef tiles::gemm::Gemm<Shape, float, float, tiles::layout::RowMajor, tiles::layout::ColumnMajor,
-                              tiles::epilogue::LinearCombination<float, 1>> Gemm;
+                              tiles::epilogue::LinearCombination<float, 1>, std::make_integer_sequence<int, 300>> Gemm;
     int n = argc > 1 ? atoi(argv[1]) : 40, launches = argc > 2 ? atoi(argv[2]) : 4;
     std::vector<float> a(n * n), b(n * n), c(n * n);
     for (int i = 0; i < n * n; i++) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// bpftime's programs that are kernels themselves, beside its probe of memory.
+// bpftime's programs that are kernels themselves, beside its probe of memory. A tool runs them thread by thread with numbers of its
+// own; launched as kernels, one after the other, they get theirs from `cuda__fill`.
+#define BPF_NO_GLOBAL_DATA
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -27,9 +29,9 @@ ARRAY(vec_B, 1024, __u32);
 ARRAY(vec_C, 1024, __u32);
 ARRAY(vec_N, 1, __u32);
 ARRAY(gemm_dims, 1, __u32[3]);
-ARRAY(gemm_A, 64, __s32);
-ARRAY(gemm_B, 64, __s32);
-ARRAY(gemm_C, 64, __s32);
+ARRAY(gemm_A, 1024, __s32);
+ARRAY(gemm_B, 1024, __s32);
+ARRAY(gemm_C, 1024, __s32);
 
 SEC("kprobe/__directly_run")
 int cuda__run(void)
@@ -39,7 +41,29 @@ int cuda__run(void)
 
 	if (count)
 		__sync_fetch_and_add(count, 1);
+	bpf_printk("directly run on GPU\n");
 	return 7;
+}
+
+// For a block of 32 × 32 threads.
+SEC("kprobe/__directly_run")
+int cuda__fill(void)
+{
+	__u32 zero = 0, n = 1000, key, value, dims[3] = { 32, 32, 32 };
+	__u64 x, y, z;
+
+	bpf_get_thread_idx(&x, &y, &z);
+	key = y * 32 + x;
+	bpf_map_update_elem(&vec_N, &zero, &n, BPF_ANY);
+	bpf_map_update_elem(&gemm_dims, &zero, dims, BPF_ANY);
+	bpf_map_update_elem(&vec_A, &key, &key, BPF_ANY);
+	value = 3 * key;
+	bpf_map_update_elem(&vec_B, &key, &value, BPF_ANY);
+	value = (key % 5) << 16;
+	bpf_map_update_elem(&gemm_A, &key, &value, BPF_ANY);
+	value = -((key % 3) << 16);
+	bpf_map_update_elem(&gemm_B, &key, &value, BPF_ANY);
+	return 0;
 }
 
 SEC("kprobe/__directly_run")
@@ -80,7 +104,8 @@ int cuda__gemm(void)
 	n = dims[1];
 	if (row >= dims[0] || column >= n)
 		return 0;
-	for (__u32 k = 0; k < 8 && k < dims[2]; k++) {
+	// The map's number alone is no bound.
+	for (__u32 k = 0; k < 32 && k < dims[2]; k++) {
 		__u32 in_a = row * dims[2] + k, in_b = k * n + column;
 		__s32 *a = bpf_map_lookup_elem(&gemm_A, &in_a), *b = bpf_map_lookup_elem(&gemm_B, &in_b);
 

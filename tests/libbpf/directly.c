@@ -45,23 +45,23 @@ static int vectors(struct directly_bpf *skel)
 
 static int matrices(struct directly_bpf *skel)
 {
-	uint32_t dims[3] = { 8, 8, 8 }, zero = 0, key;
+	uint32_t dims[3] = { 32, 32, 32 }, zero = 0, key;
 	int value, wrong = 0, sum;
 
 	MUST(bpf_map_update_elem(bpf_map__fd(skel->maps.gemm_dims), &zero, dims, BPF_ANY) == 0, "dims");
-	for (key = 0; key < 64; key++) {
+	for (key = 0; key < 1024; key++) {
 		// Fixed point with 16 bits behind the point.
 		value = (key % 5) << 16;
 		MUST(bpf_map_update_elem(bpf_map__fd(skel->maps.gemm_A), &key, &value, BPF_ANY) == 0, "A");
 		value = -(int)((key % 3) << 16);
 		MUST(bpf_map_update_elem(bpf_map__fd(skel->maps.gemm_B), &key, &value, BPF_ANY) == 0, "B");
 	}
-	MUST(run(skel->progs.cuda__gemm, 8, 8) == 0, "gemm");
-	for (key = 0; key < 64; key++) {
+	MUST(run(skel->progs.cuda__gemm, 32, 32) == 0, "gemm");
+	for (key = 0; key < 1024; key++) {
 		MUST(bpf_map_lookup_elem(bpf_map__fd(skel->maps.gemm_C), &key, &value) == 0, "C");
 		sum = 0;
-		for (int k = 0; k < 8; k++)
-			sum -= ((key / 8 * 8 + k) % 5) * ((k * 8 + key % 8) % 3);
+		for (int k = 0; k < 32; k++)
+			sum -= ((key / 32 * 32 + k) % 5) * ((k * 32 + key % 32) % 3);
 		wrong += value != sum * 65536;
 	}
 	key = 0;

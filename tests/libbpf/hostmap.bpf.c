@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Counts per thread and for all in bpftime's two maps in the host's memory.
+// Counts per thread and for all in bpftime's two maps in the host's memory, which threads write as a whole: of those that write
+// one value at once, the last wins.
+#define BPF_NO_GLOBAL_DATA
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -27,23 +29,24 @@ struct {
 	__type(value, __u64);
 } thread_timestamp SEC(".maps");
 
-SEC("kprobe/_Z9vectorAddPKfS0_Pfi")
+SEC("kprobe/_Z9vectorAddPKfS0_Pf")
 int cuda__enter(void)
 {
-	__u64 x, y, z, now = bpf_get_globaltimer(), *shared;
+	__u64 x, y, z, now = bpf_get_globaltimer(), next = 1, *shared;
 	__u32 key = 0;
 
 	bpf_get_thread_idx(&x, &y, &z);
 	bpf_map_update_elem(&thread_timestamp, &key, &now, BPF_ANY);
 	key = x % 10;
 	shared = bpf_map_lookup_elem(&shared_counter, &key);
-	// Not read and written back: many threads count here at once.
 	if (shared)
-		__sync_fetch_and_add(shared, 1);
+		next = *shared + 1;
+	bpf_map_update_elem(&shared_counter, &key, &next, BPF_ANY);
+	bpf_printk("Thread (%lu,0,0) entered kernel, ts=%lu\n", x, now);
 	return 0;
 }
 
-SEC("kretprobe/_Z9vectorAddPKfS0_Pfi")
+SEC("kretprobe/_Z9vectorAddPKfS0_Pf")
 int cuda__leave(void)
 {
 	__u64 x, y, z, took = 0, *start, *count, next = 1;
@@ -61,6 +64,7 @@ int cuda__leave(void)
 	bpf_map_update_elem(&perthread_counter, &key, &took, BPF_ANY);
 	key = 2;
 	bpf_map_update_elem(&perthread_counter, &key, &x, BPF_ANY);
+	bpf_printk("Thread (%lu,0,0) exited kernel, duration=%lu ns\n", x, took);
 	return 0;
 }
 

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Shows what each key holds, of all threads together and of some.
+// Shows what each key holds, of as many threads as BPFTIME_MAP_GPU_THREAD_COUNT says: usage: hostmap THREADS
 #include "tool.h"
 #include "hostmap.skel.h"
 
-static uint64_t values[1024];
+#define MOST 1024
+#define BEHIND 0x5a5a5a5a5a5a5a5aull
 
-int main(void)
+static uint64_t values[MOST + 1];
+
+int main(int argc, char **argv)
 {
 	static const char *const names[] = { "call_count", "exec_time", "thread_id" };
 	struct hostmap_bpf *skel;
+	int of = argc > 1 ? atoi(argv[1]) : MOST;
 	uint64_t shared;
 
 	begin();
+	MUST(of >= 0 && of <= MOST, "threads");
 	skel = hostmap_bpf__open_and_load();
 	MUST(skel, "load");
 	MUST(hostmap_bpf__attach(skel) == 0, "attach");
@@ -20,8 +25,10 @@ int main(void)
 	for (uint32_t key = 0; key < 3; key++) {
 		uint64_t total = 0, threads = 0;
 
+		values[of] = BEHIND;
 		MUST(bpf_map_lookup_elem(bpf_map__fd(skel->maps.perthread_counter), &key, values) == 0, "lookup");
-		for (int i = 0; i < 1024; i++) {
+		MUST(values[of] == BEHIND, "more values than threads");
+		for (int i = 0; i < of; i++) {
 			total += values[i];
 			threads += values[i] != 0;
 		}

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// usage: kernelshared FILE FUNCTION: what launches kernels
+// Shows what both sides have added. Run where `./vec_add` is.
 #include "tool.h"
 #include "kernelshared.skel.h"
 
-int main(int argc, char **argv)
+int main(void)
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = true, .func_name = argc > 2 ? argv[2] : "cudaLaunchKernel");
 	struct kernelshared_bpf *skel;
 	uint64_t values[2];
 
 	begin();
 	skel = kernelshared_bpf__open_and_load();
 	MUST(skel, "load");
-	skel->links.on_launched = bpf_program__attach_uprobe_opts(skel->progs.on_launched, -1,
-								   argc > 1 ? argv[1] : "libcudart.so", 0, &opts);
-	MUST(skel->links.on_launched, "uretprobe");
-	skel->links.cuda__leave = bpf_program__attach(skel->progs.cuda__leave);
-	MUST(skel->links.cuda__leave, "kretprobe");
+	MUST(kernelshared_bpf__attach(skel) == 0, "attach");
 	while (!exiting)
 		usleep(1000);
 	for (uint32_t key = 0; key < 2; key++)

@@ -36,7 +36,8 @@ struct {
 
 __u64 returns, failures, entries;
 
-SEC("uprobe")
+// The tool may name another function.
+SEC("uprobe/./vec_add:_Z16cudaLaunchKernelIcE9cudaErrorPT_4dim3S3_PPvmP11CUstream_st")
 int BPF_KPROBE(on_launch, const void *function)
 {
 	__u64 now = bpf_ktime_get_ns(), one = 1, *count;
@@ -60,7 +61,7 @@ int BPF_KPROBE(on_launch, const void *function)
 	return 0;
 }
 
-SEC("uretprobe")
+SEC("uretprobe/./vec_add:_Z16cudaLaunchKernelIcE9cudaErrorPT_4dim3S3_PPvmP11CUstream_st")
 int BPF_KRETPROBE(on_launched, int status)
 {
 	__sync_fetch_and_add(&returns, 1);
@@ -69,7 +70,8 @@ int BPF_KRETPROBE(on_launched, int status)
 	return 0;
 }
 
-SEC("kprobe/_Z9vectorAddPKfS0_Pfi")
+// By its name in C++: the applications that are traced differ in its parameters.
+SEC("kprobe/vectorAdd")
 int cuda__enter(void)
 {
 	__u64 now = bpf_ktime_get_ns(), *last, *bin, width = 100;

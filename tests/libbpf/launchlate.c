@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// usage: launchlate FILE [FUNCTION]: the file that has cudaLaunchKernel, a library or the application itself
+// usage: launchlate [FILE [FUNCTION]]: the file that has cudaLaunchKernel, a library or the application itself; without it what
+// the programs' sections name
 #include "tool.h"
 #include "launchlate.h"
 #include "launchlate.skel.h"
@@ -29,7 +30,7 @@ static struct bpf_link *attach(struct bpf_program *program, const char *file, co
 
 int main(int argc, char **argv)
 {
-	const char *file = argc > 1 ? argv[1] : "/proc/self/exe", *function = argc > 2 ? argv[2] : "cudaLaunchKernel";
+	const char *file = argc > 1 ? argv[1] : NULL, *function = argc > 2 ? argv[2] : "cudaLaunchKernel";
 	struct launchlate_bpf *skel;
 	struct ring_buffer *ring;
 	uint64_t bin, samples = 0, launches = 0;
@@ -40,12 +41,14 @@ int main(int argc, char **argv)
 	MUST(skel, "load");
 	ring = ring_buffer__new(bpf_map__fd(skel->maps.events), on_event, NULL, NULL);
 	MUST(ring, "ring");
-	skel->links.on_launch = attach(skel->progs.on_launch, file, function, false);
-	MUST(skel->links.on_launch, "uprobe");
-	skel->links.on_launched = attach(skel->progs.on_launched, file, function, true);
-	MUST(skel->links.on_launched, "uretprobe");
-	skel->links.cuda__enter = bpf_program__attach(skel->progs.cuda__enter);
-	MUST(skel->links.cuda__enter, "kprobe");
+	if (file) {
+		skel->links.on_launch = attach(skel->progs.on_launch, file, function, false);
+		MUST(skel->links.on_launch, "uprobe");
+		skel->links.on_launched = attach(skel->progs.on_launched, file, function, true);
+		MUST(skel->links.on_launched, "uretprobe");
+	}
+	// What is not attached yet, where its section says.
+	MUST(launchlate_bpf__attach(skel) == 0, "attach");
 	printf("Monitoring CUDA kernel launch latency\n");
 	while (!exiting) {
 		int got = ring_buffer__poll(ring, 50);

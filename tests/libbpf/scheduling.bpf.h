@@ -45,7 +45,7 @@ static void count(void *map, __u32 key)
 		__sync_fetch_and_add(value, 1);
 }
 
-SEC("kprobe/_Z9vectorAddPKfS0_Pfi")
+SEC("kprobe/_Z9vectorAddPKfS0_Pf")
 int cuda__probe_threadscheduling(void)
 {
 	struct place place = {};

@@ -3,30 +3,35 @@
 #include "tool.h"
 #include "scheduling.h"
 
-// The sum over a histogram; how many keys it has and the largest count go where the caller says.
-static uint64_t sum(int fd, uint32_t *keys, uint64_t *largest)
-{
-	uint32_t key, *before = NULL;
-	uint64_t value, total = 0;
+#define SMS 512
 
-	*keys = 0;
-	*largest = 0;
-	for (; bpf_map_get_next_key(fd, before, &key) == 0; before = &key) {
-		if (bpf_map_lookup_elem(fd, &key, &value))
-			continue;
-		total += value;
-		*keys += 1;
-		*largest = value > *largest ? value : *largest;
+// How evenly threads are spread over the multiprocessors up to the last that has any, in tenths of a percent: all on one of many
+// gives about 500, as many on each 1000.
+static unsigned score(const uint64_t *threads)
+{
+	uint64_t total = 0, off = 0, used = 0, even;
+
+	for (uint32_t sm = 0; sm < SMS; sm++) {
+		total += threads[sm];
+		used = threads[sm] ? sm + 1 : used;
 	}
-	return total;
+	if (!total)
+		return 0;
+	even = total / used;
+	for (uint32_t sm = 0; sm < used; sm++)
+		off += threads[sm] > even ? threads[sm] - even : even - threads[sm];
+	return 1000 - 1000 * off / (2 * total);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	// Of one launch each thread's place is there still, so that the histogram can be told from them.
+	int launches = argc > 1 ? atoi(argv[1]) : 3;
+	static uint64_t of_map[SMS], of_places[SMS];
 	struct OBJECT(bpf) *skel;
 	struct place place;
-	uint32_t key, *before = NULL, sms, warps, threads = 0, strange = 0;
-	uint64_t largest, total, of_warps;
+	uint32_t key, *before = NULL, threads = 0, strange = 0;
+	uint64_t value, total = 0, of_warps = 0;
 	int fd;
 
 	begin();
@@ -42,12 +47,27 @@ int main(void)
 		threads++;
 		strange += place.block[0] != key >> 16 || place.thread[0] != (key & 0xffff);
 		strange += place.lane_id != place.thread[0] % 32 || !place.timestamp;
+		MUST(place.sm_id < SMS, "multiprocessor");
+		of_places[place.sm_id]++;
 	}
-	of_warps = sum(bpf_map__fd(skel->maps.warp_histogram), &warps, &largest);
-	total = sum(bpf_map__fd(skel->maps.sm_histogram), &sms, &largest);
-	MUST(sms, "no multiprocessor");
-	printf("SM Utilization Histogram: %s, Load Balance Score %s\n", sms <= warps ? "filled" : "strange",
-	       total * 100 / sms / largest <= 100 ? "at most 100" : "strange");
+	fd = bpf_map__fd(skel->maps.warp_histogram);
+	for (before = NULL; bpf_map_get_next_key(fd, before, &key) == 0; before = &key) {
+		MUST(bpf_map_lookup_elem(fd, &key, &value) == 0, "lookup");
+		of_warps += value;
+	}
+	fd = bpf_map__fd(skel->maps.sm_histogram);
+	for (before = NULL; bpf_map_get_next_key(fd, before, &key) == 0; before = &key) {
+		MUST(bpf_map_lookup_elem(fd, &key, &value) == 0 && key < SMS, "lookup");
+		of_map[key] = value;
+		total += value;
+	}
+	printf("SM Utilization Histogram\n");
+	for (uint32_t sm = 0; sm < SMS; sm++) {
+		if (of_map[sm])
+			printf("  SM %u: %lu threads\n", sm, of_map[sm]);
+		strange += launches == 1 && of_map[sm] != of_places[sm];
+	}
+	printf("Load Balance Score: %u, of the last places %u\n", score(of_map), score(of_places));
 	printf("threads %u, calls %lu, of warps %lu, strange %u\n", threads, total, of_warps, strange);
 	OBJECT(bpf__destroy)(skel);
 	return 0;

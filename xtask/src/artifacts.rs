@@ -139,6 +139,7 @@ const APPS: &[(&str, &str)] = &[
     ("cudagraph", "tests/apps/cudagraph.cu"),
     ("templates", "tests/apps/templates.cu"),
     ("twogpus", "tests/apps/twogpus.cu"),
+    (UNOPTIMISED, "tests/apps/vec_add.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
     ("hash-bench", "benches/hash.cu"),
@@ -146,6 +147,8 @@ const APPS: &[(&str, &str)] = &[
 
 /// The application with debug information, which has the names of parameters.
 const NAMED: &str = "named";
+/// The application whose host code is not optimised, so that functions of headers are functions of it.
+const UNOPTIMISED: &str = "vec_add";
 
 /// Programs of the corpus, `tests/kernels/sources/NAME.cu`, and how each is compiled.
 const KERNELS: &[(&str, Code)] = &[
@@ -285,7 +288,10 @@ pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
             }
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
             let info = if *name == NAMED { "-G" } else { "-lineinfo" };
-            nvcc.args(["-O2", "-std=c++17", info, "-cudart", runtime]);
+            if *name != UNOPTIMISED {
+                nvcc.arg("-O2");
+            }
+            nvcc.args(["-std=c++17", info, "-cudart", runtime]);
             nvcc.args(["-gencode", "arch=compute_75,code=compute_75"]);
             nvcc.args(["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
             nvcc.arg("-L")

@@ -19,7 +19,7 @@ const INTRODUCTION: &str = "\
 # Helpers
 
 Linux's helpers have Linux's numbers and prototypes, and come from libbpf's headers (`bpf/bpf_helpers.h`): `bpf_printk` with up to
-12 values and `BPF_SNPRINTF` work as they are. Those from 501 on are in `warpbpf.h`. A helper of Linux that is not here is refused by
+12 values (with `BPF_NO_GLOBAL_DATA` too) and `BPF_SNPRINTF` work as they are. Those from 501 on are in `warpbpf.h`. A helper of Linux that is not here is refused by
 its name, with what to do instead.
 
 A call counts in the budget with its **cost**, in PTX instructions; where a map, a size or a format decides, the verifier adds what
@@ -41,7 +41,8 @@ const FORMATS: &str = "
 ## Formats
 
 `bpf_trace_printk` queues the values and the host makes the text; `bpf_snprintf` makes it on the device. A format is a constant string,
-the same on every path. It has at most 12 conversions (3 in `bpf_trace_printk` itself):
+the same on every path: in `.rodata`, or on the stack where each of its bytes is a constant that was stored there; a message carries such a
+text with it. It has at most 12 conversions (3 in `bpf_trace_printk` itself):
 
 | conversion | value |
 |---|---|

@@ -32,12 +32,17 @@ const TOOLS: &[&str] = &[
     "faulty",
     "userring",
     "linuxside",
+    "hostside",
+    "cudacounter",
+    "kernelretsnoop",
+    "gpusharedmap",
 ];
 
 /// What several of them include.
 const HEADERS: &[&str] = &[
     "tests/libbpf/tool.h",
     "tests/libbpf/retsnoop.h",
+    "tests/libbpf/kernelretsnoop.h",
     "tests/libbpf/kerneltrace.h",
     "tests/libbpf/launchlate.h",
     "tests/libbpf/scheduling.h",

@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod choice;
+mod bpftime;
 mod churn;
 mod counts;
 mod devices;
@@ -60,6 +61,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(library::cases());
     cases.extend(together::cases());
     cases.extend(user_ring::cases());
+    cases.extend(bpftime::cases());
     cases.extend(lookup::cases());
     cases.extend(drain::cases());
     cases.extend(graphs::cases());
