@@ -58,7 +58,10 @@ impl Call<'_, '_> {
                 })
             }
             (Target::Stack(frame), Some(at)) if (-FRAME_BYTES..0).contains(&at) => {
-                let stack = &self.state.frames[frame as usize].stack;
+                let Some(frame) = self.state.frames.get(frame as usize) else {
+                    return self.refuse(i, reg, CONSTANT_STRING.to_owned());
+                };
+                let stack = &frame.stack;
                 // Behind the frame's end there is nothing: no NUL either.
                 let end = size.map_or(0, |size| at.saturating_add_unsigned(size).min(0));
                 match stack.constant_string(at, end) {
