@@ -63,13 +63,21 @@ fn case_of(text: &str) -> Case {
         Some(other) => panic!("`{other}` is no scope"),
     };
     let memory = text.lines().find_map(|line| line.strip_prefix("; memory "));
-    match memory.map(|bytes| bytes.parse().expect("a number of bytes")) {
+    let case = match memory.map(|bytes| bytes.parse().expect("a number of bytes")) {
         None => Case::new(text, maps).scope(scope),
         Some(bytes) => {
             let code = warpbpf_ebpf::asm::assemble(text)
                 .unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
             Case::alone(code, maps, bytes)
         }
+    };
+    // Hashes have dense slots, in a module that has 128-bit atomics.
+    match text.lines().any(|line| line == "; dense") {
+        true => case.dense(Target {
+            ptx: (8, 3),
+            sm: 90,
+        }),
+        false => case,
     }
 }
 

@@ -9,7 +9,7 @@ use warpbpf_abi::layout::{
     ArrayLayout, HashLayout, LruLayout, MapLayout, PerThreadLayout, RingLayout, SumField,
 };
 use warpbpf_abi::maps::MapType;
-use warpbpf_maps::{MAX_BYTES, MapError, SumUse, Write, plan};
+use warpbpf_maps::{Hardware, MAX_BYTES, MapError, SumUse, Write, plan, plan_on};
 use warpbpf_object::{InitialEntry, InitialValue, MapDef, MapKind};
 
 fn data(image: Vec<u8>, read_only: bool) -> MapDef {
@@ -75,6 +75,27 @@ fn each_type_gets_its_layout() {
         plan(&def(5, 6, 12, 10), 132, &[]).unwrap().layout,
         MapLayout::Hash(HashLayout { copies, ..hash })
     );
+    // Dense slots want 128-bit atomics, and at most 8 bytes of key and value.
+    let dense = |map_type, key_size, value_size, capability| {
+        let hardware = Hardware::new(132, capability);
+        let def = def(map_type, key_size, value_size, 10);
+        match plan_on(&def, hardware, &[]).unwrap().layout {
+            MapLayout::Hash(layout) => layout.dense,
+            other => panic!("{other:?}"),
+        }
+    };
+    for (capability, has) in [
+        ((7, 5), false),
+        ((8, 9), false),
+        ((9, 0), true),
+        ((12, 0), true),
+    ] {
+        assert_eq!(dense(1, 8, 8, capability), has);
+        assert_eq!(dense(1501, 1, 1, capability), has);
+    }
+    for (map_type, key_size, value_size) in [(1, 9, 8), (1, 8, 9), (5, 8, 8)] {
+        assert!(!dense(map_type, key_size, value_size, (9, 0)));
+    }
     let lru = LruLayout {
         max_entries: 10,
         key_size: 6,

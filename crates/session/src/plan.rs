@@ -10,7 +10,7 @@ use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_abi::names::PRINTK_RING;
 use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
-use warpbpf_maps::{MapError, MapPlan, SumUse, inner};
+use warpbpf_maps::{Hardware, MapError, MapPlan, SumUse, inner};
 use warpbpf_object::{MapDef, Object, ObjectError, Program};
 use warpbpf_patch::TensorLayout;
 pub use warpbpf_verify::LogStep;
@@ -253,6 +253,7 @@ impl Session {
             .iter()
             .map(|p| map_uses(&p.verified, p.spec.site, defs.len()))
             .collect();
+        let hardware = Hardware::new(info.sms, info.capability);
         let mut maps = Vec::with_capacity(defs.len());
         for (index, def) in defs.iter().enumerate() {
             let mut uses: Vec<SumUse> = uses
@@ -279,12 +280,12 @@ impl Session {
                     ..SumUse::default()
                 }],
             };
-            maps.push(warpbpf_maps::plan(def, info.sms, &uses).map_err(SessionError::Map)?);
+            maps.push(warpbpf_maps::plan_on(def, hardware, &uses).map_err(SessionError::Map)?);
         }
         inner::check_all(&defs).map_err(SessionError::Map)?;
         let inner = defs
             .iter()
-            .map(|def| inner_layout(def, info.sms))
+            .map(|def| inner_layout(def, hardware))
             .collect::<Result<_, _>>()
             .map_err(SessionError::Map)?;
         let printk = programs
@@ -401,7 +402,7 @@ impl Session {
 }
 
 /// How the maps in a map of maps lie in memory.
-fn inner_layout(def: &MapDef, sms: u32) -> Result<Option<MapLayout>, MapError> {
+fn inner_layout(def: &MapDef, hardware: Hardware) -> Result<Option<MapLayout>, MapError> {
     let Some(template) = &def.inner else {
         return Ok(None);
     };
@@ -409,7 +410,7 @@ fn inner_layout(def: &MapDef, sms: u32) -> Result<Option<MapLayout>, MapError> {
         not_summable: Some("it is in a map of maps".to_owned()),
         ..SumUse::default()
     };
-    warpbpf_maps::plan(template, sms, &[one_copy]).map(|plan| Some(plan.layout))
+    warpbpf_maps::plan_on(template, hardware, &[one_copy]).map(|plan| Some(plan.layout))
 }
 
 fn printk_plan(sms: u32) -> MapPlan {

@@ -36,7 +36,7 @@ const LAYOUT: HashLayout = HashLayout {
     key_size: 8,
     value_size: 8,
     copies: 1,
-    dense: false,
+    dense: true,
 };
 
 fn object() -> &'static [u8] {
@@ -65,23 +65,19 @@ impl Worn {
         let mut put = |at: u64, word: u64| {
             image[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
         };
-        let place = |key: u64| {
-            let h = hash(&key.to_le_bytes());
-            (h & (LAYOUT.slots() - 1), h >> 32 << 32)
-        };
         let mut taken = vec![false; LAYOUT.slots() as usize];
         let mut insert = |key: u64, state: u64| {
-            let (mut slot, tag) = place(key);
+            let h = hash(&key.to_le_bytes());
+            let (mut distance, mut slot) = (0, h & (LAYOUT.slots() - 1));
             while std::mem::replace(&mut taken[slot as usize], true) {
-                slot = (slot + 1) & (LAYOUT.slots() - 1);
+                (distance, slot) = (distance + 1, (slot + 1) & (LAYOUT.slots() - 1));
             }
-            put(LAYOUT.slot(slot), tag | state | HashLayout::HOME);
-            put(LAYOUT.slot(slot) + 8, key);
-            put(LAYOUT.slot(slot) + 16, key * 3);
+            put(LAYOUT.slot(slot), LAYOUT.dense_word(h, distance) | state);
+            put(LAYOUT.slot(slot) + HashLayout::DENSE_VALUE, key * 3);
         };
         insert(KEY, 0);
         for key in 1000..1000 + LAYOUT.slots() / 2 {
-            insert(key, HashLayout::DEAD);
+            insert(key, HashLayout::GONE);
         }
         put(HashLayout::control(0) + HashLayout::USED, 1);
         put(HashLayout::COUNT_BUSY, 5);
@@ -114,8 +110,10 @@ impl Worn {
         for slot in 0..LAYOUT.slots() {
             let word = Worn::word(bytes, LAYOUT.slot(slot));
             used += usize::from(word != 0);
-            if let Some(at) = LAYOUT.node_of(slot, word).filter(|_| word != 0) {
-                keys.push((Worn::word(bytes, at), Worn::word(bytes, at + 8)));
+            let key = LAYOUT.dense_key(slot, word);
+            if let Some(key) = key.filter(|_| word & HashLayout::GONE == 0) {
+                let at = LAYOUT.slot(slot) + HashLayout::DENSE_VALUE;
+                keys.push((key, Worn::word(bytes, at)));
             }
         }
         (keys, used)
