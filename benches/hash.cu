@@ -12,7 +12,9 @@
 // written; `step_each`, each lane counts its key and waits for the answer; `step_warp`, the lanes of a warp count together.
 // Likewise with slots of 16 bytes, of which word and value are exchanged at once by 128 bits: `step_wide`, a slot is read before;
 // `step_room`, and lanes of a warp ask together for room and wait for the answer before they exchange; `step_settle`, and say together
-// afterwards that nothing is pending: all that an insert into our HASH does.
+// afterwards that nothing is pending: all that an insert into our HASH does. Last, `step_mixed` is a test rather than a time: each key is
+// inserted by two lanes at once, by one in a 128-bit exchange and by the other in a 64-bit claim, and both add to its value;
+// it counts the keys that are there once, with both additions.
 // usage: hash-bench [LOG2 OF KEYS [steps]]   (default: 19, half of what the programs' table holds)
 #include <algorithm>
 #include <cstdint>
@@ -286,12 +288,11 @@ template <int STEPS> __global__ void wide_insert(Table t, u64 *used, unsigned fi
         return;
     for (u64 i = slot - t.slots;; i++) {
         slot = t.slots + (i & t.mask);
-        u64 value;
-        asm volatile("{ .reg .b128 a, b, c;\n"
-                     "mov.b128 a, {%3, %3}; mov.b128 b, {%4, %5};\n"
-                     "atom.relaxed.gpu.global.cas.b128 c, [%2], a, b;\n"
-                     "mov.b128 {%0, %1}, c; }"
-                     : "=l"(there), "=l"(value)
+        asm volatile("{ .reg .b128 a, b, c; .reg .b64 old;\n"
+                     "mov.b128 a, {%2, %2}; mov.b128 b, {%3, %4};\n"
+                     "atom.relaxed.gpu.global.cas.b128 c, [%1], a, b;\n"
+                     "mov.b128 {%0, old}, c; }"
+                     : "=l"(there)
                      : "l"(slot), "l"(EMPTY), "l"(key), "l"(n)
                      : "memory");
         if (there == EMPTY || there == key)
@@ -301,6 +302,73 @@ template <int STEPS> __global__ void wide_insert(Table t, u64 *used, unsigned fi
         add_together(used, -(1ull << 32), false);
     counted(t);
 #endif
+}
+
+// What both ways put there; each lane adds one.
+constexpr u64 BEGIN = 1ull << 40;
+
+// Keys are even, and odd while a claim is on them.
+__device__ __forceinline__ u64 even_key(u64 number) { return key_of(number) << 1; }
+
+// A thread of the lower half of a block and one of the upper half insert the same key, in different warps.
+__global__ void mixed_insert(Table t, unsigned first)
+{
+#if __CUDA_ARCH__ >= 900
+    const unsigned half = blockDim.x / 2;
+    const bool claims = threadIdx.x >= half;
+    u64 key = even_key((u64)blockIdx.x * half + threadIdx.x % half + first);
+    for (u64 i = place(key);;) {
+        Slot *slot = t.slots + (i & t.mask);
+        u64 there;
+        asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(there) : "l"(slot) : "memory");
+        if (there == EMPTY && claims) {
+            asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], 0, %2;"
+                         : "=l"(there)
+                         : "l"(slot), "l"(key | 1)
+                         : "memory");
+            if (there == EMPTY) {
+                asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(&slot->value), "l"(BEGIN) : "memory");
+                asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(slot), "l"(key) : "memory");
+                there = key;
+            }
+        } else if (there == EMPTY) {
+            asm volatile("{ .reg .b128 a, b, c; .reg .b64 old;\n"
+                         "mov.b128 a, {%2, %2}; mov.b128 b, {%3, %4};\n"
+                         "atom.relaxed.gpu.global.cas.b128 c, [%1], a, b;\n"
+                         "mov.b128 {%0, old}, c; }"
+                         : "=l"(there)
+                         : "l"(slot), "l"(EMPTY), "l"(key), "l"(BEGIN)
+                         : "memory");
+            if (there == EMPTY)
+                there = key;
+        }
+        if (there == key) {
+            atomicAdd(&slot->value, 1ull);
+            return;
+        }
+        // A claim on the key is waited for; another key's slot is passed.
+        if (there != (key | 1))
+            i++;
+    }
+#endif
+}
+
+// Counts keys that are there once, with what two lanes added.
+__global__ void mixed_check(Table t, unsigned first)
+{
+    u64 key = even_key(number(first)), times = 0, value = 0;
+    for (u64 i = place(key);; i++) {
+        Slot *slot = t.slots + (i & t.mask);
+        u64 there = read_key(slot);
+        if (there == EMPTY)
+            break;
+        if (there == key) {
+            times++;
+            value = *(volatile u64 *)&slot->value;
+        }
+    }
+    if (times == 1 && value == BEGIN + 2)
+        counted(t);
 }
 
 // What programs attach to. They read `first` as the first argument, which is unused here.
@@ -409,6 +477,21 @@ static void steps(unsigned keys, u64 slots, int sms)
             if (timed)
                 printf("%s %.3f %u %llu\n", step.name, median(times), keys, sum);
         }
+    CHECK(cudaMemset(half.slots, 0, slots * sizeof(Slot)));
+    CHECK(cudaMemset(t.counters, 0, sms * 128));
+    CHECK(cudaEventRecord(begin));
+    mixed_insert<<<keys / (block / 2), block>>>(half, 0);
+    CHECK(cudaEventRecord(end));
+    mixed_check<<<keys / block, block>>>(half, 0);
+    CHECK(cudaDeviceSynchronize());
+    float ms;
+    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    std::vector<u64> counters(16 * sms);
+    CHECK(cudaMemcpy(counters.data(), t.counters, sms * 128, cudaMemcpyDeviceToHost));
+    u64 sum = 0;
+    for (int i = 0; i < sms; i++)
+        sum += counters[16 * i];
+    printf("step_mixed %.3f %u %llu\n", ms * 1000, keys, sum);
 }
 
 int main(int argc, char **argv)
