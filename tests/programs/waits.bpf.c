@@ -32,32 +32,15 @@ static __always_inline int waited(struct wbpf_barrier_ctx *ctx, __u32 kernel)
 	return 0;
 }
 
-SEC("gpu/barrier/*by_sync*|kind=sync,when=after")
-int at_sync(struct wbpf_barrier_ctx *ctx)
-{
-	return waited(ctx, 0);
-}
+#define AT(name, number, kinds)                                        \
+	SEC("gpu/barrier/*by_" #name "*|kind=" #kinds ",when=after")     \
+	int at_##name(struct wbpf_barrier_ctx *ctx)                      \
+	{                                                                \
+		return waited(ctx, number);                              \
+	}
 
-SEC("gpu/barrier/*by_reduction*|kind=sync,when=after")
-int at_reduction(struct wbpf_barrier_ctx *ctx)
-{
-	return waited(ctx, 1);
-}
-
-SEC("gpu/barrier/*by_warp*|kind=warp,when=after")
-int at_warp(struct wbpf_barrier_ctx *ctx)
-{
-	return waited(ctx, 2);
-}
-
-SEC("gpu/barrier/*by_cluster*|kind=cluster_wait,when=after")
-int at_cluster(struct wbpf_barrier_ctx *ctx)
-{
-	return waited(ctx, 3);
-}
-
-SEC("gpu/barrier/*by_mbarrier*|kind=mbarrier_wait,when=after")
-int at_mbarrier(struct wbpf_barrier_ctx *ctx)
-{
-	return waited(ctx, 4);
-}
+AT(sync, 0, sync)
+AT(reduction, 1, sync)
+AT(warp, 2, warp)
+AT(cluster, 3, cluster_wait)
+AT(mbarrier, 4, mbarrier_wait)
