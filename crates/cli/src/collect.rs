@@ -79,10 +79,18 @@ impl<'t> Collector<'t> {
 
     /// Warnings and errors of all agents.
     pub fn notes(&self) -> Vec<String> {
-        let told = |level: &NoteLevel| matches!(level, NoteLevel::Warning | NoteLevel::Error);
+        self.told(|level| matches!(level, NoteLevel::Warning | NoteLevel::Error))
+    }
+
+    /// What agents say that is no warning.
+    pub fn remarks(&self) -> Vec<String> {
+        self.told(|level| level == NoteLevel::Info)
+    }
+
+    fn told(&self, wanted: impl Fn(NoteLevel) -> bool) -> Vec<String> {
         let notes = self.tool.processes().into_iter().flat_map(|p| p.notes());
         notes
-            .filter(|note| told(&note.level))
+            .filter(|note| wanted(note.level))
             .map(|note| note.text)
             .collect()
     }

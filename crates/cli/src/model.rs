@@ -23,6 +23,9 @@ pub struct Report {
     pub processes: Vec<Process>,
     /// What the user should know, most important first.
     pub notes: Vec<String>,
+    /// What is worth knowing though nothing is wrong: that a map was compacted, and which launches met that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
 }
 
 /// A proved program.

@@ -24,6 +24,9 @@ pub fn report(report: &Report, rows: usize) -> String {
     for note in &report.notes {
         let _ = writeln!(out, "warpbpf: {note}");
     }
+    for remark in &report.remarks {
+        let _ = writeln!(out, "warpbpf: note: {remark}");
+    }
     out
 }
 
@@ -521,6 +524,26 @@ mod tests {
             out,
             "\nkernels (hash): 2 entries\n  key        launches  threads\n  vectorAdd        10     2560\n  … 1 more\n  warning: 1 update failed\n"
         );
+    }
+
+    #[test]
+    fn remarks_come_last_and_are_said_to_be_no_warnings() {
+        let noted = Report {
+            notes: vec!["a kernel runs without probes".into()],
+            remarks: vec!["map `m` was compacted".into()],
+            ..Report::default()
+        };
+        assert_eq!(
+            report(&noted, 20),
+            "warpbpf: a kernel runs without probes\nwarpbpf: note: map `m` was compacted\n"
+        );
+        let json = serde_json::to_value(&noted).unwrap();
+        assert_eq!(
+            json["remarks"],
+            serde_json::json!(["map `m` was compacted"])
+        );
+        let none = serde_json::to_value(Report::default()).unwrap();
+        assert_eq!(none.get("remarks"), None);
     }
 
     #[test]

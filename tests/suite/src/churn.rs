@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::run::{Bench, Case, Run, Told, same};
+use crate::run::{Bench, Case, Run, Told, same, says};
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -77,6 +77,16 @@ fn with_pauses(bench: &Bench) -> Told {
     if keys.came <= 32 * 1024 {
         return Err(format!("only {} keys came", keys.came));
     }
+    let remarks = run.remarks();
+    for map in ["table", "large"] {
+        says(&remarks, &format!("map `{map}` was compacted"))?;
+    }
+    let met = remarks.contains("was launched while a map was being compacted");
+    same(
+        "launches that met a compaction are told",
+        met,
+        keys.missed > 0,
+    )?;
     Ok(format!(
         "{} keys came, {} launches met a compaction",
         keys.came, keys.missed

@@ -232,9 +232,17 @@ impl Run {
 
     /// All notes in one text.
     pub fn notes(&self) -> String {
-        let notes = self.report["notes"].as_array().cloned().unwrap_or_default();
-        notes
-            .iter()
+        self.sentences("notes")
+    }
+
+    /// What is worth knowing though nothing is wrong, in one text.
+    pub fn remarks(&self) -> String {
+        self.sentences("remarks")
+    }
+
+    fn sentences(&self, list: &str) -> String {
+        let list = self.report[list].as_array().cloned().unwrap_or_default();
+        list.iter()
             .filter_map(Value::as_str)
             .collect::<Vec<_>>()
             .join("\n")

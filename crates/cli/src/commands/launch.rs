@@ -84,6 +84,7 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
         programs: Vec::new(),
         processes: vec![process],
         notes: Vec::new(),
+        remarks: Vec::new(),
     };
     super::run::write(&flags.output, &report, flags.rows, &render::report)?;
     Ok(0)

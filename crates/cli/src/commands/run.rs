@@ -175,6 +175,7 @@ pub fn observe(
         programs: Vec::new(),
         processes: collector.processes(),
         notes: collector.notes(),
+        remarks: collector.remarks(),
     };
     if let Some(status) = status
         && let Some(signal) = status.signal()
