@@ -135,6 +135,7 @@ const APPS: &[(&str, &str)] = &[
     ("fencerace", "tests/apps/fencerace.cu"),
     ("longrun", "tests/apps/longrun.cu"),
     ("rounds", "tests/apps/rounds.cu"),
+    ("live", "tests/apps/live.cu"),
     ("graphs", "tests/apps/graphs.cu"),
     ("cudagraph", "tests/apps/cudagraph.cu"),
     ("templates", "tests/apps/templates.cu"),

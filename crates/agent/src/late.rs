@@ -149,7 +149,10 @@ impl Call {
         // The tool answers only when this call is over.
         thread::start("warpbpf-late", move || begin(agent))
             .map_err(|error| format!("no thread can be started: {error}"))?;
-        Ok(String::new())
+        Ok(match agent.driver.device_count() {
+            Ok(_) => String::new(),
+            Err(_) => "the application has not initialised the CUDA driver yet".into(),
+        })
     }
 
     fn detach(&self) -> Result<String, String> {
@@ -158,6 +161,7 @@ impl Call {
             agent.finish("detached", HOME);
             agent.turn_off();
             agent.hang_up();
+            agent.unknown.settle();
         }
         let in_force = hook::in_force().clone();
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
@@ -208,7 +212,7 @@ pub(crate) fn text(ask: impl FnOnce(*mut *const std::ffi::c_char) -> i32) -> Opt
 impl Agent {
     /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, and nothing of it will
     /// be launched any more.
-    fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         for shard in self.lives.all() {
             let mut there = shard.state.write().unwrap_or_else(PoisonError::into_inner);
             let crate::lives::LiveState::Here(live) = &*there else {

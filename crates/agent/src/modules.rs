@@ -124,6 +124,8 @@ pub(crate) struct Incoming {
     info: ImageInfo,
     pub(crate) prepared: Prepared,
     pub(crate) text: Option<CString>,
+    /// It was loaded before we came, and is launched without probes for a while: that is no news.
+    pub(crate) late: bool,
 }
 
 /// Reads an image. `None` when the load is none of our business.
@@ -194,6 +196,7 @@ pub(crate) fn prepare(agent: &Agent, session: &Arc<Session>, info: ImageInfo) ->
         info,
         prepared,
         text,
+        late: false,
     }
 }
 
@@ -240,6 +243,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         info,
         prepared,
         text,
+        late,
     } = incoming;
     let summaries = Summaries::of(&info);
     for kernel in prepared.kernels.iter().filter(|k| !k.wanted) {
@@ -277,6 +281,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         if !kernel.programs.is_empty() {
             let made = agent.roster.made(&kernel.mangled);
             let entry = Box::leak(Box::new(Entry::new(kernel.mangled.clone(), made)));
+            entry.told_context.store(late, Ordering::Relaxed);
             agent.roster.add(entry);
             agent.graphs.expect();
             lock(&image.entries).insert(entry.mangled.clone(), entry);

@@ -18,7 +18,7 @@ use warpbpf_driver::sys::{
 };
 use warpbpf_driver::{Context, JitOptions};
 use warpbpf_session::{ImageInfo, Session, inspect, names};
-use warpbpf_wire::Kernel;
+use warpbpf_wire::{Kernel, NoteLevel, ToTool};
 
 use crate::agent::{Agent, Mode};
 use crate::contexts;
@@ -155,7 +155,8 @@ impl Unknown {
 
     /// An image is about to be unloaded: nothing of it is worked on from here on.
     pub(crate) fn leaves(&self, agent: &Agent, image: Handle) {
-        if !self.open.load(Ordering::Relaxed) {
+        // Open or not any more: something may still be worked on.
+        if self.driver.get().is_none() {
             return;
         }
         let mut waiting = lock(&self.waiting);
@@ -167,6 +168,11 @@ impl Unknown {
             drop(waiting);
             drop(lock(&self.working));
         }
+    }
+
+    /// Waits until nothing is worked on; nothing is begun once the agent is off.
+    pub(crate) fn settle(&self) {
+        drop(lock(&self.working));
     }
 
     fn next(&self, agent: &Agent) -> Option<Job> {
@@ -227,17 +233,22 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
 /// Instruments what is asked for until the tool goes away. On a thread of its own.
 pub(crate) fn serve(agent: &'static Agent, session: &Arc<Session>) {
     let Some(questions) = Questions::new(agent) else {
+        agent.send(ToTool::Attached, None);
         agent.note(
-            warpbpf_wire::NoteLevel::Warning,
+            NoteLevel::Warning,
             "the driver is older than CUDA 12.3 and does not say what a kernel is called: only what is loaded from now on gets programs".into(),
         );
         return;
     };
     agent.unknown.driver.get_or_init(|| questions);
     agent.unknown.open.store(true, Ordering::Relaxed);
+    agent.send(ToTool::Attached, None);
     let mut files = None;
     while let Some(job) = agent.unknown.next(agent) {
         let _working = lock(&agent.unknown.working);
+        if !agent.is_on() {
+            return;
+        }
         // Its context may have ended.
         if agent.driver.set_current(job.context).is_err() {
             continue;
@@ -252,6 +263,7 @@ pub(crate) fn serve(agent: &'static Agent, session: &Arc<Session>) {
                 let mut incoming = modules::prepare(agent, session, info);
                 incoming.prepared.refuse_clones(ADVICE);
                 incoming.text = None;
+                incoming.late = true;
                 modules::loaded(agent, incoming, JitOptions::default(), job.image);
                 know(agent, &job);
             }
@@ -264,6 +276,9 @@ pub(crate) fn serve(agent: &'static Agent, session: &Arc<Session>) {
 fn know(agent: &'static Agent, job: &Job) {
     if let Ok(name) = CString::new(job.name.as_str()) {
         modules::named(agent, job.image, job.function as CUfunction, &name);
+    }
+    if let Some(entry) = agent.table.get(job.function) {
+        entry.told_context.store(false, Ordering::Relaxed);
     }
     let mut waiting = lock(&agent.unknown.waiting);
     if let Some(counting) = waiting.counting.get_mut(&job.image) {

@@ -288,7 +288,7 @@ impl Agent {
                     feed.answered(token, &outcomes, tell);
                 }
             }
-            ToTool::Sites(_) | ToTool::Counts(_) => {}
+            ToTool::Sites(_) | ToTool::Counts(_) | ToTool::Attached => {}
             // The connection's end follows; what is in the shared memory is final.
             ToTool::Bye { .. } => self.tell_losses(tell),
         }

@@ -116,6 +116,11 @@ impl Process {
     pub fn refused(&self) -> Option<String> {
         self.lock().refused.clone()
     }
+    /// Nothing more is to be waited for after an attach: it sees launches, or never will.
+    pub(crate) fn is_attached(&self) -> bool {
+        let state = self.lock();
+        state.attached || state.refused.is_some() || state.connection.is_none()
+    }
     /// Its maps exist.
     pub fn is_ready(&self) -> bool {
         self.lock().is_ready()

@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) site_names: Vec<String>,
     pub(crate) notes: Vec<Note>,
     pub(crate) refused: Option<String>,
+    /// The agent came late, and sees all launches by now.
+    pub(crate) attached: bool,
     pub(crate) complete: bool,
     /// The contexts that have maps, by number.
     pub(crate) contexts: Vec<InContext>,
@@ -120,6 +122,7 @@ impl State {
                 self.device = hello.device;
             }
             ToTool::Refused { message } => self.refused = Some(message),
+            ToTool::Attached => self.attached = true,
             ToTool::Ready(ready) => {
                 self.maps = ready.maps;
                 self.programs = ready.programs;

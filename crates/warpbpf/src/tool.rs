@@ -23,6 +23,8 @@ use crate::{Error, Object, Process};
 const SEND: Duration = Duration::from_secs(10);
 /// How long the thread sleeps when nobody says anything.
 const TICK: Duration = Duration::from_millis(20);
+/// How long an agent that came into a running process may take until it sees all launches.
+const ATTACHED: Duration = Duration::from_secs(10);
 /// How long to wait for an agent's last words after its application has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -193,8 +195,14 @@ impl Tool {
         let agent = std::fs::canonicalize(&agent).unwrap_or(agent);
         let done = warpbpf_inject::attach(pid, &agent)?;
         let change = Change::of(&done);
-        if let Some(socket) = done.socket {
-            self.shared.welcome(ToolConnection::trusted(socket)?);
+        let Some(socket) = done.socket else {
+            return Ok(change);
+        };
+        let process = self.shared.welcome(ToolConnection::trusted(socket)?);
+        // The agent has said why if it will not come to that soon.
+        let end = Instant::now() + ATTACHED;
+        while change.said.is_empty() && !process.is_attached() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
         }
         Ok(change)
     }
@@ -292,7 +300,7 @@ impl Shared {
         let _ = poll(&mut set, Some(&timeout));
     }
 
-    fn welcome(&self, mut connection: ToolConnection) {
+    fn welcome(&self, mut connection: ToolConnection) -> Process {
         let sent = match &self.object {
             Some(object) => {
                 let mut sent = Ok(());
@@ -309,7 +317,8 @@ impl Shared {
         let connection = sent.is_ok().then_some(connection);
         let process = Process::new(connection, self.object.clone());
         process.pump();
-        lock(&self.processes).push(process);
+        lock(&self.processes).push(process.clone());
+        process
     }
 }
 

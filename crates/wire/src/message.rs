@@ -54,6 +54,8 @@ pub enum ToTool {
     Ready(Ready),
     /// A further context has maps, the same ones in memory of its own. The frame carries the shared memfd of these.
     Context(ContextInfo),
+    /// The agent came into a process that ran already, and from now on sees each launch, of what was loaded before too.
+    Attached,
     /// A kernel was loaded. Sent once per image and kernel.
     Kernel(Kernel),
     /// Names of sites, before any program there runs.

@@ -7,6 +7,7 @@
     reason = "a command-line tool talks to its user"
 )]
 
+mod attach;
 mod bad_input;
 mod choice;
 mod bpftime;
@@ -72,6 +73,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(waits::cases());
     cases.extend(selectors::cases());
     cases.extend(loader::cases());
+    cases.extend(attach::cases());
     cases.extend(bad_input::cases());
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for case in cases.iter().filter(|c| c.name.contains(&only)) {

@@ -61,6 +61,11 @@ impl Bench {
         }
     }
 
+    /// The bundle.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Path of an object.
     pub fn object(&self, name: &str) -> PathBuf {
         self.folder.join("objects").join(format!("{name}.bpf.o"))

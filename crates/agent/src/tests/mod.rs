@@ -8,6 +8,7 @@ pub(crate) mod faults;
 mod graphs;
 mod handshake;
 mod host_ops;
+mod late;
 mod loads;
 mod memory;
 mod waiting;

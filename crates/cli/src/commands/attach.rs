@@ -26,6 +26,9 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let change = tool.attach_to(flags.pid)?;
     let mut notes = vec![told(flags.pid, "attached to", &change)];
     eprintln!("warpbpf: {}", notes[0]);
+    if !change.said.is_empty() {
+        eprintln!("warpbpf: {}", change.said);
+    }
     let mut collector = Collector::new(tool, flags.events);
     let interval = flags.output.live(flags.interval);
     let end = flags

@@ -1,0 +1,48 @@
+//! What a detach leaves behind: nothing of ours in the context, and an agent that does nothing.
+
+use std::time::Duration;
+
+use super::attached::Application;
+
+#[test]
+fn what_a_session_took_is_given_back() {
+    let mut app = Application::new();
+    let module = app.load();
+    let function = app.function(module);
+    for _ in 0..3 {
+        app.launch(function, 2, 64);
+    }
+    assert!(app.world.held() > 0);
+    assert_eq!(
+        (app.world.modules().len() > 1, app.world.with_probes()),
+        (true, 3)
+    );
+    assert!(!app.agent.graphs.may_hold());
+    app.agent.finish("detached", Duration::from_secs(20));
+    app.agent.turn_off();
+    app.agent.give_back();
+    assert_eq!(app.world.held(), 0);
+    assert_eq!(app.world.modules().len(), 1, "the application's own");
+    // A second time there is nothing.
+    app.agent.give_back();
+    app.launch(function, 2, 64);
+    assert_eq!(
+        (app.world.launched().len(), app.world.with_probes()),
+        (4, 3)
+    );
+    assert_eq!(app.answers, [0; 6]);
+    app.said();
+}
+
+#[test]
+fn unknown_handles_are_asked_for_only_where_a_tool_came_late() {
+    let mut app = Application::new();
+    let module = app.load();
+    let function = app.function(module);
+    assert!(app.agent.has_launch(function));
+    assert!(!app.agent.has_launch(0x77_0000));
+    app.launch(0x77_0000, 1, 32);
+    assert_eq!(app.world.with_probes(), 0);
+    app.agent.turn_off();
+    assert!(!app.agent.has_launch(function));
+}

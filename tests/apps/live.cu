@@ -1,0 +1,46 @@
+// Does what it is told by lines of standard input, so that somebody can attach to it between two of them: a number is that many
+// launches of each kernel, after which the results so far are printed. Ends with its input.
+#include <cstdio>
+#include <cstdlib>
+#include <cuda_runtime.h>
+
+#include "check.h"
+
+__device__ unsigned long long steps;
+__constant__ int factor = 3;
+
+__global__ void step(unsigned int *sum)
+{
+    atomicAdd(sum, threadIdx.x);
+    if (threadIdx.x == 0)
+        atomicAdd(&steps, 1ULL);
+}
+
+// A constant is in the module itself, so code beside this would have to be, too.
+__global__ void scaled(unsigned int *sum)
+{
+    atomicAdd(sum + 1, threadIdx.x * factor);
+}
+
+int main()
+{
+    unsigned int *device, sums[2];
+    unsigned long long counted;
+    char line[64];
+
+    CHECK(cudaMalloc((void **)&device, sizeof(sums)));
+    CHECK(cudaMemset(device, 0, sizeof(sums)));
+    while (fgets(line, sizeof(line), stdin)) {
+        for (int n = atoi(line); n > 0; n--) {
+            step<<<4, 64>>>(device);
+            scaled<<<2, 32>>>(device);
+            CHECK(cudaGetLastError());
+        }
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaMemcpy(sums, device, sizeof(sums), cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpyFromSymbol(&counted, steps, sizeof(counted)));
+        printf("%u %u %llu\n", sums[0], sums[1], counted);
+        fflush(stdout);
+    }
+    return 0;
+}

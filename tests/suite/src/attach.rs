@@ -1,0 +1,355 @@
+//! Programs in an application that runs already: put in, taken out, put in again, and an application that does not notice.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::run::{Bench, Case, Told, same, says};
+
+/// How long something may take that others do.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Threads of a launch of `step` in `live.cu`, and what one adds.
+const THREADS: u64 = 4 * 64;
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("attach: twice to one that runs, and out again", twice),
+        case("attach: a tool that was killed", killed),
+        case("attach: one that has programs in it", taken),
+    ]
+}
+
+/// The application, and what it has been told so far.
+struct Application {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    launches: u64,
+}
+
+impl Application {
+    fn start(mut command: Command) -> Result<Application, String> {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| e.to_string())?;
+        let orders = child.stdin.take();
+        let answers = child.stdout.take().ok_or("no output")?;
+        Ok(Application {
+            child,
+            orders,
+            answers: BufReader::new(answers),
+            launches: 0,
+        })
+    }
+
+    fn plain(bench: &Bench) -> Result<Application, String> {
+        let mut command = Command::new(bench.app("live"));
+        if bench.soft {
+            command.env("LD_LIBRARY_PATH", bench.folder().join("soft"));
+        }
+        let mut application = Application::start(command)?;
+        application.launch(3)?;
+        Ok(application)
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// So many launches more; their results are what they would be without us.
+    fn launch(&mut self, count: u64) -> Result<(), String> {
+        let orders = self.orders.as_mut().ok_or("its input is closed")?;
+        writeln!(orders, "{count}").map_err(|e| e.to_string())?;
+        self.launches += count;
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line);
+        read.map_err(|e| e.to_string())?;
+        let all = self.launches;
+        // Sums of thread numbers: 0 to 63 four times, 0 to 31 twice and times three.
+        let expected = format!("{} {} {}", all * 8064, all * 2976, all * 4);
+        same("results", line.trim_end(), expected.as_str())
+    }
+
+    fn end(mut self) -> Result<(), String> {
+        self.orders = None;
+        let status = self.child.wait().map_err(|e| e.to_string())?;
+        same("exit status", status.code(), Some(0))
+    }
+
+    /// The driver's code as it lies in its memory.
+    fn driver_code(&self) -> Result<Vec<u8>, String> {
+        let folder = format!("/proc/{}", self.pid());
+        let text = |e: std::io::Error| e.to_string();
+        let maps = std::fs::read_to_string(format!("{folder}/maps")).map_err(text)?;
+        let memory = std::fs::File::open(format!("{folder}/mem")).map_err(text)?;
+        let mut code = Vec::new();
+        for line in maps
+            .lines()
+            .filter(|l| l.contains("libcuda.so") && l.contains(" r-xp "))
+        {
+            let range = line.split(' ').next().and_then(|r| r.split_once('-'));
+            let (low, high) = range.ok_or("an odd mapping")?;
+            let hex = |digits| u64::from_str_radix(digits, 16).map_err(|e| e.to_string());
+            let (low, high) = (hex(low)?, hex(high)?);
+            let mut bytes = vec![0; (high - low) as usize];
+            memory.read_exact_at(&mut bytes, low).map_err(text)?;
+            code.extend(bytes);
+        }
+        Ok(code)
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        // It does not stay behind, whatever went wrong.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `warpbpf attach`, at work.
+struct Attached {
+    child: Child,
+    saved: std::path::PathBuf,
+}
+
+/// Why a case cannot be run here.
+fn skipped(errors: &str) -> Option<String> {
+    errors
+        .contains("may not be traced")
+        .then(|| "skipped: ptrace is not permitted".to_owned())
+}
+
+impl Attached {
+    /// Attaches and waits until that is done. An error may begin with `skipped: `.
+    fn start(bench: &Bench, application: &Application, object: &str) -> Result<Attached, String> {
+        let saved = bench.scratch(&format!("attached-{object}.json"));
+        let _ = std::fs::remove_file(&saved);
+        let mut command = bench.warpbpf("attach");
+        command.args(["-p", &application.pid(), "--json", "-o"]);
+        command.arg(&saved).arg(bench.object(object));
+        let child = command.stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(|e| e.to_string())?;
+        let mut errors = BufReader::new(child.stderr.take().ok_or("no errors")?);
+        let mut line = String::new();
+        errors.read_line(&mut line).map_err(|e| e.to_string())?;
+        if !line.contains("attached to process") {
+            let _ = errors.read_to_string(&mut line);
+            let _ = child.wait();
+            return Err(skipped(&line).unwrap_or(line));
+        }
+        // It must not be stopped by a pipe that nobody reads.
+        std::thread::spawn(move || errors.read_to_string(&mut String::new()));
+        Ok(Attached { child, saved })
+    }
+
+    fn signal(&self, signal: &str) -> Result<(), String> {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status();
+        same("kill", sent.map_err(|e| e.to_string())?.success(), true)
+    }
+
+    /// Ctrl-C, and its report.
+    fn interrupt(mut self) -> Result<Value, String> {
+        self.signal("-INT")?;
+        let status = self.child.wait().map_err(|e| e.to_string())?;
+        same("exit status of attach", status.code(), Some(0))?;
+        let text = std::fs::read(&self.saved).map_err(|e| e.to_string())?;
+        serde_json::from_slice(&text).map_err(|e| e.to_string())
+    }
+}
+
+/// Launches one by one until the kernel is seen to be instrumented by the tool, as `warpbpf maps` shows it: some value of the
+/// map is not 0.
+fn until_counted(bench: &Bench, application: &mut Application, map: &str) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        application.launch(1)?;
+        let mut command = bench.warpbpf("maps");
+        command.args(["--pid", &application.pid(), "--json", "dump", map]);
+        let output = command.output().map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let counted = text.contains("\"value\":") && output.status.success();
+        let zeros = text.matches("\"value\":0").count() == text.matches("\"value\":").count();
+        if counted && !zeros {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(format!("nothing is counted: {text} {errors}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn kernel<'r>(report: &'r Value, name: &str) -> Result<&'r Value, String> {
+    let kernels = report["processes"][0]["kernels"].as_array();
+    let found = kernels.into_iter().flatten().find(|k| k["name"] == name);
+    found.ok_or_else(|| format!("`{name}` is not among the kernels: {report}"))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// The value of a key.
+fn value(report: &Value, map: &str, key: u64) -> u64 {
+    let maps = report["processes"][0]["maps"].as_array();
+    let map = maps.into_iter().flatten().find(|m| m["name"] == map);
+    let entries = map.and_then(|map| map["entries"].as_array());
+    let mut entries = entries.into_iter().flatten();
+    let found = entries.find(|entry| number(&entry["key"]) == key);
+    found.map_or(0, |entry| number(&entry["value"]))
+}
+
+fn twice(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let before = application.driver_code()?;
+    let mut told = Vec::new();
+    for round in 0..2 {
+        let launched = application.launches;
+        let attached = match Attached::start(bench, &application, "scopes") {
+            Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+            attached => attached?,
+        };
+        let hooked = application.driver_code()?;
+        same(
+            "the driver's code while attached is as before",
+            hooked == before,
+            false,
+        )?;
+        until_counted(bench, &mut application, "counts")?;
+        application.launch(50)?;
+        let report = attached.interrupt()?;
+        let made = application.launches - launched;
+        let step = kernel(&report, "step")?;
+        let (launches, missed) = (number(&step["launches"]), number(&step["missed"]));
+        same(
+            "launches of step, with and without probes",
+            launches + missed,
+            made,
+        )?;
+        if launches < 51 {
+            return Err(format!(
+                "{launches} launches of {made} had probes: {report}"
+            ));
+        }
+        let key = number(&step["id"]) * 8;
+        same(
+            "threads at the entry",
+            value(&report, "counts", key),
+            launches * THREADS,
+        )?;
+        same(
+            "threads at the exit",
+            value(&report, "counts", key + 4),
+            launches * THREADS,
+        )?;
+        same(
+            "blocks at the exit",
+            value(&report, "counts", key + 6),
+            launches * 4,
+        )?;
+        let scaled = kernel(&report, "scaled")?;
+        same(
+            "missed launches of a clone",
+            number(&scaled["missed"]),
+            made,
+        )?;
+        let way = scaled["way"].as_str().unwrap_or("");
+        says(way, "start the application under `warpbpf run`")?;
+        let notes = report["notes"].to_string();
+        says(
+            &notes,
+            &format!("detached from process {}", application.pid()),
+        )?;
+        let after = application.driver_code()?;
+        same("the driver's code is as before", after == before, true)?;
+        // Out, nothing is counted and all goes on.
+        application.launch(5)?;
+        told.push(format!("round {round}: {launches} of {made}"));
+    }
+    application.end()?;
+    Ok(told.join(", "))
+}
+
+fn killed(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let before = application.driver_code()?;
+    let mut attached = match Attached::start(bench, &application, "scopes") {
+        Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+        attached => attached?,
+    };
+    until_counted(bench, &mut application, "counts")?;
+    attached.signal("-KILL")?;
+    let _ = attached.child.wait();
+    // Nobody to speak to: originals.
+    application.launch(20)?;
+    let same_code = application.driver_code()? == before;
+    same("the driver's code is as before", same_code, false)?;
+    let mut detach = bench.warpbpf("detach");
+    let output = detach.args(["-p", &application.pid()]).output();
+    let output = output.map_err(|e| e.to_string())?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    same("exit status of detach", output.status.code(), Some(0))?;
+    says(
+        &errors,
+        &format!("detached from process {}", application.pid()),
+    )?;
+    let same_code = application.driver_code()? == before;
+    same("the driver's code is as before", same_code, true)?;
+    application.launch(20)?;
+    // Another tool can come.
+    let attached = Attached::start(bench, &application, "scopes")?;
+    until_counted(bench, &mut application, "counts")?;
+    let report = attached.interrupt()?;
+    same(
+        "launches",
+        number(&kernel(&report, "step")?["launches"]) > 0,
+        true,
+    )?;
+    application.end()?;
+    Ok("detached from outside, and attached again".into())
+}
+
+fn taken(bench: &Bench) -> Told {
+    let mut command = bench.warpbpf("run");
+    let saved = bench.scratch("taken.json");
+    command.args(["--json", "-o"]).arg(&saved);
+    command.arg(bench.object("scopes")).arg("--");
+    command.arg(bench.app("live"));
+    let mut application = Application::start(command)?;
+    application.launch(3)?;
+    // The application is the tool's child.
+    let list = bench.warpbpf("ps").arg("--json").output();
+    let list = list.map_err(|e| e.to_string())?;
+    let all: Value = serde_json::from_slice(&list.stdout).map_err(|e| e.to_string())?;
+    let tool = u64::from(application.child.id());
+    let mut rows = all.as_array().into_iter().flatten();
+    let row = rows.find(|row| number(&row["tool"]) == tool);
+    let row = row.ok_or_else(|| format!("nobody is served by {tool}: {all}"))?;
+    same("agent", row["has_agent"].as_bool(), Some(true))?;
+    let pid = number(&row["pid"]).to_string();
+    let output = bench
+        .warpbpf("attach")
+        .args(["-p", &pid])
+        .arg(bench.object("scopes"))
+        .output();
+    let errors = String::from_utf8_lossy(&output.map_err(|e| e.to_string())?.stderr).into_owned();
+    if let Some(reason) = skipped(&errors) {
+        return Ok(reason);
+    }
+    let expected =
+        format!("the agent in process {pid} refuses: a tool has its programs in it already");
+    says(&errors, &expected)?;
+    application.launch(3)?;
+    application.end()?;
+    let text = std::fs::read(&saved).map_err(|e| e.to_string())?;
+    let report: Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+    same("launches", number(&kernel(&report, "step")?["launches"]), 6)?;
+    Ok("refused, and nobody noticed".into())
+}
