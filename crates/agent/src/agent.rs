@@ -539,6 +539,8 @@ pub(crate) fn at_exit(agent: &Agent) {
     if agent.is_on() {
         let _ = guard::quietly(|| agent.finish("exit", Duration::from_secs(60)));
     }
+    // The driver ends next, and a thread of ours may be in it.
+    agent.unknown.settle(Duration::from_secs(10));
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
     agent.lives.try_each(stop_calls);
 }

@@ -161,7 +161,7 @@ impl Call {
             agent.finish("detached", HOME);
             agent.turn_off();
             agent.hang_up();
-            agent.unknown.settle();
+            agent.unknown.settle(HOME);
         }
         let in_force = hook::in_force().clone();
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_uint};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use warpbpf_driver::sys::{
     self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult, FUNC_REGISTERS,
@@ -30,6 +30,8 @@ use files::Files;
 
 /// How often it is looked whether the tool is still there.
 const LOOK: Duration = Duration::from_millis(100);
+/// Between two looks whether what is worked on is done.
+const PAUSE: Duration = Duration::from_millis(2);
 /// What to do about a kernel that cannot be had this way.
 const ADVICE: &str = "start the application under `warpbpf run`";
 
@@ -170,9 +172,15 @@ impl Unknown {
         }
     }
 
-    /// Waits until nothing is worked on; nothing is begun once the agent is off.
-    pub(crate) fn settle(&self) {
-        drop(lock(&self.working));
+    /// Waits until nothing is worked on, at most so long; nothing is begun once the agent is off.
+    pub(crate) fn settle(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        while let Err(TryLockError::WouldBlock) = self.working.try_lock() {
+            if Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     fn next(&self, agent: &Agent) -> Option<Job> {

@@ -49,8 +49,8 @@ pub(crate) enum Purpose {
     Call,
 }
 
-/// Threads of ours, or of this library's, are known by this.
-pub(crate) const OUR_THREADS: &str = "warpbpf";
+/// Names of an agent's threads.
+const OUR_THREADS: &[&str] = &["warpbpf", "warpbpf-calls", "warpbpf-late"];
 
 /// A thread that stands still and makes calls.
 #[derive(Debug)]
@@ -117,7 +117,8 @@ pub(crate) fn borrow<T>(
 /// The thread is one of an agent.
 pub(crate) fn is_ours(pid: u32, thread: u32) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"));
-    name.is_ok_and(|name| name.starts_with(OUR_THREADS))
+    // The first thread of a process is its own, whatever that is called.
+    thread != pid && name.is_ok_and(|name| OUR_THREADS.contains(&name.trim_end()))
 }
 
 impl Borrowed<'_> {

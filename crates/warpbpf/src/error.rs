@@ -70,8 +70,6 @@ pub enum Error {
     },
     #[error("{0}")]
     Access(#[from] AccessError),
-    #[error("{0}")]
-    Inject(#[from] warpbpf_inject::InjectError),
     #[error("there is no running session of warpbpf; start one with `warpbpf run`")]
     NoSession,
 }
@@ -94,8 +92,7 @@ impl Error {
             | Error::NoGpu { .. }
             | Error::Wire(_)
             | Error::Shared(_)
-            | Error::Answer(_)
-            | Error::Inject(_) => rustix::io::Errno::IO,
+            | Error::Answer(_) => rustix::io::Errno::IO,
         };
         -errno.raw_os_error()
     }

@@ -46,7 +46,7 @@ pub mod control;
 pub use control::{Client, SessionInfo};
 pub use error::{Error, errno_text};
 pub use events::{Event, Message};
-pub use live::{Change, CudaProcess};
+pub use live::{AttachError, Change, CudaProcess};
 pub use machine::{Device, DeviceChoice};
 pub use map::{Entry, Map, Snapshot, plan_of};
 pub use object::Object;

@@ -3,10 +3,35 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use warpbpf_inject::{Done, Subject, mappings, status_field};
+use warpbpf_inject::{Done, InjectError, Subject, mappings, status_field};
 
 use crate::Error;
 use crate::control::Client;
+
+/// Why a tool's programs are not in a process that runs, or still are. It is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// It cannot be attached to, or not be left.
+    #[error("{message}")]
+    Process {
+        /// Its number.
+        pid: u32,
+        /// Why, and what to do.
+        message: String,
+    },
+    /// Something is missing here.
+    #[error("{0}")]
+    Tool(#[from] Error),
+}
+
+impl AttachError {
+    pub(crate) fn of(pid: u32, error: &InjectError) -> AttachError {
+        AttachError::Process {
+            pid,
+            message: error.to_string(),
+        }
+    }
+}
 
 /// What was done to a process that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,9 +61,11 @@ impl Change {
 /// maps is given back. A tool that is connected with it is told, and has its data.
 ///
 /// # Errors
-/// [`Error::Inject`].
-pub fn detach(pid: u32) -> Result<Change, Error> {
-    Ok(Change::of(&warpbpf_inject::detach(pid)?))
+/// [`AttachError::Process`].
+pub fn detach(pid: u32) -> Result<Change, AttachError> {
+    let done = warpbpf_inject::detach(pid);
+    let done = done.map_err(|error| AttachError::of(pid, &error))?;
+    Ok(Change::of(&done))
 }
 
 /// A process that has loaded the CUDA driver.

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_wire::{Listener, MapOp, Options, ToAgent, ToolConnection, encode_ops};
 
 use crate::control::Server;
-use crate::live::Change;
+use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
 use crate::{Error, Object, Process};
@@ -189,16 +189,19 @@ impl Tool {
     /// launched and a thread of the agent has come to it.
     ///
     /// # Errors
-    /// [`Error::Inject`]: why it cannot be, and the process is as it was. [`Error::Missing`]: the agent is not built.
-    pub fn attach_to(&self, pid: u32) -> Result<Change, Error> {
+    /// [`AttachError`]: why it cannot be, or the agent is not built.
+    pub fn attach_to(&self, pid: u32) -> Result<Change, AttachError> {
         let agent = machine::agent()?;
         let agent = std::fs::canonicalize(&agent).unwrap_or(agent);
-        let done = warpbpf_inject::attach(pid, &agent)?;
+        let done = warpbpf_inject::attach(pid, &agent);
+        let done = done.map_err(|error| AttachError::of(pid, &error))?;
         let change = Change::of(&done);
         let Some(socket) = done.socket else {
             return Ok(change);
         };
-        let process = self.shared.welcome(ToolConnection::trusted(socket)?);
+        let process = self
+            .shared
+            .welcome(ToolConnection::trusted(socket).map_err(Error::Wire)?);
         // The agent has said why if it will not come to that soon.
         let end = Instant::now() + ATTACHED;
         while change.said.is_empty() && !process.is_attached() && Instant::now() < end {

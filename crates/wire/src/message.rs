@@ -98,8 +98,7 @@ pub struct Options {
     pub budget: Option<u64>,
     /// Threads that a per-thread array has values for.
     pub threads: Option<u64>,
-    /// Bytes of the event ring in the shared area, or more if two sub-buffers of the largest device ring need more; 64 MiB when absent.
-    /// Where a program has rings they are locked in memory.
+    /// Bytes of the event ring in the shared area: 64 MiB when absent, more if two sub-buffers of a ring need more; locked where there are rings.
     #[serde(default)]
     pub ring_bytes: Option<u64>,
     /// Registers per thread that instrumented kernels may have.

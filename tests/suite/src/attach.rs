@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         case("attach: twice to one that runs, and out again", twice),
         case("attach: a tool that was killed", killed),
         case("attach: one that has programs in it", taken),
+        case("attach: one that ends meanwhile", ends),
     ]
 }
 
@@ -154,8 +155,13 @@ impl Attached {
     }
 
     /// Ctrl-C, and its report.
-    fn interrupt(mut self) -> Result<Value, String> {
+    fn interrupt(self) -> Result<Value, String> {
         self.signal("-INT")?;
+        self.report()
+    }
+
+    /// Its report, when it ends.
+    fn report(mut self) -> Result<Value, String> {
         let status = self.child.wait().map_err(|e| e.to_string())?;
         same("exit status of attach", status.code(), Some(0))?;
         let text = std::fs::read(&self.saved).map_err(|e| e.to_string())?;
@@ -352,4 +358,38 @@ fn taken(bench: &Bench) -> Told {
     let report: Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
     same("launches", number(&kernel(&report, "step")?["launches"]), 6)?;
     Ok("refused, and nobody noticed".into())
+}
+
+/// The application's end is the tool's, and its last data come home.
+fn ends(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let launched = application.launches;
+    let attached = match Attached::start(bench, &application, "scopes") {
+        Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+        attached => attached?,
+    };
+    until_counted(bench, &mut application, "counts")?;
+    application.launch(10)?;
+    let made = application.launches - launched;
+    application.end()?;
+    let report = attached.report()?;
+    same(
+        "complete",
+        report["processes"][0]["complete"].as_bool(),
+        Some(true),
+    )?;
+    let step = kernel(&report, "step")?;
+    let (launches, missed) = (number(&step["launches"]), number(&step["missed"]));
+    same(
+        "launches of step, with and without probes",
+        launches + missed,
+        made,
+    )?;
+    let key = number(&step["id"]) * 8;
+    same(
+        "threads at the entry",
+        value(&report, "counts", key),
+        launches * THREADS,
+    )?;
+    Ok(format!("{launches} of {made}, all of them told"))
 }

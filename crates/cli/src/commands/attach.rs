@@ -23,7 +23,7 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let tool = &attachment.tool;
     // From here on Ctrl-C must not leave programs behind.
     Interrupted::watch();
-    let change = tool.attach_to(flags.pid)?;
+    let change = tool.attach_to(flags.pid).map_err(other)?;
     let mut notes = vec![told(flags.pid, "attached to", &change)];
     eprintln!("warpbpf: {}", notes[0]);
     if !change.said.is_empty() {
@@ -83,7 +83,7 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
 
 /// Takes programs out.
 pub fn detach(flags: &DetachFlags) -> Result<u8, CliError> {
-    let change = warpbpf::live::detach(flags.pid)?;
+    let change = warpbpf::live::detach(flags.pid).map_err(other)?;
     eprintln!("warpbpf: {}", told(flags.pid, "detached from", &change));
     if !change.said.is_empty() {
         eprintln!("warpbpf: {}", change.said);
@@ -114,6 +114,10 @@ fn follow(collector: &mut Collector<'_>, interval: Option<Duration>, end: Option
             next = Some(Instant::now() + every);
         }
     }
+}
+
+fn other(error: impl std::fmt::Display) -> CliError {
+    CliError::Other(error.to_string())
 }
 
 fn command(processes: &[Process]) -> Vec<String> {
