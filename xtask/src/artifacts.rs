@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::setup::Tools;
-use crate::shell::{Failure, cargo, root, run};
+use crate::shell::{Failure, cargo, read, root, run, write};
 use crate::{libbpf, soft};
 
 /// Cargo profile.
@@ -43,6 +43,8 @@ pub struct Artifacts {
     pub kernels: PathBuf,
     /// Folder of the counter of accesses by Compute Sanitizer: `libmemcount.so` and its patches, `memcount.fatbin`.
     pub sanitizer: PathBuf,
+    /// Folder of cubins for `warpbpf-splice`: kernels and probes, `NAME.sm_NN.cubin`.
+    pub splice: PathBuf,
 }
 
 /// BPF programs: name and source.
@@ -206,6 +208,7 @@ pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
         libbpf: binaries.join("libbpf"),
         kernels: binaries.join("kernels"),
         sanitizer: binaries.join("sanitizer"),
+        splice: binaries.join("splice"),
     };
     soft::assemble(&binaries, &artifacts.soft)?;
     objects(tools, &artifacts.objects)?;
@@ -239,13 +242,19 @@ fn examples(profile: Profile) -> Result<(), Failure> {
 pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
     let artifacts = build(tools, profile)?;
     packages(
-        &["warpbpf-suite", "warpbpf-conformance", "warpbpf-kernels"],
+        &[
+            "warpbpf-suite",
+            "warpbpf-conformance",
+            "warpbpf-kernels",
+            "warpbpf-splice",
+        ],
         profile,
     )?;
     examples(profile)?;
     libbpf::tools(tools, &artifacts.libbpf)?;
     kernels(tools, &artifacts.kernels)?;
     sanitizer(tools, &artifacts.sanitizer)?;
+    splice(tools, &artifacts.splice)?;
     Ok(artifacts)
 }
 
@@ -404,6 +413,32 @@ fn sanitizer(tools: &Tools, into: &Path) -> Result<(), Failure> {
     cxx.arg(tools.cuda.join("include")).arg(&source).arg("-L");
     cxx.arg(tools.cuda.join("lib")).arg("-lsanitizer-public");
     run(cxx.arg("-o").arg(&library))
+}
+
+/// Compiles kernels to machine code alone, and probes for them.
+fn splice(tools: &Tools, into: &Path) -> Result<(), Failure> {
+    let sources = root().join("tests/splice");
+    make_dir(into)?;
+    let (source, probes) = (sources.join("kernels.cu"), sources.join("probes.ptx"));
+    for arch in ["sm_80", "sm_90"] {
+        let cubin = into.join(format!("kernels.{arch}.cubin"));
+        if !is_newer(&cubin, &[&source]) {
+            let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
+            nvcc.args(["-O2", "-std=c++17", "-cubin", "-arch", arch, "-o"]);
+            run(nvcc.arg(&cubin).arg(&source))?;
+        }
+        let cubin = into.join(format!("probes.{arch}.cubin"));
+        if is_newer(&cubin, &[&probes]) {
+            continue;
+        }
+        let text = into.join(format!("probes.{arch}.ptx"));
+        let head = format!(".version 8.0\n.target {arch}\n.address_size 64\n");
+        write(&text, head + &read(&probes)?)?;
+        let mut ptxas = Command::new(tools.cuda.join("bin/ptxas"));
+        ptxas.args(["--compile-as-tools-patch", "-arch", arch, "-o"]);
+        run(ptxas.arg(&cubin).arg(&text))?;
+    }
+    Ok(())
 }
 
 /// A library that can hold the injection slot.

@@ -27,6 +27,7 @@ pub fn run() -> Result<(), Failure> {
         "warpbpf-suite",
         "warpbpf-conformance",
         "warpbpf-kernels",
+        "warpbpf-splice",
         "libwarpbpf_agent.so",
         "libwarpbpf_loader.so",
     ] {
@@ -45,6 +46,7 @@ pub fn run() -> Result<(), Failure> {
     copy_folder(&artifacts.apps, &bundle.join("apps"))?;
     copy_folder(&artifacts.libbpf, &bundle.join("libbpf"))?;
     copy_folder(&artifacts.sanitizer, &bundle.join("sanitizer"))?;
+    copy_folder(&artifacts.splice, &bundle.join("splice"))?;
     copy_folder(&root().join("suites"), &bundle.join("suites"))?;
     copy_kernels(&artifacts.kernels, &bundle.join("kernels"))?;
     let archive = root().join("target/gpu-bundle.tar.gz");

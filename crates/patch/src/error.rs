@@ -46,6 +46,14 @@ pub enum PatchError {
         /// One sentence each.
         reasons: Vec<String>,
     },
+    /// Asked for where there is only machine code.
+    #[error("{what} is not to be had in a kernel without PTX; {advice}")]
+    MachineCode {
+        /// What the program asks for.
+        what: String,
+        /// What would make it possible.
+        advice: String,
+    },
     /// Neither way is possible.
     #[error("kernel `{kernel}` cannot be instrumented: {reason}; {advice}")]
     Refused {

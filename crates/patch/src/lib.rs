@@ -32,6 +32,7 @@ mod site;
 mod slice;
 mod sums;
 mod tensor;
+mod tools;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
@@ -45,6 +46,7 @@ pub use patcher::Patcher;
 pub use select::Select;
 pub use slice::slice;
 pub use tensor::{TensorBits, TensorField, TensorLayout};
+pub use tools::tools_function;
 pub use variant::*;
 
 /// A piece of code and where it goes.

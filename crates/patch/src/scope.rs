@@ -86,6 +86,18 @@ impl<'a> SiteCode<'a> {
         source: &Source<'_, '_, '_, '_>,
         programs: &Programs<'_>,
     ) -> String {
+        let mut captured = Block::default();
+        let captures = self.all().flat_map(|f| &f.captures);
+        source.write(&captures.copied().collect(), &mut captured);
+        self.write(label, sm, &captured, programs)
+    }
+
+    /// The same for code that captures nothing, in a function of its own.
+    pub(crate) fn text_alone(&self, sm: u32, programs: &Programs<'_>) -> String {
+        self.write(0, sm, &Block::default(), programs)
+    }
+
+    fn write(&self, label: usize, sm: u32, captured: &Block, programs: &Programs<'_>) -> String {
         let mut w = Writer {
             out: String::new(),
             programs,
@@ -95,9 +107,6 @@ impl<'a> SiteCode<'a> {
             block_counters: self.block_counters(),
         };
         let bare = !self.needs_mask() && self.block.is_empty();
-        let mut captured = Block::default();
-        let captures = self.all().flat_map(|f| &f.captures);
-        source.write(&captures.copied().collect(), &mut captured);
         if bare && !captured.declares() {
             w.fragments(&self.thread);
             return w.out;

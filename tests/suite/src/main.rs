@@ -28,6 +28,7 @@ mod memory;
 mod places;
 mod run;
 mod selectors;
+mod splice;
 mod tensors;
 mod together;
 mod user_ring;
@@ -72,6 +73,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(tensors::cases());
     cases.extend(waits::cases());
     cases.extend(selectors::cases());
+    cases.extend(splice::cases());
     cases.extend(loader::cases());
     cases.extend(attach::cases());
     cases.extend(bad_input::cases());

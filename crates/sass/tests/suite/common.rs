@@ -256,7 +256,12 @@ const RELOCATABLE: &str = "device_launch";
 /// Cubins of all our kernels, with their names. `arch` is 80 or 90.
 pub fn corpus(arch: u32) -> Vec<(String, Vec<u8>)> {
     let mut sources = Vec::new();
-    for folder in ["examples/apps", "tests/apps", "tests/kernels/sources"] {
+    for folder in [
+        "examples/apps",
+        "tests/apps",
+        "tests/splice",
+        "tests/kernels/sources",
+    ] {
         let entries = std::fs::read_dir(workspace().join(folder)).expect("our sources");
         sources.extend(
             entries
