@@ -9,8 +9,8 @@
 
 mod attach;
 mod bad_input;
-mod choice;
 mod bpftime;
+mod choice;
 mod churn;
 mod counts;
 mod devices;

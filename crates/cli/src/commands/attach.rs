@@ -19,7 +19,13 @@ const LAST_WORDS: Duration = Duration::from_secs(70);
 
 /// Attaches, shows what comes, and detaches.
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
-    let attachment = Attachment::bring(&flags.object, &flags.program, &flags.code, &flags.choice, flags.host_ops)?;
+    let attachment = Attachment::bring(
+        &flags.object,
+        &flags.program,
+        &flags.code,
+        &flags.choice,
+        flags.host_ops,
+    )?;
     let tool = &attachment.tool;
     // From here on Ctrl-C must not leave programs behind.
     Interrupted::watch();
@@ -68,6 +74,7 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
         programs: Vec::new(),
         processes: collector.processes(),
         notes: collector.notes(),
+        remarks: collector.remarks(),
     };
     for (pid, message) in collector.refusals() {
         report.notes.insert(

@@ -11,7 +11,9 @@ use warpbpf_session::section::Form;
 
 use crate::collect::Collector;
 use crate::error::CliError;
-use crate::flags::{ChoiceFlags, CodeFlags, ObjectFlags, OutputFlags, ProgramFlags, RunFlags, TargetFlags};
+use crate::flags::{
+    ChoiceFlags, CodeFlags, ObjectFlags, OutputFlags, ProgramFlags, RunFlags, TargetFlags,
+};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
@@ -26,7 +28,13 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
-    let attachment = Attachment::bring(&flags.object, &flags.program, &flags.code, &flags.choice, flags.host_ops)?;
+    let attachment = Attachment::bring(
+        &flags.object,
+        &flags.program,
+        &flags.code,
+        &flags.choice,
+        flags.host_ops,
+    )?;
     let tool = &attachment.tool;
     let live = flags.output.live(flags.interval);
     let mut report = observe(&flags.target, surroundings, tool, flags.events, live)?;
