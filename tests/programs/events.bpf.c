@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Each thread sends its number through one of two small rings, and counts those that had no room.
+// Each thread sends its number through one of two small rings, and counts those that had no room. `WAIT_US`: how long it waits for room.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
 
+#ifndef WAIT_US
+#define WAIT_US 0
+#endif
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 16);
+	__uint(map_extra, WAIT_US);
 	__type(value, __u64);
 } even SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 16);
+	__uint(map_extra, WAIT_US);
 	__type(value, __u64);
 } odd SEC(".maps");
 

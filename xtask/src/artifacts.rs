@@ -81,6 +81,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("together", "tests/programs/together.bpf.c"),
     ("steady", "tests/programs/steady.bpf.c"),
     ("events", "tests/programs/events.bpf.c"),
+    ("events_patient", "tests/programs/events_patient.bpf.c"),
+    ("events_hasty", "tests/programs/events_hasty.bpf.c"),
     ("userring", "tests/programs/userring.bpf.c"),
     ("twogpus", "tests/programs/twogpus.bpf.c"),
     ("everywhere", "tests/programs/everywhere.bpf.c"),
