@@ -425,12 +425,68 @@ fn lanes_that_are_overtaken_by_a_lap_lose_nothing() {
 fn a_full_queue_drops_its_oldest_and_nothing_else() {
     let (grid, block) = (4, 64);
     let threads = grid * block;
-    let case = busy(queue(8, 5), 2, threads);
-    let layout = layout(&case);
-    for seed in SEEDS {
-        let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
-        nothing_lost(&layout, &ran, threads.into(), true);
-        assert_eq!(ran.u64(0, QueueLayout::COUNT_FULL), 0);
+    for entries in [1, 2, 5] {
+        let case = busy(queue(8, entries), 2, threads);
+        let layout = layout(&case);
+        for seed in SEEDS {
+            let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
+            nothing_lost(&layout, &ran, threads.into(), true);
+            assert_eq!(ran.u64(0, QueueLayout::COUNT_FULL), 0);
+        }
+    }
+}
+
+/// Each thread pushes its number plus one into a queue that is smaller than a warp, or than a few, and notes the result. Nobody
+/// pops.
+#[test]
+fn a_tiny_queue_keeps_some_of_the_latest() {
+    let asm = format!(
+        "call {THREAD_ID}
+        r7 = r0
+        *(u32 *)(r10 - 4) = r7
+        r2 = r10
+        r2 += -4
+        r1 = map[1]
+        call 1
+        if r0 == 0 goto out
+        r8 = r0
+        r7 += 1
+        *(u64 *)(r10 - 16) = r7
+        r1 = map[0]
+        r2 = r10
+        r2 += -16
+        r3 = 2
+        call 87
+        *(u64 *)(r8 + 0) = r0
+        out:
+        r0 = 0
+        exit"
+    );
+    let (grid, block) = (4, 64);
+    let threads = u64::from(grid * block);
+    for entries in [1, 2, 7, 40] {
+        let case = Case::new(&asm, vec![queue(8, entries), array(8, grid * block)]);
+        let layout = layout(&case);
+        for seed in SEEDS {
+            let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
+            let result = |thread: u64| ran.u64(1, thread * 8) as i64;
+            let busy = (0..threads).filter(|thread| result(*thread) == EBUSY);
+            let (busy, done) = (
+                busy.count() as u64,
+                (0..threads).filter(|thread| result(*thread) == 0).count() as u64,
+            );
+            assert_eq!(busy + done, threads, "0 or -EBUSY");
+            assert_eq!(ran.u64(0, QueueLayout::COUNT_BUSY), busy);
+            assert_eq!(ran.u64(0, QueueLayout::COUNT_FULL), 0);
+            let mut left = left(&layout, &ran);
+            left.sort_unstable();
+            assert!(left.windows(2).all(|pair| pair[0] < pair[1]), "{left:?}");
+            assert!(left.iter().all(|value| result(value - 1) == 0), "{left:?}");
+            let most = u64::from(entries).min(done);
+            assert!(left.len() as u64 <= most, "{left:?} of {done}");
+            // Only a push that gave up at the last moment takes a value away without putting one.
+            assert!(left.len() as u64 == most || busy > 0, "{left:?} of {done}");
+        }
     }
 }
 
