@@ -69,6 +69,7 @@ pub fn fill(
             value,
         });
     }
+    map.undrained = view.undrained();
     map.sum = sum.filter(|_| matches!(def.kind, MapKind::User));
     let counters = view.counters();
     for (count, what) in [
@@ -87,6 +88,14 @@ pub fn fill(
         (
             counters.timed_out,
             "calls to the host ran out of time (ETIMEDOUT; a lookup found nothing)",
+        ),
+        (
+            counters.taken_over,
+            "drains of this ring by a thread that ended or was stopped were taken over: the record that it was at may have been drained twice",
+        ),
+        (
+            counters.broken,
+            "times this ring held no record where one must begin (-EINVAL): what the host had pushed until then was skipped",
         ),
     ] {
         if count > 0 {

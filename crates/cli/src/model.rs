@@ -259,6 +259,9 @@ pub struct Map {
     pub threads: Option<Threads>,
     /// Rings.
     pub events: Option<Events>,
+    /// User rings: bytes of records that nobody has drained yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undrained: Option<u64>,
     /// Sum of all values, where they are numbers.
     pub sum: Option<u128>,
     /// What was refused or given up on the device.

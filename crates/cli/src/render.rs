@@ -306,6 +306,8 @@ pub fn map_text(out: &mut String, map: &Map, rows: usize) {
             group(threads.max.into())
         );
         histogram(out, &threads.histogram, "value", "threads");
+    } else if let Some(bytes) = map.undrained {
+        let _ = writeln!(out, ": {} not drained", counted(bytes.into(), "byte"));
     } else {
         let sum = map.sum.filter(|_| !map.entries.is_empty());
         let sum = sum.map_or(String::new(), |s| format!(", sum {}", group(s)));
@@ -523,6 +525,23 @@ mod tests {
         assert_eq!(
             out,
             "\nkernels (hash): 2 entries\n  key        launches  threads\n  vectorAdd        10     2560\n  … 1 more\n  warning: 1 update failed\n"
+        );
+    }
+
+    #[test]
+    fn a_user_ring_tells_what_is_left_and_what_went_wrong() {
+        let map = Map {
+            name: "jobs".into(),
+            kind: "user_ringbuf".into(),
+            undrained: Some(48),
+            warnings: vec!["1 drain was taken over".into()],
+            ..Map::default()
+        };
+        let mut out = String::new();
+        map_text(&mut out, &map, 20);
+        assert_eq!(
+            out,
+            "\njobs (user_ringbuf): 48 bytes not drained\n  warning: 1 drain was taken over\n"
         );
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use warpbpf::{Message, plan_of};
+use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
 use warpbpf_maps::{MapPlan, MapView, merge};
 use warpbpf_wire::{
@@ -456,7 +457,7 @@ impl Agent {
                 // A context that has just come.
                 None => {
                     sequences.push(0);
-                    bytes = vec![0; plan.bytes() as usize];
+                    bytes = vec![0; plan.snapshot_bytes() as usize];
                 }
             }
             parts.push(bytes);
@@ -476,6 +477,10 @@ impl Agent {
     /// Changes the final copy, as the devices would have been changed.
     fn operate_on_copy(&mut self, number: u32, op: &MapOp<'_>) -> Option<Outcome> {
         let copied = self.copy(number)?;
+        // What is known of a user ring are its positions only, and no program drains it any more.
+        if matches!(copied.plan.layout, MapLayout::UserRing(_)) {
+            return None;
+        }
         let (plan, count) = (&copied.plan, copied.parts.len());
         let lookup = || {
             MapView::merged(plan, &copied.parts)

@@ -204,6 +204,8 @@ pub(crate) fn counters(parts: &[MapView<'_>]) -> Counters {
         sum.busy += counted.busy;
         sum.refused += counted.refused;
         sum.timed_out += counted.timed_out;
+        sum.taken_over += counted.taken_over;
+        sum.broken += counted.broken;
     }
     sum
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use warpbpf_abi::layout::{ArrayLayout, MapLayout, SumField};
+use warpbpf_abi::layout::{ArrayLayout, MapLayout, SumField, UserRingLayout};
 pub use warpbpf_abi::maps::Placement;
 use warpbpf_abi::maps::{MAP_TYPES, MapType, PLACE, unserved};
 use warpbpf_object::{MapDef, MapKind};
@@ -90,6 +90,22 @@ impl MapPlan {
     /// Bytes of memory.
     pub fn bytes(&self) -> u64 {
         self.layout.size()
+    }
+
+    /// Bytes of a snapshot, from the first one on: of a user ring what stands before its records. 0 of a ring, whose
+    /// records are events.
+    pub fn snapshot_bytes(&self) -> u64 {
+        match self.layout {
+            MapLayout::Ring(_) => 0,
+            MapLayout::UserRing(_) => UserRingLayout::DATA,
+            MapLayout::Array(_)
+            | MapLayout::PerThread(_)
+            | MapLayout::Hash(_)
+            | MapLayout::Lru(_)
+            | MapLayout::Queue(_)
+            | MapLayout::Bloom(_)
+            | MapLayout::Hosted(_) => self.bytes(),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! One way to read and change maps of every type, for callers that only have a plan and bytes.
 
-use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::layout::{MapLayout, UserRingLayout};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, BPF_RB_WAKEUPS, MapType};
 
-use crate::bytes::index;
+use crate::bytes::{index, u64_at};
 use crate::{
     AccessError, MapPlan, Write, array, bloom, hash, hosted, inner, lru, merge, per_thread, percpu,
     queue, user_ring,
@@ -40,6 +40,10 @@ pub struct Counters {
     pub refused: u64,
     /// Calls to the host that ran out of time.
     pub timed_out: u64,
+    /// Drainers of a user ring that ended or were stopped while they drained: another one went on.
+    pub taken_over: u64,
+    /// Times that a user ring held what no producer writes: what it held was skipped.
+    pub broken: u64,
 }
 
 /// A map's device memory as it was when copied; of several devices, that of all.
@@ -52,12 +56,14 @@ pub struct MapView<'a> {
 }
 
 impl<'a> MapView<'a> {
-    /// A view of `bytes`, a copy of all of the map's memory.
+    /// A view of `bytes`, a copy of all of the map's memory, or a snapshot ([`MapPlan::snapshot_bytes`]).
     ///
     /// # Errors
     /// [`AccessError::Snapshot`] if `bytes` has another length than the layout.
     pub fn new(plan: &'a MapPlan, bytes: &'a [u8]) -> Result<MapView<'a>, AccessError> {
-        if bytes.len() as u64 != plan.bytes() {
+        let is_snapshot = matches!(plan.layout, MapLayout::UserRing(_))
+            && bytes.len() as u64 == plan.snapshot_bytes();
+        if bytes.len() as u64 != plan.bytes() && !is_snapshot {
             return Err(AccessError::Snapshot {
                 map: plan.name.clone(),
                 expected: plan.bytes(),
@@ -279,11 +285,26 @@ impl<'a> MapView<'a> {
                     ..Counters::default()
                 }
             }
-            MapLayout::Array(_)
-            | MapLayout::Ring(_)
-            | MapLayout::UserRing(_)
-            | MapLayout::Bloom(_) => Counters::default(),
+            MapLayout::UserRing(_) => Counters {
+                taken_over: u64_at(self.bytes, UserRingLayout::TAKEN_OVER),
+                broken: u64_at(self.bytes, UserRingLayout::BROKEN),
+                ..Counters::default()
+            },
+            MapLayout::Array(_) | MapLayout::Ring(_) | MapLayout::Bloom(_) => Counters::default(),
         }
+    }
+
+    /// Bytes of records that a user ring holds and nobody has drained yet; `None` of any other map.
+    pub fn undrained(&self) -> Option<u64> {
+        let MapLayout::UserRing(layout) = &self.plan.layout else {
+            return None;
+        };
+        let held = |bytes: &[u8]| {
+            let filled = u64_at(bytes, UserRingLayout::PRODUCER);
+            let left = filled.wrapping_sub(u64_at(bytes, UserRingLayout::CONSUMER));
+            left.min(layout.bytes.into())
+        };
+        Some(self.parts().iter().map(|part| held(part.bytes)).sum())
     }
 
     /// `value` was put into the bloom filter, or something like it was.

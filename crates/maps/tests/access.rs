@@ -172,6 +172,46 @@ fn per_thread_values_that_are_zero_are_left_out() {
 }
 
 #[test]
+fn a_user_rings_snapshot_is_its_control_words() {
+    use warpbpf_abi::layout::UserRingLayout as Ring;
+    let plan = make(31, 0, 0, 4096, 1, &[]);
+    let plain = make(1502, 4, 4, 2, 1, &[]);
+    assert_eq!(plan.snapshot_bytes(), Ring::DATA);
+    assert_eq!(plain.snapshot_bytes(), plain.bytes());
+    assert_eq!(make(27, 0, 0, 4096, 1, &[]).snapshot_bytes(), 0);
+    let part = |producer: u64, consumer: u64, over: u64, broken: u64| {
+        let mut bytes = vec![0; Ring::DATA as usize];
+        for (at, word) in [
+            (Ring::PRODUCER, producer),
+            (Ring::CONSUMER, consumer),
+            (Ring::TAKEN_OVER, over),
+            (Ring::BROKEN, broken),
+        ] {
+            bytes[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    };
+    // Of two contexts together; positions that cannot be count as a full ring.
+    let parts = [part(72, 24, 2, 1), part(8, 16, 1, 0)];
+    let view = MapView::merged(&plan, &parts).unwrap();
+    assert_eq!(view.undrained(), Some(48 + 4096));
+    assert_eq!(
+        view.counters(),
+        Counters {
+            taken_over: 3,
+            broken: 1,
+            ..Counters::default()
+        }
+    );
+    assert_eq!(view.entries().count(), 0);
+    let whole = zeroed(&plan);
+    assert_eq!(MapView::new(&plan, &whole).unwrap().undrained(), Some(0));
+    assert!(MapView::new(&plan, &whole[1..]).is_err());
+    let zeroed = zeroed(&plain);
+    assert_eq!(MapView::new(&plain, &zeroed).unwrap().undrained(), None);
+}
+
+#[test]
 fn wrong_accesses_are_refused_with_linuxs_errno() {
     let array = make(2, 4, 4, 1, 1, &[]);
     let percpu = make(6, 4, 4, 1, 2, &[]);

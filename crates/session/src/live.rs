@@ -293,11 +293,7 @@ impl Live {
             key_size: plan.key_size,
             value_size: plan.value_size,
             max_entries: plan.max_entries,
-            snapshot_bytes: if matches!(plan.layout, MapLayout::Ring(_) | MapLayout::UserRing(_)) {
-                0
-            } else {
-                plan.bytes()
-            },
+            snapshot_bytes: plan.snapshot_bytes(),
             layout: plan.layout,
             sum_fields: plan.sum_fields.clone(),
             added: plan.added.clone(),

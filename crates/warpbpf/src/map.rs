@@ -269,7 +269,7 @@ impl Map {
             match context.shared.snapshot(self.index as usize, &mut bytes)? {
                 Some(_) => parts.push(bytes),
                 // A context that just came: what it begins with is as good as nothing.
-                None if !parts.is_empty() => parts.push(vec![0; plan.bytes() as usize]),
+                None if !parts.is_empty() => parts.push(vec![0; plan.snapshot_bytes() as usize]),
                 None => return Err(failed("nothing was copied out of it yet")),
             }
         }

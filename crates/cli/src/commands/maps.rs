@@ -413,7 +413,7 @@ impl<'s> Map<'s> {
             match copied {
                 Some(_) => parts.push(bytes),
                 // It has just come.
-                None => parts.push(vec![0; self.plan.bytes() as usize]),
+                None => parts.push(vec![0; self.plan.snapshot_bytes() as usize]),
             }
         }
         let mut map = model::Map {
