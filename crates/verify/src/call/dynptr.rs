@@ -4,7 +4,7 @@
 use warpbpf_ebpf::Reg;
 
 use super::{Call, scalar_fact};
-use crate::check::memory_writable;
+use crate::check::{memory_readable, memory_writable};
 use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::stack::FRAME_BYTES;
 use crate::domain::state::{DYNPTR, Dynptr, State};
@@ -108,10 +108,13 @@ impl Call<'_, '_> {
         else {
             return self.refuse(i, reg, "a value of a map".to_owned());
         };
-        memory_writable(self.env, self.state, reg, size, 1).map_err(|rule| {
-            let expected = format!("{size} writable bytes of a map's value");
-            self.memory_problem(i, expected, rule)
-        })?;
+        // Through it programs read and write.
+        memory_writable(self.env, self.state, reg, size, 1)
+            .and_then(|_| memory_readable(self.env, self.state, reg, size))
+            .map_err(|rule| {
+                let expected = format!("{size} writable bytes of a map's value");
+                self.memory_problem(i, expected, rule)
+            })?;
         let (def, _) = self.env.map(map)?;
         self.map = Some((map, def));
         self.pointer_fact(i, reg, pointer)
