@@ -519,7 +519,7 @@ impl Code {
                         (base::BRA, _) | (_, Some((Op::Bssy | Op::CallRel, _))) => inside(),
                         // Back to the kernel's first instruction plus the return address.
                         (_, Some((Op::RetRel, distance))) => at as i64 + 16 + distance == 0,
-                        (_, Some((Op::Bsync, _))) => true,
+                        (_, Some((Op::Bsync | Op::Break | Op::WarpSync, _))) => true,
                         (base::NANOSLEEP | base::YIELD, _) => true,
                         _ => false,
                     },

@@ -223,6 +223,9 @@ pub enum Refusal {
         /// Offset in the function.
         at: u64,
     },
+    /// Lanes that end one after the other cannot wait for each other.
+    #[error("lanes wait for each other in the probe, which is served at the entry only")]
+    ProbeMeets,
     /// The probe calls itself.
     #[error("function `{function}` of the probe can call itself, so that its stack has no bound")]
     ProbeRecursion {

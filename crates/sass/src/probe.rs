@@ -40,6 +40,8 @@ pub struct Probe {
     pub stack: u32,
     /// It has branches that lanes may take differently.
     pub branches: bool,
+    /// Lanes of a group wait for each other in it.
+    pub meets: bool,
     /// Convergence barriers that it uses, as bits.
     pub barriers: u16,
 }
@@ -89,6 +91,7 @@ impl Probe {
                 registers: 0,
                 stack: 0,
                 branches: false,
+                meets: false,
                 barriers: 0,
             },
         };
@@ -199,7 +202,7 @@ impl Loader<'_> {
                     });
                     self.probe.branches |= !always;
                 }
-                (base::BSSY | base::BSYNC, Some(Op::Bssy | Op::Bsync)) => {
+                (_, Some(Op::Bssy | Op::Bsync | Op::Break)) => {
                     let number = known.map_or(0, |k| k.barrier);
                     self.probe.barriers |= 1 << number;
                 }
@@ -209,6 +212,7 @@ impl Loader<'_> {
                 }),
                 (base::NANOSLEEP | base::YIELD, _) => {}
                 (base::CALL_ABS, _) if relocated.contains(&at) => {}
+                (base::WARPSYNC, Some(Op::WarpSync)) => self.probe.meets = true,
                 (base::WARPSYNC, _) => return Err(refused("it waits for other lanes")),
                 (base::EXIT, _) => return Err(refused("it ends the thread")),
                 _ => return Err(refused("its control flow is not known")),

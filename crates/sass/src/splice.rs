@@ -72,6 +72,9 @@ pub fn splice(
     if hooks.iter().flatten().any(|h| h.probe.arch != image.arch) {
         return Err(Refusal::ProbeArch);
     }
+    if exit.is_some_and(|hook| hook.probe.meets) {
+        return Err(Refusal::ProbeMeets);
+    }
     let place = Place::find(&image, kernel)?;
     let code = Code::read(image.data(place.text), image.arch)?;
     let first = code.check_first(image.arch)?;
@@ -332,7 +335,7 @@ impl Text {
         let start = self.end();
         for word in &probe.words {
             let region = Insn::decode(*word, self.arch)
-                .filter(|insn| at_exit && matches!(insn.op, Op::Bssy | Op::Bsync));
+                .filter(|insn| at_exit && matches!(insn.op, Op::Bssy | Op::Bsync | Op::Break));
             // The kernel's own regions are open where a thread ends, and in the same barriers: lanes would wait for lanes
             // that never come. Without regions the lanes of a group just go on one after the other.
             self.words.push(match region {

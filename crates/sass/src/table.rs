@@ -22,6 +22,10 @@ pub enum Op {
     Bssy,
     /// Where they meet.
     Bsync,
+    /// The lane leaves such a region.
+    Break,
+    /// Waits for the lanes of a mask.
+    WarpSync,
     /// Ends the thread.
     Exit,
     /// Nothing.
@@ -45,6 +49,8 @@ pub enum Slot {
     Target,
     /// Register read: bits 24 to 31.
     Source,
+    /// The same in bits 32 to 39.
+    Mask,
     /// Convergence barrier: bits 16 to 19.
     Barrier,
     /// Number: bits 32 to 63.
@@ -126,6 +132,27 @@ pub const ROWS: &[Row] = &[
         fixed: 0x941,
         slots: &[Slot::Second, Slot::Barrier],
         archs: BOTH,
+    },
+    Row {
+        op: Op::Break,
+        name: "BREAK",
+        fixed: 0x942,
+        slots: &[Slot::Second, Slot::Barrier],
+        archs: BOTH,
+    },
+    Row {
+        op: Op::WarpSync,
+        name: "WARPSYNC",
+        fixed: 0x348,
+        slots: &[Slot::Second, Slot::Mask],
+        archs: &[Arch::Sm80],
+    },
+    Row {
+        op: Op::WarpSync,
+        name: "WARPSYNC",
+        fixed: 0x348,
+        slots: &[Slot::Second, Slot::Source],
+        archs: &[Arch::Sm90],
     },
     Row {
         op: Op::Exit,

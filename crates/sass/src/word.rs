@@ -149,6 +149,7 @@ impl Insn {
                 Slot::Second => word.with(87, 4, self.second.bits()),
                 Slot::Target => word.with(16, 8, self.target.into()),
                 Slot::Source => word.with(24, 8, self.source.into()),
+                Slot::Mask => word.with(32, 8, self.source.into()),
                 Slot::Barrier if self.barrier < 16 => word.with(16, 4, self.barrier.into()),
                 Slot::Number => word.with(32, 32, self.number.into()),
                 // The field has a sign, and what is below zero is of no use.
@@ -185,6 +186,7 @@ fn read(row: &Row, word: Word, arch: Arch) -> Option<Insn> {
             Slot::Second => insn.second = Predicate::of(word.bits(87, 4)),
             Slot::Target => insn.target = word.bits(16, 8) as u8,
             Slot::Source => insn.source = word.bits(24, 8) as u8,
+            Slot::Mask => insn.source = word.bits(32, 8) as u8,
             Slot::Barrier => insn.barrier = word.bits(16, 4) as u8,
             Slot::Number => insn.number = word.bits(32, 32) as u32,
             Slot::Constant => insn.number = word.bits(40, 14) as u32 * 4,

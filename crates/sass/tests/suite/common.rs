@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 pub fn workspace() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -151,8 +152,12 @@ L:
     ret;
 }";
 
+/// One compiler at a time, so that tests do not make the same cubin at once.
+static COMPILING: Mutex<()> = Mutex::new(());
+
 /// A cubin of one of our sources, made once.
 pub fn nvcc(source: &Path, arch: &str) -> Vec<u8> {
+    let _alone = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
     let name = source.file_stem().expect("a name").to_string_lossy();
     let cubin = scratch(&format!("{name}.{arch}.nvcc.cubin"));
     let time = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();

@@ -34,6 +34,8 @@ fn is_left_alone(word: Word) -> bool {
         // Branches that ask whether lanes are together, and calls through registers.
         base::BRA => word.bits(24, 10) != 0 || word.bits(84, 3) != 0 || word.bits(91, 1) != 0,
         base::CALL_REL => word.is_indirect(),
+        // Calls code in which the lanes are together.
+        base::WARPSYNC => word.bits(16, 8) != 0,
         // Other ways to move and load.
         0x002 | 0x024 | 0x182 => true,
         _ => false,
@@ -173,7 +175,7 @@ fn insn(arch: Arch) -> impl Strategy<Value = Insn> {
                 match slot {
                     Slot::Second => insn.second = second,
                     Slot::Target => insn.target = target,
-                    Slot::Source => insn.source = source,
+                    Slot::Source | Slot::Mask => insn.source = source,
                     Slot::Barrier => insn.barrier = barrier,
                     Slot::Number => insn.number = number,
                     Slot::Constant => insn.number = number % 0x2000 * 4,
@@ -211,7 +213,7 @@ fn printed(insn: &Insn, at: u64) -> String {
             Slot::Second if insn.second == Predicate::ALWAYS => {}
             Slot::Second => operands.push(printed_predicate(insn.second)),
             Slot::Target => operands.push(printed_register(insn.target)),
-            Slot::Source => operands.push(printed_register(insn.source)),
+            Slot::Source | Slot::Mask => operands.push(printed_register(insn.source)),
             Slot::Barrier => operands.push(format!("B{}", insn.barrier)),
             Slot::Number => operands.push(format!("{:#x}", insn.number)),
             Slot::Constant => operands.push(format!("c[0x0][{:#x}]", insn.number)),

@@ -2,5 +2,6 @@
 
 mod common;
 mod encodings;
+mod programs;
 mod refusals;
 mod splices;

@@ -1,0 +1,137 @@
+//! Programs as the code generator writes them become probes: the goldens of its tests, each as a function, in a kernel.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::common::{ptxas, workspace};
+use warpbpf_sass::{Hook, Probe, Refusal, splice};
+
+const KERNEL: &str = ".version 8.0
+.target ARCH
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<3>;
+    .reg .pred %p<2>;
+    ld.param.u64 %rd1, [p];
+    mov.u32 %r1, %tid.x;
+    setp.gt.u32 %p1, %r1, 40;
+    @%p1 ret;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd2, %rd2, %rd1;
+    st.global.u32 [%rd2], %r1;
+    ret;
+}
+";
+
+/// A golden as a module: its functions, then one around its block, with whatever the block reads.
+fn module(golden: &str, arch: &str) -> String {
+    let mut at = 0;
+    let mut depth = 0;
+    let mut block = 0;
+    for line in golden.split_inclusive('\n') {
+        // The block stands at the top, and is headed by nothing.
+        let headed = golden[..at].trim_end().ends_with(')');
+        if depth == 0 && line == "{\n" && !headed {
+            block = at;
+        }
+        depth += line.matches('{').count() as i32 - line.matches('}').count() as i32;
+        at += line.len();
+    }
+    let (functions, block) = golden.split_at(block);
+    let mut text = String::new();
+    for line in block.lines() {
+        // As `bake` does.
+        let address = line.trim().strip_prefix("ld.const.u64 ");
+        match address.and_then(|l| l.split_once(", [wbpf_slots")) {
+            Some((register, _)) => text += &format!("\tmov.b64 {register}, 0x7f0012340000;\n"),
+            None => text += &format!("{line}\n"),
+        }
+    }
+    let mut own = String::new();
+    if text.contains("%wbpf_mask") {
+        own += "\t.reg .b32 %wbpf_mask;\n\tactivemask.b32 %wbpf_mask;\n";
+    }
+    let functions: String = functions
+        .lines()
+        .map(|line| {
+            let address = line.trim().strip_prefix("ld.const.u64 ");
+            match address.and_then(|l| l.split_once(", [wbpf_slots")) {
+                Some((register, _)) => format!("\tmov.b64 {register}, 0x7f0012340000;\n"),
+                None => format!("{line}\n"),
+            }
+        })
+        .collect();
+    format!(
+        ".version 8.0\n.target {arch}\n.address_size 64\n{functions}\n.visible .func (.param .b32 r) probe(.param .b64 ud, .param .b64 pc)\n{{\n{own}{text}\tst.param.b32 [r], 0;\n\tret;\n}}\n"
+    )
+}
+
+fn goldens() -> BTreeMap<String, String> {
+    let folder = workspace().join("filetests/codegen");
+    let entries = std::fs::read_dir(&folder).expect("the goldens");
+    let paths = entries.map(|e| e.expect("an entry").path());
+    let ptx = paths.filter(|path| path.extension().is_some_and(|e| e == "ptx"));
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a golden");
+    let named = ptx.map(|path| {
+        let name = path
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        (name, read(&path))
+    });
+    named
+        // What is read there is what only a kernel's PTX has, or registers of the kernel.
+        .filter(|(_, text)| !text.contains("%wbpf_v_") && !text.contains("%wbpf_sum_"))
+        .collect()
+}
+
+#[test]
+fn programs_become_probes() {
+    let goldens = goldens();
+    assert!(goldens.len() > 35, "only {}", goldens.len());
+    for (arch, number) in [("sm_80", 80), ("sm_90", 90)] {
+        let kernel = ptxas("programs", &KERNEL.replace("ARCH", arch), arch, &[]);
+        let (mut entries, mut exits) = (0, 0);
+        let mut refused = BTreeMap::new();
+        for (name, text) in &goldens {
+            let module = module(text, arch);
+            let cubin = ptxas(name, &module, arch, &["--compile-as-tools-patch"]);
+            let probe = match Probe::parse(&cubin, "probe") {
+                Ok(probe) => probe,
+                Err(refusal) => {
+                    refused.insert(name.as_str(), refusal.to_string());
+                    continue;
+                }
+            };
+            let hook = Some(Hook {
+                probe: &probe,
+                userdata: 0,
+            });
+            splice(&kernel, "k", hook, None).unwrap_or_else(|e| panic!("{name}: {e}"));
+            entries += 1;
+            match splice(&kernel, "k", None, hook) {
+                Ok(_) => exits += 1,
+                Err(refusal) => assert_eq!(refusal, Refusal::ProbeMeets, "{name}"),
+            }
+        }
+        let ends = refused.remove("exit_dead").expect("it ends threads");
+        assert!(ends.ends_with("it ends the thread"), "{ends}");
+        // Calls in which lanes are brought together, and functions that keep a convergence barrier for those who call them.
+        let known = ["it waits for other lanes", "its control flow is not known"];
+        for (name, refusal) in &refused {
+            let expected = known.iter().any(|reason| refusal.ends_with(reason));
+            assert!(expected, "{name} for {arch}: {refusal}");
+        }
+        let told = format!(
+            "{entries} at the entry, {exits} at exits of {}: {refused:#?}",
+            goldens.len()
+        );
+        match number {
+            80 => assert!(entries >= 34 && exits >= 34, "{told}"),
+            _ => assert!(entries >= 34 && exits >= 34, "{told}"),
+        }
+    }
+}
