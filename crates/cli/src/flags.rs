@@ -553,6 +553,8 @@ pub enum Emit {
     Ir,
     /// PTX
     Ptx,
+    /// PTX of a function for kernels that have none (`ptxas --compile-as-tools-patch`)
+    Probe,
 }
 
 /// `warpbpf compile`
@@ -569,6 +571,9 @@ pub struct CompileFlags {
     /// With `--emit ir`: print it as it is after this pass instead of the last one; `all` for every pass
     #[arg(long, value_name = "PASS")]
     pub after: Option<String>,
+    /// With `--emit probe`: addresses of the environment block and the maps, in the order of the object, as hexadecimal numbers
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub slots: Vec<String>,
     /// Show this kernel of this file (PTX, or anything that `warpbpf sites` reads) before and after, as a unified diff
     #[arg(long, num_args = 2, value_names = ["KERNEL", "FILE.ptx"], conflicts_with_all = ["emit", "after", "program_name"])]
     pub show_splice: Option<Vec<OsString>>,

@@ -76,7 +76,7 @@ fn check(site: Site, attachment: &Attachment<'_>) -> Result<(), PatchError> {
         return refused(&what, "do without it");
     }
     if ends_thread(attachment.fragment) {
-        return refused("helper 507, which ends the thread", "do without it");
+        return refused("helper 507 (it ends the thread)", "do without it");
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile, dump_ir, pass_names};
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::Session;
+use warpbpf_session::{Session, probe_text};
 
 use crate::error::CliError;
 use crate::flags::{CompileFlags, Emit};
@@ -22,6 +22,11 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
             "`--after {pass}` is a pass over the intermediate representation; add `--emit ir`"
         )));
     }
+    let address = |digits: &String| {
+        let number = u64::from_str_radix(digits.trim_start_matches("0x"), 16);
+        number.map_err(|_| CliError::Other(format!("`{digits}` is not a hexadecimal address")))
+    };
+    let slots: Vec<u64> = (flags.slots.iter().map(address)).collect::<Result<_, _>>()?;
     let loaded = objects::bring(&flags.object)?;
     let sm = sm_number(&flags.target)?;
     let info = DeviceInfo {
@@ -54,7 +59,8 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
             printk: session.printk_binding(),
             slots: SlotSpace::Const,
             input: Input::Context,
-            keep_sums: options.keeps_sums(program.spec.site),
+            // A function for machine code cannot reach a kernel's registers.
+            keep_sums: options.keeps_sums(program.spec.site) && flags.emit != Emit::Probe,
             // Names are those of a kernel, and here is none.
             args: Vec::new(),
         };
@@ -77,6 +83,12 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
             Emit::Ptx => {
                 let fragment = compile(&program.verified, &env).map_err(|e| loaded.refused(e))?;
                 fragment.functions.values().cloned().collect::<String>() + &fragment.body
+            }
+            Emit::Probe => {
+                let fragment = compile(&program.verified, &env).map_err(|e| loaded.refused(e))?;
+                let target = (flags.target.as_str(), sm);
+                probe_text(program, &fragment, target, PTX_VERSION, &slots)
+                    .map_err(|e| loaded.refused(e))?
             }
         };
         shown.push((program.name(), program.section(), code));
