@@ -67,10 +67,10 @@ int send(struct wbpf_kernel_ctx *ctx)
 	__u32 size = 9 + thread % 50, sent = thread % 5 != 0;
 	struct bpf_dynptr ptr;
 	__u8 *last;
+	long failed;
 
 	add(3, of_value(thread));
-	if (bpf_ringbuf_reserve_dynptr(&events, size, 0, &ptr))
-		add(2, 1);
+	failed = bpf_ringbuf_reserve_dynptr(&events, size, 0, &ptr);
 	bpf_dynptr_write(&ptr, 0, &thread, 8, 0);
 	last = bpf_dynptr_data(&ptr, size - 1, 1);
 	if (last)
@@ -79,7 +79,7 @@ int send(struct wbpf_kernel_ctx *ctx)
 		bpf_ringbuf_submit_dynptr(&ptr, 0);
 	else
 		bpf_ringbuf_discard_dynptr(&ptr, 0);
-	add(!sent, 1);
+	add(failed ? 2 : !sent, 1);
 	return 0;
 }
 

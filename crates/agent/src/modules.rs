@@ -8,16 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary, CUmodule, CUresult};
 use warpbpf_driver::{Context, JitOptions, Library, Module};
-use warpbpf_session::{
-    ImageInfo, KernelSummary, LoadedVariant, Prepared, PreparedKernel, Session, inspect,
-};
-use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
+use warpbpf_session::{ImageInfo, LoadedVariant, Prepared, Session, inspect};
+use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Absent, Agent, Mode};
 use crate::entry::{self, Entry, Place};
 use crate::guard::Outcome;
 use crate::lives::{LiveState, Shard};
 use crate::observe;
+
+mod report;
+
+pub(crate) use report::send_kernel;
+use report::{Summaries, report, send_site_names};
 
 /// A module or a library, by its driver handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -465,110 +468,6 @@ pub(crate) fn report_unsettled(agent: &Agent) {
             let why = Err("its image was never used in a context that was alive".to_string());
             report(agent, &summaries, kernel, Some(&why));
         }
-    }
-}
-
-/// What an image says of its kernels, by name: an image may have thousands.
-struct Summaries<'i>(HashMap<&'i str, &'i KernelSummary>);
-
-impl Summaries<'_> {
-    fn of(info: &ImageInfo) -> Summaries<'_> {
-        Summaries(
-            info.kernels
-                .iter()
-                .map(|k| (k.mangled.as_str(), k))
-                .collect(),
-        )
-    }
-}
-
-fn report(
-    agent: &Agent,
-    summaries: &Summaries<'_>,
-    kernel: &PreparedKernel,
-    result: Option<&Result<Arc<LoadedVariant>, String>>,
-) {
-    let summary = summaries.0.get(kernel.mangled.as_str());
-    let source = summary.map(|s| s.source.clone()).unwrap_or_default();
-    let (way, variant) = match result {
-        None => (kernel.way.clone(), None),
-        Some(Ok(variant)) => (kernel.way.clone(), Some(variant)),
-        Some(Err(reason)) if is_reported(agent, &kernel.mangled, &source) => {
-            // It has its row, from another context.
-            let name = &kernel.demangled;
-            let text =
-                format!("kernel `{name}` runs without probes in a further context: {reason}");
-            agent.note(NoteLevel::Warning, text);
-            return;
-        }
-        Some(Err(reason)) => (format!("failed: {reason}"), None),
-    };
-    let change = variant.map(|v| v.resources);
-    if let Some(warning) = change.and_then(|c| c.warning(&kernel.demangled)) {
-        agent.note(NoteLevel::Warning, warning);
-    }
-    let registers_before = change
-        .map(|c| c.before.registers)
-        .or_else(|| summary.and_then(|s| s.registers));
-    send_kernel(
-        agent,
-        Kernel {
-            kernel_id: kernel.kernel_id.map(|id| id as u32),
-            mangled: kernel.mangled.clone(),
-            demangled: kernel.demangled.clone(),
-            source,
-            registers_before,
-            registers_after: change.map(|c| c.after.registers),
-            occupancy: change.map(|c| Occupancy {
-                block_threads: c.block_threads,
-                before: c.before.blocks_per_sm,
-                after: c.after.blocks_per_sm,
-            }),
-            local_bytes: change.map(|c| (c.before.local, c.after.local)),
-            shared_bytes: change.map(|c| (c.before.shared, c.after.shared)),
-            compiler_warnings: variant.map_or_else(Vec::new, |v| v.compiler_warnings.clone()),
-            sites: kernel.sites,
-            left_out: kernel.left_out.clone(),
-            placed: kernel.placed.clone(),
-            way,
-            instrumented: variant.is_some(),
-            programs: kernel.programs.clone(),
-        },
-    );
-}
-
-/// Sends the names that the session gave to sites since the last time.
-fn send_site_names(agent: &Agent, session: &Session) {
-    let mut sent = lock(&agent.images.named);
-    let names = session.site_names();
-    // No site has the number 0.
-    let first = (*sent).max(1);
-    if names.len() > first {
-        let sites = Sites {
-            first: first as u32,
-            names: names[first..].to_vec(),
-        };
-        agent.send(ToTool::Sites(sites), None);
-        *sent = names.len();
-    }
-}
-
-/// A kernel from this source was reported already.
-fn is_reported(agent: &Agent, mangled: &str, source: &str) -> bool {
-    let reported = lock(&agent.images.reported);
-    let mut reported = reported.iter();
-    reported.any(|(name, from, _)| name == mangled && from == source)
-}
-
-/// Sends a kernel's report, the same one once.
-pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
-    let key = (
-        kernel.mangled.clone(),
-        kernel.source.clone(),
-        kernel.way.clone(),
-    );
-    if lock(&agent.images.reported).insert(key) {
-        agent.send(ToTool::Kernel(kernel), None);
     }
 }
 

@@ -26,6 +26,7 @@ mod commands {
     pub mod verify;
 }
 
+mod choice;
 mod collect;
 mod contents;
 mod error;

@@ -11,17 +11,21 @@ pub mod late;
 pub mod message;
 pub mod rendezvous;
 
+mod choice;
 mod connection;
+mod layout;
 mod listener;
 mod ops;
 mod shared;
 mod words;
 
+pub use choice::Choice;
 pub use connection::{Connection, Frame, WireError};
+pub use layout::{Layout, SumField};
 pub use listener::{Acceptor, Listener};
 pub use message::{
-    Choice, ContextInfo, Counts, Device, Hello, Kernel, KernelCount, Layout, MapInfo, NoteLevel,
-    Occupancy, Options, PROTOCOL, Place, Program, Ready, Sites, SumField, ToAgent, ToTool,
+    ContextInfo, Counts, Device, Hello, Kernel, KernelCount, MapInfo, NoteLevel, Occupancy,
+    Options, PROTOCOL, Place, Program, Ready, Sites, ToAgent, ToTool,
 };
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,

@@ -86,19 +86,18 @@ fn dynptrs(bench: &Bench) -> Told {
         "vectoradd",
         &["10000", "2"],
     )?;
-    let discarded = 2 * SENDERS.div_ceil(5);
-    let submitted = 2 * SENDERS - discarded;
-    for (key, what, expected) in [
-        (0, "submitted", submitted),
-        (1, "discarded", discarded),
-        (2, "without room", 0),
-        (3, "right answers", 2 * SENDERS * 6),
-    ] {
-        same(what, run.value("results", key)?, expected)?;
+    // Records whose size only the run knows are reserved lane by lane, with a bound: on a GPU many lanes run into it, and each is counted.
+    let number = |key: u64| run.value("results", key);
+    let (submitted, discarded, refused) = (number(0)?, number(1)?, number(2)?);
+    let of_fives = 2 * SENDERS.div_ceil(5);
+    same("threads", submitted + discarded + refused, 2 * SENDERS)?;
+    if bench.soft {
+        same("discarded", (discarded, refused), (of_fives, 0))?;
     }
+    same("right answers", number(3)?, 2 * SENDERS * 6)?;
     let events = &run.map("events")?["events"];
     same("events", events["received"].as_u64(), Some(submitted))?;
-    same("lost", events["lost"].as_u64(), Some(0))?;
+    same("lost", events["lost"].as_u64(), Some(refused))?;
     let mut times = vec![0; SENDERS as usize];
     for event in events["first"].as_array().into_iter().flatten() {
         let bytes = bytes_of(event).ok_or_else(|| format!("no bytes: {event}"))?;
@@ -111,10 +110,11 @@ fn dynptrs(bench: &Bench) -> Told {
         times[number as usize] += 1;
     }
     let wrong = (0..).zip(&times).find(|(number, times)| {
-        let expected = if number % 5 == 0 { 0 } else { 2 };
-        **times != expected
+        let most = if number % 5 == 0 { 0 } else { 2 };
+        **times > most
     });
-    same("threads with more or fewer events", wrong, None)?;
+    same("threads with more events", wrong, None)?;
+    same("events of threads", times.iter().sum::<u64>(), submitted)?;
     let values = run.entries("values")?;
     same("values", values.len() as u64, SENDERS)?;
     for (key, value) in values {
@@ -124,7 +124,9 @@ fn dynptrs(bench: &Bench) -> Told {
         let found = ["before", "low", "high", "after"].map(word);
         same(&format!("value of thread {thread}"), found, expected)?;
     }
-    Ok(format!("{submitted} events"))
+    Ok(format!(
+        "{submitted} events, {refused} found no room in time"
+    ))
 }
 
 /// An event without a type, as the report has it.

@@ -1,0 +1,26 @@
+//! Which launches of kernels get probes: a wish of the user that travels to the agent.
+
+use serde::{Deserialize, Serialize};
+
+/// Which launches get probes, of kernels that programs match; by default all. Others run the original and are counted as skipped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// One launch of so many of each kernel; 0 and 1 for each one.
+    pub every: u64,
+    /// None of the first so many launches of each kernel.
+    pub after: u64,
+    /// At most so many launches of each kernel.
+    pub at_most: Option<u64>,
+    /// Ordinals of devices; empty for all.
+    pub gpus: Vec<u32>,
+    /// Grids of at least so many blocks.
+    pub min_blocks: u64,
+    /// Grids of at most so many blocks.
+    pub max_blocks: Option<u64>,
+}
+
+impl Choice {
+    pub(crate) fn is_all(&self) -> bool {
+        *self == Choice::default()
+    }
+}
