@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::process;
+
 /// A refusal or a failure. The process is as it was, unless the message says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
@@ -109,6 +111,8 @@ impl InjectError {
     pub(crate) fn os(pid: u32, call: &'static str, source: std::io::Error) -> InjectError {
         match source.raw_os_error() {
             Some(libc::ESRCH) => InjectError::Ended { pid },
+            // Nothing is mapped there, which is how the memory of a process looks that is about to end.
+            Some(libc::EIO) if process::ends(pid) => InjectError::Ended { pid },
             _ => InjectError::Os { pid, call, source },
         }
     }

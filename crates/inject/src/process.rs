@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::error::InjectError;
 
@@ -84,6 +85,17 @@ pub(crate) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
         .collect();
     all.sort_unstable();
     Ok(all)
+}
+
+/// It is a zombie or gone, or is so within a moment.
+pub(crate) fn ends(pid: u32) -> bool {
+    (0..20).any(|_| {
+        let over = matches!(state(pid, pid), 'Z' | 'X');
+        if !over {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        over
+    })
 }
 
 /// What one word says of a thread: `R`, `S`, `D`, `Z` …; `X` if it is gone.
@@ -252,6 +264,22 @@ mod tests {
         assert_eq!(code.len(), 1);
         assert_eq!(code[0], 0x55d0_c000_1000..0x55d0_c000_5000);
         assert!(!subject.has_driver());
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_told_from_one_that_lives() {
+        // Nobody has waited for it: it is a zombie.
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        assert!((0..100).any(|_| ends(child.id())));
+        let error = std::io::Error::from_raw_os_error(libc::EIO);
+        let error = InjectError::os(child.id(), "reading", error);
+        assert!(matches!(error, InjectError::Ended { .. }), "{error}");
+        child.wait().unwrap();
+        assert!(ends(child.id()));
+        assert!(!ends(std::process::id()));
+        let error = std::io::Error::from_raw_os_error(libc::EIO);
+        let error = InjectError::os(std::process::id(), "reading", error);
+        assert!(matches!(error, InjectError::Os { .. }), "{error}");
     }
 
     #[test]
