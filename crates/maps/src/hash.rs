@@ -269,6 +269,62 @@ pub(crate) fn find<'a>(layout: &HashLayout, bytes: &'a [u8], key: &[u8]) -> Opti
         .find(|node| *node.key == *key)
 }
 
+/// The value of `key` in a map that may change meanwhile: `read` fills bytes with what lies from an offset of it, at most three times unless
+/// tags collide. Each of the slots in the key's reach is read once, and the nodes that may be the key's where they lie apart; each aligned
+/// word is one that was there.
+pub(crate) fn look_up<E>(
+    layout: &HashLayout,
+    map_type: MapType,
+    key: &[u8],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<Option<Value>, E> {
+    let (hash, slots, stride) = (hash(key), layout.slots(), layout.slot_stride());
+    let reach = u64::from(HashLayout::PROBES).min(slots);
+    let start = hash & (slots - 1);
+    let first = reach.min(slots - start);
+    let mut window = vec![0; (reach * stride) as usize];
+    let (head, wrapped) = window.split_at_mut((first * stride) as usize);
+    read(layout.slot(start), head)?;
+    if !wrapped.is_empty() {
+        read(layout.slot(0), wrapped)?;
+    }
+    let size = layout.value_stride() * u64::from(layout.copies);
+    let mut apart = vec![0; layout.node_stride() as usize];
+    for (slot, place) in probe(layout, hash).zip(window.chunks_exact(stride as usize)) {
+        let word = u64_at(place, 0);
+        if word == 0 {
+            break;
+        }
+        let values = if layout.dense {
+            match dense::key(layout, slot, word) {
+                Some(found) if found[..key.len()] == *key => {
+                    slice(place, HashLayout::DENSE_VALUE, size)
+                }
+                _ => continue,
+            }
+        } else {
+            let Some(at) = layout
+                .node_of(slot, word)
+                .filter(|_| word >> 32 == hash >> 32)
+            else {
+                continue;
+            };
+            let node = if at == layout.slot(slot) + 8 {
+                &place[8..]
+            } else {
+                read(at, &mut apart)?;
+                &apart
+            };
+            if node[..key.len()] != *key {
+                continue;
+            }
+            slice(node, layout.key_stride(), size)
+        };
+        return Ok(Some(shown(map_type, layout.value_size, values)));
+    }
+    Ok(None)
+}
+
 /// Updates refused because the map was full, and operations given up because a bound was reached.
 pub(crate) fn counters(bytes: &[u8]) -> (u64, u64) {
     (

@@ -47,7 +47,7 @@ pub use error::{AccessError, MapError};
 pub use plan::{
     Hardware, MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, Placement, SumUse, placement, plan, plan_on,
 };
-pub use view::{Counters, Entry, MapView, Value, delete, pop, update};
+pub use view::{Counters, Entry, MapView, Value, delete, look_up, pop, update};
 
 /// Bytes to put at an offset of a map's device memory.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -350,6 +350,27 @@ impl<'a> MapView<'a> {
 }
 
 /// The copies are the user's, not ours.
+/// The value of `key` in a HASH that may change meanwhile, by reading what such a lookup needs and no more: `read` fills bytes
+/// with what lies from an offset of the map. `None` if this type has to be looked at as a whole.
+///
+/// # Errors
+/// What `read` answers; inside, a key of another size.
+pub fn look_up<E>(
+    plan: &MapPlan,
+    key: &[u8],
+    read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Option<Result<Result<Option<Value>, AccessError>, E>> {
+    match (&plan.layout, plan.map_type) {
+        (MapLayout::Hash(layout), MapType::Hash | MapType::GpuHash) => {
+            if let Err(error) = check_key(plan, key) {
+                return Some(Ok(Err(error)));
+            }
+            Some(hash::look_up(layout, plan.map_type, key, read).map(Ok))
+        }
+        _ => None,
+    }
+}
+
 fn has_copies(plan: &MapPlan) -> bool {
     plan.map_type == MapType::PercpuArray
 }

@@ -11,8 +11,8 @@ use warpbpf_abi::maps::{
     BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, EINVAL, ENOENT, MapType,
 };
 use warpbpf_maps::{
-    AccessError, Counters, Entry, Hardware, MapPlan, MapView, Value, Write, delete, hash, plan,
-    plan_on, update,
+    AccessError, Counters, Entry, Hardware, MapPlan, MapView, Value, Write, delete, hash, look_up,
+    plan, plan_on, update,
 };
 
 const PER_SM: [MapType; 2] = [MapType::PercpuHash, MapType::LruPercpuHash];
@@ -52,6 +52,50 @@ fn apply(bytes: &mut [u8], writes: &[Write]) {
 fn put(plan: &MapPlan, bytes: &mut [u8], key: &[u8], value: &[u8]) {
     let writes = update(plan, bytes, key, value, BPF_ANY).unwrap();
     apply(bytes, &writes);
+}
+
+/// What a lookup by parts finds, and how often it reads.
+fn found_by_parts(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Option<(Option<Value>, usize)> {
+    let mut reads = 0;
+    let read = |offset: u64, into: &mut [u8]| -> Result<(), ()> {
+        reads += 1;
+        into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
+        Ok(())
+    };
+    let found = look_up(plan, key, read)?.unwrap().unwrap();
+    Some((found, reads))
+}
+
+#[test]
+fn a_lookup_by_parts_wraps_and_refuses() {
+    for plan in kinds(MapType::Hash, 8, 8, 3000) {
+        let mut bytes = zeroed(&plan);
+        let layout = hash_layout(&plan);
+        // Keys that begin in the last slots, so that some go on in the first.
+        let near_the_end = |key: &u64| {
+            let slot = hash_of_key(&key.to_le_bytes()) & (layout.slots() - 1);
+            slot >= layout.slots() - 4
+        };
+        let keys: Vec<u64> = (0u64..).filter(near_the_end).take(40).collect();
+        for key in &keys {
+            put(
+                &plan,
+                &mut bytes,
+                &key.to_le_bytes(),
+                &(key * 3).to_le_bytes(),
+            );
+        }
+        for key in &keys {
+            let found = found_by_parts(&plan, &bytes, &key.to_le_bytes()).unwrap();
+            let value = Value::One((key * 3).to_le_bytes().to_vec());
+            assert_eq!(found, (Some(value), 2));
+        }
+        assert_eq!(found_by_parts(&plan, &bytes, &[0xff; 8]).unwrap().0, None);
+        let read = |_: u64, _: &mut [u8]| -> Result<(), ()> { panic!("nothing is to be read") };
+        let error = look_up(&plan, &[0; 7], read).unwrap().unwrap().unwrap_err();
+        assert_eq!(error.errno(), EINVAL);
+        assert_eq!(look_up(&plan, &[0; 8], |_, _| Err(7)).unwrap(), Err(7));
+    }
 }
 
 fn hash_layout(plan: &MapPlan) -> HashLayout {
@@ -441,6 +485,18 @@ proptest! {
                 Op::Compact => bytes = hash::compact("m", &layout, &bytes).unwrap(),
             }
             prop_assert_eq!(&entries(&plan, &bytes), &model);
+        }
+        // What is read of it for one key is enough.
+        let view = MapView::new(&plan, &bytes).unwrap();
+        for key in 0..=40 {
+            let key = [key, 0, key];
+            match found_by_parts(&plan, &bytes, &key) {
+                Some((found, reads)) => {
+                    prop_assert_eq!(found, view.lookup(&key).unwrap());
+                    prop_assert!(sms == 1 && reads <= 3, "{} reads", reads);
+                }
+                None => prop_assert!(sms > 1),
+            }
         }
     }
 

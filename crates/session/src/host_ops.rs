@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{EBUSY, EINVAL, EIO, ENOENT, EOPNOTSUPP, ETIMEDOUT, MapType};
 use warpbpf_driver::{Driver, DriverError, Function, Stream};
-use warpbpf_maps::{MapPlan, MapView, Value};
+use warpbpf_maps::{AccessError, MapPlan, MapView, Value};
 
 use crate::held::Held;
 use crate::host_memory::HostMemory;
@@ -39,6 +39,8 @@ const RECORDS: u64 = 1 << 20;
 const STAGING: u64 = 128 << 10;
 /// Largest map that a lookup copies whole rather than launch a kernel: that takes about as long.
 const SMALL: u64 = 64 << 10;
+/// Most lookups in a hash that are done by copies of what each needs: a kernel that does many costs as much as some of these.
+const FEW: usize = 64;
 /// Largest map that is copied whole for lookups where no kernel can run.
 const COPIED: u64 = 1 << 30;
 /// Threads of a block of operations.
@@ -286,6 +288,12 @@ impl HostOps {
             return Progress::Done(self.indexed(at, &reduced, &ops));
         }
         let lookups = ops.iter().all(|op| op.action == Action::Lookup);
+        if lookups
+            && ops.len() <= FEW
+            && let Some(answers) = self.by_parts(at, &ops)
+        {
+            return Progress::Done(answers);
+        }
         if lookups && self.better_copied(at) {
             return Progress::Done(self.copied(at, &ops));
         }
@@ -391,6 +399,19 @@ impl HostOps {
             late || device.kernels[at.index].is_err()
         });
         (bytes <= SMALL || many || no_kernel) && bytes <= COPIED && is_keyed(plan)
+    }
+
+    /// Lookups that read what they need of a hash and no more.
+    fn by_parts(&self, at: &At<'_>, ops: &[HostOp]) -> Option<Vec<Answer>> {
+        let plan = at.plan();
+        let one = |op: &HostOp| {
+            let read = |offset, into: &mut [u8]| at.read(offset, into, self.copies);
+            Some(match warpbpf_maps::look_up(plan, &op.key, read)? {
+                Ok(found) => answered(plan, found),
+                Err(_) => Err(EIO),
+            })
+        };
+        ops.iter().map(one).collect()
     }
 
     fn copied(&self, at: &At<'_>, ops: &[HostOp]) -> Vec<Answer> {
@@ -541,12 +562,18 @@ fn is_keyed(plan: &MapPlan) -> bool {
 fn looked_up(plan: &MapPlan, bytes: &[u8], ops: &[HostOp]) -> Vec<Answer> {
     let view = MapView::new(plan, bytes);
     let lookup = |op: &HostOp| match view.as_ref().map(|view| view.lookup(&op.key)) {
-        Ok(Ok(Some(value))) => Ok(flat(plan, value)),
-        Ok(Ok(None)) => Err(ENOENT),
-        Ok(Err(error)) => Err(error.errno()),
+        Ok(found) => answered(plan, found),
         Err(error) => Err(error.errno()),
     };
     ops.iter().map(lookup).collect()
+}
+
+fn answered(plan: &MapPlan, found: Result<Option<Value>, AccessError>) -> Answer {
+    match found {
+        Ok(Some(value)) => Ok(flat(plan, value)),
+        Ok(None) => Err(ENOENT),
+        Err(error) => Err(error.errno()),
+    }
 }
 
 /// Most bytes that operations on a map can be answered with.
