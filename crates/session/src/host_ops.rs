@@ -37,9 +37,9 @@ const RECORDS: u64 = 1 << 20;
 /// Bytes of page-locked memory for values of arrays: most bytes between the first and the last copy of a value that are
 /// read by one copy. A copy costs as much to start as this does to be moved.
 const STAGING: u64 = 128 << 10;
-/// Largest map that a lookup copies whole rather than launch a kernel: that takes about as long.
+/// Largest map that a lookup copies whole: by page-locked memory that takes hardly longer than a copy of a word.
 const SMALL: u64 = 64 << 10;
-/// Most lookups in a hash that are done by copies of what each needs: a kernel that does many costs as much as some of these.
+/// Most lookups in a larger hash that are done by copies of what each needs: a kernel that does many costs as much as some of these.
 const FEW: usize = 64;
 /// Largest map that is copied whole for lookups where no kernel can run.
 const COPIED: u64 = 1 << 30;
@@ -290,6 +290,7 @@ impl HostOps {
         let lookups = ops.iter().all(|op| op.action == Action::Lookup);
         if lookups
             && ops.len() <= FEW
+            && at.plan().bytes() > SMALL
             && let Some(answers) = self.by_parts(at, &ops)
         {
             return Progress::Done(answers);
@@ -401,23 +402,33 @@ impl HostOps {
         (bytes <= SMALL || many || no_kernel) && bytes <= COPIED && is_keyed(plan)
     }
 
+    /// Copies what lies from `offset` on, by page-locked memory if that is large enough: a copy to any other is several.
+    fn fetch(&mut self, at: &At<'_>, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
+        let bytes = into.len() as u64;
+        if at.in_host.is_some() || bytes > self.values.bytes {
+            return at.read(offset, into, self.copies);
+        }
+        into.copy_from_slice(self.stage(at, offset, bytes)?);
+        Ok(())
+    }
+
     /// Lookups that read what they need of a hash and no more.
-    fn by_parts(&self, at: &At<'_>, ops: &[HostOp]) -> Option<Vec<Answer>> {
+    fn by_parts(&mut self, at: &At<'_>, ops: &[HostOp]) -> Option<Vec<Answer>> {
         let plan = at.plan();
-        let one = |op: &HostOp| {
-            let read = |offset, into: &mut [u8]| at.read(offset, into, self.copies);
+        let mut one = |op: &HostOp| {
+            let read = |offset, into: &mut [u8]| self.fetch(at, offset, into);
             Some(match warpbpf_maps::look_up(plan, &op.key, read)? {
                 Ok(found) => answered(plan, found),
                 Err(_) => Err(EIO),
             })
         };
-        ops.iter().map(one).collect()
+        ops.iter().map(&mut one).collect()
     }
 
-    fn copied(&self, at: &At<'_>, ops: &[HostOp]) -> Vec<Answer> {
+    fn copied(&mut self, at: &At<'_>, ops: &[HostOp]) -> Vec<Answer> {
         let plan = at.plan();
         let mut bytes = vec![0; plan.bytes() as usize];
-        if at.read(0, &mut bytes, self.copies).is_err() {
+        if self.fetch(at, 0, &mut bytes).is_err() {
             return fail_all(ops, EIO);
         }
         looked_up(plan, &bytes, ops)

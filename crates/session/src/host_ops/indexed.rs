@@ -85,7 +85,12 @@ impl HostOps {
     }
 
     /// Copies bytes of a map into page-locked memory, by one copy.
-    fn stage(&mut self, at: &At<'_>, offset: u64, bytes: u64) -> Result<&[u8], DriverError> {
+    pub(super) fn stage(
+        &mut self,
+        at: &At<'_>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<&[u8], DriverError> {
         // SAFETY: the span fits, and it is waited for below.
         unsafe {
             let into = self.values.pointer;
