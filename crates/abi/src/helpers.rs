@@ -280,7 +280,7 @@ helpers! {
     DynptrFromMem = 197, "dynptr_from_mem", (DynptrMemory, SizeOrZero, Scalar, DynptrOut) -> Scalar, Observe, AnyLanes, Varies, 12,
         "static long (*bpf_dynptr_from_mem)(void *data, __u32 size, __u64 flags, struct bpf_dynptr *ptr)",
         "Makes a dynptr of `size` bytes of a map's value. 0; or -E2BIG above 16 MiB - 1, -EINVAL if `flags` is not 0, and the dynptr is empty.";
-    RingbufReserveDynptr = 198, "ringbuf_reserve_dynptr", (Map, Scalar, Scalar, DynptrOut) -> Scalar, Map, AnyLanes, Varies, 420,
+    RingbufReserveDynptr = 198, "ringbuf_reserve_dynptr", (Map, Scalar, Scalar, DynptrOut) -> Scalar, Map, AnyLanes, Varies, 720,
         "static long (*bpf_ringbuf_reserve_dynptr)(void *ringbuf, __u32 size, __u64 flags, struct bpf_dynptr *ptr)",
         "Room for a record of any size, as a dynptr. 0; or -E2BIG above 16 MiB - 1, -EINVAL if `flags` is not 0 or there is no room (counted), and the dynptr is empty. It must be submitted or discarded on every path, also if it is empty.";
     RingbufSubmitDynptr = 199, "ringbuf_submit_dynptr", (DynptrRecord, Scalar) -> Scalar, Map, AnyLanes, Varies, 64,
@@ -565,7 +565,7 @@ map_ops! {
     MapDeleteElem on LruPercpuHash: Varies, 500 + 16, LruLayout::TRIES, 140;
     RingbufOutput on Ringbuf: Varies, 400 + 16, RingLayout::RETRIES, 16;
     RingbufReserve on Ringbuf: Varies, 400 + 0, RingLayout::RETRIES, 16;
-    RingbufReserveDynptr on Ringbuf: Varies, 420 + 0, RingLayout::RETRIES, 16;
+    RingbufReserveDynptr on Ringbuf: Varies, 720 + 0, RingLayout::RETRIES, 16;
     UserRingbufDrain on UserRingbuf: Varies, 120 + 0, UserRingLayout::SKIPPED, 48;
     ForEachMapElem on Array: ByArguments, 20 + 0, 0, 0;
     ForEachMapElem on GpuArray: ByArguments, 20 + 0, 0, 0;

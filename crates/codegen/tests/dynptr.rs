@@ -268,7 +268,19 @@ int f(struct wbpf_kernel_ctx *ctx)
 
 #[test]
 fn lanes_have_records_of_their_own_sizes() {
-    let case = case("many", MANY);
+    many("many", 9);
+}
+
+/// All of a warp together are larger than a sub-buffer.
+#[test]
+fn lanes_whose_records_do_not_fit_together_reserve_alone() {
+    many("apart", 300);
+}
+
+fn many(name: &str, least: u64) {
+    let sizes = format!("{least} + thread % 50");
+    assert!(MANY.contains("9 + thread % 50"));
+    let case = case(name, &MANY.replace("9 + thread % 50", &sizes));
     for seed in [None, Some(1), Some(2), Some(3)] {
         let device = device(&case, seed);
         device.launch([4, 1, 1], [96, 1, 1]);
@@ -280,7 +292,7 @@ fn lanes_have_records_of_their_own_sizes() {
             let word = u64::from_le_bytes(payload[..8].try_into().expect("8 bytes"));
             let thread = word & 0xffff_ffff;
             assert_eq!(word >> 32, thread);
-            assert_eq!(payload.len() as u64, 9 + thread % 50);
+            assert_eq!(payload.len() as u64, least + thread % 50);
             assert_eq!(payload.last().copied(), Some((thread * 7) as u8));
             let discarded = if thread % 5 == 0 {
                 RingLayout::DISCARDED

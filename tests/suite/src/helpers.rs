@@ -86,7 +86,7 @@ fn dynptrs(bench: &Bench) -> Told {
         "vectoradd",
         &["10000", "2"],
     )?;
-    // Records whose size only the run knows are reserved lane by lane, with a bound: on a GPU many lanes run into it, and each is counted.
+    // With a bound on tries, into which warps may run on a GPU: what is refused is counted.
     let number = |key: u64| run.value("results", key);
     let (submitted, discarded, refused) = (number(0)?, number(1)?, number(2)?);
     let of_fives = 2 * SENDERS.div_ceil(5);

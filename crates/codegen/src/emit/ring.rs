@@ -94,12 +94,18 @@ impl Emit<'_> {
             RingLayout::CONTROL_STRIDE
         ));
         let (payload, need) = self.sizes(size);
-        let group = shared.then(|| self.group());
-        let total = match &group {
-            None => need.clone(),
-            Some(group) => {
+        let mut group = shared.then(|| self.group());
+        let mut before = None;
+        let total = match (&mut group, size) {
+            (None, _) => need.clone(),
+            (Some(group), Size::Const(_)) => {
                 let total = self.temp(Ty::B64);
                 self.line(format!("mul.wide.u32 {total}, {}, {need};", group.lanes));
+                total
+            }
+            (Some(group), Size::Value(_)) => {
+                let (total, bytes) = self.add_up(group, &need, ring);
+                before = Some(bytes);
                 total
             }
         };
@@ -141,10 +147,10 @@ impl Emit<'_> {
             ));
             place = self.temp(Ty::B32);
             // Records that were reserved together lie in one sub-buffer, so this does not wrap.
-            self.line(format!(
-                "mad.lo.s32 {place}, {}, {need}, {start};",
-                group.rank
-            ));
+            self.line(match &before {
+                None => format!("mad.lo.s32 {place}, {}, {need}, {start};", group.rank),
+                Some(before) => format!("add.s32 {place}, {start}, {before};"),
+            });
         }
         let failed = self.temp(Ty::Pred);
         self.line(format!("setp.eq.s32 {failed}, {start}, -1;"));
@@ -161,9 +167,60 @@ impl Emit<'_> {
             ring.data_at() + RingLayout::HEADER
         ));
         self.line(format!("selp.b64 {record}, 0, {at}, {failed};"));
-        if let Some(group) = group {
+        // Records of several sizes are given back one by one.
+        if let (Some(group), Size::Const(_)) = (group, size) {
             self.reservations.insert(result, group.mask);
         }
+    }
+
+    /// Bytes of the records of a group's lanes, each `need` (a `b64`) in its own lane: of all as a `b64`, and as a `b32` of those of
+    /// lower lanes, which lie in front of it. Where all together do not fit into a sub-buffer, each lane is made a group by itself.
+    fn add_up(&mut self, group: &mut Group, need: &str, ring: RingLayout) -> (String, String) {
+        // 32 records of less than 2^24 bytes each.
+        let [bytes, all, before, left, lane, of, next] = [(); 7].map(|()| self.temp(Ty::B32));
+        let [total, own] = [(); 2].map(|()| self.temp(Ty::B64));
+        let [p, alone] = [(); 2].map(|()| self.temp(Ty::Pred));
+        let turn = self.fresh_label("sum");
+        let Group {
+            mask,
+            lanes,
+            leader_lane,
+            is_leader,
+            ..
+        } = group;
+        self.line(format!("cvt.u32.u64 {bytes}, {need};"));
+        self.line(format!("mov.b32 {all}, 0;"));
+        self.line(format!("mov.b32 {before}, 0;"));
+        self.line(format!("mov.b32 {left}, {mask};"));
+        self.label(&turn);
+        self.line(format!("brev.b32 {lane}, {left};"));
+        self.line(format!("clz.b32 {lane}, {lane};"));
+        self.line(format!(
+            "shfl.sync.idx.b32 {of}, {bytes}, {lane}, 31, {mask};"
+        ));
+        self.line(format!("add.s32 {all}, {all}, {of};"));
+        self.line(format!("mov.u32 {next}, %laneid;"));
+        self.line(format!("setp.lt.u32 {p}, {lane}, {next};"));
+        self.line(format!("@{p} add.s32 {before}, {before}, {of};"));
+        self.line(format!("add.s32 {next}, {left}, -1;"));
+        self.line(format!("and.b32 {left}, {left}, {next};"));
+        self.line(format!("setp.ne.s32 {p}, {left}, 0;"));
+        self.line(format!("@{p} bra {turn};"));
+        self.line(format!(
+            "setp.gt.u32 {alone}, {all}, {};",
+            immediate(Ty::B32, ring.sub_bytes().min(u64::from(u32::MAX)))
+        ));
+        self.line(format!("cvt.u64.u32 {total}, {all};"));
+        self.line(format!("mov.b64 {own}, {need};"));
+        self.line(format!("selp.b64 {total}, {own}, {total}, {alone};"));
+        self.line(format!("selp.b32 {before}, 0, {before}, {alone};"));
+        self.line(format!("selp.b32 {lanes}, 1, {lanes}, {alone};"));
+        self.line(format!("mov.u32 {next}, %laneid;"));
+        self.line(format!(
+            "selp.b32 {leader_lane}, {next}, {leader_lane}, {alone};"
+        ));
+        self.line(format!("or.pred {is_leader}, {is_leader}, {alone};"));
+        (total, before)
     }
 
     /// This SM's ring, as a `b32`.

@@ -144,7 +144,7 @@ impl Translator<'_> {
         let none = self.constant(0);
         self.jump(after, vec![none, problem]);
         self.at = reserve;
-        let reserved = self.reserve(ring, base, wanted);
+        let reserved = self.reserve(ring, base, wanted, true);
         let full = self.constant(EINVAL as u64);
         self.jump(after, vec![reserved, full]);
         self.at = after;

@@ -40,13 +40,21 @@ impl Translator<'_> {
         }
     }
 
-    pub(super) fn reserve(&mut self, ring: RingLayout, base: Value, size: Size) -> Value {
+    /// `of_any_sizes`: lanes whose records have sizes of their own reserve together, too, for which they have to add them up.
+    pub(super) fn reserve(
+        &mut self,
+        ring: RingLayout,
+        base: Value,
+        size: Size,
+        of_any_sizes: bool,
+    ) -> Value {
         // All lanes' records must fit into one sub-buffer, else sharing a reservation would never succeed.
         let fits = match size {
             Size::Const(size) => {
                 LANES * RingLayout::record_bytes(u64::from(size)) <= ring.sub_bytes()
             }
-            Size::Value(_) => false,
+            // Whether they fit is found out as it runs.
+            Size::Value(_) => of_any_sizes,
         };
         let shared = fits && self.env.scope == Scope::Thread;
         self.push(
@@ -90,7 +98,7 @@ impl Translator<'_> {
         size: Size,
         full_result: i64,
     ) -> (Value, Block, Value) {
-        let record = self.reserve(ring, base, size);
+        let record = self.reserve(ring, base, size, false);
         let room = self.cmp_const(Cond::Ne, record, 0);
         let (fill, full, after) = (
             self.func.add_block(),
@@ -118,7 +126,7 @@ impl Translator<'_> {
             return Ok(self.constant(0));
         };
         let base = self.map_base(call)?;
-        Ok(self.reserve(ring, base, Size::Const(size)))
+        Ok(self.reserve(ring, base, Size::Const(size), false))
     }
 
     pub(super) fn ring_commit(
