@@ -292,8 +292,8 @@ impl RingLayout {
     pub const NAP_NS: u32 = 500;
     /// Looks in each microsecond of a wait at most: what bounds it even if the clock stood still.
     pub const LOOKS_PER_US: u32 = 4;
-    /// Instructions of a look that finds no room, up to the next one.
-    pub const LOOK_COST: u32 = 26;
+    /// Instructions of a look that finds no room, or after which another writer was first, up to the next one.
+    pub const LOOK_COST: u32 = 33;
     /// Bound of the reserving loop.
     pub const RETRIES: u32 = 64;
     /// From this size on a ring keeps an eighth free, so that reservations may overtake each other: see

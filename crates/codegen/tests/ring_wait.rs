@@ -107,12 +107,25 @@ fn path(text: &str, from: &str, to: &str) -> usize {
     1 + lines.position(|line| is_last(&line)).unwrap()
 }
 
+/// Instructions between two labels.
+fn through(text: &str, from: &str, to: &str) -> usize {
+    let is = |line: &str, name: &str| line.ends_with(':') && line.contains(name);
+    let lines = text.lines().map(str::trim);
+    let between = lines
+        .skip_while(|line| !is(line, from))
+        .skip(1)
+        .take_while(|line| !is(line, to));
+    between.count()
+}
+
 #[test]
 fn a_look_costs_what_the_budget_counts() {
     let (case, _) = writes(1, 100);
     let text = case.module("sm_90", (8, 0));
-    // Up to where there is no room, and from there to the next look.
-    let look = path(&text, "try", "full") + path(&text, "full", "try");
+    // Up to where there is no room, or through a try in vain that was the last, and from there to the next look.
+    let to_the_next = path(&text, "full", "try");
+    assert!(path(&text, "try", "full") < through(&text, "try", "full"));
+    let look = through(&text, "try", "full") + to_the_next;
     assert_eq!(look, RingLayout::LOOK_COST as usize);
 }
 

@@ -356,8 +356,13 @@ impl Emit<'_> {
         self.line(format!("add.s32 {tries}, {tries}, -1;"));
         self.line(format!("setp.ne.s32 {p}, {tries}, 0;"));
         self.line(format!("@{p} bra {turn};"));
-        self.lose(claim, RingLayout::LOST_BUSY);
-        self.line(format!("bra {done};"));
+        if wait.is_some() {
+            // Whoever may wait for room may wait for its turn: each further try is a look.
+            self.line(format!("mov.b32 {tries}, 1;"));
+        } else {
+            self.lose(claim, RingLayout::LOST_BUSY);
+            self.line(format!("bra {done};"));
+        }
         self.label(&full);
         self.wait(claim, wait, &consumed, &turn);
         self.label(&lost);
