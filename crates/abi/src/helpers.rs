@@ -256,6 +256,9 @@ helpers! {
     RingbufDiscard = 133, "ringbuf_discard", (Record, Scalar) -> Scalar, Map, AnyLanes, Varies, 60,
         "static void (*bpf_ringbuf_discard)(void *data, __u64 flags)",
         "Gives a reserved record back unseen.";
+    RingbufQuery = 134, "ringbuf_query", (Map, Scalar) -> Scalar, Observe, AnyLanes, Varies, 24,
+        "static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags)",
+        "Tells of the ring of the multiprocessor that the lane is on, at a moment of the call. BPF_RB_AVAIL_DATA: bytes reserved and not yet taken by the host. BPF_RB_RING_SIZE: bytes of that ring. BPF_RB_CONS_POS and BPF_RB_PROD_POS: bytes that the host has taken, and that were reserved, since the ring was made. 0 for other flags.";
     KtimeGetCoarseNs = 160, "ktime_get_coarse_ns", () -> Scalar, Observe, AnyLanes, Varies, 24,
         "static __u64 (*bpf_ktime_get_coarse_ns)(void)",
         "As bpf_ktime_get_ns: nothing coarser would be cheaper.";
@@ -447,6 +450,7 @@ impl HelperId {
                 | HelperId::MapLookupPercpuElem
                 | HelperId::MapPeekElem
                 | HelperId::ForEachMapElem
+                | HelperId::RingbufQuery
         )
     }
 
@@ -566,6 +570,7 @@ map_ops! {
     RingbufOutput on Ringbuf: Varies, 400 + 16, RingLayout::RETRIES, 16;
     RingbufReserve on Ringbuf: Varies, 400 + 0, RingLayout::RETRIES, 16;
     RingbufReserveDynptr on Ringbuf: Varies, 720 + 0, RingLayout::RETRIES, 16;
+    RingbufQuery on Ringbuf: Varies, 24 + 0, 0, 0;
     UserRingbufDrain on UserRingbuf: Varies, 120 + 0, UserRingLayout::SKIPPED, 48;
     ForEachMapElem on Array: ByArguments, 20 + 0, 0, 0;
     ForEachMapElem on GpuArray: ByArguments, 20 + 0, 0, 0;

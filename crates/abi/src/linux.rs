@@ -269,7 +269,6 @@ pub fn advice(id: u32) -> &'static str {
         "seq_printf" | "seq_write" | "seq_printf_btf" | "snprintf_btf" => {
             "format with `bpf_snprintf`, or send the data and let the tool print it"
         }
-        "ringbuf_query" => "the tool knows how full a ring is and what it lost",
         "find_vma" | "d_path" | "get_branch_snapshot" => {
             "that is the host's: ask for it in the tool"
         }

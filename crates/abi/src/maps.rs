@@ -181,6 +181,15 @@ pub const BPF_F_WRONLY_PROG: u32 = 1 << 8;
 /// consumer's position when it needs room, so there is nobody to wake.
 pub const BPF_RB_WAKEUPS: u64 = 3;
 
+/// `BPF_RB_AVAIL_DATA`, asked of `bpf_ringbuf_query`: bytes reserved and not yet taken by the host.
+pub const BPF_RB_AVAIL_DATA: u64 = 0;
+/// `BPF_RB_RING_SIZE`: bytes of the ring.
+pub const BPF_RB_RING_SIZE: u64 = 1;
+/// `BPF_RB_CONS_POS`: bytes that the host has taken since the ring was made.
+pub const BPF_RB_CONS_POS: u64 = 2;
+/// `BPF_RB_PROD_POS`: bytes that were reserved since the ring was made.
+pub const BPF_RB_PROD_POS: u64 = 3;
+
 /// `BPF_ANY`: create or overwrite.
 pub const BPF_ANY: u64 = 0;
 /// `BPF_NOEXIST`: only create.

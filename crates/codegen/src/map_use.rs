@@ -224,6 +224,7 @@ fn plain_layout(helper: HelperId) -> MapLayout {
         | HelperId::RingbufReserveDynptr
         | HelperId::RingbufSubmitDynptr
         | HelperId::RingbufDiscardDynptr
+        | HelperId::RingbufQuery
         | HelperId::PerfEventOutput => MapLayout::Ring(RingLayout::new(1 << 20, 1)),
         HelperId::MapPushElem | HelperId::MapPopElem | HelperId::MapPeekElem => {
             MapLayout::Queue(QueueLayout {

@@ -212,7 +212,14 @@ impl Stores<'_> {
                 ..
             }
             | Op::Load {
-                mem: Mem::Local | Mem::Map(_) | Mem::Memory | Mem::Key | Mem::Env | Mem::Clock,
+                mem:
+                    Mem::Local
+                    | Mem::Map(_)
+                    | Mem::Memory
+                    | Mem::Key
+                    | Mem::Env
+                    | Mem::Clock
+                    | Mem::Control,
                 ..
             }
             | Op::Timer => {}

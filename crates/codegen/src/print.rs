@@ -350,6 +350,7 @@ fn mem_name(mem: Mem) -> String {
         Mem::Key => "key".to_owned(),
         Mem::Env => "env".to_owned(),
         Mem::Clock => "clock".to_owned(),
+        Mem::Control => "control".to_owned(),
     }
 }
 

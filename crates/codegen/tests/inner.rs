@@ -205,6 +205,27 @@ fn hashes_queues_and_rings() {
         .map(|shard| ran.u64(1, shard * RingLayout::CONTROL_STRIDE))
         .sum();
     assert_eq!(reserved, 20 * RingLayout::record_bytes(8));
+
+    let query = format!(
+        "{FIND}
+        *(u64 *)(r10 - 16) = r7
+        r1 = r8
+        r2 = r10
+        r2 += -16
+        r3 = 8
+        r4 = 0
+        call 130
+        r1 = r8
+        r2 = 3
+        call 134
+        r9 = map[2][0] + 0
+        *(u64 *)(r9 + 0) = r0
+        {OUT}"
+    );
+    let nested = Nested::new(&query, 5, 1, vec![ring(1 << 16, 4), array(8, 1)]);
+    nested.case.assembles();
+    let told = nested.run(None, 1, 1).u64(2, 0);
+    assert_eq!(told, RingLayout::record_bytes(8));
 }
 
 /// A hash with these keys, as a program leaves it: how it lies in memory is no matter of this test.

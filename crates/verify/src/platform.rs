@@ -201,6 +201,7 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::RingbufReserve
         | HelperId::RingbufSubmit
         | HelperId::RingbufDiscard
+        | HelperId::RingbufQuery
         | HelperId::RingbufSubmitDynptr
         | HelperId::RingbufDiscardDynptr
         | HelperId::GpuPuts

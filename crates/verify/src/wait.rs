@@ -268,6 +268,7 @@ impl Search<'_, '_> {
                         | HelperId::RingbufOutput
                         | HelperId::RingbufReserve
                         | HelperId::RingbufReserveDynptr
+                        | HelperId::RingbufQuery
                         | HelperId::UserRingbufDrain,
                     ) => Cause::Memory(pc),
                     Some(

@@ -692,7 +692,8 @@ fn every_map_operation_has_its_row() {
             let known = match helper {
                 HelperId::RingbufOutput
                 | HelperId::RingbufReserve
-                | HelperId::RingbufReserveDynptr => ring,
+                | HelperId::RingbufReserveDynptr
+                | HelperId::RingbufQuery => ring,
                 HelperId::PerfEventOutput => events,
                 HelperId::UserRingbufDrain => filled,
                 HelperId::MapPushElem | HelperId::MapPeekElem => list || filter,

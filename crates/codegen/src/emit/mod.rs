@@ -586,7 +586,7 @@ fn block_label(block: Block) -> String {
 fn mem_suffix(mem: Mem, load: bool) -> &'static str {
     match (mem, load) {
         (Mem::Local, _) => ".local",
-        (Mem::Map(_), _) => ".relaxed.gpu.global",
+        (Mem::Map(_) | Mem::Control, _) => ".relaxed.gpu.global",
         // With a fence behind it, see there.
         (Mem::MapSync(_), true) => ".relaxed.gpu.global",
         (Mem::MapSlot(_), _) => ".acquire.gpu.global",

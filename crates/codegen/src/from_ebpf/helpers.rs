@@ -47,6 +47,7 @@ impl<'a> Translator<'a> {
             HelperId::RingbufReserve => self.ring_reserve(call)?,
             HelperId::RingbufSubmit => self.ring_commit(call, false)?,
             HelperId::RingbufDiscard => self.ring_commit(call, true)?,
+            HelperId::RingbufQuery => self.ring_query(call)?,
             HelperId::GpuGlobaltimer => self.push(Ty::B64, Op::Timer),
             HelperId::GpuBlockIdx => self.three(call, Special::Ctaid)?,
             HelperId::GpuBlockDim => self.three(call, Special::Ntid)?,

@@ -4,7 +4,10 @@
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::helpers::{self, HelperId};
 use warpbpf_abi::layout::{MapLayout, RingLayout, printk};
-use warpbpf_abi::maps::{BPF_F_INDEX_MASK, EAGAIN, EINVAL, ENOSPC};
+use warpbpf_abi::maps::{
+    BPF_F_INDEX_MASK, BPF_RB_AVAIL_DATA, BPF_RB_CONS_POS, BPF_RB_PROD_POS, BPF_RB_RING_SIZE,
+    EAGAIN, EINVAL, ENOSPC,
+};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Place, Region};
 
@@ -143,6 +146,53 @@ impl Translator<'_> {
 
     pub(super) fn ring_output(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         self.ring_write(call, 1, EAGAIN)
+    }
+
+    /// `bpf_ringbuf_query`, of the ring that this lane writes to. All that can be asked is there at first; where the flags
+    /// are known, what they do not ask for is folded away, loads included.
+    pub(super) fn ring_query(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
+        let ring = self.ring_of(call)?;
+        let base = self.map_base(call)?;
+        let flags = match call.args[1] {
+            ArgFact::Scalar {
+                value: Some(flags), ..
+            } => self.constant(flags),
+            ArgFact::Scalar { value: None, .. } => self.arg(1),
+            ArgFact::Unused
+            | ArgFact::Map(_)
+            | ArgFact::Pointer(_)
+            | ArgFact::Callback
+            | ArgFact::Sample => return self.missing("flags"),
+        };
+        let shard = self.own_copy(ring.shards);
+        let mut word = |mem, stride, at| {
+            let skip = self.bin_const(BinOp::Mul, shard, stride);
+            let line = self.bin(BinOp::Add, base, skip);
+            self.env_field(mem, line, at)
+        };
+        let consumed = word(Mem::Clock, 8, ring.consumed_at());
+        let reserved = word(
+            Mem::Control,
+            RingLayout::CONTROL_STRIDE,
+            RingLayout::RESERVED,
+        );
+        let open = self.bin(BinOp::Sub, reserved, consumed);
+        let zero = self.constant(0);
+        // Nothing orders the two loads: the older `reserved` may lie behind `consumed`.
+        let sane = self.cmp(Cond::Sgt, open, zero);
+        let open = self.select(sane, open, zero);
+        let size = self.constant(ring.shard_bytes);
+        let mut result = zero;
+        for (what, value) in [
+            (BPF_RB_AVAIL_DATA, open),
+            (BPF_RB_RING_SIZE, size),
+            (BPF_RB_CONS_POS, consumed),
+            (BPF_RB_PROD_POS, reserved),
+        ] {
+            let asked = self.cmp_const(Cond::Eq, flags, what);
+            result = self.select(asked, value, result);
+        }
+        Ok(result)
     }
 
     /// `bpf_perf_event_output`: an event is a record, and the ring that it is in says which multiprocessor wrote it.

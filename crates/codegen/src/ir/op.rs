@@ -213,8 +213,10 @@ pub enum Mem {
     Key,
     /// A field of the environment block that never changes while a kernel runs.
     Env,
-    /// A word that the host rewrites, of the environment block or of a user ring: relaxed at system scope.
+    /// A word that the host rewrites, of the environment block or of a ring: relaxed at system scope.
     Clock,
+    /// A word of a layout's own that lanes of other SMs change: relaxed at GPU scope.
+    Control,
 }
 
 /// Read-modify-write operations.
@@ -516,7 +518,14 @@ impl Op {
             Op::Timer
             | Op::Clock
             | Op::Load {
-                mem: Mem::Local | Mem::Map(_) | Mem::Record | Mem::Memory | Mem::Key | Mem::Clock,
+                mem:
+                    Mem::Local
+                    | Mem::Map(_)
+                    | Mem::Record
+                    | Mem::Memory
+                    | Mem::Key
+                    | Mem::Clock
+                    | Mem::Control,
                 ..
             } => Effect::Reads,
             Op::Load {

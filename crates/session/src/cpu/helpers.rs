@@ -63,7 +63,8 @@ pub(super) fn is_served(helper: HelperId, gpu: bool) -> bool {
         | HelperId::GpuSmId
         | HelperId::GpuWarpId
         | HelperId::GpuLaneId => gpu,
-        // The rest is about a group of lanes, or walks through a map on the device.
+        // The rest is about a group of lanes, or looks through a map on the device, or at a ring there: what a program on the
+        // CPU sends goes to the tool, through no ring that has positions.
         _ => false,
     }
 }

@@ -316,6 +316,10 @@ fn what_is_not_served_is_named() {
         "program `p` calls `bpf_gpu_block_idx`, which programs on the CPU are not served"
     );
     assert_eq!(
+        refused("call 134\nexit", true),
+        "program `p` calls `bpf_ringbuf_query`, which programs on the CPU are not served"
+    );
+    assert_eq!(
         refused("call 35\nexit", false),
         "program `p` calls `bpf_get_current_task`, which programs on the CPU are not served"
     );

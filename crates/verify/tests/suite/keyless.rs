@@ -195,6 +195,9 @@ fn rings_in_a_map_take_whole_records_only() {
         r1 = r0\nr2 = r10\nr2 += -4\nr3 = 4\nr4 = 0\ncall 130
         out:\n{END}"
     ));
+    accept(&format!(
+        "{find}if r0 == 0 goto out\nr1 = r0\nr2 = 3\ncall 134\nout:\n{END}"
+    ));
     refuse(
         &format!("{find}if r0 == 0 goto out\nr1 = r0\nr2 = 8\nr3 = 0\ncall 131\nout:\n{END}"),
         "map `rings.inner` of type ringbuf is in a map of maps: a record that is given back later would not tell its \
