@@ -76,10 +76,18 @@ impl Target {
     }
 
     /// How often each answer is given from now on; some answer is.
+    /// Answers of both kinds in a moment. Of a thread that had its answer before a change and tells of it only now, as on a machine
+    /// with much to do, a later moment knows nothing.
     fn given(&mut self) -> (u64, u64) {
-        // One may be on its way.
         self.given_since();
-        self.given_since()
+        let mut given = self.given_since();
+        for _ in 0..50 {
+            if given.0 == 0 || given.1 == 0 {
+                break;
+            }
+            given = self.given_since();
+        }
+        given
     }
 
     fn given_since(&mut self) -> (u64, u64) {
