@@ -76,7 +76,7 @@ impl Target {
     }
 
     /// How often each answer is given from now on; some answer is.
-    /// Answers of both kinds in a moment. Of a thread that had its answer before a change and tells of it only now, as on a machine
+    /// Of a thread that had its answer before a change and tells of it only now, as on a machine
     /// with much to do, a later moment knows nothing.
     fn given(&mut self) -> (u64, u64) {
         self.given_since();
