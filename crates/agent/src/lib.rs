@@ -3,8 +3,8 @@
 //!
 //! Rules, and where they are kept: a hook that fails inside calls the original and returns its result (`guard`); no
 //! panic leaves, nothing is printed, no process is started; the application never waits for the tool, except for one
-//! bounded handshake and the last data at its end (`agent`, `control`); a launch never loads or compiles anything
-//! (`launch`); without a tool in the environment nothing happens at all (`install`), unless somebody who may trace
+//! bounded handshake and the last data at its end (`agent`, `control`); a launch loads and compiles nothing, but with the first
+//! in a context, where the driver itself loads the kernel only then (`launch`); without a tool in the environment nothing happens at all (`install`), unless somebody who may trace
 //! this process asks for it (`late`).
 //!
 //! Reading order: the ways in (`preload`, `install`, `late`), the hooks (`hook`, `exports`, `guard`), what they do
