@@ -421,16 +421,17 @@ static void steps(unsigned keys, u64 slots, int sms)
     CHECK(cudaEventCreate(&begin));
     CHECK(cudaEventCreate(&end));
     // The first round loads the code.
-    for (bool timed : {false, true})
-        for (const auto &step : kernels) {
-            CHECK(cudaMemset(t.slots, 0, slots * sizeof(WideSlot)));
+    // Every key once, part by part; the first time to have the code loaded.
+    auto measure = [&](const char *name, size_t slot_bytes, auto launch) {
+        for (bool timed : {false, true}) {
+            CHECK(cudaMemset(t.slots, 0, slots * slot_bytes));
             CHECK(cudaMemset(t.used, 0, 32 * 128));
             CHECK(cudaMemset(t.counters, 0, sms * 128));
             std::vector<float> times;
             for (unsigned first = 0; first < keys; first += part) {
                 CHECK(cudaDeviceSynchronize());
                 CHECK(cudaEventRecord(begin));
-                step.kernel<<<part / block, block>>>(t, first);
+                launch(first);
                 CHECK(cudaEventRecord(end));
                 CHECK(cudaEventSynchronize(end));
                 float ms;
@@ -443,8 +444,11 @@ static void steps(unsigned keys, u64 slots, int sms)
             for (int i = 0; i < sms; i++)
                 sum += counters[16 * i];
             if (timed)
-                printf("%s %.3f %u %llu\n", step.name, median(times), keys, sum);
+                printf("%s %.3f %u %llu\n", name, median(times), keys, sum);
         }
+    };
+    for (const auto &step : kernels)
+        measure(step.name, sizeof(WideSlot), [&](unsigned first) { step.kernel<<<part / block, block>>>(t, first); });
     // In the same memory, as slots of half the size.
     struct {
         const char *name;
@@ -453,30 +457,10 @@ static void steps(unsigned keys, u64 slots, int sms)
         {"step_wide", wide_insert<WIDE>}, {"step_room", wide_insert<ROOM>}, {"step_settle", wide_insert<SETTLE>},
     };
     Table half = {(Slot *)t.slots, t.mask, t.counters};
-    for (bool timed : {false, true})
-        for (const auto &step : wide) {
-            CHECK(cudaMemset(half.slots, 0, slots * sizeof(Slot)));
-            CHECK(cudaMemset(t.used, 0, 32 * 128));
-            CHECK(cudaMemset(t.counters, 0, sms * 128));
-            std::vector<float> times;
-            for (unsigned first = 0; first < keys; first += part) {
-                CHECK(cudaDeviceSynchronize());
-                CHECK(cudaEventRecord(begin));
-                step.kernel<<<part / block, block>>>(half, (u64 *)t.used, first);
-                CHECK(cudaEventRecord(end));
-                CHECK(cudaEventSynchronize(end));
-                float ms;
-                CHECK(cudaEventElapsedTime(&ms, begin, end));
-                times.push_back(ms);
-            }
-            std::vector<u64> counters(16 * sms);
-            CHECK(cudaMemcpy(counters.data(), t.counters, sms * 128, cudaMemcpyDeviceToHost));
-            u64 sum = 0;
-            for (int i = 0; i < sms; i++)
-                sum += counters[16 * i];
-            if (timed)
-                printf("%s %.3f %u %llu\n", step.name, median(times), keys, sum);
-        }
+    for (const auto &step : wide)
+        measure(step.name, sizeof(Slot), [&](unsigned first) {
+            step.kernel<<<part / block, block>>>(half, (u64 *)t.used, first);
+        });
     CHECK(cudaMemset(half.slots, 0, slots * sizeof(Slot)));
     CHECK(cudaMemset(t.counters, 0, sms * 128));
     CHECK(cudaEventRecord(begin));

@@ -1,7 +1,7 @@
 //! Operations of the host on live maps.
 //!
 //! Maps with a fixed place for each value (arrays, per-thread arrays, data sections) are read and written by copies of
-//! aligned words, which go on while kernels run. For all others the host does what a program would: it has the helper
+//! aligned words, which go on while kernels run; so are lookups in small maps, and few at once in larger hashes. For all else the host does what a program would: it has the helper
 //! called, in a kernel made from an eBPF program that is assembled here ([`program`]), verified and compiled as any other.
 //! Each thread of it has a record of its own with the operation, the key, the value and the result. So an operation of the
 //! host is as atomic for the application's lanes as theirs are for each other, and a map type needs only its helpers.
