@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that must hold on a real GPU, from a bundle made by `cargo xtask gpu-bundle`. Builds nothing.
 # usage: tests/gpu/run.sh [BUNDLE [PART...]]     the bundle: a folder, or the archive of it
-#       parts: suite kernels conformance sanitizer bench (default: these), memcount mutants fuzz
+#       parts: suite kernels conformance sanitizer bench (default: these), memcount mutants fuzz faults torch
 # `mutants` takes MUTANTS_SECONDS (default 120) on as many processes as there are cores to 8, from seed MUTANTS_SEED.
 # `fuzz` keeps every core of the machine busy for FUZZ_SECONDS (default 540), starting from seed FUZZ_SEED.
 set -uo pipefail
@@ -19,8 +19,8 @@ failed=0
 
 for part in $parts; do
     case $part in
-        suite | kernels | conformance | memcount | sanitizer | bench | mutants | fuzz) ;;
-        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance memcount sanitizer bench mutants fuzz" >&2; exit 2 ;;
+        suite | kernels | conformance | memcount | sanitizer | bench | mutants | fuzz | faults | torch) ;;
+        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance memcount sanitizer bench mutants fuzz faults torch" >&2; exit 2 ;;
     esac
 done
 
@@ -38,9 +38,19 @@ if wants suite; then
     timeout 420 "$bundle/warpbpf-suite" gpu "$bundle" 2>&1 | tee "$out/suite.txt" || failed=1
 fi
 
+if wants faults; then
+    echo "== everything of ours made to fail"
+    timeout "${FAULTS_SECONDS:-540}" "$bundle/warpbpf-suite" faults gpu "$bundle" 2>&1 | tee "$out/faults.txt" || failed=1
+fi
+
 if wants kernels; then
     echo "== the corpus of kernels, with programs at every kind of place"
     timeout 300 "$bundle/warpbpf-kernels" gpu "$bundle" 2>&1 | tee "$out/kernels.txt" || failed=1
+fi
+
+if wants torch; then
+    echo "== PyTorch's training loop, started with programs and attached to"
+    timeout 300 "$here/torch.sh" "$bundle" "$out" 2>&1 | tee "$out/torch.txt" || failed=1
 fi
 
 if wants mutants; then

@@ -55,9 +55,12 @@ const PROGRAMS: &[(&str, &str)] = &[
         "examples/kernelretsnoop/kernelretsnoop.bpf.c",
     ),
     ("launchcount", "examples/launchcount/launchcount.bpf.c"),
+    ("launchlate", "examples/launchlate/launchlate.bpf.c"),
     ("memtraffic", "examples/memtraffic/memtraffic.bpf.c"),
     ("divergence", "examples/divergence/divergence.bpf.c"),
     ("scopes", "tests/programs/scopes.bpf.c"),
+    ("swap", "tests/programs/swap.bpf.c"),
+    ("swap_other", "tests/programs/swap_other.bpf.c"),
     ("hashstress", "tests/programs/hashstress.bpf.c"),
     ("maps_hash", "tests/programs/maps_hash.bpf.c"),
     ("soak_hash", "tests/programs/soak_hash.bpf.c"),
@@ -70,6 +73,9 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("dynptr", "tests/programs/dynptr.bpf.c"),
     ("helpers_memory", "tests/programs/helpers_memory.bpf.c"),
     ("clock", "tests/programs/clock.bpf.c"),
+    ("driverapi", "tests/programs/driverapi.bpf.c"),
+    ("everyapi", "tests/programs/everyapi.bpf.c"),
+    ("noapi", "tests/programs/noapi.bpf.c"),
     ("refused", "tests/programs/refused.bpf.c"),
     ("nomatch", "tests/programs/nomatch.bpf.c"),
     ("bpftime", "tests/programs/bpftime.bpf.c"),
@@ -130,6 +136,8 @@ const APPS: &[(&str, &str)] = &[
     ("reduction", "examples/apps/reduction.cu"),
     ("variants", "tests/apps/variants.cu"),
     ("crash", "tests/apps/crash.cu"),
+    (DRIVER_API, "tests/apps/driverapi.cu"),
+    ("pipeline", "tests/apps/pipeline.cu"),
     ("fenced", "tests/apps/fenced.cu"),
     ("places", "tests/apps/places.cu"),
     ("tensors", "tests/apps/tensors.cu"),
@@ -140,6 +148,8 @@ const APPS: &[(&str, &str)] = &[
     ("longrun", "tests/apps/longrun.cu"),
     ("rounds", "tests/apps/rounds.cu"),
     ("live", "tests/apps/live.cu"),
+    ("forks", "tests/apps/forks.cu"),
+    ("swapstress", "tests/apps/swapstress.cu"),
     ("graphs", "tests/apps/graphs.cu"),
     ("cudagraph", "tests/apps/cudagraph.cu"),
     ("templates", "tests/apps/templates.cu"),
@@ -152,6 +162,8 @@ const APPS: &[(&str, &str)] = &[
 
 /// The application with debug information, which has the names of parameters.
 const NAMED: &str = "named";
+/// The application that calls the driver by symbols, too; the soft GPU's library says which there are.
+const DRIVER_API: &str = "driverapi";
 /// The application whose host code is not optimised, so that functions of headers are functions of it.
 const UNOPTIMISED: &str = "vec_add";
 
@@ -214,7 +226,7 @@ pub fn build(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
     };
     soft::assemble(&binaries, &artifacts.soft)?;
     objects(tools, &artifacts.objects)?;
-    apps(tools, &artifacts.apps)?;
+    apps(tools, &artifacts.soft, &artifacts.apps)?;
     Ok(artifacts)
 }
 
@@ -230,6 +242,31 @@ fn packages(names: &[&str], profile: Profile) -> Result<(), Failure> {
     run(&mut command)
 }
 
+/// The agent once more, with sites that can be made to fail, in a folder of its own: `faults/`. All that it needs from outside is
+/// shared with the other one, so that this is four packages more.
+fn agent_with_faults(profile: Profile) -> Result<(), Failure> {
+    let mut command = cargo();
+    command.args([
+        "build",
+        "--quiet",
+        "-p",
+        "warpbpf-agent",
+        "--lib",
+        "--features",
+        "faults",
+    ]);
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
+    run(&mut command)?;
+    let binaries = target_dir().join(profile.folder());
+    let name = "libwarpbpf_agent.so";
+    make_dir(&binaries.join("faults"))?;
+    std::fs::copy(binaries.join(name), binaries.join("faults").join(name))
+        .map(|_| ())
+        .map_err(|e| Failure(format!("cannot copy the agent with faults: {e}")))
+}
+
 /// The library's examples, into the folder `examples`.
 fn examples(profile: Profile) -> Result<(), Failure> {
     let mut command = cargo();
@@ -242,6 +279,8 @@ fn examples(profile: Profile) -> Result<(), Failure> {
 
 /// What [`build`] does, the tests' own programs, and the corpus of kernels, which takes longer than all else.
 pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
+    // Before the agent that everything else uses, whose place it takes meanwhile.
+    agent_with_faults(profile)?;
     let artifacts = build(tools, profile)?;
     packages(
         &[
@@ -288,7 +327,7 @@ pub fn objects(tools: &Tools, into: &Path) -> Result<(), Failure> {
 }
 
 /// Compiles the applications, with the static and the shared CUDA runtime.
-pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
+pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
     make_dir(into)?;
     let header = root().join("tests/apps/check.h");
     for (name, source) in APPS {
@@ -304,6 +343,11 @@ pub fn apps(tools: &Tools, into: &Path) -> Result<(), Failure> {
                 nvcc.arg("-O2");
             }
             nvcc.args(["-std=c++17", info, "-cudart", runtime]);
+            if *name == DRIVER_API {
+                nvcc.arg("-Xlinker")
+                    .arg(soft.join("libcuda.so.1"))
+                    .arg("-ldl");
+            }
             nvcc.args(["-gencode", "arch=compute_75,code=compute_75"]);
             nvcc.args(["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
             nvcc.arg("-L")

@@ -33,6 +33,11 @@ pub fn run() -> Result<(), Failure> {
     ] {
         copy_stripped(&binaries.join(name), &bundle.join(name))?;
     }
+    let faults = bundle.join("faults");
+    std::fs::create_dir_all(&faults)
+        .map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
+    let agent = "libwarpbpf_agent.so";
+    copy_stripped(&binaries.join("faults").join(agent), &faults.join(agent))?;
     let examples = bundle.join("examples");
     std::fs::create_dir_all(&examples)
         .map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;

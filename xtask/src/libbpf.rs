@@ -33,6 +33,7 @@ const TOOLS: &[&str] = &[
     "userring",
     "linuxside",
     "hostside",
+    "walk",
     "cudacounter",
     "kernelretsnoop",
     "gpusharedmap",

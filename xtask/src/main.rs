@@ -10,6 +10,7 @@
 mod artifacts;
 mod bundle;
 mod conformance;
+mod cuda_header;
 mod demo;
 mod header;
 mod helpers;
@@ -31,7 +32,7 @@ usage: cargo xtask COMMAND
   build tests the same without optimisation, and all that the end-to-end suite runs; prints how to run it
   demo        run the main job on the GPU if there is one, else on the soft GPU
   test        set up, then run every check and test
-  codegen     write generated files (include/warpbpf.h, docs/helpers.md); `codegen --check` fails if they are out of date
+  codegen     write generated files (include/*.h, docs/helpers.md); `codegen --check` fails if they are out of date
   tidy        check the rules that no compiler checks
   selftests   Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
   conformance every case of bpf_conformance on the interpreter, the soft GPU and the GPU, as one table
@@ -56,8 +57,12 @@ fn main() -> std::process::ExitCode {
             }),
         ["demo"] => demo::run(),
         ["test"] => test::run(),
-        ["codegen"] => header::write().and_then(|()| helpers::write()),
-        ["codegen", "--check"] => header::check().and_then(|()| helpers::check()),
+        ["codegen"] => header::write()
+            .and_then(|()| cuda_header::write())
+            .and_then(|()| helpers::write()),
+        ["codegen", "--check"] => header::check()
+            .and_then(|()| cuda_header::check())
+            .and_then(|()| helpers::check()),
         ["tidy"] => tidy::run(),
         ["conformance"] => conformance::run(),
         ["fuzz", options @ ..] => conformance::fuzz(options),

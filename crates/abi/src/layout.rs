@@ -23,7 +23,8 @@ pub(crate) const fn align_up(n: u64, to: u64) -> u64 {
 pub mod slot {
     /// Address of the [`super::env`] block.
     pub const ENV: u32 = 0;
-    /// First slot of the session's maps: map `i` of the session has slot `FIRST_MAP + i`.
+    /// First slot of the maps: map `i` that a session begins with has slot `FIRST_MAP + i`. Those that come with other programs
+    /// later stand behind the printk ring.
     pub const FIRST_MAP: u32 = 1;
 }
 

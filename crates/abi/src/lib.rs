@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod access;
 pub mod attach;
 pub mod context;
+pub mod cuda;
 pub mod format;
 pub mod helpers;
 pub mod kfuncs;

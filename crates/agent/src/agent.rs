@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -18,8 +18,10 @@ use warpbpf_wire::{
     AgentConnection, Choice, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
 };
 
+use crate::bound::MemoryBound;
 use crate::contexts::Retains;
 use crate::entry::Entry;
+use crate::generation::Generations;
 use crate::graphs::Graphs;
 use crate::greeting::hello;
 use crate::lives::{LiveState, Lives};
@@ -27,10 +29,12 @@ use crate::memory::Memory;
 use crate::modules::Images;
 use crate::quiet::Quiet;
 use crate::roster::Roster;
+use crate::swap::Swap;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
-use crate::{control, guard, host_ops};
+use crate::watchdog::Watchdog;
+use crate::{control, guard, host_ops, swap};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -105,12 +109,19 @@ pub(crate) struct Agent {
     symbols: Symbols,
     tool: Tool,
     on: AtomicBool,
-    /// This is a child that was forked while the agent was at work.
+    /// The process that it is of. Children by `_Fork` or `clone` come without a word.
+    pid: u32,
+    /// This is a child that was forked while the agent was here.
     forked: AtomicBool,
+    /// The child has an agent of its own.
+    handed_over: AtomicBool,
     /// From kernel handles to their replacement.
     pub(crate) table: Table<Entry>,
     spare: &'static EmptyTable<Entry>,
     pub(crate) graphs: Graphs,
+    /// Which programs are in force.
+    pub(crate) generations: Generations,
+    pub(crate) swap: Swap,
     mode: OnceLock<Mode>,
     /// All that the driver knows, by ordinal.
     devices: OnceLock<Vec<DeviceInfo>>,
@@ -118,6 +129,10 @@ pub(crate) struct Agent {
     pub(crate) lazy: OnceLock<bool>,
     /// Which launches get probes; absent for all.
     pub(crate) choice: OnceLock<Choice>,
+    /// What a session may take of devices' memory.
+    pub(crate) bound: MemoryBound,
+    /// What it may cost in time.
+    pub(crate) watchdog: Watchdog,
     pub(crate) lives: Lives,
     pub(crate) images: Images,
     pub(crate) retains: Retains,
@@ -158,20 +173,27 @@ impl Agent {
         tool: Tool,
     ) -> Result<&'static Agent, rustix::io::Errno> {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        warpbpf_faults::check("agent/eventfd", || rustix::io::Errno::MFILE)?;
         let wake = rustix::event::eventfd(0, flags)?;
         Ok(Box::leak(Box::new(Agent {
             driver,
             symbols,
             tool,
             on: AtomicBool::new(true),
+            pid: std::process::id(),
             forked: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
             table: Table::new(),
             spare: Box::leak(Box::new(EmptyTable::new())),
             graphs: Graphs::default(),
+            generations: Generations::default(),
+            swap: Swap::default(),
             mode: OnceLock::new(),
             devices: OnceLock::new(),
             lazy: OnceLock::new(),
             choice: OnceLock::new(),
+            bound: MemoryBound::default(),
+            watchdog: Watchdog::default(),
             lives: Lives::default(),
             images: Images::default(),
             retains: Retains::default(),
@@ -226,6 +248,19 @@ impl Agent {
         self.memory.forget_if_unused();
     }
 
+    /// A hook of ours failed in a way that nobody thought of, and may have left half of something behind: no kernel runs with
+    /// programs any more. What was counted until now comes home.
+    pub(crate) fn broke(&self, symbol: &str, said: &str) {
+        self.table.close();
+        self.unknown.close();
+        self.note(
+            NoteLevel::Warning,
+            format!(
+                "warpbpf failed internally in `{symbol}`: `{said}`; from here on all kernels run without probes and are not counted. Please report this with the program"
+            ),
+        );
+    }
+
     /// In a forked child: as [`Agent::turn_off`], but no lock is taken and only async-signal-safe calls are made.
     pub(crate) fn turn_off_in_child(&self) {
         self.forked.store(true, Ordering::Relaxed);
@@ -243,6 +278,24 @@ impl Agent {
         }
     }
 
+    /// This process is a forked child of the one that it is of.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.forked.load(Ordering::Relaxed)
+    }
+
+    /// True for the first who asks: there is one agent to come after this one.
+    pub(crate) fn hand_over(&self) -> bool {
+        !self.handed_over.swap(true, Ordering::Relaxed)
+    }
+
+    /// As the parent had it: its functions of the driver, and the path of its tool, if it goes by a path.
+    pub(crate) fn inherited(&self) -> Option<(&Symbols, &Path)> {
+        match &self.tool {
+            Tool::Path(path) => Some((&self.symbols, path)),
+            Tool::Socket(_) => None,
+        }
+    }
+
     /// What the tool wants. The first call asks it; that needs an initialised driver.
     pub(crate) fn mode(&'static self) -> &'static Mode {
         self.mode.get_or_init(|| {
@@ -254,11 +307,6 @@ impl Agent {
             self.memory.decide(&mode);
             mode
         })
-    }
-
-    /// What the tool wants, if it was asked.
-    pub(crate) fn mode_now(&self) -> Option<&Mode> {
-        self.mode.get()
     }
 
     /// A tool has said what it wants.
@@ -345,6 +393,9 @@ impl Agent {
             let frame = connection.recv(left)?.ok_or(WireError::Timeout {
                 seconds: HANDSHAKE.as_secs(),
             })?;
+            warpbpf_faults::check("agent/no-wish", || WireError::Timeout {
+                seconds: HANDSHAKE.as_secs(),
+            })?;
             let mode = match frame.message {
                 ToAgent::Observe => Mode::Observe,
                 ToAgent::Attach { options } => {
@@ -354,6 +405,13 @@ impl Agent {
                     if options.choice != Choice::default() {
                         // There is one handshake.
                         let _ = self.choice.set(options.choice);
+                    }
+                    self.bound.set(options.max_device_memory);
+                    if let Some(ppm) = options.max_overhead_ppm
+                        && !self.watchdog.set(ppm, self.symbol("cuEventElapsedTime"))
+                    {
+                        let text = "`--max-overhead` has no effect: the driver has no `cuEventElapsedTime`";
+                        self.note(NoteLevel::Warning, text.into());
                     }
                     let options = warpbpf_session::Options {
                         allow_modify: options.allow_modify,
@@ -365,12 +423,16 @@ impl Agent {
                         live_sums: options.live_sums,
                         place: options.place.into_iter().map(placement).collect(),
                         call_limit: options.call_limit_us.map(Duration::from_micros),
+                        timeline: options.timeline,
                     };
-                    let made = Session::new(&frame.blob, &options, &largest)
+                    // An object that is cut short is refused as any that is damaged.
+                    let cut = usize::from(warpbpf_faults::strikes("agent/object"));
+                    let object = &frame.blob[..frame.blob.len() >> cut];
+                    let made = Session::new(object, &options, &largest)
                         .map_err(|error| error.to_string())
                         .and_then(|session| host_ops::preset(session, &presets));
                     match made {
-                        Ok(session) => Mode::Attached(Arc::new(session)),
+                        Ok(session) => self.attached(session),
                         Err(message) => {
                             self.refuse(&mut connection, message)?;
                             return Ok(Mode::PassThrough);
@@ -391,6 +453,13 @@ impl Agent {
                     connection.flush()?;
                     continue;
                 }
+                ToAgent::Change { token, .. } => {
+                    let message = "there are no programs before an object is attached";
+                    let refused = swap::refused(token, 0, swap::EINVAL, message.into());
+                    connection.queue(&ToTool::Changed(refused), &[], None)?;
+                    connection.flush()?;
+                    continue;
+                }
                 ToAgent::MapOps { token, .. } => {
                     let error = Some("there are no maps before an object is attached".into());
                     connection.queue(&ToTool::MapOps { token, error }, &[], None)?;
@@ -408,6 +477,20 @@ impl Agent {
             crate::install::bring_home_at_exit();
             return Ok(mode);
         }
+    }
+
+    /// The session is the first one.
+    fn attached(&self, session: Session) -> Mode {
+        let session = Arc::new(session);
+        // Nothing was launched by it before.
+        let _ = self.generations.now().session.set(Arc::clone(&session));
+        Mode::Attached(session)
+    }
+
+    /// A program in force wants this kernel.
+    pub(crate) fn is_wanted(&self, entry: &Entry) -> bool {
+        let session = self.generations.now().session.get();
+        session.is_none_or(|session| !session.matching(&entry.mangled).is_empty())
     }
 
     fn refuse(&self, connection: &mut AgentConnection, message: String) -> Result<(), WireError> {
@@ -467,7 +550,11 @@ impl Agent {
         }
     }
 
-    fn wake(&self) {
+    /// Has the control thread look at all that is to be done.
+    pub(crate) fn wake(&self) {
+        if warpbpf_faults::strikes("agent/wake") {
+            return;
+        }
         // It fails if the counter is full: then the thread is awake anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
@@ -533,7 +620,7 @@ fn placement((map, place): (String, Place)) -> (String, Placement) {
 /// Brings everything home at the end of the process.
 pub(crate) fn at_exit(agent: &Agent) {
     // A thread that does not exist in this process may hold any lock.
-    if agent.forked.load(Ordering::Relaxed) {
+    if agent.is_forked() || agent.pid != std::process::id() {
         return;
     }
     if agent.is_on() {

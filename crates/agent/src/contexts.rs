@@ -9,6 +9,7 @@ use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUresult};
 use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
+use crate::lives::LiveState;
 use crate::{memory, modules};
 
 /// # Safety
@@ -76,6 +77,32 @@ pub(crate) unsafe fn primary_retain(
         }
     }
     code
+}
+
+/// What only watches the host, programs on the CPU and timelines, needs a context's maps before anything is launched there, and the runtime may have made
+/// its context live by calls that nobody sees: so the first allocations and launches there are an occasion, too.
+#[inline]
+pub(crate) fn look_for_life(agent: &'static Agent) {
+    if agent.has_pending() {
+        make_live_for_host(agent);
+    }
+}
+
+#[cold]
+fn make_live_for_host(agent: &'static Agent) {
+    let session = agent.generations.now().session.get();
+    let watches = session.is_some_and(|s| !s.host_programs().is_empty() || s.timeline());
+    if !watches {
+        return;
+    }
+    let Some(context) = agent.driver.current() else {
+        return;
+    };
+    let shard = agent.lives.of(context);
+    let asleep = shard.is_none_or(|shard| matches!(&*shard.read(), LiveState::NotYet));
+    if asleep {
+        modules::settle_pending(agent);
+    }
 }
 
 macro_rules! ends {

@@ -20,7 +20,7 @@ use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
-use crate::{modules, thread};
+use crate::{modules, thread, timeline};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
@@ -32,7 +32,23 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Starts the thread.
 pub(crate) fn start(agent: &'static Agent, connection: AgentConnection) -> std::io::Result<()> {
-    thread::start("warpbpf", move || run(agent, connection))
+    let end = End(agent);
+    thread::start("warpbpf", move || {
+        let _end = end;
+        run(agent, connection);
+    })
+}
+
+/// The thread's end, or that it never began: nobody would fetch data any more, and nobody waits for it.
+struct End(&'static Agent);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.turn_off();
+        let mut finish = self.0.finish.lock().unwrap_or_else(PoisonError::into_inner);
+        finish.done = true;
+        self.0.finished.notify_all();
+    }
 }
 
 fn run(agent: &'static Agent, connection: AgentConnection) {
@@ -63,11 +79,6 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
     if let Err(payload) = worked {
         std::mem::forget(payload);
     }
-    // Whatever ended it, nobody would fetch data any more.
-    agent.turn_off();
-    let mut finish = agent.finish.lock().unwrap_or_else(PoisonError::into_inner);
-    finish.done = true;
-    agent.finished.notify_all();
 }
 
 struct Control {
@@ -99,6 +110,7 @@ impl Control {
     fn run(&mut self) -> Result<(), WireError> {
         loop {
             self.wait()?;
+            warpbpf_faults::bug("agent/control-panics");
             while let Some(frame) = self.connection.try_recv()? {
                 match frame.message {
                     ToAgent::Detach => {
@@ -109,6 +121,14 @@ impl Control {
                     ToAgent::Snapshot { token } => self.token = Some(token),
                     // One wish per connection.
                     ToAgent::Attach { .. } | ToAgent::Observe | ToAgent::Preset { .. } => {}
+                    ToAgent::Change {
+                        token,
+                        change,
+                        limit_ms,
+                    } => {
+                        let limit = Duration::from_millis(limit_ms);
+                        self.agent.change_programs(token, change, frame.blob, limit);
+                    }
                     ToAgent::MapOps { token, map } => {
                         let reply = self.requests.push(token, map, frame.blob);
                         self.reply(reply)?;
@@ -137,6 +157,9 @@ impl Control {
         if let Some(due) = self.compaction.due(self.agent) {
             next = next.min(due);
         }
+        if let Some(due) = self.agent.swap.due() {
+            next = next.min(due);
+        }
         let mut left = next.saturating_duration_since(now).min(BUSY);
         if self.requests.pending() && !self.behind() {
             left = left.min(OPS);
@@ -158,7 +181,12 @@ impl Control {
             PollFd::from_borrowed_fd(self.connection.as_fd(), interest),
             PollFd::from_borrowed_fd(self.agent.wake.as_fd(), PollFlags::IN),
         ];
-        match poll(&mut set, Some(&timeout)) {
+        let polled = warpbpf_faults::check("agent/poll", || rustix::io::Errno::NOMEM)
+            .and_then(|()| {
+                warpbpf_faults::check("agent/poll-interrupted", || rustix::io::Errno::INTR)
+            })
+            .and_then(|()| poll(&mut set, Some(&timeout)));
+        match polled {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => {
                 return Err(WireError::Os {
@@ -176,6 +204,7 @@ impl Control {
     fn work(&mut self) -> Result<(), WireError> {
         self.operate()?;
         let now = Instant::now();
+        self.agent.give_up_change(now);
         let steps = self.agent.launch_steps();
         if steps != self.steps {
             self.steps = steps;
@@ -187,6 +216,12 @@ impl Control {
         if self.token.is_some() || now >= self.next_snapshot {
             self.snapshot(now);
             self.calibrate(now);
+            if self.agent.watchdog.is_on() {
+                self.each_context(|agent, _, live| {
+                    let context = live.context().0 as usize;
+                    agent.driver.relaxed(|| agent.tend_watchdog(context));
+                });
+            }
             let launches = self.agent.roster.launched();
             if self.told != launches {
                 self.told = launches;
@@ -196,6 +231,9 @@ impl Control {
         }
         if self.token.is_some() || now >= self.next_drain {
             self.drain(now);
+        }
+        if let Some(timeline) = timeline::of(self.agent) {
+            self.each_context(|agent, _, live| timeline.turn(agent, live.context(), false));
         }
         // What a batch of the tool has begun is on the device.
         if !self.requests.pending() && self.compaction.is_worth_it(self.agent, now) {
@@ -269,8 +307,10 @@ impl Control {
         let launched = self.pace.idle(now).is_some();
         // Before the first launch only what was there from the start, which one round brings.
         if launched || self.token.is_some() || self.copied != self.agent.lives.made() {
-            self.copied =
-                self.each_context(|agent, pump, live| agent.driver.relaxed(|| pump.snapshot(live)));
+            self.copied = self.each_context(|agent, pump, live| {
+                // What cannot be copied now is tried again the next time, and told at the end.
+                agent.driver.relaxed(|| pump.snapshot(live));
+            });
         }
         self.next_snapshot = now + self.pace.until_snapshot(now, now.elapsed());
     }
@@ -280,7 +320,11 @@ impl Control {
         let (mut waiting, mut bytes) = (0, 0);
         if self.waiting || self.pace.idle(now).is_some() {
             self.each_context(|agent, pump, live| {
-                let stats = agent.driver.relaxed(|| pump.drain(live));
+                // As above.
+                let stats = agent
+                    .driver
+                    .relaxed(|| pump.drain(live))
+                    .unwrap_or_default();
                 waiting += stats.waiting;
                 bytes += stats.bytes;
             });
@@ -306,6 +350,9 @@ impl Control {
             });
         }
         modules::report_unsettled(self.agent);
+        if let Some(timeline) = timeline::of(self.agent) {
+            timeline.finish(self.agent);
+        }
     }
 
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {

@@ -23,9 +23,13 @@ pub(crate) struct Entry {
     pub(crate) missed: AtomicU64,
     /// Launches of the original, because the user wanted no probes in them.
     pub(crate) skipped: AtomicU64,
+    /// Launches of the original, because no program that was in force wanted it.
+    pub(crate) unwanted: AtomicU64,
     /// Handles under which it is in the table.
     handles: Mutex<Vec<Handle>>,
     first: AtomicPtr<Place>,
+    /// The last generation whose probes took longer than the user allows (`watchdog`); 0 if none did.
+    pub(crate) too_dear: AtomicU64,
     pub(crate) told_failed: AtomicBool,
     pub(crate) told_residency: AtomicBool,
     pub(crate) told_context: AtomicBool,
@@ -47,8 +51,14 @@ pub(crate) struct Place {
     context: AtomicUsize,
     /// The number of its maps.
     pub(crate) number: u32,
-    /// What runs in the kernel's place; `None` if that could not be made, which the user was told.
+    /// The programs in it: launches of another generation have places of their own.
+    pub(crate) generation: u64,
+    /// What runs in the kernel's place; `None` if that could not be made, which the user was told, or if nobody wants it.
     pub(crate) variant: Option<Arc<LoadedVariant>>,
+    /// A program wants the kernel.
+    pub(crate) wanted: bool,
+    /// A graph got the variant, and may launch it for as long as it likes.
+    pub(crate) in_graphs: AtomicBool,
     /// Multiprocessors of its device.
     pub(crate) sms: u32,
     /// Launches of the variant.
@@ -64,18 +74,37 @@ unsafe impl Sync for Place {}
 impl Place {
     pub(crate) fn new(
         context: usize,
-        number: u32,
-        sms: u32,
+        (number, sms): (u32, u32),
+        generation: u64,
         variant: Option<Arc<LoadedVariant>>,
     ) -> Place {
         Place {
             context: AtomicUsize::new(context),
             number,
+            generation,
             variant,
+            wanted: true,
+            in_graphs: AtomicBool::new(false),
             sms,
             launches: AtomicU64::new(0),
             next: ptr::null(),
         }
+    }
+
+    /// No launch is of it: its programs did not come into force, or are no more and were left.
+    pub(crate) fn void(&self) {
+        self.context.store(NO_CONTEXT, Ordering::Relaxed);
+    }
+
+    /// Its variant was launched, or is in a graph.
+    fn was_used(&self) -> bool {
+        self.launches.load(Ordering::SeqCst) > 0 || self.in_graphs.load(Ordering::SeqCst)
+    }
+
+    /// The same variant runs here.
+    fn has(&self, variant: &Arc<LoadedVariant>) -> bool {
+        let own = self.variant.as_ref();
+        own.is_some_and(|own| Arc::ptr_eq(own, variant))
     }
 
     /// The context, unless it has ended.
@@ -94,6 +123,8 @@ pub(crate) enum Runs {
     Original,
     /// The original, because the user wanted that.
     Skipped,
+    /// The original, because no program wants it.
+    Unwanted,
 }
 
 impl Runs {
@@ -101,7 +132,7 @@ impl Runs {
     pub(crate) fn place(self) -> Option<&'static Place> {
         match self {
             Runs::Variant(place) => Some(place),
-            Runs::Original | Runs::Skipped => None,
+            Runs::Original | Runs::Skipped | Runs::Unwanted => None,
         }
     }
 
@@ -111,6 +142,7 @@ impl Runs {
             Runs::Variant(place) => &place.launches,
             Runs::Original => &entry.missed,
             Runs::Skipped => &entry.skipped,
+            Runs::Unwanted => &entry.unwanted,
         }
     }
 }
@@ -122,14 +154,27 @@ impl Entry {
             made,
             missed: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            unwanted: AtomicU64::new(0),
             handles: Mutex::default(),
             first: AtomicPtr::new(ptr::null_mut()),
+            too_dear: AtomicU64::new(0),
             told_failed: AtomicBool::new(false),
             told_residency: AtomicBool::new(false),
             told_context: AtomicBool::new(false),
             told_overlap: AtomicBool::new(false),
             told_compaction: AtomicBool::new(false),
         }
+    }
+
+    /// Launches of this generation run without probes from now on, because of what those cost.
+    #[inline]
+    pub(crate) fn is_too_dear(&self, generation: u64) -> bool {
+        self.too_dear.load(Ordering::Relaxed) == generation
+    }
+
+    /// The number of the launch that is being asked for.
+    pub(crate) fn next_launch(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// All places, those of contexts that have ended too.
@@ -143,14 +188,20 @@ impl Entry {
         })
     }
 
-    /// The place in a context.
+    /// The place in a context, of launches of a generation. The last one comes first.
     #[inline]
-    pub(crate) fn place(&self, context: usize) -> Option<&'static Place> {
-        self.places()
-            .find(|place| place.context.load(Ordering::Relaxed) == context)
+    pub(crate) fn place(&self, context: usize, generation: u64) -> Option<&'static Place> {
+        self.places_in(context)
+            .find(|place| place.generation == generation)
     }
 
-    /// Launches in this context are of `place` from now on.
+    /// All places in a context, those of programs that are in force no more too.
+    pub(crate) fn places_in(&self, context: usize) -> impl Iterator<Item = &'static Place> {
+        self.places()
+            .filter(move |place| place.context.load(Ordering::Relaxed) == context)
+    }
+
+    /// Launches in its context and of its generation are of `place` from now on.
     pub(crate) fn add(&self, mut place: Place) -> &'static Place {
         let mut first = self.first.load(Ordering::Relaxed);
         place.next = first;
@@ -165,6 +216,34 @@ impl Entry {
         }
         // SAFETY: just made, and never freed.
         unsafe { &*place }
+    }
+
+    /// Gives up the places of a generation of which no launch is under way or comes, but those whose variants were used. Returns variants
+    /// that may go, with their contexts: a kernel whose programs stay the same has one variant in many generations, and it may go
+    /// when it was used in none, and none has it.
+    pub(crate) fn part_with(&self, generation: u64) -> Vec<(usize, Arc<LoadedVariant>)> {
+        let mut unneeded = Vec::new();
+        for place in self.places().filter(|p| p.generation == generation) {
+            let Some(context) = place.context() else {
+                continue;
+            };
+            let Some(variant) = &place.variant else {
+                place.void();
+                continue;
+            };
+            let with_it = || self.places().filter(|other| other.has(variant));
+            if with_it().any(Place::was_used) {
+                continue;
+            }
+            place.void();
+            // Who has looked it up will put it in a place of a generation that comes, or has done so by the next line.
+            let is_wanted = Arc::strong_count(variant) > with_it().count();
+            let goes_on = with_it().any(|other| other.context().is_some());
+            if !is_wanted && !goes_on {
+                unneeded.push((context, Arc::clone(variant)));
+            }
+        }
+        unneeded
     }
 
     fn handles(&self) -> MutexGuard<'_, Vec<Handle>> {
@@ -193,7 +272,7 @@ impl Entry {
 
     /// A context has ended: what was in it is launched no more. The handles that it had alone, which the driver may give to others.
     pub(crate) fn leave(&self, context: usize) -> Vec<usize> {
-        if let Some(place) = self.place(context) {
+        for place in self.places_in(context) {
             place.context.store(NO_CONTEXT, Ordering::Relaxed);
         }
         let mut handles = self.handles();
@@ -207,20 +286,23 @@ impl Entry {
         gone.filter(|value| !stays(value)).collect()
     }
 
-    /// Launches with probes, by the number of the maps, those that were missed and those that were skipped.
-    pub(crate) fn counts(&self) -> (Vec<(u32, u64)>, u64, u64) {
-        let launches = self
-            .places()
-            .map(|place| (place.number, place.launches.load(Ordering::Relaxed)));
-        let without = [&self.missed, &self.skipped].map(|n| n.load(Ordering::Relaxed));
-        (launches.collect(), without[0], without[1])
+    /// Launches with probes: of each place the number of its maps, its generation, and how many.
+    pub(crate) fn launches(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        self.places().map(|place| {
+            let count = place.launches.load(Ordering::Relaxed);
+            (place.number, place.generation, count)
+        })
+    }
+
+    /// Launches without: those that were missed, skipped, and wanted by nobody.
+    pub(crate) fn without(&self) -> [u64; 3] {
+        [&self.missed, &self.skipped, &self.unwanted].map(|n| n.load(Ordering::Relaxed))
     }
 
     /// All launches.
     pub(crate) fn launched(&self) -> u64 {
-        let launches = self.places().map(|p| p.launches.load(Ordering::Relaxed));
-        let without = [&self.missed, &self.skipped].map(|n| n.load(Ordering::Relaxed));
-        launches.sum::<u64>() + without[0] + without[1]
+        let launches: u64 = self.launches().map(|(_, _, count)| count).sum();
+        launches + self.without().iter().sum::<u64>()
     }
 }
 
@@ -232,14 +314,14 @@ mod tests {
     fn each_context_has_a_place_until_it_ends() {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let entry = Entry::new("k".into(), &MADE);
-        assert!(entry.place(16).is_none());
+        assert!(entry.place(16, 1).is_none());
         for (number, context) in [(0, 16), (1, 32)] {
-            entry.add(Place::new(context, number, 4, None));
+            entry.add(Place::new(context, (number, 4), 1, None));
         }
-        let of = |context| entry.place(context).map(|place| place.number);
+        let of = |context| entry.place(context, 1).map(|place| place.number);
         assert_eq!((of(16), of(32), of(48)), (Some(0), Some(1), None));
         entry
-            .place(32)
+            .place(32, 1)
             .unwrap()
             .launches
             .store(5, Ordering::Relaxed);
@@ -258,11 +340,25 @@ mod tests {
         assert_eq!(entry.leave(32), [3]);
         assert_eq!((of(16), of(32)), (Some(0), None));
         // The driver may use a context's handle again.
-        entry.add(Place::new(32, 2, 4, None));
+        entry.add(Place::new(32, (2, 4), 1, None));
         assert_eq!(of(32), Some(2));
         entry.skipped.store(1, Ordering::Relaxed);
-        assert_eq!(entry.counts(), (vec![(2, 0), (1, 5), (0, 0)], 2, 1));
-        assert_eq!(entry.launched(), 8);
+        entry.unwanted.store(3, Ordering::Relaxed);
+        let launches: Vec<_> = entry.launches().collect();
+        assert_eq!(launches, [(2, 1, 0), (1, 1, 5), (0, 1, 0)]);
+        assert_eq!((entry.without(), entry.launched()), ([2, 1, 3], 11));
         assert_eq!(entry.take_handles(), [handle(1, None), handle(2, Some(16))]);
+    }
+    #[test]
+    fn each_generation_has_a_place_of_its_own() {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let entry = Entry::new("k".into(), &MADE);
+        for generation in [1, 2] {
+            entry.add(Place::new(16, (0, 4), generation, None));
+        }
+        let generation = |wanted| entry.place(16, wanted).map(|place| place.generation);
+        assert_eq!([1, 2, 3].map(generation), [Some(1), Some(2), None]);
+        entry.leave(16);
+        assert_eq!([1, 2].map(generation), [None, None]);
     }
 }

@@ -17,7 +17,7 @@ use warpbpf_driver::sys::{
 use crate::agent::Agent;
 use crate::guard::protect;
 use crate::memory_hooks::{AccessDescription, IpcHandle};
-use crate::{attributes, contexts, graphs, launch, loads, memory_hooks, quiet};
+use crate::{attributes, child, contexts, graphs, launch, loads, memory_hooks, quiet};
 
 /// The agent of this process, null before it is installed.
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
@@ -97,8 +97,12 @@ macro_rules! hooks {
                     if !$when {
                         return original();
                     }
-                    // SAFETY: as above; handlers use the arguments as the driver would.
-                    protect(original, |outcome| unsafe { $handler($agent, outcome, $($arg),*) })
+                    protect(
+                        original,
+                        // SAFETY: as above; handlers use the arguments as the driver would.
+                        |outcome| unsafe { $handler($agent, outcome, $($arg),*) },
+                        |said| $agent.broke($symbol, said),
+                    )
                 }
             )*
         }
@@ -111,6 +115,8 @@ macro_rules! hooks {
 const NOT_SUPPORTED: CUresult = 801;
 
 hooks! {
+    init = "cuInit"(flags: c_uint)
+        when (agent => agent.is_forked()) => child::init;
     module_load = "cuModuleLoad"(module: *mut CUmodule, path: *const c_char)
         when (agent => agent.is_on()) => loads::module_load;
     #[essential]

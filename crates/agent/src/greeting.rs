@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{Live, Session};
+use warpbpf_session::{Live, MapLayoutInfo, PlannedProgram, Session};
 use warpbpf_wire::{
-    AgentConnection, ContextInfo, Device, Hello, PROTOCOL, Ready, ToTool, WireError,
+    AgentConnection, ContextInfo, Device, Hello, MapInfo, PROTOCOL, Program, Ready, ToTool,
+    WireError,
 };
 
 use crate::agent::Agent;
@@ -15,8 +16,15 @@ pub(crate) fn hello(
     connection: &mut AgentConnection,
     device: Option<(&DeviceInfo, u32)>,
 ) -> Result<(), WireError> {
-    let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let readable = !warpbpf_faults::strikes("agent/who");
+    let exe = std::fs::read_link("/proc/self/exe")
+        .ok()
+        .filter(|_| readable)
+        .unwrap_or_default();
+    let arguments = std::fs::read("/proc/self/cmdline")
+        .ok()
+        .filter(|_| readable)
+        .unwrap_or_default();
     let mut argv: Vec<String> = arguments
         .split(|b| *b == 0)
         .map(|a| String::from_utf8_lossy(a).into_owned())
@@ -43,6 +51,7 @@ pub(crate) fn hello(
 /// What the current context is, whose maps have this number.
 pub(crate) fn context_info(agent: &Agent, number: u32) -> ContextInfo {
     let ordinal = agent.driver.current_device().unwrap_or(0);
+    let context = agent.driver.current().map_or(0, |c| c.0 as usize);
     let device = agent.device();
     ContextInfo {
         number,
@@ -50,12 +59,21 @@ pub(crate) fn context_info(agent: &Agent, number: u32) -> ContextInfo {
         name: device.map_or_else(String::new, |d| d.name.clone()),
         sms: device.map_or(0, |d| d.sms),
         cpus: agent.cpus(),
+        device_bytes: agent.bound.of(context),
     }
 }
 
 /// What the session is made of.
 pub(crate) fn ready(session: &Session, live: &Live, context: ContextInfo) -> Ready {
-    let maps = live.layouts().into_iter().map(|map| warpbpf_wire::MapInfo {
+    Ready {
+        maps: live.layouts().into_iter().map(map_info).collect(),
+        programs: programs(session),
+        context,
+    }
+}
+
+fn map_info(map: MapLayoutInfo) -> MapInfo {
+    MapInfo {
         name: map.name,
         map_type: map.map_type,
         key_size: map.key_size,
@@ -65,15 +83,24 @@ pub(crate) fn ready(session: &Session, live: &Live, context: ContextInfo) -> Rea
         summed: map.sum_fields.into_iter().map(Into::into).collect(),
         added: map.added.into_iter().map(Into::into).collect(),
         bytes: map.snapshot_bytes,
-    });
-    let programs = session.programs().iter().map(|p| warpbpf_wire::Program {
+    }
+}
+
+/// The maps of a session that follows others. Those that came with it have no place in the shared memory: they are constants.
+pub(crate) fn map_infos(session: &Session) -> Vec<MapInfo> {
+    let mut maps: Vec<MapInfo> = session.layouts().into_iter().map(map_info).collect();
+    for map in maps.iter_mut().skip(session.first_maps()) {
+        map.bytes = 0;
+    }
+    maps
+}
+
+/// The programs of a session.
+pub(crate) fn programs(session: &Session) -> Vec<Program> {
+    let program = |p: &PlannedProgram| Program {
         name: p.name().into(),
         section: p.section().into(),
         glob: p.spec.kernels.clone(),
-    });
-    Ready {
-        maps: maps.collect(),
-        programs: programs.collect(),
-        context,
-    }
+    };
+    session.programs().iter().map(program).collect()
 }

@@ -51,11 +51,12 @@ fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// Runs `body` in place of `original`. Inside ourselves it is `original`; if `body` panics, the application gets what the
-/// driver said to it already, or `original` is called now.
+/// Runs `body` in place of `original`. Inside ourselves it is `original`; if `body` panics, `broke` is told what was said, and the
+/// application gets what the driver said to it already, or `original` is called now.
 pub(crate) fn protect(
     original: impl Fn() -> CUresult,
     body: impl FnOnce(&Outcome) -> CUresult,
+    broke: impl FnOnce(&str),
 ) -> CUresult {
     let Some(guard) = Guard::enter() else {
         return original();
@@ -63,17 +64,29 @@ pub(crate) fn protect(
     let outcome = Outcome::default();
     let before = errno();
     let result = catch_unwind(AssertUnwindSafe(|| body(&outcome)));
+    let result = result.map_err(|payload| {
+        let said = said_by(&*payload);
+        // Dropping a panic's payload may panic again.
+        std::mem::forget(payload);
+        // What is told of a panic is no reason for another one to leave.
+        let _ = catch_unwind(AssertUnwindSafe(|| broke(&said))).map_err(std::mem::forget);
+    });
     drop(guard);
     let kept = outcome.0.get();
     set_errno(kept.map_or(before, |(_, errno)| errno));
     match (result, kept) {
         (Ok(code), _) => code,
-        (Err(payload), kept) => {
-            // Dropping a panic's payload may panic again.
-            std::mem::forget(payload);
-            kept.map_or_else(original, |(code, _)| code)
-        }
+        (Err(()), kept) => kept.map_or_else(original, |(code, _)| code),
     }
+}
+
+/// What a panic says.
+fn said_by(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
 /// Runs `body` where there is no original to fall back to; `None` if it panicked or we are inside already.
@@ -90,21 +103,28 @@ pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
 mod tests {
     use super::*;
 
+    fn unheard(said: &str) {
+        panic!("nothing was to be said, and not `{said}`");
+    }
+
     #[test]
     fn inside_ourselves_everything_passes_through() {
         let result = protect(
             || 1,
-            |_| protect(|| 2, |_| panic!("the inner body must not run")) + 40,
+            |_| protect(|| 2, |_| panic!("the inner body must not run"), unheard) + 40,
+            unheard,
         );
         assert_eq!(result, 42);
-        assert_eq!(protect(|| 1, |_| 5), 5, "the guard is released");
-        assert_eq!(quietly(|| protect(|| 3, |_| 4)), Some(3));
+        assert_eq!(protect(|| 1, |_| 5, unheard), 5, "the guard is released");
+        assert_eq!(quietly(|| protect(|| 3, |_| 4, unheard)), Some(3));
         let guard = Guard::enter().unwrap();
         assert_eq!(quietly(|| 1), None);
         assert_eq!(quietly(|| 1), None, "a refusal does not open the door");
-        assert_eq!(protect(|| 10, |_| 11), 10);
-        assert_eq!(protect(|| 10, |_| 11), 10);
-        let other = std::thread::spawn(|| protect(|| 1, |_| 6)).join().unwrap();
+        assert_eq!(protect(|| 10, |_| 11, unheard), 10);
+        assert_eq!(protect(|| 10, |_| 11, unheard), 10);
+        let other = std::thread::spawn(|| protect(|| 1, |_| 6, unheard))
+            .join()
+            .unwrap();
         assert_eq!(other, 6, "another thread is not inside");
         drop(guard);
     }
@@ -116,32 +136,53 @@ mod tests {
             0
         };
         set_errno(libc::ENOENT);
-        protect(driver, |outcome| {
-            set_errno(libc::EBADF);
-            let code = outcome.keep(driver());
-            set_errno(libc::EINVAL);
-            code
-        });
+        protect(
+            driver,
+            |outcome| {
+                set_errno(libc::EBADF);
+                let code = outcome.keep(driver());
+                set_errno(libc::EINVAL);
+                code
+            },
+            unheard,
+        );
         assert_eq!(errno(), libc::EAGAIN);
         set_errno(libc::ENOENT);
         quietly(|| set_errno(libc::EINVAL));
         assert_eq!(errno(), libc::ENOENT);
-        protect(driver, |_| panic!("before the driver was asked"));
+        protect(
+            driver,
+            |_| panic!("before the driver was asked"),
+            |_| {
+                set_errno(libc::EINVAL);
+            },
+        );
         assert_eq!(errno(), libc::EAGAIN);
     }
 
     #[test]
     fn a_panic_becomes_the_original() {
-        assert_eq!(protect(|| 7, |_| panic!("before the driver was asked")), 7);
+        let heard = std::cell::RefCell::new(Vec::new());
+        let hear = |said: &str| heard.borrow_mut().push(said.to_owned());
+        assert_eq!(protect(|| 7, |_| panic!("before {}", 1), hear), 7);
         let after = protect(
             || panic!("must not be called twice"),
             |outcome| {
                 outcome.keep(8);
                 panic!("after")
             },
+            |said| {
+                hear(said);
+                panic!("while it is told")
+            },
         );
         assert_eq!(after, 8);
+        assert_eq!(*heard.borrow(), ["before 1", "after"]);
         assert_eq!(quietly(|| -> i32 { panic!("x") }), None);
-        assert_eq!(protect(|| 1, |_| 9), 9, "the guard is released by a panic");
+        assert_eq!(
+            protect(|| 1, |_| 9, unheard),
+            9,
+            "the guard is released by a panic"
+        );
     }
 }

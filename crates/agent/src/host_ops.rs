@@ -48,7 +48,7 @@ pub(crate) struct Requests {
 impl Requests {
     /// Takes a batch in; answered at once if there are too many already.
     pub(crate) fn push(&mut self, token: u64, map: u32, blob: Vec<u8>) -> Option<Reply> {
-        if self.waiting.len() >= MOST {
+        if self.waiting.len() >= MOST || warpbpf_faults::strikes("agent/requests") {
             let error = format!("{MOST} batches of operations wait already");
             return Some(refused(token, error));
         }
@@ -162,13 +162,13 @@ enum Begun {
 fn begin(each: &mut Each<'_>, request: &Request) -> Result<Begun, String> {
     let ops = decode_ops(&request.blob).map_err(|error| error.to_string())?;
     let map = request.map as usize;
-    let mut session = None;
-    each(&mut |_, _, live| session = Some(Arc::clone(live.session())));
+    let (mut session, mut fewest) = (None, usize::MAX);
+    each(&mut |_, _, live| {
+        session = Some(Arc::clone(live.session()));
+        fewest = fewest.min(live.session().map_count());
+    });
     let session = session.ok_or("there are no maps")?;
-    let maps = session.map_count();
-    if map >= maps {
-        return Err(format!("map {map} does not exist: the session has {maps}"));
-    }
+    check_map(map, session.map_count(), fewest)?;
     if let [MapOp { code, .. }] = ops.as_slice()
         && *code == OpCode::Snapshot
     {
@@ -192,6 +192,20 @@ fn begin(each: &mut Each<'_>, request: &Request) -> Result<Begun, String> {
     let others = encode_outcomes(&[Outcome::default()]).len() as u64 * ops.len() as u64;
     check_answer(values.saturating_add(others), ops.len())?;
     Ok(Begun::Spread(Spread::new(session, map, ops)))
+}
+
+/// A map is there in every context: one that programs brought which came since is constants, of which contexts that are older know
+/// only the address.
+fn check_map(map: usize, maps: usize, fewest: usize) -> Result<(), String> {
+    if map >= maps {
+        return Err(format!("map {map} does not exist: the session has {maps}"));
+    }
+    if map >= fewest {
+        return Err(format!(
+            "map {map} came when programs were exchanged, and a context that is older has the first {fewest} maps only: nothing can be done on it"
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses a batch before anything of it is done: an answer that cannot be sent would lose what was taken out.
@@ -250,6 +264,19 @@ mod tests {
         assert_eq!(
             check_answer((32 << 20) + 8, 4).unwrap_err(),
             "the answer to 4 operations can take 33554440 bytes, the limit is 33554432: ask for fewer values at a time, or for a snapshot of the map"
+        );
+    }
+
+    #[test]
+    fn maps_that_not_every_context_has_are_refused() {
+        assert_eq!(check_map(1, 3, 2), Ok(()));
+        assert_eq!(
+            check_map(2, 3, 2).unwrap_err(),
+            "map 2 came when programs were exchanged, and a context that is older has the first 2 maps only: nothing can be done on it"
+        );
+        assert_eq!(
+            check_map(3, 3, 2).unwrap_err(),
+            "map 3 does not exist: the session has 3"
         );
     }
 

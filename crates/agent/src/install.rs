@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsString, c_void};
 use std::sync::Once;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use warpbpf_driver::Driver;
 use warpbpf_driver::sys::Api;
@@ -12,13 +12,23 @@ use warpbpf_wire::rendezvous::{SHM_NAME, places};
 use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, Row, agent, publish};
 use crate::hook::{HookError, Staged, Target, stage};
-use crate::quiet;
 use crate::symbols::{Library, Symbols, code_of};
+use crate::{graphs, quiet};
 
 /// Path of the tool's control socket. Without it, and without the name of one that is there, nothing of us does anything.
 const SOCKET: &str = "WARPBPF_SOCKET";
 
 static INSTALLED: Once = Once::new();
+
+/// The function that says where the driver is.
+pub(crate) const ANCHOR: &str = "cuLaunchKernel";
+/// Where it is; 0 if that is not known.
+static DRIVER_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the driver's function [`ANCHOR`] is; 0 if there is none.
+pub(crate) fn driver_at() -> usize {
+    DRIVER_AT.load(Ordering::Relaxed)
+}
 
 /// Is there a tool that wants something?
 pub(crate) fn is_wanted() -> bool {
@@ -36,8 +46,18 @@ fn socket() -> Option<OsString> {
     }
 }
 
+/// How far the driver is when we come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Nobody has initialised it yet.
+    BeforeInit,
+    /// It calls us: threads may be at the beginning of `cuInit`, which therefore stays as it is. Children that are forked from
+    /// here cannot initialise it again, so nothing is missed.
+    InsideInit,
+}
+
 /// Installs the agent if it is wanted, the driver is loaded, and it was not done before.
-pub(crate) fn install() {
+pub(crate) fn install(moment: Moment) {
     let (Some(socket), Some(library)) = (socket(), Library::driver()) else {
         return;
     };
@@ -45,7 +65,7 @@ pub(crate) fn install() {
         // Nothing is printed in the application, not even by a panic.
         std::panic::set_hook(Box::new(|_| {}));
         let symbols = Symbols::new(move |symbol| library.address(symbol));
-        install_for(&symbols, Tool::Path(socket.into()));
+        install_for(&symbols, Tool::Path(socket.into()), moment);
     });
 }
 
@@ -56,18 +76,21 @@ pub(crate) fn install() {
 /// Addresses are of functions with the CUDA Driver API's signatures, and no thread is in them at this moment.
 pub unsafe fn install_into(find: impl Fn(&str) -> Option<usize> + Send + Sync + 'static) {
     let Some(socket) = socket() else { return };
-    INSTALLED.call_once(|| install_for(&Symbols::new(find), Tool::Path(socket.into())));
+    let tool = Tool::Path(socket.into());
+    INSTALLED.call_once(|| install_for(&Symbols::new(find), tool, Moment::BeforeInit));
 }
 
-fn install_for(library: &Symbols, tool: Tool) {
-    let hooks = Hooks::stage(library);
+fn install_for(library: &Symbols, tool: Tool, moment: Moment) {
+    let hooks = Hooks::stage(library, moment);
     let Ok(agent) = (match hooks.api(library) {
+        Some(_) if warpbpf_faults::strikes("agent/old-driver") => return,
         Some(api) => Agent::leak(Driver::new(api), library.clone(), tool),
         // Older than CUDA 12: the tool hears nothing and says so.
         None => return,
     }) else {
         return;
     };
+    warpbpf_faults::bug("agent/install-panics");
     if let Some(reason) = hooks.obstacle() {
         agent.refuse_at_once(reason);
         return;
@@ -94,10 +117,11 @@ pub(crate) struct Hooks {
 
 impl Hooks {
     /// Builds them. From then on the rows' originals are what they are with hooks, which works without, too.
-    pub(crate) fn stage(library: &Symbols) -> Hooks {
+    pub(crate) fn stage(library: &Symbols, moment: Moment) -> Hooks {
         let mut targets = Vec::new();
         let mut rows = Vec::new();
-        for row in ROWS {
+        let free = |row: &&Row| moment == Moment::BeforeInit || row.symbol != "cuInit";
+        for row in ROWS.iter().filter(free) {
             let Some(address) = library.address(row.symbol) else {
                 continue;
             };
@@ -113,6 +137,8 @@ impl Hooks {
                 });
             }
         }
+        let anchor = rows.iter().find(|(row, _)| row.symbol == ANCHOR);
+        DRIVER_AT.store(anchor.map_or(0, |(_, address)| *address), Ordering::Relaxed);
         let staged = stage(&targets);
         let addresses: Vec<usize> = targets.iter().map(|t| t.address).collect();
         for (row, address) in &rows {
@@ -193,15 +219,23 @@ fn tell_unhooked(
         let at = addresses.iter().position(|a| a == address);
         at.is_none_or(|at| results[at].is_err())
     };
-    let blind = |(row, address): &(&Row, usize)| quiet::needs(row.symbol) && unhooked(address);
-    if rows.iter().any(blind) {
+    let lacks = |needs: fn(&str) -> bool| {
+        rows.iter()
+            .any(|(row, address)| needs(row.symbol) && unhooked(address))
+    };
+    if lacks(quiet::needs) {
         agent.quiet.give_up();
+    }
+    let mut without = "";
+    if lacks(graphs::needs) {
+        agent.graphs.go_blind();
+        without = "; kernels in graphs run without probes and are not counted";
     }
     if !failed.is_empty() {
         agent.note(
             warpbpf_wire::NoteLevel::Warning,
             format!(
-                "these driver functions are not hooked: {}",
+                "these driver functions are not hooked: {}{without}",
                 failed.join("; ")
             ),
         );

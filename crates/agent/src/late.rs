@@ -18,7 +18,7 @@ use crate::agent::{Agent, Mode, Tool};
 use crate::exports::{agent, publish};
 use crate::guard::quietly;
 use crate::hook;
-use crate::install::{Hooks, hooked_api, watch_the_end};
+use crate::install::{Hooks, Moment, hooked_api, watch_the_end};
 use crate::symbols::{Library, Symbols};
 use crate::{thread, unknown};
 
@@ -87,6 +87,9 @@ impl Call {
             (*self.0).patches = patches.as_ptr() as u64;
             (*self.0).n_patches = patches.len() as u64;
         }
+        if warpbpf_faults::strikes("late/patch") {
+            return Err("the code could not be changed".into());
+        }
         let word = &self.control().state;
         word.store(state::PREPARED, Ordering::Release);
         let end = Instant::now() + PATIENCE;
@@ -104,6 +107,7 @@ impl Call {
     }
 
     fn attach(&self) -> Result<String, String> {
+        warpbpf_faults::bug("late/attach-panics");
         let library = Library::driver().ok_or("the CUDA driver is not loaded")?;
         if let Some(there) = agent().filter(|there| there.is_on()) {
             return Err(match there.is_connected() {
@@ -117,15 +121,17 @@ impl Call {
         let symbols = Symbols::new(move |symbol| library.address(symbol));
         // SAFETY: a descriptor that the caller made for us.
         let socket = unsafe { BorrowedFd::borrow_raw(self.control().socket) };
-        let socket = socket
-            .try_clone_to_owned()
-            .map_err(|error| format!("its socket cannot be used: {error}"))?;
+        let socket = warpbpf_faults::check("late/socket", || {
+            std::io::Error::from_raw_os_error(libc::EMFILE)
+        })
+        .and_then(|()| socket.try_clone_to_owned())
+        .map_err(|error| format!("its socket cannot be used: {error}"))?;
         let in_force = !hook::in_force().is_empty();
         let agent = match in_force {
             // A tool died and left them.
             true => make(hooked_api(&symbols), &symbols, socket)?,
             false => {
-                let hooks = Hooks::stage(&symbols);
+                let hooks = Hooks::stage(&symbols, Moment::InsideInit);
                 if let Some(reason) = hooks.obstacle() {
                     return Err(reason);
                 }
@@ -193,8 +199,8 @@ fn begin(agent: &'static Agent) {
     if agent.driver.device_count().is_err() {
         return;
     }
-    if let Mode::Attached(session) = agent.mode() {
-        unknown::serve(agent, session);
+    if let Mode::Attached(_) = agent.mode() {
+        unknown::serve(agent);
     }
 }
 
@@ -218,7 +224,9 @@ impl Agent {
             let crate::lives::LiveState::Here(live) = &*there else {
                 continue;
             };
+            let context = shard.context.0 as usize;
             self.driver.within(shard.context, || {
+                self.give_timers_back(context);
                 // What is still in streams has to end first.
                 if self.driver.relaxed(|| self.driver.synchronize()).is_err() {
                     return;
@@ -234,6 +242,7 @@ impl Agent {
                 // has ended.
                 unsafe { live.free() };
             });
+            self.bound.give_back(context);
             *there = crate::lives::LiveState::Gone("the tool detached");
         }
         self.images.clear();

@@ -14,13 +14,16 @@ use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::choice::Candidate;
+use crate::contexts::look_for_life;
 use crate::entry::{Entry, Place, Runs};
 use crate::exports::original;
+use crate::generation::Generation;
 use crate::graphs::Captured;
 use crate::guard::Outcome;
 use crate::modules::place_at_launch;
 use crate::params::with_hidden;
-use crate::unknown;
+use crate::watchdog::Sample;
+use crate::{unknown, uprobe};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -30,7 +33,7 @@ const ATTRIBUTE_OVERLAP: u32 = 6;
 const ATTRIBUTE_BYTES: usize = 72;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
 pub(crate) const LEGACY_STREAM: usize = 1;
-const PER_THREAD_STREAM: usize = 2;
+pub(crate) const PER_THREAD_STREAM: usize = 2;
 
 /// What a launch looks like, whichever function it came by.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +50,8 @@ pub(crate) struct Shape {
 pub(crate) enum Miss {
     /// There is no variant; the user knows.
     None,
+    /// No program wants it.
+    Unwanted,
     /// Nothing was instrumented in this context.
     Context(Option<usize>),
     /// The grid is resident as a whole and the variant's would not be: blocks that wait for each other would hang.
@@ -61,6 +66,8 @@ pub(crate) enum Miss {
     Params,
     /// The driver refused the variant and took the original.
     Refused(CUresult),
+    /// The driver does not say whether its stream is captured.
+    Captured(CUresult),
     /// It is in the body of a conditional node, of which nobody knows how often it runs.
     Body,
     /// Its graph may be launched by kernels.
@@ -85,9 +92,14 @@ unsafe fn dispatch(
     let plain = || outcome.keep(run(function, params, extra));
     let known = agent.table.get(function as usize);
     let Some(entry) = known.or_else(|| unknown::ask(agent, function)) else {
+        look_for_life(agent);
         return plain();
     };
-    let number = entry.made.fetch_add(1, Ordering::Relaxed) + 1;
+    warpbpf_faults::bug("agent/launch-panics");
+    // A program at the call may have been told it already.
+    let number = uprobe::numbered(function as usize).unwrap_or_else(|| entry.next_launch());
+    // All that this launch runs is of the programs that are in force now.
+    let flight = agent.generations.enter();
     agent.launch_happened();
     let captured = agent.graphs.captured(agent, stream);
     let (shape, key) = match captured {
@@ -110,7 +122,15 @@ unsafe fn dispatch(
         // SAFETY: the caller's promise.
         unsafe {
             try_variant(
-                agent, entry, context, number, &shape, &record, params, extra, run,
+                agent,
+                entry,
+                context,
+                (flight.generation, number),
+                &shape,
+                &record,
+                params,
+                extra,
+                run,
             )
         }
     };
@@ -118,33 +138,53 @@ unsafe fn dispatch(
         number: captured.is_none().then_some(number),
         blocks: count(shape.grid),
     };
+    let mut measured = None;
     let tried = match captured {
         Some(Captured::Body) => Err(Miss::Body),
-        _ if !agent.wants(candidate) => Err(Miss::Skipped),
+        Some(Captured::Unknown(code)) => Err(Miss::Captured(code)),
+        Some(Captured::Graph) if agent.graphs.is_blind() => Err(Miss::None),
+        _ if entry.is_too_dear(flight.generation.number) || !agent.wants(candidate) => {
+            Err(Miss::Skipped)
+        }
         Some(Captured::Graph) => attempt(),
+        None if warpbpf_faults::strikes("agent/gate") => Err(Miss::Compaction),
         None => match agent.quiet.enter(key) {
-            Some(_pass) => attempt(),
+            Some(_pass) => {
+                let of = (flight.generation.number, number);
+                measured = agent.measure(entry, stream.handle(), &shape, of);
+                match &measured {
+                    Some(measured) if measured.is_of_original() => Err(Miss::Skipped),
+                    _ => attempt(),
+                }
+            }
             None => Err(Miss::Compaction),
         },
     };
     let miss = match tried {
         Ok(place) => {
+            // At once: whatever goes wrong from here on, it is not launched again.
+            let code = outcome.keep(sys::SUCCESS);
+            agent.was_measured(measured, Some(Sample::Variant));
             if captured.is_some() {
-                agent.graphs.hold();
+                agent.graphs.hold(place);
             } else {
                 place.launches.fetch_add(1, Ordering::Relaxed);
                 agent.launch_happened();
             }
-            return outcome.keep(sys::SUCCESS);
+            warpbpf_faults::bug("agent/launched-panics");
+            return code;
         }
         Err(miss) => miss,
     };
     let code = plain();
+    agent.was_measured(measured, (code == sys::SUCCESS).then_some(Sample::Original));
     if code == sys::SUCCESS {
         // What is captured runs, and is counted, when its graph is launched. Not so in a body.
-        if captured != Some(Captured::Graph) {
+        let unknown = matches!(captured, Some(Captured::Unknown(_)));
+        if captured != Some(Captured::Graph) && !unknown {
             let runs = match miss {
                 Miss::Skipped => Runs::Skipped,
+                Miss::Unwanted => Runs::Unwanted,
                 _ => Runs::Original,
             };
             runs.counter(entry).fetch_add(1, Ordering::Relaxed);
@@ -165,7 +205,7 @@ pub(crate) unsafe fn try_variant(
     agent: &'static Agent,
     entry: &Entry,
     launched_in: Option<usize>,
-    number: u64,
+    (generation, number): (&Generation, u64),
     shape: &Shape,
     record: &dyn Fn(&Place) -> Option<u64>,
     params: *mut *mut c_void,
@@ -173,10 +213,17 @@ pub(crate) unsafe fn try_variant(
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
 ) -> Result<&'static Place, Miss> {
     let place = launched_in.and_then(|context| {
-        let known = entry.place(context);
-        known.or_else(|| place_at_launch(agent, entry, context))
+        let known = entry.place(context, generation.number);
+        known.or_else(|| place_at_launch(agent, entry, (context, generation.number)))
     });
-    let place = place.ok_or(Miss::Context(launched_in))?;
+    let place = place.ok_or_else(|| {
+        // Its programs are just being exchanged.
+        let known = launched_in.and_then(|context| entry.places_in(context).next());
+        known.map_or(Miss::Context(launched_in), |_| Miss::None)
+    })?;
+    if !place.wanted {
+        return Err(Miss::Unwanted);
+    }
     let variant = place.variant.as_deref().ok_or(Miss::None)?;
     let change = &variant.resources;
     if count(shape.block) > u64::from(change.after.max_threads) {
@@ -187,10 +234,13 @@ pub(crate) unsafe fn try_variant(
     {
         return Err(Miss::Residency(short, variant));
     }
+    // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    warpbpf_faults::check("agent/variant-refused", || Miss::Refused(701))?;
     let code = match variant.hidden {
         None => run(variant.function.0, params, extra),
         Some(hidden) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
         Some(hidden) => {
+            warpbpf_faults::check("agent/launch-record", || Miss::Params)?;
             let record = record(place).ok_or(Miss::Params)?;
             let given = variant.params.len();
             let hidden_values = [record, number];
@@ -273,7 +323,7 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
     let once = |told: &AtomicBool| !told.swap(true, Ordering::Relaxed);
     let name = &entry.mangled;
     match miss {
-        Miss::None | Miss::Skipped => {}
+        Miss::None | Miss::Skipped | Miss::Unwanted => {}
         Miss::Context(context) if once(&entry.told_context) => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}` was launched in a context without maps ({}); those launches run without probes", agent.why_nothing_in(context)),
@@ -310,6 +360,13 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
         Miss::Body => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}` is in the body of a conditional node; there it runs without probes, and counts as missed once for each time that it is put there"),
+        ),
+        Miss::Captured(code) => agent.note(
+            NoteLevel::Warning,
+            format!(
+                "the driver does not say whether a stream is captured ({}): launches in it run without probes and are not counted",
+                agent.driver.error_name(code)
+            ),
         ),
         Miss::DeviceLaunch => agent.note(
             NoteLevel::Warning,

@@ -7,7 +7,7 @@
 //! in a context, where the driver itself loads the kernel only then (`launch`); without a tool in the environment nothing happens at all (`install`), unless somebody who may trace
 //! this process asks for it (`late`).
 //!
-//! Reading order: the ways in (`preload`, `install`, `late`), the hooks (`hook`, `exports`, `guard`), what they do
+//! Reading order: the ways in (`preload`, `install`, `late`, `child`), the hooks (`hook`, `exports`, `guard`), what they do
 //! (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how it gets out (`agent`, `lives`, `control`, `pump`).
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -15,6 +15,7 @@ compile_error!("the agent hooks x86-64 code; other architectures need their own 
 
 mod preload;
 
+mod child;
 mod install;
 mod symbols;
 
@@ -23,9 +24,11 @@ mod guard;
 mod hook;
 
 mod attributes;
+mod bound;
 mod choice;
 mod contexts;
 mod entry;
+mod generation;
 mod graphs;
 mod image;
 mod launch;
@@ -38,7 +41,9 @@ mod params;
 mod quiet;
 mod roster;
 mod table;
+mod timeline;
 mod unknown;
+mod watchdog;
 
 mod agent;
 mod calls;
@@ -51,6 +56,7 @@ mod lives;
 mod pace;
 mod pump;
 mod spread;
+mod swap;
 mod thread;
 
 mod uprobe;

@@ -18,7 +18,7 @@ use warpbpf_wire::{NoteLevel, SharedReader, ToTool};
 use crate::agent::{Absent, Agent, Unmade};
 use crate::greeting::{context_info, ready};
 use crate::pump::{self, Pump};
-use crate::{memory, modules};
+use crate::{memory, modules, timeline};
 
 /// Contexts that get maps, over the life of the process: the tool keeps the memory of each.
 pub(crate) const MOST: u32 = 64;
@@ -238,6 +238,9 @@ impl Agent {
     /// everything in it fails as if it were destroyed: the next occasion comes.
     fn context_is_usable(&self) -> bool {
         const CONTEXT_IS_DESTROYED: i32 = 709;
+        if warpbpf_faults::strikes("agent/context-asleep") {
+            return false;
+        }
         match self.driver.relaxed(|| self.driver.stream()) {
             Ok(stream) => {
                 // A stream too many costs nothing but its memory.
@@ -250,12 +253,12 @@ impl Agent {
 
     fn make_live(&'static self, session: &Arc<Session>, shard: &Shard) {
         // Nobody is to wait while files are read.
-        let probes = crate::uprobe::prepare(session);
+        let probes = crate::uprobe::prepare(self, session);
         let mut state = shard.write();
         if !matches!(*state, LiveState::NotYet) {
             return;
         }
-        if self.lives.made() >= MOST {
+        if self.lives.made() >= MOST || warpbpf_faults::strikes("agent/contexts") {
             *state = LiveState::Gone("64 contexts have had maps, and no more get any");
             return;
         }
@@ -264,8 +267,12 @@ impl Agent {
         let first = self.lives.made() == 0;
         let _founding = founding.filter(|_| first);
         let ring = self.ring_bytes();
-        let made = Live::new_with(&self.driver, Arc::clone(session), first, |live| {
-            Pump::new(live, ring).map_err(Unmade::from)
+        let context = shard.context.0 as usize;
+        let made = self.take_device_memory(context, session).map_err(Unmade);
+        let made = made.and_then(|()| {
+            Live::new_with(&self.driver, Arc::clone(session), first, |live| {
+                Pump::new(live, ring).map_err(Unmade::from)
+            })
         });
         match made {
             Ok((live, (pump, fd))) => {
@@ -290,8 +297,12 @@ impl Agent {
                 if shard.number.get() == Some(&0) {
                     crate::uprobe::install(self, session, probes);
                 }
+                if let (Some(timeline), Some(number)) = (timeline::of(self), shard.number.get()) {
+                    timeline.open(self, shard.context, *number);
+                }
             }
             Err(Unmade(message)) => {
+                self.bound.give_back(context);
                 *state = LiveState::Gone("its maps could not be made");
                 if first {
                     self.send(ToTool::Refused { message }, None);
@@ -315,7 +326,8 @@ impl Agent {
             0 => ToTool::Ready(ready(session, live, context)),
             _ => ToTool::Context(context),
         };
-        *lock(&shard.memory) = fd.try_clone().ok();
+        let again = !warpbpf_faults::strikes("agent/memory-again");
+        *lock(&shard.memory) = again.then(|| fd.try_clone().ok()).flatten();
         self.send(message, Some(fd));
         drop(numbering);
         let locked = self.driver.relaxed(|| pump.lock_pages(&self.driver, live));
@@ -332,15 +344,43 @@ impl Agent {
     /// Waits for the kernels in a context, which is current, and brings everything home.
     pub(crate) fn bring_home(&self, live: &Live, pump: &mut Pump) {
         // A broken context has nothing more to give; what was copied before stays.
-        let ended = self.driver.relaxed(|| self.driver.synchronize()).is_ok();
-        let stuck = pump::empty(&self.driver, live, pump);
-        if ended && stuck > 0 {
+        let wait = || self.driver.relaxed(|| self.driver.synchronize());
+        // What fails once may work again.
+        let waited = wait().or_else(|_| wait());
+        let ended = waited.is_ok();
+        if let Err(error) = waited {
+            self.note(
+                NoteLevel::Warning,
+                format!("what is shown may be too old, the kernels that ran last were not waited for: {error}"),
+            );
+        }
+        if let Some(timeline) = timeline::of(self) {
+            timeline.turn(self, live.context(), true);
+        }
+        let left = pump::empty(&self.driver, live, pump);
+        if ended && left.stuck > 0 {
             self.note(
                 NoteLevel::Warning,
                 format!(
-                    "{stuck} bytes of rings are lost: threads claimed room and ended before they wrote it, \
-                     and what came behind it on their multiprocessors could not be read"
+                    "{} bytes of rings are lost: threads claimed room and ended before they wrote it, \
+                     and what came behind it on their multiprocessors could not be read",
+                    left.stuck
                 ),
+            );
+        }
+        if !left.stale.is_empty() {
+            self.note(
+                NoteLevel::Warning,
+                format!(
+                    "what is shown of these maps is too old, they could not be copied at the end: `{}`",
+                    left.stale.join("`, `")
+                ),
+            );
+        }
+        if let Some(error) = left.unread {
+            self.note(
+                NoteLevel::Warning,
+                format!("the last events are lost, they could not be copied: {error}"),
             );
         }
     }
@@ -377,7 +417,7 @@ impl Agent {
         let Some(shard) = self.lives.of(context) else {
             let result = end();
             if ended(&result) {
-                modules::context_gone(self, context.0 as usize);
+                self.forget_context(context.0 as usize);
             }
             return result;
         };
@@ -405,6 +445,9 @@ impl Agent {
             pause.close();
         }
         self.lives.remove(context);
+        if let Some(timeline) = timeline::of(self) {
+            timeline.close(context);
+        }
         if let (Some(number), Some(memory)) = (shard.number.get(), lock(&shard.memory).take())
             && let Ok(shared) = SharedReader::open(&memory)
         {
@@ -418,7 +461,14 @@ impl Agent {
         // Its handles died with the context: not even its destructors may use them.
         std::mem::forget(std::mem::replace(&mut *state, gone));
         drop(state);
-        modules::context_gone(self, context.0 as usize);
+        self.forget_context(context.0 as usize);
         result
+    }
+
+    /// Nothing of ours is in a context any more.
+    fn forget_context(&self, context: usize) {
+        modules::context_gone(self, context);
+        self.forget_timers(context);
+        self.bound.give_back(context);
     }
 }

@@ -21,6 +21,9 @@ use crate::lives::LiveState;
 /// unless they are suspended.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// `CUDA_ERROR_ILLEGAL_ADDRESS` to `CUDA_ERROR_LAUNCH_FAILED`: what every call in a context says once a kernel has broken it.
+const BROKEN: std::ops::RangeInclusive<CUresult> = 700..=719;
+
 /// Not asked yet: memory is noted.
 const UNKNOWN: u8 = 0;
 /// A program reads memory.
@@ -230,11 +233,30 @@ fn synchronise(agent: &Agent, live: &Live, fence: &Fence, known: &mut Known, wai
     match result {
         Some(Ok(true)) => {}
         Some(Ok(false)) => late(agent),
-        // In a context that is broken nothing runs; in one that cannot be made current, nothing can be done.
-        Some(Err(_)) | None => {
+        Some(Err(error)) => {
             known.published.remove(&context);
+            // In a context that a kernel broke nothing runs any more.
+            if !BROKEN.contains(&error.code) {
+                unfenced(agent, &error.to_string());
+            }
+        }
+        None => {
+            known.published.remove(&context);
+            unfenced(agent, "its context cannot be made current");
         }
     }
+}
+
+/// The table on the device cannot be kept true: a program could read what the application has given back, and break it. So no kernel
+/// runs with programs any more.
+fn unfenced(agent: &Agent, why: &str) {
+    agent.table.close();
+    agent.note(
+        NoteLevel::Warning,
+        format!(
+            "programs cannot be kept from memory that the application gives back ({why}): from here on all kernels run without probes and are not counted"
+        ),
+    );
 }
 
 fn late(agent: &Agent) {

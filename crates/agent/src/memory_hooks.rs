@@ -7,6 +7,7 @@ use warpbpf_driver::sys::{self, CUdeviceptr, CUlibrary, CUmodule, CUresult, CUst
 use warpbpf_session::{Allocation, Kind};
 
 use crate::agent::Agent;
+use crate::contexts::look_for_life;
 use crate::exports::original;
 use crate::graphs::is_capturing;
 use crate::guard::Outcome;
@@ -73,11 +74,12 @@ unsafe fn note(agent: &Agent, code: CUresult, address: *const CUdeviceptr, bytes
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn alloc(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     address: *mut CUdeviceptr,
     bytes: usize,
 ) -> CUresult {
+    look_for_life(agent);
     // SAFETY: the application's own arguments.
     let code = outcome.keep(unsafe { original::mem_alloc(address, bytes) });
     // SAFETY: the driver has written it.
@@ -273,11 +275,12 @@ fn note_host(agent: &Agent, kind: Kind, pointer: *mut c_void, bytes: usize) {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn alloc_host(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     pointer: *mut *mut c_void,
     bytes: usize,
 ) -> CUresult {
+    look_for_life(agent);
     // SAFETY: the application's own arguments.
     let code = outcome.keep(unsafe { original::mem_alloc_host(pointer, bytes) });
     if code == sys::SUCCESS && !pointer.is_null() {
@@ -290,12 +293,13 @@ pub(crate) unsafe fn alloc_host(
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn host_alloc(
-    agent: &Agent,
+    agent: &'static Agent,
     outcome: &Outcome,
     pointer: *mut *mut c_void,
     bytes: usize,
     flags: c_uint,
 ) -> CUresult {
+    look_for_life(agent);
     // SAFETY: the application's own arguments.
     let code = outcome.keep(unsafe { original::host_alloc(pointer, bytes, flags) });
     if code == sys::SUCCESS && !pointer.is_null() {

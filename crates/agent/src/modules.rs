@@ -3,24 +3,37 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary, CUmodule, CUresult};
-use warpbpf_driver::{Context, JitOptions, Library, Module};
-use warpbpf_session::{ImageInfo, LoadedVariant, Prepared, Session, inspect};
+use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary, CUresult};
+use warpbpf_driver::{Context, JitOptions};
+use warpbpf_session::{ImageInfo, Prepared, Session, Standing, inspect};
 use warpbpf_wire::NoteLevel;
 
-use crate::agent::{Absent, Agent, Mode};
-use crate::entry::{self, Entry, Place};
+use crate::agent::{Agent, Mode};
+use crate::entry::{self, Entry};
 use crate::guard::Outcome;
 use crate::lives::{LiveState, Shard};
 use crate::observe;
 
+mod exchange;
 mod report;
+mod settle;
 
+pub(crate) use exchange::{
+    catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire, take_back,
+    without,
+};
+#[cfg(test)]
+pub(crate) use report::has_reported;
 pub(crate) use report::send_kernel;
 use report::{Summaries, report, send_site_names};
+pub(crate) use settle::place_at_launch;
+use settle::{enlist, settle};
+
+/// Bytes of text that are kept of images in which no program wants a kernel: one may later. A framework has thousands of images.
+const MOST_UNWANTED: usize = 64 << 20;
 
 /// A module or a library, by its driver handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,48 +42,98 @@ pub(crate) enum Handle {
     Library(usize),
 }
 
-/// A loaded image with kernels that programs want.
+/// A loaded image with kernels that programs want, or may want later.
 #[derive(Debug)]
 pub(crate) struct Image {
     handle: Handle,
-    session: Arc<Session>,
     info: ImageInfo,
-    prepared: Prepared,
+    /// What was made of it for the programs in force, and for those that come; the newest is the last.
+    versions: Mutex<Vec<Arc<Version>>>,
     /// What the application asked the compiler for.
     jit: JitOptions,
     /// The machine code that was chosen from it is for this compute capability.
     capability: (u32, u32),
     /// The context that a module was loaded in; a library is of none.
     home: Option<usize>,
-    /// Contexts in which it is instrumented, or it is known that it cannot be; set by the thread that sees to it.
-    settled: Mutex<HashSet<usize>>,
+    /// Contexts in which it is instrumented, or it is known that it cannot be, each with the generation of the programs; set
+    /// by the thread that sees to it.
+    settled: Mutex<HashSet<(usize, u64)>>,
     /// It was settled in some context, which may have ended since.
     was_settled: AtomicBool,
+    /// It is among those that may have to be instrumented in a context that comes.
+    pends: AtomicBool,
     /// It is being unloaded.
     leaves: AtomicBool,
+    /// The same, for threads that ask the driver about its kernels just now.
+    standing: Standing,
     entries: Mutex<HashMap<String, &'static Entry>>,
+    /// Kernels that programs want and that run without, with the reason and the programs' generation.
+    without: Mutex<Vec<(u64, String, String)>>,
+    /// Bytes that it takes of [`MOST_UNWANTED`].
+    bytes: usize,
     /// The text that the driver was given, where the application promised to keep its own.
     _text: Option<CString>,
 }
 
-impl Image {
-    /// This thread is the one that settles it in this context.
-    fn claim(&self, context: usize) -> bool {
-        self.was_settled.store(true, Ordering::Relaxed);
-        lock(&self.settled).insert(context)
+/// What was made of an image for one generation of programs.
+#[derive(Debug)]
+pub(crate) struct Version {
+    session: Arc<Session>,
+    prepared: Prepared,
+    /// Kernels that have the same programs as in the generation before, whose number this is.
+    same: HashSet<String>,
+    before: u64,
+}
+
+impl Version {
+    fn generation(&self) -> u64 {
+        self.session.generation()
     }
 
-    /// It may still have to be settled in some context.
+    /// No program wants any of its kernels.
+    fn wants_nothing(&self) -> bool {
+        self.prepared.kernels.iter().all(|k| k.programs.is_empty())
+    }
+
+    /// Programs on the CPU, or a timeline, need what a context gets with an image, whatever is in it.
+    fn watches_host(&self) -> bool {
+        !self.session.host_programs().is_empty() || self.session.timeline()
+    }
+}
+
+impl Image {
+    /// What was made of it for a generation.
+    fn version(&self, generation: u64) -> Option<Arc<Version>> {
+        let versions = lock(&self.versions);
+        let found = versions.iter().find(|v| v.generation() == generation);
+        found.cloned()
+    }
+
+    /// This thread is the one that settles it in this context.
+    fn claim(&self, context: usize, generation: u64) -> bool {
+        self.was_settled.store(true, Ordering::Relaxed);
+        lock(&self.settled).insert((context, generation))
+    }
+
+    /// It is counted as one that may still have to be settled in some context.
     fn waits(&self) -> bool {
-        self.home
-            .is_none_or(|home| !lock(&self.settled).contains(&home))
+        let settled = |home: &usize| lock(&self.settled).iter().any(|(there, _)| there == home);
+        self.pends.load(Ordering::Relaxed) && !self.home.as_ref().is_some_and(settled)
     }
 
     /// Nothing is to be done for it in this context.
-    fn is_settled(&self, context: usize) -> bool {
+    fn is_settled(&self, context: usize, generation: u64) -> bool {
         self.leaves.load(Ordering::Relaxed)
             || self.home.is_some_and(|home| home != context)
-            || lock(&self.settled).contains(&context)
+            || lock(&self.settled).contains(&(context, generation))
+            || self
+                .version(generation)
+                .is_none_or(|v| v.wants_nothing() && !v.watches_host() && !self.has_entries())
+    }
+
+    /// Some program wants a kernel of it, or did.
+    fn has_entries(&self) -> bool {
+        !lock(&self.entries).is_empty()
     }
 }
 
@@ -82,7 +145,11 @@ pub(crate) struct Images {
     aliases: Mutex<HashMap<usize, usize>>,
     /// How many were loaded so far.
     loads: AtomicU64,
-    reported: Mutex<HashSet<(String, String, String)>>,
+    /// Bytes that are kept of images in which nobody wants a kernel.
+    unwanted: AtomicUsize,
+    /// An image was not kept, as there were too many.
+    too_many: AtomicBool,
+    reported: Mutex<HashSet<report::Key>>,
     /// Numbers of sites whose names were sent.
     named: Mutex<usize>,
 }
@@ -108,6 +175,18 @@ impl Images {
     /// An image is known.
     pub(crate) fn has(&self, handle: Handle) -> bool {
         lock(&self.by_handle).contains_key(&handle)
+    }
+
+    /// An image in which nobody wants a kernel is kept; its bytes.
+    fn keeps(&self, info: &ImageInfo) -> Option<usize> {
+        let bytes = info.ptx.as_ref()?.len();
+        let all = self.unwanted.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if all <= MOST_UNWANTED {
+            return Some(bytes);
+        }
+        self.unwanted.fetch_sub(bytes, Ordering::Relaxed);
+        self.too_many.store(true, Ordering::Relaxed);
+        None
     }
 
     /// No image is known any more.
@@ -138,7 +217,7 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
     let session = match mode {
         Mode::PassThrough => return None,
         Mode::Observe => None,
-        Mode::Attached(session) => Some(session),
+        Mode::Attached(_) => agent.generations.now().session.get(),
     };
     let Some(bytes) = bytes else {
         agent.note(
@@ -147,7 +226,10 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
         );
         return None;
     };
-    let info = match inspect(bytes, capability) {
+    warpbpf_faults::bug("agent/read-panics");
+    // Half an image cannot be read.
+    let cut = usize::from(warpbpf_faults::strikes("agent/image"));
+    let info = match inspect(&bytes[..bytes.len() >> cut], capability) {
         Ok(info) => info,
         Err(error) => {
             agent.note(
@@ -215,7 +297,14 @@ pub(crate) fn load(
         return outcome.keep(load(ptr::null()).0);
     };
     if let Some(text) = &incoming.text {
-        let (code, handle) = load(text.as_ptr().cast());
+        // A text that no compiler takes.
+        let refused = warpbpf_faults::strikes("agent/clones-refused");
+        let given = if refused {
+            c"?".as_ptr()
+        } else {
+            text.as_ptr()
+        };
+        let (code, handle) = load(given.cast());
         if code == sys::SUCCESS {
             outcome.keep(code);
             loaded(agent, incoming, jit, handle);
@@ -241,54 +330,77 @@ pub(crate) fn load(
 /// An image is loaded: its kernels are reported, and instrumented if they are wanted.
 pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions, handle: Handle) {
     let Incoming {
-        session,
+        mut session,
         capability,
         info,
-        prepared,
+        mut prepared,
         text,
         late,
     } = incoming;
-    let summaries = Summaries::of(&info);
-    for kernel in prepared.kernels.iter().filter(|k| !k.wanted) {
-        // A kernel that programs want and that was refused is missed at every launch.
-        report(agent, &summaries, kernel, None);
+    warpbpf_faults::bug("agent/loaded-panics");
+    // Programs are exchanged only while nobody holds this: what is entered is of those in force.
+    let mut by_handle = lock(&agent.images.by_handle);
+    while let Some(now) = agent.generations.now().session.get()
+        && now.generation() != session.generation()
+    {
+        drop(by_handle);
+        session = Arc::clone(now);
+        prepared = session.prepare(&info);
+        prepared.refuse_clones("programs were exchanged while it was loaded");
+        by_handle = lock(&agent.images.by_handle);
     }
-    // Programs on the CPU need the maps as soon as there may be any.
     let none = !prepared.kernels.iter().any(|k| !k.programs.is_empty());
-    if none && text.is_none() && session.host_programs().is_empty() {
-        return;
-    }
     let home = match handle {
         Handle::Module(_) => agent.driver.current().map(|c| c.0 as usize),
         Handle::Library(_) => None,
     };
+    let version = Version {
+        session,
+        prepared,
+        same: HashSet::new(),
+        before: 0,
+    };
+    let unused = none && text.is_none() && !version.watches_host();
+    let bytes = match unused {
+        true => agent.images.keeps(&info),
+        false => Some(0),
+    };
+    let version = Arc::new(version);
     let image = Arc::new(Image {
         handle,
-        session,
         info,
-        prepared,
+        versions: Mutex::new(vec![Arc::clone(&version)]),
         jit,
         capability,
         home,
         settled: Mutex::default(),
         was_settled: AtomicBool::new(false),
+        pends: AtomicBool::new(!unused),
         leaves: AtomicBool::new(false),
+        standing: Standing::default(),
         entries: Mutex::default(),
+        without: Mutex::default(),
+        bytes: bytes.unwrap_or(0),
         _text: text,
     });
-    lock(&agent.images.by_handle).insert(handle, Arc::clone(&image));
+    if bytes.is_some() {
+        by_handle.insert(handle, Arc::clone(&image));
+    }
+    drop(by_handle);
+    let summaries = Summaries::of(&image.info);
+    for kernel in version.prepared.kernels.iter().filter(|k| !k.wanted) {
+        // A kernel that programs want and that was refused is missed at every launch.
+        report(agent, &summaries, &version, kernel, None);
+    }
+    if unused {
+        return;
+    }
     agent.count_pending(1);
     agent.images.loads.fetch_add(1, Ordering::Relaxed);
     // Launches run the original until it is instrumented, and are counted as missed.
-    for kernel in image.prepared.kernels.iter() {
+    for kernel in version.prepared.kernels.iter() {
         if !kernel.programs.is_empty() {
-            let made = agent.roster.made(&kernel.mangled);
-            let entry = Box::leak(Box::new(Entry::new(kernel.mangled.clone(), made)));
-            entry.told_context.store(late, Ordering::Relaxed);
-            agent.roster.add(entry);
-            agent.graphs.expect();
-            lock(&image.entries).insert(entry.mangled.clone(), entry);
-            enter_known_handles(agent, &image, entry);
+            enlist(agent, &image, &kernel.mangled, late);
         }
     }
     settle(agent, &image);
@@ -301,123 +413,27 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
     }
 }
 
-/// The place of a kernel in a context where it is launched for the first time. A driver that loads lazily loads the kernel itself
-/// now, and applications that cannot bear this ask it not to; any other has loaded it long ago, and nothing is done here.
-pub(crate) fn place_at_launch(
-    agent: &'static Agent,
-    entry: &Entry,
-    context: usize,
-) -> Option<&'static Place> {
-    if !agent.loads_lazily() {
-        return None;
-    }
-    let handle = Context(context as CUcontext);
-    agent.driver.within(handle, || settle_pending(agent));
-    entry.place(context)
-}
-
-/// Instruments an image in the current context, if that was not done yet and the context is alive. Never waits for another
-/// thread that does.
-fn settle(agent: &'static Agent, image: &Image) {
-    let Some(context) = agent.driver.current() else {
-        return;
-    };
-    let here = context.0 as usize;
-    // Off, nobody would fetch data: then no device side is made either.
-    if image.is_settled(here) || !agent.is_on() {
-        return;
-    }
-    let instrumented = agent.with_live(&image.session, |live| {
-        if !image.claim(here) {
-            return false;
-        }
-        let module = match image.handle {
-            Handle::Module(module) => Ok(Module(module as CUmodule)),
-            Handle::Library(library) => agent.driver.library_module(Library(library as CUlibrary)),
-        };
-        let capability = agent.device().map(|device| device.capability);
-        let results = match module {
-            Ok(_) if capability != Some(image.capability) => {
-                let (major, minor) = image.capability;
-                failures(image, &format!("it was read for a device of sm_{major}{minor}, and it is used on one of another kind, too"))
-            }
-            Ok(module) => live
-                .instrument(&image.prepared, module, &image.jit)
-                .into_iter()
-                .collect(),
-            Err(error) => failures(image, &error.to_string()),
-        };
-        register(agent, image, context, &results);
-        true
-    });
-    let settled = match instrumented {
-        Ok(settled) => settled,
-        Err(Absent::Gone(why)) if image.claim(here) => {
-            register(agent, image, context, &failures(image, why));
-            true
-        }
-        Err(_) => false,
-    };
-    // A library may still be used in other contexts.
-    if settled && image.home.is_some() {
-        agent.count_pending(-1);
-    }
-}
-
-type Results = HashMap<String, Result<Arc<LoadedVariant>, String>>;
-
-fn failures(image: &Image, why: &str) -> Results {
-    let wanted = image.prepared.kernels.iter().filter(|k| k.wanted);
-    wanted
-        .map(|k| (k.mangled.clone(), Err(why.to_string())))
-        .collect()
-}
-
-/// Puts what came of an image's kernels in a context where launches find it.
-fn register(agent: &'static Agent, image: &Image, context: Context, results: &Results) {
-    let summaries = Summaries::of(&image.info);
-    let shard = agent.lives.of(context);
-    let number = shard.and_then(|shard| shard.number.get().copied());
-    let sms = agent.device().map_or(0, |device| device.sms);
-    for kernel in &image.prepared.kernels {
-        let entry = lock(&image.entries).get(&kernel.mangled).copied();
-        let Some(entry) = entry else { continue };
-        let result = results.get(&kernel.mangled);
-        if kernel.wanted {
-            report(agent, &summaries, kernel, result);
-        }
-        let variant = result.and_then(|r| r.as_ref().ok()).cloned();
-        let original = variant.as_ref().map(|variant| variant.original.0);
-        let context = context.0 as usize;
-        let place = entry.add(Place::new(context, number.unwrap_or(0), sms, variant));
-        agent.graphs.know(entry, place);
-        if let Some(original) = original {
-            enter(agent, entry, original, Some(context));
-        }
-        enter_known_handles(agent, image, entry);
-    }
-}
-
 /// Enters the handles that the application will launch by, before it asks for them: it may get them in ways that are not
 /// hooked.
 fn enter_known_handles(agent: &Agent, image: &Image, entry: &'static Entry) {
     let Ok(name) = CString::new(entry.mangled.as_str()) else {
         return;
     };
-    if let Handle::Library(library) = image.handle {
-        let api = &agent.driver.api;
-        let (mut kernel, mut function) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: a live library, a NUL-terminated name and writable locals.
-        unsafe {
-            let library = library as CUlibrary;
-            if (api.library_kernel)(&mut kernel, library, name.as_ptr()) == sys::SUCCESS {
-                enter(agent, entry, kernel, None);
-                if (api.kernel_function)(&mut function, kernel) == sys::SUCCESS {
-                    enter_here(agent, entry, function);
-                }
+    let Handle::Library(library) = image.handle else {
+        return;
+    };
+    let api = &agent.driver.api;
+    let (mut kernel, mut function) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: a live library, a NUL-terminated name and writable locals.
+    image.standing.while_loaded(|| unsafe {
+        let library = library as CUlibrary;
+        if (api.library_kernel)(&mut kernel, library, name.as_ptr()) == sys::SUCCESS {
+            enter(agent, entry, kernel, None);
+            if (api.kernel_function)(&mut function, kernel) == sys::SUCCESS {
+                enter_here(agent, entry, function);
             }
         }
-    }
+    });
 }
 
 /// Has launches by this handle, which is of the current context, found.
@@ -438,19 +454,20 @@ pub(crate) fn settle_pending(agent: &'static Agent) {
         return;
     };
     let loads = agent.images.loads.load(Ordering::Relaxed);
+    let generation = agent.generations.now().number;
     let seen = |shard: &Shard| shard.seen.load(Ordering::Relaxed) == loads;
     if agent.lives.of(context).is_some_and(|shard| seen(&shard)) {
         return;
     }
     let waiting: Vec<Arc<Image>> = lock(&agent.images.by_handle)
         .values()
-        .filter(|image| !image.is_settled(context.0 as usize))
+        .filter(|image| !image.is_settled(context.0 as usize, generation))
         .cloned()
         .collect();
     for image in &waiting {
         settle(agent, image);
     }
-    let settled = |image: &Arc<Image>| image.is_settled(context.0 as usize);
+    let settled = |image: &Arc<Image>| image.is_settled(context.0 as usize, generation);
     if waiting.iter().all(settled)
         && let Some(shard) = agent.lives.of(context)
     {
@@ -464,9 +481,12 @@ pub(crate) fn report_unsettled(agent: &Agent) {
     let settled = |image: &&Arc<Image>| image.was_settled.load(Ordering::Relaxed);
     for image in images.iter().filter(|image| !settled(image)) {
         let summaries = Summaries::of(&image.info);
-        for kernel in image.prepared.kernels.iter().filter(|k| k.wanted) {
+        let Some(version) = lock(&image.versions).last().cloned() else {
+            continue;
+        };
+        for kernel in version.prepared.kernels.iter().filter(|k| k.wanted) {
             let why = Err("its image was never used in a context that was alive".to_string());
-            report(agent, &summaries, kernel, Some(&why));
+            report(agent, &summaries, &version, kernel, Some(&why));
         }
     }
 }
@@ -483,6 +503,7 @@ pub(crate) struct Leaving {
 /// Takes an image out, before the driver forgets it: another thread may get the same handles at once.
 pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Leaving> {
     let mut images = lock(&agent.images.by_handle);
+    warpbpf_faults::bug("agent/unload-panics");
     let image = images.remove(&handle)?;
     let mut names = vec![handle];
     // A library's modules are aliases of it.
@@ -498,6 +519,8 @@ pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Leaving> {
         agent.count_pending(-1);
     }
     image.leaves.store(true, Ordering::Relaxed);
+    // From here on no thread of ours asks for its kernels, or enters their handles.
+    image.standing.set(false);
     let mut kernels = Vec::new();
     for entry in lock(&image.entries).values() {
         for handle in entry.take_handles() {
@@ -515,6 +538,10 @@ pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Leaving> {
 impl Leaving {
     /// The driver has unloaded it. Our code for it goes too: the application promised that none of it runs or will.
     pub(crate) fn gone(self, agent: &Agent) {
+        let images = &agent.images;
+        images
+            .unwanted
+            .fetch_sub(self.image.bytes, Ordering::Relaxed);
         let entries: Vec<&'static Entry> = lock(&self.image.entries).values().copied().collect();
         agent.roster.retire(&entries);
         for place in entries.iter().flat_map(|entry| entry.places()) {
@@ -545,6 +572,7 @@ impl Leaving {
         }
         drop(images);
         self.image.leaves.store(false, Ordering::Relaxed);
+        self.image.standing.set(true);
         if self.image.waits() {
             agent.count_pending(1);
         }
@@ -561,21 +589,27 @@ pub(crate) fn context_gone(agent: &Agent, context: usize) {
     let mut dead: Vec<&'static Entry> = Vec::new();
     images.retain(|handle, image| {
         for entry in lock(&image.entries).values() {
-            let variant = entry.place(context).and_then(|p| p.variant.as_ref());
-            if let Some(variant) = variant {
+            for variant in entry.places_in(context).filter_map(|p| p.variant.as_ref()) {
                 agent.graphs.forget(variant.function.0);
             }
             for handle in entry.leave(context) {
                 agent.table.remove(handle);
             }
         }
-        lock(&image.settled).remove(&context);
+        let waited = image.waits();
+        lock(&image.settled).retain(|(there, _)| *there != context);
         match (handle, image.home) {
             (_, Some(home)) if home == context => {
                 dead.extend(lock(&image.entries).values().copied());
-                if image.waits() {
+                if waited {
                     agent.count_pending(-1);
                 }
+                image.leaves.store(true, Ordering::Relaxed);
+                image.standing.set(false);
+                agent
+                    .images
+                    .unwanted
+                    .fetch_sub(image.bytes, Ordering::Relaxed);
                 false
             }
             // A library's module in the dead context.

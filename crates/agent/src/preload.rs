@@ -7,13 +7,13 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::guard::quietly;
-use crate::install::{install, is_wanted};
+use crate::install::{Moment, install, is_wanted};
 use crate::symbols::is_driver_name;
 
 /// Called by the CUDA driver inside `cuInit`, when `CUDA_INJECTION64_PATH` names this library. 1 is success.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
-    quietly(install);
+    quietly(|| install(Moment::InsideInit));
     1
 }
 
@@ -23,7 +23,7 @@ pub extern "C" fn InitializeInjection() -> c_int {
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
         if is_wanted() {
-            quietly(install);
+            quietly(|| install(Moment::BeforeInit));
         }
     }
     construct
@@ -91,7 +91,7 @@ unsafe fn look_for_driver(next: usize, path: *const c_char, flags: c_int) {
             }
         }
     }
-    install();
+    install(Moment::BeforeInit);
 }
 
 fn next_dlopen() -> usize {

@@ -6,13 +6,18 @@ use std::time::{Duration, Instant};
 use warpbpf_abi::maps::{EINVAL, EIO};
 use warpbpf_driver::{Driver, DriverError};
 use warpbpf_session::{Answer, Chunk, DrainStats, Landing, Live, Part};
-use warpbpf_wire::{Chunks, DeviceLosses, SharedError, SharedWriter, Span};
+use warpbpf_wire::{Chunks, DeviceLosses, SNAPSHOT_PART, SharedError, SharedWriter, Span};
 
 /// How long the last events wait for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Bytes of a map from which on it is worth having the driver lock the pages that its copies pass.
+const LARGE: u64 = 64 << 10;
+const PAGE: usize = 4096;
 const TICK: Duration = Duration::from_micros(200);
 /// How long claimed room stays as it is before nobody is expected to write it any more.
 const SETTLE: Duration = Duration::from_millis(10);
+/// How often a copy at the end may fail before what it was for is given up.
+const TRIES: u32 = 3;
 /// Most rounds over rings that still yield something, at the end.
 const ROUNDS: u32 = 1000;
 /// Parts of the event ring that a chunk takes at most, if it can be cut: the room of a chunk comes back when all of it was read.
@@ -23,11 +28,15 @@ const CHUNKS: u64 = 8;
 pub(crate) struct Pump {
     writer: SharedWriter,
     sizes: Vec<u64>,
+    /// What snapshots pass on their way, from the first page that is all its own on.
     scratch: Vec<u8>,
+    first: usize,
     /// Most bytes of a chunk.
     most: u64,
     /// The driver has locked the ring's pages: its copy engine writes into them.
     locked: bool,
+    /// And those of `scratch`.
+    scratch_locked: bool,
     /// The tool reads nothing: do not wait again until it does.
     stalled_at: Option<[u64; 2]>,
 }
@@ -61,22 +70,28 @@ impl Pump {
         if crate::tests::faults::shared_memory_fails() {
             return Err(SharedError::TooLarge { bytes: 0 });
         }
+        warpbpf_faults::check("agent/shared", || SharedError::TooLarge { bytes: 1 << 70 })?;
         let sizes: Vec<u64> = live.layouts().iter().map(|m| m.snapshot_bytes).collect();
         // The largest chunk that cannot be cut has room, and another one while it is read.
         let largest = live.largest_chunk();
         let (writer, fd) = SharedWriter::create(&sizes, ring_bytes.max(largest * 2 + 1))?;
+        let most_copied = sizes.iter().copied().max().unwrap_or(0).min(SNAPSHOT_PART);
+        // The pages before and behind are the allocator's too, and others may lock those.
+        let scratch = vec![0; most_copied.next_multiple_of(PAGE as u64) as usize + PAGE];
         let pump = Pump {
             most: largest.max(writer.ring_pages().bytes / CHUNKS),
             writer,
             sizes,
-            scratch: Vec::new(),
+            first: scratch.as_ptr().align_offset(PAGE),
+            scratch,
             locked: false,
+            scratch_locked: false,
             stalled_at: None,
         };
         Ok((pump, fd))
     }
 
-    /// Has the driver lock the event ring's pages, if there are rings that come home into it. Without that the driver copies
+    /// Has the driver lock the event ring's pages, if there are rings that come home into it, and those that snapshots of large maps pass. Without that the driver copies
     /// through memory of its own: slower, and else the same.
     pub(crate) fn lock_pages(&mut self, driver: &Driver, live: &Live) -> Result<(), DriverError> {
         if live.largest_chunk() > 0 {
@@ -84,6 +99,13 @@ impl Pump {
             // SAFETY: the pages stay as long as this value, which lives as long as the agent.
             unsafe { driver.host_register(start, bytes)? };
             self.locked = true;
+        }
+        let pages = &mut self.scratch[self.first..];
+        let bytes = (pages.len() / PAGE * PAGE) as u64;
+        if bytes >= LARGE {
+            // SAFETY: the pages stay as long as this value, which lives as long as the agent; the vector never grows.
+            unsafe { driver.host_register(pages.as_mut_ptr(), bytes)? };
+            self.scratch_locked = true;
         }
         Ok(())
     }
@@ -94,13 +116,15 @@ impl Pump {
             // What the driver keeps locked is given back with the context.
             let _ = driver.host_unregister(self.writer.ring_pages().start);
         }
+        if std::mem::take(&mut self.scratch_locked) {
+            let _ = driver.host_unregister(self.scratch[self.first..].as_mut_ptr());
+        }
     }
 
-    /// Copies every map. One that cannot be copied keeps its last snapshot.
-    pub(crate) fn snapshot(&mut self, live: &Live) {
-        for map in 0..self.sizes.len() {
-            self.publish(live, map);
-        }
+    /// Copies every map. Gives those that cannot be copied, by number: they keep their last snapshot.
+    pub(crate) fn snapshot(&mut self, live: &Live) -> Vec<usize> {
+        let all = 0..self.sizes.len();
+        all.filter(|map| !self.publish(live, *map)).collect()
     }
 
     /// Copies one map now. Its sequence, or an error number.
@@ -120,7 +144,8 @@ impl Pump {
             return true;
         }
         let mut offset = 0;
-        let published = self.writer.publish_parts(map, &mut self.scratch, |part| {
+        let scratch = &mut self.scratch[self.first..];
+        let published = self.writer.publish_parts(map, scratch, |part| {
             let copied = live.snapshot(map, offset, part);
             offset += part.len() as u64;
             copied
@@ -137,16 +162,17 @@ impl Pump {
     }
 
     /// Moves what is complete and has room. Does nothing if the session has no rings. What has no room stays on the device.
-    pub(crate) fn drain(&mut self, live: &Live) -> DrainStats {
+    ///
+    /// # Errors
+    /// [`DriverError`] of a copy: what was not moved stays there, too.
+    pub(crate) fn drain(&mut self, live: &Live) -> Result<DrainStats, DriverError> {
         let mut home = Home {
             chunks: self.writer.chunks(),
             most: self.most,
         };
-        let Ok(stats) = live.bring(&mut home) else {
-            return DrainStats::default();
-        };
+        let stats = live.bring(&mut home)?;
         self.tell(live);
-        stats
+        Ok(stats)
     }
 
     fn tell(&mut self, live: &Live) {
@@ -184,31 +210,69 @@ impl Pump {
     }
 }
 
-/// Everything that is there, after the kernels have ended. Says how many bytes of rings stay for ever: their writers claimed them
-/// and ended before they had written.
-pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) -> u64 {
+/// What could not be brought home.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// Bytes of rings that stay for ever: their writers claimed them and ended before they had written.
+    pub(crate) stuck: u64,
+    /// Names of maps that could not be copied: what is known of them is what they held before.
+    pub(crate) stale: Vec<String>,
+    /// Why the rings could not be looked at to their end.
+    pub(crate) unread: Option<DriverError>,
+}
+
+/// Everything that is there, after the kernels have ended.
+pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) -> Left {
     driver.relaxed(|| {
-        pump.snapshot(live);
-        let (mut rounds, mut stuck) = (0, 0);
-        while rounds < ROUNDS {
-            let read = pump.writer.read_so_far();
-            let stats = pump.drain(live);
-            if stats.waiting > 0 {
-                // How often the tool reads a little more is its own affair.
-                if pump.wait(read) {
-                    continue;
-                }
-                pump.lose(live);
-            } else if stats.bytes == 0 {
-                if stats.pending == stuck {
-                    return stuck;
-                }
-                // A kernel that began just now may still write it.
-                stuck = stats.pending;
-                std::thread::sleep(SETTLE);
-            }
-            rounds += 1;
+        let mut left = Left::default();
+        let stale = pump.snapshot(live);
+        match empty_rings(live, pump) {
+            Ok(stuck) => left.stuck = stuck,
+            Err(error) => left.unread = Some(error),
         }
-        0
+        // Only those that failed: the other copies are of the end already.
+        for map in stale {
+            if !pump.publish(live, map) {
+                left.stale
+                    .extend(live.layouts().get(map).map(|map| map.name.clone()));
+            }
+        }
+        left
     })
+}
+
+/// How many bytes are stuck, once nothing else is left.
+fn empty_rings(live: &Live, pump: &mut Pump) -> Result<u64, DriverError> {
+    let (mut rounds, mut stuck, mut failed) = (0, 0, 0);
+    while rounds < ROUNDS {
+        let read = pump.writer.read_so_far();
+        let stats = match pump.drain(live) {
+            Ok(stats) => stats,
+            Err(error) => {
+                // It may be that once: nothing has moved, so nothing is lost yet.
+                failed += 1;
+                if failed > TRIES {
+                    return Err(error);
+                }
+                std::thread::sleep(SETTLE);
+                continue;
+            }
+        };
+        if stats.waiting > 0 {
+            // How often the tool reads a little more is its own affair.
+            if pump.wait(read) {
+                continue;
+            }
+            pump.lose(live);
+        } else if stats.bytes == 0 {
+            if stats.pending == stuck {
+                return Ok(stuck);
+            }
+            // A kernel that began just now may still write it.
+            stuck = stats.pending;
+            std::thread::sleep(SETTLE);
+        }
+        rounds += 1;
+    }
+    Ok(0)
 }

@@ -31,18 +31,29 @@ struct Inner {
 #[derive(Debug, Clone, Default)]
 struct Sums {
     launches: BTreeMap<u32, u64>,
+    /// The same by generation, of the last few.
+    generations: BTreeMap<u64, u64>,
     missed: u64,
     skipped: u64,
+    unwanted: u64,
 }
+
+/// Generations whose launches are told one by one: a tool that wants older ones has been told before.
+const GENERATIONS: usize = 8;
 
 impl Sums {
     fn add(&mut self, entry: &Entry) {
-        let (launches, missed, skipped) = entry.counts();
-        for (number, count) in launches {
+        for (number, generation, count) in entry.launches().filter(|(.., count)| *count > 0) {
             *self.launches.entry(number).or_default() += count;
+            *self.generations.entry(generation).or_default() += count;
+            if self.generations.len() > GENERATIONS {
+                self.generations.pop_first();
+            }
         }
+        let [missed, skipped, unwanted] = entry.without();
         self.missed += missed;
         self.skipped += skipped;
+        self.unwanted += unwanted;
     }
 }
 
@@ -80,7 +91,7 @@ impl Roster {
     /// All that runs in kernels' places in a context.
     pub(crate) fn variants(&self, context: usize) -> Vec<Arc<LoadedVariant>> {
         let inner = self.lock();
-        let places = inner.entries.iter().filter_map(|e| e.place(context));
+        let places = inner.entries.iter().flat_map(|e| e.places_in(context));
         places.filter_map(|place| place.variant.clone()).collect()
     }
 
@@ -102,6 +113,8 @@ impl Roster {
                 launches: sums.launches.values().sum(),
                 missed: sums.missed,
                 skipped: sums.skipped,
+                unwanted: sums.unwanted,
+                generations: sums.generations.into_iter().collect(),
                 contexts: sums.launches.into_iter().filter(|(_, n)| *n > 0).collect(),
             })
             .collect();
@@ -149,11 +162,11 @@ mod tests {
         for entry in [a, again, b] {
             roster.add(entry);
         }
-        a.add(Place::new(16, 0, 4, None));
-        b.add(Place::new(16, 0, 4, None));
-        b.add(Place::new(32, 1, 4, None));
+        a.add(Place::new(16, (0, 4), 1, None));
+        b.add(Place::new(16, (0, 4), 1, None));
+        b.add(Place::new(32, (1, 4), 1, None));
         let launch = |entry: &Entry, context, count| {
-            let place = entry.place(context).unwrap();
+            let place = entry.place(context, 1).unwrap();
             place.launches.store(count, Ordering::Relaxed);
         };
         launch(a, 16, 5);

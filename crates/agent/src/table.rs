@@ -127,6 +127,13 @@ impl<T: Sync> Table<T> {
         self.current.store(empty, Ordering::Release);
     }
 
+    /// Removes everything.
+    pub(crate) fn clear(&self) {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let empty = ptr::from_ref(Slots::leak(FIRST)).cast_mut();
+        self.current.store(empty, Ordering::Release);
+    }
+
     /// [`Table::close`] for a forked child, where the lock may be held by a thread that does not exist there.
     /// `empty` was made before the fork.
     pub(crate) fn replace_after_fork(&self, empty: &'static EmptyTable<T>) {
@@ -194,6 +201,10 @@ mod tests {
         assert_eq!(table.get(16), Some(&3));
         table.insert(16, leak(4));
         assert_eq!(table.get(16), Some(&4));
+        table.clear();
+        assert_eq!((table.get(16), table.get(32)), (None, None));
+        table.insert(16, leak(5));
+        assert_eq!(table.get(16), Some(&5));
         table.close();
         assert_eq!((table.get(16), table.get(32)), (None, None));
         table.insert(16, leak(6));

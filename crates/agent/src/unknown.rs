@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_uint};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::sys::{
@@ -20,7 +20,7 @@ use warpbpf_driver::{Context, JitOptions};
 use warpbpf_session::{ImageInfo, Session, inspect, names};
 use warpbpf_wire::{Kernel, NoteLevel, ToTool};
 
-use crate::agent::{Agent, Mode};
+use crate::agent::Agent;
 use crate::contexts;
 use crate::entry::Entry;
 use crate::late::text;
@@ -100,6 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Questions {
     fn new(agent: &Agent) -> Option<Questions> {
+        warpbpf_faults::check("late/questions", || ()).ok()?;
         // SAFETY: the driver's functions of these names have these signatures.
         unsafe {
             let name = |symbol| -> Option<Ask<*mut *const c_char>> {
@@ -122,6 +123,7 @@ impl Questions {
 
     /// The kernel's name, and what it is of. A handle may be a function of a context, or a library's kernel.
     fn ask(&self, handle: CUfunction) -> Option<(String, Handle)> {
+        warpbpf_faults::check("late/name", || ()).ok()?;
         if let (Some(of), Some(name)) = (self.kernel_library, self.kernel_name) {
             let mut library: CUlibrary = ptr::null_mut();
             // SAFETY: a handle that the application launches by, and writable locals. The driver knows handles of each kind.
@@ -148,6 +150,11 @@ impl Unknown {
     #[inline]
     pub(crate) fn is_new(&self, handle: usize) -> bool {
         self.open.load(Ordering::Relaxed) && self.seen.get(handle).is_none()
+    }
+
+    /// Other programs are in force: what was not wanted before may be now.
+    pub(crate) fn ask_again(&self) {
+        self.seen.clear();
     }
 
     /// Nothing is asked any more.
@@ -211,9 +218,7 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
     }
     unknown.seen.insert(function as usize, &SEEN);
     let (name, image) = unknown.driver.get()?.ask(function)?;
-    let Some(Mode::Attached(session)) = agent.mode_now() else {
-        return None;
-    };
+    let session = agent.generations.now().session.get()?;
     if session.matching(&name).is_empty() {
         return None;
     }
@@ -239,7 +244,7 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
 }
 
 /// Instruments what is asked for until the tool goes away. On a thread of its own.
-pub(crate) fn serve(agent: &'static Agent, session: &Arc<Session>) {
+pub(crate) fn serve(agent: &'static Agent) {
     let Some(questions) = Questions::new(agent) else {
         agent.send(ToTool::Attached, None);
         agent.note(
@@ -266,6 +271,9 @@ pub(crate) fn serve(agent: &'static Agent, session: &Arc<Session>) {
             know(agent, &job);
             continue;
         }
+        let Some(session) = agent.generations.now().session.get() else {
+            return;
+        };
         match find(agent, session, &mut files, &job) {
             Ok(info) => {
                 let mut incoming = modules::prepare(agent, session, info);

@@ -146,7 +146,12 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
             ToTool::Note { text, .. } => seen.notes.push(text),
             ToTool::Bye { reason } => seen.bye = Some(reason),
             ToTool::Snapshotted { token } => assert_eq!(token, 1),
-            ToTool::MapOps { .. } | ToTool::Attached => panic!("nobody asked"),
+            ToTool::MapOps { .. }
+            | ToTool::Attached
+            | ToTool::Operations(_)
+            | ToTool::Changed(_) => {
+                panic!("nobody asked")
+            }
             ToTool::Refused { message } => panic!("refused: {message}"),
         }
     }

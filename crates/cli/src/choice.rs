@@ -24,6 +24,39 @@ pub struct ChoiceFlags {
     /// Probes only in grids of at most N blocks
     #[arg(long, value_name = "N")]
     pub max_blocks: Option<u64>,
+    /// No more probes in a kernel that takes longer with them by more than this, as `5%`: some of its launches are measured, with
+    /// probes and without
+    #[arg(long, value_name = "PERCENT", value_parser = parts)]
+    pub max_overhead: Option<u32>,
+    /// Most memory of each device for maps, rings and launch records: bytes, or with `K`, `M` or `G`. What does not fit is refused
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_device_memory: Option<u64>,
+}
+
+/// A percentage in parts per million.
+fn parts(text: &str) -> Result<u32, String> {
+    let percent: f64 = text
+        .trim_end_matches('%')
+        .parse()
+        .map_err(|_| "write a percentage, as `5%`".to_owned())?;
+    match percent {
+        0.01..=100_000.0 => Ok((percent * 1e4).round() as u32),
+        _ => Err("a percentage lies between 0.01% and 100000%".to_owned()),
+    }
+}
+
+/// A number of bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.strip_suffix(['K', 'M', 'G']) {
+        Some(digits) if text.ends_with('K') => (digits, 1 << 10),
+        Some(digits) if text.ends_with('M') => (digits, 1 << 20),
+        Some(digits) => (digits, 1 << 30),
+        None => (text, 1u64),
+    };
+    let number = digits.parse::<u64>().ok().filter(|number| *number > 0);
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(|| "write a number of bytes, as `65536`, `512K`, `64M` or `2G`".to_owned())
 }
 
 impl ChoiceFlags {
@@ -37,6 +70,26 @@ impl ChoiceFlags {
             gpus: self.gpus.clone(),
             min_blocks: self.min_blocks,
             max_blocks: self.max_blocks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parts, size};
+
+    #[test]
+    fn sizes_and_percentages_are_read() {
+        assert_eq!((parts("5%"), parts("0.5")), (Ok(50_000), Ok(5_000)));
+        assert_eq!(
+            (size("4096"), size("64M"), size("2G")),
+            (Ok(4096), Ok(64 << 20), Ok(2 << 30))
+        );
+        for wrong in ["", "0%", "-1", "x%", "200000%"] {
+            assert!(parts(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "0", "-1", "1T", "99999999999G", "M"] {
+            assert!(size(wrong).is_err(), "{wrong}");
         }
     }
 }

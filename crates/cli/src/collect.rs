@@ -9,6 +9,7 @@ use warpbpf_object::MapKind;
 use crate::contents::fill;
 use crate::model;
 use crate::pretty::Printer;
+use crate::together::Together;
 
 /// Messages of `bpf_printk` that are kept.
 const MAX_MESSAGES: usize = 10_000;
@@ -65,7 +66,7 @@ impl<'t> Collector<'t> {
 
     /// Processes in which the agent refused to do anything, and why. Beside another agent in the same process that is no
     /// news: the other one serves it.
-    pub fn refusals(&self) -> Vec<(u32, String)> {
+    fn refusals(&self) -> Vec<(u32, String)> {
         let processes = self.tool.processes();
         let served = |pid: u32| {
             let mut all = processes.iter();
@@ -78,12 +79,12 @@ impl<'t> Collector<'t> {
     }
 
     /// Warnings and errors of all agents.
-    pub fn notes(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         self.told(|level| matches!(level, NoteLevel::Warning | NoteLevel::Error))
     }
 
     /// What agents say that is no warning.
-    pub fn remarks(&self) -> Vec<String> {
+    fn remarks(&self) -> Vec<String> {
         self.told(|level| level == NoteLevel::Info)
     }
 
@@ -93,6 +94,30 @@ impl<'t> Collector<'t> {
             .filter(|note| wanted(note.level))
             .map(|note| note.text)
             .collect()
+    }
+
+    /// Everything so far, for what was started by this command line.
+    pub fn report(&self, command: Vec<String>, status: Option<i32>) -> model::Report {
+        let processes = self.processes();
+        let Together { maps, remarks } = Together::of(&self.tool.processes(), &processes);
+        let mut report = model::Report {
+            version: model::VERSION,
+            command,
+            status,
+            programs: Vec::new(),
+            processes,
+            together: maps,
+            notes: self.notes(),
+            remarks: self.remarks(),
+        };
+        report.remarks.extend(remarks);
+        for (pid, message) in self.refusals() {
+            report.notes.insert(
+                0,
+                format!("nothing was instrumented in process {pid}: {message}"),
+            );
+        }
+        report
     }
 
     /// Events and messages that came since the last call, a line each, of those that are kept.
@@ -128,7 +153,7 @@ impl Agent {
         process.poll(Duration::ZERO, |event| {
             if event.is_message() {
                 if self.messages.len() < MAX_MESSAGES {
-                    let message = event.message(object);
+                    let message = event.message(&object);
                     self.messages.extend(message.map(|m| m.to_string()));
                 }
                 return;
@@ -188,6 +213,7 @@ impl Agent {
             return now;
         }
         let contexts = process.contexts();
+        now.device_bytes = contexts.iter().map(|context| context.device_bytes).sum();
         if contexts.len() > 1 {
             now.contexts = contexts.iter().map(model::Context::of).collect();
         } else {
@@ -196,8 +222,9 @@ impl Agent {
             }
         }
         let (kernels, sites) = (process.kernel_names(), process.site_names());
+        let object = process.object();
         let printer = Printer {
-            btf: process.object().and_then(warpbpf::Object::btf),
+            btf: object.as_ref().and_then(warpbpf::Object::btf),
             kernels: &kernels,
             sites: &sites,
         };
@@ -220,25 +247,27 @@ impl Agent {
             max_entries: map.info().max_entries,
             ..model::Map::default()
         };
-        if map.info().bytes == 0 {
-            let events = self.rings.get(map.index() as usize);
-            let mut events = events.cloned().unwrap_or_default();
-            events.lost = map.lost();
-            now.events = Some(events);
-        } else if matches!(
+        let constants = matches!(
             def.kind,
             MapKind::Data {
                 read_only: true,
                 ..
             }
-        ) {
+        );
+        if constants {
             return None;
+        }
+        if map.info().bytes == 0 {
+            let events = self.rings.get(map.index() as usize);
+            let mut events = events.cloned().unwrap_or_default();
+            events.lost = map.lost();
+            now.events = Some(events);
         } else if let (Ok(snapshot), Some(plan)) = (map.last_snapshot(), map.plan()) {
-            fill(&mut now, &plan, def, snapshot.parts(), printer);
+            fill(&mut now, &plan, &def, snapshot.parts(), printer);
             for (context, part) in map.contexts().unwrap_or_default() {
                 if snapshot.parts().len() > 1 {
                     let mut own = model::Map::default();
-                    fill(&mut own, &plan, def, part.parts(), printer);
+                    fill(&mut own, &plan, &def, part.parts(), printer);
                     let part = own.into_part(context.number, context.device);
                     now.contexts.push(part);
                 }
@@ -255,6 +284,8 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         missed,
         skipped,
         contexts,
+        unwanted,
+        generations: _,
     } = info;
     model::Kernel {
         id: kernel.kernel_id,
@@ -276,6 +307,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         launches,
         missed,
         skipped,
+        unwanted,
         contexts,
     }
 }

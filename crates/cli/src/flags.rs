@@ -9,6 +9,8 @@ use warpbpf::Place;
 use warpbpf_session::Placement;
 
 pub use crate::choice::ChoiceFlags;
+use crate::exchange::{ExchangeFlags, ProgramsFlags, RemoveFlags};
+pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
 
 /// eBPF programs inside GPU kernels.
 #[derive(Debug, Parser)]
@@ -24,6 +26,8 @@ pub struct Cli {
 pub enum Command {
     /// Run an application with a program inside its kernels
     Run(RunFlags),
+    /// Put a program into the kernels of applications that others start with some variables in their environment, until Ctrl-C
+    Serve(ServeFlags),
     /// Put a program into the kernels of an application that runs, until Ctrl-C or its end
     Attach(AttachFlags),
     /// Take programs out of an application that runs, whoever put them in
@@ -38,6 +42,14 @@ pub enum Command {
     Loader(LoaderFlags),
     /// List, read, change and watch maps of applications that run under `warpbpf run`
     Maps(MapsFlags),
+    /// List the programs in applications that run under `warpbpf run`
+    Programs(ProgramsFlags),
+    /// Put other programs in place of those in an application that runs, at one moment for all its launches
+    Replace(ExchangeFlags),
+    /// Put more programs into an application that runs
+    Add(ExchangeFlags),
+    /// Take some programs out of an application that runs
+    Remove(RemoveFlags),
     /// Run programs that are kernels themselves (`gpu/run`, bpftime's `__directly_run`)
     Launch(LaunchFlags),
     /// Prove a program safe, or say why it is not
@@ -80,6 +92,13 @@ pub struct ObjectFlags {
     /// BPF object files; several are linked into one
     #[arg(value_name = "PROG.bpf.o", required = true)]
     pub objects: Vec<PathBuf>,
+    #[command(flatten)]
+    pub values: ValueFlags,
+}
+
+/// What is put into objects before they are loaded.
+#[derive(Debug, Clone, Args)]
+pub struct ValueFlags {
     /// Give a global variable (`const volatile` or not) this value before loading: `limit=3`, `config.size[0]=0x40`
     #[arg(long, value_name = "VAR=VALUE")]
     pub set: Vec<String>,
@@ -190,8 +209,15 @@ pub struct OutputFlags {
 /// `warpbpf run`
 #[derive(Debug, Args)]
 pub struct RunFlags {
+    /// BPF object files; several are linked into one. None with `--timeline`, if there are to be no programs
+    #[arg(value_name = "PROG.bpf.o", required_unless_present = "timeline")]
+    pub objects: Vec<PathBuf>,
     #[command(flatten)]
-    pub object: ObjectFlags,
+    pub values: ValueFlags,
+    /// Write when the device began and ended each copy, fill, kernel and other operation to this file, which Perfetto and
+    /// chrome://tracing open
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
     #[command(flatten)]
     pub program: ProgramFlags,
     #[command(flatten)]
@@ -219,48 +245,14 @@ pub struct RunFlags {
     pub target: TargetFlags,
 }
 
-/// `warpbpf attach`
-#[derive(Debug, Args)]
-pub struct AttachFlags {
-    /// The application's process
-    #[arg(short, long, value_name = "PID")]
-    pub pid: u32,
-    #[command(flatten)]
-    pub object: ObjectFlags,
-    #[command(flatten)]
-    pub program: ProgramFlags,
-    #[command(flatten)]
-    pub code: CodeFlags,
-    #[command(flatten)]
-    pub choice: ChoiceFlags,
-    /// Let `warpbpf maps` change hashes, queues and the like while kernels run; arrays and variables it always can
-    #[arg(long)]
-    pub host_ops: bool,
-    #[command(flatten)]
-    pub output: OutputFlags,
-    /// Seconds after which programs are taken out again, instead of at Ctrl-C
-    #[arg(long, value_name = "SECONDS")]
-    pub duration: Option<f64>,
-    /// Events to print per ring; all are counted
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub events: u64,
-    /// Rows to print per map; all are in the JSON
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub rows: usize,
-    /// Where the application uses several GPUs, show what each has; the JSON has both
-    #[arg(long)]
-    pub per_device: bool,
-    /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for neither
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
-    pub interval: f64,
-}
-
-/// `warpbpf detach`
-#[derive(Debug, Args)]
-pub struct DetachFlags {
-    /// The application's process
-    #[arg(short, long, value_name = "PID")]
-    pub pid: u32,
+impl RunFlags {
+    /// The program.
+    pub fn object(&self) -> ObjectFlags {
+        ObjectFlags {
+            objects: self.objects.clone(),
+            values: self.values.clone(),
+        }
+    }
 }
 
 /// `warpbpf ps`

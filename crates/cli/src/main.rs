@@ -13,6 +13,7 @@ mod commands {
     pub mod attach;
     pub mod compile;
     pub mod doctor;
+    pub mod exchange;
     pub mod kernels;
     pub mod launch;
     pub mod link;
@@ -21,6 +22,7 @@ mod commands {
     pub mod ps;
     pub mod report;
     pub mod run;
+    pub mod serve;
     pub mod sites;
     pub mod splice;
     pub mod verify;
@@ -30,7 +32,9 @@ mod choice;
 mod collect;
 mod contents;
 mod error;
+mod exchange;
 mod explain;
+mod live;
 mod machine;
 mod model;
 mod objects;
@@ -39,6 +43,9 @@ mod pretty;
 mod render;
 mod table;
 mod target;
+mod timeline;
+mod together;
+mod tree;
 mod values;
 
 use clap::Parser as _;
@@ -52,12 +59,21 @@ fn main() -> std::process::ExitCode {
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),
         Command::Attach(flags) => commands::attach::run(&flags),
+        Command::Serve(flags) => commands::serve::run(&flags, &surroundings),
         Command::Detach(flags) => commands::attach::detach(&flags),
         Command::Ps(flags) => output::answer(flags.json, commands::ps::run(&flags)),
         Command::Kernels(flags) => commands::kernels::run(&flags, &surroundings),
         Command::Sites(flags) => output::answer(flags.json, commands::sites::run(&flags)),
         Command::Loader(flags) => commands::loader::run(&flags, &surroundings),
         Command::Maps(flags) => output::answer(flags.json, commands::maps::run(&flags)),
+        Command::Programs(flags) => {
+            output::answer(flags.json, commands::exchange::programs(&flags))
+        }
+        Command::Replace(flags) => {
+            output::answer(flags.to.json, commands::exchange::replace(&flags))
+        }
+        Command::Add(flags) => output::answer(flags.to.json, commands::exchange::add(&flags)),
+        Command::Remove(flags) => output::answer(flags.to.json, commands::exchange::remove(&flags)),
         Command::Launch(flags) => output::answer(flags.output.json, commands::launch::run(&flags)),
         Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
         Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),

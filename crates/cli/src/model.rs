@@ -21,6 +21,9 @@ pub struct Report {
     pub programs: Vec<Program>,
     /// One per process that used CUDA.
     pub processes: Vec<Process>,
+    /// What all processes have of each map, as one, if there were several; events are only counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Map>,
     /// What the user should know, most important first.
     pub notes: Vec<String>,
     /// What is worth knowing though nothing is wrong: that a map was compacted, and which launches met that.
@@ -62,6 +65,9 @@ pub struct Process {
     /// The contexts that had maps of their own, if there were several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<Context>,
+    /// Bytes of devices' memory that maps, rings and launch records took, in all contexts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub device_bytes: u64,
     /// The data is complete: the agent said good-bye.
     pub complete: bool,
     /// Kernels in the order in which they were loaded.
@@ -119,6 +125,9 @@ pub struct Kernel {
     /// Launches of the original because the user wanted no probes in them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
+    /// Launches of the original because no program that was in force wanted it, where programs were exchanged.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unwanted: u64,
     /// Launches with probes by the context's number, if there were several contexts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<(u32, u64)>,
@@ -226,11 +235,13 @@ impl Process {
                     launches: *launches,
                     missed: 0,
                     skipped: 0,
+                    unwanted: 0,
                     contexts: Vec::new(),
                     ..kernel.clone()
                 });
             }
-            if kernel.contexts.is_empty() || kernel.missed + kernel.skipped > 0 {
+            let without = kernel.missed + kernel.skipped + kernel.unwanted;
+            if kernel.contexts.is_empty() || without > 0 {
                 self.kernels.push(Kernel {
                     launches: match kernel.contexts.is_empty() {
                         true => kernel.launches,

@@ -63,6 +63,7 @@ pub fn bring(flags: &ObjectFlags) -> Result<Loaded, CliError> {
         }
     };
     let values: Vec<(&str, &str)> = flags
+        .values
         .set
         .iter()
         .map(|assignment| {
@@ -77,7 +78,7 @@ pub fn bring(flags: &ObjectFlags) -> Result<Loaded, CliError> {
         bytes = warpbpf_object::set_variables(&bytes, &values)
             .map_err(|error| refused(&name, error))?;
     }
-    let target = match &flags.btf {
+    let target = match &flags.values.btf {
         Some(path) => {
             let types = Btf::read(&read(path)?);
             Some(types.map_err(|error| refused(&path.display().to_string(), error))?)
@@ -108,7 +109,7 @@ mod tests {
 
     fn parsed(line: &str) -> ObjectFlags {
         match Cli::try_parse_from(line.split(' ')).map(|cli| cli.command) {
-            Ok(Command::Run(flags)) => flags.object,
+            Ok(Command::Run(flags)) => flags.object(),
             Ok(Command::Verify(flags)) => flags.object,
             Ok(Command::Compile(flags)) => flags.object,
             other => panic!("`{line}`: {other:?}"),
@@ -127,7 +128,7 @@ mod tests {
         let flags = parsed("warpbpf run a.o b.o --set x=1 --set y[2]=3 c.o -- ./app d.o");
         let names: Vec<_> = flags.objects.iter().filter_map(|p| p.to_str()).collect();
         assert_eq!(names, ["a.o", "b.o", "c.o"]);
-        assert_eq!(flags.set, ["x=1", "y[2]=3"]);
+        assert_eq!(flags.values.set, ["x=1", "y[2]=3"]);
         for line in ["warpbpf verify a.o b.o", "warpbpf compile a.o b.o"] {
             assert_eq!(parsed(line).objects.len(), 2);
         }

@@ -21,6 +21,7 @@ pub fn report(report: &Report, rows: usize) -> String {
     for process in &report.processes {
         process_text(&mut out, process, rows);
     }
+    crate::together::text(&mut out, report, rows);
     for note in &report.notes {
         let _ = writeln!(out, "warpbpf: {note}");
     }
@@ -186,6 +187,8 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
     let skipped = any(|k| k.skipped > 0);
     let mut heads = vec!["kernel", "launches", "missed"];
     heads.extend(skipped.then_some("skipped"));
+    let unwanted = any(|k| k.unwanted > 0);
+    heads.extend(unwanted.then_some("unwanted"));
     heads.extend(sites.then_some("sites"));
     heads.push("registers");
     heads.extend(local.then_some("local bytes"));
@@ -201,6 +204,7 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
             group(kernel.missed.into()),
         ];
         row.extend(skipped.then(|| group(kernel.skipped.into())));
+        row.extend(unwanted.then(|| group(kernel.unwanted.into())));
         row.extend(sites.then(|| group(kernel.sites.into())));
         row.push(registers(kernel));
         row.extend(local.then(|| pair(kernel.local_bytes)));

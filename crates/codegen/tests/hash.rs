@@ -622,6 +622,42 @@ fn a_full_hash_refuses_and_counts() {
     }
 }
 
+/// In a large map lanes take room from their own multiprocessor's share, then from those of others, and in the end there is none:
+/// never more keys than may be.
+#[test]
+fn room_is_never_overdrawn() {
+    const ENTRIES: u32 = 65_536;
+    const EACH: u32 = ENTRIES / HashLayout::SHARDS;
+    let (threads, per_thread) = (128, 24);
+    let case = machine(MapType::Hash, 1, 1, ENTRIES, threads, per_thread);
+    let records: Vec<Record> = (0..u64::from(threads * per_thread))
+        .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
+        .collect();
+    for case in kinds(&case).iter().skip(1) {
+        for seed in SEEDS {
+            let device = Device::new(case, config(seed, 1));
+            give(&device, &records);
+            // Those of other multiprocessors are full, but for the last one's, which has room for ten.
+            for shard in 1..HashLayout::SHARDS {
+                let used = EACH - if shard == 31 { 10 } else { 0 };
+                let at = HashLayout::control(shard) + HashLayout::USED;
+                device.write(TABLE + 1, at, &u64::from(used).to_le_bytes());
+            }
+            device.launch([1, 1, 1], [threads, 1, 1]);
+            let ran = device.maps();
+            let answers = answers(&ran, records.len());
+            let count = |result| answers.iter().filter(|a| a.result == result).count() as u32;
+            let (done, full) = (EACH + 10, threads * per_thread - EACH - 10);
+            assert_eq!((count(0), count(E2BIG)), (done, full), "{seed:?}");
+            assert_eq!(counted(case, &ran), (u64::from(full), 0));
+            for shard in 0..HashLayout::SHARDS {
+                let at = HashLayout::control(shard) + HashLayout::USED;
+                assert_eq!(ran.u64(TABLE, at), EACH.into(), "shard {shard}");
+            }
+        }
+    }
+}
+
 /// Room that a delete makes is found again, whichever SM made it.
 #[test]
 fn room_that_was_made_is_found() {

@@ -7,6 +7,8 @@
 pub mod jit;
 pub mod sys;
 
+#[cfg(feature = "faults")]
+mod faults;
 mod load;
 mod result;
 mod safe;

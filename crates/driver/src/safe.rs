@@ -73,6 +73,8 @@ fn log_text(log: &[u8]) -> String {
 impl Driver {
     /// Wraps a filled table.
     pub fn new(api: Api) -> Driver {
+        #[cfg(feature = "faults")]
+        let api = api.faulty();
         Driver { api }
     }
 
@@ -265,8 +267,13 @@ impl Driver {
         }
         let result = work();
         let mut popped = ptr::null_mut();
-        // SAFETY: a writable local; it pops what was pushed above.
-        unsafe { (self.api.ctx_pop)(&mut popped) };
+        // SAFETY: a writable local; it pops what was pushed above. Once more if it fails: with our context current instead of its own
+        // the application could not go on.
+        unsafe {
+            if (self.api.ctx_pop)(&mut popped) != sys::SUCCESS {
+                (self.api.ctx_pop)(&mut popped);
+            }
+        }
         Some(result)
     }
 

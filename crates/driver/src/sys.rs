@@ -160,6 +160,32 @@ macro_rules! api {
                     unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> CUresult>(address) }
                 }, )* })
             }
+
+            /// The same table, each function of which can be made to fail. There is one driver in a process, so the first
+            /// table is the real one.
+            #[cfg(feature = "faults")]
+            pub(crate) fn faulty(self) -> Api {
+                REAL.get_or_init(|| self);
+                Api { $( $field: faulty::$field, )* }
+            }
+        }
+
+        #[cfg(feature = "faults")]
+        static REAL: std::sync::OnceLock<Api> = std::sync::OnceLock::new();
+
+        /// Each function of the table as a site, named after its symbol.
+        #[cfg(feature = "faults")]
+        #[expect(clippy::too_many_arguments, reason = "CUDA's signatures")]
+        mod faulty {
+            use super::*;
+
+            $( pub(super) unsafe extern "C" fn $field($($arg: $ty),*) -> CUresult {
+                match REAL.get() {
+                    // SAFETY: the caller's own arguments.
+                    Some(real) if !warpbpf_faults::strikes($symbol) => unsafe { (real.$field)($($arg),*) },
+                    _ => crate::faults::code_of($symbol),
+                }
+            } )*
         }
     };
 }

@@ -39,7 +39,7 @@ impl Memory {
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), InjectError> {
         self.file
             .read_exact_at(into, at)
-            .map_err(|e| self.failed("reading the memory", e))
+            .map_err(|e| self.failed("reading the memory", at, e))
     }
 
     /// As much of `bytes` as is mapped from `at` on.
@@ -90,16 +90,19 @@ impl Memory {
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), InjectError> {
         self.file
             .write_all_at(bytes, at)
-            .map_err(|e| self.failed("writing the memory", e))
+            .map_err(|e| self.failed("writing the memory", at, e))
     }
 
-    fn failed(&self, call: &'static str, error: io::Error) -> InjectError {
+    fn failed(&self, call: &'static str, at: u64, error: io::Error) -> InjectError {
         // The memory of a process that has ended is empty.
         match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::WriteZero => {
                 InjectError::Ended { pid: self.pid }
             }
-            _ => InjectError::os(self.pid, call, error),
+            _ => {
+                let error = io::Error::new(error.kind(), format!("{error} at {at:#x}"));
+                InjectError::os(self.pid, call, error)
+            }
         }
     }
 }

@@ -18,8 +18,8 @@ const STACK: usize = 256 << 10;
 /// Longest call instruction, and shortest.
 const CALLS: Range<usize> = 2..8;
 
-/// Functions of libc in which a thread may hold what `pthread_create` needs.
-const UNSAFE: &[&str] = &[
+/// libc's allocator, which holds its lock and waits for nothing but that.
+const ALLOCATOR: &[&str] = &[
     "malloc",
     "free",
     "calloc",
@@ -30,6 +30,16 @@ const UNSAFE: &[&str] = &[
     "posix_memalign",
     "valloc",
     "pvalloc",
+];
+
+/// System calls in which it does.
+const LOCKS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield];
+
+/// `mov rax, SYS_rt_sigreturn; syscall`: what a signal's handler returns to.
+const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+
+/// Other functions of libc in which a thread may hold what `pthread_create` needs.
+const UNSAFE: &[&str] = &[
     "malloc_trim",
     "malloc_info",
     "malloc_stats",
@@ -93,6 +103,8 @@ const WAITS: &[i64] = &[
 pub(crate) struct Places {
     /// Where no thread may be that is borrowed.
     unsafe_code: Vec<Range<u64>>,
+    /// The same, unless it waits for something that libc's allocator never waits for.
+    allocator: Vec<Range<u64>>,
     /// Of libc: a thread that runs there and waits for nothing is not borrowed.
     libc: Vec<Range<u64>>,
     maps: Vec<Mapping>,
@@ -115,6 +127,7 @@ impl Places {
     ) -> Result<Places, InjectError> {
         let mut places = Places {
             unsafe_code: Vec::new(),
+            allocator: Vec::new(),
             libc: subject.code_of(libc),
             maps: subject.maps.clone(),
         };
@@ -126,6 +139,9 @@ impl Places {
         if let Some(library) = Library::at(memory, libc) {
             for name in UNSAFE {
                 places.unsafe_code.extend(library.function(name)?);
+            }
+            for name in ALLOCATOR {
+                places.allocator.extend(library.function(name)?);
             }
         }
         let files = subject.maps.iter();
@@ -171,7 +187,42 @@ impl Places {
         };
         waits
             && !contained(&self.unsafe_code)
+            && !contained(&self.allocator)
             && !self.on_stack(memory, thread, &self.unsafe_code, Word::Return)
+            && (self.waits_elsewhere(memory, thread)
+                || !self.on_stack(memory, thread, &self.allocator, Word::Return))
+    }
+
+    /// It waits for what libc's allocator never waits for, and not in a signal's handler, which may have interrupted that. What a
+    /// call of the allocator has left on the stack is old then: a frame keeps such words for as long as it does not write
+    /// to all of its room, which may be for ever.
+    fn waits_elsewhere(&self, memory: &Memory, thread: &Tracee) -> bool {
+        let waits = thread.syscall().is_some_and(|n| !LOCKS.contains(&n));
+        waits && !self.is_in_handler(memory, thread)
+    }
+
+    fn is_in_handler(&self, memory: &Memory, thread: &Tracee) -> bool {
+        self.stack(memory, thread).into_iter().any(|word| {
+            let mut code = [0; RESTORER.len()];
+            let is_code = self.maps.iter().any(|m| m.code && m.range.contains(&word));
+            is_code && memory.read(word, &mut code).is_ok() && code == RESTORER
+        })
+    }
+
+    /// What lies on the stack of a thread, which is stopped, in words.
+    fn stack(&self, memory: &Memory, thread: &Tracee) -> Vec<u64> {
+        let start = thread.registers.rsp & !7;
+        let stack = self.maps.iter().find(|m| m.range.contains(&start));
+        // One that was mapped since is searched too.
+        let end = stack.map_or(start + STACK as u64, |m| m.range.end);
+        let bytes = (end - start).min(STACK as u64) as usize;
+        let stack = memory.read_some(start, bytes);
+        let words = stack.chunks_exact(8).map(|w| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(w);
+            u64::from_le_bytes(bytes)
+        });
+        words.collect()
     }
 
     /// It is in a restartable sequence: a call in the middle of one would make it forget that it has to be restarted.
@@ -189,17 +240,7 @@ impl Places {
         code: &[Range<u64>],
         word: Word,
     ) -> bool {
-        let start = thread.registers.rsp & !7;
-        let stack = self.maps.iter().find(|m| m.range.contains(&start));
-        // One that was mapped since is searched too.
-        let end = stack.map_or(start + STACK as u64, |m| m.range.end);
-        let bytes = (end - start).min(STACK as u64) as usize;
-        let stack = memory.read_some(start, bytes);
-        let words = stack.chunks_exact(8).map(|w| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(w);
-            u64::from_le_bytes(bytes)
-        });
+        let words = self.stack(memory, thread).into_iter();
         let low = code.iter().map(|range| range.start).min().unwrap_or(0);
         let high = code.iter().map(|range| range.end).max().unwrap_or(0);
         let near = words.filter(|w| (low..high).contains(w));

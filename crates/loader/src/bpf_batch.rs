@@ -1,11 +1,14 @@
 //! `bpf()` for several entries of a map at once.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
-use crate::bpf_map::{Walk, flags};
+use crate::bpf_map::flags;
 use crate::kernel::{Attr, Kernel};
 use crate::uapi::{F_LOCK, attr};
 use crate::user::User;
+use crate::walk::Walk;
 
 impl Kernel {
     /// Several entries at once. The place of a walk is a number, as for Linux's hashes.
@@ -84,26 +87,22 @@ impl Kernel {
     }
 
     /// All keys, those of the walk that has come to `start`.
-    fn batch_keys(&mut self, at: usize, start: u32) -> Result<Vec<Vec<u8>>, Errno> {
-        let walking = self.map(at)?.walk.is_some();
-        if start == 0 || !walking {
-            let mut walk = Walk::default();
-            let mut before: Option<Vec<u8>> = None;
+    fn batch_keys(&mut self, at: usize, start: u32) -> Result<Arc<Vec<Vec<u8>>>, Errno> {
+        if start == 0 || self.map(at)?.walk.is_none() {
+            // That of a walk before is not gone on with.
+            self.map_mut(at)?.walk = None;
+            let mut keys: Vec<Vec<u8>> = Vec::new();
             loop {
-                match self.next_key(at, before.as_deref()) {
-                    Ok(key) => {
-                        walk.keys.push(key.clone());
-                        before = Some(key);
-                    }
+                match self.next_key(at, keys.last().map(Vec::as_slice)) {
+                    Ok(key) => keys.push(key),
                     Err(Errno::NOENT) => break,
                     Err(error) => return Err(error),
                 }
             }
-            walk.places = walk.keys.iter().cloned().zip(0..).collect();
-            self.map_mut(at)?.walk = Some(walk);
+            self.map_mut(at)?.walk = Some(Walk::new(keys));
         }
         let walk = self.map(at)?.walk.as_ref();
-        Ok(walk.map(|walk| walk.keys.clone()).unwrap_or_default())
+        Ok(walk.map(|walk| walk.keys().clone()).unwrap_or_default())
     }
 
     pub(crate) fn map_update_batch(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {

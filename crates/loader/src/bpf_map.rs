@@ -1,7 +1,7 @@
 //! `bpf()` for maps. Before an application is connected they are held here; then the device holds them, and what is asked
 //! is answered from copies of its memory, what is changed is changed there.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
@@ -19,6 +19,7 @@ use crate::spec::Spec;
 use crate::twin::Twin;
 use crate::uapi::{F_LOCK, F_RDONLY, F_WRONLY, LAST_MAP_TYPE, attr};
 use crate::user::User;
+use crate::walk::Walk;
 
 /// A map.
 #[derive(Debug)]
@@ -43,13 +44,6 @@ pub struct Map {
     pub(crate) walk: Option<Walk>,
     /// The map of Linux that its programs use.
     pub(crate) twin: Option<Twin>,
-}
-
-/// The keys that a walk found at its start: the map may change under it.
-#[derive(Debug, Default)]
-pub(crate) struct Walk {
-    pub(crate) keys: Vec<Vec<u8>>,
-    pub(crate) places: HashMap<Vec<u8>, usize>,
 }
 
 impl Map {
@@ -185,6 +179,9 @@ impl Kernel {
                 }
             }
             Contents::Slots(_) | Contents::Mapped(..) | Contents::Keyed(_) | Contents::Threads => {
+                if let Some(value) = self.lookup_one(at, key) {
+                    return value;
+                }
                 if let Some(copied) = self.copied(at)? {
                     let view = MapView::merged(&copied.plan, &copied.parts);
                     let value = view.and_then(|view| view.lookup(key));
@@ -197,6 +194,24 @@ impl Kernel {
         let mut value = value.ok_or(Errno::NOENT)?;
         value.truncate(self.user_bytes(spec));
         Ok(value)
+    }
+
+    /// One value of a large hash, asked for by itself if a copy would have to be made for it only because the tool has changed something: it may be about to change every entry.
+    fn lookup_one(&self, at: usize, key: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
+        let kind = self.map(at).ok()?.spec.kind();
+        let (session, number) = self.session_of(at)?;
+        let one_value = matches!(kind, Some(MapType::Hash));
+        if !one_value || !session.asks_singly(number) {
+            return None;
+        }
+        match one(&*session, number, OpCode::Lookup, key, &[], 0) {
+            // Then all are copied.
+            Err(Errno::OPNOTSUPP | Errno::BUSY | Errno::IO) => {
+                session.gives_up_singles();
+                None
+            }
+            found => Some(found),
+        }
     }
 
     /// A value of the device as user space sees it: a multiprocessor is a CPU.
@@ -521,20 +536,14 @@ impl Kernel {
         if !local && self.is_linux_s(at)? {
             return self.next_key_of_twin(at, before);
         }
-        let known = |map: &Map| {
-            let walk = map.walk.as_ref()?;
-            walk.places.get(before?).copied()
-        };
         if matches!(self.map(at)?.contents, Contents::Keyed(_)) && self.session_of(at).is_some() {
-            if known(self.map(at)?).is_none() {
+            let walk = self.map(at)?.walk.as_ref();
+            let known = walk.zip(before).is_some_and(|(walk, key)| walk.knows(key));
+            if !known {
                 self.start_walk(at)?;
             }
-            let map = self.map(at)?;
-            let next = known(map).map_or(0, |place| place + 1);
-            let keys = map.walk.as_ref().map(|walk| &walk.keys);
-            return keys
-                .and_then(|keys| keys.get(next).cloned())
-                .ok_or(Errno::NOENT);
+            let walk = self.map_mut(at)?.walk.as_mut();
+            return walk.and_then(|walk| walk.next(before)).ok_or(Errno::NOENT);
         }
         match &self.map(at)?.contents {
             Contents::Keyed(entries) => after(entries, before).ok_or(Errno::NOENT),
@@ -552,19 +561,18 @@ impl Kernel {
 
     /// Notes the keys that the device's map has now.
     fn start_walk(&mut self, at: usize) -> Result<(), Errno> {
-        let mut walk = Walk::default();
+        let mut keys = Vec::new();
         if let Some(copied) = self.copied(at)? {
             let view = MapView::merged(&copied.plan, &copied.parts);
             let view = view.map_err(|error| errno(error.errno()))?;
-            walk.keys = view.entries().map(|entry| entry.key).collect();
+            keys.extend(view.entries().map(|entry| entry.key));
             if self.map(at)?.twin.is_some() {
-                let known: HashSet<Vec<u8>> = walk.keys.iter().cloned().collect();
+                let known: HashSet<Vec<u8>> = keys.iter().cloned().collect();
                 let more = self.keys_of_twin(at)?.into_iter();
-                walk.keys.extend(more.filter(|key| !known.contains(key)));
+                keys.extend(more.filter(|key| !known.contains(key)));
             }
-            walk.places = walk.keys.iter().cloned().zip(0..).collect();
         }
-        self.map_mut(at)?.walk = Some(walk);
+        self.map_mut(at)?.walk = Some(Walk::new(keys));
         Ok(())
     }
 }

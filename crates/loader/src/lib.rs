@@ -40,6 +40,7 @@ pub mod spec;
 pub mod uapi;
 pub mod user;
 pub mod user_ring;
+mod walk;
 
 #[cfg(not(test))]
 mod guard;

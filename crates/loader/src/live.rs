@@ -26,8 +26,16 @@ use crate::sink::{Queue, Sink};
 
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How old a copy may be that a lookup is answered from.
+/// How old a copy may be that a lookup is answered from, at least; if making it takes longer, [`COPY_SHARE`] times as old as that took.
 const FRESH: Duration = Duration::from_millis(1);
+/// Else a walk through a large map would be nothing but copies of it.
+const COPY_SHARE: u32 = 2;
+/// But no older than this, whatever held the application up.
+const STALE: Duration = Duration::from_millis(100);
+/// A map with a larger copy is large.
+const LARGE: u64 = 1 << 20;
+/// Lookups without a change between them that are asked for one by one, before a copy is made for those that follow.
+const SINGLES: u32 = 64;
 /// How long the thread sleeps when nothing comes.
 const NAP: Duration = Duration::from_millis(2);
 
@@ -50,7 +58,12 @@ struct Agent {
     contexts: Vec<(ContextInfo, SharedReader)>,
     /// A damaged chunk of events was met, and told.
     damaged: bool,
+    /// `None` once an operation has changed something.
     refreshed: Option<Instant>,
+    /// How old copies may become.
+    fresh: Duration,
+    /// Lookups one by one since the last change.
+    singles: u32,
     copies: HashMap<u32, Copies>,
     /// Changes after the application has ended.
     after: HashMap<u32, Parts>,
@@ -176,6 +189,8 @@ impl Live {
             contexts: Vec::new(),
             damaged: false,
             refreshed: None,
+            fresh: FRESH,
+            singles: 0,
             copies: HashMap::new(),
             after: HashMap::new(),
             queues: BTreeMap::new(),
@@ -289,7 +304,12 @@ impl Agent {
                     feed.answered(token, &outcomes, tell);
                 }
             }
-            ToTool::Sites(_) | ToTool::Counts(_) | ToTool::Attached => {}
+            // Neither a timeline nor an exchange is asked for.
+            ToTool::Sites(_)
+            | ToTool::Counts(_)
+            | ToTool::Attached
+            | ToTool::Operations(_)
+            | ToTool::Changed(_) => {}
             // The connection's end follows; what is in the shared memory is final.
             ToTool::Bye { .. } => self.tell_losses(tell),
         }
@@ -416,7 +436,7 @@ impl Agent {
 
     /// Brings the shared memory up to date.
     fn refresh(&mut self, token: u64, tell: Tell) -> Result<(), Errno> {
-        if self.connection.is_none() || self.refreshed.is_some_and(|at| at.elapsed() < FRESH) {
+        if self.connection.is_none() || self.refreshed.is_some_and(|at| at.elapsed() < self.fresh) {
             return Ok(());
         }
         let sent = self.send(&ToAgent::Snapshot { token }, &[]);
@@ -571,8 +591,36 @@ impl Session for Live {
         let Some(agent) = state.current() else {
             return Ok(None);
         };
+        let before = agent.refreshed;
+        let begun = Instant::now();
         agent.refresh(token, self.tell)?;
-        Ok(agent.copy(number))
+        let copy = agent.copy(number);
+        if agent.refreshed != before {
+            agent.fresh = FRESH.max(begun.elapsed() * COPY_SHARE).min(STALE);
+            agent.refreshed = Some(begun);
+        }
+        Ok(copy)
+    }
+
+    fn gives_up_singles(&self) {
+        if let Some(agent) = self.state().current() {
+            agent.singles = SINGLES;
+        }
+    }
+
+    fn asks_singly(&self, number: u32) -> bool {
+        let mut state = self.state();
+        let Some(agent) = state.current() else {
+            return false;
+        };
+        let plan = agent.maps.get(number as usize).and_then(Option::as_ref);
+        let large = plan.is_some_and(|plan| plan.snapshot_bytes() > LARGE);
+        let single = large
+            && agent.connection.is_some()
+            && agent.refreshed.is_none()
+            && agent.singles < SINGLES;
+        agent.singles += u32::from(single);
+        single
     }
 
     fn operate(&self, number: u32, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Errno> {
@@ -590,7 +638,10 @@ impl Session for Live {
         agent.asked = Some(token);
         let waited = agent.wait(self.tell, |agent| agent.answer.is_some());
         // Even if it comes too late, the map may have changed.
-        agent.refreshed = None;
+        if ops.iter().any(|op| op.code != OpCode::Lookup) {
+            agent.refreshed = None;
+            agent.singles = 0;
+        }
         agent.asked = None;
         let answer = agent.answer.take();
         waited?;

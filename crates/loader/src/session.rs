@@ -29,6 +29,12 @@ pub trait Session: Send + Sync {
     /// `EIO` when the application does not answer.
     fn copied(&self, number: u32) -> Result<Option<Copied>, Errno>;
 
+    /// The next lookup is better an operation, because the map is large and a copy of it would have to be made for that lookup, which may be alone.
+    fn asks_singly(&self, number: u32) -> bool;
+
+    /// Such an operation was not served: the next lookups are of a copy.
+    fn gives_up_singles(&self);
+
     /// Operations, done in order.
     ///
     /// # Errors

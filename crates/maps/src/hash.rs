@@ -269,8 +269,11 @@ pub(crate) fn find<'a>(layout: &HashLayout, bytes: &'a [u8], key: &[u8]) -> Opti
         .find(|node| *node.key == *key)
 }
 
-/// The value of `key` in a map that may change meanwhile: `read` fills bytes with what lies from an offset of it, at most three times unless
-/// tags collide. Each of the slots in the key's reach is read once, and the nodes that may be the key's where they lie apart; each aligned
+/// Bytes of slots that a lookup reads first: nearly every probe ends there, and they cost as much as one slot does.
+const NEAR: u64 = 1024;
+
+/// The value of `key` in a map that may change meanwhile: `read` fills bytes with what lies from an offset of it, mostly once, and at most five times
+/// unless tags collide. Each of the slots in the key's reach is read at most once, and the nodes that may be the key's where they lie apart; each aligned
 /// word is one that was there.
 pub(crate) fn look_up<E>(
     layout: &HashLayout,
@@ -280,17 +283,17 @@ pub(crate) fn look_up<E>(
 ) -> Result<Option<Value>, E> {
     let (hash, slots, stride) = (hash(key), layout.slots(), layout.slot_stride());
     let reach = u64::from(HashLayout::PROBES).min(slots);
-    let start = hash & (slots - 1);
-    let first = reach.min(slots - start);
-    let mut window = vec![0; (reach * stride) as usize];
-    let (head, wrapped) = window.split_at_mut((first * stride) as usize);
-    read(layout.slot(start), head)?;
-    if !wrapped.is_empty() {
-        read(layout.slot(0), wrapped)?;
-    }
+    let near = (NEAR / stride).clamp(1, reach);
+    let mut window = Vec::with_capacity((near * stride) as usize);
     let size = layout.value_stride() * u64::from(layout.copies);
     let mut apart = vec![0; layout.node_stride() as usize];
-    for (slot, place) in probe(layout, hash).zip(window.chunks_exact(stride as usize)) {
+    for (step, slot) in probe(layout, hash).take(reach as usize).enumerate() {
+        let have = window.len() / stride as usize;
+        if step == have {
+            let more = if have == 0 { near } else { reach - near };
+            read_slots(layout, slot, more, &mut window, &mut read)?;
+        }
+        let place = &window[step * stride as usize..][..stride as usize];
         let word = u64_at(place, 0);
         if word == 0 {
             break;
@@ -323,6 +326,25 @@ pub(crate) fn look_up<E>(
         return Ok(Some(shown(map_type, layout.value_size, values)));
     }
     Ok(None)
+}
+
+/// Appends `count` slots from `slot` on to `window`, those behind the last one being the first.
+fn read_slots<E>(
+    layout: &HashLayout,
+    slot: u64,
+    count: u64,
+    window: &mut Vec<u8>,
+    read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let (stride, had) = (layout.slot_stride(), window.len());
+    window.resize(had + (count * stride) as usize, 0);
+    let first = count.min(layout.slots() - slot);
+    let (head, wrapped) = window[had..].split_at_mut((first * stride) as usize);
+    read(layout.slot(slot), head)?;
+    if !wrapped.is_empty() {
+        read(layout.slot(0), wrapped)?;
+    }
+    Ok(())
 }
 
 /// Updates refused because the map was full, and operations given up because a bound was reached.

@@ -77,7 +77,13 @@ fn a_lookup_by_parts_wraps_and_refuses() {
             slot >= layout.slots() - 4
         };
         let keys: Vec<u64> = (0u64..).filter(near_the_end).take(40).collect();
+        // Slots behind its first one at which each key stands.
+        let mut taken = BTreeSet::new();
+        let mut steps = Vec::new();
         for key in &keys {
+            let first = hash_of_key(&key.to_le_bytes());
+            let free = |step: &u64| taken.insert(first.wrapping_add(*step) & (layout.slots() - 1));
+            steps.extend((0u64..).find(free));
             put(
                 &plan,
                 &mut bytes,
@@ -85,10 +91,13 @@ fn a_lookup_by_parts_wraps_and_refuses() {
                 &(key * 3).to_le_bytes(),
             );
         }
-        for key in &keys {
+        // The first 1,024 bytes are read at once, in two parts as they wrap, and the rest if need be.
+        let near = 1024 / layout.slot_stride();
+        assert!(steps.iter().any(|step| *step >= 32));
+        for (key, step) in keys.iter().zip(&steps) {
             let found = found_by_parts(&plan, &bytes, &key.to_le_bytes()).unwrap();
             let value = Value::One((key * 3).to_le_bytes().to_vec());
-            assert_eq!(found, (Some(value), 2));
+            assert_eq!(found, (Some(value), 2 + usize::from(*step >= near)));
         }
         assert_eq!(found_by_parts(&plan, &bytes, &[0xff; 8]).unwrap().0, None);
         let read = |_: u64, _: &mut [u8]| -> Result<(), ()> { panic!("nothing is to be read") };

@@ -341,7 +341,8 @@ impl Fence {
         limit: Duration,
     ) -> Result<bool, DriverError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.quiet && !self.drain(driver, &mut state, limit)? {
+        let readers_stay = warpbpf_faults::strikes("session/fence-readers");
+        if readers_stay || !state.quiet && !self.drain(driver, &mut state, limit)? {
             return Ok(false);
         }
         let ranges = &ranges[..ranges.len().min(fence::CAPACITY as usize)];
@@ -396,6 +397,9 @@ impl Fence {
     /// [`DriverError`] of a copy.
     pub fn wait(&self, driver: &Driver, limit: Duration) -> Result<bool, DriverError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if warpbpf_faults::strikes("session/fence-wait") {
+            return Ok(false);
+        }
         Ok(state.quiet || self.drain(driver, &mut state, limit)?)
     }
 

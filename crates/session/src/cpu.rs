@@ -20,8 +20,10 @@ use warpbpf_object::{MapDef, Object, Program};
 mod dynptr;
 mod helpers;
 mod machine;
+mod place;
 
 use machine::Cpu;
+pub use place::{HostPlace, section};
 
 /// Most instructions of one run: about ten milliseconds.
 pub const FUEL: u64 = 1 << 20;
@@ -226,6 +228,27 @@ pub enum CpuError {
     },
     #[error("program `{program}` cannot be started: {error}")]
     Start { program: String, error: RunError },
+    #[error(
+        "`{program}`: the driver API has no function that section `{section}` names{}", nearest_text(.nearest)
+    )]
+    Api {
+        program: String,
+        section: String,
+        nearest: Vec<&'static str>,
+    },
+}
+
+fn nearest_text(nearest: &[&str]) -> String {
+    match nearest {
+        [] => {
+            "; write a name of `cuda.h` without its version, or a glob such as `cuMemcpy*`".into()
+        }
+        [one] => format!("; it has `{one}`"),
+        [all @ .., last] => {
+            let all: Vec<String> = all.iter().map(|name| format!("`{name}`")).collect();
+            format!("; it has {} and `{last}`", all.join(", "))
+        }
+    }
 }
 
 fn line(program: &Program, pc: Pc) -> Option<String> {
@@ -339,53 +362,31 @@ pub fn execute(
     }
 }
 
-/// A program for the start or the end of a function of the application, on the CPU.
-#[derive(Debug)]
+/// A program on the CPU, for the start or the end of functions.
+#[derive(Debug, Clone)]
 pub struct HostProgram {
-    /// File that the function is in.
-    pub path: String,
-    /// Offset of its first instruction in the file.
-    pub offset: u64,
+    /// Whose.
+    pub place: HostPlace,
     /// It runs when the function returns.
     pub at_end: bool,
     /// The program.
     pub program: Program,
 }
 
-/// Section of a program for a function of the application.
-pub fn section(path: &str, offset: u64, at_end: bool) -> String {
-    let head = if at_end { "uretprobe" } else { "uprobe" };
-    format!("{head}/{path}+{offset:#x}")
-}
-
-/// What [`section`] has made.
-fn parse(section: &str) -> Option<(&str, u64, bool)> {
-    let (head, rest) = section.split_once('/')?;
-    let at_end = match head {
-        "uprobe" => false,
-        "uretprobe" => true,
-        _ => return None,
-    };
-    let (path, offset) = rest.rsplit_once("+0x")?;
-    let offset = u64::from_str_radix(offset, 16).ok()?;
-    Some((path, offset, at_end))
-}
-
-/// Takes the programs for functions of the application out of an object.
+/// Takes the programs for functions of the application and of the driver out of an object.
 ///
 /// # Errors
 /// One asks for what is not there.
-pub(crate) fn take(object: &mut Object) -> Result<Vec<HostProgram>, CpuError> {
+pub fn take(object: &mut Object) -> Result<Vec<HostProgram>, CpuError> {
     let mut taken = Vec::new();
     for program in std::mem::take(&mut object.programs) {
-        let Some((path, offset, at_end)) = parse(&program.section) else {
+        let Some((place, at_end)) = place::parse(&program.name, &program.section)? else {
             object.programs.push(program);
             continue;
         };
         check(&program, &object.maps, false)?;
         taken.push(HostProgram {
-            path: path.to_owned(),
-            offset,
+            place,
             at_end,
             program,
         });
@@ -422,6 +423,24 @@ pub(crate) fn check_shared<'p>(
         }
     }
     Ok(())
+}
+
+/// Whether what programs on the CPU do with these maps is done by kernels: values of arrays are copied, and events go to the tool.
+pub(crate) fn needs_kernels(used: &BTreeSet<u32>, maps: &[MapDef]) -> bool {
+    const WITHOUT: &[MapType] = &[
+        MapType::Array,
+        MapType::PercpuArray,
+        MapType::GpuArray,
+        MapType::GpuKernelArray,
+        MapType::GpuHostArray,
+        MapType::Ringbuf,
+        MapType::PerfEventArray,
+        MapType::GpuRingbuf,
+    ];
+    let copied = |def: &MapDef| WITHOUT.iter().any(|t| *t as u32 == def.map_type);
+    used.iter()
+        .filter_map(|map| maps.get(*map as usize))
+        .any(|def| !copied(def))
 }
 
 /// Maps that a program uses, by number.

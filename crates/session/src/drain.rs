@@ -83,6 +83,8 @@ struct Ring {
     base: u64,
     layout: RingLayout,
     reader: Reader,
+    /// Its writers have not been told yet of all the room that they have again.
+    owes: bool,
     /// Where its commit counts and control lines lie in the memory for looks.
     commits: Range<usize>,
     controls: Range<usize>,
@@ -111,6 +113,7 @@ impl Rings {
                 commits: room(reader.commits()),
                 controls: room(reader.controls()),
                 reader,
+                owes: false,
             });
         }
         let (look, second) = match bytes {
@@ -258,18 +261,14 @@ impl Rings {
 
     /// Gives the room of what was copied back to the writers.
     fn give_back(&mut self, driver: &Driver, taken: &[(usize, Chunk)]) -> Result<(), DriverError> {
-        let mut changed = vec![false; self.rings.len()];
         for (number, chunk) in taken {
+            let ring = &mut self.rings[*number];
             // They are in their order, so the reader cannot refuse them.
-            changed[*number] |= self.rings[*number].reader.take(chunk).is_ok();
+            ring.owes |= ring.reader.take(chunk).is_ok();
         }
-        let rings = self
-            .rings
-            .iter()
-            .zip(changed)
-            .filter(|(_, changed)| *changed);
+        let rings = self.rings.iter().filter(|ring| ring.owes);
         let writes: Vec<_> = rings
-            .map(|(ring, _)| (ring.base, ring.reader.consumed()))
+            .map(|ring| (ring.base, ring.reader.consumed()))
             .collect();
         let mut done = Ok(());
         for (base, write) in &writes {
@@ -278,10 +277,15 @@ impl Rings {
                 unsafe { driver.start_write(base + write.offset, &write.bytes, self.streams[0]) };
             done = done.and(started);
         }
-        match writes.is_empty() {
-            true => done,
-            false => done.and(driver.wait(self.streams[0])),
+        if writes.is_empty() {
+            return Ok(());
         }
+        // Waited for in any case: what was started reads these bytes.
+        let waited = driver.wait(self.streams[0]);
+        done.and(waited)?;
+        // A copy that failed is made again in the next round, even if nothing more comes: a ring that stays full has no writers.
+        self.rings.iter_mut().for_each(|ring| ring.owes = false);
+        Ok(())
     }
 
     /// Hands out, one by one, the records that are complete now. A damaged chunk ends where it is damaged.

@@ -67,6 +67,11 @@ pub(crate) struct Kept(Vec<Thing>);
 unsafe impl Send for Kept {}
 
 impl Kept {
+    /// Things that came later.
+    pub(crate) fn add(&mut self, more: Kept) {
+        self.0.extend(more.0);
+    }
+
     /// Gives everything back, the last thing first.
     pub(crate) fn give_back(self, driver: &Driver) {
         drop(Held {

@@ -37,9 +37,11 @@ const RECORDS: u64 = 1 << 20;
 /// Bytes of page-locked memory for values of arrays: most bytes between the first and the last copy of a value that are
 /// read by one copy. A copy costs as much to start as this does to be moved.
 const STAGING: u64 = 128 << 10;
-/// Largest map that a lookup copies whole: by page-locked memory that takes hardly longer than a copy of a word.
+/// Largest map that several lookups at once copy whole: that takes less time than a copy for each of them.
 const SMALL: u64 = 64 << 10;
-/// Most lookups in a larger hash that are done by copies of what each needs: a kernel that does many costs as much as some of these.
+/// Largest map that one lookup copies whole: of this much, nearly all of a copy's time is its start.
+const TINY: u64 = 4 << 10;
+/// Most lookups in a hash larger than these that are done by copies of what each needs: a kernel that does many costs as much as some of these.
 const FEW: usize = 64;
 /// Largest map that is copied whole for lookups where no kernel can run.
 const COPIED: u64 = 1 << 30;
@@ -236,7 +238,13 @@ impl HostOps {
         let stream = held.stream()?;
         let values = Memory::new(held, STAGING)?;
         let made = match session.options.host_ops {
-            true => OnDevice::new(driver, held, session, addresses, stream),
+            true => warpbpf_faults::check("session/host-ops", || DriverError {
+                call: "cuMemHostAlloc",
+                code: 2,
+                name: "CUDA_ERROR_OUT_OF_MEMORY".into(),
+                detail: String::new(),
+            })
+            .and_then(|()| OnDevice::new(driver, held, session, addresses, stream)),
             false => Ok(None),
         };
         // The probes need none of it.
@@ -290,7 +298,12 @@ impl HostOps {
         let lookups = ops.iter().all(|op| op.action == Action::Lookup);
         if lookups
             && ops.len() <= FEW
-            && at.plan().bytes() > SMALL
+            && at.plan().bytes()
+                > if ops.len() == 1 && reads_once(at.plan()) {
+                    TINY
+                } else {
+                    SMALL
+                }
             && let Some(answers) = self.by_parts(at, &ops)
         {
             return Progress::Done(answers);
@@ -427,12 +440,23 @@ impl HostOps {
 
     fn copied(&mut self, at: &At<'_>, ops: &[HostOp]) -> Vec<Answer> {
         let plan = at.plan();
+        if at.in_host.is_none() && plan.bytes() <= self.values.bytes {
+            return match self.stage(at, 0, plan.bytes()) {
+                Ok(bytes) => looked_up(plan, bytes, ops),
+                Err(_) => fail_all(ops, EIO),
+            };
+        }
         let mut bytes = vec![0; plan.bytes() as usize];
         if self.fetch(at, 0, &mut bytes).is_err() {
             return fail_all(ops, EIO);
         }
         looked_up(plan, &bytes, ops)
     }
+}
+
+/// One copy has what a lookup needs: values are in slots. Two copies take longer than one of a small map.
+fn reads_once(plan: &MapPlan) -> bool {
+    matches!(plan.layout, MapLayout::Hash(l) if l.dense || l.homes() && !l.swaps())
 }
 
 impl OnDevice {

@@ -1,7 +1,7 @@
 //! Joins the parts: an object becomes a session, an image becomes instrumented kernels, device memory becomes maps
 //! that a person can read.
 //!
-//! Reading order: what is asked for ([`section`], [`plan`]), what is there ([`executable`], [`image`], [`names`], [`listing`]), what is
+//! Reading order: what is asked for ([`section`], [`plan`], [`succeed`]), what is there ([`executable`], [`image`], [`names`], [`listing`]), what is
 //! made of both ([`prepare`], [`own`], [`splice`]), and its life on a device ([`live`], [`variant`], [`resources`], [`clock`],
 //! `tensor_maps`). Only the last five touch a driver.
 
@@ -9,6 +9,7 @@ pub mod names;
 pub mod section;
 
 pub mod plan;
+pub mod succeed;
 
 pub mod executable;
 pub mod image;
@@ -22,8 +23,10 @@ mod sites;
 pub mod splice;
 mod texts;
 
+mod footprint;
 mod held;
 mod host_memory;
+mod standing;
 
 pub mod allocations;
 
@@ -43,7 +46,7 @@ mod warnings;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
 pub use calls::{Calls, Pause};
-pub use cpu::{CpuError, HostProgram};
+pub use cpu::{CpuError, HostPlace, HostProgram};
 pub use drain::{Chunk, DrainStats, Landing, Part, RingEvent};
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{ImageError, ImageInfo, KernelSummary, inspect};
@@ -53,6 +56,8 @@ pub use prepare::{NO_SITE, Prepared, PreparedKernel};
 pub use preset::PresetError;
 pub use probe::probe_text;
 pub use resources::{Change, Resources, Room};
+pub use standing::Standing;
+pub use succeed::{Change as ProgramChange, SucceedError};
 pub use user_ring::{UserRing, UserRingError};
 pub use variant::LoadedVariant;
 pub use warpbpf_abi::maps::Placement;

@@ -1,5 +1,6 @@
 //! A session in one context: its maps in device memory, its variants, its rings being drained.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env};
@@ -15,8 +16,9 @@ use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
 use crate::host_ops::{At, HostOp, HostOps, Progress};
 use crate::plan::{Session, SessionError};
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, PreparedKernel};
 use crate::process;
+use crate::standing::Standing;
 use crate::user_ring::{Filled, UserRing};
 use crate::variant::{Addresses, LaunchRecords, LoadedVariant, Loading};
 
@@ -30,6 +32,10 @@ pub struct Live {
     env: u64,
     /// Base addresses: the session's maps, then the printk ring.
     maps: Vec<u64>,
+    /// Those of maps that sessions after it brought, by the maps' identities.
+    added: Mutex<HashMap<u64, u64>>,
+    /// It is the first of its session: what is added up over contexts begins here.
+    first: bool,
     /// The memory of those that lie on the host.
     in_host: Vec<Option<HostMemory>>,
     rings: Mutex<Rings>,
@@ -182,8 +188,8 @@ impl Live {
             let base = fence.base().to_le_bytes();
             driver.write(env + env::FENCE, &base, stream)?;
         }
-        let mut addresses = vec![env];
-        addresses.extend(&maps);
+        let (own, printk) = maps.split_at(session.map_count());
+        let addresses = session.in_slots(env, own, printk.first().copied());
         let host_ops = HostOps::new(driver, held, &session, &addresses, stream)?;
         let calls = Calls::new(&session, &in_host).map(Arc::new);
         Ok(Live {
@@ -193,6 +199,8 @@ impl Live {
             stream,
             env,
             maps,
+            added: Mutex::default(),
+            first,
             in_host,
             rings: Mutex::new(rings),
             filled,
@@ -249,11 +257,41 @@ impl Live {
         original: Module,
         jit: &JitOptions,
     ) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
-        let mut fixed = vec![self.env];
-        fixed.extend(&self.maps);
+        let wanted = &|_: &PreparedKernel| true;
+        self.instrument_for(
+            &self.session,
+            prepared,
+            (original, &Standing::default()),
+            jit,
+            wanted,
+        )
+    }
+
+    /// As [`Live::instrument`], with the programs of a session that followed this one's, and only kernels that `wanted` says
+    /// yes to. The image may be unloaded meanwhile, which `original` tells.
+    pub fn instrument_for(
+        &self,
+        session: &Session,
+        prepared: &Prepared,
+        original: (Module, &Standing),
+        jit: &JitOptions,
+        wanted: &dyn Fn(&PreparedKernel) -> bool,
+    ) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
+        let kernels = (prepared.kernels.iter()).filter(|k| k.wanted && wanted(k));
+        let fixed = match self.addresses(session) {
+            Ok(fixed) => fixed,
+            Err(error) => {
+                let why = format!("maps that its programs brought cannot be made: {error}");
+                return kernels
+                    .map(|k| (k.mangled.clone(), Err(why.clone())))
+                    .collect();
+            }
+        };
+        let (original, standing) = original;
         let loading = Loading {
             driver: &self.driver,
             original,
+            standing,
             addresses: Addresses { fixed: &fixed },
             jit,
             max_registers: self.session.options.max_registers,
@@ -262,9 +300,8 @@ impl Live {
             clone_log: OnceLock::new(),
             plain_log: OnceLock::new(),
         };
-        let wanted = prepared.kernels.iter().filter(|k| k.wanted);
         self.driver.relaxed(|| {
-            wanted
+            kernels
                 .map(|kernel| {
                     let records = if kernel.needs_launch_record() {
                         self.launch_records().map(Some)
@@ -278,6 +315,48 @@ impl Live {
         })
     }
 
+    /// What stands in a session's slots: the environment, its maps, and the ring of messages. Maps that this has not got yet
+    /// are made; the context must be current.
+    ///
+    /// # Errors
+    /// [`DriverError`]: they cannot be made.
+    pub fn addresses(&self, session: &Session) -> Result<Vec<u64>, DriverError> {
+        let mut added = lock(&self.added);
+        let own = self.session.map_count();
+        let mut maps = Vec::with_capacity(session.map_count());
+        for (index, plan) in session.maps().iter().enumerate() {
+            let id = session.map_id(index);
+            let address = if index < own && self.session.map_id(index) == id {
+                self.maps[index]
+            } else if let Some(address) = added.get(&id) {
+                *address
+            } else {
+                let address = self.driver.relaxed(|| self.make_map(plan))?;
+                added.insert(id, address);
+                address
+            };
+            maps.push(address);
+        }
+        let printk = self.maps.get(own).copied();
+        Ok(session.in_slots(self.env, &maps, printk))
+    }
+
+    fn make_map(&self, plan: &MapPlan) -> Result<u64, DriverError> {
+        let mut held = Held::new(&self.driver);
+        let address = held.alloc_zeroed(plan.bytes(), self.stream)?;
+        let contents = if self.first {
+            &plan.image
+        } else {
+            &plan.further
+        };
+        for write in contents {
+            self.driver
+                .write(address + write.offset, &write.bytes, self.stream)?;
+        }
+        lock(&self.kept).add(held.keep());
+        Ok(address)
+    }
+
     fn launch_records(&self) -> Result<Arc<LaunchRecords>, String> {
         let made = self
             .records
@@ -287,18 +366,7 @@ impl Live {
 
     /// How each map lies in memory, for readers outside.
     pub fn layouts(&self) -> Vec<MapLayoutInfo> {
-        let describe = |plan: &MapPlan| MapLayoutInfo {
-            name: plan.name.clone(),
-            map_type: plan.map_type as u32,
-            key_size: plan.key_size,
-            value_size: plan.value_size,
-            max_entries: plan.max_entries,
-            snapshot_bytes: plan.snapshot_bytes(),
-            layout: plan.layout,
-            sum_fields: plan.sum_fields.clone(),
-            added: plan.added.clone(),
-        };
-        self.session.maps().iter().map(describe).collect()
+        self.session.layouts()
     }
 
     /// Copies the device bytes of map `map` from `offset` on into `into`. While kernels run, each aligned 8-byte word is
@@ -433,5 +501,23 @@ impl Live {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .last()
+    }
+}
+
+impl Session {
+    /// How each map lies in memory, for readers outside.
+    pub fn layouts(&self) -> Vec<MapLayoutInfo> {
+        let describe = |plan: &MapPlan| MapLayoutInfo {
+            name: plan.name.clone(),
+            map_type: plan.map_type as u32,
+            key_size: plan.key_size,
+            value_size: plan.value_size,
+            max_entries: plan.max_entries,
+            snapshot_bytes: plan.snapshot_bytes(),
+            layout: plan.layout,
+            sum_fields: plan.sum_fields.clone(),
+            added: plan.added.clone(),
+        };
+        self.maps().iter().map(describe).collect()
     }
 }

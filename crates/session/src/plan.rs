@@ -1,7 +1,7 @@
 //! From an object file to a session: every program proved, every map laid out, before anything touches an application.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
@@ -11,7 +11,7 @@ use warpbpf_abi::names::PRINTK_RING;
 use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
 use warpbpf_maps::{Hardware, MapError, MapPlan, SumUse, inner};
-use warpbpf_object::{MapDef, Object, ObjectError, Program};
+use warpbpf_object::{Btf, MapDef, Object, ObjectError, Program};
 use warpbpf_patch::TensorLayout;
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
@@ -20,6 +20,7 @@ use crate::cpu::{self, CpuError, HostProgram};
 use crate::names;
 use crate::section::{self, AttachSpec, Form, SectionError};
 use crate::sites::Sites;
+use crate::succeed::Lineage;
 
 /// Bytes of the printk ring, as `max_entries` of a ring buffer would say.
 const PRINTK_BYTES: u32 = 256 << 10;
@@ -46,6 +47,8 @@ pub struct Options {
     pub place: Vec<(String, Placement)>,
     /// How long a program waits for the host when it asks for a key of a hash that lies there; a second if not said.
     pub call_limit: Option<Duration>,
+    /// The begin and the end of the application's operations on the device are wanted; then there need be no object.
+    pub timeline: bool,
 }
 
 impl Options {
@@ -89,7 +92,7 @@ pub enum SessionError {
 }
 
 /// A proved program and where it wants to be.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PlannedProgram {
     /// Where.
     pub spec: AttachSpec,
@@ -113,21 +116,25 @@ impl PlannedProgram {
     }
 }
 
-/// One object on one kind of device: proved programs, map layouts, and the numbers given to kernels.
+/// Programs on one kind of device: proved, with map layouts, and the numbers given to kernels. Of one object, or of what an
+/// object became when programs were exchanged ([`crate::succeed`]).
 #[derive(Debug)]
 pub struct Session {
-    programs: Vec<PlannedProgram>,
-    host_programs: Vec<HostProgram>,
-    maps: Vec<MapPlan>,
+    pub(crate) programs: Vec<PlannedProgram>,
+    pub(crate) host_programs: Vec<HostProgram>,
+    pub(crate) maps: Vec<MapPlan>,
     /// Of maps of maps, the layout of those that are in it.
-    inner: Vec<Option<MapLayout>>,
-    defs: Vec<MapDef>,
-    printk: Option<MapPlan>,
-    kernels: Mutex<Vec<String>>,
-    pub(crate) sites: Mutex<Sites>,
+    pub(crate) inner: Vec<Option<MapLayout>>,
+    pub(crate) defs: Vec<MapDef>,
+    pub(crate) printk: Option<MapPlan>,
+    /// Numbers of kernels and of sites stay what they are when programs are exchanged.
+    pub(crate) kernels: Arc<Mutex<Vec<String>>>,
+    pub(crate) sites: Arc<Mutex<Sites>>,
     pub(crate) options: Options,
     /// How tensor maps hold their boxes, once the driver was asked; `None` if it is not understood.
     pub(crate) tensors: OnceLock<Option<TensorLayout>>,
+    pub(crate) hardware: Hardware,
+    pub(crate) lineage: Lineage,
 }
 
 /// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.
@@ -138,6 +145,11 @@ pub fn prove(
     object: Object,
     options: &Options,
 ) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
+    let (_, programs, maps) = prove_plainly(object, options)?;
+    Ok((programs, maps))
+}
+
+fn prove_plainly(object: Object, options: &Options) -> Result<Proved, SessionError> {
     prove_each(object, options, &mut |program, maps, platform| {
         verify(program, maps, platform)
     })
@@ -152,23 +164,42 @@ pub fn prove_logged(
     options: &Options,
     log: &mut dyn FnMut(&str, &LogStep),
 ) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
-    prove_each(object, options, &mut |program, maps, platform| {
+    let (_, programs, maps) = prove_each(object, options, &mut |program, maps, platform| {
         let name = program.name.clone();
         verify_logged(program, maps, platform, &mut |step| log(&name, step))
-    })
+    })?;
+    Ok((programs, maps))
 }
 
-type Prove<'p> =
+pub(crate) type Prove<'p> =
     dyn FnMut(Program, &[MapDef], &Platform) -> Result<Verified<Program>, Box<Rejection>> + 'p;
 
+/// Programs on the CPU, programs in kernels, and maps.
+type Proved = (Vec<HostProgram>, Vec<PlannedProgram>, Vec<MapDef>);
+
 fn prove_each(
-    object: Object,
+    mut object: Object,
     options: &Options,
     prove: &mut Prove<'_>,
-) -> Result<(Vec<PlannedProgram>, Vec<MapDef>), SessionError> {
+) -> Result<Proved, SessionError> {
+    // They are not proved: each of their accesses is checked as it is made.
+    let host_programs = cpu::take(&mut object).map_err(SessionError::Cpu)?;
     let mut maps = object.maps;
-    if let Some(types) = &object.btf {
-        warpbpf_verify::note_locks(&mut maps, types);
+    complete(&mut maps, object.btf.as_ref(), options);
+    if object.programs.is_empty() && host_programs.is_empty() {
+        return Err(SessionError::Empty);
+    }
+    place(&mut maps, &options.place)?;
+    let programs = prove_programs(object.programs, &maps, options, prove)?;
+    let in_kernels = programs.iter().map(|p| p.verified.program());
+    cpu::check_shared(&host_programs, in_kernels, &maps).map_err(SessionError::Cpu)?;
+    Ok((host_programs, programs, maps))
+}
+
+/// Notes in definitions what the object's types and the user's options say of them.
+pub(crate) fn complete(maps: &mut [MapDef], types: Option<&Btf>, options: &Options) {
+    if let Some(types) = types {
+        warpbpf_verify::note_locks(maps, types);
     }
     if let Some(threads) = options.threads {
         for map in maps.iter_mut().filter(|m| {
@@ -181,12 +212,17 @@ fn prove_each(
             }
         }
     }
-    if object.programs.is_empty() {
-        return Err(SessionError::Empty);
-    }
-    place(&mut maps, &options.place)?;
-    let mut programs = Vec::with_capacity(object.programs.len());
-    for program in object.programs {
+}
+
+/// Proves programs that name maps by their index in `maps`.
+pub(crate) fn prove_programs(
+    programs: Vec<Program>,
+    maps: &[MapDef],
+    options: &Options,
+    prove: &mut Prove<'_>,
+) -> Result<Vec<PlannedProgram>, SessionError> {
+    let mut proved = Vec::with_capacity(programs.len());
+    for program in programs {
         let spec = section::parse(&program.name, &program.section)
             .map_err(|e| SessionError::Section(Box::new(e)))?;
         let platform = Platform {
@@ -199,15 +235,18 @@ fn prove_each(
             Some(budget) => platform.with_budget(budget),
             None => platform,
         };
-        let verified = prove(program, &maps, &platform)
+        let verified = prove(program, maps, &platform)
             .map_err(|rejection| SessionError::Rejected { rejection })?;
-        programs.push(PlannedProgram { spec, verified });
+        proved.push(PlannedProgram { spec, verified });
     }
-    Ok((programs, maps))
+    Ok(proved)
 }
 
 /// Notes the user's wishes in the definitions, which everything that depends on them is made from.
-fn place(maps: &mut [MapDef], wishes: &[(String, Placement)]) -> Result<(), SessionError> {
+pub(crate) fn place(
+    maps: &mut [MapDef],
+    wishes: &[(String, Placement)],
+) -> Result<(), SessionError> {
     for (name, wish) in wishes {
         let Some(map) = maps.iter_mut().find(|map| map.name == *name) else {
             let names: Vec<String> = maps.iter().map(|m| format!("`{}`", m.name)).collect();
@@ -236,51 +275,20 @@ impl Session {
         options: &Options,
         info: &DeviceInfo,
     ) -> Result<Session, SessionError> {
-        let mut object =
-            warpbpf_object::load(object).map_err(|source| SessionError::Object { source })?;
-        let host_programs = cpu::take(&mut object).map_err(SessionError::Cpu)?;
-        let (programs, defs) = if object.programs.is_empty() && !host_programs.is_empty() {
-            (Vec::new(), object.maps)
+        let (host_programs, programs, defs, types) = if object.is_empty() && options.timeline {
+            Default::default()
         } else {
-            prove(object, options)?
+            let object =
+                warpbpf_object::load(object).map_err(|source| SessionError::Object { source })?;
+            let types = object.btf.clone();
+            let (host_programs, programs, defs) = prove_plainly(object, options)?;
+            (host_programs, programs, defs, types)
         };
-        let in_kernels = programs.iter().map(|p| p.verified.program());
-        cpu::check_shared(&host_programs, in_kernels, &defs).map_err(SessionError::Cpu)?;
-        let by_the_host: BTreeSet<u32> = (host_programs.iter())
-            .flat_map(|host| cpu::maps_of(&host.program))
-            .collect();
-        let uses: Vec<_> = programs
-            .iter()
-            .map(|p| map_uses(&p.verified, p.spec.site, defs.len()))
-            .collect();
         let hardware = Hardware::new(info.sms, info.capability);
+        let uses = sum_uses(&programs, &host_programs, &defs);
         let mut maps = Vec::with_capacity(defs.len());
-        for (index, def) in defs.iter().enumerate() {
-            let mut uses: Vec<SumUse> = uses
-                .iter()
-                .filter_map(|of_program| of_program.get(index))
-                .map(|u| SumUse {
-                    adds: u.adds.clone(),
-                    not_summable: u.not_summable.clone(),
-                    more_than_adds: u.more_than_adds,
-                })
-                .collect();
-            if by_the_host.contains(&(index as u32)) {
-                uses.push(SumUse {
-                    not_summable: Some("a program on the CPU uses it".into()),
-                    more_than_adds: true,
-                    ..SumUse::default()
-                });
-            }
-            let uses = match inner::outer_of(&defs, index) {
-                None => uses,
-                Some(outer) => vec![SumUse {
-                    not_summable: Some(format!("programs also find it in `{outer}`")),
-                    more_than_adds: true,
-                    ..SumUse::default()
-                }],
-            };
-            maps.push(warpbpf_maps::plan_on(def, hardware, &uses).map_err(SessionError::Map)?);
+        for (def, uses) in defs.iter().zip(&uses) {
+            maps.push(warpbpf_maps::plan_on(def, hardware, uses).map_err(SessionError::Map)?);
         }
         inner::check_all(&defs).map_err(SessionError::Map)?;
         let inner = defs
@@ -292,6 +300,12 @@ impl Session {
             .iter()
             .any(|p| p.verified.facts().uses_printk())
             .then(|| printk_plan(info.sms));
+        let by_the_host: BTreeSet<u32> = (host_programs.iter())
+            .flat_map(|host| cpu::maps_of(&host.program))
+            .collect();
+        let kernels_for_host = cpu::needs_kernels(&by_the_host, &defs);
+        let reads = (programs.iter()).any(|p| p.verified.facts().reads_application());
+        let lineage = Lineage::first(&defs, programs.len(), reads, types.as_ref());
         Ok(Session {
             programs,
             host_programs,
@@ -299,10 +313,15 @@ impl Session {
             inner,
             defs,
             printk,
-            kernels: Mutex::default(),
-            sites: Mutex::default(),
-            options: options.clone(),
+            kernels: Arc::default(),
+            sites: Arc::default(),
+            options: Options {
+                host_ops: options.host_ops || kernels_for_host,
+                ..options.clone()
+            },
             tensors: OnceLock::new(),
+            hardware,
+            lineage,
         })
     }
 
@@ -313,6 +332,10 @@ impl Session {
     /// Programs for functions of the application, on the CPU.
     pub fn host_programs(&self) -> &[HostProgram] {
         &self.host_programs
+    }
+    /// See [`Options::timeline`].
+    pub fn timeline(&self) -> bool {
+        self.options.timeline
     }
     /// The maps, in the object's order.
     pub fn maps(&self) -> &[MapPlan] {
@@ -372,10 +395,18 @@ impl Session {
         }) as u64
     }
 
+    /// The number of a kernel that was seen, by its name in its image.
+    pub fn known_kernel(&self, mangled: &str) -> Option<u64> {
+        let name = names::demangle(mangled);
+        let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kernels.iter().position(|k| *k == name)?;
+        Some(at as u64)
+    }
+
     /// Slots of the maps, for the code generator.
     pub fn bindings(&self) -> Vec<MapBinding> {
         let bind = |(index, map): (usize, &MapPlan)| MapBinding {
-            slot: slot::FIRST_MAP + index as u32,
+            slot: self.map_slot(index),
             session_index: index as u32,
             layout: map.layout,
             inner: self.inner.get(index).copied().flatten(),
@@ -383,22 +414,80 @@ impl Session {
         self.maps.iter().enumerate().map(bind).collect()
     }
 
-    /// Slot of the printk ring: behind the maps.
+    /// Slot of a map. Slots stay what they are when programs are exchanged, because text of an earlier session may be loaded
+    /// in a context that comes later: so maps that came since stand behind the printk ring.
+    fn map_slot(&self, map: usize) -> u32 {
+        let behind = self.printk.is_some() && map >= self.first_maps();
+        slot::FIRST_MAP + map as u32 + u32::from(behind)
+    }
+
+    /// What stands in the slots: the environment, the maps, and the printk ring where it belongs.
+    pub fn in_slots(&self, env: u64, maps: &[u64], printk: Option<u64>) -> Vec<u64> {
+        let (first, since) = maps.split_at(self.first_maps().min(maps.len()));
+        let mut slots = vec![env];
+        slots.extend(first);
+        slots.extend(printk);
+        slots.extend(since);
+        slots
+    }
+
+    /// Slot of the printk ring: behind the maps of the first session.
     pub fn printk_binding(&self) -> Option<MapBinding> {
         let ring = self.printk.as_ref()?;
-        let index = self.maps.len() as u32;
         Some(MapBinding {
-            slot: slot::FIRST_MAP + index,
-            session_index: index,
+            slot: slot::FIRST_MAP + self.first_maps() as u32,
+            session_index: self.maps.len() as u32,
             layout: ring.layout,
             inner: None,
         })
     }
 
-    /// First slot that is free for a module's own variables.
+    /// First slot that is free for a module's own variables. Text keeps the one that it was made with: what stands from there on
+    /// is the module's own.
     pub(crate) fn first_free_slot(&self) -> u32 {
         slot::FIRST_MAP + self.maps.len() as u32 + u32::from(self.printk.is_some())
     }
+}
+
+/// How programs use each map, of which depends whether it is summed.
+pub(crate) fn sum_uses(
+    programs: &[PlannedProgram],
+    host_programs: &[HostProgram],
+    defs: &[MapDef],
+) -> Vec<Vec<SumUse>> {
+    let by_the_host: BTreeSet<u32> = (host_programs.iter())
+        .flat_map(|host| cpu::maps_of(&host.program))
+        .collect();
+    let of_programs: Vec<_> = programs
+        .iter()
+        .map(|p| map_uses(&p.verified, p.spec.site, defs.len()))
+        .collect();
+    let of_map = |index: usize| {
+        if let Some(outer) = inner::outer_of(defs, index) {
+            return vec![SumUse {
+                not_summable: Some(format!("programs also find it in `{outer}`")),
+                more_than_adds: true,
+                ..SumUse::default()
+            }];
+        }
+        let uses = of_programs.iter().filter_map(|of| of.get(index));
+        let mut uses: Vec<SumUse> = uses
+            .map(|u| SumUse {
+                adds: u.adds.clone(),
+                not_summable: u.not_summable.clone(),
+                more_than_adds: u.more_than_adds,
+            })
+            .collect();
+        if by_the_host.contains(&(index as u32)) {
+            uses.push(SumUse {
+                not_summable: Some("a program on the CPU uses it".into()),
+                more_than_adds: true,
+                ..SumUse::default()
+            });
+        }
+        uses
+    };
+    (0..defs.len()).map(of_map).collect()
 }
 
 /// How the maps in a map of maps lie in memory.

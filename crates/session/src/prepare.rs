@@ -37,7 +37,7 @@ pub(crate) struct CloneTexts {
 }
 
 /// One kernel and what is to be done with it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PreparedKernel {
     /// Name as the driver knows it.
     pub mangled: String,
@@ -76,6 +76,32 @@ impl Prepared {
             }
         }
     }
+
+    /// Takes kernels over whose programs are the same as `before`, with all that was made of them. `programs` says which those
+    /// are, and the programs' numbers in this session.
+    pub fn inherit(&mut self, before: &Prepared, programs: impl Fn(&str) -> Option<Vec<usize>>) {
+        for (kernel, old) in self.kernels.iter_mut().zip(&before.kernels) {
+            let Some(now) = programs(&kernel.mangled).filter(|_| kernel.mangled == old.mangled)
+            else {
+                continue;
+            };
+            let renumbered = |program: &usize| {
+                let at = old.programs.iter().position(|p| p == program);
+                at.and_then(|at| now.get(at).copied())
+            };
+            let placed = old.placed.iter();
+            let placed = placed.filter_map(|(program, count)| Some((renumbered(program)?, *count)));
+            let mut kept = PreparedKernel {
+                placed: placed.collect(),
+                ..old.clone()
+            };
+            // Those without a site wanted nothing of it.
+            if !old.programs.is_empty() {
+                kept.programs = now;
+            }
+            *kernel = kept;
+        }
+    }
 }
 
 impl PreparedKernel {
@@ -108,7 +134,7 @@ impl PreparedKernel {
 }
 
 /// Instrumented code of a kernel.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Code {
     /// A module of its own.
     Slice {
@@ -136,13 +162,16 @@ impl Session {
     }
 
     /// As [`Session::prepare`], with the programs of each kernel as `programs` says.
-    pub(crate) fn prepare_for(
+    pub fn prepare_for(
         &self,
         image: &ImageInfo,
         programs: &dyn Fn(&str) -> Vec<usize>,
     ) -> Prepared {
-        caught(|| Ok(self.prepare_kernels(image, programs)))
-            .unwrap_or_else(|reason| refuse_all(image, programs, &reason))
+        caught(|| {
+            warpbpf_faults::bug("session/image-panics");
+            Ok(self.prepare_kernels(image, programs))
+        })
+        .unwrap_or_else(|reason| refuse_all(image, programs, &reason))
     }
 
     fn prepare_kernels(
@@ -154,7 +183,9 @@ impl Session {
             let why = image.why_no_ptx.as_deref().unwrap_or("it has no PTX");
             return refuse_all(image, programs, why);
         };
-        let module = match warpbpf_ptx::index(ptx) {
+        // Text that begins in the middle of a string.
+        let damaged = warpbpf_faults::strikes("session/ptx");
+        let module = match warpbpf_ptx::index(if damaged { "\"" } else { ptx }) {
             Ok(module) => module,
             Err(error) => {
                 let why = format!("its PTX cannot be read: {error}");
@@ -217,6 +248,8 @@ fn make(
     programs: &[usize],
     way: Way,
 ) -> Result<(PreparedKernel, Option<Vec<warpbpf_codegen::Fragment>>), String> {
+    warpbpf_faults::bug("session/kernel-panics");
+    warpbpf_faults::check("session/kernel", || "its code cannot be made".to_owned())?;
     let mut done = undone(kernel, programs.to_vec());
     let kernel_id = session.kernel_id(&done.demangled);
     done.kernel_id = Some(kernel_id);

@@ -10,10 +10,11 @@ use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 
 use crate::prepare::{CloneTexts, Code, PreparedKernel};
 use crate::resources::{Change, Room, Rooms};
+use crate::standing::Standing;
 use crate::warnings;
 
 /// Bytes of launch records of one context. They are allocated with the first variant that needs them, never by a launch.
-const LAUNCH_POOL: u64 = 64 << 20;
+pub(crate) const LAUNCH_POOL: u64 = 64 << 20;
 
 /// A variant that can be launched.
 #[derive(Debug)]
@@ -97,6 +98,9 @@ impl LoadedVariant {
         let Some(hidden) = self.hidden.filter(HiddenParam::counts) else {
             return Some(0);
         };
+        if warpbpf_faults::strikes("session/record-size") {
+            return None;
+        }
         // Numbers that no driver accepts must not wrap around to ones that fit.
         let count = |all: [u32; 3]| {
             all.iter()
@@ -165,7 +169,7 @@ impl LaunchRecords {
 
 impl RecordState {
     fn take(&mut self, base: u64, size: u64) -> Option<u64> {
-        if self.used + size > LAUNCH_POOL {
+        if self.used + size > LAUNCH_POOL || warpbpf_faults::strikes("session/record-pool") {
             return None;
         }
         let address = base + self.used;
@@ -184,6 +188,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) driver: &'a Driver,
     /// The module that the application loaded.
     pub(crate) original: Module,
+    /// Whether it still is.
+    pub(crate) standing: &'a Standing,
     pub(crate) addresses: Addresses<'a>,
     /// What the application chose for the image's PTX.
     pub(crate) jit: &'a JitOptions,
@@ -210,24 +216,42 @@ impl Loading<'_> {
     ) -> Result<LoadedVariant, String> {
         let text = |e: DriverError| e.to_string();
         let (driver, original) = (self.driver, self.original);
-        let before = driver.function(original, &kernel.mangled).map_err(text)?;
+        let gone = || "its image is being unloaded".to_owned();
+        let looked_up = self.standing.while_loaded(|| {
+            let before = driver.function(original, &kernel.mangled)?;
+            let variant = match &kernel.code {
+                Some(Code::Slice { variant, .. } | Code::Clone { variant }) => variant,
+                None => return Ok((before, Vec::new())),
+            };
+            let slots = slots(driver, original, variant, &self.addresses)?;
+            Ok((before, slots))
+        });
+        let (before, slots) = looked_up.ok_or_else(gone)?.map_err(text)?;
         match &kernel.code {
             Some(Code::Slice {
                 ptx,
                 plain,
                 variant,
             }) => {
-                let slots = slots(driver, original, variant, &self.addresses).map_err(text)?;
-                let baked = |ptx| warpbpf_patch::bake(ptx, &slots).map_err(|e| e.to_string());
+                let baked = |ptx| {
+                    warpbpf_faults::check("session/bake", || {
+                        "its addresses cannot be written".to_owned()
+                    })?;
+                    warpbpf_patch::bake(ptx, &slots).map_err(|e| e.to_string())
+                };
                 let jit = self.slice_options(kernel);
                 let ptx = baked(ptx)?;
+                // Takes long, and needs nothing of the image.
                 let (module, log) = driver.load_ptx_logged(&ptx, &jit).map_err(text)?;
                 let without = || {
                     let plain = plain.as_deref().and_then(|plain| baked(plain).ok());
                     plain.map_or_else(String::new, |plain| self.log_of(&plain, &jit))
                 };
                 let warnings = warnings::of_slice(&log, without);
-                match bind(driver, kernel, before, module, variant, records) {
+                let bound = self.standing.while_loaded(|| {
+                    bind(driver, kernel, before, module, variant, records).map_err(text)
+                });
+                match bound.unwrap_or_else(|| Err(gone())) {
                     Ok(mut loaded) => {
                         loaded.module = Mutex::new(Some(module));
                         loaded.compiler_warnings = warnings;
@@ -236,12 +260,11 @@ impl Loading<'_> {
                     Err(error) => {
                         // The error that matters is this one; a module that cannot be unloaded only costs memory.
                         let _ = driver.unload(module);
-                        Err(text(error))
+                        Err(error)
                     }
                 }
             }
             Some(Code::Clone { variant }) => {
-                let slots = slots(driver, original, variant, &self.addresses).map_err(text)?;
                 fill_slots(driver, original, &slots, self.stream).map_err(text)?;
                 let loaded = bind(driver, kernel, before, original, variant, records);
                 let mut loaded = loaded.map_err(text)?;

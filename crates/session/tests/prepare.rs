@@ -6,7 +6,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{NO_SITE, Options, Prepared, PreparedKernel, Session, SessionError, inspect};
+use warpbpf_session::{
+    NO_SITE, Options, Prepared, PreparedKernel, ProgramChange, Session, SessionError, inspect,
+};
 
 const CAPABILITY: (u32, u32) = (9, 0);
 
@@ -269,4 +271,146 @@ fn counters_in_the_middle_of_a_kernel_are_sharded() {
         assert_eq!(map.not_summed, None, "{section}");
         assert_eq!(map.sum_fields.len(), 1, "{section}");
     }
+}
+
+/// Object of the programs `first` and, if there is one, `more`, with a map of this many entries and a constant.
+fn versioned(entries: u32, constant: u32, body: &str) -> Vec<u8> {
+    compiled(&format!(
+        "struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, {entries});
+            __type(key, __u32); __type(value, __u64); }} counts SEC(\".maps\");
+        const volatile __u32 at = {constant};
+        {body}"
+    ))
+}
+
+const ADDS: &str = "SEC(\"gpu/entry/*\") int first(void *ctx) {
+    __u32 key = at;
+    __u64 *value = bpf_map_lookup_elem(&counts, &key);
+    if (value) *value += 1;
+    return 0;
+}";
+
+fn begun(object: &[u8]) -> Session {
+    let info = DeviceInfo {
+        name: String::new(),
+        capability: CAPABILITY,
+        sms: 4,
+        driver_version: 13000,
+    };
+    Session::new(object, &Options::default(), &info).expect("a session")
+}
+
+fn map_names(session: &Session) -> Vec<&str> {
+    session.maps().iter().map(|map| map.name.as_str()).collect()
+}
+
+#[test]
+fn a_session_is_followed_by_another_with_its_maps() {
+    let first = begun(&versioned(8, 1, ADDS));
+    assert_eq!(first.generation(), 1);
+    let object = versioned(8, 2, ADDS);
+    let second = first.succeeded(ProgramChange::Replace(&object)).unwrap();
+    assert_eq!((second.generation(), second.first_maps()), (2, 2));
+    // The old constants are still read by what runs.
+    assert_eq!(map_names(&second), ["counts", ".rodata", ".rodata@2"]);
+    assert_eq!(first.maps()[0].layout, second.maps()[0].layout);
+    let again = versioned(8, 1, ADDS);
+    let third = second.succeeded(ProgramChange::Replace(&again)).unwrap();
+    assert_eq!(
+        map_names(&third),
+        map_names(&second),
+        "constants of the first"
+    );
+    // Programs are told apart by what they are, not by name.
+    assert_ne!(first.program_ids(&[0]), second.program_ids(&[0]));
+    let more = ADDS.replace("first", "more");
+    let more = versioned(8, 1, &more);
+    let both = third.succeeded(ProgramChange::Add(&more)).unwrap();
+    let names: Vec<&str> = both.programs().iter().map(|p| p.name()).collect();
+    assert_eq!(names, ["first", "more"]);
+    assert_eq!(both.program_ids(&[0]), third.program_ids(&[0]));
+    let one = both
+        .succeeded(ProgramChange::Remove(&["first".into()]))
+        .unwrap();
+    assert_eq!(one.program_ids(&[0]), both.program_ids(&[1]));
+    assert_eq!((one.generation(), one.programs().len()), (5, 1));
+    // Numbers of kernels go on.
+    let prepared = one.prepare(&inspect(MODULE.as_bytes(), CAPABILITY).unwrap());
+    assert!(prepared.kernels.iter().any(|kernel| kernel.wanted));
+    assert_eq!(one.kernel_names(), first.kernel_names());
+}
+
+#[test]
+fn slots_stay_what_they_are_when_maps_come() {
+    let prints = ADDS.replace("*value += 1;", "{ *value += 1; bpf_printk(\"%d\", at); }");
+    let first = begun(&versioned(8, 1, &prints));
+    let object = versioned(8, 2, &prints);
+    let second = first.succeeded(ProgramChange::Replace(&object)).unwrap();
+    assert!(second.maps().len() > first.maps().len());
+    // Text of the first session is loaded with what stands in the slots of the second.
+    let slots = |session: &Session| {
+        let maps = session.bindings().into_iter().map(|map| map.slot);
+        let printk = session.printk_binding().unwrap().slot;
+        (maps.collect::<Vec<u32>>(), printk)
+    };
+    let ((was, printk), (is, printk_now)) = (slots(&first), slots(&second));
+    assert_eq!(was, is[..was.len()]);
+    assert_eq!(printk, printk_now);
+    for (session, maps) in [(&first, was), (&second, is)] {
+        let addresses: Vec<u64> = (0..maps.len() as u64).map(|map| 100 + map).collect();
+        let all = session.in_slots(1, &addresses, Some(99));
+        assert_eq!((all[0], all[printk as usize]), (1, 99));
+        for (slot, address) in maps.iter().zip(&addresses) {
+            assert_eq!(all[*slot as usize], *address);
+        }
+        assert_eq!(all.len(), maps.len() + 2, "each stands once");
+    }
+}
+
+#[test]
+fn what_cannot_follow_is_refused_by_name() {
+    let first = begun(&versioned(8, 1, ADDS));
+    let refused = |object: &[u8]| {
+        let refused = first.succeeded(ProgramChange::Replace(object));
+        refused.map(|_| ()).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(&versioned(9, 1, ADDS)),
+        "map `counts` is there already with another `max_entries` (8, and 9 in the new object): its contents could not be kept; give the map another name, or declare it as it was"
+    );
+    let reads = ADDS.replace("*value += 1", "*value = *value * 2");
+    assert!(refused(&versioned(8, 1, &reads)).starts_with(
+        "map `counts` has a copy for each multiprocessor, because programs only added to it so far, and now one does more ("
+    ));
+    let with_other = compiled(
+        "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1);
+            __type(key, __u32); __type(value, __u64); } others SEC(\".maps\");
+        SEC(\"gpu/entry/*\") int p(void *ctx) {
+            __u32 key = 0;
+            return !bpf_map_lookup_elem(&others, &key);
+        }",
+    );
+    assert!(
+        refused(&with_other).starts_with("map `others` is new, and maps of type 2 are only made")
+    );
+    let prints = ADDS.replace("return 0", "bpf_printk(\"x\"); return 0");
+    assert!(
+        refused(&versioned(8, 1, &prints))
+            .starts_with("program `first` prints, and no program did")
+    );
+    let unsafe_one = ADDS
+        .replace("key = at", "key = at + 100")
+        .replace("if (value)", "");
+    assert!(refused(&versioned(8, 1, &unsafe_one)).starts_with("program `first` was refused"));
+    let unknown = first.succeeded(ProgramChange::Remove(&["nobody".into()]));
+    assert_eq!(
+        unknown.unwrap_err().to_string(),
+        "there is no program `nobody`; there is `first`"
+    );
+    let twice = versioned(8, 1, ADDS);
+    let twice = first.succeeded(ProgramChange::Add(&twice)).unwrap_err();
+    assert_eq!(
+        twice.to_string(),
+        "program `first` is there already: replace it, or give the new one another name"
+    );
 }

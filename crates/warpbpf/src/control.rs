@@ -8,7 +8,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use warpbpf_wire::{Acceptor, Connection, ContextInfo, MapInfo, SharedReader, WireError};
 
-use crate::{Error, Object, Process};
+use crate::{Error, Exchanged, Object, Process};
+
+mod exchange;
+
+use exchange::Pending;
+pub use exchange::{ExchangeRequest, ProgramInfo};
+pub use warpbpf_wire::Change as ProgramChange;
 
 /// How long an answer to `warpbpf maps` may take: the agent's patience and some.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -45,6 +51,8 @@ pub enum Request {
         /// Index of the map.
         map: u32,
     },
+    /// Programs are to be exchanged.
+    Exchange(ExchangeRequest),
 }
 
 /// What it is answered.
@@ -59,6 +67,15 @@ pub enum Reply {
     MapOps {
         /// Why there are none.
         error: Option<String>,
+    },
+    /// To [`Request::Exchange`]: as [`Exchanged`].
+    Exchanged {
+        /// How many sets of programs there were.
+        generation: u64,
+        /// The programs that are there now.
+        programs: Vec<String>,
+        /// Kernels that run without, and why.
+        without: Vec<(String, String)>,
     },
     /// It cannot be answered.
     Failed {
@@ -102,6 +119,12 @@ pub struct ProcessInfo {
     /// The contexts that have maps of their own, in their order.
     #[serde(default)]
     pub contexts: Vec<ContextInfo>,
+    /// The programs in its kernels.
+    #[serde(default)]
+    pub programs: Vec<ProgramInfo>,
+    /// How many sets of programs it has had.
+    #[serde(default)]
+    pub generation: u64,
 }
 
 type ServerConnection = Connection<Reply, Request>;
@@ -111,7 +134,14 @@ type ClientConnection = Connection<Request, Reply>;
 #[derive(Debug)]
 pub(crate) struct Server {
     acceptor: Acceptor,
-    clients: Vec<ServerConnection>,
+    clients: Vec<Asking>,
+}
+
+/// A client, and what it waits for.
+#[derive(Debug)]
+struct Asking {
+    connection: ServerConnection,
+    waits: Option<Pending>,
 }
 
 impl Server {
@@ -125,7 +155,7 @@ impl Server {
 
     pub(crate) fn sockets<'s>(&'s self, into: &mut Vec<BorrowedFd<'s>>) {
         into.push(self.acceptor.as_fd());
-        into.extend(self.clients.iter().map(AsFd::as_fd));
+        into.extend(self.clients.iter().map(|client| client.connection.as_fd()));
     }
 
     /// Answers what was asked, until it has taken [`TURN`]: at most [`AGENT`] and [`READING`] longer. A client that does not keep to the protocol, or is gone, is dropped.
@@ -137,7 +167,10 @@ impl Server {
     ) {
         while let Ok(Some(socket)) = self.acceptor.accept() {
             if let Ok(client) = ServerConnection::new(socket) {
-                self.clients.push(client);
+                self.clients.push(Asking {
+                    connection: client,
+                    waits: None,
+                });
             }
         }
         let end = Instant::now() + TURN;
@@ -146,11 +179,31 @@ impl Server {
                 if Instant::now() > end {
                     return true;
                 }
-                match client.try_recv() {
+                let connection = &mut client.connection;
+                if let Some(pending) = &client.waits {
+                    let Some(reply) = pending.answer() else {
+                        return true;
+                    };
+                    client.waits = None;
+                    if connection.send(&reply, &[], None, READING).is_err() {
+                        return false;
+                    }
+                }
+                match connection.try_recv() {
                     Ok(Some(frame)) => {
-                        let (reply, blob, fd) =
-                            answer(&frame.message, &frame.blob, processes, command, object);
-                        if client.send(&reply, &blob, fd, READING).is_err() {
+                        let (reply, blob, fd) = if let Request::Exchange(request) = &frame.message {
+                            let process = processes.get(request.process as usize);
+                            match Pending::begin(process, request, &frame.blob) {
+                                Ok(pending) => {
+                                    client.waits = Some(pending);
+                                    return true;
+                                }
+                                Err(error) => (failed(&error), Vec::new(), None),
+                            }
+                        } else {
+                            answer(&frame.message, &frame.blob, processes, command, object)
+                        };
+                        if connection.send(&reply, &blob, fd, READING).is_err() {
                             return false;
                         }
                     }
@@ -173,13 +226,7 @@ fn answer(
     command: &[String],
     object: Option<&Object>,
 ) -> (Reply, Vec<u8>, Option<OwnedFd>) {
-    let failed = |error: &Error| {
-        let reply = Reply::Failed {
-            message: error.to_string(),
-            errno: error.errno(),
-        };
-        (reply, Vec::new(), None)
-    };
+    let failed = |error: &Error| (failed(error), Vec::new(), None);
     let find = |process: u32| processes.get(process as usize);
     match request {
         Request::Session => {
@@ -210,6 +257,15 @@ fn answer(
             },
             None => failed(&Error::NotReady { pid: 0 }),
         },
+        // Answered when the agent has.
+        Request::Exchange(_) => failed(&Error::NotReady { pid: 0 }),
+    }
+}
+
+fn failed(error: &Error) -> Reply {
+    Reply::Failed {
+        message: error.to_string(),
+        errno: error.errno(),
     }
 }
 
@@ -224,6 +280,8 @@ fn describe((number, process): (u32, &Process)) -> ProcessInfo {
         kernels: state.kernel_names.clone(),
         sites: state.site_names.clone(),
         contexts: state.contexts.iter().map(|c| c.info.clone()).collect(),
+        programs: exchange::programs(&state),
+        generation: state.generation,
     }
 }
 
@@ -231,6 +289,7 @@ fn describe((number, process): (u32, &Process)) -> ProcessInfo {
 #[derive(Debug)]
 pub struct Client {
     connection: ClientConnection,
+    path: PathBuf,
 }
 
 impl Client {
@@ -267,7 +326,46 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Client, Error> {
         Ok(Client {
             connection: ClientConnection::connect(path)?,
+            path: path.to_owned(),
         })
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Exchanges the programs of an application, as [`Process::exchange`] does: `object` is its name and its file.
+    ///
+    /// # Errors
+    /// [`Error::Wire`], [`Error::Answered`] and nothing has changed.
+    pub fn exchange(
+        &mut self,
+        process: &ProcessInfo,
+        change: &ProgramChange,
+        object: Option<(&str, &[u8])>,
+        limit: Duration,
+    ) -> Result<Exchanged, Error> {
+        let (name, bytes) = object.unwrap_or(("", &[]));
+        let request = Request::Exchange(ExchangeRequest {
+            process: process.process,
+            change: change.clone(),
+            name: name.to_owned(),
+            limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
+        });
+        match self.ask_for(&request, bytes, limit + PATIENCE)?.0 {
+            Reply::Exchanged {
+                generation,
+                programs,
+                without,
+            } => Ok(Exchanged {
+                generation,
+                programs,
+                without,
+            }),
+            Reply::Failed { message, errno } => Err(Error::Answered { message, errno }),
+            other => Err(unexpected(other)),
+        }
     }
 
     fn ask(
@@ -275,10 +373,19 @@ impl Client {
         request: &Request,
         blob: &[u8],
     ) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
+        self.ask_for(request, blob, PATIENCE)
+    }
+
+    fn ask_for(
+        &mut self,
+        request: &Request,
+        blob: &[u8],
+        patience: Duration,
+    ) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
         self.connection.send(request, blob, None, PATIENCE)?;
-        let frame = self.connection.recv(PATIENCE)?;
+        let frame = self.connection.recv(patience)?;
         let frame = frame.ok_or(Error::Wire(WireError::Timeout {
-            seconds: PATIENCE.as_secs(),
+            seconds: patience.as_secs(),
         }))?;
         Ok((frame.message, frame.blob, frame.fd))
     }
@@ -345,7 +452,7 @@ impl Client {
 fn unexpected(reply: Reply) -> Error {
     let what = match reply {
         Reply::Failed { message, .. } => message,
-        Reply::Session(_) | Reply::Memory | Reply::MapOps { .. } => {
+        Reply::Session(_) | Reply::Memory | Reply::MapOps { .. } | Reply::Exchanged { .. } => {
             "the answer is to another question".to_owned()
         }
     };

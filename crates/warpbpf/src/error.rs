@@ -45,6 +45,15 @@ pub enum Error {
     NobodyCame { seconds: u64 },
     #[error("nothing was instrumented in process {pid}: {message}")]
     Refused { pid: u32, message: String },
+    #[error("the programs in process {pid} are as they were: {message}")]
+    Exchange {
+        pid: u32,
+        message: String,
+        errno: i32,
+    },
+    /// What a tool was told, in its words.
+    #[error("{message}")]
+    Answered { message: String, errno: i32 },
     #[error("process {pid} has no maps yet: they are made when it loads its first kernel")]
     NotReady { pid: u32 },
     #[error("process {pid} has ended: its maps can be read, not changed")]
@@ -78,7 +87,9 @@ impl Error {
     /// Linux's number for it, negative; `-EIO` where Linux has none.
     pub fn errno(&self) -> i32 {
         let errno = match self {
-            Error::Operation { errno, .. } => return *errno,
+            Error::Operation { errno, .. }
+            | Error::Exchange { errno, .. }
+            | Error::Answered { errno, .. } => return *errno,
             Error::Access(error) => return error.errno() as i32,
             Error::NoMap { .. } | Error::NoProgram { .. } => rustix::io::Errno::NOENT,
             Error::Size { .. } | Error::Map { .. } => rustix::io::Errno::INVAL,

@@ -35,6 +35,7 @@ mod error;
 mod object;
 
 mod events;
+mod exchange;
 mod map;
 mod process;
 mod state;
@@ -46,6 +47,7 @@ pub mod control;
 pub use control::{Client, SessionInfo};
 pub use error::{Error, errno_text};
 pub use events::{Event, Message};
+pub use exchange::{EXCHANGE_LIMIT, Exchange, Exchanged};
 pub use live::{AttachError, Change, CudaProcess};
 pub use machine::{Device, DeviceChoice};
 pub use map::{Entry, Map, Snapshot, plan_of};
@@ -56,5 +58,6 @@ pub use tool::{App, Launch, Tool};
 pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_maps::{Counters, Value};
 pub use warpbpf_wire::{
-    Choice, ContextInfo, MapInfo, MapOp, NoteLevel, OpCode, Options, Outcome, Place,
+    Choice, ContextInfo, MapInfo, MapOp, NoteLevel, OpCode, Operation, Operations, Options,
+    Outcome, Place, Untimed,
 };

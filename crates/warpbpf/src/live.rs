@@ -83,6 +83,13 @@ pub struct CudaProcess {
     pub tool: Option<u32>,
     /// Why it cannot be attached to, if so.
     pub obstacle: Option<String>,
+    /// Number of its effective user.
+    pub user: Option<u32>,
+    /// When it was started, in ticks since the machine was: with its number, nobody else's.
+    pub started: u64,
+    /// It is a child by `fork` without `exec` of a process that has loaded the driver, and has no thread of the driver's own: CUDA
+    /// was not started in it.
+    pub forked: bool,
 }
 
 /// The processes that have loaded the CUDA driver, as far as they can be looked into: this user's, or everybody's for root.
@@ -131,6 +138,9 @@ fn look(pid: u32, tools: &HashMap<u32, u32>) -> Option<CudaProcess> {
         let path = std::fs::read_link(file.path()).unwrap_or_default();
         path.to_string_lossy().starts_with("/dev/nvidia")
     });
+    let stat = Stat::of(pid)?;
+    let user = status_field(&status, "Uid");
+    let user = user.and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
     let obstacle = Subject::look(pid).err().map(|error| error.to_string());
     Some(CudaProcess {
         pid,
@@ -139,5 +149,77 @@ fn look(pid: u32, tools: &HashMap<u32, u32>) -> Option<CudaProcess> {
         has_agent: subject.agent().is_some(),
         tool: tools.get(&pid).copied(),
         obstacle,
+        user,
+        started: stat.started,
+        forked: stat.forked && maps_driver(stat.parent) && !has_driver_thread(pid),
     })
+}
+
+/// The parent of a process, if it can be seen.
+pub fn parent(pid: u32) -> Option<u32> {
+    Some(Stat::of(pid)?.parent)
+}
+
+fn maps_driver(pid: u32) -> bool {
+    let maps = mappings(pid).unwrap_or_default();
+    let seccomp = false;
+    Subject { pid, seccomp, maps }.has_driver()
+}
+
+/// NVIDIA's driver starts threads of such names when it is initialised.
+fn has_driver_thread(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    tasks.into_iter().flatten().flatten().any(|task| {
+        std::fs::read(task.path().join("comm")).is_ok_and(|name| name.starts_with(b"cuda"))
+    })
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    parent: u32,
+    /// It has not called `exec` since it was forked.
+    forked: bool,
+    started: u64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Option<Stat> {
+        Stat::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Stat> {
+        /// `PF_FORKNOEXEC`
+        const FORKED: u64 = 0x40;
+        // The name stands in parentheses, and may have some itself.
+        let (_, fields) = text.rsplit_once(") ")?;
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        // The state is the third field of all.
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        Some(Stat {
+            parent: u32::try_from(field(4)?).ok()?,
+            forked: field(9)? & FORKED != 0,
+            started: field(22)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_stat_is_read_behind_the_name() {
+        let line = "77 (a) b) S 12 77 77 0 -1 4194368 100 0 0 0 1 2 0 0 20 0 1 0 98765 1 2";
+        let stat = Stat {
+            parent: 12,
+            forked: true,
+            started: 98765,
+        };
+        assert_eq!(Stat::parse(line), Some(stat));
+        assert_eq!(Stat::parse("77 (a"), None);
+        let own = Stat::of(std::process::id()).unwrap();
+        assert!(!own.forked && own.started > 0);
+        assert_eq!(parent(std::process::id()), Some(own.parent));
+    }
 }

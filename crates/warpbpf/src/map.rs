@@ -82,12 +82,9 @@ impl Map {
         &self.process
     }
     /// Its definition in the object.
-    pub fn definition(&self) -> Option<&warpbpf_object::MapDef> {
-        self.process
-            .object()?
-            .parsed()
-            .maps
-            .get(self.index as usize)
+    pub fn definition(&self) -> Option<warpbpf_object::MapDef> {
+        let object = self.process.object()?;
+        object.parsed().maps.get(self.index as usize).cloned()
     }
 
     /// Keys of type `K`, values of type `V`.
@@ -264,8 +261,12 @@ impl Map {
             return Err(failed("it has no contents but events"));
         }
         let mut parts = Vec::new();
-        for context in &self.process.lock().contexts {
-            let mut bytes = Vec::new();
+        let mut state = self.process.lock();
+        let mut spare = std::mem::take(&mut state.spare);
+        for context in &state.contexts {
+            let most = 2 * plan.snapshot_bytes();
+            let fits = |bytes: &Vec<u8>| bytes.capacity() as u64 <= most;
+            let mut bytes = spare.pop().filter(fits).unwrap_or_default();
             match context.shared.snapshot(self.index as usize, &mut bytes)? {
                 Some(_) => parts.push(bytes),
                 // A context that just came: what it begins with is as good as nothing.
@@ -316,6 +317,7 @@ impl Map {
             count += 1;
             each(key, value);
         });
+        self.process.lock().spare = snapshot.parts;
         Ok(count)
     }
 

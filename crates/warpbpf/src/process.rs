@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_wire::{
-    ContextInfo, Device, Kernel, MapInfo, NoteLevel, Outcome, PRINTK, Program, ToAgent,
+    ContextInfo, Device, Kernel, MapInfo, NoteLevel, Operations, Outcome, PRINTK, Program, ToAgent,
     ToolConnection,
 };
 
@@ -28,8 +28,6 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// The socket once more, to wait for it without the lock.
     socket: Option<OwnedFd>,
-    /// The object in its kernels.
-    pub(crate) object: Option<crate::Object>,
 }
 
 /// Something that a person should know.
@@ -54,6 +52,10 @@ pub struct KernelInfo {
     pub skipped: u64,
     /// Those with probes by the number of the context that they were in ([`Process::contexts`]).
     pub contexts: Vec<(u32, u64)>,
+    /// Of the original, because no program in force wanted it; others did before or do now.
+    pub unwanted: u64,
+    /// Those with probes by the set of programs that they ran ([`Process::generation`]), of the last few.
+    pub generations: Vec<(u64, u64)>,
 }
 
 impl Process {
@@ -65,9 +67,8 @@ impl Process {
             .as_ref()
             .and_then(|c| c.as_fd().try_clone_to_owned().ok());
         Process(Arc::new(Shared {
-            state: Mutex::new(State::new(connection)),
+            state: Mutex::new(State::new(connection, object)),
             socket,
-            object,
         }))
     }
 
@@ -108,9 +109,10 @@ impl Process {
         let state = self.lock();
         state.contexts.iter().map(|c| c.info.clone()).collect()
     }
-    /// The object in its kernels; `None` if it is only observed.
-    pub fn object(&self) -> Option<&crate::Object> {
-        self.0.object.as_ref()
+    /// The object in its kernels; `None` if it is only observed. Once programs were exchanged, its maps are all that there are and
+    /// were, by number.
+    pub fn object(&self) -> Option<crate::Object> {
+        self.lock().object.clone()
     }
     /// Why nothing was instrumented in it, if so.
     pub fn refused(&self) -> Option<String> {
@@ -137,9 +139,22 @@ impl Process {
     pub fn notes(&self) -> Vec<Note> {
         self.lock().notes.clone()
     }
+    /// Operations of the device that were told since the last call ([`Options::timeline`](crate::Options)), and what there is to know of
+    /// all so far.
+    pub fn take_operations(&self) -> Operations {
+        let told = &mut self.lock().operations;
+        Operations {
+            operations: std::mem::take(&mut told.operations),
+            ..told.clone()
+        }
+    }
     /// The programs in its kernels, in the object's order.
     pub fn programs(&self) -> Vec<Program> {
         self.lock().programs.clone()
+    }
+    /// How many sets of programs it has had: 1 from the start, one more at each exchange ([`Process::replace`]); 0 before its maps exist.
+    pub fn generation(&self) -> u64 {
+        self.lock().generation
     }
     /// Names of kernels by their number (`kernel_id` in programs).
     pub fn kernel_names(&self) -> Vec<String> {
@@ -161,13 +176,15 @@ impl Process {
         let state = self.lock();
         let with_counts = |kernel: &Kernel| {
             let counts = state.counts.get(&kernel.mangled);
-            let counts = counts.filter(|_| kernel.way != "not matched");
+            let counts = counts.filter(|_| kernel.way != "not matched" || kernel.generation > 1);
             KernelInfo {
                 kernel: kernel.clone(),
                 launches: counts.map_or(0, |c| c.launches),
                 missed: counts.map_or(0, |c| c.missed),
                 skipped: counts.map_or(0, |c| c.skipped),
                 contexts: counts.map_or_else(Vec::new, |c| c.contexts.clone()),
+                unwanted: counts.map_or(0, |c| c.unwanted),
+                generations: counts.map_or_else(Vec::new, |c| c.generations.clone()),
             }
         };
         state.kernels.iter().map(with_counts).collect()
@@ -216,7 +233,7 @@ impl Process {
     pub fn snapshot(&self) -> Result<(), Error> {
         match self.ask(|token| ToAgent::Snapshot { token }, &[], PATIENCE)? {
             Answer::Snapshotted => Ok(()),
-            Answer::Waiting | Answer::MapOps { .. } => Err(self.no_answer()),
+            Answer::Waiting | Answer::MapOps { .. } | Answer::Changed(_) => Err(self.no_answer()),
         }
     }
 
@@ -229,7 +246,7 @@ impl Process {
     ) -> Result<(Option<String>, Vec<u8>), Error> {
         match self.ask(|token| ToAgent::MapOps { token, map }, ops, patience)? {
             Answer::MapOps { error, blob } => Ok((error, blob)),
-            Answer::Waiting | Answer::Snapshotted => Err(self.no_answer()),
+            Answer::Waiting | Answer::Snapshotted | Answer::Changed(_) => Err(self.no_answer()),
         }
     }
 
@@ -245,52 +262,66 @@ impl Process {
         }
     }
 
-    fn no_answer(&self) -> Error {
+    pub(crate) fn no_answer(&self) -> Error {
         Error::NoAnswer {
             pid: self.pid(),
             seconds: PATIENCE.as_secs(),
         }
     }
 
+    /// Sends a request, whose answer [`Process::take_answer`] gives.
+    pub(crate) fn begin(
+        &self,
+        message: impl FnOnce(u64) -> ToAgent,
+        blob: &[u8],
+    ) -> Result<u64, Error> {
+        let mut state = self.lock();
+        state.pump();
+        let token = state.next_token;
+        state.next_token += 1;
+        let pid = state.pid;
+        if state.complete || !state.send(&message(token), blob)? {
+            return Err(Error::Ended { pid });
+        }
+        state.answers.insert(token, Answer::Waiting);
+        Ok(token)
+    }
+
+    /// The answer to a request; nothing while it may still come.
+    pub(crate) fn take_answer(&self, token: u64) -> Option<Result<Answer, Error>> {
+        let mut state = self.lock();
+        state.pump();
+        let waiting = matches!(state.answers.get(&token), Some(Answer::Waiting));
+        if waiting && state.connection.is_some() {
+            return None;
+        }
+        let ended = Error::Ended { pid: state.pid };
+        match state.answers.remove(&token) {
+            Some(Answer::Waiting) | None => Some(Err(ended)),
+            Some(answer) => Some(Ok(answer)),
+        }
+    }
+
     /// Sends a request and waits for its answer.
-    fn ask(
+    pub(crate) fn ask(
         &self,
         message: impl FnOnce(u64) -> ToAgent,
         blob: &[u8],
         patience: Duration,
     ) -> Result<Answer, Error> {
-        let token = {
-            let mut state = self.lock();
-            state.pump();
-            let token = state.next_token;
-            state.next_token += 1;
-            let pid = state.pid;
-            if state.complete || !state.send(&message(token), blob)? {
-                return Err(Error::Ended { pid });
-            }
-            state.answers.insert(token, Answer::Waiting);
-            token
-        };
+        let token = self.begin(message, blob)?;
         let end = Instant::now() + patience;
         loop {
-            {
+            if let Some(answer) = self.take_answer(token) {
+                return answer;
+            }
+            if Instant::now() > end {
                 let mut state = self.lock();
-                state.pump();
-                let answered = !matches!(state.answers.get(&token), Some(Answer::Waiting));
-                let gone = state.connection.is_none();
-                if answered || gone || Instant::now() > end {
-                    let answer = state.answers.remove(&token);
-                    return match answer {
-                        Some(Answer::Waiting) | None if gone => {
-                            Err(Error::Ended { pid: state.pid })
-                        }
-                        Some(Answer::Waiting) | None => Err(Error::NoAnswer {
-                            pid: state.pid,
-                            seconds: patience.as_secs(),
-                        }),
-                        Some(answer) => Ok(answer),
-                    };
-                }
+                state.answers.remove(&token);
+                return Err(Error::NoAnswer {
+                    pid: state.pid,
+                    seconds: patience.as_secs(),
+                });
             }
             // Another thread may take the message in meanwhile, so the wait is short.
             self.wait(TICK);
@@ -363,7 +394,7 @@ impl Process {
             return messages;
         };
         self.poll_map(Some(PRINTK), timeout, |event| {
-            messages.extend(event.message(object));
+            messages.extend(event.message(&object));
         });
         messages
     }

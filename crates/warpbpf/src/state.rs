@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use warpbpf_wire::{
-    ContextInfo, Device, Kernel, KernelCount, MapInfo, NoteLevel, PRINTK, Program, SharedError,
-    SharedReader, Sites, ToTool, ToolConnection, WireError,
+    Changed, ContextInfo, Device, Kernel, KernelCount, MapInfo, NoteLevel, Operations, PRINTK,
+    Program, SharedError, SharedReader, Sites, ToTool, ToolConnection, WireError,
 };
 
 use crate::events::Batch;
@@ -26,10 +26,16 @@ pub(crate) struct State {
     /// Launches and misses by mangled name.
     pub(crate) counts: HashMap<String, KernelCount>,
     pub(crate) programs: Vec<Program>,
+    /// How many sets of programs there were; 0 before the first is known.
+    pub(crate) generation: u64,
+    /// The object in its kernels, with what became of it.
+    pub(crate) object: Option<crate::Object>,
     pub(crate) maps: Vec<MapInfo>,
     pub(crate) kernel_names: Vec<String>,
     pub(crate) site_names: Vec<String>,
     pub(crate) notes: Vec<Note>,
+    /// Operations that nobody has taken yet.
+    pub(crate) operations: Operations,
     pub(crate) refused: Option<String>,
     /// The agent came late, and sees all launches by now.
     pub(crate) attached: bool,
@@ -46,6 +52,8 @@ pub(crate) struct State {
     damaged: bool,
     /// Events that found no room among the parked ones, by map.
     pub(crate) dropped: HashMap<u32, u64>,
+    /// Memory of the last copy of a map that was read whole: whoever reads a large one again and again need not ask the system for it each time.
+    pub(crate) spare: Vec<Vec<u8>>,
 }
 
 /// What there is of a context.
@@ -68,12 +76,14 @@ pub(crate) enum Answer {
         error: Option<String>,
         blob: Vec<u8>,
     },
+    Changed(Box<Changed>),
 }
 
 impl State {
-    pub(crate) fn new(connection: Option<ToolConnection>) -> State {
+    pub(crate) fn new(connection: Option<ToolConnection>, object: Option<crate::Object>) -> State {
         State {
             connection,
+            object,
             ..State::default()
         }
     }
@@ -126,6 +136,7 @@ impl State {
             ToTool::Ready(ready) => {
                 self.maps = ready.maps;
                 self.programs = ready.programs;
+                self.generation = self.generation.max(1);
                 self.open(ready.context, fd);
             }
             ToTool::Context(context) => self.open(context, fd),
@@ -137,7 +148,15 @@ impl State {
                     }
                     self.kernel_names[id].clone_from(&kernel.demangled);
                 }
-                self.kernels.push(kernel);
+                // With other programs in it, it is still the same kernel.
+                let same = |before: &&mut Kernel| {
+                    before.generation < kernel.generation
+                        && (&before.mangled, &before.source) == (&kernel.mangled, &kernel.source)
+                };
+                match self.kernels.iter_mut().find(same) {
+                    Some(before) => *before = kernel,
+                    None => self.kernels.push(kernel),
+                }
             }
             ToTool::Sites(sites) => place(&mut self.site_names, sites),
             ToTool::Note { level, text } => self.note(level, text),
@@ -145,8 +164,20 @@ impl State {
                 let counts = counts.kernels.into_iter();
                 self.counts.extend(counts.map(|c| (c.mangled.clone(), c)));
             }
+            ToTool::Operations(told) => {
+                self.operations.operations.extend(told.operations);
+                (self.operations.error, self.operations.untimed) = (told.error, told.untimed);
+            }
             ToTool::Snapshotted { token } => self.answer(token, Answer::Snapshotted),
             ToTool::MapOps { token, error } => self.answer(token, Answer::MapOps { error, blob }),
+            ToTool::Changed(changed) => {
+                if changed.refused.is_none() {
+                    self.generation = changed.generation;
+                    self.programs.clone_from(&changed.programs);
+                    self.maps.clone_from(&changed.maps);
+                }
+                self.answer(changed.token, Answer::Changed(Box::new(changed)));
+            }
             ToTool::Bye { .. } => self.complete = true,
         }
     }
@@ -302,6 +333,7 @@ mod tests {
             name: "a device".into(),
             sms: 1,
             cpus: 1,
+            device_bytes: 0,
         };
         state.open(context, Some(fd));
         let mut batch = Batch::default();

@@ -79,6 +79,18 @@ impl Tool {
         Tool::new(None, Options::default())
     }
 
+    /// Changes no kernel, and has agents tell what the device does and when ([`Process::take_operations`]).
+    ///
+    /// # Errors
+    /// [`Error::Wire`]: no socket can be made.
+    pub fn timeline() -> Result<Tool, Error> {
+        let options = Options {
+            timeline: true,
+            ..Options::default()
+        };
+        Tool::new(None, options)
+    }
+
     fn new(object: Option<Object>, options: Options) -> Result<Tool, Error> {
         let listener = Listener::bind(&runtime_folder())?;
         let shared = Arc::new(Shared {
@@ -314,6 +326,10 @@ impl Shared {
                 let options = self.options.clone();
                 let attach = ToAgent::Attach { options };
                 sent.and_then(|()| connection.send(&attach, object.bytes(), None, SEND))
+            }
+            None if self.options.timeline => {
+                let options = self.options.clone();
+                connection.send(&ToAgent::Attach { options }, &[], None, SEND)
             }
             None => connection.send(&ToAgent::Observe, &[], None, SEND),
         };

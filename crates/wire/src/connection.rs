@@ -54,6 +54,8 @@ pub enum WireError {
         path: String,
         errno: Errno,
     },
+    #[error("`{path}` is there already: another tool is found by it, or it is no link to one")]
+    Occupied { path: String },
     #[error("the control socket failed in `{call}`: {errno}")]
     Os { call: &'static str, errno: Errno },
 }
@@ -102,6 +104,7 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
             path: path.display().to_string(),
             errno,
         };
+        fault("wire/socket", Errno::MFILE).map_err(failed)?;
         let socket = socket_with(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -110,14 +113,17 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
         )
         .map_err(failed)?;
         let address = SocketAddrUnix::new(path).map_err(failed)?;
-        connect(&socket, &address).map_err(failed)?;
+        fault("wire/connect", Errno::CONNREFUSED)
+            .and_then(|()| connect(&socket, &address))
+            .map_err(failed)?;
         Connection::new(socket)
     }
 
     /// Takes a connected unix stream socket. Fails if the peer runs as another user.
     pub fn new(socket: OwnedFd) -> Result<Connection<S, R>, WireError> {
-        let credentials =
-            rustix::net::sockopt::socket_peercred(&socket).map_err(|errno| WireError::Os {
+        let credentials = fault("wire/peercred", Errno::NOPROTOOPT)
+            .and_then(|()| rustix::net::sockopt::socket_peercred(&socket))
+            .map_err(|errno| WireError::Os {
                 call: "getsockopt(SO_PEERCRED)",
                 errno,
             })?;
@@ -130,10 +136,12 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
 
     /// Takes one end of a pair that was made for this: whoever has the other end was chosen by us.
     pub fn trusted(socket: OwnedFd) -> Result<Connection<S, R>, WireError> {
-        rustix::io::ioctl_fionbio(&socket, true).map_err(|errno| WireError::Os {
-            call: "ioctl(FIONBIO)",
-            errno,
-        })?;
+        fault("wire/nonblocking", Errno::NOTTY)
+            .and_then(|()| rustix::io::ioctl_fionbio(&socket, true))
+            .map_err(|errno| WireError::Os {
+                call: "ioctl(FIONBIO)",
+                errno,
+            })?;
         Ok(Connection {
             socket,
             inbox: Vec::new(),
@@ -151,6 +159,10 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
         blob: &[u8],
         fd: Option<OwnedFd>,
     ) -> Result<(), WireError> {
+        warpbpf_faults::check("wire/too-long", || WireError::TooLong {
+            bytes: LIMIT + 1,
+            limit: LIMIT,
+        })?;
         let json = serde_json::to_vec(message).map_err(|error| WireError::Frame {
             what: error.to_string(),
         })?;
@@ -161,7 +173,7 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
                 limit: LIMIT,
             });
         }
-        if self.backlog > BACKLOG {
+        if self.backlog > BACKLOG || warpbpf_faults::strikes("wire/stalled") {
             return Err(WireError::Stalled {
                 bytes: self.backlog,
             });
@@ -262,12 +274,19 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
     fn wait(&self, interest: PollFlags, end: Instant) -> Result<bool, WireError> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
+            // Also where `poll` says that there is something and there never is.
+            if left.is_zero() {
+                return Ok(false);
+            }
             let timeout = Timespec {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
             let mut set = [PollFd::new(&self.socket, interest)];
-            match poll(&mut set, Some(&timeout)) {
+            let polled = fault("wire/poll", Errno::NOMEM)
+                .and_then(|()| fault("wire/poll-interrupted", Errno::INTR))
+                .and_then(|()| poll(&mut set, Some(&timeout)));
+            match polled {
                 Ok(n) => return Ok(n > 0),
                 Err(Errno::INTR) => {}
                 Err(errno) => {
@@ -286,12 +305,14 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         loop {
-            let received = recvmsg(
-                &self.socket,
-                &mut [IoSliceMut::new(&mut buffer)],
-                &mut control,
-                RecvFlags::CMSG_CLOEXEC,
-            );
+            let received = faults_of_recv().and_then(|()| {
+                recvmsg(
+                    &self.socket,
+                    &mut [IoSliceMut::new(&mut buffer)],
+                    &mut control,
+                    RecvFlags::CMSG_CLOEXEC,
+                )
+            });
             match received {
                 Ok(message) => {
                     for part in control.drain() {
@@ -330,7 +351,7 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
                 header[i * 4 + 3],
             ])
         };
-        if word(0) != MAGIC {
+        if word(0) != MAGIC || warpbpf_faults::strikes("wire/frame") {
             return Err(WireError::Frame {
                 what: format!("it starts with {:#010x}, not {MAGIC:#010x}", word(0)),
             });
@@ -351,8 +372,10 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
         if self.inbox.len() < end {
             return Ok(None);
         }
+        // Half of a message is none.
+        let cut = usize::from(warpbpf_faults::strikes("wire/parse")) * (json / 2);
         let message =
-            serde_json::from_slice(&self.inbox[HEADER..HEADER + json]).map_err(|error| {
+            serde_json::from_slice(&self.inbox[HEADER..HEADER + json - cut]).map_err(|error| {
                 WireError::Frame {
                     what: error.to_string(),
                 }
@@ -377,6 +400,18 @@ impl<S, R> AsFd for Connection<S, R> {
     }
 }
 
+/// The error of a call that a test makes fail.
+fn fault(site: &'static str, errno: Errno) -> Result<(), Errno> {
+    warpbpf_faults::check(site, || errno)
+}
+
+fn faults_of_recv() -> Result<(), Errno> {
+    fault("wire/receive", Errno::NOMEM)?;
+    fault("wire/receive-closed", Errno::CONNRESET)?;
+    fault("wire/receive-later", Errno::AGAIN)?;
+    fault("wire/receive-interrupted", Errno::INTR)
+}
+
 fn check_user(peer: u32, own: u32) -> Result<(), WireError> {
     if peer == own {
         Ok(())
@@ -386,6 +421,14 @@ fn check_user(peer: u32, own: u32) -> Result<(), WireError> {
 }
 
 fn send_some(socket: &OwnedFd, frame: &Outgoing) -> Result<usize, Errno> {
+    fault("wire/send", Errno::NOBUFS)?;
+    fault("wire/send-closed", Errno::PIPE)?;
+    fault("wire/send-full", Errno::AGAIN)?;
+    fault("wire/send-interrupted", Errno::INTR)?;
+    let mut end = frame.bytes.len();
+    if warpbpf_faults::strikes("wire/send-part") {
+        end = frame.sent + 1;
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = frame.fd.as_ref().map(|fd| [fd.as_fd()]);
@@ -394,7 +437,7 @@ fn send_some(socket: &OwnedFd, frame: &Outgoing) -> Result<usize, Errno> {
     }
     sendmsg(
         socket,
-        &[IoSlice::new(&frame.bytes[frame.sent..])],
+        &[IoSlice::new(&frame.bytes[frame.sent..end])],
         &mut control,
         SendFlags::NOSIGNAL,
     )

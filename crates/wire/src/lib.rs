@@ -11,14 +11,17 @@ pub mod late;
 pub mod message;
 pub mod rendezvous;
 
+mod change;
 mod choice;
 mod connection;
 mod layout;
 mod listener;
 mod ops;
 mod shared;
+mod timeline;
 mod words;
 
+pub use change::{Change, Changed, Refusal};
 pub use choice::Choice;
 pub use connection::{Connection, Frame, WireError};
 pub use layout::{Layout, SumField};
@@ -31,9 +34,10 @@ pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,
 };
 pub use shared::{
-    Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SharedError, SharedReader,
-    SharedWriter, Span,
+    Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SNAPSHOT_PART, SharedError,
+    SharedReader, SharedWriter, Span,
 };
+pub use timeline::{Operation, Operations, Untimed};
 
 /// The agent's end of a connection.
 pub type AgentConnection = Connection<ToTool, ToAgent>;

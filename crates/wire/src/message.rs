@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::change::{Change, Changed};
 use crate::choice::Choice;
 use crate::layout::{Layout, SumField};
+use crate::timeline::Operations;
 
 /// Raised when a message changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
 pub const PROTOCOL: u32 = 1;
@@ -12,7 +14,8 @@ pub const PROTOCOL: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToAgent {
-    /// Put a program into the kernels. The frame's blob is the BPF object file.
+    /// Put a program into the kernels. The frame's blob is the BPF object file, or empty if only operations are to be told
+    /// ([`Options::timeline`]).
     Attach {
         /// How.
         options: Options,
@@ -38,6 +41,15 @@ pub enum ToAgent {
         token: u64,
         /// Index in [`Ready::maps`].
         map: u32,
+    },
+    /// Exchange programs. The frame's blob is the BPF object file, if there is one; answered by [`ToTool::Changed`].
+    Change {
+        /// Chosen by the tool.
+        token: u64,
+        /// How.
+        change: Change,
+        /// Milliseconds after which it is given up if the new programs are not in.
+        limit_ms: u64,
     },
 }
 
@@ -71,6 +83,8 @@ pub enum ToTool {
     },
     /// Launches so far; sent when they changed.
     Counts(Counts),
+    /// Operations of the device that have ended ([`Options::timeline`]).
+    Operations(Operations),
     /// The answer to `Snapshot`.
     Snapshotted {
         /// The request's.
@@ -84,6 +98,8 @@ pub enum ToTool {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+    /// The answer to `Change`, once launches run what was asked for.
+    Changed(Changed),
     /// Last message; the shared area is final.
     Bye {
         /// `exit`, `the context was destroyed`, `detached`.
@@ -124,6 +140,15 @@ pub struct Options {
     /// Which launches get probes.
     #[serde(default, skip_serializing_if = "Choice::is_all")]
     pub choice: Choice,
+    /// Parts per million that launches of a kernel may take longer with probes than without; kernels that pass it run without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_overhead_ppm: Option<u32>,
+    /// Bytes that maps, rings and launch records may take of each device's memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_device_memory: Option<u64>,
+    /// Tell when the device began and ended each operation of the application.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timeline: bool,
 }
 
 /// Mirror of [`warpbpf_abi::maps::Placement`].
@@ -194,6 +219,9 @@ pub struct ContextInfo {
     pub sms: u32,
     /// CPU numbers that each context has, for there are as many shards of maps: multiprocessors of the largest device.
     pub cpus: u32,
+    /// Bytes of the device's memory that maps, rings and launch records take there.
+    #[serde(default)]
+    pub device_bytes: u64,
 }
 
 /// A program of the session.
@@ -282,6 +310,13 @@ pub struct Kernel {
     pub instrumented: bool,
     /// Indices of the programs that match it.
     pub programs: Vec<usize>,
+    /// The set of programs that this is about, counted from 1; 0 from an older agent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generation: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Blocks that one SM runs at once.
@@ -329,6 +364,12 @@ pub struct KernelCount {
     /// Those with probes by the number of the context that they were in.
     #[serde(default)]
     pub contexts: Vec<(u32, u64)>,
+    /// Of the original, because no program that was in force then wanted it, and one did before or does now.
+    #[serde(default)]
+    pub unwanted: u64,
+    /// Those with probes by the set of programs that they ran, of the last few sets ([`Changed::generation`]).
+    #[serde(default)]
+    pub generations: Vec<(u64, u64)>,
 }
 
 #[cfg(test)]
@@ -379,6 +420,9 @@ mod tests {
                     place: Vec::new(),
                     call_limit_us: None,
                     choice: Choice::default(),
+                    max_overhead_ppm: None,
+                    max_device_memory: None,
+                    timeline: false,
                 }
             }
         );

@@ -3,6 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{symlink, unlink};
+use rustix::net::SocketAddrUnix;
+
+use crate::connection::WireError;
+
 /// bpftime's variable: the name that a tool and its applications share.
 pub const SHM_NAME: &str = "BPFTIME_GLOBAL_SHM_NAME";
 /// Most bytes of a name.
@@ -29,9 +34,104 @@ fn places_in(name: &str, runtime: Option<&Path>, shared: &Path, user: u32) -> Op
     Some(own.into_iter().chain([shared]).collect())
 }
 
+/// A file name that leads to a control socket, for applications that are told of it before there is a tool. Dropping it takes it
+/// away, if it still leads there.
+#[derive(Debug)]
+pub struct Signpost {
+    place: PathBuf,
+    control: PathBuf,
+}
+
+impl Signpost {
+    /// Puts it up. One that a killed tool left behind is replaced.
+    ///
+    /// # Errors
+    /// [`WireError::Occupied`] if there is a tool already, or a file that is no such link; [`WireError::Path`] if it cannot be made,
+    /// or is longer than the address of a socket.
+    pub fn put_up(place: &Path, control: &Path) -> Result<Signpost, WireError> {
+        let failed = |what: &'static str| {
+            let path = place.display().to_string();
+            move |errno| WireError::Path { what, path, errno }
+        };
+        SocketAddrUnix::new(place).map_err(failed("name"))?;
+        match std::fs::symlink_metadata(place) {
+            Ok(there) if there.is_symlink() && !is_listening(place) => {
+                unlink(place).map_err(failed("replace"))?;
+            }
+            Ok(_) => {
+                return Err(WireError::Occupied {
+                    path: place.display().to_string(),
+                });
+            }
+            Err(_) => {}
+        }
+        symlink(control, place).map_err(failed("make a link at"))?;
+        Ok(Signpost {
+            place: place.to_owned(),
+            control: control.to_owned(),
+        })
+    }
+}
+
+/// Somebody listens at the socket that a link leads to. To knock there would look like an application that comes.
+fn is_listening(place: &Path) -> bool {
+    let Ok(to) = std::fs::read_link(place) else {
+        return false;
+    };
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let to = format!(" {}", to.display());
+    sockets.lines().any(|line| line.ends_with(&to))
+}
+
+impl Drop for Signpost {
+    fn drop(&mut self) {
+        if std::fs::read_link(&self.place).is_ok_and(|to| to == self.control) {
+            // Somebody else may have removed it.
+            let _ = unlink(&self.place);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+
+    #[test]
+    fn a_signpost_stands_as_long_as_its_tool() {
+        let folder = std::env::temp_dir().join(format!("warpbpf-signpost-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (place, control) = (folder.join("here"), folder.join("control"));
+        let listener = UnixListener::bind(&control).unwrap();
+        let post = Signpost::put_up(&place, &control).unwrap();
+        assert_eq!(std::fs::read_link(&place).unwrap(), control);
+        let second = Signpost::put_up(&place, &control).unwrap_err();
+        let expected = format!(
+            "`{}` is there already: another tool is found by it, or it is no link to one",
+            place.display()
+        );
+        assert_eq!(second.to_string(), expected);
+        // A killed tool leaves both behind, and nobody listens.
+        drop(listener);
+        let other = folder.join("other");
+        let new = Signpost::put_up(&place, &other).unwrap();
+        drop(post);
+        assert_eq!(
+            std::fs::read_link(&place).unwrap(),
+            other,
+            "it is not the first one's"
+        );
+        drop(new);
+        assert!(!place.is_symlink());
+        let long = folder.join("x".repeat(120));
+        let error = Signpost::put_up(&long, &other).unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot name the control socket"),
+            "{error}"
+        );
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn a_name_leads_to_the_same_places() {

@@ -68,7 +68,7 @@ const LOSSES_BUSY: u64 = 16;
 const TABLE: u64 = PAGE;
 const TABLE_STRIDE: u64 = 64;
 /// Bytes of a snapshot that are copied at once; a multiple of 8.
-const PART: u64 = 4 << 20;
+pub const SNAPSHOT_PART: u64 = 4 << 20;
 
 /// What is wrong with a shared area.
 #[derive(Debug, thiserror::Error)]
@@ -174,12 +174,23 @@ impl SharedWriter {
             .collect();
         let (ring, total) = (ring as u64, total as u64);
 
-        let fd = memfd_create(c"warpbpf", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        let fault = |site, errno| warpbpf_faults::check(site, || errno);
+        let fd = fault("shared/memfd", Errno::MFILE)
+            .and_then(|()| {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                memfd_create(c"warpbpf", flags)
+            })
             .map_err(os("memfd_create"))?;
-        ftruncate(&fd, total).map_err(os("ftruncate"))?;
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+        fault("shared/size", Errno::NOSPC)
+            .and_then(|()| ftruncate(&fd, total))
+            .map_err(os("ftruncate"))?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fault("shared/seal", Errno::PERM)
+            .and_then(|()| fcntl_add_seals(&fd, seals))
             .map_err(os("fcntl(F_ADD_SEALS)"))?;
-        let words = Words::map(&fd, total as usize).map_err(os("mmap"))?;
+        let words = fault("shared/mmap", Errno::NOMEM)
+            .and_then(|()| Words::map(&fd, total as usize))
+            .map_err(os("mmap"))?;
         let header = [VERSION, areas.len() as u64, ring, ring_bytes, total];
         for (i, value) in header.iter().enumerate() {
             words
@@ -218,7 +229,8 @@ impl SharedWriter {
             });
         }
         let mut from = 0;
-        self.publish_parts(map, &mut Vec::new(), |into| {
+        let mut scratch = vec![0; bytes.len().next_multiple_of(8).min(SNAPSHOT_PART as usize)];
+        self.publish_parts(map, &mut scratch, |into| {
             into.copy_from_slice(&bytes[from..from + into.len()]);
             from += into.len();
             Ok::<(), std::convert::Infallible>(())
@@ -227,11 +239,11 @@ impl SharedWriter {
     }
 
     /// Publishes a snapshot that `fill` brings part by part, in order, so that a large map needs little memory on its
-    /// way. `scratch` is reused between calls. `Ok(false)` when `fill` failed: then the last snapshot stays.
+    /// way: as large as `scratch`, and at most [`SNAPSHOT_PART`] bytes. `Ok(false)` when `fill` failed: then the last snapshot stays.
     pub fn publish_parts<E>(
         &mut self,
         map: usize,
-        scratch: &mut Vec<u8>,
+        scratch: &mut [u8],
         fill: impl FnMut(&mut [u8]) -> Result<(), E>,
     ) -> Result<bool, SharedError> {
         let area = self.areas.get(map).ok_or(SharedError::Map {
@@ -278,6 +290,9 @@ impl SharedWriter {
 
     /// Appends an event; false, and not counted, when the tool has not made room.
     pub fn try_push(&mut self, map: u32, shard: u32, payload: &[u8]) -> bool {
+        if warpbpf_faults::strikes("shared/event-room") {
+            return false;
+        }
         let ring = ring(&self.words, self.ring, self.ring_bytes);
         ring.try_push(&mut self.head, map, shard, payload)
     }

@@ -26,15 +26,15 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The application, and what it has been told so far.
-struct Application {
+pub struct Application {
     child: Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    launches: u64,
+    pub(crate) launches: u64,
 }
 
 impl Application {
-    fn start(mut command: Command) -> Result<Application, String> {
+    pub fn start(mut command: Command) -> Result<Application, String> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| e.to_string())?;
         let orders = child.stdin.take();
@@ -47,7 +47,7 @@ impl Application {
         })
     }
 
-    fn plain(bench: &Bench) -> Result<Application, String> {
+    pub(crate) fn plain(bench: &Bench) -> Result<Application, String> {
         let mut command = Command::new(bench.app("live"));
         if bench.soft {
             command.env("LD_LIBRARY_PATH", bench.folder().join("soft"));
@@ -57,12 +57,12 @@ impl Application {
         Ok(application)
     }
 
-    fn pid(&self) -> String {
+    pub fn pid(&self) -> String {
         self.child.id().to_string()
     }
 
     /// So many launches more; their results are what they would be without us.
-    fn launch(&mut self, count: u64) -> Result<(), String> {
+    pub fn launch(&mut self, count: u64) -> Result<(), String> {
         let orders = self.orders.as_mut().ok_or("its input is closed")?;
         writeln!(orders, "{count}").map_err(|e| e.to_string())?;
         self.launches += count;
@@ -75,14 +75,26 @@ impl Application {
         same("results", line.trim_end(), expected.as_str())
     }
 
-    fn end(mut self) -> Result<(), String> {
+    pub fn end(mut self) -> Result<(), String> {
         self.orders = None;
         let status = self.child.wait().map_err(|e| e.to_string())?;
         same("exit status", status.code(), Some(0))
     }
 
+    /// Ends it if it lives longer than that, so that whoever waits for its answer gets none.
+    pub fn watch(&self, limit: Duration) -> Watch {
+        let (watch, over) = std::sync::mpsc::channel();
+        let pid = self.pid();
+        std::thread::spawn(move || {
+            if over.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                let _ = Command::new("kill").args(["-KILL", &pid]).status();
+            }
+        });
+        Watch(watch)
+    }
+
     /// The driver's code as it lies in its memory.
-    fn driver_code(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn driver_code(&self) -> Result<Vec<u8>, String> {
         let folder = format!("/proc/{}", self.pid());
         let text = |e: std::io::Error| e.to_string();
         let maps = std::fs::read_to_string(format!("{folder}/maps")).map_err(text)?;
@@ -104,6 +116,11 @@ impl Application {
     }
 }
 
+/// See [`Application::watch`]; nobody watches any more when it is gone.
+pub struct Watch(
+    #[expect(dead_code, reason = "its end is what is heard")] std::sync::mpsc::Sender<()>,
+);
+
 impl Drop for Application {
     fn drop(&mut self) {
         // It does not stay behind, whatever went wrong.
@@ -113,7 +130,7 @@ impl Drop for Application {
 }
 
 /// `warpbpf attach`, at work.
-struct Attached {
+pub(crate) struct Attached {
     child: Child,
     saved: std::path::PathBuf,
 }
@@ -128,10 +145,15 @@ fn skipped(errors: &str) -> Option<String> {
 impl Attached {
     /// Attaches and waits until that is done. An error may begin with `skipped: `.
     fn start(bench: &Bench, application: &Application, object: &str) -> Result<Attached, String> {
+        Attached::to(bench, &["-p", &application.pid()], object)
+    }
+
+    /// The same, to whom flags say.
+    pub(crate) fn to(bench: &Bench, whom: &[&str], object: &str) -> Result<Attached, String> {
         let saved = bench.scratch(&format!("attached-{object}.json"));
         let _ = std::fs::remove_file(&saved);
         let mut command = bench.warpbpf("attach");
-        command.args(["-p", &application.pid(), "--json", "-o"]);
+        command.args(whom).args(["--json", "-o"]);
         command.arg(&saved).arg(bench.object(object));
         let child = command.stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(|e| e.to_string())?;
@@ -154,8 +176,13 @@ impl Attached {
         same("kill", sent.map_err(|e| e.to_string())?.success(), true)
     }
 
+    /// Number of its process.
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
     /// Ctrl-C, and its report.
-    fn interrupt(self) -> Result<Value, String> {
+    pub(crate) fn interrupt(self) -> Result<Value, String> {
         self.signal("-INT")?;
         self.report()
     }
@@ -166,6 +193,14 @@ impl Attached {
         same("exit status of attach", status.code(), Some(0))?;
         let text = std::fs::read(&self.saved).map_err(|e| e.to_string())?;
         serde_json::from_slice(&text).map_err(|e| e.to_string())
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // As above; one that has ended is not killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

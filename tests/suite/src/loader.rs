@@ -19,6 +19,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: losses are counted and said", losses),
         case("loader: perthread, bpftime's 1502", perthread),
         case("loader: globals, a skeleton's variables", globals),
+        case("loader: walk, every key of a large hash", walk),
         case("loader: gpuprobe, SEC(\"gpu/…\")", gpuprobe),
         case("loader: sharedmap, bpftime's 1503 and 1501", sharedmap),
         case("loader: perfbuf, perf buffer and 1527", perfbuf),
@@ -158,6 +159,37 @@ fn perthread(bench: &Bench) -> Told {
 fn globals(bench: &Bench) -> Told {
     let line = format!("count {}, weight 7", THREADS * 3 * 7);
     ends_with(bench, "globals", &[], &[&line])
+}
+
+/// A hash whose copy is far larger than what a lookup needs, through which a tool goes while the application lives.
+fn walk(bench: &Bench) -> Told {
+    let keys: u64 = if bench.soft { 40_000 } else { 1_000_000 };
+    let sum = keys * (keys - 1) / 2;
+    let mut expected = ["keys", "keys and values", "batches"]
+        .map(|how| format!("{how}: keys {keys}, sum {sum}, wrong 0"))
+        .to_vec();
+    expected.push("taken: keys 100, wrong 0".into());
+    expected.push(format!("left: keys {}", keys - 100));
+    let mut told = vec![format!("{keys} keys")];
+    let tools = tools(bench, "walk");
+    for tool in &tools {
+        let end = bench.scratch("walk-ends");
+        let _ = std::fs::remove_file(&end);
+        let mut command = bench.warpbpf("loader");
+        command.arg(tool).arg(keys.to_string()).arg(&end);
+        command.arg("--").arg(bench.app("million"));
+        command.arg(keys.to_string()).arg(&end);
+        let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+        let (shown, errors) = (text(&output), String::from_utf8_lossy(&output.stderr));
+        same(&errors, output.status.code(), Some(0))?;
+        let lines: Vec<String> = shown.lines().map(Into::into).collect();
+        same("what it found", &lines, &expected)?;
+        told.extend(errors.lines().map(Into::into));
+    }
+    if tools.is_empty() {
+        return Ok(SKIPPED.into());
+    }
+    Ok(told.join("; "))
 }
 
 fn gpuprobe(bench: &Bench) -> Told {

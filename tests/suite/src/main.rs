@@ -15,6 +15,8 @@ mod churn;
 mod counts;
 mod devices;
 mod drain;
+mod driver_api;
+mod faults;
 mod graphs;
 mod helpers;
 mod host_ops;
@@ -29,15 +31,42 @@ mod places;
 mod run;
 mod selectors;
 mod splice;
+mod swap;
 mod tensors;
+mod timeline;
 mod together;
 mod user_ring;
 mod waits;
+mod ways;
 
 use run::{Bench, Case};
 
+const USAGE: &str = "\
+usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME]
+       warpbpf-suite faults soft|gpu BUNDLE [SCENARIO [SITE:PASS]]";
+
+/// `faults`: everything that can be made to fail, or one fault.
+fn faults_alone(arguments: &[String]) -> Option<std::process::ExitCode> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let bench = |device: &str, folder: &str| Bench::new(folder, device == "soft");
+    let well = match words[..] {
+        ["faults", device @ ("soft" | "gpu"), folder] => faults::all(&bench(device, folder), ""),
+        ["faults", device @ ("soft" | "gpu"), folder, name] => {
+            faults::all(&bench(device, folder), name)
+        }
+        ["faults", device @ ("soft" | "gpu"), folder, name, fault] => {
+            faults::one(&bench(device, folder), name, fault)
+        }
+        _ => return None,
+    };
+    Some(std::process::ExitCode::from(u8::from(!well)))
+}
+
 fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = faults_alone(&arguments) {
+        return code;
+    }
     let (device, folder, only) = match arguments.as_slice() {
         [device, folder] if device == "soft" || device == "gpu" => {
             (device.clone(), folder.clone(), String::new())
@@ -46,7 +75,7 @@ fn main() -> std::process::ExitCode {
             (device.clone(), folder.clone(), only.clone())
         }
         _ => {
-            eprintln!("usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME]");
+            eprintln!("{USAGE}");
             return std::process::ExitCode::from(2);
         }
     };
@@ -69,14 +98,19 @@ fn main() -> std::process::ExitCode {
     cases.extend(graphs::cases());
     cases.extend(choice::cases());
     cases.extend(devices::cases());
+    cases.extend(driver_api::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());
+    cases.extend(timeline::cases());
     cases.extend(waits::cases());
     cases.extend(selectors::cases());
     cases.extend(splice::cases());
     cases.extend(loader::cases());
     cases.extend(attach::cases());
+    cases.extend(ways::cases());
+    cases.extend(swap::cases());
     cases.extend(bad_input::cases());
+    cases.extend(faults::cases());
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for case in cases.iter().filter(|c| c.name.contains(&only)) {
         match (case.check)(&bench) {

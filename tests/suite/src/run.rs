@@ -90,7 +90,7 @@ impl Bench {
         let mut command = Command::new(self.folder.join("warpbpf"));
         command.arg(verb).stdin(Stdio::null());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        if matches!(verb, "run" | "kernels" | "launch" | "loader") {
+        if matches!(verb, "run" | "kernels" | "launch" | "loader" | "serve") {
             command.args(["--device", if self.soft { "soft" } else { "gpu" }]);
         }
         command

@@ -35,8 +35,8 @@ pub const fn unhash(hash: u64, key_size: u32) -> u64 {
 /// word by a 64-bit CAS, stores the value and publishes the word by a store that releases. Both work in one map at once. Who finds the key claimed looks again after a pause,
 /// [`HashLayout::ROOM_LOOKS`] times at most; there are no nodes to go past a claim with.
 ///
-/// **Overwrite** stores the value. A CAS of both halves would have to read them first, and lose to every addition to the value meanwhile; the price is
-/// that a store which meets a delete and a new insert may be what the new key has, as in other slots where values have at most 8 bytes.
+/// **Overwrite** exchanges the value, by 64 bits. A CAS of both halves would have to read them first, and lose to every addition to the value meanwhile; the price is
+/// that an exchange which meets a delete and a new insert may be what the new key has, as in other slots where values have at most 8 bytes.
 ///
 /// **Delete** sets [`HashLayout::GONE`] by an atomic OR. The value stays, for those who hold a pointer to it.
 impl HashLayout {

@@ -41,6 +41,8 @@ pub(crate) struct Graphs {
     used: AtomicBool,
     /// A variant was put into a graph, which may be anywhere by now.
     held: AtomicBool,
+    /// Not all of the driver's functions for graphs are hooked: no variant comes into one, because the application could see it there.
+    blind: AtomicBool,
     /// From a variant's function to what it is.
     variants: Table<Variant>,
     /// Streams that captures began in and did not end in yet.
@@ -73,6 +75,8 @@ pub(crate) enum Captured {
     Graph,
     /// Into the body of a conditional node.
     Body,
+    /// The driver does not say, but this: it may not be captured at all.
+    Unknown(CUresult),
 }
 
 impl Default for Graphs {
@@ -80,6 +84,7 @@ impl Default for Graphs {
         Graphs {
             used: AtomicBool::new(false),
             held: AtomicBool::new(false),
+            blind: AtomicBool::new(false),
             variants: Table::new(),
             captures: Mutex::default(),
             n_captures: AtomicUsize::new(0),
@@ -119,13 +124,29 @@ impl Graphs {
         }
     }
 
+    /// Where a variant is known to be.
+    #[cfg(test)]
+    pub(crate) fn place_of(&self, variant: CUfunction) -> Option<&'static Place> {
+        self.variants.get(variant as usize).map(|known| known.place)
+    }
+
+    /// A function that [`needs`] names is not hooked.
+    pub(crate) fn go_blind(&self) {
+        self.blind.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_blind(&self) -> bool {
+        self.blind.load(Ordering::Relaxed)
+    }
+
     /// There is a kernel that programs want.
     pub(crate) fn expect(&self) {
         self.used.store(true, Ordering::Relaxed);
     }
 
     /// A variant is put into a graph.
-    pub(crate) fn hold(&self) {
+    pub(crate) fn hold(&self, place: &Place) {
+        place.in_graphs.store(true, Ordering::SeqCst);
         self.held.store(true, Ordering::Relaxed);
     }
 
@@ -160,9 +181,15 @@ impl Graphs {
     #[inline]
     pub(crate) fn captured(&self, agent: &'static Agent, stream: StreamName) -> Option<Captured> {
         // Nothing is captured at nearly every launch, and that costs one load.
-        if self.n_captures.load(Ordering::Relaxed) == 0 || is_capturing(agent, stream) != Some(true)
-        {
+        if self.n_captures.load(Ordering::Relaxed) == 0 && !self.is_blind() {
             return None;
+        }
+        match is_capturing(agent, stream) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            // Another stream is captured, and the legacy stream must not be used meanwhile: the launch is the driver's to refuse.
+            Err(code) if CAPTURE_ERRORS.contains(&code) => return None,
+            Err(code) => return Some(Captured::Unknown(code)),
         }
         Some(match self.n_bodies.load(Ordering::Relaxed) {
             0 => Captured::Graph,
@@ -185,9 +212,10 @@ impl Graphs {
                 ptr::null_mut(),
             )
         };
-        match code == sys::SUCCESS && self.is_body(graph) {
-            true => Captured::Body,
-            false => Captured::Graph,
+        match code {
+            sys::SUCCESS if self.is_body(graph) => Captured::Body,
+            sys::SUCCESS => Captured::Graph,
+            code => Captured::Unknown(code),
         }
     }
 
@@ -240,12 +268,25 @@ impl Graphs {
     }
 }
 
-/// Whether a stream is captured, if the driver says.
-pub(crate) fn is_capturing(agent: &Agent, stream: StreamName) -> Option<bool> {
+/// Without a hook on this function of the driver, kernels come into graphs, or are looked at there, unseen.
+pub(crate) fn needs(symbol: &str) -> bool {
+    ["cuGraph", "cuStreamBeginCapture", "cuStreamEndCapture"]
+        .iter()
+        .any(|name| symbol.starts_with(name))
+}
+
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `CUDA_ERROR_CAPTURED_EVENT`: what the driver says of captures themselves.
+const CAPTURE_ERRORS: std::ops::RangeInclusive<CUresult> = 900..=907;
+
+/// Whether a stream is captured, or what the driver says instead.
+pub(crate) fn is_capturing(agent: &Agent, stream: StreamName) -> Result<bool, CUresult> {
     let mut status: c_int = 0;
     // SAFETY: the application's stream, a writable local.
     let code = unsafe { (agent.driver.api.stream_capturing)(stream.handle(), &mut status) };
-    (code == sys::SUCCESS).then_some(status != 0)
+    match code {
+        sys::SUCCESS => Ok(status != 0),
+        code => Err(code),
+    }
 }
 
 macro_rules! captures {
@@ -294,7 +335,7 @@ macro_rules! captures {
             let code = outcome.keep(unsafe { original::$end_original(stream, graph) });
             let stream = StreamName { stream, null_is_per_thread: $per_thread };
             // One that failed may be over, or not.
-            if code == sys::SUCCESS || is_capturing(agent, stream) == Some(false) {
+            if code == sys::SUCCESS || is_capturing(agent, stream) == Ok(false) {
                 agent.graphs.note_capture(stream, false);
             }
             code

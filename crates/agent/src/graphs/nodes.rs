@@ -59,6 +59,8 @@ unsafe fn exchange(
         return (code, Placed { kernel: None });
     };
     let number = entry.made.fetch_add(1, Ordering::Relaxed) + 1;
+    // The node keeps the programs that are in force now, until its kernel is set anew.
+    let flight = agent.generations.enter();
     let context = context.or_else(|| agent.driver.current().map(|c| c.0 as usize));
     let shape = Shape {
         grid: first.grid,
@@ -83,20 +85,30 @@ unsafe fn exchange(
     };
     let tried = if body {
         Err(Miss::Body)
-    } else if !agent.wants(candidate) {
+    } else if agent.graphs.is_blind() {
+        Err(Miss::None)
+    } else if entry.is_too_dear(flight.generation.number) || !agent.wants(candidate) {
         Err(Miss::Skipped)
     } else {
         let (params, extra) = (first.kernel_params, first.extra);
         // SAFETY: the caller's promise.
         unsafe {
             try_variant(
-                agent, entry, context, number, &shape, &record, params, extra, &run,
+                agent,
+                entry,
+                context,
+                (flight.generation, number),
+                &shape,
+                &record,
+                params,
+                extra,
+                &run,
             )
         }
     };
     let miss = match tried {
         Ok(place) => {
-            agent.graphs.hold();
+            agent.graphs.hold(place);
             let kernel = Some((entry, Runs::Variant(place)));
             return (outcome.keep(sys::SUCCESS), Placed { kernel });
         }
@@ -105,6 +117,7 @@ unsafe fn exchange(
     let code = outcome.keep(set(None));
     let runs = match miss {
         Miss::Skipped => Runs::Skipped,
+        Miss::Unwanted => Runs::Unwanted,
         _ => Runs::Original,
     };
     if code == sys::SUCCESS {

@@ -119,15 +119,18 @@ pub(super) fn kernels(agent: &'static Agent, graph: CUgraph) -> Vec<Found> {
 }
 
 fn collect(agent: &'static Agent, graph: CUgraph, within: &mut Vec<usize>, found: &mut Vec<Found>) {
+    warpbpf_faults::bug("agent/graph-panics");
     let api = &agent.driver.api;
     let mut count = 0;
     // SAFETY: the application's graph; without an array the number is told.
-    if unsafe { (api.graph_nodes)(graph, ptr::null_mut(), &mut count) } != sys::SUCCESS {
+    let code = unsafe { (api.graph_nodes)(graph, ptr::null_mut(), &mut count) };
+    if !is_told(agent, "cuGraphGetNodes", code) {
         return;
     }
     let mut nodes = vec![ptr::null_mut(); count];
     // SAFETY: as many elements as said.
-    if unsafe { (api.graph_nodes)(graph, nodes.as_mut_ptr(), &mut count) } != sys::SUCCESS {
+    let code = unsafe { (api.graph_nodes)(graph, nodes.as_mut_ptr(), &mut count) };
+    if !is_told(agent, "cuGraphGetNodes", code) {
         return;
     }
     nodes.truncate(count);
@@ -139,14 +142,16 @@ fn collect(agent: &'static Agent, graph: CUgraph, within: &mut Vec<usize>, found
     for (at, node) in level.nodes.iter().copied().enumerate() {
         let mut kind: c_int = -1;
         // SAFETY: a node of the graph and a writable local.
-        if unsafe { (api.node_type)(node, &mut kind) } != sys::SUCCESS {
+        let code = unsafe { (api.node_type)(node, &mut kind) };
+        if !is_told(agent, "cuGraphNodeGetType", code) {
             continue;
         }
         match kind {
             NODE_KERNEL => {
                 let mut params = std::mem::MaybeUninit::uninit();
                 // SAFETY: as above.
-                if unsafe { (api.kernel_node)(node, params.as_mut_ptr()) } == sys::SUCCESS {
+                let code = unsafe { (api.kernel_node)(node, params.as_mut_ptr()) };
+                if is_told(agent, "cuGraphKernelNodeGetParams", code) {
                     found.push(Found {
                         node,
                         within: within.clone(),
@@ -159,7 +164,8 @@ fn collect(agent: &'static Agent, graph: CUgraph, within: &mut Vec<usize>, found
             NODE_GRAPH => {
                 let mut inner = ptr::null_mut();
                 // SAFETY: as above.
-                if unsafe { (api.node_graph)(node, &mut inner) } == sys::SUCCESS {
+                let code = unsafe { (api.node_graph)(node, &mut inner) };
+                if is_told(agent, "cuGraphChildGraphNodeGetGraph", code) {
                     within.push(node as usize);
                     collect(agent, inner, within, found);
                     within.pop();
@@ -168,6 +174,20 @@ fn collect(agent: &'static Agent, graph: CUgraph, within: &mut Vec<usize>, found
             _ => {}
         }
     }
+}
+
+/// The driver tells what is in a graph. What it does not tell cannot be made ready, and the user hears of it.
+fn is_told(agent: &'static Agent, call: &str, code: sys::CUresult) -> bool {
+    if code != sys::SUCCESS {
+        agent.note(
+            warpbpf_wire::NoteLevel::Warning,
+            format!(
+                "the driver does not tell what is in a graph (`{call}`: {}): launches of its kernels are not counted, and what block and warp probes count in them may be wrong",
+                agent.driver.error_name(code)
+            ),
+        );
+    }
+    code == sys::SUCCESS
 }
 
 /// A launch record that nodes of one graph have, and the last of them.
@@ -235,11 +255,12 @@ fn prepare_one(
             number: None,
             blocks: count(first.grid),
         };
-        let runs = match agent.wants(candidate) {
-            true => Runs::Original,
-            false => Runs::Skipped,
-        };
-        it.kernel = wanted.map(|entry| (entry, runs));
+        let taken = agent.wants(candidate);
+        it.kernel = wanted.map(|entry| match (agent.is_wanted(entry), taken) {
+            (false, _) => (entry, Runs::Unwanted),
+            (true, false) => (entry, Runs::Skipped),
+            (true, true) => (entry, Runs::Original),
+        });
         return it;
     };
     it.kernel = Some((entry, Runs::Variant(place)));

@@ -36,6 +36,7 @@ impl Region {
     /// `bytes` within reach of both `low` and `high`.
     pub(super) fn near(low: usize, high: usize, bytes: usize) -> Option<Region> {
         let bytes = bytes.next_multiple_of(PAGE);
+        warpbpf_faults::check("hook/maps", || ()).ok()?;
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let mut candidates = gaps(&maps, low, high, bytes);
         candidates.sort_by_key(|base| base.abs_diff(low));
@@ -88,6 +89,7 @@ fn gaps(maps: &str, low: usize, high: usize, bytes: usize) -> Vec<usize> {
 }
 
 fn map_at(base: usize, bytes: usize) -> Option<Region> {
+    warpbpf_faults::check("hook/mmap", || ()).ok()?;
     // SAFETY: MAP_FIXED_NOREPLACE never takes memory that is in use.
     let got = unsafe {
         libc::mmap(
@@ -119,7 +121,7 @@ fn map_at(base: usize, bytes: usize) -> Option<Region> {
 pub(super) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(), String> {
     // SAFETY: code of a loaded library is readable.
     let current = unsafe { std::slice::from_raw_parts(at as *const u8, expected.len()) };
-    if current != expected {
+    if current != expected || warpbpf_faults::strikes("hook/changed") {
         return Err("somebody else changed it in the meantime".into());
     }
     // One aligned word is written at once, so that no other thread sees half a jump, where the jump lies in one.
@@ -149,6 +151,9 @@ pub(super) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(),
 
 /// The kernel writes through the protection, as for a debugger: the page is never writable.
 fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
+    warpbpf_faults::check("hook/proc-mem", || {
+        std::io::Error::from_raw_os_error(libc::EPERM)
+    })?;
     let file = std::fs::OpenOptions::new()
         .write(true)
         .open("/proc/self/mem")?;
@@ -164,6 +169,7 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
     let start = at & !(PAGE - 1);
     let length = (at + bytes.len()).next_multiple_of(PAGE) - start;
     let failed = |call: &str| format!("{call} failed: {}", std::io::Error::last_os_error());
+    warpbpf_faults::check("hook/code-memfd", || failed("memfd_create"))?;
     let name = c"warpbpf-code";
     // SAFETY: a NUL-terminated name.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
@@ -198,6 +204,7 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
 /// # Safety
 /// Nobody needs the rights that are taken away.
 unsafe fn protect(base: usize, bytes: usize, rights: i32) -> Result<(), String> {
+    warpbpf_faults::check("hook/mprotect", || "mprotect failed: no memory".to_owned())?;
     // SAFETY: the caller's promise.
     if unsafe { libc::mprotect(base as *mut libc::c_void, bytes, rights) } == 0 {
         Ok(())

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use warpbpf_session::{ImageInfo, KernelSummary, LoadedVariant, PreparedKernel, Session};
 use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
 
-use super::lock;
+use super::{Version, lock};
 use crate::agent::Agent;
+
+/// What tells reports apart: name, source, way and the programs' generation.
+pub(super) type Key = (String, String, String, u64);
 
 /// What an image says of its kernels, by name: an image may have thousands.
 pub(super) struct Summaries<'i>(HashMap<&'i str, &'i KernelSummary>);
@@ -26,6 +29,7 @@ impl Summaries<'_> {
 pub(super) fn report(
     agent: &Agent,
     summaries: &Summaries<'_>,
+    version: &Version,
     kernel: &PreparedKernel,
     result: Option<&Result<Arc<LoadedVariant>, String>>,
 ) {
@@ -34,7 +38,7 @@ pub(super) fn report(
     let (way, variant) = match result {
         None => (kernel.way.clone(), None),
         Some(Ok(variant)) => (kernel.way.clone(), Some(variant)),
-        Some(Err(reason)) if is_reported(agent, &kernel.mangled, &source) => {
+        Some(Err(reason)) if is_reported(agent, &kernel.mangled, &source, version.generation()) => {
             // It has its row, from another context.
             let name = &kernel.demangled;
             let text =
@@ -74,6 +78,7 @@ pub(super) fn report(
             way,
             instrumented: variant.is_some(),
             programs: kernel.programs.clone(),
+            generation: version.generation(),
         },
     );
 }
@@ -94,11 +99,20 @@ pub(super) fn send_site_names(agent: &Agent, session: &Session) {
     }
 }
 
-/// A kernel from this source was reported already.
-fn is_reported(agent: &Agent, mangled: &str, source: &str) -> bool {
+/// A kernel from this source was reported already, with these programs.
+fn is_reported(agent: &Agent, mangled: &str, source: &str, generation: u64) -> bool {
     let reported = lock(&agent.images.reported);
     let mut reported = reported.iter();
-    reported.any(|(name, from, _)| name == mangled && from == source)
+    reported.any(|(name, from, _, of)| {
+        (name, from, *of) == (&mangled.into(), &source.into(), generation)
+    })
+}
+
+/// Something was reported with these programs.
+#[cfg(test)]
+pub(crate) fn has_reported(agent: &Agent, generation: u64) -> bool {
+    let reported = lock(&agent.images.reported);
+    reported.iter().any(|(.., of)| *of == generation)
 }
 
 /// Sends a kernel's report, the same one once.
@@ -107,6 +121,7 @@ pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
         kernel.mangled.clone(),
         kernel.source.clone(),
         kernel.way.clone(),
+        kernel.generation,
     );
     if lock(&agent.images.reported).insert(key) {
         agent.send(ToTool::Kernel(kernel), None);

@@ -319,6 +319,8 @@ fn a_grid_that_is_resident_only_without_probes_runs_without_them() {
             missed,
             skipped: 0,
             contexts: vec![(0, 3)],
+            unwanted: 0,
+            generations: vec![(1, 3)],
         }]
     );
     let kernel = said.iter().find_map(|m| match m {

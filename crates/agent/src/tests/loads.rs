@@ -66,6 +66,7 @@ fn kernels_are_reported_once() {
             way: "slice".into(),
             instrumented: false,
             programs: vec![],
+            generation: 0,
         })
     };
     let messages = said(agent, &mut tool);

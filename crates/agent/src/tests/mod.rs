@@ -3,6 +3,7 @@
 mod attached;
 mod compaction;
 mod events;
+mod exchange;
 mod fake;
 pub(crate) mod faults;
 mod graphs;

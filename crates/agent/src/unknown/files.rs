@@ -9,11 +9,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::ptr;
 use std::sync::Arc;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use warpbpf_session::{executable, inspect};
 
 /// Files of the driver itself, whose kernels are its own affair, and ours.
 const NOT_THE_APPLICATIONS: &[&str] = &["libcuda.so", "libnvidia-", "libwarpbpf_", "memfd:warpbpf"];
+
+/// Bytes of a file that are looked at before its pages are let go: the process is charged for them meanwhile.
+const PIECE: usize = 16 << 20;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -50,7 +53,10 @@ impl Files {
         wanted: &dyn Fn(&str) -> bool,
     ) -> Files {
         let mut files = known.unwrap_or_default();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        if warpbpf_faults::strikes("late/maps") {
+            maps.clear();
+        }
         for (path, inode) in mapped_files(&maps) {
             // One that was replaced since is not what was loaded.
             let Some((file, device)) = open(path, inode) else {
@@ -59,15 +65,22 @@ impl Files {
             if !files.known.insert((device, inode)) {
                 continue;
             }
-            let Some(mapped) = Mapped::new(&file, path) else {
+            let there = Mapped::new(&file, path);
+            let Some(mapped) = there.filter(|_| !warpbpf_faults::strikes("late/file")) else {
                 continue;
             };
             let mapped = Arc::new(mapped);
             let all = mapped.bytes();
+            let mut seen = 0;
             for image in executable::images(all).unwrap_or_default() {
                 let Ok(info) = inspect(image, capability) else {
                     continue;
                 };
+                seen += image.len();
+                if seen >= PIECE {
+                    seen = 0;
+                    mapped.let_go();
+                }
                 let kernels = info.kernels.into_iter().map(|kernel| kernel.mangled);
                 let kernels: Vec<String> = kernels.filter(|name| wanted(name)).collect();
                 if kernels.is_empty() {
@@ -80,6 +93,7 @@ impl Files {
                     kernels,
                 });
             }
+            mapped.let_go();
         }
         files
     }
@@ -158,6 +172,12 @@ impl Mapped {
         // SAFETY: mapped as long as this lives.
         unsafe { std::slice::from_raw_parts(self.start.cast(), self.length) }
     }
+
+    /// Its pages are no longer this process's; whoever looks at them again has them again, from the system's cache.
+    fn let_go(&self) {
+        // SAFETY: nobody writes to them, so they are what the file has, before and after. If it fails they stay.
+        let _ = unsafe { madvise(self.start, self.length, Advice::LinuxDontNeed) };
+    }
 }
 
 impl Drop for Mapped {
@@ -183,6 +203,34 @@ mod tests {
 ";
         let found: Vec<_> = mapped_files(maps).collect();
         assert_eq!(found, [("/bin/my app", 77), ("/lib/libcudart.so.13", 6)]);
+    }
+
+    /// KiB of a mapping that the process is charged for.
+    fn resident(mapped: &Mapped) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", mapped.start as usize);
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let line = lines.find(|line| line.starts_with("Rss:")).unwrap();
+        line.split_ascii_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    #[test]
+    fn pages_that_were_looked_at_are_let_go() {
+        let path = std::env::temp_dir().join(format!("warpbpf-large-{}", std::process::id()));
+        std::fs::write(&path, vec![7; 32 << 20]).unwrap();
+        let mapped = Mapped::new(&File::open(&path).unwrap(), "large").unwrap();
+        let sum = |mapped: &Mapped| -> u64 { mapped.bytes().iter().map(|b| u64::from(*b)).sum() };
+        assert_eq!(sum(&mapped), 7 * (32 << 20));
+        assert_eq!(resident(&mapped), 32 << 10);
+        mapped.let_go();
+        assert_eq!(resident(&mapped), 0);
+        assert_eq!(sum(&mapped), 7 * (32 << 20), "they come again");
+        drop(mapped);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -11,7 +11,7 @@ use warpbpf_wire::NoteLevel;
 use super::lost::{LIMIT, count, patiently};
 use super::waiting::{Call, Waiting, own_stack};
 use super::world::World;
-use super::{Sites, sites};
+use super::{Sites, api, sites};
 use crate::guard::quietly;
 
 /// Numbers of stubs that functions return to: that of the function and this.
@@ -44,8 +44,38 @@ pub(super) struct Registers {
     ss: u64,
 }
 
-const BYTES: usize = size_of::<Registers>();
+pub(super) const BYTES: usize = size_of::<Registers>();
 const _: () = assert!(BYTES == 168);
+
+impl Registers {
+    /// As programs see them.
+    pub(super) fn bytes(&self) -> &[u8; BYTES] {
+        // SAFETY: integers without gaps.
+        unsafe { &*std::ptr::from_ref(self).cast() }
+    }
+
+    /// The integer register with the argument of that number.
+    pub(super) fn argument(&self, number: u8) -> u64 {
+        match number {
+            0 => self.rdi,
+            1 => self.rsi,
+            2 => self.rdx,
+            3 => self.rcx,
+            4 => self.r8,
+            _ => self.r9,
+        }
+    }
+
+    /// What an integer function has returned.
+    pub(super) fn result(&self) -> u64 {
+        self.rax
+    }
+
+    /// Where the return address stands, at a function's start.
+    pub(super) fn top(&self) -> u64 {
+        self.rsp
+    }
+}
 
 /// The code that calls `$hit` around a function: with its number pushed, as at a call or behind a return. `r11` is nobody's
 /// there, so it takes the address to go on to. Vector registers are kept whole: functions may be given and give back any of them.
@@ -146,7 +176,7 @@ thread_local! {
 }
 
 /// The thread's own stack, which is found out once.
-fn stack() -> Range<u64> {
+pub(super) fn stack() -> Range<u64> {
     if STACK.get() == (0, 0) {
         let found = own_stack();
         // Where it cannot be found out it is a place that is none.
@@ -178,6 +208,10 @@ unsafe extern "C" fn hit(number: u64, registers: *mut Registers) -> usize {
     let index = number as usize;
     let site = &sites.all[index];
     registers.rip = site.address as u64;
+    if let Some(function) = &site.api {
+        api::called(sites, index, function, registers);
+        return site.original;
+    }
     run(sites, &site.starts, registers);
     if !site.ends.is_empty() {
         expect_return(sites, index, registers.rsp);
@@ -185,10 +219,10 @@ unsafe extern "C" fn hit(number: u64, registers: *mut Registers) -> usize {
     site.original
 }
 
-/// Has the function return to us.
-fn expect_return(sites: &Sites, index: usize, slot: u64) {
+/// Has the function return to us. False: it will not.
+pub(super) fn expect_return(sites: &Sites, index: usize, slot: u64) -> bool {
     if !sites.agent.is_on() {
-        return;
+        return false;
     }
     let own = stack();
     // SAFETY: at a function's start its return address stands on top of the stack.
@@ -206,6 +240,7 @@ fn expect_return(sites: &Sites, index: usize, slot: u64) {
     if noted {
         *place = sites.all[index].after as u64;
     }
+    noted
 }
 
 /// A function has returned.
@@ -219,7 +254,11 @@ fn returned(sites: &Sites, index: usize, registers: &mut Registers) -> usize {
     };
     registers.rip = caller;
     let site = &sites.all[index];
-    run(sites, &site.ends, registers);
+    if site.api.is_some() {
+        api::returned(sites, index, slot, registers);
+    } else {
+        run(sites, &site.ends, registers);
+    }
     caller as usize
 }
 
@@ -228,31 +267,35 @@ fn run(sites: &Sites, programs: &[usize], registers: &Registers) {
         return;
     }
     // A panic is a fault of ours, and inside ourselves nothing is wanted: the application goes on either way.
-    let _ = quietly(|| {
-        // SAFETY: integers without gaps.
-        let context: &[u8; BYTES] = unsafe { &*std::ptr::from_ref(registers).cast() };
-        let turn = patiently(Instant::now() + LIMIT, || match TURN.try_lock() {
-            Err(TryLockError::WouldBlock) => None,
-            turn => Some(turn),
-        });
-        if turn.is_none() {
-            for number in programs {
-                count(&sites.lost[*number].skipped);
-            }
-            return;
-        }
-        for number in programs {
-            let program = &sites.session.host_programs()[*number].program;
-            let mut world = World::new(sites, *number);
-            let ended = cpu::execute(program, sites.session.map_defs(), context, &mut world);
-            if let Err(error) = ended {
-                if let CpuError::Limit { .. } = error {
-                    count(&sites.lost[*number].stopped);
-                }
-                sites.agent.note(NoteLevel::Warning, error.to_string());
-            }
-        }
+    let _ = quietly(|| execute(sites, programs, registers.bytes()));
+}
+
+/// Runs programs with a context, each after those of other threads.
+pub(super) fn execute(sites: &Sites, programs: &[usize], context: &[u8]) {
+    if programs.is_empty() {
+        return;
+    }
+    let turn = patiently(Instant::now() + LIMIT, || match TURN.try_lock() {
+        Err(TryLockError::WouldBlock) => None,
+        turn => Some(turn),
     });
+    if turn.is_none() {
+        for number in programs {
+            count(&sites.lost[*number].skipped);
+        }
+        return;
+    }
+    for number in programs {
+        let program = &sites.session.host_programs()[*number].program;
+        let mut world = World::new(sites, *number);
+        let ended = cpu::execute(program, sites.session.map_defs(), context, &mut world);
+        if let Err(error) = ended {
+            if let CpuError::Limit { .. } = error {
+                count(&sites.lost[*number].stopped);
+            }
+            sites.agent.note(NoteLevel::Warning, error.to_string());
+        }
+    }
 }
 
 #[cfg(test)]

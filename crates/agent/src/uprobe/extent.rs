@@ -17,6 +17,9 @@ const PCREL: u8 = 0x10;
 /// Text: the file cannot be read, no function begins there, or nothing says how long it is.
 pub(super) fn of_function(path: &str, offset: u64) -> Result<usize, String> {
     let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
+    warpbpf_faults::check("uprobe/symbols", || {
+        unread(&"Too many open files (os error 24)")
+    })?;
     let file = File::open(path).map_err(|error| unread(&error))?;
     let cache = ReadCache::new(file);
     let elf: ElfFile64<'_, object::Endianness, _> =

@@ -4,11 +4,14 @@
 //! They are put in when the maps have been made, which is before the first kernel that is instrumented is launched. A
 //! function is known by its file and the offset in it, as Linux knows it, so its symbol need not be exported; a hook needs
 //! its beginning, so a place inside a function is refused, and its end, so one that does not say how long it is is refused too.
+//! Programs in sections `cuda/NAME` and `cudaret/NAME` are for functions of the driver, known by name, and told more (`api`).
 //!
 //! In two steps: [`prepare`] reads files, with no lock of ours held; [`install`] runs while the maps are being made, under a lock
 //! that other threads wait for. Neither asks the dynamic loader where a function is: a thread that runs a library's constructors
 //! has its lock, and may be waiting for ours.
 
+mod api;
+mod driver;
 mod entry;
 mod extent;
 mod lost;
@@ -16,16 +19,21 @@ mod waiting;
 mod world;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use warpbpf_session::{HostProgram, Session};
+use warpbpf_abi::cuda::{Api, SYMBOLS, apis, is_glob, op_of};
+use warpbpf_session::{HostPlace, HostProgram, Session};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::exports::ROWS;
-use crate::hook::{Target, link, stage, stubs};
+use crate::hook::{Staged, Target, link, stage, stubs};
+use crate::timeline::{self, Timeline};
+pub(crate) use api::numbered;
+use driver::Functions;
 use lost::Lost;
 
 /// Libraries whose functions run inside everything, the driver's calls with its locks held among them: a program there would
@@ -58,6 +66,31 @@ pub(crate) struct Site {
     pub(crate) starts: Vec<usize>,
     /// Programs at its end.
     pub(crate) ends: Vec<usize>,
+    /// It is of the driver API.
+    pub(crate) api: Option<api::Function>,
+    /// What it puts into a stream is timed.
+    pub(crate) timed: bool,
+}
+
+impl Site {
+    fn at(address: usize) -> Site {
+        Site {
+            address,
+            original: 0,
+            after: 0,
+            starts: Vec::new(),
+            ends: Vec::new(),
+            api: None,
+            timed: false,
+        }
+    }
+
+    fn add(&mut self, number: usize, at_end: bool) {
+        match at_end {
+            true => self.ends.push(number),
+            false => self.starts.push(number),
+        }
+    }
 }
 
 /// All of them.
@@ -68,6 +101,8 @@ pub(crate) struct Sites {
     pub(crate) all: Vec<Site>,
     /// What came to nothing, by program.
     pub(crate) lost: Vec<Lost>,
+    /// The tool wants to know when the device does what.
+    pub(crate) timeline: Option<Timeline>,
 }
 
 static SITES: AtomicPtr<Sites> = AtomicPtr::new(std::ptr::null_mut());
@@ -84,13 +119,15 @@ pub(crate) struct Prepared {
     sites: Vec<(Site, Vec<u8>)>,
     /// By number of the program.
     refused: Vec<(usize, String)>,
+    /// For a timeline.
+    asked: Option<timeline::Functions>,
 }
 
 /// Finds the functions that the session's programs are for. Reading symbols takes a while, so no lock of ours may be held.
-pub(crate) fn prepare(session: &Session) -> Prepared {
+pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
     let programs = session.host_programs();
     let mut prepared = Prepared::default();
-    if programs.is_empty() || sites().is_some() {
+    if (programs.is_empty() && !session.timeline()) || sites().is_some() {
         return prepared;
     }
     if !std::arch::is_x86_feature_detected!("xsave") {
@@ -98,41 +135,102 @@ pub(crate) fn prepare(session: &Session) -> Prepared {
         prepared.refused = (0..programs.len()).map(|n| (n, why.clone())).collect();
         return prepared;
     }
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    if warpbpf_faults::strikes("uprobe/maps") {
+        maps.clear();
+    }
     let mut wanted: BTreeMap<usize, (Site, Vec<u8>)> = BTreeMap::new();
+    let mut functions = None;
+    let all = apis();
     for (number, program) in programs.iter().enumerate() {
-        match find(program, &maps) {
-            Ok((address, code)) => {
-                let (site, _) = wanted.entry(address).or_insert_with(|| {
-                    let site = Site {
-                        address,
-                        original: 0,
-                        after: 0,
-                        starts: Vec::new(),
-                        ends: Vec::new(),
-                    };
-                    (site, code)
-                });
-                let list = match program.at_end {
-                    true => &mut site.ends,
-                    false => &mut site.starts,
-                };
-                list.push(number);
+        let found = match &program.place {
+            HostPlace::Function { path, offset } => find(path, *offset, &maps).map(|found| {
+                let (address, code) = found;
+                let (site, _) = wanted.entry(address).or_insert((Site::at(address), code));
+                site.add(number, program.at_end);
+            }),
+            HostPlace::Api { pattern, numbers } => {
+                let functions = functions.get_or_insert_with(|| Functions::new(agent, &maps));
+                let mut any = false;
+                for api in numbers {
+                    any |= find_api(functions, (*api, &all[*api]), &mut wanted, |site| {
+                        site.add(number, program.at_end);
+                    });
+                }
+                match any || is_glob(pattern) {
+                    true => Ok(()),
+                    false => Err("the driver has no function of this name".to_owned()),
+                }
             }
-            Err(reason) => prepared.refused.push((number, reason)),
+        };
+        if let Err(reason) = found {
+            prepared.refused.push((number, reason));
         }
+    }
+    if session.timeline() {
+        let functions = functions.get_or_insert_with(|| Functions::new(agent, &maps));
+        for (number, api) in all
+            .iter()
+            .enumerate()
+            .filter(|(_, api)| op_of(api.name).is_some())
+        {
+            find_api(functions, (number, api), &mut wanted, |site| {
+                site.timed = true
+            });
+        }
+        // SAFETY: the driver's own functions.
+        prepared.asked =
+            unsafe { timeline::Functions::new(|name| functions.find(name).map(|(at, _)| at)) };
     }
     prepared.sites = wanted.into_values().collect();
     prepared
 }
 
+/// Finds all versions of a function of the driver API. False: there is none.
+fn find_api(
+    functions: &Functions<'_>,
+    (number, api): (usize, &Api),
+    wanted: &mut BTreeMap<usize, (Site, Vec<u8>)>,
+    mut add: impl FnMut(&mut Site),
+) -> bool {
+    let mut seen = Vec::new();
+    for (suffix, per_thread) in [("", false), ("_ptsz", true), ("_ptds", true)] {
+        for symbol in &api.symbols {
+            let name = format!("{}{suffix}", SYMBOLS[*symbol].name);
+            let Some((address, code)) = functions.find(&name) else {
+                continue;
+            };
+            // Two names may be one function.
+            if seen.contains(&address) {
+                continue;
+            }
+            let (site, _) = wanted.entry(address).or_insert((Site::at(address), code));
+            let function = site
+                .api
+                .get_or_insert_with(|| api::Function::new(number, api, *symbol, per_thread));
+            // What does the same for functions of several names cannot tell which of them was called.
+            if function.number == number {
+                seen.push(address);
+                add(site);
+            }
+        }
+    }
+    !seen.is_empty()
+}
+
 /// Hooks what was found. What cannot be hooked is said.
 pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: Prepared) {
     let programs = session.host_programs();
-    if programs.is_empty() {
+    if programs.is_empty() && !session.timeline() {
         return;
     }
     if sites().is_some() {
+        if session.timeline() {
+            no_timeline(
+                agent,
+                "another tool has had one, or programs on the CPU, in this process",
+            );
+        }
         for program in programs {
             refused(
                 agent,
@@ -145,12 +243,20 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
     for (number, reason) in prepared.refused {
         refused(agent, &programs[number], &reason);
     }
+    if session.timeline() && prepared.asked.is_none() {
+        no_timeline(
+            agent,
+            "the driver has no `cuEventElapsedTime`, or the processor no XSAVE",
+        );
+    }
     let (mut all, codes): (Vec<Site>, Vec<Vec<u8>>) = prepared.sites.into_iter().unzip();
     let Some(near) = all.first().map(|site| site.address) else {
         return;
     };
     let (count, common) = (all.len() as u32, entry::common as *const () as usize);
-    let made = stubs(0..count, near, common).and_then(|starts| {
+    let made = warpbpf_faults::check("uprobe/stubs", || "there is no room near it".to_owned())
+        .and_then(|()| stubs(0..count, near, common));
+    let made = made.and_then(|starts| {
         Ok((
             starts,
             stubs(entry::AFTER..entry::AFTER + count, near, common)?,
@@ -165,73 +271,127 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
             return;
         }
     };
-    let ours: Vec<usize> = ROWS.iter().map(|row| (row.replacement)()).collect();
-    let mut hooks = Vec::new();
-    for (at, (site, code)) in all.iter_mut().zip(codes).enumerate() {
-        site.after = after[at];
-        match link(site.address, &code, &ours) {
-            Some(link) => {
-                site.original = link.replacement;
-                hooks.push(Hook::Link(link));
-            }
-            None => {
-                let target = Target {
-                    address: site.address,
-                    code,
-                    replacement: before[at],
-                    may_throw: true,
-                };
-                let mut staged = stage(&[target]);
-                match std::mem::replace(&mut staged.originals[0], Ok(0)) {
-                    Ok(original) => {
-                        site.original = original;
-                        staged.originals[0] = Ok(original);
-                        hooks.push(Hook::Staged(staged));
-                    }
-                    Err(error) => hooks.push(Hook::Failed(error.to_string())),
-                }
-            }
-        }
+    let (links, groups) = stage_all(&mut all, &codes, &before);
+    for (site, after) in all.iter_mut().zip(after) {
+        site.after = after;
     }
     let sites = Box::leak(Box::new(Sites {
+        timeline: prepared.asked.map(Timeline::new),
         agent,
         session: Arc::clone(session),
         all,
         lost: programs.iter().map(|_| Lost::default()).collect(),
     }));
     SITES.store(std::ptr::from_mut(sites), Ordering::Release);
-    for (at, hook) in hooks.into_iter().enumerate() {
-        let done = match hook {
-            // SAFETY: the stub saves all registers and goes on to what was there.
-            Hook::Link(link) => unsafe { link.exchange(before[at]) },
-            // SAFETY: as above. That no other thread is in the first instructions at this moment is the assumption that
-            // Linux need not make, because it sets a breakpoint (docs/loader.md).
-            Hook::Staged(staged) => unsafe { staged.commit() }
-                .pop()
-                .map_or(Ok(()), |one| one.map(|_| ()).map_err(|e| e.to_string())),
-            Hook::Failed(reason) => Err(reason),
-        };
-        if let Err(reason) = done {
-            let site = &sites.all[at];
-            for number in site.starts.iter().chain(&site.ends) {
-                refused(agent, &programs[*number], &reason);
+    let mut failed = Vec::new();
+    for (at, link) in links {
+        // SAFETY: the stub saves all registers and goes on to what was there.
+        if let Err(reason) = unsafe { link.exchange(before[at]) } {
+            failed.push((at, reason));
+        }
+    }
+    for (members, staged) in groups {
+        // SAFETY: as above. That no other thread is in the first instructions at this moment is the assumption that
+        // Linux need not make, because it sets a breakpoint (docs/loader.md).
+        let done = unsafe { staged.commit() };
+        for (at, done) in members.into_iter().zip(done) {
+            if let Err(error) = done {
+                failed.push((at, error.to_string()));
             }
         }
     }
+    tell_failed(sites, &failed);
 }
 
-enum Hook {
-    Link(crate::hook::Link),
-    Staged(crate::hook::Staged),
-    Failed(String),
+fn no_timeline(agent: &Agent, reason: &str) {
+    agent.note(
+        NoteLevel::Warning,
+        format!("there is no timeline: {reason}"),
+    );
+}
+
+/// A function that we hook ourselves, by the number of its site.
+type Linked = (usize, crate::hook::Link);
+/// Hooks that were built together, for these sites.
+type Group = (Vec<usize>, Staged);
+
+/// Builds the hooks. The driver's functions lie together and are hooked together; each other may be in a library of its own.
+fn stage_all(all: &mut [Site], codes: &[Vec<u8>], before: &[usize]) -> (Vec<Linked>, Vec<Group>) {
+    let ours: Vec<usize> = ROWS.iter().map(|row| (row.replacement)()).collect();
+    let mut links = Vec::new();
+    let mut members: Vec<Vec<usize>> = vec![Vec::new()];
+    for (at, (site, code)) in all.iter_mut().zip(codes).enumerate() {
+        match link(site.address, code, &ours) {
+            Some(link) => {
+                site.original = link.replacement;
+                links.push((at, link));
+            }
+            None if site.api.is_some() => members[0].push(at),
+            None => members.push(vec![at]),
+        }
+    }
+    let groups = members.into_iter().map(|members| {
+        let target = |at: &usize| Target {
+            address: all[*at].address,
+            code: codes[*at].clone(),
+            replacement: before[*at],
+            may_throw: all[*at].api.is_none(),
+        };
+        let targets: Vec<Target> = members.iter().map(target).collect();
+        let staged = stage(&targets);
+        for (at, original) in members.iter().zip(&staged.originals) {
+            // One that failed is never jumped to.
+            all[*at].original = original.as_ref().copied().unwrap_or(0);
+        }
+        (members, staged)
+    });
+    let groups = groups.collect();
+    (links, groups)
+}
+
+/// Functions that a message names.
+const NAMED: usize = 5;
+
+/// Tells which functions are not hooked, once for each program.
+fn tell_failed(sites: &Sites, failed: &[(usize, String)]) {
+    let all = apis();
+    for (number, program) in sites.session.host_programs().iter().enumerate() {
+        let of_it = failed.iter().filter(|(at, _)| {
+            let site = &sites.all[*at];
+            site.starts.contains(&number) || site.ends.contains(&number)
+        });
+        let reasons: Vec<String> = of_it
+            .map(|(at, reason)| match &sites.all[*at].api {
+                Some(function) => format!("`{}`: {reason}", all[function.number].name),
+                None => reason.clone(),
+            })
+            .collect();
+        let more = match reasons.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        if !reasons.is_empty() {
+            let named = reasons[..reasons.len().min(NAMED)].join("; ");
+            refused(sites.agent, program, &format!("{named}{more}"));
+        }
+    }
+    for (at, reason) in failed.iter().filter(|(at, _)| sites.all[*at].timed) {
+        let name = sites.all[*at]
+            .api
+            .as_ref()
+            .map_or("", |function| all[function.number].name);
+        let text = format!("operations of `{name}` are not in the timeline: {reason}");
+        sites.agent.note(NoteLevel::Warning, text);
+    }
 }
 
 fn refused(agent: &Agent, program: &HostProgram, reason: &str) {
     agent.note(
         NoteLevel::Warning,
         format!(
-            "program `{}` does not run at `{}+{:#x}`: {reason}",
-            program.program.name, program.path, program.offset
+            "program `{}` does not run at `{}`: {reason}",
+            program.program.name,
+            program.place.text()
         ),
     );
 }
@@ -249,20 +409,22 @@ pub(crate) fn report(agent: &Agent) {
 }
 
 /// Where the function is in this process, and its bytes.
-fn find(program: &HostProgram, maps: &str) -> Result<(usize, Vec<u8>), String> {
-    let path = &program.path;
+fn find(path: &str, offset: u64, maps: &str) -> Result<(usize, Vec<u8>), String> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if BELOW.iter().any(|below| name.starts_with(below)) {
         return Err(format!(
             "functions of `{name}` are called by the driver itself; probes are for functions of the application, its libraries and CUDA"
         ));
     }
+    warpbpf_faults::check("uprobe/file", || {
+        "Permission denied (os error 13)".to_owned()
+    })?;
     let file = std::fs::metadata(path).map_err(|error| error.to_string())?;
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let place = format!("{major:02x}:{minor:02x} {}", file.ino());
-    let mapped = mapped_at(maps, &place, program.offset)
+    let mapped = mapped_at(maps, &place, offset)
         .ok_or("the application has not loaded that file when its first kernels are loaded")?;
-    let bytes = extent::of_function(path, program.offset)?;
+    let bytes = extent::of_function(path, offset)?;
     if bytes > mapped.left {
         return Err(format!(
             "its symbol says that it has {bytes} bytes, and {} are mapped",
@@ -305,9 +467,23 @@ fn mapped_at(maps: &str, place: &str, offset: u64) -> Option<Mapped> {
     })
 }
 
+/// The file whose code lies around an address, and where that code lies, by a `/proc/PID/maps` text.
+fn mapped_around(maps: &str, address: usize) -> Option<(&str, Range<usize>)> {
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (low, high) = range.split_once('-')?;
+        let hex = |text: &str| usize::from_str_radix(text, 16).ok();
+        let range = hex(low)?..hex(high)?;
+        // A path is the last word and may hold spaces.
+        let path = rest.get(rest.find('/')?..)?;
+        let is_code = rest.starts_with('r') && rest.split(' ').next()?.contains('x');
+        (is_code && range.contains(&address)).then_some((path, range))
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::mapped_at;
+    use super::{mapped_around, mapped_at};
 
     #[test]
     fn code_is_found_by_its_file() {
@@ -325,5 +501,10 @@ mod tests {
         assert_eq!(at("08:01 77", 0x5000), None, "behind it");
         assert_eq!(at("08:01 78", 0x1234), None);
         assert_eq!(at("08:03 77", 0x1000), None, "not readable");
+        let around = |address| mapped_around(maps, address);
+        let code = 0x7f00_0000_0000..0x7f00_0000_4000;
+        assert_eq!(around(0x7f00_0000_0010), Some(("/lib/other.so", code)));
+        assert_eq!(around(0x7f00_0010_0000), None, "not readable");
+        assert_eq!(around(0x55d0_c000_5000), None, "no code");
     }
 }

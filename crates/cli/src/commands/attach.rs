@@ -3,89 +3,156 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use warpbpf::{Change, Process};
+use warpbpf::{AttachError, Change, Process, Tool};
 
 use crate::collect::Collector;
 use crate::commands::run::{Attachment, show};
 use crate::error::CliError;
 use crate::flags::{AttachFlags, DetachFlags};
-use crate::model::{self, Report};
 use crate::render;
+use crate::tree::{Watch, Whom};
 
 /// How long a message may take.
 const TICK: Duration = Duration::from_millis(20);
 /// How long the agent may take to bring everything home: as long as kernels run, and some.
 const LAST_WORDS: Duration = Duration::from_secs(70);
+/// Between two looks for processes that came later.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Attaches, shows what comes, and detaches.
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
-    let attachment = Attachment::bring(
-        &flags.object,
-        &flags.program,
-        &flags.code,
-        &flags.choice,
-        flags.host_ops,
-    )?;
+    let session = &flags.session;
+    let whom = Whom::of(flags)?;
+    let attachment = Attachment::for_session(session)?;
     let tool = &attachment.tool;
     // From here on Ctrl-C must not leave programs behind.
     Interrupted::watch();
-    let change = tool.attach_to(flags.pid).map_err(other)?;
-    let mut notes = vec![told(flags.pid, "attached to", &change)];
-    eprintln!("warpbpf: {}", notes[0]);
-    if !change.said.is_empty() {
-        eprintln!("warpbpf: {}", change.said);
-    }
-    let mut collector = Collector::new(tool, flags.events);
-    let interval = flags.output.live(flags.interval);
-    let end = flags
+    let mut targets = Targets::new(tool, whom);
+    targets.begin()?;
+    let mut collector = Collector::new(tool, session.events);
+    let interval = session.output.live(session.interval);
+    let end = session
         .duration
         .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
-    let left = follow(&mut collector, interval, end);
-    if left {
-        for process in tool.processes() {
-            // It may have ended just now.
-            let _ = process.detach();
-        }
+    follow(&mut collector, interval, end, &mut || targets.go_on());
+    for process in tool.processes() {
+        // It may have ended just now.
+        let _ = process.detach();
     }
     let patience = Instant::now() + LAST_WORDS;
     while collector.connected() && Instant::now() < patience {
         collector.poll(TICK);
     }
     collector.poll(Duration::ZERO);
-    if left && is_there(flags.pid) {
-        match warpbpf::live::detach(flags.pid) {
-            Ok(change) => {
-                notes.push(told(flags.pid, "detached from", &change));
-                if !change.said.is_empty() {
-                    notes.push(change.said);
-                }
-            }
-            Err(_) if !is_there(flags.pid) => {}
-            Err(error) => notes.push(format!(
-                "its code is not as it was before: {error}; `warpbpf detach -p {}` tries again",
-                flags.pid
-            )),
+    targets.leave();
+    let mut report = collector.report(command(&tool.processes()), None);
+    attachment.conclude(&mut report);
+    report.notes.extend(targets.notes);
+    show(&session.output, &report, session.rows, session.per_device)?;
+    Ok(0)
+}
+
+/// The processes that programs were put into.
+struct Targets<'t> {
+    tool: &'t Tool,
+    whom: Whom,
+    watch: Watch,
+    /// Numbers of those that were attached to.
+    attached: Vec<u32>,
+    /// For the report.
+    notes: Vec<String>,
+    next_look: Instant,
+}
+
+impl<'t> Targets<'t> {
+    fn new(tool: &'t Tool, whom: Whom) -> Targets<'t> {
+        Targets {
+            tool,
+            whom,
+            watch: Watch::new(whom),
+            attached: Vec::new(),
+            notes: Vec::new(),
+            next_look: Instant::now(),
         }
     }
-    let mut report = Report {
-        version: model::VERSION,
-        command: command(&tool.processes()),
-        status: None,
-        programs: Vec::new(),
-        processes: collector.processes(),
-        notes: collector.notes(),
-        remarks: collector.remarks(),
-    };
-    for (pid, message) in collector.refusals() {
-        report.notes.insert(
-            0,
-            format!("nothing was instrumented in process {pid}: {message}"),
-        );
+
+    /// Attaches to what is there. One process that was named must be attached to.
+    fn begin(&mut self) -> Result<(), CliError> {
+        if let Whom::One(pid) = self.whom {
+            return self.attach(pid).map_err(other);
+        }
+        if let Some(root) = self.whom.root().filter(|root| !is_there(*root)) {
+            return Err(CliError::Other(format!("there is no process {root}")));
+        }
+        self.look();
+        if self.attached.is_empty() {
+            eprintln!(
+                "warpbpf: nothing to attach to yet: waiting for processes that load the CUDA driver"
+            );
+        }
+        Ok(())
     }
-    attachment.conclude(&mut report);
-    report.notes.extend(notes);
-    show(&flags.output, &report, flags.rows, flags.per_device)?;
-    Ok(0)
+
+    /// Attaches to what is new.
+    fn look(&mut self) {
+        self.next_look = Instant::now() + LOOK;
+        for new in self.watch.news() {
+            let told = match new {
+                Ok(pid) => self.attach(pid).map_err(|error| error.to_string()),
+                Err(reason) => Err(reason),
+            };
+            if let Err(reason) = told {
+                eprintln!("warpbpf: {reason}");
+                self.notes.push(reason);
+            }
+        }
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(), AttachError> {
+        let change = self.tool.attach_to(pid)?;
+        let note = told(pid, "attached to", &change);
+        eprintln!("warpbpf: {note}");
+        if !change.said.is_empty() {
+            eprintln!("warpbpf: {}", change.said);
+        }
+        self.notes.push(note);
+        self.attached.push(pid);
+        Ok(())
+    }
+
+    /// Looks for more from time to time. False when nothing is there and nothing can come.
+    fn go_on(&mut self) -> bool {
+        if self.whom.grows() && Instant::now() >= self.next_look {
+            self.look();
+        }
+        let connected = self.tool.processes().iter().any(Process::is_connected);
+        match self.whom {
+            Whom::One(_) => connected,
+            Whom::Tree(root) => connected || is_there(root),
+            Whom::User(_) | Whom::All => true,
+        }
+    }
+
+    /// Puts the code of those that live back as it was.
+    fn leave(&mut self) {
+        for pid in std::mem::take(&mut self.attached) {
+            if !is_there(pid) {
+                continue;
+            }
+            match warpbpf::live::detach(pid) {
+                Ok(change) => {
+                    self.notes.push(told(pid, "detached from", &change));
+                    if !change.said.is_empty() {
+                        self.notes.push(change.said);
+                    }
+                }
+                Err(_) if !is_there(pid) => {}
+                Err(error) => self.notes.push(format!(
+                    "its code is not as it was before: {error}; `warpbpf detach -p {pid}` tries again"
+                )),
+            }
+        }
+    }
 }
 
 /// Takes programs out.
@@ -98,8 +165,13 @@ pub fn detach(flags: &DetachFlags) -> Result<u8, CliError> {
     Ok(0)
 }
 
-/// Shows what comes. True if the application goes on without us from here, false if it, or somebody else, has ended it.
-fn follow(collector: &mut Collector<'_>, interval: Option<Duration>, end: Option<Instant>) -> bool {
+/// Shows what comes, as long as `goes_on` says so, until it is interrupted or over.
+pub fn follow(
+    collector: &mut Collector<'_>,
+    interval: Option<Duration>,
+    end: Option<Instant>,
+    goes_on: &mut dyn FnMut() -> bool,
+) {
     let mut next = interval.map(|i| Instant::now() + i);
     loop {
         collector.poll(TICK);
@@ -108,11 +180,9 @@ fn follow(collector: &mut Collector<'_>, interval: Option<Duration>, end: Option
                 eprintln!("{line}");
             }
         }
-        if Interrupted::was() || end.is_some_and(|end| Instant::now() >= end) {
-            return true;
-        }
-        if !collector.connected() {
-            return false;
+        let over = end.is_some_and(|end| Instant::now() >= end);
+        if Interrupted::was() || over || !goes_on() {
+            return;
         }
         if let (Some(at), Some(every)) = (next, interval)
             && Instant::now() >= at
@@ -148,7 +218,7 @@ fn told(pid: u32, what: &str, change: &Change) -> String {
 }
 
 /// Somebody wants this to end.
-struct Interrupted;
+pub struct Interrupted;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -157,7 +227,8 @@ extern "C" fn note_it(_: libc::c_int) {
 }
 
 impl Interrupted {
-    fn watch() {
+    /// Signals that end a command are only noted from now on.
+    pub fn watch() {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
             // SAFETY: the handler only stores.
             unsafe { libc::signal(signal, note_it as *const () as libc::sighandler_t) };

@@ -83,6 +83,7 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
         status: Some(0),
         programs: Vec::new(),
         processes: vec![process],
+        together: Vec::new(),
         notes: Vec::new(),
         remarks: Vec::new(),
     };

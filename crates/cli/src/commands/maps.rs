@@ -131,11 +131,14 @@ impl Session {
         let mut sessions = Vec::new();
         for mut client in Client::find() {
             // One that ends while it is asked is not there.
-            let Ok((info, bytes)) = client.session() else {
+            let Ok((mut info, bytes)) = client.session() else {
                 continue;
             };
-            let wanted = |pid: u32| info.tool == pid || info.processes.iter().any(|p| p.pid == pid);
-            if pid.is_none_or(wanted) {
+            let chosen = pid.filter(|pid| *pid != info.tool);
+            if let Some(pid) = chosen {
+                info.processes.retain(|process| process.pid == pid);
+            }
+            if chosen.is_none() || !info.processes.is_empty() {
                 let object = warpbpf_object::load(&bytes).ok();
                 sessions.push(Session {
                     client,

@@ -21,6 +21,8 @@ pub fn run(flags: &PsFlags) -> Result<u8, CliError> {
                     "has_agent": process.has_agent,
                     "tool": process.tool,
                     "obstacle": process.obstacle,
+                    "user": process.user,
+                    "forked": process.forked,
                 })
             })
             .collect();
@@ -79,6 +81,9 @@ mod tests {
             has_agent,
             tool,
             obstacle: None,
+            user: Some(1000),
+            started: 1,
+            forked: false,
         };
         let mut all = vec![
             process(7, false, false, None),

@@ -12,7 +12,8 @@ use warpbpf_session::section::Form;
 use crate::collect::Collector;
 use crate::error::CliError;
 use crate::flags::{
-    ChoiceFlags, CodeFlags, ObjectFlags, OutputFlags, ProgramFlags, RunFlags, TargetFlags,
+    ChoiceFlags, CodeFlags, ObjectFlags, OutputFlags, ProgramFlags, RunFlags, SessionFlags,
+    TargetFlags,
 };
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
@@ -20,6 +21,7 @@ use crate::objects;
 use crate::output::say;
 use crate::render;
 use crate::target::{Entry, Surroundings};
+use crate::timeline;
 
 /// How long a message or an agent's last words may take.
 const TICK: Duration = Duration::from_millis(20);
@@ -28,17 +30,24 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
-    let attachment = Attachment::bring(
-        &flags.object,
-        &flags.program,
-        &flags.code,
-        &flags.choice,
-        flags.host_ops,
-    )?;
+    let attachment = match (&flags.timeline, flags.objects.is_empty()) {
+        (Some(_), true) => Attachment::without_programs()?,
+        (timeline, _) => Attachment::bring(
+            &flags.object(),
+            &flags.program,
+            &flags.code,
+            &flags.choice,
+            flags.host_ops,
+            timeline.is_some(),
+        )?,
+    };
     let tool = &attachment.tool;
     let live = flags.output.live(flags.interval);
     let mut report = observe(&flags.target, surroundings, tool, flags.events, live)?;
     attachment.conclude(&mut report);
+    if let Some(path) = &flags.timeline {
+        timeline::write(path, &tool.processes(), &mut report)?;
+    }
     show(&flags.output, &report, flags.rows, flags.per_device)?;
     Ok(report.status.unwrap_or(125) as u8)
 }
@@ -84,6 +93,7 @@ impl Attachment {
         code: &CodeFlags,
         choice: &ChoiceFlags,
         host_ops: bool,
+        timeline: bool,
     ) -> Result<Attachment, CliError> {
         let loaded = objects::bring(object)?;
         // The agent proves everything again; here the user learns of a refusal before the application is touched.
@@ -101,6 +111,9 @@ impl Attachment {
             place: program.place.clone(),
             call_limit_us: Some(program.call_limit * 1000),
             choice: choice.choice(),
+            max_overhead_ppm: choice.max_overhead,
+            max_device_memory: choice.max_device_memory,
+            timeline,
         };
         let object =
             warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
@@ -116,8 +129,35 @@ impl Attachment {
         });
         Ok(Attachment {
             tool,
-            programs: programs.collect(),
+            programs: programs.chain(on_the_host(&loaded)?).collect(),
             session,
+        })
+    }
+
+    /// As [`Attachment::bring`], by the flags of a session with applications that others start.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn for_session(flags: &SessionFlags) -> Result<Attachment, CliError> {
+        Attachment::bring(
+            &flags.object,
+            &flags.program,
+            &flags.code,
+            &flags.choice,
+            flags.host_ops,
+            false,
+        )
+    }
+
+    /// A tool that changes no kernel and is told what the device does.
+    ///
+    /// # Errors
+    /// No socket can be made.
+    fn without_programs() -> Result<Attachment, CliError> {
+        Ok(Attachment {
+            tool: Tool::timeline()?,
+            session: Vec::new(),
+            programs: Vec::new(),
         })
     }
 
@@ -143,6 +183,21 @@ impl Attachment {
             )
         }));
     }
+}
+
+/// Programs on the CPU, which are not proved and may take as long as the interpreter lets them.
+fn on_the_host(loaded: &objects::Loaded) -> Result<Vec<model::Program>, CliError> {
+    let taken = warpbpf_session::cpu::take(&mut loaded.object.clone());
+    let taken = taken.map_err(|error| loaded.refused(error))?;
+    let programs = taken.into_iter().map(|host| model::Program {
+        name: host.program.name,
+        section: host.program.section,
+        cost: 0,
+        budget: warpbpf_session::cpu::FUEL,
+        budget_chosen: false,
+        modifies: false,
+    });
+    Ok(programs.collect())
 }
 
 /// Starts the application and collects until it has ended and its agents have said all.
@@ -172,19 +227,9 @@ pub fn observe(
         collector.poll(TICK);
     }
     collector.poll(Duration::ZERO);
-    let mut report = Report {
-        version: model::VERSION,
-        command: flags
-            .command
-            .iter()
-            .map(|w| w.to_string_lossy().into_owned())
-            .collect(),
-        status: status.map(shell_status),
-        programs: Vec::new(),
-        processes: collector.processes(),
-        notes: collector.notes(),
-        remarks: collector.remarks(),
-    };
+    let words = flags.command.iter();
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    let mut report = collector.report(words.collect(), status.map(shell_status));
     if let Some(status) = status
         && let Some(signal) = status.signal()
     {
@@ -203,12 +248,6 @@ pub fn observe(
         report
             .notes
             .push(format!("the agent came in by LD_PRELOAD: {why}"));
-    }
-    for (pid, message) in collector.refusals() {
-        report.notes.insert(
-            0,
-            format!("nothing was instrumented in process {pid}: {message}"),
-        );
     }
     Ok(report)
 }

@@ -4,8 +4,9 @@ use std::io::{BufWriter, Write as _};
 
 use serde_json::{Value, json};
 use warpbpf_object::MapDef;
+use warpbpf_session::cpu::FUEL;
 use warpbpf_session::plan::{LogStep, prove, prove_logged};
-use warpbpf_session::{PlannedProgram, helpers_used, map_def};
+use warpbpf_session::{HostProgram, PlannedProgram, helpers_used, map_def};
 
 use crate::error::CliError;
 use crate::explain::output_in_colour;
@@ -30,12 +31,14 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
     } else {
         prove(object, &options)
     };
+    let on_the_host = warpbpf_session::cpu::take(&mut loaded.object.clone());
+    let on_the_host = on_the_host.map_err(|error| loaded.refused(error))?;
     match proved {
         Ok((programs, maps)) if flags.json => {
-            let rows: Vec<_> = programs
+            let rows = programs
                 .iter()
-                .map(|p| program_json(p, &maps, &flags.program))
-                .collect();
+                .map(|p| program_json(p, &maps, &flags.program));
+            let rows: Vec<_> = rows.chain(on_the_host.iter().map(host_json)).collect();
             say(&format!(
                 "{}\n",
                 json!({ "ok": true, "programs": rows, "maps": maps.len() })
@@ -45,6 +48,15 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
         Ok((programs, maps)) => {
             for program in &programs {
                 say(&program_text(program, &maps, &flags.program));
+            }
+            for host in &on_the_host {
+                say(&format!(
+                    "{} ({}): runs on the CPU, where each access is checked as it is made\n  {} instructions, at most {} executed\n",
+                    host.program.name,
+                    host.program.section,
+                    host.program.code.insns().len(),
+                    group(FUEL.into()),
+                ));
             }
             Ok(0)
         }
@@ -141,6 +153,11 @@ fn program_json(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
             "stack_bytes": facts.stack_bytes, "modifies": facts.modifies,
             "branches": { "uniform": uniform, "varying": varying },
             "helpers": helpers, "warnings": warnings })
+}
+
+fn host_json(host: &HostProgram) -> Value {
+    json!({ "program": host.program.name, "section": host.program.section, "on": "cpu",
+            "instructions": host.program.code.insns().len(), "budget": FUEL })
 }
 
 /// One step of the proof: the instruction, then what the registers and the changed stack hold before it.

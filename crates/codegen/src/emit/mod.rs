@@ -325,13 +325,21 @@ impl Emit<'_> {
                 },
                 _,
             ) => self.copy_bytes(*mem, *from, *off, *to, *size),
-            (Op::Hash { op, table, args }, _) => {
-                let name = hash_name(*op, table);
+            (
+                Op::Hash {
+                    op,
+                    table,
+                    slot,
+                    args,
+                },
+                _,
+            ) => {
+                let name = hash_name(*op, table, *slot);
                 let (op, target) = (*op, self.env.target);
                 self.fragment
                     .functions
                     .entry(name.clone())
-                    .or_insert_with(|| hash_function(op, table, target));
+                    .or_insert_with(|| hash_function(op, table, *slot, target));
                 self.call(&name, args, result, op);
             }
             (Op::Queue { op, layout, args }, _) => {

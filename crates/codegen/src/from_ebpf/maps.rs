@@ -4,7 +4,7 @@ use warpbpf_abi::helpers;
 use warpbpf_abi::layout::{ArrayLayout, MapLayout, PerThreadLayout, inner};
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL};
 use warpbpf_ebpf::Width;
-use warpbpf_verify::{CallFact, Place, Region};
+use warpbpf_verify::{CallFact, INNER, Place, Region};
 
 use super::Translator;
 use super::memory::Spot;
@@ -147,7 +147,9 @@ impl Translator<'_> {
 
     /// A call into the prelude: the map's base, the flags of an update, the words of the key, those of an update's value.
     fn hash(&mut self, op: HashOp, table: Table, call: &CallFact) -> Result<Value, CodegenError> {
-        let binding = self.binding(self.map_arg(call)?)?;
+        let map = self.map_arg(call)?;
+        let binding = self.binding(map)?;
+        let slot = (map & INNER == 0).then_some(binding.slot);
         let mut args = vec![self.map_base(call)?];
         if op == HashOp::Update {
             args.push(self.arg(3));
@@ -162,7 +164,15 @@ impl Translator<'_> {
             args.len(),
             key_size(&binding.layout) + value_size(&binding.layout),
         )?;
-        Ok(self.push(Ty::B64, Op::Hash { op, table, args }))
+        Ok(self.push(
+            Ty::B64,
+            Op::Hash {
+                op,
+                table,
+                slot,
+                args,
+            },
+        ))
     }
 
     /// A prelude function takes so many words.

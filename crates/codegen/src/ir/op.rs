@@ -468,6 +468,8 @@ pub enum Op {
     Hash {
         op: HashOp,
         table: Table,
+        /// The map's place in the slot table, unless it is one in a map.
+        slot: Option<u32>,
         args: Vec<Value>,
     },
     /// A call into the prelude.

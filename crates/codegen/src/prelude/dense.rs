@@ -5,7 +5,7 @@ use warpbpf_abi::maps::{BPF_NOEXIST, EEXIST};
 
 use super::hash::{CLAIM_PAUSE, delete_ends, refusals, start_update};
 use super::nap;
-use super::room::{find_room, refund, settle};
+use super::room::{Maps, find_room, refund, settle};
 use super::text::Text;
 use crate::fragment::Target;
 use crate::ir::HashOp;
@@ -20,7 +20,7 @@ fn has_wide_atomics(target: Target) -> bool {
 }
 
 /// Everything behind the hash of the key, up to `$wbpf_done`.
-pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, target: Target) {
+pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, maps: Maps, target: Target) {
     if op == HashOp::Update {
         start_update(f, l);
     }
@@ -34,8 +34,8 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, target: Target) {
             add.s64 %wbpf_res, %wbpf_slot, {};",
             HashLayout::DENSE_VALUE
         )),
-        HashOp::Delete => delete_ends(f, l, HashLayout::GONE),
-        HashOp::Update => update_ends(f, l, target),
+        HashOp::Delete => delete_ends(f, l, maps, HashLayout::GONE),
+        HashOp::Update => update_ends(f, l, maps, target),
     }
 }
 
@@ -109,10 +109,10 @@ fn address(f: &mut Text) {
     ));
 }
 
-fn update_ends(f: &mut Text, l: &HashLayout, target: Target) {
+fn update_ends(f: &mut Text, l: &HashLayout, maps: Maps, target: Target) {
     refusals(f, HashLayout::MAKING);
     let pause = nap(CLAIM_PAUSE, target.ptx);
-    find_room(f, l, &pause);
+    find_room(f, l, maps, &pause);
     f.code(
         "ld.param.b64 %wbpf_x, [wbpf_a3];
         setp.eq.s64 %wbpf_p2, %wbpf_s, 0;
@@ -123,26 +123,26 @@ fn update_ends(f: &mut Text, l: &HashLayout, target: Target) {
     } else {
         claim(f);
     }
-    settle(f);
+    settle(f, l, maps);
     f.code("bra $wbpf_release;");
-    claimed(f, &pause);
+    claimed(f, l, maps, &pause);
     f.code(&format!(
         "$wbpf_found:
         setp.eq.s64 %wbpf_p0, %wbpf_flags, {BPF_NOEXIST};
         mov.b64 %wbpf_res, {EEXIST};
         @%wbpf_p0 bra $wbpf_release;
         ld.param.b64 %wbpf_x, [wbpf_a3];
-        st.relaxed.gpu.global.u64 [%wbpf_slot+{}], %wbpf_x;
+        atom.relaxed.gpu.global.exch.b64 %wbpf_x, [%wbpf_slot+{}], %wbpf_x;
         mov.b64 %wbpf_res, 0;
         $wbpf_release:",
         HashLayout::DENSE_VALUE
     ));
-    refund(f, "$wbpf_settled");
+    refund(f, l, maps, "$wbpf_settled");
 }
 
 /// Puts word and value into the slot at once, if it is as it was.
 fn exchange(f: &mut Text) {
-    // An empty slot has no value yet. Of one whose key is gone the value may still change, under pointers to it: then it
+    // A lane that is overtaken mostly finds its own key, and need not read it once more. An empty slot has no value yet. Of one whose key is gone the value may still change, under pointers to it: then it
     // is looked again.
     f.code(&format!(
         ".reg .b128 %wbpf_q<3>;
@@ -155,6 +155,8 @@ fn exchange(f: &mut Text) {
         setp.ne.s64 %wbpf_p0, %wbpf_t2, %wbpf_s;
         setp.ne.s64 %wbpf_p1, %wbpf_t3, %wbpf_t1;
         or.pred %wbpf_p0, %wbpf_p0, %wbpf_p1;
+        setp.eq.s64 %wbpf_p1, %wbpf_t2, %wbpf_want;
+        @%wbpf_p1 bra $wbpf_found;
         @%wbpf_p0 bra $wbpf_again;",
         HashLayout::DENSE_VALUE
     ));
@@ -178,9 +180,9 @@ fn claim(f: &mut Text) {
 }
 
 /// Another lane is about to put the key there, and has room for it.
-fn claimed(f: &mut Text, pause: &str) {
+fn claimed(f: &mut Text, l: &HashLayout, maps: Maps, pause: &str) {
     f.code("$wbpf_claimed:");
-    refund(f, "$wbpf_unneeded");
+    refund(f, l, maps, "$wbpf_unneeded");
     f.code(&format!(
         "add.s32 %wbpf_looks, %wbpf_looks, -1;
         setp.eq.s32 %wbpf_p0, %wbpf_looks, 0;

@@ -3,7 +3,7 @@
 use warpbpf_abi::layout::HashLayout;
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, ENOENT};
 
-use super::room::{each_shard, find_room, own_shard, refund, settle, together};
+use super::room::{Maps, each_shard, find_room, own_shard, refund, settle, together};
 use super::text::Text;
 use super::{Shape, nap, own_copy, store_key, store_value};
 use crate::bitmap::Search;
@@ -20,7 +20,7 @@ pub const CLAIM_PAUSE: u32 = 200;
 const FREE_SEARCH: u64 = 64;
 
 /// Everything behind the hash of the key, up to `$wbpf_done`.
-pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, ptx: (u32, u32)) {
+pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, maps: Maps, ptx: (u32, u32)) {
     if op != HashOp::Delete {
         own_copy(f, shape, l.value_stride());
     }
@@ -37,8 +37,8 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, ptx: (u32, 
     probe(f, op, l, shape);
     match op {
         HashOp::Lookup => lookup_ends(f, l, shape),
-        HashOp::Delete => delete_ends(f, l, HashLayout::DEAD),
-        HashOp::Update => update_ends(f, l, shape, ptx),
+        HashOp::Delete => delete_ends(f, l, maps, HashLayout::DEAD),
+        HashOp::Update => update_ends(f, l, shape, maps, ptx),
     }
 }
 
@@ -199,7 +199,7 @@ fn lookup_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
 }
 
 /// Sets the bit `dead` of the word in `%wbpf_slot`.
-pub fn delete_ends(f: &mut Text, l: &HashLayout, dead: u64) {
+pub fn delete_ends(f: &mut Text, l: &HashLayout, maps: Maps, dead: u64) {
     // The slot stays the key's, and keeps its place. A claim has the bit already, so it is left alone.
     f.code(&format!(
         "$wbpf_absent:
@@ -213,7 +213,7 @@ pub fn delete_ends(f: &mut Text, l: &HashLayout, dead: u64) {
         @%wbpf_p0 bra $wbpf_absent;"
     ));
     own_shard(f, l.counting());
-    together(f, "%wbpf_base");
+    together(f, maps);
     f.code(&format!(
         "cvt.u64.u32 %wbpf_t0, %wbpf_w7;
         neg.s64 %wbpf_t0, %wbpf_t0;
@@ -223,18 +223,18 @@ pub fn delete_ends(f: &mut Text, l: &HashLayout, dead: u64) {
     ));
 }
 
-fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape, ptx: (u32, u32)) {
+fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape, maps: Maps, ptx: (u32, u32)) {
     refusals(f, HashLayout::CLAIMED);
     let pause = nap(CLAIM_PAUSE, ptx);
-    find_room(f, l, &pause);
+    find_room(f, l, maps, &pause);
     claim_in_place(f, l, shape);
-    past_a_claim(f, &pause);
+    past_a_claim(f, l, maps, &pause);
     take(f, l);
     fill(f, l, shape);
     put(f, l);
-    publish(f);
+    publish(f, l, maps);
     found(f, l, shape);
-    release(f, l, shape);
+    release(f, l, shape, maps);
 }
 
 /// The ends of an update that has no place, and the beginning of one whose key is not there: at `$wbpf_claimed` if the slot's
@@ -338,9 +338,9 @@ fn zero_values(f: &mut Text, l: &HashLayout) {
 
 /// Another lane has claimed the slot: looks again a few times, and then goes past the claim with a node of the pool. The
 /// claimant has room for the key, so nobody else needs any.
-fn past_a_claim(f: &mut Text, pause: &str) {
+fn past_a_claim(f: &mut Text, l: &HashLayout, maps: Maps, pause: &str) {
     f.code("$wbpf_claimed:");
-    refund(f, "$wbpf_unneeded");
+    refund(f, l, maps, "$wbpf_unneeded");
     f.code(&format!(
         "setp.eq.s32 %wbpf_p0, %wbpf_w10, 0;
         @%wbpf_p0 bra $wbpf_new;
@@ -461,7 +461,7 @@ fn put(f: &mut Text, l: &HashLayout) {
 }
 
 /// Publishes what was claimed. If another lane went past the claim, the room that was found is that one's.
-fn publish(f: &mut Text) {
+fn publish(f: &mut Text, l: &HashLayout, maps: Maps) {
     f.code(
         "$wbpf_publish:
         mov.b64 %wbpf_res, 0;
@@ -469,7 +469,7 @@ fn publish(f: &mut Text) {
         setp.ne.s64 %wbpf_p2, %wbpf_t0, %wbpf_claim;
         $wbpf_settle:",
     );
-    settle(f);
+    settle(f, l, maps);
     f.code(
         "@%wbpf_p2 bra $wbpf_again;
         bra $wbpf_release;",
@@ -492,9 +492,9 @@ fn found(f: &mut Text, l: &HashLayout, shape: &Shape) {
 }
 
 /// Gives back a ticket that was not used and a node that was not published.
-fn release(f: &mut Text, l: &HashLayout, shape: &Shape) {
+fn release(f: &mut Text, l: &HashLayout, shape: &Shape, maps: Maps) {
     f.code("$wbpf_release:");
-    refund(f, "$wbpf_settled");
+    refund(f, l, maps, "$wbpf_settled");
     f.code(
         "setp.eq.s32 %wbpf_p0, %wbpf_w2, 0;
         @%wbpf_p0 bra $wbpf_done;",

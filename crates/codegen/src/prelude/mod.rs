@@ -16,6 +16,7 @@ use warpbpf_abi::maps::{BPF_EXIST, EINVAL};
 
 use crate::fragment::Target;
 use crate::ir::{HashOp, Table};
+use room::Maps;
 use text::Text;
 
 /// Words of a table's keys and values, and where they are among the parameters.
@@ -82,8 +83,8 @@ impl Shape {
     }
 }
 
-/// Name of a hash function.
-pub fn hash_name(op: HashOp, table: &Table) -> String {
+/// Name of a hash function: for the map in `slot`, or for any of this layout.
+pub fn hash_name(op: HashOp, table: &Table, slot: Option<u32>) -> String {
     let what = match op {
         HashOp::Lookup => "lookup",
         HashOp::Update => "update",
@@ -100,17 +101,33 @@ pub fn hash_name(op: HashOp, table: &Table) -> String {
         1 => String::new(),
         n => format!("_c{n}"),
     };
+    let one = match (knows_map(op, table), slot) {
+        (true, Some(slot)) => format!("_s{slot}"),
+        _ => String::new(),
+    };
     format!(
-        "wbpf_{kind}_{what}_k{}_v{}_n{}{copies}",
+        "wbpf_{kind}_{what}_k{}_v{}_n{}{copies}{one}",
         shape.key_size, shape.value_size, shape.max_entries
+    )
+}
+
+/// The function is another one where it is for one map: lanes need not be told apart by theirs, to count keys together.
+fn knows_map(op: HashOp, table: &Table) -> bool {
+    matches!(
+        (op, table),
+        (HashOp::Update | HashOp::Delete, Table::Hash(_))
     )
 }
 
 /// Text of a hash function for a module of this kind, and of those that only it calls. All parameters and the result are `.b64`;
 /// [`HashOp`] says which.
-pub fn hash_function(op: HashOp, table: &Table, target: Target) -> String {
+pub fn hash_function(op: HashOp, table: &Table, slot: Option<u32>, target: Target) -> String {
     let ptx = target.ptx;
-    let name = hash_name(op, table);
+    let name = hash_name(op, table, slot);
+    let maps = match slot {
+        Some(_) => Maps::One,
+        None => Maps::Several,
+    };
     let shape = Shape::new(table);
     let mut f = Text::default();
     if let (HashOp::Update, Table::Lru(layout)) = (op, table) {
@@ -127,8 +144,8 @@ pub fn hash_function(op: HashOp, table: &Table, target: Target) -> String {
     f.raw("{");
     arguments(&mut f, op, &shape);
     match table {
-        Table::Hash(layout) if layout.dense => dense::body(&mut f, op, layout, target),
-        Table::Hash(layout) => hash::body(&mut f, op, layout, &shape, ptx),
+        Table::Hash(layout) if layout.dense => dense::body(&mut f, op, layout, maps, target),
+        Table::Hash(layout) => hash::body(&mut f, op, layout, &shape, maps, ptx),
         Table::Hosted(layout) => hosted::body(&mut f, op, layout, &shape, ptx),
         Table::Lru(layout) => lru::body(&mut f, op, layout, &shape, &evict::evict_name(&name)),
     }

@@ -11,20 +11,35 @@ use super::text::Text;
 const TICKET: u64 = HashLayout::PENDING + 1;
 /// Keys for which a shard has room where lanes of a warp are sure enough that there is some for each of them.
 const PLENTY: i32 = 64;
+/// What a map function knows about the lanes that are in it together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Maps {
+    /// All are there for this one map, whose number is part of the function's name.
+    One,
+    /// Lanes may have different maps.
+    Several,
+}
 
-/// Of the lanes that are here now with the same address in `of`: `%wbpf_w6` becomes the mask, `%wbpf_w7` their number,
+/// Of the lanes that are here now for the same map: `%wbpf_w6` becomes the mask, `%wbpf_w7` their number,
 /// `%wbpf_w9` how many are below this one, and `%wbpf_p1` whether that is none. Lanes that count together add once: all of a
 /// multiprocessor meet in one word, and that is most of what counting costs.
-pub fn together(f: &mut Text, of: &str) {
-    f.code(&format!(
-        "activemask.b32 %wbpf_w6;
-        match.any.sync.b64 %wbpf_w6, {of}, %wbpf_w6;
-        popc.b32 %wbpf_w7, %wbpf_w6;
+pub fn together(f: &mut Text, maps: Maps) {
+    f.code("activemask.b32 %wbpf_w6;");
+    if maps == Maps::Several {
+        f.code("match.any.sync.b64 %wbpf_w6, %wbpf_base, %wbpf_w6;");
+    }
+    count_group(f);
+}
+
+/// The group is `%wbpf_w6`, of which this lane is one.
+fn count_group(f: &mut Text) {
+    f.code(
+        "popc.b32 %wbpf_w7, %wbpf_w6;
         mov.u32 %wbpf_w9, %lanemask_lt;
         and.b32 %wbpf_w9, %wbpf_w9, %wbpf_w6;
         popc.b32 %wbpf_w9, %wbpf_w9;
-        setp.eq.s32 %wbpf_p1, %wbpf_w9, 0;"
-    ));
+        setp.eq.s32 %wbpf_p1, %wbpf_w9, 0;",
+    );
 }
 
 /// `%wbpf_w4` becomes the number of this SM's shard of `shards`, `%wbpf_t2` its address.
@@ -108,7 +123,7 @@ pub fn each_shard(
 /// use up none. Others may hold tickets that come to nothing, for a key that somebody else has made meanwhile. So
 /// the map is full only if as many keys as may be are there less those that are pending; else it is looked again, and if
 /// this slot is as it was then, this key is not among them.
-pub fn find_room(f: &mut Text, l: &HashLayout, pause: &str) {
+pub fn find_room(f: &mut Text, l: &HashLayout, maps: Maps, pause: &str) {
     f.code(
         "setp.ne.s32 %wbpf_p0, %wbpf_room, 0;
         @%wbpf_p0 bra $wbpf_room;",
@@ -122,7 +137,7 @@ pub fn find_room(f: &mut Text, l: &HashLayout, pause: &str) {
         setp.ge.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
         @%wbpf_p0 bra $wbpf_elsewhere;",
     ));
-    together(f, "%wbpf_base");
+    together(f, maps);
     // What the shard counted at the start is out of date after this.
     f.code(&format!(
         "brev.b32 %wbpf_w12, %wbpf_w6;
@@ -144,7 +159,7 @@ pub fn find_room(f: &mut Text, l: &HashLayout, pause: &str) {
         back = TICKET.wrapping_neg() as i64,
     ));
     if l.counting() == 1 {
-        ask_together(f, l);
+        ask_together(f, l, maps);
     } else {
         ask_each_shard(f, l);
     }
@@ -170,10 +185,10 @@ pub fn find_room(f: &mut Text, l: &HashLayout, pause: &str) {
 
 /// Lanes that are together ask the one shard for as many tickets as it has for them: it goes on at `$wbpf_room` for those that get one.
 /// `%wbpf_w9` becomes the number of keys that are there and not pending.
-fn ask_together(f: &mut Text, l: &HashLayout) {
+fn ask_together(f: &mut Text, l: &HashLayout, maps: Maps) {
     own_shard(f, 1);
     quota(f, l);
-    together(f, "%wbpf_base");
+    together(f, maps);
     f.code(&format!(
         "brev.b32 %wbpf_w12, %wbpf_w6;
         clz.b32 %wbpf_w12, %wbpf_w12;
@@ -238,38 +253,57 @@ fn ask_each_shard(f: &mut Text, l: &HashLayout) {
     });
 }
 
-/// `%wbpf_t2` becomes the address of the shard that gave this lane its ticket.
-fn ticket(f: &mut Text) {
-    f.code("add.s32 %wbpf_w4, %wbpf_room, -1;");
-    shard(f);
-}
-
-/// The key that this lane's ticket was for is there, by whomever it was made.
-pub fn settle(f: &mut Text) {
-    ticket(f);
-    together(f, "%wbpf_t2");
+/// Adds `each` to the shard that gave this lane its ticket, for each of the lanes that are here, and leaves them without one. Those with the same shard add together;
+/// where there is one map only, that is looked for among those with their own shard, which nearly all have.
+fn hand_in(f: &mut Text, l: &HashLayout, maps: Maps, each: i64) {
+    match maps {
+        Maps::One => {
+            own_shard(f, l.counting());
+            f.code(
+                "add.s32 %wbpf_w4, %wbpf_w4, 1;
+                setp.eq.s32 %wbpf_p0, %wbpf_w4, %wbpf_room;
+                activemask.b32 %wbpf_w6;
+                vote.sync.ballot.b32 %wbpf_w6, %wbpf_p0, %wbpf_w6;
+                add.s32 %wbpf_w4, %wbpf_room, -1;",
+            );
+            shard(f);
+            count_group(f);
+            f.code(
+                "selp.b32 %wbpf_w7, %wbpf_w7, 1, %wbpf_p0;
+                not.pred %wbpf_p0, %wbpf_p0;
+                or.pred %wbpf_p1, %wbpf_p1, %wbpf_p0;",
+            );
+        }
+        Maps::Several => {
+            f.code("add.s32 %wbpf_w4, %wbpf_room, -1;");
+            shard(f);
+            f.code(
+                "activemask.b32 %wbpf_w6;
+                match.any.sync.b64 %wbpf_w6, %wbpf_t2, %wbpf_w6;",
+            );
+            count_group(f);
+        }
+    }
     f.code(&format!(
         "mov.b32 %wbpf_room, 0;
         cvt.u64.u32 %wbpf_t0, %wbpf_w7;
-        mul.lo.s64 %wbpf_t0, %wbpf_t0, {};
+        mul.lo.s64 %wbpf_t0, %wbpf_t0, {each};
         @%wbpf_p1 red.relaxed.gpu.global.add.u64 [%wbpf_t2+{}], %wbpf_t0;",
-        HashLayout::PENDING.wrapping_neg() as i64,
         HashLayout::USED
     ));
 }
 
+/// The key that this lane's ticket was for is there, by whomever it was made.
+pub fn settle(f: &mut Text, l: &HashLayout, maps: Maps) {
+    hand_in(f, l, maps, HashLayout::PENDING.wrapping_neg() as i64);
+}
+
 /// Gives back a ticket that was not used, if there is one. `skip` is a label.
-pub fn refund(f: &mut Text, skip: &str) {
+pub fn refund(f: &mut Text, l: &HashLayout, maps: Maps, skip: &str) {
     f.code(&format!(
         "setp.eq.s32 %wbpf_p0, %wbpf_room, 0;
         @%wbpf_p0 bra {skip};"
     ));
-    ticket(f);
-    f.code(&format!(
-        "mov.b32 %wbpf_room, 0;
-        red.relaxed.gpu.global.add.u64 [%wbpf_t2+{}], {};
-        {skip}:",
-        HashLayout::USED,
-        TICKET.wrapping_neg() as i64
-    ));
+    hand_in(f, l, maps, TICKET.wrapping_neg() as i64);
+    f.code(&format!("{skip}:"));
 }

@@ -384,6 +384,27 @@ fn with_an_application_the_device_answers() {
 }
 
 #[test]
+fn one_value_of_a_large_map_is_asked_for_by_itself() {
+    let mut tool = Tool::new();
+    let fd = tool.map(HASH, 4, 8, 16);
+    let device = Device::new(&def(HASH, 4, 8, 16), 2);
+    device.set(&key(2), &[2; 8]);
+    tool.kernel.session = Some(device.clone());
+    *device.singly.lock().unwrap() = true;
+    assert_eq!(tool.get(LOOKUP, fd, &key(2), 8), Ok(b"answered".to_vec()));
+    let asked = (OpCode::Lookup, key(2).to_vec(), vec![], 0);
+    assert_eq!(*device.done.lock().unwrap(), [asked]);
+    *device.refused.lock().unwrap() = Some((key(3).to_vec(), 2));
+    assert_eq!(tool.get(LOOKUP, fd, &key(3), 8), Err(Errno::NOENT));
+    // Where such operations are not served, there is the copy.
+    *device.refused.lock().unwrap() = Some((key(2).to_vec(), 95));
+    assert_eq!(tool.get(LOOKUP, fd, &key(2), 8), Ok(vec![2; 8]));
+    let asked = device.done.lock().unwrap().len();
+    assert_eq!(tool.get(LOOKUP, fd, &key(2), 8), Ok(vec![2; 8]));
+    assert_eq!(device.done.lock().unwrap().len(), asked);
+}
+
+#[test]
 fn what_the_tool_maps_and_what_the_device_holds_come_together() {
     let mut tool = Tool::new();
     let (two, mmapable) = (2u32.to_ne_bytes(), (1u32 << 10).to_ne_bytes());

@@ -23,6 +23,8 @@ pub(crate) struct Device {
     pub(crate) done: Mutex<Vec<Done>>,
     /// What it says to changes of this key.
     pub(crate) refused: Mutex<Option<(Vec<u8>, i32)>>,
+    /// The next lookup is better an operation.
+    pub(crate) singly: Mutex<bool>,
 }
 
 impl Device {
@@ -34,6 +36,7 @@ impl Device {
             bytes,
             done: Mutex::default(),
             refused: Mutex::default(),
+            singly: Mutex::default(),
         })
     }
 
@@ -59,6 +62,12 @@ impl Session for Device {
             plan: self.plan.clone(),
             parts: Arc::new(vec![self.bytes.lock().unwrap().clone()]),
         }))
+    }
+    fn asks_singly(&self, _: u32) -> bool {
+        *self.singly.lock().unwrap()
+    }
+    fn gives_up_singles(&self) {
+        *self.singly.lock().unwrap() = false;
     }
     fn operate(&self, _: u32, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Errno> {
         for op in ops {

@@ -363,10 +363,6 @@ fn the_processs_memory_and_messages() {
 fn programs_of_the_host_are_taken_out_of_an_object() {
     let at = section("/lib/libcudart.so.13", 0x1230, true);
     assert_eq!(at, "uretprobe//lib/libcudart.so.13+0x1230");
-    assert_eq!(parse(&at), Some(("/lib/libcudart.so.13", 0x1230, true)));
-    // As libbpf's sections are: nobody has looked for the function yet.
-    assert_eq!(parse("uprobe//bin/app:main"), None);
-    assert_eq!(parse("uprobe"), None);
     let of = |section: &str| Program {
         section: section.into(),
         ..program("r1 = map[3]\nr0 = 0\nexit")
@@ -382,7 +378,7 @@ fn programs_of_the_host_are_taken_out_of_an_object() {
     };
     let host = take(&mut object).unwrap();
     assert_eq!((host.len(), object.programs.len()), (1, 1));
-    assert_eq!((host[0].path.as_str(), host[0].offset), ("/bin/app", 0x40));
+    assert_eq!(host[0].place.text(), "/bin/app+0x40");
     assert!(!host[0].at_end);
     let error = check_shared(&host, object.programs.iter(), &object.maps).unwrap_err();
     assert_eq!(

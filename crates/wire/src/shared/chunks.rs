@@ -38,6 +38,9 @@ impl Chunks<'_> {
 
     /// Most bytes of a chunk that there is room for now.
     pub fn room(&self) -> u64 {
+        if warpbpf_faults::strikes("shared/chunk-room") {
+            return 0;
+        }
         let writer = &self.writer;
         ring(&writer.words, writer.ring, writer.ring_bytes).chunk_room(self.next)
     }

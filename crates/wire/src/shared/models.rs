@@ -248,7 +248,7 @@ fn a_snapshot_is_of_one_moment() {
                         sequence,
                         copies,
                         16,
-                        &mut Vec::new(),
+                        &mut [0; 64],
                         filled
                     ));
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::PART;
+use super::SNAPSHOT_PART;
 use crate::words::{Word, load, store};
 
 /// How often a reader tries again when the agent publishes faster than it copies.
@@ -13,17 +13,22 @@ pub(super) fn publish<W: Word, E>(
     sequence: &W,
     copies: [&[W]; 2],
     bytes: u64,
-    scratch: &mut Vec<u8>,
+    scratch: &mut [u8],
     mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
 ) -> bool {
     let next = sequence.load(Ordering::Relaxed).wrapping_add(1);
     // A reader that sees any word stored below must also see the sequence that was published before.
     W::fence(Ordering::Release);
     let copy = copies[(next & 1) as usize];
+    // Whole words, but for the last one.
+    let most = SNAPSHOT_PART.min(scratch.len() as u64 / 8 * 8);
+    if most == 0 {
+        return bytes == 0;
+    }
     let mut done = 0;
     while done < bytes {
-        let part = PART.min(bytes - done);
-        scratch.resize(part as usize, 0);
+        let part = most.min(bytes - done);
+        let scratch = &mut scratch[..part as usize];
         if fill(scratch).is_err() {
             return false;
         }

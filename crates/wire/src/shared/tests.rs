@@ -46,10 +46,10 @@ fn a_snapshot_is_what_was_published_last() {
 
 #[test]
 fn a_large_map_is_published_in_parts_and_not_at_all_if_one_fails() {
-    let bytes = PART * 2 + 12;
+    let bytes = SNAPSHOT_PART * 2 + 12;
     let (mut writer, fd) = SharedWriter::create(&[bytes], PAGE).unwrap();
     let reader = SharedReader::open(fd).unwrap();
-    let mut scratch = Vec::new();
+    let mut scratch = vec![0; SNAPSHOT_PART as usize];
     let mut parts = Vec::new();
     let published = writer.publish_parts(0, &mut scratch, |into| {
         parts.push(into.len() as u64);
@@ -57,7 +57,7 @@ fn a_large_map_is_published_in_parts_and_not_at_all_if_one_fails() {
         Ok::<(), ()>(())
     });
     assert!(published.unwrap());
-    assert_eq!(parts, [PART, PART, 12]);
+    assert_eq!(parts, [SNAPSHOT_PART, SNAPSHOT_PART, 12]);
     let mut failing = 0;
     let published = writer.publish_parts(0, &mut scratch, |into| {
         into.fill(9);
@@ -68,8 +68,8 @@ fn a_large_map_is_published_in_parts_and_not_at_all_if_one_fails() {
     let mut got = Vec::new();
     assert_eq!(reader.snapshot(0, &mut got).unwrap(), Some(1));
     assert_eq!(got.len() as u64, bytes);
-    let (first, rest) = got.split_at(PART as usize);
-    let (second, third) = rest.split_at(PART as usize);
+    let (first, rest) = got.split_at(SNAPSHOT_PART as usize);
+    let (second, third) = rest.split_at(SNAPSHOT_PART as usize);
     assert!(first.iter().all(|b| *b == 1));
     assert!(second.iter().all(|b| *b == 2));
     assert_eq!(third, [3; 12]);

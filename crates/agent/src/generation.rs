@@ -1,0 +1,178 @@
+//! Which programs are in force: one word that each launch reads once.
+//!
+//! Programs are exchanged by storing that word, so all kernels change at one moment, for all threads, streams and contexts. What a launch
+//! runs is of the generation that it read. It notes itself there before it looks for what to run, and looks at the word again: so
+//! whoever has stored a new one knows, once nobody is noted in the old one, that no launch comes by it any more.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use warpbpf_session::Session;
+
+/// Counters of launches under way; threads share one that have the same number in it.
+const LANES: usize = 16;
+
+/// A set of programs. Never freed, because a launch may be looking at it.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    /// From 1.
+    pub(crate) number: u64,
+    /// Absent until the tool has said what it wants, and if that is no programs.
+    pub(crate) session: OnceLock<Arc<Session>>,
+    under_way: [Lane; LANES],
+}
+
+/// A counter with a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Lane(AtomicUsize);
+
+impl Generation {
+    fn leak(number: u64, session: Option<Arc<Session>>) -> &'static Generation {
+        let once = OnceLock::new();
+        if let Some(session) = session {
+            // It is empty.
+            let _ = once.set(session);
+        }
+        Box::leak(Box::new(Generation {
+            number,
+            session: once,
+            under_way: Default::default(),
+        }))
+    }
+
+    /// No launch is under way that read this one's number. If another is in force, none will be.
+    pub(crate) fn is_left(&self) -> bool {
+        let none = |lane: &Lane| lane.0.load(Ordering::SeqCst) == 0;
+        self.under_way.iter().all(none)
+    }
+}
+
+/// The one that is in force.
+#[derive(Debug)]
+pub(crate) struct Generations(AtomicPtr<Generation>);
+
+/// A launch under way.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) generation: &'static Generation,
+    lane: usize,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let lane = &self.generation.under_way[self.lane];
+        lane.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Default for Generations {
+    fn default() -> Generations {
+        let first = Generation::leak(1, None);
+        Generations(AtomicPtr::new(ptr::from_ref(first).cast_mut()))
+    }
+}
+
+impl Generations {
+    /// The one in force now.
+    #[inline]
+    pub(crate) fn now(&self) -> &'static Generation {
+        // SAFETY: it was leaked.
+        unsafe { &*self.0.load(Ordering::SeqCst) }
+    }
+
+    /// A launch begins: by the generation that is in force now.
+    #[inline]
+    pub(crate) fn enter(&self) -> Flight {
+        let lane = lane();
+        loop {
+            let generation = self.now();
+            // In one order with the word: who changes it sees this launch, or this launch sees it changed.
+            generation.under_way[lane].0.fetch_add(1, Ordering::SeqCst);
+            let flight = Flight { generation, lane };
+            if ptr::eq(self.now(), generation) {
+                return flight;
+            }
+        }
+    }
+
+    /// Launches from now on are of the session's programs. The one before.
+    pub(crate) fn switch(&self, session: Arc<Session>) -> &'static Generation {
+        let next = Generation::leak(session.generation(), Some(session));
+        let before = self
+            .0
+            .swap(ptr::from_ref(next).cast_mut(), Ordering::SeqCst);
+        // SAFETY: it was leaked.
+        unsafe { &*before }
+    }
+}
+
+/// The calling thread's counter.
+fn lane() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static LANE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LANES;
+    }
+    LANE.with(|lane| *lane)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    use super::*;
+
+    impl Generations {
+        fn switch_to(&self, number: u64) -> &'static Generation {
+            let next = Generation::leak(number, None);
+            let before = self
+                .0
+                .swap(ptr::from_ref(next).cast_mut(), Ordering::SeqCst);
+            // SAFETY: it was leaked.
+            unsafe { &*before }
+        }
+    }
+
+    #[test]
+    fn a_generation_is_left_when_its_launches_are_over() {
+        let generations = Generations::default();
+        let flight = generations.enter();
+        assert_eq!(flight.generation.number, 1);
+        let before = generations.switch_to(2);
+        assert!(!before.is_left());
+        assert_eq!(generations.enter().generation.number, 2);
+        drop(flight);
+        assert!(before.is_left() && generations.now().is_left());
+    }
+
+    #[test]
+    fn nobody_launches_by_what_was_left() {
+        // What a launch would use: set to the generation's number, and to 0 once that was left.
+        let alive: Vec<AtomicU64> = (0..2000).map(AtomicU64::new).collect();
+        let generations = Generations::default();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while !stop.load(Ordering::Acquire) {
+                        let flight = generations.enter();
+                        let number = flight.generation.number;
+                        assert!(number >= last, "never one that was before");
+                        assert_eq!(alive[number as usize].load(Ordering::Relaxed), number);
+                        last = number;
+                    }
+                });
+            }
+            for number in 2..2000 {
+                let before = generations.switch_to(number);
+                while !before.is_left() {
+                    std::hint::spin_loop();
+                }
+                alive[before.number as usize].store(0, Ordering::Relaxed);
+            }
+            stop.store(true, Ordering::Release);
+        });
+    }
+}

@@ -1,0 +1,337 @@
+//! Images when programs are exchanged: everything for the new programs is made beside what is in force, put in force at once, or
+//! taken back.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use warpbpf_driver::Context;
+use warpbpf_driver::sys::CUcontext;
+use warpbpf_session::{LoadedVariant, Session};
+
+use super::report::{Summaries, report};
+use super::settle::{enlist, settle_for};
+use super::{Image, Version, lock};
+use crate::agent::Agent;
+use crate::entry::Place;
+use crate::generation::Generation;
+use crate::lives::LiveState;
+
+/// What a kernel would need that was loaded without room for code beside it.
+const ADVICE: &str = "its image is loaded already: start the application with these programs";
+
+/// All images, each once.
+fn all(agent: &Agent) -> Vec<Arc<Image>> {
+    let by_handle = lock(&agent.images.by_handle);
+    let mut images: Vec<Arc<Image>> = Vec::new();
+    let mut seen = HashSet::new();
+    for image in by_handle.values() {
+        if seen.insert(Arc::as_ptr(image)) {
+            images.push(Arc::clone(image));
+        }
+    }
+    images
+}
+
+impl Image {
+    /// Contexts in which it has the programs of one generation and lacks those of another.
+    fn lacks(&self, before: u64, next: u64) -> Vec<usize> {
+        let settled = lock(&self.settled);
+        let had = settled
+            .iter()
+            .filter(|(_, generation)| *generation == before);
+        let lacks = had.filter(|(context, _)| !settled.contains(&(*context, next)));
+        lacks.map(|(context, _)| *context).collect()
+    }
+
+    /// Nothing is to be done for it before a session's programs come into force.
+    fn is_ready(&self, before: u64, session: &Session) -> bool {
+        let next = session.generation();
+        self.leaves.load(Ordering::Relaxed)
+            || (self.version(next).is_some() && self.lacks(before, next).is_empty())
+    }
+}
+
+/// Makes all that launches need once a session's programs are in force, as long as `goes_on`. True when nothing is left to do.
+pub(crate) fn make_ready(
+    agent: &'static Agent,
+    session: &Arc<Session>,
+    goes_on: &dyn Fn() -> bool,
+) -> bool {
+    let before = agent.generations.now().number;
+    for image in all(agent) {
+        if !goes_on() {
+            return false;
+        }
+        if !image.leaves.load(Ordering::Relaxed) {
+            make_image_ready(agent, &image, before, session);
+        }
+    }
+    all(agent)
+        .iter()
+        .all(|image| image.is_ready(before, session))
+}
+
+fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: &Arc<Session>) {
+    let version = match image.version(session.generation()) {
+        Some(version) => version,
+        None => {
+            let version = Arc::new(next_version(image, before, session));
+            super::send_site_names(agent, session);
+            lock(&image.versions).push(Arc::clone(&version));
+            tell(agent, image, &version);
+            version
+        }
+    };
+    let had_nothing = image.version(before).is_none_or(|v| v.wants_nothing());
+    let mut contexts = image.lacks(before, session.generation());
+    if had_nothing && !version.wants_nothing() {
+        // Nobody wanted it anywhere: now it is wanted wherever it may be.
+        match image.home {
+            Some(home) => contexts.push(home),
+            None => contexts.extend(agent.known_contexts().iter().map(|c| c.0 as usize)),
+        }
+        if !image.pends.swap(true, Ordering::Relaxed) {
+            agent.count_pending(1);
+        }
+    }
+    for context in contexts {
+        let handle = Context(context as CUcontext);
+        agent.driver.within(handle, || {
+            await_programs(agent, image, &version, context, before);
+            settle_for(agent, image, &version);
+        });
+    }
+}
+
+/// Has launches of kernels that nobody wanted so far counted as missed, until their programs come into force.
+fn await_programs(
+    agent: &'static Agent,
+    image: &Image,
+    version: &Version,
+    context: usize,
+    before: u64,
+) {
+    let shard = agent.lives.of(Context(context as CUcontext));
+    let number = shard
+        .and_then(|shard| shard.number.get().copied())
+        .unwrap_or(0);
+    for kernel in version
+        .prepared
+        .kernels
+        .iter()
+        .filter(|k| !k.programs.is_empty())
+    {
+        let entry = enlist(agent, image, &kernel.mangled, true);
+        if entry.place(context, before).is_none() {
+            entry.add(Place::new(context, (number, 0), before, None));
+        }
+        super::enter_known_handles(agent, image, entry);
+    }
+}
+
+/// What is made of an image for a session's programs.
+fn next_version(image: &Image, before: u64, session: &Arc<Session>) -> Version {
+    let old = image.version(before);
+    let unchanged = |mangled: &str| {
+        let old = old.as_ref()?;
+        let (was, is) = (old.session.matching(mangled), session.matching(mangled));
+        let same = old.session.program_ids(&was) == session.program_ids(&is);
+        same.then_some(is)
+    };
+    let mut prepared = session.prepare_for(&image.info, &|mangled| match unchanged(mangled) {
+        Some(_) => Vec::new(),
+        None => session.matching(mangled),
+    });
+    // What runs in its module by now is of the programs that it was loaded with.
+    prepared.refuse_clones(ADVICE);
+    if let Some(old) = &old {
+        prepared.inherit(&old.prepared, unchanged);
+    }
+    let same = prepared.kernels.iter().map(|k| k.mangled.clone());
+    Version {
+        same: same.filter(|name| unchanged(name).is_some()).collect(),
+        prepared,
+        before,
+        session: Arc::clone(session),
+    }
+}
+
+/// Tells what becomes of kernels that get no variant: they run as they are from then on.
+fn tell(agent: &Agent, image: &Image, version: &Version) {
+    let summaries = Summaries::of(&image.info);
+    for kernel in version.prepared.kernels.iter().filter(|k| !k.wanted) {
+        let known = lock(&image.entries).contains_key(&kernel.mangled);
+        if !known && kernel.programs.is_empty() {
+            continue;
+        }
+        report(agent, &summaries, version, kernel, None);
+        if !kernel.programs.is_empty() {
+            let reason = kernel.way.strip_prefix("refused: ").unwrap_or(&kernel.way);
+            let without = (
+                version.generation(),
+                kernel.demangled.clone(),
+                reason.to_owned(),
+            );
+            lock(&image.without).push(without);
+        }
+    }
+}
+
+/// Makes the maps that a session brought in all contexts that there are.
+///
+/// # Errors
+/// Why not, for the user.
+pub(crate) fn make_maps(agent: &Agent, session: &Session) -> Result<(), String> {
+    for shard in agent.lives.all() {
+        let state = shard.read();
+        if let LiveState::Here(live) = &*state {
+            let made = agent
+                .driver
+                .within(shard.context, || live.addresses(session));
+            if let Some(Err(error)) = made {
+                return Err(format!("the maps that they bring cannot be made: {error}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts a session's programs in force, unless `agreed` says no, or something has come up that they are not made for and `patient`
+/// lets it. What was in force before.
+pub(crate) fn put_in_force(
+    agent: &Agent,
+    session: &Arc<Session>,
+    patient: bool,
+    agreed: impl FnOnce() -> bool,
+) -> Option<&'static Generation> {
+    // Images enter with the programs in force while this is held.
+    let by_handle = lock(&agent.images.by_handle);
+    let before = agent.generations.now().number;
+    let mut images = by_handle.values();
+    if patient && !images.all(|image| image.is_ready(before, session)) || !agreed() {
+        return None;
+    }
+    Some(agent.generations.switch(Arc::clone(session)))
+}
+
+/// After that: what was settled meanwhile with the old programs only, and what is no longer needed of them.
+pub(crate) fn catch_up(agent: &'static Agent, session: &Arc<Session>, before: u64) {
+    let next = session.generation();
+    for image in all(agent) {
+        if !image.is_ready(before, session) {
+            make_image_ready(agent, &image, before, session);
+        }
+        for entry in lock(&image.entries).values() {
+            for told in [
+                &entry.told_context,
+                &entry.told_failed,
+                &entry.told_residency,
+            ] {
+                told.store(false, Ordering::Relaxed);
+            }
+        }
+        lock(&image.versions).retain(|version| version.generation() >= next);
+        lock(&image.settled).retain(|(_, generation)| *generation >= next);
+        lock(&image.without).retain(|(generation, ..)| *generation >= next);
+    }
+    // Libraries in which nobody wanted a kernel may be in contexts that come.
+    agent.images.loads.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Kernels that programs of a generation want and that run without, and why, each once.
+pub(crate) fn without(agent: &Agent, generation: u64) -> Vec<(String, String)> {
+    let mut all_without: Vec<(String, String)> = Vec::new();
+    for image in all(agent) {
+        for (of, name, reason) in lock(&image.without).iter() {
+            let told = all_without.iter().any(|(known, _)| known == name);
+            if *of == generation && !told {
+                all_without.push((name.clone(), reason.clone()));
+            }
+        }
+    }
+    all_without.sort();
+    all_without
+}
+
+/// Images were loaded that are not known any more, because no program wanted a kernel of them and there were too many.
+pub(crate) fn forgot_images(agent: &Agent) -> bool {
+    agent.images.too_many.load(Ordering::Relaxed)
+}
+
+/// Takes back what was made for programs that did not come into force.
+pub(crate) fn take_back(agent: &Agent, generation: u64) {
+    let now = agent.generations.now().number;
+    for image in all(agent) {
+        let mut unneeded = Vec::new();
+        for entry in lock(&image.entries).values() {
+            let taken: Vec<&'static Place> = entry
+                .places()
+                .filter(|place| place.generation == generation)
+                .collect();
+            let contexts: Vec<usize> = taken.iter().filter_map(|place| place.context()).collect();
+            unneeded.extend(entry.part_with(generation));
+            // What was shared with one in force is voided here alone.
+            taken.iter().for_each(|place| place.void());
+            // Graphs find what goes on by the place that was registered last.
+            for context in contexts {
+                if let Some(kept) = entry.place(context, now) {
+                    agent.graphs.know(entry, kept);
+                }
+            }
+        }
+        unload_all(agent, unneeded);
+        lock(&image.versions).retain(|version| version.generation() != generation);
+        lock(&image.settled).retain(|(_, of)| *of != generation);
+        lock(&image.without).retain(|(of, ..)| *of != generation);
+    }
+    // The next attempt has the same number, and tells of the same kernels.
+    lock(&agent.images.reported).retain(|(.., of)| *of != generation);
+}
+
+/// Unloads what of a generation that is in force no more was never launched, and is in no graph. The driver does not tell when a
+/// kernel has ended, and an unload that waited for one could stand in the way of launches: so what was launched stays until its image goes, or its
+/// context. No launch of that generation is under way.
+pub(crate) fn retire(agent: &Agent, generation: u64) {
+    for image in all(agent) {
+        let unneeded: Vec<_> = {
+            let entries = lock(&image.entries);
+            let all = entries.values();
+            all.flat_map(|entry| entry.part_with(generation)).collect()
+        };
+        unload_all(agent, unneeded);
+    }
+}
+
+/// Variants that are there because they were launched once, and that no launch runs any more.
+pub(crate) fn n_kept(agent: &Agent) -> usize {
+    let now = agent.generations.now().number;
+    let of_entry = |entry: &&'static crate::entry::Entry| {
+        let kept = entry.places().filter(|place| {
+            place.generation != now && place.variant.is_some() && place.context().is_some()
+        });
+        kept.count()
+    };
+    let of_image = |image: &Arc<Image>| lock(&image.entries).values().map(of_entry).sum::<usize>();
+    all(agent).iter().map(of_image).sum()
+}
+
+/// Unloads variants that nobody launches, in the contexts where they are. The driver may take its time: the caller holds no lock that a launch,
+/// or a context that ends, waits for.
+fn unload_all(agent: &Agent, variants: Vec<(usize, Arc<LoadedVariant>)>) {
+    for (context, variant) in variants {
+        let handle = Context(context as CUcontext);
+        let Some(shard) = agent.lives.of(handle) else {
+            continue;
+        };
+        // It goes with its context if that ends first.
+        let state = shard.read();
+        if let LiveState::Here(_) = &*state {
+            agent.graphs.forget(variant.function.0);
+            agent.driver.within(handle, || {
+                // What cannot be unloaded costs memory until the context ends.
+                let _ = variant.unload(&agent.driver);
+            });
+        }
+    }
+}

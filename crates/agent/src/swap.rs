@@ -1,0 +1,353 @@
+//! Programs are exchanged while the application runs: on a thread of its own, beside what is in force.
+//!
+//! Proof, compilation, memory and loads are done while launches go on with the old programs. A load may wait for kernels that
+//! run, and those may never end: so the control thread gives up after a while, tells the tool, and the thread here takes back what it made
+//! once the driver lets it. Then the new programs are put in force by one step (`generation`), and the tool is told.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use warpbpf_session::{ProgramChange, Session, SucceedError};
+use warpbpf_wire::{Change, Changed, NoteLevel, Refusal, ToTool};
+
+use crate::agent::Agent;
+use crate::generation::Generation;
+use crate::greeting::{map_infos, programs};
+use crate::{modules, thread};
+
+/// `-EINVAL`: what was asked for cannot be.
+pub(crate) const EINVAL: i32 = -22;
+/// `-EAGAIN`, `-ENOMEM`, `-EBUSY`, `-ETIMEDOUT`.
+const EAGAIN: i32 = -11;
+const ENOMEM: i32 = -12;
+const EBUSY: i32 = -16;
+const ETIMEDOUT: i32 = -110;
+
+/// How long launches that began with the old programs may stay in the driver's functions, for what is left of those to be unloaded.
+const LEAVING: Duration = Duration::from_secs(1);
+/// How often it is looked for images that came meanwhile.
+const TURNS: u32 = 4;
+/// Kernels with programs that are in force no more, which stay loaded because they were launched.
+const MOST_KEPT: usize = 16384;
+
+/// The exchange that is under way, if one is.
+#[derive(Debug, Default)]
+pub(crate) struct Swap(Mutex<Option<Running>>);
+
+#[derive(Debug)]
+struct Running {
+    token: u64,
+    limit: Duration,
+    end: Instant,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The old programs are in force.
+    Working,
+    /// The new ones are.
+    Done,
+    /// It took too long, and the tool was told so.
+    GivenUp,
+}
+
+/// What was asked for.
+struct Wish {
+    change: Change,
+    object: Vec<u8>,
+}
+
+/// The answer that nothing was changed.
+pub(crate) fn refused(token: u64, generation: u64, errno: i32, message: String) -> Changed {
+    Changed {
+        token,
+        refused: Some(Refusal { errno, message }),
+        generation,
+        ..Changed::default()
+    }
+}
+
+impl Swap {
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn phase(&self) -> Option<Phase> {
+        self.lock().as_ref().map(|running| running.phase)
+    }
+
+    /// When the control thread has to look whether it takes too long.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let running = self.lock();
+        let working = running.as_ref().filter(|r| r.phase == Phase::Working);
+        working.map(|running| running.end)
+    }
+}
+
+impl Agent {
+    fn refuse_change(&self, token: u64, errno: i32, message: String) {
+        let generation = self.generations.now().number;
+        let changed = refused(token, generation, errno, message);
+        self.send(ToTool::Changed(changed), None);
+    }
+
+    /// Begins to exchange programs; the tool is answered when that is done, or cannot be.
+    pub(crate) fn change_programs(
+        &'static self,
+        token: u64,
+        change: Change,
+        object: Vec<u8>,
+        limit: Duration,
+    ) {
+        let Some(session) = self.generations.now().session.get() else {
+            let message = "no programs are attached that could be exchanged".to_owned();
+            return self.refuse_change(token, EINVAL, message);
+        };
+        let mut running = self.swap.lock();
+        if let Some(running) = &*running {
+            let message = match running.phase {
+                Phase::Working | Phase::Done => "programs are being exchanged just now",
+                Phase::GivenUp => {
+                    "an exchange of programs that was given up still waits for the driver, which waits for kernels that run"
+                }
+            };
+            return self.refuse_change(token, EBUSY, message.to_owned());
+        }
+        *running = Some(Running {
+            token,
+            limit,
+            end: Instant::now() + limit,
+            phase: Phase::Working,
+        });
+        drop(running);
+        let before = Arc::clone(session);
+        let wish = Wish { change, object };
+        let started = thread::start_large("warpbpf-swap", move || run(self, token, &before, &wish));
+        if let Err(error) = started {
+            self.swap.lock().take();
+            let message = format!("no thread can be started that exchanges programs: {error}");
+            self.refuse_change(token, EAGAIN, message);
+        }
+    }
+
+    /// Tells the tool if an exchange takes too long. What it made is taken back when the driver lets us.
+    pub(crate) fn give_up_change(&self, now: Instant) {
+        let mut running = self.swap.lock();
+        let Some(running) = running.as_mut() else {
+            return;
+        };
+        if running.phase != Phase::Working || now < running.end {
+            return;
+        }
+        running.phase = Phase::GivenUp;
+        let message = format!(
+            "the new programs are not in after {:.1} s, and the old ones go on: code is loaded beside kernels that run, and the driver may wait for those to end",
+            running.limit.as_secs_f64()
+        );
+        self.refuse_change(running.token, ETIMEDOUT, message);
+    }
+}
+
+/// How far an exchange has come.
+#[derive(Debug, Default)]
+struct Progress {
+    /// What comes into force: things may have been made for it.
+    next: Option<Arc<Session>>,
+    /// What was in force before: the step is done.
+    old: Option<&'static Generation>,
+}
+
+/// What `work` gives, unless it panics.
+fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    // Dropping a panic's payload may panic again.
+    done.map_err(std::mem::forget).ok()
+}
+
+/// Does `work`. However that ends, either the new programs are in force, or nothing of them is left, as the next ones have their
+/// number: the session and what was before, or why not.
+fn settled(
+    work: impl FnOnce(&mut Progress) -> Result<(), (i32, String)>,
+    take_back: impl FnOnce(&Session),
+) -> Result<(Arc<Session>, &'static Generation), (i32, String)> {
+    let mut progress = Progress::default();
+    let done = caught(|| work(&mut progress)).unwrap_or_else(|| {
+        let message = "it failed internally; please report this with the program".to_owned();
+        Err((EINVAL, message))
+    });
+    match (progress.next, progress.old) {
+        // Nobody can take that step back.
+        (Some(session), Some(old)) => Ok((session, old)),
+        (made, _) => {
+            if let Some(session) = made {
+                caught(|| take_back(&session));
+            }
+            Err(done.err().unwrap_or((EINVAL, "it was not done".to_owned())))
+        }
+    }
+}
+
+fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: &Wish) {
+    let done = settled(
+        |progress| exchange(agent, before, wish, progress),
+        |session| modules::take_back(agent, session.generation()),
+    );
+    let phase = agent.swap.lock().take().map(|running| running.phase);
+    let mut left = None;
+    match done {
+        Ok((session, old)) => {
+            left = Some(old);
+            let changed = Changed {
+                token,
+                refused: None,
+                generation: session.generation(),
+                programs: programs(&session),
+                maps: map_infos(&session),
+                without: modules::without(agent, session.generation()),
+            };
+            agent.send(ToTool::Changed(changed), None);
+        }
+        // The tool has its answer.
+        Err(_) if phase == Some(Phase::GivenUp) => {}
+        Err((errno, message)) => agent.refuse_change(token, errno, message),
+    }
+    agent.wake();
+    // The tool does not wait for this.
+    if let Some(old) = left {
+        let since = Instant::now();
+        while !old.is_left() && since.elapsed() < LEAVING {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if old.is_left() && agent.is_on() {
+            modules::retire(agent, old.number);
+        }
+    }
+}
+
+/// Makes the next session and puts it in force. Where it fails, what was made is still there.
+fn exchange(
+    agent: &'static Agent,
+    before: &Arc<Session>,
+    wish: &Wish,
+    progress: &mut Progress,
+) -> Result<(), (i32, String)> {
+    let kept = modules::n_kept(agent);
+    if kept > MOST_KEPT {
+        let message = format!(
+            "{kept} kernels of earlier programs are still loaded, since the driver does not tell when their last launches end: begin a new session"
+        );
+        return Err((ENOMEM, message));
+    }
+    let change = match &wish.change {
+        Change::Replace => ProgramChange::Replace(&wish.object),
+        Change::Add => ProgramChange::Add(&wish.object),
+        Change::Remove { programs } => ProgramChange::Remove(programs),
+    };
+    let session = before.succeeded(change);
+    let session = session.map_err(|error: SucceedError| (EINVAL, error.to_string()))?;
+    let session = Arc::new(session);
+    progress.next = Some(Arc::clone(&session));
+    let goes_on = || agent.is_on() && agent.swap.phase() == Some(Phase::Working);
+    modules::make_maps(agent, &session).map_err(|message| (ENOMEM, message))?;
+    let mut turns = 0;
+    let old = loop {
+        let ready = modules::make_ready(agent, &session, &goes_on);
+        if !goes_on() {
+            return Err((ETIMEDOUT, "it was given up".to_owned()));
+        }
+        // Each turn finds the images that came in the one before. Where they come all the time, the last ones have their kernels
+        // launched without programs for a moment.
+        turns += 1;
+        let patient = turns < TURNS;
+        if patient && !ready {
+            continue;
+        }
+        let agreed = || match agent.swap.lock().as_mut() {
+            Some(running) if running.phase == Phase::Working && agent.is_on() => {
+                running.phase = Phase::Done;
+                true
+            }
+            _ => false,
+        };
+        if let Some(old) = modules::put_in_force(agent, &session, patient, agreed) {
+            break old;
+        }
+    };
+    progress.old = Some(old);
+    modules::catch_up(agent, &session, old.number);
+    agent.unknown.ask_again();
+    if modules::forgot_images(agent) {
+        agent.note(
+            NoteLevel::Info,
+            "more images were loaded than are kept while no program wants a kernel of them: programs that came since find kernels of those only when they are loaded again".into(),
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use warpbpf_driver::DeviceInfo;
+    use warpbpf_session::Options;
+
+    use super::*;
+    use crate::generation::Generations;
+
+    fn session() -> Arc<Session> {
+        let info = DeviceInfo {
+            name: String::new(),
+            capability: (9, 0),
+            sms: 4,
+            driver_version: 13000,
+        };
+        let options = Options {
+            timeline: true,
+            ..Options::default()
+        };
+        Arc::new(Session::new(&[], &options, &info).unwrap())
+    }
+
+    #[test]
+    fn an_exchange_that_panics_is_taken_back_or_done() {
+        let taken = Cell::new(0);
+        let take_back = |_: &Session| taken.set(taken.get() + 1);
+        let internal = Err((
+            EINVAL,
+            "it failed internally; please report this with the program".to_owned(),
+        ));
+        // Nothing was made yet.
+        let done = settled(|_| panic!("at once"), take_back);
+        assert_eq!((done.map(|_| ()), taken.get()), (internal.clone(), 0));
+        let done = settled(
+            |progress| {
+                progress.next = Some(session());
+                panic!("before the step")
+            },
+            take_back,
+        );
+        assert_eq!((done.map(|_| ()), taken.get()), (internal, 1));
+        let done = settled(
+            |progress| {
+                progress.next = Some(session());
+                Err((ENOMEM, "full".to_owned()))
+            },
+            take_back,
+        );
+        let full = Err((ENOMEM, "full".to_owned()));
+        assert_eq!((done.map(|_| ()), taken.get()), (full, 2));
+        let generations = Generations::default();
+        let done = settled(
+            |progress| {
+                let next = session();
+                progress.next = Some(Arc::clone(&next));
+                progress.old = Some(generations.switch(next));
+                panic!("after the step")
+            },
+            take_back,
+        );
+        assert_eq!((done.unwrap().1.number, taken.get()), (1, 2));
+    }
+}

@@ -1,0 +1,157 @@
+//! `warpbpf replace`, `add`, `remove` and `programs`: the programs of applications that run under another `warpbpf`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warpbpf::control::{ProcessInfo, ProgramChange};
+use warpbpf::{Client, Exchanged};
+
+use crate::error::CliError;
+use crate::exchange::{ExchangeFlags, ProgramsFlags, RemoveFlags, ToFlags};
+use crate::objects;
+use crate::output::say;
+use crate::table::Table;
+
+/// An application, and the session that it is in.
+type Found = (Client, ProcessInfo);
+
+/// Puts the programs of an object in place of those that are there.
+pub fn replace(flags: &ExchangeFlags) -> Result<u8, CliError> {
+    let loaded = objects::bring(&flags.object)?;
+    let object = Some((loaded.name.as_str(), loaded.bytes.as_slice()));
+    exchange(&flags.to, &ProgramChange::Replace, object)
+}
+
+/// Puts the programs of an object beside those that are there.
+pub fn add(flags: &ExchangeFlags) -> Result<u8, CliError> {
+    let loaded = objects::bring(&flags.object)?;
+    let object = Some((loaded.name.as_str(), loaded.bytes.as_slice()));
+    exchange(&flags.to, &ProgramChange::Add, object)
+}
+
+/// Takes programs out.
+pub fn remove(flags: &RemoveFlags) -> Result<u8, CliError> {
+    let programs = flags.programs.clone();
+    exchange(&flags.to, &ProgramChange::Remove { programs }, None)
+}
+
+/// Lists programs.
+pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
+    let found = find(flags.pid)?;
+    if flags.json {
+        let processes: Vec<Value> = found.iter().map(|(_, process)| listed(process)).collect();
+        say(&format!(
+            "{}\n",
+            json!({ "ok": true, "processes": processes })
+        ));
+        return Ok(0);
+    }
+    for (_, process) in &found {
+        let mut text = format!(
+            "{} (process {}), generation {}\n",
+            process.exe, process.pid, process.generation
+        );
+        let mut table = Table::new(&["program", "section", "launches"]);
+        for program in &process.programs {
+            table.row(vec![
+                program.name.clone(),
+                program.section.clone(),
+                program.launches.to_string(),
+            ]);
+        }
+        table.write(&mut text);
+        say(&text);
+    }
+    Ok(0)
+}
+
+fn listed(process: &ProcessInfo) -> Value {
+    let program = |program: &warpbpf::control::ProgramInfo| json!({ "name": program.name, "section": program.section, "launches": program.launches });
+    let programs: Vec<Value> = process.programs.iter().map(program).collect();
+    json!({ "pid": process.pid, "exe": process.exe, "generation": process.generation, "programs": programs })
+}
+
+/// The applications that run with programs, or those that `pid` means.
+fn find(pid: Option<u32>) -> Result<Vec<Found>, CliError> {
+    let mut found = Vec::new();
+    for mut client in Client::find() {
+        // One that ends while it is asked is not there.
+        let Ok((session, _)) = client.session() else {
+            continue;
+        };
+        let wanted = |process: &ProcessInfo| {
+            let named = pid.is_none_or(|pid| pid == session.tool || pid == process.pid);
+            named && process.running && !process.maps.is_empty()
+        };
+        let mut processes = session.processes.iter().filter(|p| wanted(p)).cloned();
+        let Some(first) = processes.next() else {
+            continue;
+        };
+        let rest: Vec<ProcessInfo> = processes.collect();
+        let path = client.path().to_owned();
+        found.push((client, first));
+        for process in rest {
+            found.push((Client::connect(&path)?, process));
+        }
+    }
+    match (found.is_empty(), pid) {
+        (false, _) => Ok(found),
+        (true, None) => Err(warpbpf::Error::NoSession.into()),
+        (true, Some(pid)) => Err(CliError::Other(format!(
+            "no application with programs in it belongs to process {pid}; `warpbpf programs` shows all"
+        ))),
+    }
+}
+
+fn exchange(
+    to: &ToFlags,
+    change: &ProgramChange,
+    object: Option<(&str, &[u8])>,
+) -> Result<u8, CliError> {
+    let mut found = find(to.pid)?;
+    let tools = found.iter().map(|(client, _)| client.path());
+    let tools: std::collections::BTreeSet<_> = tools.collect();
+    if tools.len() > 1 {
+        let pids: Vec<String> = found
+            .iter()
+            .map(|(_, p)| format!("{} ({})", p.pid, p.exe))
+            .collect();
+        return Err(CliError::Other(format!(
+            "several sessions run; choose one by `--pid`: {}",
+            pids.join(", ")
+        )));
+    }
+    let mut done = Vec::new();
+    for (client, process) in &mut found {
+        let limit = Duration::from_secs(to.limit);
+        let exchanged = client.exchange(process, change, object, limit)?;
+        if !to.json {
+            tell(process, &exchanged);
+        }
+        done.push(json!({ "pid": process.pid, "generation": exchanged.generation, "programs": exchanged.programs,
+                          "without": exchanged.without }));
+    }
+    if to.json {
+        say(&format!("{}\n", json!({ "ok": true, "processes": done })));
+    }
+    Ok(0)
+}
+
+fn tell(process: &ProcessInfo, exchanged: &Exchanged) {
+    let programs: Vec<String> = exchanged
+        .programs
+        .iter()
+        .map(|p| format!("`{p}`"))
+        .collect();
+    let programs = match programs.is_empty() {
+        true => "no programs".to_owned(),
+        false => programs.join(", "),
+    };
+    say(&format!(
+        "process {}: {programs} (generation {})\n",
+        process.pid, exchanged.generation
+    ));
+    for (kernel, reason) in &exchanged.without {
+        eprintln!("warpbpf: kernel `{kernel}` runs without probes: {reason}");
+    }
+}

@@ -1,0 +1,247 @@
+//! What the device did and when, as a file that Perfetto and `chrome://tracing` open: calls on the application's threads, operations on
+//! the device's streams, and an arrow from each call to what it had the device do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::{Value, json};
+use warpbpf::{Operation, Operations, Process};
+use warpbpf_session::names::demangle;
+
+use crate::error::CliError;
+use crate::model::Report;
+
+/// Numbers of a process's contexts follow its own times this.
+const CONTEXTS: u64 = 1000;
+
+/// Writes the file, and says in the report what is in it.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, processes: &[Process], report: &mut Report) -> Result<(), CliError> {
+    let told: Vec<(u32, String, Operations)> = processes
+        .iter()
+        .map(|process| (process.pid(), process.exe(), process.take_operations()))
+        .collect();
+    std::fs::write(path, trace(&told).to_string()).map_err(|source| CliError::Write {
+        path: path.display().to_string(),
+        source,
+    })?;
+    for (pid, _, told) in &told {
+        let timed = told
+            .operations
+            .iter()
+            .filter(|op| op.device.is_some())
+            .count();
+        report.remarks.push(format!(
+            "timeline of {pid}: {} operations, {timed} with their times on the device (± {} ns), in `{}`",
+            told.operations.len(),
+            told.error,
+            path.display()
+        ));
+        report.notes.extend(untimed(told));
+    }
+    Ok(())
+}
+
+fn untimed(told: &Operations) -> Option<String> {
+    let kinds = [
+        (
+            told.untimed.crowded,
+            "more were under way than there are marks for",
+        ),
+        (
+            told.untimed.refused,
+            "the driver refused a mark, or their context ended first",
+        ),
+    ];
+    let said: Vec<String> = (kinds.iter().filter(|(count, _)| *count > 0))
+        .map(|(count, why)| format!("{count} operations have no times on the device: {why}"))
+        .collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// The whole file, in the Trace Event Format.
+fn trace(told: &[(u32, String, Operations)]) -> Value {
+    let mut events = Vec::new();
+    let mut other = Vec::new();
+    for (pid, exe, told) in told {
+        let pid = u64::from(*pid);
+        let mut streams: BTreeMap<(u32, u64), usize> = BTreeMap::new();
+        for operation in &told.operations {
+            let next = streams.len() + 1;
+            let key = (operation.context, stream_of(operation));
+            streams.entry(key).or_insert(next);
+        }
+        let name = |what: &str, pid: u64, tid: u64, name: String| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name } });
+        events.push(name("process_name", pid, 0, exe.clone()));
+        let threads: BTreeSet<u32> = told.operations.iter().map(|op| op.thread).collect();
+        for thread in threads {
+            events.push(name(
+                "thread_name",
+                pid,
+                thread.into(),
+                format!("thread {thread}"),
+            ));
+        }
+        let contexts: BTreeSet<u32> = streams.keys().map(|(context, _)| *context).collect();
+        for context in contexts.into_iter().filter(|context| *context != u32::MAX) {
+            let text = format!("{exe}: device, context {context}");
+            events.push(name("process_name", in_context(pid, context), 0, text));
+        }
+        for ((context, stream), tid) in &streams {
+            if *context != u32::MAX {
+                let text = stream_name(*stream);
+                events.push(name(
+                    "thread_name",
+                    in_context(pid, *context),
+                    *tid as u64,
+                    text,
+                ));
+            }
+        }
+        for operation in &told.operations {
+            let tid = streams[&(operation.context, stream_of(operation))];
+            push(&mut events, pid, tid as u64, operation);
+        }
+        other.push(json!({ "pid": pid, "device_error_ns": told.error, "operations": told.operations.len(),
+            "untimed": { "crowded": told.untimed.crowded, "captured": told.untimed.captured, "refused": told.untimed.refused } }));
+    }
+    json!({ "traceEvents": events, "displayTimeUnit": "ns",
+        "otherData": { "clock": "CLOCK_MONOTONIC", "processes": other } })
+}
+
+/// The streams of threads have one name in all of them.
+fn stream_of(operation: &Operation) -> u64 {
+    match operation.stream {
+        2 => 2 | u64::from(operation.thread) << 32,
+        stream => stream,
+    }
+}
+
+fn stream_name(stream: u64) -> String {
+    match (stream, stream & 0xffff_ffff) {
+        (1, _) => "default stream".to_owned(),
+        (_, 2) => format!("stream of thread {}", stream >> 32),
+        _ => format!("stream {stream:#x}"),
+    }
+}
+
+fn in_context(pid: u64, context: u32) -> u64 {
+    pid * CONTEXTS + u64::from(context) + 1
+}
+
+fn microseconds(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+fn push(events: &mut Vec<Value>, pid: u64, tid: u64, operation: &Operation) {
+    let (called, returned) = operation.called;
+    let mut what = json!({ "id": operation.id, "api": operation.api });
+    if let Some(bytes) = operation.bytes {
+        what["bytes"] = json!(bytes);
+    }
+    if operation.launch != 0 {
+        what["launch_id"] = json!(operation.launch);
+    }
+    events.push(json!({ "ph": "X", "name": operation.api, "cat": "call", "pid": pid, "tid": operation.thread,
+        "ts": microseconds(called), "dur": microseconds(returned.saturating_sub(called)), "args": what }));
+    let Some((begin, end)) = operation.device else {
+        return;
+    };
+    let kernel = operation.kernel.as_deref().map(demangle);
+    let name = kernel.unwrap_or_else(|| operation.api.clone());
+    let device = in_context(pid, operation.context);
+    events.push(
+        json!({ "ph": "X", "name": name, "cat": operation.kind, "pid": device, "tid": tid,
+        "ts": microseconds(begin), "dur": microseconds(end.saturating_sub(begin)), "args": what }),
+    );
+    let arrow = |ph: &str, pid: u64, tid: u64, ns: u64| json!({ "ph": ph, "bp": "e", "name": "asks for", "cat": "call", "id": operation.id, "pid": pid, "tid": tid, "ts": microseconds(ns) });
+    events.push(arrow("s", pid, operation.thread.into(), called));
+    events.push(arrow("f", device, tid, begin));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation() -> Operation {
+        Operation {
+            id: 7,
+            api: "cuLaunchKernel".into(),
+            kind: "kernel".into(),
+            thread: 41,
+            context: 0,
+            stream: 2,
+            called: (1_000, 3_500),
+            device: Some((9_000, 19_250)),
+            bytes: None,
+            kernel: Some("_Z9vectorAddPKfS0_Pfi".into()),
+            launch: 3,
+        }
+    }
+
+    #[test]
+    fn calls_and_operations_have_rows_of_their_own_and_an_arrow() {
+        let captured = Operation {
+            id: 8,
+            device: None,
+            ..operation()
+        };
+        let told = Operations {
+            operations: vec![operation(), captured],
+            error: 900,
+            ..Operations::default()
+        };
+        let made = trace(&[(40, "/bin/app".into(), told)]);
+        let events = made["traceEvents"].as_array().unwrap();
+        let all = |ph: &str| events.iter().filter(|e| e["ph"] == ph).collect::<Vec<_>>();
+        let rows = all("X");
+        assert_eq!(
+            rows.len(),
+            3,
+            "two calls, of which one has its times on the device"
+        );
+        assert_eq!(rows[0]["name"], "cuLaunchKernel");
+        assert_eq!((&rows[0]["pid"], &rows[0]["tid"]), (&json!(40), &json!(41)));
+        assert_eq!(
+            (&rows[0]["ts"], &rows[0]["dur"]),
+            (&json!(1.0), &json!(2.5))
+        );
+        assert_eq!(rows[1]["name"], "vectorAdd");
+        assert_eq!(
+            (&rows[1]["pid"], &rows[1]["tid"]),
+            (&json!(40_001), &json!(1))
+        );
+        assert_eq!(
+            (&rows[1]["ts"], &rows[1]["dur"]),
+            (&json!(9.0), &json!(10.25))
+        );
+        assert_eq!(rows[1]["args"]["launch_id"], 3);
+        assert_eq!((all("s").len(), all("f").len()), (1, 1));
+        assert_eq!(made["otherData"]["processes"][0]["device_error_ns"], 900);
+        let names: Vec<&str> = all("M")
+            .iter()
+            .filter_map(|e| e["args"]["name"].as_str())
+            .collect();
+        assert!(names.contains(&"stream of thread 41"), "{names:?}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut told = Operations::default();
+        assert_eq!(untimed(&told), None);
+        told.untimed.captured = 5;
+        assert_eq!(
+            untimed(&told),
+            None,
+            "they are part of their graph's launches"
+        );
+        told.untimed.crowded = 2;
+        let text = untimed(&told).unwrap();
+        assert!(
+            text.starts_with("2 operations have no times on the device: more"),
+            "{text}"
+        );
+    }
+}

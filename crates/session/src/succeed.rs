@@ -1,0 +1,517 @@
+//! Programs exchanged while an application runs: a session is made of the one before it.
+//!
+//! A session never changes; this makes the next one. What programs and tools name by number stays what it is: kernels, sites
+//! and maps, of which there only come more. A map stays as it is, contents and all, where the new object declares it alike;
+//! one that nobody uses any more stays to be read. So code of both sessions may run at once, and everything that can be refused is refused here,
+//! before anything is compiled or any memory asked for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::MapType;
+use warpbpf_ebpf::{Code, Imm64, Insn};
+use warpbpf_maps::{MapPlan, SumUse};
+use warpbpf_object::{Btf, MapDef, MapKind, Program, Type};
+use warpbpf_verify::verify;
+
+use crate::cpu;
+use crate::plan::{self, PlannedProgram, Session, SessionError};
+
+/// Most maps that a session comes to have: each version of constants is one.
+const MOST_MAPS: usize = 4096;
+
+/// What is to become of the programs.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'c> {
+    /// Those of this object file, and no others.
+    Replace(&'c [u8]),
+    /// Those of this object file too.
+    Add(&'c [u8]),
+    /// All but these, by name.
+    Remove(&'c [String]),
+}
+
+/// Why programs are not exchanged. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum SucceedError {
+    #[error("{0}")]
+    Session(#[from] SessionError),
+    #[error(
+        "map `{map}` is there already with another {what} ({was}, and {is} in the new object): its contents could not be kept; give the map another name, or declare it as it was"
+    )]
+    Shape {
+        map: String,
+        what: &'static str,
+        was: String,
+        is: String,
+    },
+    #[error(
+        "map `{map}` has a copy for each multiprocessor, because programs only added to it so far, and now one does more ({reason}); use another map for that, or begin with this program"
+    )]
+    Summed { map: String, reason: String },
+    #[error(
+        "map `{map}` is new, and maps of type {map_type} are only made when a session begins: begin with an object that has it"
+    )]
+    New { map: String, map_type: u32 },
+    #[error(
+        "the session would have {maps} maps; {MOST_MAPS} are the most. Each version of constants counts: begin a new session"
+    )]
+    Maps { maps: usize },
+    #[error(
+        "program `{program}` prints, and no program did when the session began: its ring of messages is made then"
+    )]
+    Printk { program: String },
+    #[error(
+        "program `{program}` reads the application's memory, and no program did when the session began: what memory there is was not followed"
+    )]
+    Reads { program: String },
+    #[error(
+        "program `{program}` is for the CPU (`{section}`), and only programs of kernels are exchanged: leave it out of the object; those that run there go on"
+    )]
+    OnCpu { program: String, section: String },
+    #[error("there is no program `{program}`; there {there}")]
+    NoProgram { program: String, there: String },
+    #[error("program `{program}` is there already: replace it, or give the new one another name")]
+    Twice { program: String },
+}
+
+/// A variable of a data section: name, offset, bytes.
+type Variable = (String, u32, u32);
+
+/// What sessions that follow one another have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Lineage {
+    /// From 1.
+    generation: u64,
+    /// Maps of the first session.
+    first_maps: usize,
+    /// Identities of maps and of programs, parallel to the session's: a number is an index, and an attempt that failed may
+    /// have had another map by the same one.
+    map_ids: Vec<u64>,
+    program_ids: Vec<u64>,
+    next_id: Arc<AtomicU64>,
+    /// Parallel to the maps: variables of data sections, where the object's types tell them.
+    variables: Vec<Option<Vec<Variable>>>,
+    /// A program reads the application's memory, or did.
+    pub(crate) reads: bool,
+}
+
+impl Lineage {
+    /// Of a session that follows none.
+    pub(crate) fn first(
+        defs: &[MapDef],
+        programs: usize,
+        reads: bool,
+        types: Option<&Btf>,
+    ) -> Lineage {
+        let mut lineage = Lineage {
+            generation: 1,
+            first_maps: defs.len(),
+            map_ids: Vec::new(),
+            program_ids: Vec::new(),
+            next_id: Arc::default(),
+            variables: defs.iter().map(|def| variables(def, types)).collect(),
+            reads,
+        };
+        lineage.map_ids = defs.iter().map(|_| lineage.id()).collect();
+        lineage.program_ids = (0..programs).map(|_| lineage.id()).collect();
+        lineage
+    }
+
+    fn id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The variables of a data section. `None` without types, or if it is none.
+fn variables(def: &MapDef, types: Option<&Btf>) -> Option<Vec<Variable>> {
+    let MapKind::Data { section, .. } = &def.kind else {
+        return None;
+    };
+    let types = types?;
+    let variable = |var: &warpbpf_object::SectionVar| match types.type_by_id(var.ty) {
+        Some(Type::Var { name, .. }) => Some((name.clone(), var.offset, var.size)),
+        _ => None,
+    };
+    types.data_section(section)?.iter().map(variable).collect()
+}
+
+impl Session {
+    /// How many sessions there were up to this one, counted from 1.
+    pub fn generation(&self) -> u64 {
+        self.lineage.generation
+    }
+
+    /// Maps that the first one of these sessions had; those behind them came since.
+    pub fn first_maps(&self) -> usize {
+        self.lineage.first_maps
+    }
+
+    /// What identifies a map in all sessions that follow one another.
+    pub(crate) fn map_id(&self, map: usize) -> u64 {
+        self.lineage.map_ids[map]
+    }
+
+    /// What identifies programs: the same number in two sessions is the same program.
+    pub fn program_ids(&self, programs: &[usize]) -> Vec<u64> {
+        let id = |program: &usize| self.lineage.program_ids[*program];
+        programs.iter().map(id).collect()
+    }
+
+    /// The session that follows this one.
+    ///
+    /// # Errors
+    /// [`SucceedError`]: what is refused; this session is as it was.
+    pub fn succeeded(&self, change: Change<'_>) -> Result<Session, SucceedError> {
+        let mut next = Next {
+            before: self,
+            defs: self.defs.clone(),
+            lineage: Lineage {
+                generation: self.lineage.generation + 1,
+                ..self.lineage.clone()
+            },
+        };
+        let (programs, ids) = match change {
+            Change::Replace(object) => next.take_in(object, true)?,
+            Change::Add(object) => {
+                let (added, added_ids) = next.take_in(object, false)?;
+                let twice = added.iter().find(|p| self.has_program(p.name()));
+                if let Some(program) = twice.map(|p| p.name().to_owned()) {
+                    return Err(SucceedError::Twice { program });
+                }
+                let mut programs = self.programs.clone();
+                programs.extend(added);
+                (
+                    programs,
+                    [self.lineage.program_ids.clone(), added_ids].concat(),
+                )
+            }
+            Change::Remove(names) => self.without(names)?,
+        };
+        let Next {
+            defs, mut lineage, ..
+        } = next;
+        lineage.program_ids = ids;
+        for program in &programs {
+            let facts = program.verified.facts();
+            let name = || program.name().to_owned();
+            if facts.uses_printk() && self.printk.is_none() {
+                return Err(SucceedError::Printk { program: name() });
+            }
+            if facts.reads_application() && !lineage.reads {
+                return Err(SucceedError::Reads { program: name() });
+            }
+        }
+        let in_kernels = programs.iter().map(|p| p.verified.program());
+        cpu::check_shared(&self.host_programs, in_kernels, &defs).map_err(SessionError::Cpu)?;
+        let maps = self.plans(&programs, &defs)?;
+        let mut inner = self.inner.clone();
+        inner.resize(defs.len(), None);
+        Ok(Session {
+            programs,
+            host_programs: self.host_programs.clone(),
+            maps,
+            inner,
+            defs,
+            printk: self.printk.clone(),
+            kernels: Arc::clone(&self.kernels),
+            sites: Arc::clone(&self.sites),
+            options: self.options.clone(),
+            tensors: self.tensors.clone(),
+            hardware: self.hardware,
+            lineage,
+        })
+    }
+
+    fn has_program(&self, name: &str) -> bool {
+        self.programs.iter().any(|program| program.name() == name)
+    }
+
+    fn without(&self, names: &[String]) -> Result<(Vec<PlannedProgram>, Vec<u64>), SucceedError> {
+        if let Some(missing) = names.iter().find(|name| !self.has_program(name)) {
+            let there = self.programs.iter().map(|p| format!("`{}`", p.name()));
+            let there: Vec<String> = there.collect();
+            return Err(SucceedError::NoProgram {
+                program: missing.clone(),
+                there: match there.len() {
+                    0 => "is none".to_owned(),
+                    1 => format!("is {}", there[0]),
+                    _ => format!("are {}", there.join(", ")),
+                },
+            });
+        }
+        let all = self.programs.iter().zip(&self.lineage.program_ids);
+        let left = all.filter(|(program, _)| !names.iter().any(|name| name == program.name()));
+        Ok(left.map(|(program, id)| (program.clone(), *id)).unzip())
+    }
+
+    /// Plans of all maps: the old ones as they were, as far as the new programs can live with that.
+    fn plans(
+        &self,
+        programs: &[PlannedProgram],
+        defs: &[MapDef],
+    ) -> Result<Vec<MapPlan>, SucceedError> {
+        let uses = plan::sum_uses(programs, &self.host_programs, defs);
+        let plan = |(index, (def, uses)): (usize, (&MapDef, &Vec<SumUse>))| {
+            let Some(before) = self.maps.get(index) else {
+                let new = warpbpf_maps::plan_on(def, self.hardware, uses);
+                return new.map_err(|error| SessionError::Map(error).into());
+            };
+            let unused = uses.iter().all(|used| *used == SumUse::default());
+            match unused {
+                true => Ok(before.clone()),
+                false => self.kept(before, def, uses),
+            }
+        };
+        defs.iter().zip(&uses).enumerate().map(plan).collect()
+    }
+
+    /// The plan of a map that stays where it is, with programs that use it so.
+    fn kept(
+        &self,
+        before: &MapPlan,
+        def: &MapDef,
+        uses: &[SumUse],
+    ) -> Result<MapPlan, SucceedError> {
+        let new = warpbpf_maps::plan_on(def, self.hardware, uses).map_err(SessionError::Map)?;
+        let mut kept = before.clone();
+        let summed =
+            |plan: &MapPlan| matches!(plan.layout, MapLayout::Array(array) if array.summed);
+        if summed(before) {
+            let fields: BTreeSet<_> = before
+                .sum_fields
+                .iter()
+                .chain(&new.sum_fields)
+                .copied()
+                .collect();
+            let mut ends = fields.iter().zip(fields.iter().skip(1));
+            let overlap = ends.any(|(field, next)| field.offset + field.size > next.offset);
+            let reason = match (summed(&new), overlap) {
+                (true, false) => None,
+                (true, true) => Some("it adds to parts of a field".to_owned()),
+                (false, _) => Some(
+                    new.not_summed
+                        .clone()
+                        .unwrap_or_else(|| "it is not summed".to_owned()),
+                ),
+            };
+            if let Some(reason) = reason {
+                let map = before.name.clone();
+                return Err(SucceedError::Summed { map, reason });
+            }
+            kept.sum_fields = fields.into_iter().collect();
+        }
+        // What several devices have is added up only where nobody does more than add.
+        kept.added = match uses.iter().any(|used| used.more_than_adds) {
+            true => new.added,
+            false => {
+                let added: BTreeSet<_> = before.added.iter().chain(&new.added).copied().collect();
+                added.into_iter().collect()
+            }
+        };
+        Ok(kept)
+    }
+}
+
+/// A session that is being made.
+struct Next<'s> {
+    before: &'s Session,
+    defs: Vec<MapDef>,
+    lineage: Lineage,
+}
+
+impl Next<'_> {
+    /// Proves the programs of an object against the maps that there are and those that come.
+    fn take_in(
+        &mut self,
+        object: &[u8],
+        replaces: bool,
+    ) -> Result<(Vec<PlannedProgram>, Vec<u64>), SucceedError> {
+        let options = &self.before.options;
+        let object = warpbpf_object::load(object);
+        let mut object = object.map_err(|source| SessionError::Object { source })?;
+        if let Some(host) = cpu::take(&mut object).map_err(SessionError::Cpu)?.first() {
+            return Err(SucceedError::OnCpu {
+                program: host.program.name.clone(),
+                section: host.program.section.clone(),
+            });
+        }
+        if object.programs.is_empty() {
+            return Err(SessionError::Empty.into());
+        }
+        let types = object.btf.as_ref();
+        plan::complete(&mut object.maps, types, options);
+        let there = |name: &str| object.maps.iter().any(|map| map.name == name);
+        let wishes = options.place.iter().filter(|(name, _)| there(name));
+        let wishes: Vec<_> = wishes.cloned().collect();
+        plan::place(&mut object.maps, &wishes)?;
+        let mut numbers = Vec::with_capacity(object.maps.len());
+        for def in &object.maps {
+            let variables = variables(def, types);
+            let known = match &def.kind {
+                MapKind::User => self.same_map(def)?,
+                MapKind::Data { .. } => self.same_data(def, variables.as_deref(), replaces),
+            };
+            numbers.push(match known {
+                Some(index) => index,
+                None => self.add_map(def.clone(), variables)?,
+            });
+        }
+        let renumbered = object.programs.into_iter().map(|p| renumber(p, &numbers));
+        let programs = plan::prove_programs(
+            renumbered.collect(),
+            &self.defs,
+            options,
+            &mut |program, maps, platform| verify(program, maps, platform),
+        )?;
+        let ids = programs.iter().map(|_| self.lineage.id()).collect();
+        Ok((programs, ids))
+    }
+
+    /// The map of this name, which must be declared alike.
+    fn same_map(&self, def: &MapDef) -> Result<Option<u32>, SucceedError> {
+        let mut all = (0..).zip(&self.defs);
+        let Some((index, before)) = all.find(|(_, before)| before.name == def.name) else {
+            return Ok(None);
+        };
+        let type_name = |number: u32| match MapType::from_number(number) {
+            Some(map_type) => format!("{map_type:?}"),
+            None => number.to_string(),
+        };
+        let differs = |what, was: String, is: String| {
+            Err(SucceedError::Shape {
+                map: def.name.clone(),
+                what,
+                was,
+                is,
+            })
+        };
+        if before.map_type != def.map_type {
+            return differs("type", type_name(before.map_type), type_name(def.map_type));
+        }
+        for (what, was, is) in [
+            ("key size", before.key_size, def.key_size),
+            ("value size", before.value_size, def.value_size),
+            ("`max_entries`", before.max_entries, def.max_entries),
+            ("`map_flags`", before.flags, def.flags),
+        ] {
+            if was != is {
+                return differs(what, was.to_string(), is.to_string());
+            }
+        }
+        for name in before.extra.keys().chain(def.extra.keys()) {
+            let [was, is] = [before, def].map(|def| def.extra.get(name).copied().unwrap_or(0));
+            if was != is {
+                return differs("attribute", format!("{name} {was}"), is.to_string());
+            }
+        }
+        let shape = |def: &Option<Box<MapDef>>| {
+            let shape = |d: &MapDef| (d.map_type, d.key_size, d.value_size, d.max_entries, d.flags);
+            def.as_deref().map(shape)
+        };
+        if shape(&before.inner) != shape(&def.inner) {
+            return differs("inner map", "as it was".into(), "another".into());
+        }
+        Ok(Some(index))
+    }
+
+    /// A data section that can stand for this one: constants with the same contents; variables, if the object takes the place
+    /// of another one and they lie where they did, with the values that they have by now.
+    fn same_data(
+        &self,
+        def: &MapDef,
+        variables: Option<&[Variable]>,
+        replaces: bool,
+    ) -> Option<u32> {
+        let MapKind::Data {
+            section,
+            image,
+            read_only,
+        } = &def.kind
+        else {
+            return None;
+        };
+        let mut all = self
+            .defs
+            .iter()
+            .zip(&self.lineage.variables)
+            .enumerate()
+            .rev();
+        let (found, _) = all.find(|(_, (before, lie))| match &before.kind {
+            MapKind::Data { section: of, .. } if of != section => false,
+            MapKind::Data {
+                image: contents,
+                read_only: true,
+                ..
+            } => *read_only && contents == image,
+            MapKind::Data { .. } => {
+                let alike = before.value_size == def.value_size && lie.as_deref() == variables;
+                replaces && !*read_only && variables.is_some() && alike
+            }
+            MapKind::User => false,
+        })?;
+        Some(found as u32)
+    }
+
+    fn add_map(
+        &mut self,
+        mut def: MapDef,
+        variables: Option<Vec<Variable>>,
+    ) -> Result<u32, SucceedError> {
+        let constants = matches!(
+            def.kind,
+            MapKind::Data {
+                read_only: true,
+                ..
+            }
+        );
+        if !constants {
+            return Err(SucceedError::New {
+                map: def.name,
+                map_type: def.map_type,
+            });
+        }
+        let index = self.defs.len();
+        if index >= MOST_MAPS {
+            return Err(SucceedError::Maps { maps: index + 1 });
+        }
+        // Names tell maps apart.
+        if self.defs.iter().any(|before| before.name == def.name) {
+            def.name = format!("{}@{}", def.name, self.lineage.generation);
+        }
+        self.defs.push(def);
+        self.lineage.map_ids.push(self.lineage.id());
+        self.lineage.variables.push(variables);
+        Ok(index as u32)
+    }
+}
+
+/// The program with its maps under the numbers that they have here.
+fn renumber(mut program: Program, numbers: &[u32]) -> Program {
+    let number = |map: u32| numbers.get(map as usize).copied().unwrap_or(map);
+    let insns = program.code.insns().iter().cloned().map(|insn| match insn {
+        Insn::LoadImm64 {
+            dst,
+            value: Imm64::Map(map),
+        } => Insn::LoadImm64 {
+            dst,
+            value: Imm64::Map(number(map)),
+        },
+        Insn::LoadImm64 {
+            dst,
+            value: Imm64::MapValue { map, offset },
+        } => Insn::LoadImm64 {
+            dst,
+            value: Imm64::MapValue {
+                map: number(map),
+                offset,
+            },
+        },
+        other => other,
+    });
+    program.code = Code::new(insns.collect());
+    program
+}

@@ -1,0 +1,112 @@
+//! Programs exchanged for a second command: the tool asks the application's agent, and answers when that has.
+//!
+//! An exchange may take as long as code takes to be compiled and loaded, and the thread here also greets applications: so it never
+//! waits.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Reply, failed};
+use crate::{Error, Exchange, Exchanged, Object, Process};
+
+/// What a command wants of programs; the request's blob is the object file, if there is one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExchangeRequest {
+    /// Which application.
+    pub process: u32,
+    /// What is to become of its programs.
+    pub change: warpbpf_wire::Change,
+    /// What messages call the object.
+    pub name: String,
+    /// Milliseconds that it may take.
+    pub limit_ms: u64,
+}
+
+/// A program in an application's kernels.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramInfo {
+    /// Name of the C function.
+    pub name: String,
+    /// Its section.
+    pub section: String,
+    /// Launches with it, since the last exchange of programs.
+    pub launches: u64,
+}
+
+/// A client waits for this.
+#[derive(Debug)]
+pub(super) struct Pending {
+    process: Process,
+    exchange: Exchange,
+    token: u64,
+}
+
+impl Pending {
+    /// Asks the agent.
+    pub(super) fn begin(
+        process: Option<&Process>,
+        request: &ExchangeRequest,
+        object: &[u8],
+    ) -> Result<Pending, Error> {
+        let process = process.ok_or(Error::NotReady { pid: 0 })?;
+        let object = || Object::from_bytes(&request.name, object);
+        let exchange = match &request.change {
+            warpbpf_wire::Change::Replace => Exchange::Replace(object()?),
+            warpbpf_wire::Change::Add => Exchange::Add(object()?),
+            warpbpf_wire::Change::Remove { programs } => Exchange::Remove(programs.clone()),
+        };
+        let limit = Duration::from_millis(request.limit_ms);
+        let token = process.begin_exchange(&exchange, limit)?;
+        Ok(Pending {
+            process: process.clone(),
+            exchange,
+            token,
+        })
+    }
+
+    /// What became of it; nothing yet.
+    pub(super) fn answer(&self) -> Option<Reply> {
+        let answer = self.process.take_answer(self.token)?;
+        let done = answer.and_then(|answer| self.process.exchanged(&self.exchange, answer));
+        Some(match done {
+            Ok(Exchanged {
+                generation,
+                programs,
+                without,
+            }) => Reply::Exchanged {
+                generation,
+                programs,
+                without,
+            },
+            Err(error) => failed(&error),
+        })
+    }
+}
+
+/// The programs of an application, with their launches.
+pub(super) fn programs(state: &crate::state::State) -> Vec<ProgramInfo> {
+    let launches = |program: usize| {
+        let with = |kernel: &&warpbpf_wire::Kernel| kernel.programs.contains(&program);
+        let mut names: Vec<&str> = Vec::new();
+        for kernel in state.kernels.iter().filter(with) {
+            // Counts are of all kernels of a name.
+            if !names.contains(&kernel.mangled.as_str()) {
+                names.push(&kernel.mangled);
+            }
+        }
+        let of = |name: &&str| {
+            let counts = state.counts.get(*name)?;
+            let now = counts.generations.iter();
+            let now = now.filter(|(generation, _)| *generation == state.generation);
+            Some(now.map(|(_, count)| count).sum::<u64>())
+        };
+        names.iter().filter_map(of).sum()
+    };
+    let program = |(index, program): (usize, &warpbpf_wire::Program)| ProgramInfo {
+        name: program.name.clone(),
+        section: program.section.clone(),
+        launches: launches(index),
+    };
+    state.programs.iter().enumerate().map(program).collect()
+}

@@ -1,0 +1,223 @@
+//! Programs exchanged while an application runs: another object in place of the one that is in its kernels, one more, or one
+//! less, at one moment for all its threads.
+
+use std::time::Duration;
+
+use warpbpf_object::{MapDef, MapKind};
+use warpbpf_wire::{Changed, MapInfo, ToAgent};
+
+use crate::state::Answer;
+use crate::{Error, Object, Process};
+
+/// How long an exchange may take, where nobody says: code of every kernel is compiled, and loaded beside kernels that run.
+pub const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
+/// How much longer than its limit the agent may take to say so.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What is to become of the programs in an application's kernels.
+#[derive(Debug, Clone)]
+pub enum Exchange {
+    /// Those of this object, and no others.
+    Replace(Object),
+    /// Those of this object too.
+    Add(Object),
+    /// All but these, by their C functions' names.
+    Remove(Vec<String>),
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchanged {
+    /// How many sets of programs the application has had, with this one. Launches are counted by it ([`KernelInfo::generations`](crate::KernelInfo::generations)).
+    pub generation: u64,
+    /// The programs that are in its kernels now.
+    pub programs: Vec<String>,
+    /// Kernels that programs want and that run without, and why: names for people.
+    pub without: Vec<(String, String)>,
+}
+
+impl Exchange {
+    fn change(&self) -> warpbpf_wire::Change {
+        match self {
+            Exchange::Replace(_) => warpbpf_wire::Change::Replace,
+            Exchange::Add(_) => warpbpf_wire::Change::Add,
+            Exchange::Remove(programs) => warpbpf_wire::Change::Remove {
+                programs: programs.clone(),
+            },
+        }
+    }
+
+    fn object(&self) -> Option<&Object> {
+        match self {
+            Exchange::Replace(object) | Exchange::Add(object) => Some(object),
+            Exchange::Remove(_) => None,
+        }
+    }
+}
+
+impl Process {
+    /// Puts the programs of another object into its kernels in place of those that are there. When this returns, the next launch
+    /// on any thread has them; until then launches have the old ones. A map that the new object declares as the old one did stays, with its contents.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] and nothing has changed; [`Error::Ended`], [`Error::NoAnswer`].
+    pub fn replace(&self, object: &Object) -> Result<Exchanged, Error> {
+        self.exchange(&Exchange::Replace(object.clone()), EXCHANGE_LIMIT)
+    }
+
+    /// Puts the programs of one more object into its kernels. Maps of the same name are the same map.
+    ///
+    /// # Errors
+    /// As [`Process::replace`].
+    pub fn add(&self, object: &Object) -> Result<Exchanged, Error> {
+        self.exchange(&Exchange::Add(object.clone()), EXCHANGE_LIMIT)
+    }
+
+    /// Takes programs out of its kernels, by their C functions' names. Their maps stay, to be read.
+    ///
+    /// # Errors
+    /// As [`Process::replace`].
+    pub fn remove(&self, programs: &[&str]) -> Result<Exchanged, Error> {
+        let programs = programs.iter().map(|name| (*name).to_owned());
+        self.exchange(&Exchange::Remove(programs.collect()), EXCHANGE_LIMIT)
+    }
+
+    /// The same, with a limit of its own. Code is loaded beside kernels that run, for which the driver may wait: if it takes
+    /// longer, the old programs stay.
+    ///
+    /// # Errors
+    /// As [`Process::replace`].
+    pub fn exchange(&self, exchange: &Exchange, limit: Duration) -> Result<Exchanged, Error> {
+        let message = |token| exchange_message(exchange, token, limit);
+        let blob = exchange.object().map_or(&[][..], Object::bytes);
+        let answer = self.ask(message, blob, limit + GRACE)?;
+        self.exchanged(exchange, answer)
+    }
+
+    /// The same without waiting: the request's number.
+    pub(crate) fn begin_exchange(
+        &self,
+        exchange: &Exchange,
+        limit: Duration,
+    ) -> Result<u64, Error> {
+        let message = |token| exchange_message(exchange, token, limit);
+        self.begin(message, exchange.object().map_or(&[][..], Object::bytes))
+    }
+
+    /// Takes in what became of an exchange.
+    pub(crate) fn exchanged(
+        &self,
+        exchange: &Exchange,
+        answer: Answer,
+    ) -> Result<Exchanged, Error> {
+        let changed = match answer {
+            Answer::Changed(changed) => *changed,
+            Answer::Waiting | Answer::Snapshotted | Answer::MapOps { .. } => {
+                return Err(self.no_answer());
+            }
+        };
+        if let Some(refusal) = changed.refused {
+            return Err(Error::Exchange {
+                pid: self.pid(),
+                message: refusal.message,
+                errno: refusal.errno,
+            });
+        }
+        self.lock().merge(exchange, &changed);
+        Ok(Exchanged {
+            generation: changed.generation,
+            programs: changed.programs.into_iter().map(|p| p.name).collect(),
+            without: changed.without,
+        })
+    }
+}
+
+fn exchange_message(exchange: &Exchange, token: u64, limit: Duration) -> ToAgent {
+    ToAgent::Change {
+        token,
+        change: exchange.change(),
+        limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+impl crate::state::State {
+    /// The object that tells of all programs and maps that there are and were.
+    fn merge(&mut self, exchange: &Exchange, changed: &Changed) {
+        let Some(new) = exchange.object() else {
+            return;
+        };
+        self.object = Some(match self.object.take() {
+            Some(old) => merged(&old, exchange, &changed.maps),
+            None => new.clone(),
+        });
+    }
+}
+
+/// Definitions of all maps by number. Types are those of one of the two objects: of a map of the other the bytes are shown.
+fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
+    let (new, replaces) = match exchange {
+        Exchange::Replace(new) => (new, true),
+        Exchange::Add(new) => (new, false),
+        Exchange::Remove(_) => return old.clone(),
+    };
+    let was = &old.parsed().maps;
+    let of_new = |name: &str| {
+        // A section of the same name that is another one has the number of its programs in its name.
+        let name = name.split_once('@').map_or(name, |(name, _)| name);
+        new.parsed().map(name).map(|(_, def)| def.clone())
+    };
+    let came: Vec<&str> = maps
+        .iter()
+        .skip(was.len())
+        .map(|map| map.name.as_str())
+        .collect();
+    let definition = |(number, info): (usize, &MapInfo)| match was.get(number) {
+        // It is the old one, though the new object may have another of this name.
+        Some(def) => {
+            let again = came
+                .iter()
+                .any(|name| name.split('@').next() == Some(&def.name));
+            match of_new(&info.name).filter(|_| replaces && !again) {
+                Some(new_def) => new_def,
+                None if replaces => untyped(def.clone()),
+                None => def.clone(),
+            }
+        }
+        None => match of_new(&info.name) {
+            Some(def) if replaces => def,
+            Some(def) => untyped(def),
+            None => placeholder(info),
+        },
+    };
+    let base = if replaces { new } else { old };
+    let mut parsed = base.parsed().clone();
+    parsed.maps = maps.iter().enumerate().map(definition).collect();
+    if !replaces {
+        parsed
+            .programs
+            .extend(new.parsed().programs.iter().cloned());
+    }
+    Object::from_parsed(base.name(), base.bytes(), parsed)
+}
+
+fn untyped(mut def: MapDef) -> MapDef {
+    (def.key_type, def.value_type) = (None, None);
+    def
+}
+
+fn placeholder(info: &MapInfo) -> MapDef {
+    MapDef {
+        name: info.name.clone(),
+        map_type: info.map_type,
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+        flags: 0,
+        kind: MapKind::User,
+        extra: std::collections::BTreeMap::new(),
+        key_type: None,
+        value_type: None,
+        inner: None,
+        initial: Vec::new(),
+    }
+}

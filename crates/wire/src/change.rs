@@ -1,0 +1,82 @@
+//! Programs exchanged while an application runs: what a tool asks for, and what it is told.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{MapInfo, Program};
+
+/// What is to become of the programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    /// Those of the object that comes along, and no others.
+    Replace,
+    /// Those of the object that comes along too.
+    Add,
+    /// All but these.
+    Remove {
+        /// Their C functions' names.
+        programs: Vec<String>,
+    },
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    /// The request's.
+    pub token: u64,
+    /// Why nothing was changed, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
+    /// How many sets of programs there were up to the one that is in force.
+    pub generation: u64,
+    /// The programs in force.
+    pub programs: Vec<Program>,
+    /// All maps by number; those that nobody uses any more too.
+    pub maps: Vec<MapInfo>,
+    /// Kernels that programs want and that run without: names for people, and why.
+    #[serde(default)]
+    pub without: Vec<(String, String)>,
+}
+
+/// Why programs were not exchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Linux's number for it, negative: `-EINVAL`, `-EBUSY`, `-ETIMEDOUT`.
+    pub errno: i32,
+    /// For people, complete.
+    pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{ToAgent, ToTool};
+
+    #[test]
+    fn changes_are_tagged_json() {
+        let programs = vec!["count".to_owned()];
+        let message = ToAgent::Change {
+            token: 7,
+            change: Change::Remove { programs },
+            limit_ms: 500,
+        };
+        let text = serde_json::to_string(&message).unwrap();
+        let expected = r#"{"type":"change","token":7,"change":{"change":"remove","programs":["count"]},"limit_ms":500}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
+        let refused = Refusal {
+            errno: -110,
+            message: "too late".into(),
+        };
+        let message = ToTool::Changed(Changed {
+            token: 7,
+            refused: Some(refused),
+            generation: 3,
+            ..Changed::default()
+        });
+        let text = serde_json::to_string(&message).unwrap();
+        let expected = r#"{"type":"changed","token":7,"refused":{"errno":-110,"message":"too late"},"generation":3,"programs":[],"maps":[],"without":[]}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), message);
+    }
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# PyTorch's training loop (torch_loop.py), eager and as a CUDA graph: alone, started by `warpbpf run`, and with programs attached
+# and detached while it runs. Its losses must be the same to the bit, and what was counted exact where the whole run is known.
+# usage: torch.sh BUNDLE OUT
+set -uo pipefail
+bundle=$1
+out=$2
+here=$(dirname "$(readlink -f "$0")")
+# 16 * 32 * 128 elements, one in each thread.
+threads=65536
+failed=0
+object=$bundle/objects/scopes.bpf.o
+
+check() { # what expected got
+    if [[ $2 == "$3" ]]; then echo "  $1: as it should be"; else echo "  $1: WRONG: $3, not $2"; failed=1; fi
+}
+
+for kind in eager graph; do
+    # So many that three times a second fit well.
+    steps=2000
+    [[ $kind == graph ]] && steps=24000
+    loop() { python3 "$here/torch_loop.py" "$steps" "$kind" "$1"; }
+    echo "$kind: alone"
+    loop "$out/$kind-alone.txt" || failed=1
+    echo "$kind: from the start"
+    "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/$kind-run.json" "$bundle/objects/launchcount.bpf.o" -- \
+        python3 "$here/torch_loop.py" "$steps" "$kind" "$out/$kind-run.txt" || failed=1
+    check "losses" "$(sha256sum <"$out/$kind-alone.txt")" "$(sha256sum <"$out/$kind-run.txt")"
+    # Three steps come before; a captured one is no launch.
+    launches=$((steps + 3))
+    python3 - "$out/$kind-run.json" "$launches" "$threads" <<'PY' || failed=1
+import json, sys
+report, launches, threads = json.load(open(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+wrong = False
+for kernel in report["processes"][0]["kernels"]:
+    if kernel["name"].startswith("warpbpf_"):
+        right = kernel["instrumented"] and (kernel["launches"], kernel["missed"]) == (launches, 0)
+        print(f'  {kernel["name"]}: {kernel["launches"]} launches, {kernel["missed"]} missed:', "as it should be" if right else f"WRONG: not {launches}")
+        wrong |= not right
+seen = [k["name"] for k in report["processes"][0]["kernels"] if k["instrumented"]]
+print(f'  kernels with programs: {len(seen)} of {len(report["processes"][0]["kernels"])}')
+sys.exit(wrong)
+PY
+    echo "$kind: attached three times"
+    loop "$out/$kind-attached.txt" >"$out/$kind-attached.log" &
+    pid=$!
+    for _ in $(seq 300); do grep -q begin "$out/$kind-attached.log" && break; sleep 0.1; done
+    python=$(pgrep -P $pid python3 || echo $pid)
+    for turn in 1 2 3; do
+        "$bundle/warpbpf" attach -p "$python" --duration 1 --json -o "$out/$kind-attached-$turn.json" "$object" || { echo "  attach $turn FAILED"; failed=1; }
+    done
+    wait $pid || failed=1
+    cat "$out/$kind-attached.log"
+    check "losses" "$(sha256sum <"$out/$kind-alone.txt")" "$(sha256sum <"$out/$kind-attached.txt")"
+    for turn in 1 2 3; do
+        python3 - "$out/$kind-attached-$turn.json" <<'PY'
+import json, sys
+process = json.load(open(sys.argv[1]))["processes"][0]
+ours = [(k["name"], k["launches"], k["missed"]) for k in process["kernels"] if k["name"].startswith("warpbpf_")]
+print("  ", ours)
+PY
+    done
+done
+exit $failed

@@ -1,0 +1,192 @@
+//! Whatever of ours fails, the application goes on as if we were not there, and the user is told.
+//!
+//! The agent that is used here is built with sites that can be made to fail (`warpbpf-faults`). A run without a fault tells
+//! which sites there are and how often each is passed; then each is made to fail at several of its passes, for good, and at
+//! some the tool is killed. Nothing here knows a site by its name but where a fault is none that a program can survive.
+
+mod judge;
+mod live;
+mod plan;
+mod scenario;
+mod trial;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::run::{Bench, Case, Told};
+use plan::{Fault, Site};
+use scenario::{SCENARIOS, Scenario};
+use trial::Trial;
+
+/// Faults of the small set, which is part of the suite.
+const FEW: usize = 80;
+/// What a whole run must have had, or it is no proof.
+const LEAST_FAULTS: usize = 500;
+const LEAST_SITES: usize = 60;
+/// Trials at once.
+const AT_ONCE: usize = 4;
+
+/// The small set.
+pub fn cases() -> Vec<Case> {
+    vec![Case {
+        name: "faults: a few of all",
+        check: |bench| match agent_is_there(bench) {
+            true => few(bench),
+            false => Ok("skipped: no agent with faults was built".into()),
+        },
+    }]
+}
+
+fn agent_is_there(bench: &Bench) -> bool {
+    trial::agent(bench).exists()
+}
+
+/// What came of many faults.
+#[derive(Debug, Default)]
+struct Tally {
+    /// That happened.
+    struck: usize,
+    /// Of these, those that cost something.
+    felt: usize,
+    sites: BTreeSet<String>,
+    /// What was not as it has to be.
+    wrong: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.struck += other.struck;
+        self.felt += other.felt;
+        self.sites.extend(other.sites);
+        self.wrong.extend(other.wrong);
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{} faults at {} sites: {} cost something and were told, {} cost nothing",
+            self.struck,
+            self.sites.len(),
+            self.felt,
+            self.struck - self.felt
+        )
+    }
+}
+
+fn few(bench: &Bench) -> Told {
+    let mut all: Vec<(Trial<'_>, Fault)> = Vec::new();
+    for scenario in SCENARIOS.iter().filter(|s| s.is_quick) {
+        let (trial, sites) = prepare(bench, scenario)?;
+        all.extend(
+            plan::faults(&sites)
+                .into_iter()
+                .map(|fault| (trial.clone(), fault)),
+        );
+    }
+    let step = (all.len() / FEW).max(1);
+    let chosen: Vec<(Trial<'_>, Fault)> = all.into_iter().step_by(step).collect();
+    let tally = run_all(&chosen);
+    match tally.wrong.first() {
+        Some(first) => Err(format!(
+            "{} of {}: {first}",
+            tally.wrong.len(),
+            tally.text()
+        )),
+        None if tally.struck < FEW / 2 => Err(format!("too few happened: {}", tally.text())),
+        None => Ok(tally.text()),
+    }
+}
+
+/// Everything, as a command: `warpbpf-suite faults soft|gpu BUNDLE [SCENARIO]`. True if all is well.
+#[expect(clippy::print_stdout, reason = "the command's output")]
+pub fn all(bench: &Bench, only: &str) -> bool {
+    let mut total = Tally::default();
+    for scenario in SCENARIOS.iter().filter(|s| s.name.contains(only)) {
+        let tally = match prepare(bench, scenario) {
+            Ok((trial, sites)) => {
+                let faults = plan::faults(&sites).into_iter();
+                let faults: Vec<_> = faults.map(|fault| (trial.clone(), fault)).collect();
+                run_all(&faults)
+            }
+            Err(reason) if reason.starts_with("skipped: ") => {
+                println!("{:<10} {reason}", scenario.name);
+                continue;
+            }
+            Err(reason) => {
+                println!("  WRONG without a fault: {reason}");
+                Tally {
+                    wrong: vec![reason],
+                    ..Tally::default()
+                }
+            }
+        };
+        println!("{:<10} {}", scenario.name, tally.text());
+        total.add(tally);
+    }
+    println!(
+        "{:<10} {}, {} wrong",
+        "all",
+        total.text(),
+        total.wrong.len()
+    );
+    let enough = total.struck >= LEAST_FAULTS && total.sites.len() >= LEAST_SITES;
+    if only.is_empty() && !enough {
+        println!("too few: {LEAST_FAULTS} faults at {LEAST_SITES} sites are needed");
+    }
+    total.wrong.is_empty() && (enough || !only.is_empty())
+}
+
+/// One fault, by its text, with everything that came of it shown.
+#[expect(clippy::print_stdout, reason = "the command's output")]
+pub fn one(bench: &Bench, name: &str, fault: &str) -> bool {
+    let Some(scenario) = SCENARIOS.iter().find(|s| s.name == name) else {
+        println!("there is no scenario `{name}`");
+        return false;
+    };
+    let done = prepare(bench, scenario).map(|(trial, _)| trial.run(&Fault::new(fault), 0));
+    println!("{done:#?}");
+    done.is_ok_and(|done| done.wrong.is_none())
+}
+
+/// Runs a scenario without a fault.
+fn prepare<'b>(
+    bench: &'b Bench,
+    scenario: &'static Scenario,
+) -> Result<(Trial<'b>, Vec<Site>), String> {
+    let trial = Trial::new(bench, scenario)?;
+    let sites = trial.sites.clone();
+    Ok((trial, sites))
+}
+
+fn run_all(faults: &[(Trial<'_>, Fault)]) -> Tally {
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    let at_once = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(AT_ONCE);
+    std::thread::scope(|scope| {
+        for worker in 0..at_once {
+            let (next, tally) = (&next, &tally);
+            scope.spawn(move || {
+                while let Some((trial, fault)) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let done = trial.run(fault, worker);
+                    let mut one = Tally::default();
+                    if done.struck {
+                        one.struck = 1;
+                        one.felt = usize::from(done.felt);
+                        one.sites.insert(fault.site.clone());
+                    }
+                    // Also where the fault did not happen: then the same run is to be as without it.
+                    if let Some(reason) = done.wrong {
+                        eprintln!("  WRONG {} {}: {reason}", trial.scenario.name, fault.text);
+                        one.wrong
+                            .push(format!("{} {}: {reason}", trial.scenario.name, fault.text));
+                    }
+                    if let Ok(mut tally) = tally.lock() {
+                        tally.add(one);
+                    }
+                }
+            });
+        }
+    });
+    tally.into_inner().unwrap_or_default()
+}

@@ -1,0 +1,248 @@
+//! One run of a scenario with one fault, and all that is known of it afterwards.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::judge::{self, Facts};
+use super::live;
+use super::plan::{self, Fault, Site};
+use super::scenario::{How, Scenario};
+use crate::run::Bench;
+
+/// After this a run hangs. An agent may wait 10 s for its tool, and at the end.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+/// Between two looks.
+pub const TICK: Duration = Duration::from_millis(5);
+
+/// The agent with sites that can fail.
+pub fn agent(bench: &Bench) -> PathBuf {
+    bench.folder().join("faults").join("libwarpbpf_agent.so")
+}
+
+/// A scenario that went well without a fault.
+#[derive(Clone)]
+pub struct Trial<'b> {
+    bench: &'b Bench,
+    pub scenario: &'static Scenario,
+    /// The application's output without anything of ours, and its status.
+    expected: String,
+    clean: Value,
+    pub sites: Vec<Site>,
+}
+
+/// What came of a fault.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// It happened.
+    pub struck: bool,
+    /// Something was lost, and told.
+    pub felt: bool,
+    /// What is not as it has to be.
+    pub wrong: Option<String>,
+}
+
+impl<'b> Trial<'b> {
+    pub fn new(bench: &'b Bench, scenario: &'static Scenario) -> Result<Trial<'b>, String> {
+        let mut trial = Trial {
+            bench,
+            scenario,
+            expected: String::new(),
+            clean: Value::Null,
+            sites: Vec::new(),
+        };
+        if scenario.how != How::Attach {
+            let bench = bench.with(scenario.variables);
+            let output = bench.plain(scenario.app, scenario.arguments)?;
+            trial.expected = format!("{}status 0\n", String::from_utf8_lossy(&output));
+        }
+        let facts = trial.facts(None, usize::MAX)?;
+        if facts.output != trial.expected {
+            return Err(format!(
+                "the output is `{}`, not `{}`",
+                facts.output, trial.expected
+            ));
+        }
+        trial.sites = plan::sites(&facts.log);
+        if facts.report.is_null() {
+            return Err(format!("no report; the tool said `{}`", facts.errors));
+        }
+        trial.clean = facts.report;
+        judge::clean(scenario, &trial.clean)?;
+        Ok(trial)
+    }
+
+    /// Runs it with a fault; `worker` tells its files from those of others at the same time.
+    pub fn run(&self, fault: &Fault, worker: usize) -> Done {
+        let facts = match self.facts(Some(fault), worker) {
+            Ok(facts) => facts,
+            Err(reason) => {
+                return Done {
+                    wrong: Some(reason),
+                    ..Done::default()
+                };
+            }
+        };
+        let struck = plan::has_struck(&facts.log, fault);
+        let judged = judge::judge(
+            self.scenario,
+            &self.expected,
+            &self.clean,
+            &facts,
+            fault,
+            struck,
+        );
+        Done {
+            struck,
+            felt: judged == Ok(true),
+            wrong: judged.err(),
+        }
+    }
+
+    fn facts(&self, fault: Option<&Fault>, worker: usize) -> Result<Facts, String> {
+        let file = |what: &str| {
+            self.bench
+                .scratch(&format!("faults-{}-{worker}.{what}", self.scenario.name))
+        };
+        let log = file("log");
+        let _ = std::fs::remove_file(&log);
+        let environment = |command: &mut Command| {
+            command.env("WARPBPF_FAULT_LOG", &log);
+            command.envs(self.scenario.variables.iter().copied());
+            if let Some(fault) = fault {
+                command.env("WARPBPF_FAULT", &fault.text);
+            }
+        };
+        let files = Files {
+            report: file("json"),
+            output: file("out"),
+            errors: file("err"),
+        };
+        for path in [&files.report, &files.output, &files.errors] {
+            let _ = std::fs::remove_file(path);
+        }
+        let mut facts = match self.scenario.how {
+            How::Attach => live::attach(self.bench, self.scenario, &files, &environment)?,
+            how => self.started(how, &files, &environment)?,
+        };
+        // What is missing was never written: no site was passed, or the tool was killed.
+        facts.log = std::fs::read_to_string(&log).unwrap_or_default();
+        facts.report = files.report();
+        facts.errors = std::fs::read_to_string(&files.errors).unwrap_or_default();
+        Ok(facts)
+    }
+
+    fn started(
+        &self,
+        how: How,
+        files: &Files,
+        environment: &dyn Fn(&mut Command),
+    ) -> Result<Facts, String> {
+        let Scenario {
+            object,
+            app,
+            arguments,
+            flags,
+            ..
+        } = *self.scenario;
+        // The first shell's number becomes the tool's; the second one tells how the application ended, even if nobody waits for it.
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"WARPBPF_FAULT_TOOL=$$ exec "$@""#, "sh"]);
+        let run = self.bench.warpbpf("run");
+        command
+            .arg(run.get_program())
+            .args(run.get_args())
+            .args(flags);
+        command.args(["--json", "-o"]).arg(&files.report);
+        command.arg(self.bench.object(object)).arg("--");
+        command.args(["sh", "-c", r#""$@"; echo "status $?""#, "sh"]);
+        command.arg(self.bench.app(app)).args(arguments);
+        command.env("WARPBPF_AGENT", agent(self.bench));
+        environment(&mut command);
+        command.stdin(Stdio::null());
+        command
+            .stdout(files.make(&files.output)?)
+            .stderr(files.make(&files.errors)?);
+        // A group of its own, so that all of it can be ended.
+        command.process_group(0);
+        let mut child = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
+        if how == How::Operations {
+            live::operate(self.bench, child.id());
+        }
+        let status = within(&mut child, "`warpbpf run`")?;
+        let output = files.whole_output(child.id())?;
+        Ok(Facts {
+            output,
+            status,
+            ..Facts::default()
+        })
+    }
+}
+
+/// Where a run writes.
+pub struct Files {
+    pub report: PathBuf,
+    pub output: PathBuf,
+    pub errors: PathBuf,
+}
+
+impl Files {
+    pub fn make(&self, path: &Path) -> Result<File, String> {
+        File::create(path).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    fn report(&self) -> Value {
+        let text = std::fs::read(&self.report).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or(Value::Null)
+    }
+
+    /// The application may live on when its tool is gone.
+    fn whole_output(&self, group: u32) -> Result<String, String> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let output = std::fs::read(&self.output).map_err(|e| e.to_string())?;
+            let output = String::from_utf8_lossy(&output).into_owned();
+            if output
+                .lines()
+                .last()
+                .is_some_and(|line| line.starts_with("status "))
+                && output.ends_with('\n')
+            {
+                return Ok(output);
+            }
+            if Instant::now() > end {
+                end_group(group);
+                return Err(format!("the application did not end; it said `{output}`"));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+/// Waits for a child, which ends with all its group if it takes too long. `None` if it was killed.
+pub fn within(child: &mut Child, what: &str) -> Result<Option<i32>, String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
+            return Ok(status.code());
+        }
+        if Instant::now() > end {
+            end_group(child.id());
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("{what} hangs"));
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+fn end_group(group: u32) {
+    // What has ended meanwhile is not there, which is as well.
+    let _ = Command::new("kill")
+        .args(["-KILL", "--", &format!("-{group}")])
+        .status();
+}

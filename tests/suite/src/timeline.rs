@@ -1,0 +1,228 @@
+//! When the device did what: the phases of an asynchronous pipeline, against what the application's own events say.
+
+use serde_json::Value;
+
+use crate::run::{Bench, Case, Told, same, says};
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("a timeline tells the phases of a pipeline apart", phases),
+        case("a timeline goes with programs", with_programs),
+        case("a timeline leaves captures alone", captured),
+        case("a timeline that cannot be written is said", unwritten),
+    ]
+}
+
+const ROUNDS: usize = 6;
+const STREAMS: usize = 3;
+/// On a GPU, by how much a duration may be off: 20 µs and a twentieth. Between two events of the application there are two more of
+/// ours, each of which the device takes a few microseconds for.
+const SLACK_US: f64 = 20.0;
+const SLACK: f64 = 0.05;
+
+/// An operation on the device.
+struct Op {
+    id: u64,
+    name: String,
+    stream: u64,
+    begin: f64,
+    end: f64,
+}
+
+/// Operations in a file, in the order in which they were asked for.
+fn operations(file: &Value) -> Vec<Op> {
+    let events = file["traceEvents"].as_array().cloned().unwrap_or_default();
+    let is_op = |event: &&Value| event["ph"] == "X" && event["cat"] != "call";
+    let mut all: Vec<Op> = events
+        .iter()
+        .filter(is_op)
+        .map(|event| {
+            let begin = event["ts"].as_f64().unwrap_or(-1.0);
+            Op {
+                id: event["args"]["id"].as_u64().unwrap_or(0),
+                name: event["name"].as_str().unwrap_or_default().to_owned(),
+                stream: event["tid"].as_u64().unwrap_or(0),
+                begin,
+                end: begin + event["dur"].as_f64().unwrap_or(-1.0),
+            }
+        })
+        .collect();
+    all.sort_by_key(|op| op.id);
+    all
+}
+
+fn read(path: &std::path::Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("`{}`: {error}", path.display()))
+}
+
+fn arguments(bench: &Bench, times: &str) -> [String; 5] {
+    let (words, cycles) = if bench.soft {
+        (4096, 200)
+    } else {
+        (8 << 20, 1_000_000)
+    };
+    [
+        ROUNDS.to_string(),
+        STREAMS.to_string(),
+        words.to_string(),
+        cycles.to_string(),
+        times.to_owned(),
+    ]
+}
+
+fn phases(bench: &Bench) -> Told {
+    let bench = &bench.with(&[("WARPBPF_SOFT_ASYNC", "1")]);
+    let (times, trace) = (bench.scratch("times"), bench.scratch("trace.json"));
+    let arguments = arguments(bench, &times.display().to_string());
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let plain = bench.plain("pipeline", &arguments)?;
+    let mut command = bench.warpbpf("run");
+    command
+        .arg("--timeline")
+        .arg(&trace)
+        .arg("--")
+        .arg(bench.app("pipeline"));
+    let output = command
+        .args(&arguments)
+        .output()
+        .map_err(|e| format!("warpbpf: {e}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.stdout != plain {
+        return Err(format!("the application's output differs; {errors}"));
+    }
+    let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
+    let process = &file["otherData"]["processes"][0];
+    let error_us = process["device_error_ns"].as_f64().unwrap_or(f64::MAX) / 1e3;
+    let none = ["crowded", "captured", "refused"].map(|why| process["untimed"][why].as_u64());
+    same("untimed", none, [Some(0); 3])?;
+    // The first kernel comes before all rounds.
+    let all = operations(&file);
+    let all: Vec<&Op> = all
+        .iter()
+        .skip_while(|op| op.name != "grow")
+        .skip(1)
+        .collect();
+    same("operations", all.len(), ROUNDS * STREAMS * 4)?;
+    let mut lanes: Vec<Vec<&Op>> = Vec::new();
+    for op in &all[..STREAMS * 4] {
+        if !lanes.iter().any(|lane| lane[0].stream == op.stream) {
+            lanes.push(
+                all.iter()
+                    .copied()
+                    .filter(|other| other.stream == op.stream)
+                    .collect(),
+            );
+        }
+    }
+    same("streams", lanes.len(), STREAMS)?;
+    let (mut worst, mut sum) = (0f64, 0f64);
+    for line in read(&times)?.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [lane, round, phase, ms] = words[..] else {
+            return Err(format!("`{line}`"));
+        };
+        let number = |text: &str| text.parse::<usize>().map_err(|e| e.to_string());
+        let at = ["in", "fill", "run", "out"]
+            .iter()
+            .position(|name| *name == phase);
+        let ops = &lanes[number(lane)?];
+        let place = number(round)? * 4 + at.ok_or("no such phase")?;
+        let op = ops
+            .get(place)
+            .ok_or_else(|| format!("no operation for `{line}`"))?;
+        let name = [
+            "cuMemcpyHtoDAsync",
+            "cuMemsetD",
+            "grow",
+            "cuMemcpyDtoHAsync",
+        ][place % 4];
+        // The runtime may leave it to the driver which way a copy goes.
+        let any_way = matches!(place % 4, 0 | 3) && op.name == "cuMemcpyAsync";
+        if !op.name.starts_with(name) && !any_way {
+            return Err(format!("`{}` for `{line}`", op.name));
+        }
+        if place > 0 && ops[place - 1].end > op.begin + 2.0 * error_us + 1.0 {
+            return Err(format!(
+                "`{line}` begins before what is in front of it ends"
+            ));
+        }
+        let own = ms.parse::<f64>().map_err(|e| e.to_string())? * 1e3;
+        let ours = op.end - op.begin;
+        // Our events are between the application's; distances of events are numbers of 24 bits.
+        if ours > own + 2.0 || ours < 0.0 {
+            return Err(format!("{ours} µs, of which the application sees `{line}`"));
+        }
+        if !bench.soft && own - ours > SLACK_US + SLACK * own {
+            return Err(format!(
+                "only {ours} µs, where the application sees `{line}`"
+            ));
+        }
+        worst = worst.max(own - ours);
+        sum += ours;
+    }
+    if sum <= 0.0 {
+        return Err("no operation took any time".to_owned());
+    }
+    Ok(format!(
+        "{} operations, {sum:.0} µs, at most {worst:.1} µs less than the application's events; ± {error_us:.1} µs",
+        all.len()
+    ))
+}
+
+fn with_programs(bench: &Bench) -> Told {
+    let trace = bench.scratch("trace.json");
+    let path = trace.display().to_string();
+    let run = bench.both_with(
+        &["--timeline", &path],
+        "launchcount",
+        "vectoradd",
+        &["100000", "10"],
+    )?;
+    let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
+    let launches: Vec<u64> = (file["traceEvents"].as_array().into_iter().flatten())
+        .filter(|event| event["cat"] == "kernel")
+        .filter_map(|event| event["args"]["launch_id"].as_u64())
+        .collect();
+    same("launches", launches, (1..=10).collect())?;
+    says(&run.remarks(), "operations, ")?;
+    Ok("10 launches with the numbers that programs have".to_owned())
+}
+
+fn captured(bench: &Bench) -> Told {
+    let trace = bench.scratch("trace.json");
+    let path = trace.display().to_string();
+    bench.both_with(&["--timeline", &path], "scopes", "graphs", &[])?;
+    let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
+    let untimed = &file["otherData"]["processes"][0]["untimed"];
+    if untimed["captured"].as_u64() == Some(0) {
+        return Err("nothing was captured".to_owned());
+    }
+    let graphs = operations(&file)
+        .iter()
+        .filter(|op| op.name == "cuGraphLaunch")
+        .count();
+    if graphs == 0 {
+        return Err("no launch of a graph is timed".to_owned());
+    }
+    Ok(format!(
+        "{graphs} launches of graphs are timed, {} operations were captured",
+        untimed["captured"]
+    ))
+}
+
+fn unwritten(bench: &Bench) -> Told {
+    let path = bench.scratch("no/such/folder/trace.json");
+    let mut command = bench.warpbpf("run");
+    command
+        .arg("--timeline")
+        .arg(&path)
+        .arg("--")
+        .arg(bench.app("vectoradd"))
+        .args(["100", "1"]);
+    let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+    says(&String::from_utf8_lossy(&output.stderr), "cannot write `")?;
+    same("status", output.status.code(), Some(125))?;
+    Ok("with its path".to_owned())
+}
