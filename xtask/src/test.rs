@@ -4,6 +4,7 @@ use std::process::Command;
 
 use crate::artifacts::{self, Profile};
 use crate::conformance;
+use crate::cuda_header;
 use crate::header;
 use crate::helpers;
 use crate::setup;
@@ -15,6 +16,7 @@ pub fn run() -> Result<(), Failure> {
     let tools = setup::run()?;
     tidy::run()?;
     header::check()?;
+    cuda_header::check()?;
     helpers::check()?;
     run_command(cargo().args(["fmt", "--all", "--check"]))?;
     run_command(cargo().args([

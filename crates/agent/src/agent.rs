@@ -628,6 +628,7 @@ pub(crate) fn at_exit(agent: &Agent) {
     }
     // The driver ends next, and a thread of ours may be in it.
     agent.unknown.settle(Duration::from_secs(10));
+    agent.swap.settle(Duration::from_secs(10));
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
     agent.lives.try_each(stop_calls);
 }

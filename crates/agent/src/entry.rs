@@ -56,7 +56,9 @@ pub(crate) struct Place {
     /// What runs in the kernel's place; `None` if that could not be made, which the user was told, or if nobody wants it.
     pub(crate) variant: Option<Arc<LoadedVariant>>,
     /// A program wants the kernel.
-    pub(crate) wanted: bool,
+    wanted: AtomicBool,
+    /// The generation whose programs it waits for, if those before did not want it; 0 if it is not there for that.
+    awaited: AtomicU64,
     /// A graph got the variant, and may launch it for as long as it likes.
     pub(crate) in_graphs: AtomicBool,
     /// Multiprocessors of its device.
@@ -83,12 +85,45 @@ impl Place {
             number,
             generation,
             variant,
-            wanted: true,
+            wanted: AtomicBool::new(true),
+            awaited: AtomicU64::new(0),
             in_graphs: AtomicBool::new(false),
             sms,
             launches: AtomicU64::new(0),
             next: ptr::null(),
         }
+    }
+
+    /// A program wants the kernel.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// A program wants it, or none does.
+    pub(crate) fn set_wanted(&self, wanted: bool) {
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// It is there so that launches count as missed until the programs of a generation come.
+    pub(crate) fn await_programs(&self, generation: u64) {
+        self.awaited.store(generation, Ordering::Relaxed);
+        self.set_wanted(true);
+    }
+
+    /// It waits for programs of this generation, or did.
+    pub(crate) fn awaits(&self, generation: u64) -> bool {
+        self.awaited.load(Ordering::Relaxed) == generation
+    }
+
+    /// It waits for programs, or did.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed) != 0
+    }
+
+    /// The programs that it waits for do not come: nobody wants the kernel.
+    pub(crate) fn give_up_waiting(&self) {
+        self.set_wanted(false);
     }
 
     /// No launch is of it: its programs did not come into force, or are no more and were left.

@@ -20,7 +20,7 @@ use crate::guard::quietly;
 use crate::hook;
 use crate::install::{Hooks, Moment, hooked_api, watch_the_end};
 use crate::symbols::{Library, Symbols};
-use crate::{thread, unknown};
+use crate::{thread, timeline, unknown};
 
 /// How long whoever called us may take for the changes; after that it is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -168,6 +168,7 @@ impl Call {
             agent.turn_off();
             agent.hang_up();
             agent.unknown.settle(HOME);
+            agent.swap.settle(HOME);
         }
         let in_force = hook::in_force().clone();
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
@@ -241,6 +242,9 @@ impl Agent {
                 // SAFETY: the variants are gone and the thread that answers calls has been told to end; the control thread
                 // has ended.
                 unsafe { live.free() };
+                if let Some(timeline) = timeline::of(self) {
+                    timeline.give_back(self, shard.context);
+                }
             });
             self.bound.give_back(context);
             *there = crate::lives::LiveState::Gone("the tool detached");

@@ -221,7 +221,7 @@ pub(crate) unsafe fn try_variant(
         let known = launched_in.and_then(|context| entry.places_in(context).next());
         known.map_or(Miss::Context(launched_in), |_| Miss::None)
     })?;
-    if !place.wanted {
+    if !place.is_wanted() {
         return Err(Miss::Unwanted);
     }
     let variant = place.variant.as_deref().ok_or(Miss::None)?;

@@ -12,7 +12,7 @@ use std::sync::{
 
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::CUcontext;
-use warpbpf_session::{Live, Session};
+use warpbpf_session::{Calls, Live, Session};
 use warpbpf_wire::{NoteLevel, SharedReader, ToTool};
 
 use crate::agent::{Absent, Agent, Unmade};
@@ -195,6 +195,14 @@ impl Lives {
                 work(live);
             }
         }
+    }
+}
+
+/// Who answers calls to maps on the host.
+fn calls_of(state: &LiveState) -> Option<Arc<Calls>> {
+    match state {
+        LiveState::Here(live) => live.calls().cloned(),
+        LiveState::NotYet | LiveState::Gone(_) => None,
     }
 }
 
@@ -421,22 +429,25 @@ impl Agent {
             }
             return result;
         };
-        let mut state = shard.write();
-        let calls = match &*state {
-            LiveState::Here(live) => live.calls().cloned(),
-            LiveState::NotYet | LiveState::Gone(_) => None,
+        let state = match (wait, tried(shard.state.try_write())) {
+            (_, Some(state)) => Some(state),
+            (true, None) => Some(shard.write()),
+            // Who loads code there may wait for kernels, and those for what the application does next: a release that is not the
+            // last one does not wait for that.
+            (false, None) => None,
         };
-        let mut pause = None;
-        if let LiveState::Here(live) = &*state {
-            if wait {
-                self.driver.within(context, || {
-                    if let Some(pump) = &mut *shard.pump() {
-                        self.bring_home(live, pump);
-                    }
-                });
-            }
-            pause = calls.as_ref().map(|calls| calls.pause());
+        let calls = match state.is_some() {
+            true => state.as_deref().and_then(calls_of),
+            false => tried(shard.state.try_read()).and_then(|state| calls_of(&state)),
+        };
+        if let (true, Some(LiveState::Here(live))) = (wait, state.as_deref()) {
+            self.driver.within(context, || {
+                if let Some(pump) = &mut *shard.pump() {
+                    self.bring_home(live, pump);
+                }
+            });
         }
+        let pause = calls.as_ref().map(|calls| calls.pause());
         let result = end();
         if !ended(&result) {
             return result;
@@ -444,6 +455,7 @@ impl Agent {
         if let Some(pause) = pause {
             pause.close();
         }
+        let mut state = state.unwrap_or_else(|| shard.write());
         self.lives.remove(context);
         if let Some(timeline) = timeline::of(self) {
             timeline.close(context);

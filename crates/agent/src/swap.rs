@@ -4,7 +4,7 @@
 //! run, and those may never end: so the control thread gives up after a while, tells the tool, and the thread here takes back what it made
 //! once the driver lets it. Then the new programs are put in force by one step (`generation`), and the tool is told.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use warpbpf_session::{ProgramChange, Session, SucceedError};
@@ -25,6 +25,8 @@ const ETIMEDOUT: i32 = -110;
 
 /// How long launches that began with the old programs may stay in the driver's functions, for what is left of those to be unloaded.
 const LEAVING: Duration = Duration::from_secs(1);
+/// Between two looks at something that ends soon.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How often it is looked for images that came meanwhile.
 const TURNS: u32 = 4;
 /// Kernels with programs that are in force no more, which stay loaded because they were launched.
@@ -32,7 +34,11 @@ const MOST_KEPT: usize = 16384;
 
 /// The exchange that is under way, if one is.
 #[derive(Debug, Default)]
-pub(crate) struct Swap(Mutex<Option<Running>>);
+pub(crate) struct Swap {
+    running: Mutex<Option<Running>>,
+    /// Held by the thread that works on it, to its end.
+    working: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct Running {
@@ -70,11 +76,22 @@ pub(crate) fn refused(token: u64, generation: u64, errno: i32, message: String) 
 
 impl Swap {
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn phase(&self) -> Option<Phase> {
         self.lock().as_ref().map(|running| running.phase)
+    }
+
+    /// Waits until its thread has ended, at most so long; it makes nothing new once the agent is off.
+    pub(crate) fn settle(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        while let Err(TryLockError::WouldBlock) = self.working.try_lock() {
+            if Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// When the control thread has to look whether it takes too long.
@@ -189,6 +206,8 @@ fn settled(
 }
 
 fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: &Wish) {
+    let working = agent.swap.working.lock();
+    let _working = working.unwrap_or_else(PoisonError::into_inner);
     let done = settled(
         |progress| exchange(agent, before, wish, progress),
         |session| modules::take_back(agent, session.generation()),
@@ -216,8 +235,8 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: &Wish) {
     // The tool does not wait for this.
     if let Some(old) = left {
         let since = Instant::now();
-        while !old.is_left() && since.elapsed() < LEAVING {
-            std::thread::sleep(Duration::from_millis(1));
+        while !old.is_left() && since.elapsed() < LEAVING && agent.is_on() {
+            std::thread::sleep(PAUSE);
         }
         if old.is_left() && agent.is_on() {
             modules::retire(agent, old.number);

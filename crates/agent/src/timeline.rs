@@ -304,6 +304,23 @@ impl Timeline {
         }
     }
 
+    /// The context goes on without us: its events and its stream go back to the driver. It is current, and nothing of ours is in its streams any more.
+    pub(crate) fn give_back(&self, agent: &Agent, context: Context) {
+        let Some(there) = self.of(context.0 as usize) else {
+            return;
+        };
+        self.close(context);
+        let mut events = std::mem::take(&mut *lock(&there.free));
+        events.extend(lock(&there.base).take().map(|base| base.event));
+        let api = &agent.driver.api;
+        for event in events {
+            // SAFETY: an event of ours that nobody has any more.
+            unsafe { (api.event_destroy)(event as CUevent) };
+        }
+        // What cannot be destroyed costs memory until the context ends.
+        let _ = agent.driver.relaxed(|| agent.driver.destroy(there.stream));
+    }
+
     /// Finds out when a mark is made on the device, by a time before it and one behind it.
     fn renew(&self, agent: &Agent, there: &InContext) {
         let api = &agent.driver.api;
@@ -388,6 +405,13 @@ impl Timeline {
         {
             // Those that came meanwhile are behind them.
             let mut under_way = lock(&self.under_way);
+            for (marked, _) in &mut left {
+                // `close` did not see it. What is gone after this look, it will see.
+                if marked.events.is_some() && self.of(marked.context).is_none() {
+                    marked.events = None;
+                    count(&self.refused);
+                }
+            }
             left.append(&mut under_way);
             *under_way = left;
         }

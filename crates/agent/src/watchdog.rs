@@ -358,7 +358,8 @@ impl Agent {
     fn judge(&self, entry: &Entry, generation: u64, pairs: &Pairs) {
         let bound = self.watchdog.bound.load(Ordering::Relaxed);
         if let Some(verdict) = pairs.verdict().filter(|verdict| verdict.passes(bound))
-            && entry.too_dear.swap(generation, Ordering::Relaxed) != generation
+            // Late pairs of programs that were exchanged say nothing of those in force.
+            && entry.too_dear.fetch_max(generation, Ordering::Relaxed) < generation
         {
             self.note(NoteLevel::Warning, verdict.message(&entry.mangled, bound));
         }

@@ -1021,9 +1021,9 @@ fn lru_under_pressure() {
                         }
                     }
                     assert_eq!(counted(&case, &ran), (full, busy));
-                    // All of them in one bucket or two may try too often.
+                    // All of them in one bucket or two may try too often, or find nothing to drop while a block that was just counted does not run.
                     let bound = if entries < 50 { 200 } else { 0 };
-                    assert!(busy <= bound && full == 0, "{busy} busy, {full} full");
+                    assert!(busy + full <= bound, "{busy} busy, {full} full");
                     for (key, values) in contents(&case, &ran) {
                         // A per-SM value is overwritten in place, where another key may be by then.
                         let others = map_type == MapType::LruPercpuHash;

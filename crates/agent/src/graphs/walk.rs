@@ -256,10 +256,11 @@ fn prepare_one(
             blocks: count(first.grid),
         };
         let taken = agent.wants(candidate);
-        it.kernel = wanted.map(|entry| match (agent.is_wanted(entry), taken) {
-            (false, _) => (entry, Runs::Unwanted),
-            (true, false) => (entry, Runs::Skipped),
-            (true, true) => (entry, Runs::Original),
+        let generation = agent.generations.now().number;
+        it.kernel = wanted.map(|entry| match agent.is_wanted(entry) {
+            false => (entry, Runs::Unwanted),
+            true if !taken || entry.is_too_dear(generation) => (entry, Runs::Skipped),
+            true => (entry, Runs::Original),
         });
         return it;
     };

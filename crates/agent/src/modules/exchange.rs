@@ -10,7 +10,7 @@ use warpbpf_driver::sys::CUcontext;
 use warpbpf_session::{LoadedVariant, Session};
 
 use super::report::{Summaries, report};
-use super::settle::{enlist, settle_for};
+use super::settle::{enlist, settle_for, settle_in};
 use super::{Image, Version, lock};
 use crate::agent::Agent;
 use crate::entry::Place;
@@ -96,11 +96,19 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
         }
     }
     for context in contexts {
+        await_programs(agent, image, &version, context, before);
         let handle = Context(context as CUcontext);
-        agent.driver.within(handle, || {
-            await_programs(agent, image, &version, context, before);
-            settle_for(agent, image, &version);
-        });
+        let shard = agent.lives.of(handle);
+        // A context with maps cannot end while this is held.
+        let state = shard.as_ref().map(|shard| shard.read());
+        if let Some(LiveState::Here(live)) = state.as_deref() {
+            let settle = || settle_in(agent, image, &version, live);
+            agent.driver.within(handle, settle);
+        } else {
+            drop(state);
+            let settle = || settle_for(agent, image, &version);
+            agent.driver.within(handle, settle);
+        }
     }
 }
 
@@ -123,8 +131,15 @@ fn await_programs(
         .filter(|k| !k.programs.is_empty())
     {
         let entry = enlist(agent, image, &kernel.mangled, true);
-        if entry.place(context, before).is_none() {
-            entry.add(Place::new(context, (number, 0), before, None));
+        match entry.place(context, before) {
+            None => {
+                let place = Place::new(context, (number, 0), before, None);
+                place.await_programs(version.generation());
+                entry.add(place);
+            }
+            // An exchange that was refused left it.
+            Some(place) if place.has_waited() => place.await_programs(version.generation()),
+            Some(_) => {}
         }
         super::enter_known_handles(agent, image, entry);
     }
@@ -186,12 +201,12 @@ pub(crate) fn make_maps(agent: &Agent, session: &Session) -> Result<(), String> 
     for shard in agent.lives.all() {
         let state = shard.read();
         if let LiveState::Here(live) = &*state {
-            let made = agent
-                .driver
-                .within(shard.context, || live.addresses(session));
-            if let Some(Err(error)) = made {
-                return Err(format!("the maps that they bring cannot be made: {error}"));
-            }
+            let made = agent.driver.within(shard.context, || {
+                agent.take_device_memory(shard.context.0 as usize, session)?;
+                let made = live.addresses(session).map(|_| ());
+                made.map_err(|error| format!("the maps that they bring cannot be made: {error}"))
+            });
+            made.unwrap_or(Ok(()))?;
         }
     }
     Ok(())
@@ -284,6 +299,13 @@ pub(crate) fn take_back(agent: &Agent, generation: u64) {
         lock(&image.versions).retain(|version| version.generation() != generation);
         lock(&image.settled).retain(|(_, of)| *of != generation);
         lock(&image.without).retain(|(of, ..)| *of != generation);
+    }
+    // Kernels that these programs alone wanted count as missed no more.
+    for image in all(agent) {
+        for entry in lock(&image.entries).values() {
+            let awaiting = entry.places().filter(|place| place.awaits(generation));
+            awaiting.for_each(Place::give_up_waiting);
+        }
     }
     // The next attempt has the same number, and tells of the same kernels.
     lock(&agent.images.reported).retain(|(.., of)| *of != generation);

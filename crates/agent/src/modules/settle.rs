@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_driver::sys::{CUcontext, CUfunction, CUlibrary, CUmodule};
 use warpbpf_driver::{Context, Library, Module};
-use warpbpf_session::{LoadedVariant, Prepared};
+use warpbpf_session::{Live, LoadedVariant, Prepared};
 
 use super::report::{Summaries, report};
 use super::{Handle, Image, Version, enter, enter_known_handles, lock, settle_pending};
@@ -80,54 +80,64 @@ pub(super) fn settle_for(agent: &'static Agent, image: &Image, version: &Version
     if image.is_settled(here, generation) || !agent.is_on() {
         return;
     }
-    let instrumented = agent.with_live(&version.session, |live| {
-        if !image.claim(here, generation) {
-            return false;
-        }
-        let module = match image.handle {
-            Handle::Module(module) => Some(Ok(Module(module as CUmodule))),
-            Handle::Library(library) => image.standing.while_loaded(|| {
-                let library = Library(library as CUlibrary);
-                agent.driver.library_module(library)
-            }),
-        };
-        let capability = agent.device().map(|device| device.capability);
-        let results = match module {
-            None => failures(&version.prepared, "its image is being unloaded"),
-            Some(Ok(_)) if capability != Some(image.capability) => {
-                let (major, minor) = image.capability;
-                let why = format!("it was read for a device of sm_{major}{minor}, and it is used on one of another kind, too");
-                failures(&version.prepared, &why)
-            }
-            Some(Ok(module)) => {
-                // What has the same programs as before is the same.
-                let mut results = unchanged(image, version, here);
-                let made = live.instrument_for(
-                    &version.session,
-                    &version.prepared,
-                    (module, &image.standing),
-                    &image.jit,
-                    &|kernel| !results.contains_key(&kernel.mangled),
-                );
-                results.extend(made);
-                results
-            }
-            Some(Err(error)) => failures(&version.prepared, &error.to_string()),
-        };
-        register(agent, image, version, context, &results);
-        true
+    let settled = agent.with_live(&version.session, |live| {
+        settle_in(agent, image, version, live);
     });
-    let settled = match instrumented {
-        Ok(settled) => settled,
-        Err(Absent::Gone(why)) if image.claim(here, generation) => {
-            let results = failures(&version.prepared, why);
-            register(agent, image, version, context, &results);
-            true
-        }
-        Err(_) => false,
+    if let Err(Absent::Gone(why)) = settled
+        && image.claim(here, generation)
+    {
+        let results = failures(&version.prepared, why);
+        register(agent, image, version, context, &results);
+        pends_no_more(agent, image);
+    }
+}
+
+/// The same in a context that has maps, is current and cannot end meanwhile.
+pub(super) fn settle_in(agent: &'static Agent, image: &Image, version: &Version, live: &Live) {
+    let (context, generation) = (live.context(), version.generation());
+    let here = context.0 as usize;
+    if !agent.is_on() || !image.claim(here, generation) {
+        return;
+    }
+    let module = match image.handle {
+        Handle::Module(module) => Some(Ok(Module(module as CUmodule))),
+        Handle::Library(library) => image.standing.while_loaded(|| {
+            let library = Library(library as CUlibrary);
+            agent.driver.library_module(library)
+        }),
     };
-    // A library may still be used in other contexts.
-    if settled && image.home.is_some() && image.pends.swap(false, Ordering::Relaxed) {
+    let capability = agent.device().map(|device| device.capability);
+    let results = match module {
+        None => failures(&version.prepared, "its image is being unloaded"),
+        Some(Ok(_)) if capability != Some(image.capability) => {
+            let (major, minor) = image.capability;
+            let why = format!(
+                "it was read for a device of sm_{major}{minor}, and it is used on one of another kind, too"
+            );
+            failures(&version.prepared, &why)
+        }
+        Some(Ok(module)) => {
+            // What has the same programs as before is the same.
+            let mut results = unchanged(image, version, here);
+            let made = live.instrument_for(
+                &version.session,
+                &version.prepared,
+                (module, &image.standing),
+                &image.jit,
+                &|kernel| !results.contains_key(&kernel.mangled),
+            );
+            results.extend(made);
+            results
+        }
+        Some(Err(error)) => failures(&version.prepared, &error.to_string()),
+    };
+    register(agent, image, version, context, &results);
+    pends_no_more(agent, image);
+}
+
+/// An image was settled in a context. A library may still be used in others.
+fn pends_no_more(agent: &Agent, image: &Image) {
+    if image.home.is_some() && image.pends.swap(false, Ordering::Relaxed) {
         agent.count_pending(-1);
     }
 }
@@ -185,8 +195,8 @@ fn register(
         let original = variant.as_ref().map(|variant| variant.original.0);
         let context = context.0 as usize;
         let numbers = (number.unwrap_or(0), sms);
-        let mut place = Place::new(context, numbers, version.generation(), variant);
-        place.wanted = wanted;
+        let place = Place::new(context, numbers, version.generation(), variant);
+        place.set_wanted(wanted);
         let place = entry.add(place);
         agent.graphs.know(entry, place);
         if let Some(original) = original {

@@ -588,8 +588,12 @@ fn only_the_last_release_of_the_primary_context_waits_for_kernels() {
         all.iter()
             .any(|shard| matches!(&*shard.read(), LiveState::Here(_)))
     };
+    // Somebody loads code there meanwhile, which may wait for kernels, too.
+    let shard = app.agent.lives.all().remove(0);
+    let loading = shard.read();
     // SAFETY: no pointers.
     let code = unsafe { contexts::primary_release(app.agent, &outcome, 0) };
+    drop(loading);
     assert_eq!((code, waits(&app), here(&app)), (0, None, true));
     app.launch(function, 1, 32);
     assert_eq!(app.world.with_probes(), 2);

@@ -138,3 +138,53 @@ fn what_is_taken_back_leaves_what_it_shared() {
     app.launch(function, 2, 64);
     assert_eq!(app.world.with_probes(), 1);
 }
+
+#[test]
+fn a_refused_exchange_leaves_kernels_to_nobody() {
+    let mut app = Application::with(Options::default(), &object("elsewhere", "another"), &[]);
+    let module = app.load();
+    let function = app.function(module);
+    let session: Arc<Session> = Arc::clone(app.agent.generations.now().session.get().unwrap());
+    let other = object("wanted", "inc");
+    for attempt in 1..3 {
+        let next = session.succeeded(ProgramChange::Add(&other)).unwrap();
+        let next = Arc::new(next);
+        modules::make_maps(app.agent, &next).unwrap();
+        assert!(modules::make_ready(app.agent, &next, &|| true));
+        // Missed until the program comes, skipped by nobody, and wanted by nobody once it does not come.
+        app.launch(function, 1, 32);
+        let entry = app.agent.table.get(function).unwrap();
+        assert_eq!(entry.without(), [attempt, 0, attempt - 1]);
+        modules::take_back(app.agent, next.generation());
+        app.launch(function, 1, 32);
+        assert_eq!(entry.without(), [attempt, 0, attempt]);
+    }
+    exchange(&mut app, Change::Add, other);
+    app.launch(function, 1, 32);
+    let entry = app.agent.table.get(function).unwrap();
+    assert_eq!((entry.without(), app.world.with_probes()), ([2, 0, 2], 1));
+    assert!(app.answers.iter().all(|code| *code == 0));
+}
+
+#[test]
+fn maps_that_an_exchange_brings_count_for_the_bound() {
+    let (app, _) = started("bounded");
+    let taken = app.agent.bound.of(app.context);
+    let session: Arc<Session> = Arc::clone(app.agent.generations.now().session.get().unwrap());
+    // Constants are a map of their own.
+    let text = PROGRAM.replace("KERNEL", "inc").replace("NAME", "more");
+    let text = text.replace("SEC(\"gpu", "const volatile __u64 step = 7;\nSEC(\"gpu");
+    let text = text.replace("+= 1", "+= step");
+    let next = compile("exchange-more", &text);
+    let next = Arc::new(session.succeeded(ProgramChange::Add(&next)).unwrap());
+    app.agent.bound.set(Some(taken));
+    let refused = modules::make_maps(app.agent, &next).unwrap_err();
+    assert!(
+        refused.contains(&format!("`--max-device-memory` allows {taken}")),
+        "{refused}"
+    );
+    assert_eq!(app.agent.bound.of(app.context), taken);
+    app.agent.bound.set(None);
+    modules::make_maps(app.agent, &next).unwrap();
+    assert!(app.agent.bound.of(app.context) > taken);
+}

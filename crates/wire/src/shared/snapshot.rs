@@ -22,8 +22,8 @@ pub(super) fn publish<W: Word, E>(
     let copy = copies[(next & 1) as usize];
     // Whole words, but for the last one.
     let most = SNAPSHOT_PART.min(scratch.len() as u64 / 8 * 8);
-    if most == 0 {
-        return bytes == 0;
+    if most == 0 && bytes > 0 {
+        return false;
     }
     let mut done = 0;
     while done < bytes {
