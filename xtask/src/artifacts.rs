@@ -59,6 +59,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("memtraffic", "examples/memtraffic/memtraffic.bpf.c"),
     ("divergence", "examples/divergence/divergence.bpf.c"),
     ("scopes", "tests/programs/scopes.bpf.c"),
+    ("machine", "tests/programs/machine.bpf.c"),
     ("swap", "tests/programs/swap.bpf.c"),
     ("swap_other", "tests/programs/swap_other.bpf.c"),
     ("hashstress", "tests/programs/hashstress.bpf.c"),
@@ -155,6 +156,7 @@ const APPS: &[(&str, &str)] = &[
     ("templates", "tests/apps/templates.cu"),
     ("twogpus", "tests/apps/twogpus.cu"),
     (UNOPTIMISED, "tests/apps/vec_add.cu"),
+    (MACHINE_CODE, "tests/apps/machine.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
     ("hash-bench", "benches/hash.cu"),
@@ -164,6 +166,8 @@ const APPS: &[(&str, &str)] = &[
 const NAMED: &str = "named";
 /// The application that calls the driver by symbols, too; the soft GPU's library says which there are.
 const DRIVER_API: &str = "driverapi";
+/// The application without PTX, which the soft GPU cannot run.
+const MACHINE_CODE: &str = "machine";
 /// The application whose host code is not optimised, so that functions of headers are functions of it.
 const UNOPTIMISED: &str = "vec_add";
 
@@ -348,8 +352,13 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
                     .arg(soft.join("libcuda.so.1"))
                     .arg("-ldl");
             }
-            nvcc.args(["-gencode", "arch=compute_75,code=compute_75"]);
-            nvcc.args(["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
+            if *name == MACHINE_CODE {
+                nvcc.args(["-gencode", "arch=compute_80,code=sm_80"]);
+                nvcc.args(["-gencode", "arch=compute_90,code=sm_90"]);
+            } else {
+                nvcc.args(["-gencode", "arch=compute_75,code=compute_75"]);
+                nvcc.args(["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
+            }
             nvcc.arg("-L")
                 .arg(tools.cuda.join("lib"))
                 .arg("-o")

@@ -4,6 +4,8 @@
 pub const PREFIX: &str = "wbpf_";
 /// The table of 64-bit addresses that a variant reads: `.const` (or `.global`) `.b64 wbpf_slots[n]`.
 pub const SLOTS: &str = "wbpf_slots";
+/// Register (`.b64`) with the address of that table, in a function for machine code, which is given it.
+pub const TABLE: &str = "%wbpf_table";
 /// The hidden trailing kernel parameter (16 bytes), see [`crate::layout::launch`]. A device function that gets the launch
 /// record's address has it as a parameter of the same name.
 pub const LAUNCH_PARAM: &str = "wbpf_launch";

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
-use warpbpf_session::{Live, Placement, Session, SessionError};
+use warpbpf_session::{Assembled, Live, Placement, Session, SessionError};
 use warpbpf_wire::{
     AgentConnection, Choice, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
 };
@@ -388,6 +388,7 @@ impl Agent {
         };
         let end = Instant::now() + HANDSHAKE;
         let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut assembled = Assembled::default();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let frame = connection.recv(left)?.ok_or(WireError::Timeout {
@@ -424,6 +425,7 @@ impl Agent {
                         place: options.place.into_iter().map(placement).collect(),
                         call_limit: options.call_limit_us.map(Duration::from_micros),
                         timeline: options.timeline,
+                        assembled: options.splice.then(|| Arc::new(assembled)),
                     };
                     // An object that is cut short is refused as any that is damaged.
                     let cut = usize::from(warpbpf_faults::strikes("agent/object"));
@@ -445,6 +447,10 @@ impl Agent {
                 }
                 ToAgent::Preset { map } => {
                     presets.push((map, frame.blob));
+                    continue;
+                }
+                ToAgent::Probe { text, error } => {
+                    assembled.add(text, error.map_or(Ok(frame.blob), Err));
                     continue;
                 }
                 ToAgent::Snapshot { token } => {

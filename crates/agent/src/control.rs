@@ -120,7 +120,10 @@ impl Control {
                     }
                     ToAgent::Snapshot { token } => self.token = Some(token),
                     // One wish per connection.
-                    ToAgent::Attach { .. } | ToAgent::Observe | ToAgent::Preset { .. } => {}
+                    ToAgent::Attach { .. }
+                    | ToAgent::Observe
+                    | ToAgent::Preset { .. }
+                    | ToAgent::Probe { .. } => {}
                     ToAgent::Change {
                         token,
                         change,

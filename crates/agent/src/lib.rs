@@ -37,6 +37,7 @@ mod memory;
 mod memory_hooks;
 mod modules;
 mod observe;
+mod origin;
 mod params;
 mod quiet;
 mod roster;

@@ -15,7 +15,7 @@ use crate::agent::{Agent, Mode};
 use crate::entry::{self, Entry};
 use crate::guard::Outcome;
 use crate::lives::{LiveState, Shard};
-use crate::observe;
+use crate::{observe, origin};
 
 mod exchange;
 mod report;
@@ -243,7 +243,19 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
         observe::report(agent, &info);
         return None;
     };
-    Some(prepare(agent, session, info))
+    Some(prepare(agent, session, with_origin(session, bytes, info)))
+}
+
+/// Notes whose machine code an image is, where that may get probes.
+fn with_origin(session: &Session, bytes: &[u8], mut info: ImageInfo) -> ImageInfo {
+    if !session.splices() {
+        info.machine_code = None;
+    }
+    if info.machine_code.is_some() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        info.untouchable = origin::untouchable(bytes.as_ptr() as usize, &maps, &info);
+    }
+    info
 }
 
 /// Makes the texts for an image, which is for the current device.
@@ -261,6 +273,11 @@ pub(crate) fn prepare(agent: &Agent, session: &Arc<Session>, info: ImageInfo) ->
         );
     }
     let mut prepared = session.prepare(&info);
+    let mut info = info;
+    if !prepared.uses_machine_code() {
+        // It may be large.
+        info.machine_code = None;
+    }
     send_site_names(agent, session);
     // A library with our text in place of machine code for each kind of device would run on one kind only.
     let alike = agent.devices().iter().all(|d| d.capability == capability);

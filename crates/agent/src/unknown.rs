@@ -346,6 +346,10 @@ fn find(
         if found.iter().any(same) {
             continue;
         }
+        // It was inferred from names, which is not enough to run other machine code in its place.
+        if info.machine_code.take().is_some() {
+            info.untouchable = Some(format!("it was loaded before; {ADVICE}"));
+        }
         for kernel in &mut info.kernels {
             kernel.source = format!("{}, in `{}`", kernel.source, image.path());
         }

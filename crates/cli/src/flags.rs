@@ -164,9 +164,21 @@ impl ProgramFlags {
     }
 }
 
+/// How far programs go into kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// Kernels that have PTX
+    Ptx,
+    /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs `ptxas`. NVIDIA's own libraries are left alone
+    Splice,
+}
+
 /// How programs are put into kernels.
 #[derive(Debug, Clone, Args)]
 pub struct CodeFlags {
+    /// Which kernels get programs
+    #[arg(long, value_enum, default_value = "ptx")]
+    pub backend: Backend,
     /// Registers per thread that instrumented kernels may have; what does not fit goes to local memory. For a kernel whose
     /// probes leave room for fewer blocks at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=255))]

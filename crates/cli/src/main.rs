@@ -28,6 +28,7 @@ mod commands {
     pub mod verify;
 }
 
+mod assemble;
 mod choice;
 mod collect;
 mod contents;

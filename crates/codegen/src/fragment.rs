@@ -23,6 +23,11 @@ pub enum SlotSpace {
     Const,
     /// `.global`: for modules whose constant bank is full.
     Global,
+    /// In memory whose address is in [`warpbpf_abi::names::TABLE`]: for functions that stand in kernels without PTX, of which one text serves all.
+    Table {
+        /// The slot that holds the kernel's number.
+        kernel: u32,
+    },
 }
 
 /// Where a map of the object lives.

@@ -24,7 +24,7 @@ pub fn module(target: &str, env: &Env, kernels: &[Kernel<'_>]) -> String {
     let (major, minor) = env.target.ptx;
     let space = match env.slots {
         SlotSpace::Const => "const",
-        SlotSpace::Global => "global",
+        SlotSpace::Global | SlotSpace::Table { .. } => "global",
     };
     let mut text = format!(
         ".version {major}.{minor}\n.target {target}\n.address_size 64\n\n.visible .{space} .align 8 .b64 {}[{}];\n",

@@ -95,7 +95,8 @@ impl Writer {
         self.based = Some(tally.slot);
         let space = match self.slots {
             SlotSpace::Const => "const",
-            SlotSpace::Global => "global",
+            // There are none in functions for machine code.
+            SlotSpace::Global | SlotSpace::Table { .. } => "global",
         };
         let (last, stride, slot) = (tally.shards - 1, tally.stride, tally.slot * 8);
         self.line(&format!("ld.{space}.u64 %wbpf_d1, [{SLOTS}+{slot}];"));

@@ -71,7 +71,7 @@ impl Block {
 pub(crate) fn space_name(space: SlotSpace) -> &'static str {
     match space {
         SlotSpace::Const => "const",
-        SlotSpace::Global => "global",
+        SlotSpace::Global | SlotSpace::Table { .. } => "global",
     }
 }
 

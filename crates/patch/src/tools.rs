@@ -2,20 +2,21 @@
 //! a kernel.
 //!
 //! Such a function stands in a kernel that it knows nothing of. It has no constants and no parameters of the kernel, so addresses
-//! are written into it ([`crate::bake`]), and what only the kernel could tell is refused by name.
+//! are written into it ([`crate::bake`]) or read where its own parameter points, and what only the kernel could tell is refused by name.
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::context::Capture;
+use warpbpf_abi::names::TABLE;
 
 use crate::program::Programs;
 use crate::scope::{SiteCode, ends_thread};
 use crate::{Attachment, Options, PatchError};
 
 /// A PTX module with one function: `.visible .func (.param .b32) NAME(.param .b64 userdata, .param .b64 pc)`, which runs the
-/// attachments of `site` and returns 0. It reads neither parameter.
+/// attachments of `site` and returns 0.
 ///
-/// The text reads the slot table, which it does not declare: it is for [`crate::bake`] and then for `ptxas`. `target` is the operand of `.target`,
-/// `version` that of `.version`.
+/// Fragments that read the slot table by name get addresses by [`crate::bake`]; those that were made for [`warpbpf_codegen::SlotSpace::Table`] read it where
+/// `userdata` points, so that one text serves all kernels. `target` is the operand of `.target`, `version` that of `.version`.
 ///
 /// # Errors
 /// [`PatchError::MachineCode`]: an attachment asks for what only the kernel's own PTX has.
@@ -41,8 +42,12 @@ pub fn tools_function(
         text.push_str(function);
     }
     let code = SiteCode::of(site, attachments).text_alone(number, &programs);
+    let table = match code.contains(TABLE) {
+        true => format!("\t.reg .b64 {TABLE};\n\tld.param.b64 {TABLE}, [wbpf_userdata];\n"),
+        false => String::new(),
+    };
     text.push_str(&format!(
-        "\n.visible .func (.param .b32 wbpf_result) {name}(.param .b64 wbpf_userdata, .param .b64 wbpf_pc)\n{{\n{code}\tst.param.b32 [wbpf_result], 0;\n\tret;\n}}\n"
+        "\n.visible .func (.param .b32 wbpf_result) {name}(.param .b64 wbpf_userdata, .param .b64 wbpf_pc)\n{{\n{table}{code}\tst.param.b32 [wbpf_result], 0;\n\tret;\n}}\n"
     ));
     Ok(text)
 }

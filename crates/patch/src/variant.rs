@@ -3,7 +3,7 @@
 use warpbpf_abi::attach::Site;
 
 /// An instrumented kernel, as PTX text plus all that loading and launching it needs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Variant {
     /// Name of the instrumented `.entry`.
     pub entry: String,

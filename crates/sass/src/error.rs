@@ -34,6 +34,20 @@ pub enum ElfError {
     },
 }
 
+/// What a kernel has in common with others of its file, and would have for itself in a second copy of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SharedData {
+    /// Bank 3.
+    #[error("it reads `__constant__` variables")]
+    Constants,
+    /// Bank 4.
+    #[error("it uses variables of its module, or functions by their address")]
+    Addresses,
+    /// In the code.
+    #[error("its code has relocations")]
+    Relocations,
+}
+
 /// A kernel that got no probe. `at` is an offset in the kernel's code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

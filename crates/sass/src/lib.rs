@@ -23,11 +23,13 @@ pub mod info;
 pub mod table;
 pub mod word;
 
+mod data;
 mod probe;
 mod scan;
 mod splice;
 
-pub use error::{CheckError, ElfError, Refusal};
+pub use data::shared_data;
+pub use error::{CheckError, ElfError, Refusal, SharedData};
 pub use probe::{Probe, REGISTERS};
 pub use splice::{Hook, Spliced, splice};
 

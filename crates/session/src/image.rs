@@ -1,6 +1,8 @@
 //! What an application handed to the driver: a fatbin, a cubin or PTX text, and which PTX of it stands for the machine
 //! code that the driver would run.
 
+use std::sync::Arc;
+
 use warpbpf_fatbin as fatbin;
 
 use crate::names::demangle;
@@ -12,6 +14,10 @@ pub struct ImageInfo {
     pub ptx: Option<String>,
     /// Why there is none.
     pub why_no_ptx: Option<String>,
+    /// The machine code that the driver would run: a cubin.
+    pub machine_code: Option<Arc<[u8]>>,
+    /// Why that gets no probes, whatever the user wants.
+    pub untouchable: Option<String>,
     /// Its kernels.
     pub kernels: Vec<KernelSummary>,
 }
@@ -106,6 +112,8 @@ fn from_cubin(bytes: &[u8]) -> ImageInfo {
         ..Default::default()
     };
     add_machine_code(&mut info, bytes, "cubin");
+    // Whoever loads a cubin gives a pointer, and its length may be said by its tables.
+    info.machine_code = Some(Arc::from(bytes));
     info
 }
 
@@ -125,7 +133,12 @@ fn from_fatbin(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
     if let Some(index) = choice.sass {
         let name = format!("fatbin, SASS {}", entries[index].arch_name());
         match entries[index].payload() {
-            Ok(payload) => add_machine_code(&mut info, &payload, &name),
+            Ok(payload) => {
+                add_machine_code(&mut info, &payload, &name);
+                if info.ptx.is_none() {
+                    info.machine_code = Some(Arc::from(&payload[..]));
+                }
+            }
             Err(source) => return Err(ImageError::Fatbin { source }),
         }
     }

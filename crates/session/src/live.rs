@@ -15,6 +15,7 @@ use crate::drain::{DrainStats, Landing, RingEvent, Rings};
 use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
 use crate::host_ops::{At, HostOp, HostOps, Progress};
+use crate::machine::Once;
 use crate::plan::{Session, SessionError};
 use crate::prepare::{Prepared, PreparedKernel};
 use crate::process;
@@ -278,11 +279,12 @@ impl Live {
         wanted: &dyn Fn(&PreparedKernel) -> bool,
     ) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
         let kernels = (prepared.kernels.iter()).filter(|k| k.wanted && wanted(k));
+        let kernels: Vec<&PreparedKernel> = kernels.collect();
         let fixed = match self.addresses(session) {
             Ok(fixed) => fixed,
             Err(error) => {
                 let why = format!("maps that its programs brought cannot be made: {error}");
-                return kernels
+                return (kernels.iter())
                     .map(|k| (k.mangled.clone(), Err(why.clone())))
                     .collect();
             }
@@ -296,12 +298,14 @@ impl Live {
             jit,
             max_registers: self.session.options.max_registers,
             stream: self.stream,
+            kernels: &kernels,
+            duplicate: &Once::default(),
             clones: prepared.commented.as_ref(),
             clone_log: OnceLock::new(),
             plain_log: OnceLock::new(),
         };
         self.driver.relaxed(|| {
-            kernels
+            (kernels.iter())
                 .map(|kernel| {
                     let records = if kernel.needs_launch_record() {
                         self.launch_records().map(Some)

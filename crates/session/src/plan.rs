@@ -17,6 +17,7 @@ pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
 
 use crate::cpu::{self, CpuError, HostProgram};
+use crate::machine::Assembled;
 use crate::names;
 use crate::section::{self, AttachSpec, Form, SectionError};
 use crate::sites::Sites;
@@ -49,6 +50,8 @@ pub struct Options {
     pub call_limit: Option<Duration>,
     /// The begin and the end of the application's operations on the device are wanted; then there need be no object.
     pub timeline: bool,
+    /// Kernels of which there is only machine code get probes there, by these functions.
+    pub assembled: Option<Arc<Assembled>>,
 }
 
 impl Options {

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpbpf_patch::{Patcher, Variant, Way};
 
 use crate::image::{ImageInfo, KernelSummary};
+use crate::machine::Spliced;
 use crate::names::demangle;
 use crate::plan::Session;
 use crate::sites;
@@ -47,7 +48,7 @@ pub struct PreparedKernel {
     pub kernel_id: Option<u64>,
     /// Programs that want it, by index.
     pub programs: Vec<usize>,
-    /// `slice`, `clone: reasons`, `not matched`, [`NO_SITE`] or `refused: reason`.
+    /// `slice`, `clone: reasons`, `splice`, `not matched`, [`NO_SITE`] or `refused: reason`.
     pub way: String,
     /// It will be instrumented.
     pub wanted: bool,
@@ -64,6 +65,12 @@ pub struct PreparedKernel {
 }
 
 impl Prepared {
+    /// A kernel gets its probes in machine code: the image's is still needed.
+    pub fn uses_machine_code(&self) -> bool {
+        let splices = |kernel: &PreparedKernel| matches!(kernel.code, Some(Code::Splice(_)));
+        self.kernels.iter().any(splices)
+    }
+
     /// Leaves out the kernels whose code must be in the application's own module: that is loaded as it is, or was before.
     pub fn refuse_clones(&mut self, advice: &str) {
         self.rewritten = None;
@@ -111,7 +118,7 @@ impl PreparedKernel {
             Some(Code::Slice { variant, .. } | Code::Clone { variant }) => {
                 variant.hidden.is_some_and(|hidden| hidden.counts())
             }
-            None => false,
+            Some(Code::Splice(_)) | None => false,
         }
     }
 
@@ -145,6 +152,8 @@ pub(crate) enum Code {
         /// How to load and launch it.
         variant: Variant,
     },
+    /// Its machine code with calls, in a copy of its file.
+    Splice(Spliced),
     /// A second entry in the rewritten module.
     Clone {
         /// How to launch it.
@@ -181,7 +190,11 @@ impl Session {
     ) -> Prepared {
         let Some(ptx) = image.ptx.as_deref() else {
             let why = image.why_no_ptx.as_deref().unwrap_or("it has no PTX");
-            return refuse_all(image, programs, why);
+            let mut refused = refuse_all(image, programs, why);
+            if self.splices() {
+                self.splice_kernels(image, &mut refused);
+            }
+            return refused;
         };
         // Text that begins in the middle of a string.
         let damaged = warpbpf_faults::strikes("session/ptx");
@@ -227,6 +240,31 @@ impl Session {
             texts.make_clones(clones, &mut prepared);
         }
         prepared
+    }
+
+    /// Puts calls into the machine code of kernels that are refused for lack of PTX, where that is possible.
+    fn splice_kernels(&self, image: &ImageInfo, refused: &mut Prepared) {
+        for kernel in &mut refused.kernels {
+            if kernel.programs.is_empty() {
+                continue;
+            }
+            kernel.kernel_id = Some(self.kernel_id(&kernel.demangled));
+            let made = match (&image.untouchable, &image.machine_code) {
+                (Some(why), _) => Err(why.clone()),
+                (None, None) => Err("its machine code is not there".to_owned()),
+                (None, Some(file)) => caught(|| self.splice_kernel(file, kernel)),
+            };
+            match made {
+                Ok((code, placed)) => {
+                    kernel.way = "splice".into();
+                    kernel.wanted = true;
+                    kernel.machine_code = true;
+                    kernel.placed = placed;
+                    kernel.code = Some(code);
+                }
+                Err(reason) => kernel.way = format!("{}; {reason}", kernel.way),
+            }
+        }
     }
 
     /// Tells texts apart where numbers are given to their sites.

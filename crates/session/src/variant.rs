@@ -8,6 +8,7 @@ use warpbpf_abi::names::SLOTS;
 use warpbpf_driver::{Driver, DriverError, Function, JitOptions, Module, Stream, jit, sys};
 use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 
+use crate::machine::{Duplicate, Once};
 use crate::prepare::{CloneTexts, Code, PreparedKernel};
 use crate::resources::{Change, Room, Rooms};
 use crate::standing::Standing;
@@ -36,9 +37,18 @@ pub struct LoadedVariant {
     /// What the compiler warns of with probes and not without: `C75xx`, wgmma or register allocation gone serial.
     pub compiler_warnings: Vec<String>,
     rooms: Rooms,
-    /// The module that was loaded for it alone; `None` for a clone, which goes with the original's.
-    module: Mutex<Option<Module>>,
+    /// What was loaded for it; `None` for a clone, which goes with the original's.
+    module: Mutex<Option<Own>>,
     records: Option<Arc<LaunchRecords>>,
+}
+
+/// What a variant is in.
+#[derive(Debug)]
+enum Own {
+    /// A module of its own.
+    Alone(Module),
+    /// A copy of its image, with others.
+    Duplicate(Arc<Duplicate>),
 }
 
 impl LoadedVariant {
@@ -74,7 +84,11 @@ impl LoadedVariant {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         match module {
-            Some(module) => driver.relaxed(|| driver.unload(module)),
+            Some(Own::Alone(module)) => driver.relaxed(|| driver.unload(module)),
+            Some(Own::Duplicate(copy)) => match Arc::into_inner(copy) {
+                Some(copy) => driver.relaxed(|| copy.unload(driver)),
+                None => Ok(()),
+            },
             None => Ok(()),
         }
     }
@@ -196,6 +210,10 @@ pub(crate) struct Loading<'a> {
     /// What the user allows variants.
     pub(crate) max_registers: Option<u32>,
     pub(crate) stream: Stream,
+    /// All kernels that are loaded together with this one.
+    pub(crate) kernels: &'a [&'a PreparedKernel],
+    /// The copy of the image with calls in it.
+    pub(crate) duplicate: &'a Once,
     /// Texts of clones that the compiler may have something to say of.
     pub(crate) clones: Option<&'a CloneTexts>,
     /// What it says of the module with clones.
@@ -221,7 +239,7 @@ impl Loading<'_> {
             let before = driver.function(original, &kernel.mangled)?;
             let variant = match &kernel.code {
                 Some(Code::Slice { variant, .. } | Code::Clone { variant }) => variant,
-                None => return Ok((before, Vec::new())),
+                Some(Code::Splice(_)) | None => return Ok((before, Vec::new())),
             };
             let slots = slots(driver, original, variant, &self.addresses)?;
             Ok((before, slots))
@@ -253,7 +271,7 @@ impl Loading<'_> {
                 });
                 match bound.unwrap_or_else(|| Err(gone())) {
                     Ok(mut loaded) => {
-                        loaded.module = Mutex::new(Some(module));
+                        loaded.module = Mutex::new(Some(Own::Alone(module)));
                         loaded.compiler_warnings = warnings;
                         Ok(loaded)
                     }
@@ -263,6 +281,20 @@ impl Loading<'_> {
                         Err(error)
                     }
                 }
+            }
+            Some(Code::Splice(_)) => {
+                let (on, fixed) = ((driver, self.stream), self.addresses.fixed);
+                let copy = self.duplicate.get(on, self.kernels, fixed)?;
+                let variant = Variant {
+                    entry: kernel.mangled.clone(),
+                    ..Variant::default()
+                };
+                let bound = self.standing.while_loaded(|| {
+                    bind(driver, kernel, before, copy.module, &variant, None).map_err(text)
+                });
+                let mut loaded = bound.unwrap_or_else(|| Err(gone()))?;
+                loaded.module = Mutex::new(Some(Own::Duplicate(copy)));
+                Ok(loaded)
             }
             Some(Code::Clone { variant }) => {
                 fill_slots(driver, original, &slots, self.stream).map_err(text)?;

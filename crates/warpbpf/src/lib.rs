@@ -54,7 +54,7 @@ pub use map::{Entry, Map, Snapshot, plan_of};
 pub use object::Object;
 pub use process::{KernelInfo, Note, Process};
 pub use start::Inject;
-pub use tool::{App, Launch, Tool};
+pub use tool::{App, Function, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_maps::{Counters, Value};
 pub use warpbpf_wire::{

@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    fn take(&mut self, message: ToTool, blob: Vec<u8>, fd: Option<OwnedFd>) {
+    pub(crate) fn take(&mut self, message: ToTool, blob: Vec<u8>, fd: Option<OwnedFd>) {
         match message {
             ToTool::Hello(hello) => {
                 self.pid = hello.pid;

@@ -6,12 +6,14 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use warpbpf_wire::{Listener, MapOp, Options, ToAgent, ToolConnection, encode_ops};
+use warpbpf_wire::{
+    Frame, Hello, Listener, MapOp, Options, ToAgent, ToTool, ToolConnection, encode_ops,
+};
 
 use crate::control::Server;
 use crate::live::{AttachError, Change};
@@ -36,6 +38,19 @@ pub struct Tool {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A function for machine code: its text, and the cubin or why there is none.
+pub type Function = (String, Result<Vec<u8>, String>);
+
+type Assemble = dyn Fn(&warpbpf_wire::Device) -> Vec<Function> + Send + Sync;
+
+struct Assembler(Box<Assemble>);
+
+impl std::fmt::Debug for Assembler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Assembler")
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     /// Before the listener, whose folder its socket is in.
@@ -44,6 +59,7 @@ struct Shared {
     object: Option<Object>,
     options: Options,
     presets: Mutex<Vec<(String, Vec<u8>)>>,
+    assembler: OnceLock<Assembler>,
     processes: Mutex<Vec<Process>>,
     command: Mutex<Vec<String>>,
     ends: AtomicBool,
@@ -98,6 +114,7 @@ impl Tool {
             object,
             options,
             presets: Mutex::default(),
+            assembler: OnceLock::new(),
             processes: Mutex::default(),
             server: Mutex::default(),
             command: Mutex::default(),
@@ -125,6 +142,18 @@ impl Tool {
     /// contents. What cannot be done makes the attach fail ([`Process::refused`]).
     pub fn preset(&self, map: &str, ops: &[MapOp<'_>]) {
         lock(&self.shared.presets).push((map.to_owned(), encode_ops(ops)));
+    }
+
+    /// Has kernels of which there is only machine code get programs, too, at their entry and exits, in applications that come from now on. Once for
+    /// each of them, `assemble` is told the device, and gives the functions that programs become there: of each the text and the cubin that `ptxas`
+    /// made of it, or why there is none. The first one given counts.
+    pub fn splice(
+        &self,
+        assemble: impl Fn(&warpbpf_wire::Device) -> Vec<Function> + Send + Sync + 'static,
+    ) {
+        self.shared
+            .assembler
+            .get_or_init(|| Assembler(Box::new(assemble)));
     }
 
     /// Lets other commands of this user (`warpbpf maps`) reach the maps of this tool's applications.
@@ -316,14 +345,40 @@ impl Shared {
     }
 
     fn welcome(&self, mut connection: ToolConnection) -> Process {
+        let mut first = None;
         let sent = match &self.object {
             Some(object) => {
                 let mut sent = Ok(());
+                let mut splice = false;
+                if let Some(assembler) = self.assembler.get()
+                    && let Ok(Some(frame)) = connection.recv(SEND)
+                {
+                    if let ToTool::Hello(Hello {
+                        device: Some(device),
+                        ..
+                    }) = &frame.message
+                    {
+                        splice = true;
+                        for (text, made) in (assembler.0)(device) {
+                            let (cubin, error) = match made {
+                                Ok(cubin) => (cubin, None),
+                                Err(error) => (Vec::new(), Some(error)),
+                            };
+                            let message = ToAgent::Probe { text, error };
+                            sent =
+                                sent.and_then(|()| connection.send(&message, &cubin, None, SEND));
+                        }
+                    }
+                    first = Some(frame);
+                }
                 for (map, ops) in lock(&self.presets).iter() {
                     let message = ToAgent::Preset { map: map.clone() };
                     sent = sent.and_then(|()| connection.send(&message, ops, None, SEND));
                 }
-                let options = self.options.clone();
+                let options = Options {
+                    splice,
+                    ..self.options.clone()
+                };
                 let attach = ToAgent::Attach { options };
                 sent.and_then(|()| connection.send(&attach, object.bytes(), None, SEND))
             }
@@ -335,6 +390,9 @@ impl Shared {
         };
         let connection = sent.is_ok().then_some(connection);
         let process = Process::new(connection, self.object.clone());
+        if let Some(Frame { message, blob, fd }) = first {
+            process.lock().take(message, blob, fd);
+        }
         process.pump();
         lock(&self.processes).push(process.clone());
         process

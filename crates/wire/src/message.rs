@@ -35,6 +35,14 @@ pub enum ToAgent {
         /// The map's name.
         map: String,
     },
+    /// Before `Attach`: a function for machine code ([`Options::splice`]). The frame's blob is the cubin that `ptxas` made of its text.
+    Probe {
+        /// The text, by which it is found.
+        text: String,
+        /// Why there is no cubin.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
     /// Operations on a live map. The frame's blob is a batch ([`crate::encode_ops`]); answered by [`ToTool::MapOps`].
     MapOps {
         /// Chosen by the tool.
@@ -149,6 +157,9 @@ pub struct Options {
     /// Tell when the device began and ended each operation of the application.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timeline: bool,
+    /// Kernels of which there is only machine code get programs at their entry and exits, by the functions that `Probe` brought.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub splice: bool,
 }
 
 /// Mirror of [`warpbpf_abi::maps::Placement`].

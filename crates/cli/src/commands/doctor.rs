@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::json;
 use warpbpf_driver::DeviceInfo;
 
+use crate::assemble;
 use crate::error::CliError;
 use crate::flags::DoctorFlags;
 use crate::machine;
@@ -19,7 +20,15 @@ struct Check {
 
 /// Looks and explains. Exit status 0 if kernels can be instrumented somewhere, on a GPU or the soft GPU.
 pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
-    let checks = [gpu(), soft(), agent(), injection(), kernel_bpf(), clang()];
+    let checks = [
+        gpu(),
+        soft(),
+        agent(),
+        injection(),
+        kernel_bpf(),
+        clang(),
+        ptxas(),
+    ];
     let usable = (checks[0].ok || checks[1].ok) && checks[2].ok;
     if flags.json {
         let rows: Vec<_> = checks
@@ -107,6 +116,16 @@ fn agent() -> Check {
         machine::agent().map(|p| p.display().to_string()),
         "build it: `cargo xtask build`",
     )
+}
+
+fn ptxas() -> Check {
+    let result = assemble::ptxas();
+    Check {
+        name: "ptxas",
+        ok: result.is_ok(),
+        found: result.map_or_else(|reason| reason, |path| path.display().to_string()),
+        advice: "without it `--backend splice` is not to be had; all else is",
+    }
 }
 
 fn found(

@@ -6,14 +6,16 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use warpbpf::{Launch, Options, Tool};
+use warpbpf_driver::DeviceInfo;
 use warpbpf_session::NO_SITE;
 use warpbpf_session::section::Form;
 
+use crate::assemble;
 use crate::collect::Collector;
 use crate::error::CliError;
 use crate::flags::{
-    ChoiceFlags, CodeFlags, ObjectFlags, OutputFlags, ProgramFlags, RunFlags, SessionFlags,
-    TargetFlags,
+    Backend, ChoiceFlags, CodeFlags, ObjectFlags, OutputFlags, ProgramFlags, RunFlags,
+    SessionFlags, TargetFlags,
 };
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
@@ -114,10 +116,32 @@ impl Attachment {
             max_overhead_ppm: choice.max_overhead,
             max_device_memory: choice.max_device_memory,
             timeline,
+            splice: false,
+        };
+        let planned = warpbpf_session::Options {
+            max_registers: code.max_registers,
+            out_of_line: code.out_of_line,
+            host_ops,
+            live_sums: code.live_sums,
+            timeline,
+            ..program.options()
         };
         let object =
             warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
+        let bytes = loaded.bytes.clone();
         let tool = Tool::attach(object, options)?;
+        if code.backend == Backend::Splice {
+            let ptxas = assemble::ptxas().map_err(CliError::Other)?;
+            tool.splice(move |device| {
+                let device = DeviceInfo {
+                    name: device.name.clone(),
+                    capability: device.capability,
+                    sms: device.cpus.max(device.sms),
+                    driver_version: device.driver_version,
+                };
+                assemble::functions(&ptxas, &bytes, &planned, &device)
+            });
+        }
         tool.serve()?;
         let programs = session.iter().map(|planned| model::Program {
             name: planned.name().to_owned(),

@@ -463,13 +463,14 @@ impl Emit<'_> {
             Op::Slot(slot) => {
                 self.fragment.slots.insert(*slot);
                 let d = self.reg(result);
-                let space = match self.env.slots {
-                    SlotSpace::Const => "const",
-                    SlotSpace::Global => "global",
+                let (space, table) = match self.env.slots {
+                    SlotSpace::Const => ("const", names::SLOTS),
+                    SlotSpace::Global => ("global", names::SLOTS),
+                    SlotSpace::Table { .. } => ("global", names::TABLE),
                 };
                 let at = match slot {
-                    0 => names::SLOTS.to_owned(),
-                    _ => format!("{}+{}", names::SLOTS, slot * 8),
+                    0 => table.to_owned(),
+                    _ => format!("{table}+{}", slot * 8),
                 };
                 self.line(format!("ld.{space}.u64 {d}, [{at}];"));
             }

@@ -6,6 +6,7 @@ use warpbpf_ebpf::Width;
 
 use super::Translator;
 use crate::error::CodegenError;
+use crate::fragment::SlotSpace;
 use crate::ir::{BinOp, Op, Special, Ty, Value};
 
 impl Translator<'_> {
@@ -35,6 +36,14 @@ impl Translator<'_> {
         Ok(self.extend(low, width, signed))
     }
 
+    /// The kernel's number: what it is if the code is for one kernel, else what its table says.
+    pub(super) fn kernel_id(&mut self) -> Value {
+        match self.env.slots {
+            SlotSpace::Const | SlotSpace::Global => self.constant(self.env.kernel_id),
+            SlotSpace::Table { kernel } => self.push(Ty::B64, Op::Slot(kernel)),
+        }
+    }
+
     /// The whole of a field, zero-extended.
     fn context_field(&mut self, field: &Field) -> Value {
         match field.source {
@@ -45,7 +54,7 @@ impl Translator<'_> {
             FieldSource::Lane => self.special64(Special::Lane),
             FieldSource::Sm => self.special64(Special::Sm),
             FieldSource::GridId => self.special64(Special::GridId),
-            FieldSource::KernelId => self.constant(self.env.kernel_id),
+            FieldSource::KernelId => self.kernel_id(),
             FieldSource::DynamicShared => self.special64(Special::DynamicShared),
             // A block without a cluster is a cluster of one.
             FieldSource::ClusterRank if !self.has_clusters() => self.constant(0),

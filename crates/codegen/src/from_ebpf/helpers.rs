@@ -64,7 +64,7 @@ impl<'a> Translator<'a> {
             HelperId::GpuWarpId => self.special64(Special::WarpSlot),
             HelperId::GpuLaneId => self.special64(Special::Lane),
             HelperId::GpuClock => self.push(Ty::B64, Op::Clock),
-            HelperId::GpuKernelId => self.constant(self.env.kernel_id),
+            HelperId::GpuKernelId => self.kernel_id(),
             HelperId::GpuGridId => self.special64(Special::GridId),
             HelperId::GpuThreadId => self.thread_in_grid(),
             HelperId::GpuBlockId => self.block_in_grid(),

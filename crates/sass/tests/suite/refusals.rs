@@ -321,3 +321,55 @@ fn the_check_finds_what_was_changed() {
         }
     }
 }
+
+/// Kernels that share something with their module, each in a way of its own.
+const SHARING: &str = "
+.const .align 4 .b32 numbers[4] = {1, 2, 3, 4};
+.global .align 4 .u32 NAME[4] = {1, 2, 3, 4};
+.visible .entry alone(.param .u64 p, .param .u32 i) {
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<4>;
+    ld.param.u64 %rd1, [p];
+    ld.param.u32 %r1, [i];
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+.visible .entry constants(.param .u64 p, .param .u32 i) {
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<4>;
+    ld.param.u64 %rd1, [p];
+    ld.const.u32 %r1, [numbers+4];
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+.visible .entry variables(.param .u64 p, .param .u32 i) {
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<4>;
+    ld.param.u64 %rd1, [p];
+    ld.global.u32 %r1, [NAME+4];
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+";
+
+#[test]
+fn what_a_kernel_shares_with_its_module_is_known() {
+    use warpbpf_sass::{SharedData, shared_data};
+    for arch in ["sm_80", "sm_90"] {
+        let of = |kernel: &str, variable: &str| {
+            let text = SHARING.replace("NAME", variable);
+            let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
+            let cubin = ptxas(&format!("sharing-{variable}"), &text, arch, &[]);
+            shared_data(&cubin, kernel).unwrap()
+        };
+        assert_eq!(of("alone", "shared"), None);
+        assert_eq!(of("constants", "shared"), Some(SharedData::Constants));
+        assert_eq!(of("variables", "shared"), Some(SharedData::Addresses));
+        // A table of the compiler's is the same in each copy.
+        assert_eq!(of("variables", "__cudart_table"), None);
+        assert_eq!(
+            of("constants", "__cudart_table"),
+            Some(SharedData::Constants)
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! What a kernel shares with the rest of its file: variables, constants, functions by address. A file that is loaded a second time has
+//! its own ones, so a kernel that reads some may not be run out of it.
+//!
+//! Machine code comes to them in three ways only: by constant bank 3, which holds `__constant__` variables, by bank 4, where addresses of
+//! variables and functions are, and by relocations in the code itself. So nothing is followed here: who names one of those banks is refused.
+
+use crate::elf::Image;
+use crate::error::{ElfError, SharedData};
+use crate::word::{BYTES, Word};
+
+/// The kind of sections with relocations: `SHT_RELA` and `SHT_REL`.
+const RELOCATIONS: [u64; 2] = [4, 9];
+/// Operand forms with a constant in the second or in the third place; loads from a bank are of the second one too.
+const WITH_CONSTANT: [u128; 2] = [5, 3];
+/// The banks.
+const VARIABLES: u128 = 3;
+const ADDRESSES: u128 = 4;
+
+/// Tables of the compiler's own functions, such as that of `sinf` for large numbers: nobody writes them.
+const TABLES: &str = "__cudart_";
+
+/// What stands against running `kernel` out of a second copy of its file.
+///
+/// # Errors
+/// [`ElfError`]: the file cannot be read.
+pub fn shared_data(cubin: &[u8], kernel: &str) -> Result<Option<SharedData>, ElfError> {
+    let image = Image::parse(cubin)?;
+    let own = format!(".text.{kernel}");
+    let is_kernel = |section: usize| {
+        let here = |symbol: &&crate::elf::Symbol| symbol.section == section && symbol.is_kernel;
+        image.symbols.iter().any(|symbol| here(&symbol))
+    };
+    let only_tables = only_tables(&image);
+    for (index, section) in image.sections.iter().enumerate() {
+        // What is called may stand in a section of its own, from which no relocation tells who calls it.
+        let code = section.name == own || section.name.starts_with(".text.") && !is_kernel(index);
+        if RELOCATIONS.contains(&section.kind) && section.size > 0 {
+            let of = image.sections.get(section.info as usize);
+            let of = of.map_or("", |of| of.name.as_str());
+            if of == own || of.starts_with(".text.") && !is_kernel(section.info as usize) {
+                return Ok(Some(SharedData::Relocations));
+            }
+        }
+        if !code {
+            continue;
+        }
+        let data = image.data(index);
+        let words = (0..data.len() / BYTES).filter_map(|at| Word::at(data, at * BYTES));
+        for word in words {
+            let form = word.bits(9, 3);
+            if !WITH_CONSTANT.contains(&form) {
+                continue;
+            }
+            match word.bits(54, 5) {
+                VARIABLES => return Ok(Some(SharedData::Constants)),
+                ADDRESSES if !only_tables => return Ok(Some(SharedData::Addresses)),
+                _ => {}
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Nothing but tables of the compiler has its address in bank 4.
+fn only_tables(image: &Image) -> bool {
+    let Some(bank) = image.section(".nv.constant4") else {
+        return false;
+    };
+    let all = image.sections.iter().enumerate();
+    let mut of_bank = all
+        .filter(|(_, section)| RELOCATIONS.contains(&section.kind) && section.info as usize == bank)
+        .peekable();
+    let named = |(index, section): (usize, &crate::elf::Section)| {
+        let bytes = if section.kind == RELOCATIONS[0] {
+            24
+        } else {
+            16
+        };
+        image.data(index).chunks_exact(bytes).all(|entry| {
+            // The upper half of `r_info`.
+            let symbol = entry[12..16].iter().rev();
+            let symbol = symbol.fold(0u32, |number, byte| number << 8 | u32::from(*byte));
+            let symbol = image.symbols.iter().find(|s| s.index == symbol);
+            symbol.is_some_and(|symbol| symbol.name.starts_with(TABLES))
+        })
+    };
+    of_bank.peek().is_some() && of_bank.all(named)
+}

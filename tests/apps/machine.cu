@@ -1,0 +1,85 @@
+// Kernels of which there is only machine code: one that ends early in some threads, one with shared memory and barriers, one that
+// reads a constant of its module, and the same as a graph's node.
+// usage: machine [launches]
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+#include "check.h"
+
+__constant__ float factor;
+
+__global__ void halve(const float *in, float *out, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n)
+        return;
+    float value = in[i];
+    for (int k = 0; k < (i & 7); k++)
+        value = value * 0.5f + 1.0f;
+    if (value < 0.0f)
+        return;
+    out[i] = value;
+}
+
+__global__ void sums(const float *in, float *out)
+{
+    __shared__ float part[256];
+    part[threadIdx.x] = in[blockIdx.x * blockDim.x + threadIdx.x];
+    __syncthreads();
+    for (int step = 128; step > 0; step /= 2) {
+        if (threadIdx.x < step)
+            part[threadIdx.x] += part[threadIdx.x + step];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        out[blockIdx.x] = part[0];
+}
+
+__global__ void scale(float *values, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        values[i] *= factor;
+}
+
+int main(int argc, char **argv)
+{
+    int launches = argc > 1 ? atoi(argv[1]) : 20;
+    const int blocks = 400, threads = 256, n = blocks * threads - 100;
+    std::vector<float> host(blocks * threads);
+    for (size_t i = 0; i < host.size(); i++)
+        host[i] = (float)(i % 1000) - 10.0f;
+    float *in, *out, *part, f = 1.5f;
+    CHECK(cudaMalloc(&in, host.size() * sizeof(float)));
+    CHECK(cudaMalloc(&out, host.size() * sizeof(float)));
+    CHECK(cudaMalloc(&part, blocks * sizeof(float)));
+    CHECK(cudaMemset(out, 0, host.size() * sizeof(float)));
+    CHECK(cudaMemcpyToSymbol(factor, &f, sizeof(f)));
+    CHECK(cudaMemcpy(in, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice));
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    for (int i = 0; i < launches; i++) {
+        halve<<<blocks, threads, 0, stream>>>(in, out, n);
+        sums<<<blocks, threads, 0, stream>>>(out, part);
+    }
+    scale<<<blocks, threads, 0, stream>>>(out, n);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    sums<<<blocks, threads, 0, stream>>>(out, part);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < launches; i++)
+        CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    std::vector<float> sum(blocks);
+    CHECK(cudaMemcpy(host.data(), out, host.size() * sizeof(float), cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(sum.data(), part, blocks * sizeof(float), cudaMemcpyDeviceToHost));
+    // Every bit counts.
+    unsigned long long hash = 1469598103934665603ull;
+    for (const std::vector<float> *all : { &host, &sum })
+        for (const float &value : *all)
+            hash = (hash ^ *(const unsigned *)&value) * 1099511628211ull;
+    printf("machine: %d launches, outputs %016llx\n", launches, hash);
+    return 0;
+}
