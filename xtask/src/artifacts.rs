@@ -149,6 +149,7 @@ const APPS: &[(&str, &str)] = &[
     ("longrun", "tests/apps/longrun.cu"),
     ("rounds", "tests/apps/rounds.cu"),
     ("live", "tests/apps/live.cu"),
+    ("ranges", "tests/apps/ranges.cu"),
     ("forks", "tests/apps/forks.cu"),
     ("swapstress", "tests/apps/swapstress.cu"),
     ("graphs", "tests/apps/graphs.cu"),
@@ -333,12 +334,12 @@ pub fn objects(tools: &Tools, into: &Path) -> Result<(), Failure> {
 /// Compiles the applications, with the static and the shared CUDA runtime.
 pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
     make_dir(into)?;
-    let header = root().join("tests/apps/check.h");
+    let headers = ["check.h", "nvtx.h"].map(|name| root().join("tests/apps").join(name));
     for (name, source) in APPS {
         let source = root().join(source);
         for (runtime, suffix) in [("shared", "-shared"), ("static", "")] {
             let program = into.join(format!("{name}{suffix}"));
-            if is_newer(&program, &[&source, &header]) {
+            if is_newer(&program, &[&source, &headers[0], &headers[1]]) {
                 continue;
             }
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));

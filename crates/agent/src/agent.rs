@@ -34,7 +34,7 @@ use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
-use crate::{control, guard, host_ops, swap};
+use crate::{control, guard, host_ops, nvtx, swap};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -305,6 +305,8 @@ impl Agent {
                 Mode::PassThrough
             });
             self.memory.decide(&mode);
+            let timeline = matches!(&mode, Mode::Attached(session) if session.timeline());
+            nvtx::decide(timeline, self.chooses_by_range());
             mode
         })
     }

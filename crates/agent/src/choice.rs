@@ -4,6 +4,7 @@ use warpbpf_wire::{Choice, NoteLevel};
 
 use crate::agent::Agent;
 use crate::entry::Entry;
+use crate::nvtx;
 
 /// A launch as a choice sees it.
 #[derive(Debug, Clone, Copy)]
@@ -12,10 +13,17 @@ pub(crate) struct Candidate {
     pub(crate) number: Option<u64>,
     /// Blocks of the grid.
     pub(crate) blocks: u64,
+    /// The application makes it, captures it or puts it into a graph just now, so that its ranges are those of this thread.
+    pub(crate) now: bool,
 }
 
-/// The launch gets probes. `device` is asked for its ordinal only where that matters.
-fn takes(choice: &Choice, candidate: Candidate, device: impl FnOnce() -> Option<u32>) -> bool {
+/// The launch gets probes. `device` is asked for its ordinal, and `is_inside` for the thread's ranges, only where that matters.
+fn takes(
+    choice: &Choice,
+    candidate: Candidate,
+    device: impl FnOnce() -> Option<u32>,
+    is_inside: impl FnOnce(&[String]) -> bool,
+) -> bool {
     let every = choice.every.max(1);
     let in_turn = match candidate.number {
         None => !goes_by_number(choice),
@@ -32,6 +40,7 @@ fn takes(choice: &Choice, candidate: Candidate, device: impl FnOnce() -> Option<
             .max_blocks
             .is_none_or(|most| candidate.blocks <= most)
         && (choice.gpus.is_empty() || device().is_some_and(|gpu| choice.gpus.contains(&gpu)))
+        && (choice.nvtx.is_empty() || (candidate.now && is_inside(&choice.nvtx)))
 }
 
 fn goes_by_number(choice: &Choice) -> bool {
@@ -44,8 +53,18 @@ impl Agent {
     pub(crate) fn wants(&self, candidate: Candidate) -> bool {
         self.choice.get().is_none_or(|choice| {
             let device = || u32::try_from(self.driver.current_device().ok()?).ok();
-            takes(choice, candidate, device)
+            let who = std::ptr::from_ref(self) as usize;
+            takes(choice, candidate, device, |globs| {
+                nvtx::is_inside(who, globs)
+            })
         })
+    }
+
+    /// Ranges of the application matter to the choice.
+    pub(crate) fn chooses_by_range(&self) -> bool {
+        self.choice
+            .get()
+            .is_some_and(|choice| !choice.nvtx.is_empty())
     }
 
     /// Tells why a kernel has no probes in a graph, where the choice goes by numbers of launches.
@@ -68,9 +87,10 @@ mod tests {
         let candidate = |number| Candidate {
             number: Some(number),
             blocks: 4,
+            now: true,
         };
         (1..=launches)
-            .filter(|number| takes(choice, candidate(*number), || None))
+            .filter(|number| takes(choice, candidate(*number), || None, |_| false))
             .collect()
     }
 
@@ -104,19 +124,45 @@ mod tests {
             gpus: vec![1, 3],
             ..Choice::default()
         };
-        let of = |blocks, gpu| {
-            let number = None;
-            takes(&choice, Candidate { number, blocks }, || gpu)
+        let graph = |blocks| Candidate {
+            number: None,
+            blocks,
+            now: false,
         };
+        let of = |blocks, gpu| takes(&choice, graph(blocks), || gpu, |_| false);
         let grids = [1, 2, 8, 9].map(|blocks| of(blocks, Some(1)));
         assert_eq!(grids, [false, true, true, false]);
         let devices = [None, Some(0), Some(1), Some(2), Some(3)].map(|gpu| of(4, gpu));
         assert_eq!(devices, [false, false, true, false, true]);
         let by_number = Choice { every: 2, ..choice };
-        let graph = Candidate {
-            number: None,
-            blocks: 4,
+        assert!(!takes(&by_number, graph(4), || Some(1), |_| false));
+    }
+
+    #[test]
+    fn ranges_are_of_the_thread_that_makes_the_launch() {
+        let choice = Choice {
+            nvtx: vec!["step/*".into()],
+            ..Choice::default()
         };
-        assert!(!takes(&by_number, graph, || Some(1)));
+        let of = |now, inside: bool| {
+            let candidate = Candidate {
+                number: None,
+                blocks: 4,
+                now,
+            };
+            takes(
+                &choice,
+                candidate,
+                || None,
+                |globs| {
+                    assert_eq!(globs, ["step/*"]);
+                    inside
+                },
+            )
+        };
+        assert_eq!(
+            [of(true, true), of(true, false), of(false, true)],
+            [true, false, false]
+        );
     }
 }

@@ -20,7 +20,7 @@ use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
-use crate::{modules, thread, timeline};
+use crate::{modules, nvtx, thread, timeline};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
@@ -238,6 +238,7 @@ impl Control {
         if let Some(timeline) = timeline::of(self.agent) {
             self.each_context(|agent, _, live| timeline.turn(agent, live.context(), false));
         }
+        nvtx::turn(self.agent, false);
         // What a batch of the tool has begun is on the device.
         if !self.requests.pending() && self.compaction.is_worth_it(self.agent, now) {
             let mut compaction = std::mem::replace(&mut self.compaction, Compaction::new());
@@ -356,10 +357,12 @@ impl Control {
         if let Some(timeline) = timeline::of(self.agent) {
             timeline.finish(self.agent);
         }
+        nvtx::turn(self.agent, true);
     }
 
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
         crate::uprobe::report(self.agent);
+        nvtx::report(self.agent);
         let refused = self.requests.refuse_all(reason);
         self.reply(refused)?;
         for Reply { token, error, blob } in std::mem::take(&mut self.replies) {

@@ -36,6 +36,7 @@ mod loads;
 mod memory;
 mod memory_hooks;
 mod modules;
+mod nvtx;
 mod observe;
 mod origin;
 mod params;
@@ -64,6 +65,7 @@ mod uprobe;
 
 pub use install::install_into;
 pub use late::warpbpf_live;
+pub use nvtx::InitializeInjectionNvtx2;
 pub use preload::InitializeInjection;
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 //!
 //! None of them loads CUDA into a program that does not use it.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::guard::quietly;
@@ -22,12 +24,28 @@ pub extern "C" fn InitializeInjection() -> c_int {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
-        if is_wanted() {
+        if is_wanted() && !is_called_by_driver() {
             quietly(|| install(Moment::BeforeInit));
         }
     }
     construct
 };
+
+/// The driver will call [`InitializeInjection`]. Until then threads may be anywhere in it: NVTX loads us whenever the application
+/// first calls it.
+fn is_called_by_driver() -> bool {
+    // SAFETY: zeroes are a valid Dl_info.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let here = is_called_by_driver as *const () as *const c_void;
+    // SAFETY: an address in this library, and a writable local.
+    if unsafe { libc::dladdr(here, &mut info) } == 0 || info.dli_fname.is_null() {
+        return false;
+    }
+    // SAFETY: the loader's text, which lives as long as this library.
+    let own = OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes());
+    std::env::var_os("CUDA_INJECTION64_PATH")
+        .is_some_and(|path| Path::new(&path).file_name() == Path::new(own).file_name())
+}
 
 /// The next `dlopen` behind ours; 0 before it was looked up.
 static NEXT_DLOPEN: AtomicUsize = AtomicUsize::new(0);

@@ -17,6 +17,7 @@ use warpbpf_session::clock::monotonic_ns;
 use warpbpf_wire::{Operation, Operations, ToTool, Untimed};
 
 use crate::agent::Agent;
+use crate::nvtx;
 use crate::uprobe::sites;
 
 /// Events of a context: two for each operation that is under way.
@@ -253,6 +254,7 @@ impl Timeline {
             bytes: asked.bytes,
             kernel: asked.kernel.and_then(|handle| self.functions.name(handle)),
             launch: asked.launch,
+            nvtx: nvtx::path(),
         };
         let mut under_way = lock(&self.under_way);
         if under_way.len() < MOST {

@@ -149,6 +149,7 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
             ToTool::MapOps { .. }
             | ToTool::Attached
             | ToTool::Operations(_)
+            | ToTool::Ranges(_)
             | ToTool::Changed(_) => {
                 panic!("nobody asked")
             }

@@ -24,6 +24,9 @@ pub struct ChoiceFlags {
     /// Probes only in grids of at most N blocks
     #[arg(long, value_name = "N")]
     pub max_blocks: Option<u64>,
+    /// Probes only in launches inside of NVTX ranges whose path, as `step/forward`, one of these globs names
+    #[arg(long, value_name = "GLOB")]
+    pub nvtx: Vec<String>,
     /// No more probes in a kernel that takes longer with them by more than this, as `5%`: some of its launches are measured, with
     /// probes and without
     #[arg(long, value_name = "PERCENT", value_parser = parts)]
@@ -70,6 +73,7 @@ impl ChoiceFlags {
             gpus: self.gpus.clone(),
             min_blocks: self.min_blocks,
             max_blocks: self.max_blocks,
+            nvtx: self.nvtx.clone(),
         }
     }
 }

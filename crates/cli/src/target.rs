@@ -34,5 +34,6 @@ pub fn start(
         flags.inject.into(),
         socket,
         surroundings,
+        false,
     )
 }

@@ -5,41 +5,65 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use warpbpf::{Operation, Operations, Process};
+use warpbpf::{Operation, Operations, Process, Ranges};
 use warpbpf_session::names::demangle;
 
 use crate::error::CliError;
 use crate::model::Report;
 
+mod ranges;
+
 /// Numbers of a process's contexts follow its own times this.
 const CONTEXTS: u64 = 1000;
+
+/// What was told of a process.
+struct Told {
+    pid: u32,
+    exe: String,
+    operations: Operations,
+    ranges: Ranges,
+}
+
+impl Told {
+    fn of(process: &Process) -> Told {
+        Told {
+            pid: process.pid(),
+            exe: process.exe(),
+            operations: process.take_operations(),
+            ranges: process.take_ranges(),
+        }
+    }
+}
 
 /// Writes the file, and says in the report what is in it.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write(path: &Path, processes: &[Process], report: &mut Report) -> Result<(), CliError> {
-    let told: Vec<(u32, String, Operations)> = processes
-        .iter()
-        .map(|process| (process.pid(), process.exe(), process.take_operations()))
-        .collect();
+    let told: Vec<Told> = processes.iter().map(Told::of).collect();
     std::fs::write(path, trace(&told).to_string()).map_err(|source| CliError::Write {
         path: path.display().to_string(),
         source,
     })?;
-    for (pid, _, told) in &told {
+    for process in &told {
+        let (pid, told) = (process.pid, &process.operations);
         let timed = told
             .operations
             .iter()
             .filter(|op| op.device.is_some())
             .count();
+        let ranges = match process.ranges.ranges.len() {
+            0 => String::new(),
+            count => format!(", {count} NVTX ranges and marks"),
+        };
         report.remarks.push(format!(
-            "timeline of {pid}: {} operations, {timed} with their times on the device (± {} ns), in `{}`",
+            "timeline of {pid}: {} operations, {timed} with their times on the device (± {} ns){ranges}, in `{}`",
             told.operations.len(),
             told.error,
             path.display()
         ));
         report.notes.extend(untimed(told));
+        report.notes.extend(ranges::unknown(&process.ranges));
     }
     Ok(())
 }
@@ -62,11 +86,12 @@ fn untimed(told: &Operations) -> Option<String> {
 }
 
 /// The whole file, in the Trace Event Format.
-fn trace(told: &[(u32, String, Operations)]) -> Value {
+fn trace(told: &[Told]) -> Value {
     let mut events = Vec::new();
     let mut other = Vec::new();
-    for (pid, exe, told) in told {
-        let pid = u64::from(*pid);
+    for process in told {
+        let (exe, told) = (&process.exe, &process.operations);
+        let pid = u64::from(process.pid);
         let mut streams: BTreeMap<(u32, u64), usize> = BTreeMap::new();
         for operation in &told.operations {
             let next = streams.len() + 1;
@@ -75,14 +100,11 @@ fn trace(told: &[(u32, String, Operations)]) -> Value {
         }
         let name = |what: &str, pid: u64, tid: u64, name: String| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name } });
         events.push(name("process_name", pid, 0, exe.clone()));
-        let threads: BTreeSet<u32> = told.operations.iter().map(|op| op.thread).collect();
+        let mut threads: BTreeSet<u32> = told.operations.iter().map(|op| op.thread).collect();
+        threads.extend(process.ranges.ranges.iter().map(|range| range.thread));
         for thread in threads {
-            events.push(name(
-                "thread_name",
-                pid,
-                thread.into(),
-                format!("thread {thread}"),
-            ));
+            let text = ranges::thread_name(&process.ranges, thread);
+            events.push(name("thread_name", pid, thread.into(), text));
         }
         let contexts: BTreeSet<u32> = streams.keys().map(|(context, _)| *context).collect();
         for context in contexts.into_iter().filter(|context| *context != u32::MAX) {
@@ -91,7 +113,8 @@ fn trace(told: &[(u32, String, Operations)]) -> Value {
         }
         for ((context, stream), tid) in &streams {
             if *context != u32::MAX {
-                let text = stream_name(*stream);
+                let text = ranges::stream_name(&process.ranges, *stream);
+                let text = text.unwrap_or_else(|| stream_name(*stream));
                 events.push(name(
                     "thread_name",
                     in_context(pid, *context),
@@ -104,8 +127,12 @@ fn trace(told: &[(u32, String, Operations)]) -> Value {
             let tid = streams[&(operation.context, stream_of(operation))];
             push(&mut events, pid, tid as u64, operation);
         }
+        ranges::push(&mut events, pid, &process.ranges, told);
+        let lost = process.ranges.lost;
         other.push(json!({ "pid": pid, "device_error_ns": told.error, "operations": told.operations.len(),
-            "untimed": { "crowded": told.untimed.crowded, "captured": told.untimed.captured, "refused": told.untimed.refused } }));
+            "untimed": { "crowded": told.untimed.crowded, "captured": told.untimed.captured, "refused": told.untimed.refused },
+            "ranges": process.ranges.ranges.len(),
+            "ranges_unknown": { "deep": lost.deep, "crowded": lost.crowded, "names_cut": lost.cut } }));
     }
     json!({ "traceEvents": events, "displayTimeUnit": "ns",
         "otherData": { "clock": "CLOCK_MONOTONIC", "processes": other } })
@@ -144,6 +171,9 @@ fn push(events: &mut Vec<Value>, pid: u64, tid: u64, operation: &Operation) {
     if operation.launch != 0 {
         what["launch_id"] = json!(operation.launch);
     }
+    if let Some(nvtx) = &operation.nvtx {
+        what["nvtx"] = json!(nvtx);
+    }
     events.push(json!({ "ph": "X", "name": operation.api, "cat": "call", "pid": pid, "tid": operation.thread,
         "ts": microseconds(called), "dur": microseconds(returned.saturating_sub(called)), "args": what }));
     let Some((begin, end)) = operation.device else {
@@ -178,6 +208,7 @@ mod tests {
             bytes: None,
             kernel: Some("_Z9vectorAddPKfS0_Pfi".into()),
             launch: 3,
+            nvtx: Some("step/forward".into()),
         }
     }
 
@@ -193,7 +224,12 @@ mod tests {
             error: 900,
             ..Operations::default()
         };
-        let made = trace(&[(40, "/bin/app".into(), told)]);
+        let made = trace(&[Told {
+            pid: 40,
+            exe: "/bin/app".into(),
+            operations: told,
+            ranges: Ranges::default(),
+        }]);
         let events = made["traceEvents"].as_array().unwrap();
         let all = |ph: &str| events.iter().filter(|e| e["ph"] == ph).collect::<Vec<_>>();
         let rows = all("X");
@@ -218,6 +254,7 @@ mod tests {
             (&json!(9.0), &json!(10.25))
         );
         assert_eq!(rows[1]["args"]["launch_id"], 3);
+        assert_eq!(rows[1]["args"]["nvtx"], "step/forward");
         assert_eq!((all("s").len(), all("f").len()), (1, 1));
         assert_eq!(made["otherData"]["processes"][0]["device_error_ns"], 900);
         let names: Vec<&str> = all("M")

@@ -30,6 +30,11 @@ pub fn matches(glob: &str, mangled: &str) -> bool {
     demangled(mangled, &DemangleOptions::new()).is_some_and(|full| glob.matches(&full))
 }
 
+/// Does `glob` stand for this text, as it is?
+pub fn is_like(glob: &str, text: &str) -> bool {
+    WildMatch::new(glob).matches(text)
+}
+
 fn demangled(mangled: &str, options: &DemangleOptions) -> Option<String> {
     if !mangled.starts_with("_Z") {
         return None;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_wire::{
-    ContextInfo, Device, Kernel, MapInfo, NoteLevel, Operations, Outcome, PRINTK, Program, ToAgent,
-    ToolConnection,
+    ContextInfo, Device, Kernel, MapInfo, NoteLevel, Operations, Outcome, PRINTK, Program, Ranges,
+    ToAgent, ToolConnection,
 };
 
 use crate::events::{Batch, Event};
@@ -145,6 +145,15 @@ impl Process {
         let told = &mut self.lock().operations;
         Operations {
             operations: std::mem::take(&mut told.operations),
+            ..told.clone()
+        }
+    }
+    /// NVTX ranges that were told since the last call ([`Options::timeline`](crate::Options)), with all names of threads and streams, and
+    /// what is not known, so far.
+    pub fn take_ranges(&self) -> Ranges {
+        let told = &mut self.lock().ranges;
+        Ranges {
+            ranges: std::mem::take(&mut told.ranges),
             ..told.clone()
         }
     }

@@ -13,6 +13,8 @@ use crate::machine::{self, Device};
 
 /// The variable by which a CUDA driver is told of a tool in the application.
 pub const INJECTION: &str = "CUDA_INJECTION64_PATH";
+/// The variable by which NVTX is told of a tool that wants to know the application's ranges.
+pub const NVTX_INJECTION: &str = "NVTX_INJECTION64_PATH";
 /// The variable by which the agent is told where its tool is.
 pub const SOCKET: &str = "WARPBPF_SOCKET";
 
@@ -21,6 +23,8 @@ pub const SOCKET: &str = "WARPBPF_SOCKET";
 pub struct Surroundings {
     /// A tool that is not us holds the injection slot.
     pub slot_taken: bool,
+    /// A tool that is not us gets the application's NVTX ranges.
+    pub nvtx_taken: bool,
     /// Another warpbpf started us.
     pub another_warpbpf: bool,
 }
@@ -30,6 +34,8 @@ impl Surroundings {
     pub fn look() -> Surroundings {
         Surroundings {
             slot_taken: std::env::var_os(INJECTION).is_some_and(|v| !v.is_empty()),
+            nvtx_taken: std::env::var_os(NVTX_INJECTION)
+                .is_some_and(|v| !v.is_empty() && !is_agent(&v)),
             another_warpbpf: std::env::var_os(SOCKET).is_some(),
         }
     }
@@ -42,13 +48,15 @@ impl Surroundings {
     pub unsafe fn take() -> Surroundings {
         let another_warpbpf = std::env::var_os(SOCKET).is_some();
         // So is the agent that a shell has for applications which find their tool by a name.
-        let slot = std::env::var_os(INJECTION).unwrap_or_default();
-        let agent = Path::new(&slot).file_name() == Some(OsStr::new(machine::AGENT));
+        let agent = is_agent(&std::env::var_os(INJECTION).unwrap_or_default());
         if another_warpbpf || agent && std::env::var_os(SHM_NAME).is_some() {
             // SAFETY: the caller's promise.
             unsafe {
                 std::env::remove_var(SOCKET);
                 std::env::remove_var(INJECTION);
+                if !Surroundings::look().nvtx_taken {
+                    std::env::remove_var(NVTX_INJECTION);
+                }
             }
         }
         Surroundings {
@@ -56,6 +64,11 @@ impl Surroundings {
             ..Surroundings::look()
         }
     }
+}
+
+/// The path of an agent, ours or another warpbpf's.
+fn is_agent(path: &OsStr) -> bool {
+    Path::new(path).file_name() == Some(OsStr::new(machine::AGENT))
 }
 
 /// How the agent gets into an application.
@@ -83,7 +96,7 @@ pub enum Entry {
 pub type Variables = Vec<(&'static str, OsString)>;
 
 /// The variables that an application needs in its environment, whoever starts it, and how the agent gets in by them.
-/// `socket` is [`crate::Tool::socket`].
+/// `socket` is [`crate::Tool::socket`], `ranges` [`crate::Tool::wants_ranges`].
 ///
 /// # Errors
 /// [`Error::Missing`]: the agent is not built.
@@ -92,6 +105,7 @@ pub fn environment(
     inject: Inject,
     socket: &Path,
     surroundings: &Surroundings,
+    ranges: bool,
 ) -> Result<(Variables, Entry), Error> {
     let agent = machine::agent()?;
     let entry = match inject {
@@ -103,6 +117,9 @@ pub fn environment(
         Inject::Auto => Entry::Env,
     };
     let mut variables = vec![(SOCKET, socket.as_os_str().to_owned())];
+    if ranges && !surroundings.nvtx_taken {
+        variables.push((NVTX_INJECTION, agent.clone().into_os_string()));
+    }
     variables.push(match entry {
         Entry::Env => (INJECTION, agent.into_os_string()),
         Entry::Preload(_) => ("LD_PRELOAD", prepend(agent.as_os_str(), "LD_PRELOAD")),
@@ -124,10 +141,11 @@ pub fn start(
     inject: Inject,
     socket: &Path,
     surroundings: &Surroundings,
+    ranges: bool,
 ) -> Result<(Child, Entry), Error> {
     let (program, arguments) = split(command);
     let path = find(program)?;
-    let (variables, entry) = environment(device, inject, socket, surroundings)?;
+    let (variables, entry) = environment(device, inject, socket, surroundings, ranges)?;
     let mut command = Command::new(&path);
     command.args(arguments).arg0(program).envs(variables);
     let child = command.spawn().map_err(|e| Error::BadProgram {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use warpbpf_wire::{
     Changed, ContextInfo, Device, Kernel, KernelCount, MapInfo, NoteLevel, Operations, PRINTK,
-    Program, SharedError, SharedReader, Sites, ToTool, ToolConnection, WireError,
+    Program, Ranges, SharedError, SharedReader, Sites, ToTool, ToolConnection, WireError,
 };
 
 use crate::events::Batch;
@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) notes: Vec<Note>,
     /// Operations that nobody has taken yet.
     pub(crate) operations: Operations,
+    /// Ranges that nobody has taken yet.
+    pub(crate) ranges: Ranges,
     pub(crate) refused: Option<String>,
     /// The agent came late, and sees all launches by now.
     pub(crate) attached: bool,
@@ -167,6 +169,16 @@ impl State {
             ToTool::Operations(told) => {
                 self.operations.operations.extend(told.operations);
                 (self.operations.error, self.operations.untimed) = (told.error, told.untimed);
+            }
+            ToTool::Ranges(told) => {
+                self.ranges.ranges.extend(told.ranges);
+                if !told.threads.is_empty() {
+                    self.ranges.threads = told.threads;
+                }
+                if !told.streams.is_empty() {
+                    self.ranges.streams = told.streams;
+                }
+                self.ranges.lost = told.lost;
             }
             ToTool::Snapshotted { token } => self.answer(token, Answer::Snapshotted),
             ToTool::MapOps { token, error } => self.answer(token, Answer::MapOps { error, blob }),

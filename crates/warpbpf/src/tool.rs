@@ -183,7 +183,14 @@ impl Tool {
     pub fn environment(&self, device: DeviceChoice, inject: Inject) -> Result<Variables, Error> {
         let device = machine::choose(device)?;
         let surroundings = Surroundings::look();
-        Ok(start::environment(&device, inject, self.socket(), &surroundings)?.0)
+        let ranges = self.wants_ranges();
+        Ok(start::environment(&device, inject, self.socket(), &surroundings, ranges)?.0)
+    }
+
+    /// The NVTX ranges of applications matter: to a timeline, or to which launches get probes.
+    pub fn wants_ranges(&self) -> bool {
+        let options = &self.shared.options;
+        options.timeline || !options.choice.nvtx.is_empty()
     }
 
     /// Starts an application. Its standard streams are ours.
@@ -216,6 +223,7 @@ impl Tool {
             launch.inject,
             self.socket(),
             surroundings,
+            self.wants_ranges(),
         )?;
         Ok(App {
             tool: self,

@@ -17,6 +17,9 @@ pub struct Choice {
     pub min_blocks: u64,
     /// Grids of at most so many blocks.
     pub max_blocks: Option<u64>,
+    /// Globs over paths of NVTX ranges, in one of which the launch must be made; empty for anywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nvtx: Vec<String>,
 }
 
 impl Choice {

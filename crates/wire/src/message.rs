@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Change, Changed};
 use crate::choice::Choice;
 use crate::layout::{Layout, SumField};
-use crate::timeline::Operations;
+use crate::timeline::{Operations, Ranges};
 
 /// Raised when a message changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
 pub const PROTOCOL: u32 = 1;
@@ -93,6 +93,8 @@ pub enum ToTool {
     Counts(Counts),
     /// Operations of the device that have ended ([`Options::timeline`]).
     Operations(Operations),
+    /// Ranges that have ended, with [`Options::timeline`]; at the end, all.
+    Ranges(Ranges),
     /// The answer to `Snapshot`.
     Snapshotted {
         /// The request's.

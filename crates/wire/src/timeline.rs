@@ -31,6 +31,9 @@ pub struct Operation {
     /// Number of the launch, as programs in the kernel have it; 0 without programs there.
     #[serde(default)]
     pub launch: u64,
+    /// The NVTX ranges that its thread was in, from the outermost in: `step/forward`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvtx: Option<String>,
 }
 
 /// Records, and what there is to know of them.
@@ -53,4 +56,61 @@ pub struct Untimed {
     pub captured: u64,
     /// The driver refused a mark, or the context ended first.
     pub refused: u64,
+}
+
+/// A range of the application, marked by NVTX.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Range {
+    /// As the application calls it.
+    pub name: String,
+    /// The name of its domain, if it is not NVTX's own one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// The thread that began it.
+    pub thread: u32,
+    /// What it is of.
+    pub kind: RangeKind,
+    /// When it began.
+    pub begin: u64,
+    /// When it ended; absent if it was open at the end of the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<u64>,
+}
+
+/// What a range is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RangeKind {
+    /// Pushed and popped by one thread.
+    Thread,
+    /// Started and ended by any thread.
+    Process,
+    /// No range but a moment.
+    Mark,
+}
+
+/// Ranges, and what there is to know of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranges {
+    /// In any order.
+    pub ranges: Vec<Range>,
+    /// Names that the application gave to threads; empty if no name is new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<(u32, String)>,
+    /// Names that it gave to streams, by their handle; empty if no name is new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<(u64, String)>,
+    /// What is not known of them, so far.
+    pub lost: RangesLost,
+}
+
+/// What is not known of ranges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangesLost {
+    /// Ranges of which too many were around them, or open at once.
+    pub deep: u64,
+    /// Names that were cut or not kept.
+    pub cut: u64,
+    /// Ranges for which there was no room until they were fetched.
+    pub crowded: u64,
 }

@@ -28,6 +28,7 @@ mod maps_host;
 mod maps_more;
 mod memory;
 mod places;
+mod ranges;
 mod run;
 mod selectors;
 mod splice;
@@ -97,6 +98,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(drain::cases());
     cases.extend(graphs::cases());
     cases.extend(choice::cases());
+    cases.extend(ranges::cases());
     cases.extend(devices::cases());
     cases.extend(driver_api::cases());
     cases.extend(places::cases());

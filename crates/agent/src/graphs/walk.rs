@@ -254,6 +254,8 @@ fn prepare_one(
         let candidate = Candidate {
             number: None,
             blocks: count(first.grid),
+            // Its ranges were those of its capture.
+            now: false,
         };
         let taken = agent.wants(candidate);
         let generation = agent.generations.now().number;

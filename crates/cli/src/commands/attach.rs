@@ -19,10 +19,17 @@ const LAST_WORDS: Duration = Duration::from_secs(70);
 /// Between two looks for processes that came later.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Why a running application's ranges are not known.
+const NO_RANGES: &str = "`--nvtx` needs an application that is started with it, by `warpbpf run` or with what `warpbpf serve` says: one that runs \
+     already has decided who gets its NVTX calls";
+
 /// Attaches, shows what comes, and detaches.
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let session = &flags.session;
     let whom = Whom::of(flags)?;
+    if !session.choice.nvtx.is_empty() {
+        return Err(CliError::Other(NO_RANGES.into()));
+    }
     let attachment = Attachment::for_session(session)?;
     let tool = &attachment.tool;
     // From here on Ctrl-C must not leave programs behind.

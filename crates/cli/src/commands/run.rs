@@ -261,6 +261,11 @@ pub fn observe(
             .notes
             .push(format!("the application was killed by signal {signal}"));
     }
+    if tool.wants_ranges() && surroundings.nvtx_taken {
+        report.notes.push(
+            "the application's NVTX ranges are not known: NVTX_INJECTION64_PATH names another tool, which gets them".into(),
+        );
+    }
     if surroundings.another_warpbpf {
         report
             .notes

@@ -32,8 +32,13 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
         eprintln!("warpbpf: applications run on the soft GPU ({why})");
     }
     let place = absolute(&flags.socket)?;
-    let (variables, entry) =
-        start::environment(&device, flags.inject.into(), &place, surroundings)?;
+    let (variables, entry) = start::environment(
+        &device,
+        flags.inject.into(),
+        &place,
+        surroundings,
+        tool.wants_ranges(),
+    )?;
     Interrupted::watch();
     let post = Signpost::put_up(&place, tool.socket()).map_err(warpbpf::Error::Wire)?;
     eprintln!("warpbpf: waiting for applications with this in their environment:");

@@ -1,0 +1,456 @@
+//! Ranges that the application marks by NVTX: which of them a launch is made in, and when they began and ended.
+//!
+//! NVTX has no library of its own in an application: the first call of each of its users loads what `NVTX_INJECTION64_PATH` names, and
+//! has it fill in a table of functions. That may be long before the driver is initialised, and in a process that never uses it, so
+//! nothing here needs an agent; what the tool wants of it is known only when it is asked (`decide`). Until then everything is kept,
+//! as far as there is room.
+//!
+//! The application is answered what it is answered without a tool, where that is possible: depths of ranges are not told.
+
+mod callbacks;
+mod stack;
+mod texts;
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use warpbpf_session::clock::monotonic_ns;
+use warpbpf_session::names::is_like;
+use warpbpf_wire::{NoteLevel, Range, RangeKind, Ranges, RangesLost, ToTool};
+
+use crate::agent::Agent;
+use crate::exports::agent;
+use crate::guard::quietly;
+use crate::install::is_wanted;
+use stack::Ended;
+use texts::{Registry, Text};
+
+/// Beginnings and ends that wait for the agent's thread.
+const MOST: usize = 1 << 15;
+/// Ranges of the process that are open at once.
+const STARTED: usize = 1024;
+/// Ranges in one message.
+const BATCH: usize = 256;
+
+/// Beginnings and ends are kept for a timeline.
+const RECORDS: u8 = 1;
+/// Each thread's ranges are known.
+const STACKS: u8 = 2;
+
+static WANTED: AtomicU8 = AtomicU8::new(RECORDS | STACKS);
+/// NVTX came to us in this process or one that it was forked from.
+static CAME: AtomicBool = AtomicBool::new(false);
+static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
+static STRINGS: Registry<65536> = Registry::new();
+static DOMAINS: Registry<4096> = Registry::new();
+
+/// What threads have in common. A forked child gets a new one: any of these locks may be held by a thread that it does not have.
+#[derive(Default)]
+struct State {
+    records: Mutex<Vec<Record>>,
+    /// Of those that were taken, what has not ended. Only the agent's thread looks.
+    open: Mutex<HashMap<u64, Range>>,
+    started: Mutex<Vec<Started>>,
+    started_count: AtomicUsize,
+    strings: Mutex<HashMap<String, usize>>,
+    domains: Mutex<HashMap<String, usize>>,
+    names: Mutex<Names>,
+    next: AtomicU64,
+    deep: AtomicU64,
+    cut: AtomicU64,
+    crowded: AtomicU64,
+}
+
+/// Names that were given to threads and streams.
+#[derive(Default)]
+struct Names {
+    threads: HashMap<u32, String>,
+    streams: HashMap<u64, String>,
+    news: bool,
+}
+
+/// For a timeline.
+enum Record {
+    Begin { number: u64, range: Range },
+    End { number: u64, at: u64 },
+}
+
+/// A range of the process that is open.
+struct Started {
+    number: u64,
+    path: String,
+    recorded: bool,
+    chosen: Option<(usize, bool)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn state() -> &'static State {
+    let there = STATE.load(Ordering::Acquire);
+    // SAFETY: null, or leaked below.
+    if let Some(state) = unsafe { there.as_ref() } {
+        return state;
+    }
+    let new = Box::into_raw(Box::<State>::default());
+    let none = std::ptr::null_mut();
+    let first = STATE.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire);
+    if let Err(other) = first {
+        // SAFETY: nobody has seen ours, and that of the other thread is leaked.
+        unsafe {
+            drop(Box::from_raw(new));
+            return &*other;
+        }
+    }
+    // SAFETY: leaked just now.
+    unsafe { &*new }
+}
+
+/// Called by NVTX for each of its users in the process, with a function that knows that user's tables. 1 is success. Without a tool no
+/// function is filled in, and calls of NVTX do nothing.
+///
+/// # Safety
+/// As NVTX calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn InitializeInjectionNvtx2(find: Option<callbacks::FindTable>) -> c_int {
+    quietly(|| {
+        if !is_wanted() {
+            return;
+        }
+        static WATCHED: Once = Once::new();
+        WATCHED.call_once(|| {
+            // Nothing is printed in the application, not even by a panic.
+            std::panic::set_hook(Box::new(|_| {}));
+            // SAFETY: the function lives as long as the process: NVTX never unloads what it loaded well.
+            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        });
+        if let Some(find) = find
+            // SAFETY: NVTX's own function.
+            && unsafe { callbacks::fill(find) }
+        {
+            CAME.store(true, Ordering::Relaxed);
+        }
+    });
+    1
+}
+
+/// In a forked child. What its parent's threads were in is not its own; what this thread is in it goes on to be in. There may never be
+/// a tool for it, so nothing is recorded before there is.
+unsafe extern "C" fn forked() {
+    STATE.store(std::ptr::null_mut(), Ordering::Release);
+    WANTED.store(STACKS, Ordering::Relaxed);
+}
+
+/// What a tool wants is known.
+pub(crate) fn decide(timeline: bool, choice: bool) {
+    let wanted = match (timeline, choice) {
+        (true, _) => RECORDS | STACKS,
+        (false, true) => STACKS,
+        (false, false) => 0,
+    };
+    WANTED.store(wanted, Ordering::Relaxed);
+    if wanted & RECORDS == 0 && CAME.load(Ordering::Relaxed) {
+        lock(&state().records).clear();
+    }
+}
+
+/// Somebody wants it, or may.
+fn wants(what: u8) -> bool {
+    WANTED.load(Ordering::Relaxed) & what != 0
+        && agent().is_none_or(|agent| agent.is_on() || agent.is_forked())
+}
+
+/// `name@domain`, or only the name in NVTX's own domain.
+fn in_domain(name: &str, domain: usize) -> String {
+    match DOMAINS.get(domain) {
+        Some(of) => format!("{name}@{of}"),
+        None => name.to_owned(),
+    }
+}
+
+fn kept((name, cut): Text) -> String {
+    if cut {
+        count(&state().cut);
+    }
+    name
+}
+
+/// Records a beginning; the number of the record if there was room.
+fn record(state: &State, name: &str, domain: usize, kind: RangeKind, number: u64) -> bool {
+    if !wants(RECORDS) {
+        return false;
+    }
+    let at = monotonic_ns();
+    let range = Range {
+        name: name.to_owned(),
+        domain: DOMAINS.get(domain).map(str::to_owned),
+        // SAFETY: no preconditions.
+        thread: unsafe { libc::gettid() }.cast_unsigned(),
+        kind,
+        begin: at,
+        end: (kind == RangeKind::Mark).then_some(at),
+    };
+    let mut records = lock(&state.records);
+    if records.len() >= MOST {
+        drop(records);
+        count(&state.crowded);
+        return false;
+    }
+    records.push(Record::Begin { number, range });
+    let half = records.len() == MOST / 2;
+    drop(records);
+    if half && let Some(agent) = agent() {
+        agent.wake();
+    }
+    true
+}
+
+/// Records the end of what was recorded, for which there is always room: nothing ends twice.
+fn record_end(state: &State, number: u64) {
+    let at = monotonic_ns();
+    lock(&state.records).push(Record::End { number, at });
+}
+
+fn number(state: &State) -> u64 {
+    state.next.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// This thread enters a range.
+fn push(domain: usize, name: Text) {
+    if !wants(STACKS) {
+        return;
+    }
+    let (state, name) = (state(), kept(name));
+    let known = stack::with(|stack| {
+        let own = number(state);
+        let recorded = !stack.is_full() && record(state, &name, domain, RangeKind::Thread, own);
+        stack.push(domain, &in_domain(&name, domain), recorded.then_some(own))
+    });
+    if known == Some(false) {
+        count(&state.deep);
+    }
+}
+
+/// This thread leaves the innermost range of a domain.
+fn pop(domain: usize) {
+    // Beginnings that were seen have ends, whoever wants to know.
+    if !CAME.load(Ordering::Relaxed) {
+        return;
+    }
+    if let Some(Ended::Range(Some(number))) = stack::with(|stack| stack.pop(domain)) {
+        record_end(state(), number);
+    }
+}
+
+/// A range of the process begins. Its number; 0 is what the application gets without a tool.
+fn start(domain: usize, name: Text) -> u64 {
+    if !wants(STACKS) {
+        return 0;
+    }
+    let (state, name) = (state(), kept(name));
+    let mut started = lock(&state.started);
+    if started.len() >= STARTED {
+        count(&state.deep);
+        return 0;
+    }
+    let own = number(state);
+    let recorded = record(state, &name, domain, RangeKind::Process, own);
+    started.push(Started {
+        number: own,
+        path: in_domain(&name, domain),
+        recorded,
+        chosen: None,
+    });
+    state.started_count.store(started.len(), Ordering::Relaxed);
+    own
+}
+
+fn end(number: u64) {
+    if number == 0 {
+        return;
+    }
+    let state = state();
+    let mut started = lock(&state.started);
+    // The last one most often.
+    let Some(at) = started.iter().rposition(|open| open.number == number) else {
+        return;
+    };
+    let ended = started.remove(at);
+    state.started_count.store(started.len(), Ordering::Relaxed);
+    drop(started);
+    if ended.recorded {
+        record_end(state, number);
+    }
+}
+
+fn mark(domain: usize, name: Text) {
+    if wants(RECORDS) {
+        let (state, name) = (state(), kept(name));
+        record(state, &name, domain, RangeKind::Mark, number(state));
+    }
+}
+
+/// A handle for a name; 0, as without a tool, if there are too many.
+fn register<const SLOTS: usize>(
+    known: &Mutex<HashMap<String, usize>>,
+    registry: &Registry<SLOTS>,
+    name: Text,
+) -> usize {
+    let name = kept(name);
+    let mut known = lock(known);
+    if let Some(handle) = known.get(&name) {
+        return *handle;
+    }
+    let Some(handle) = registry.add(name.clone()) else {
+        count(&state().cut);
+        return 0;
+    };
+    known.insert(name, handle);
+    handle
+}
+
+fn name_thread(thread: u32, name: Text) {
+    let name = kept(name);
+    let mut names = lock(&state().names);
+    names.news = true;
+    names.threads.insert(thread, name);
+}
+
+fn name_stream(stream: u64, name: Text) {
+    let name = kept(name);
+    let mut names = lock(&state().names);
+    names.news = true;
+    names.streams.insert(stream, name);
+}
+
+/// The ranges that this thread is in, as `outer/inner`.
+pub(crate) fn path() -> Option<String> {
+    if !CAME.load(Ordering::Relaxed) {
+        return None;
+    }
+    stack::with(|stack| stack.path().map(str::to_owned)).flatten()
+}
+
+/// This thread is in a range, or a range of the process is open, whose path one of the globs names. Each range is compared once for
+/// `who`.
+pub(crate) fn is_inside(who: usize, globs: &[String]) -> bool {
+    if !CAME.load(Ordering::Relaxed) {
+        return false;
+    }
+    let named = |path: &str| globs.iter().any(|glob| is_like(glob, path));
+    if stack::with(|stack| stack.is_in(who, named)) == Some(true) {
+        return true;
+    }
+    let state = state();
+    if state.started_count.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    lock(&state.started)
+        .iter_mut()
+        .any(|open| match open.chosen {
+            Some((by, chosen)) if by == who => chosen,
+            _ => {
+                let chosen = named(&open.path);
+                open.chosen = Some((who, chosen));
+                chosen
+            }
+        })
+}
+
+/// Tells of ranges that have ended; of all if `last`.
+pub(crate) fn turn(agent: &Agent, last: bool) {
+    if !CAME.load(Ordering::Relaxed) || WANTED.load(Ordering::Relaxed) & RECORDS == 0 {
+        return;
+    }
+    let state = state();
+    let taken = std::mem::take(&mut *lock(&state.records));
+    let mut open = lock(&state.open);
+    let mut ended = Vec::new();
+    for record in taken {
+        match record {
+            Record::Begin { range, .. } if range.end.is_some() => ended.push(range),
+            Record::Begin { number, range } => {
+                open.insert(number, range);
+            }
+            Record::End { number, at } => {
+                let range = open.remove(&number);
+                ended.extend(range.map(|range| Range {
+                    end: Some(at),
+                    ..range
+                }));
+            }
+        }
+    }
+    if last {
+        ended.extend(open.drain().map(|(_, range)| range));
+    }
+    let mut message = state.message();
+    let news = !message.threads.is_empty() || !message.streams.is_empty();
+    if ended.is_empty() && (news || last) {
+        agent.send(ToTool::Ranges(std::mem::take(&mut message)), None);
+    }
+    for part in ended.chunks(BATCH) {
+        let ranges = part.to_vec();
+        let told = std::mem::replace(&mut message, state.message());
+        agent.send(ToTool::Ranges(Ranges { ranges, ..told }), None);
+    }
+}
+
+impl State {
+    /// A message without ranges, with names that were not told yet.
+    fn message(&self) -> Ranges {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut names = lock(&self.names);
+        let news = std::mem::take(&mut names.news);
+        let (mut threads, mut streams) = (Vec::new(), Vec::new());
+        if news {
+            threads.extend(names.threads.clone());
+            streams.extend(names.streams.clone());
+        }
+        Ranges {
+            ranges: Vec::new(),
+            threads,
+            streams,
+            lost: RangesLost {
+                deep: load(&self.deep),
+                cut: load(&self.cut),
+                crowded: load(&self.crowded),
+            },
+        }
+    }
+}
+
+/// Tells the user, at the end, why a choice by ranges may not be what was meant.
+pub(crate) fn report(agent: &Agent) {
+    if !agent.chooses_by_range() {
+        return;
+    }
+    if !CAME.load(Ordering::Relaxed) {
+        let text = "`--nvtx` chose no launch: nothing in the application has called NVTX, or another tool has its calls";
+        return agent.note(NoteLevel::Warning, text.into());
+    }
+    let state = state();
+    let deep = state.deep.load(Ordering::Relaxed);
+    if deep > 0 {
+        let text = format!(
+            "`--nvtx` does not know {deep} ranges: a thread was in more than {} at once, or {STARTED} of the process were open",
+            stack::DEPTH
+        );
+        agent.note(NoteLevel::Warning, text);
+    }
+    let cut = state.cut.load(Ordering::Relaxed);
+    if cut > 0 {
+        let text = format!(
+            "`--nvtx` knows {cut} names of ranges only by their first {} bytes, or not at all",
+            texts::LONGEST
+        );
+        agent.note(NoteLevel::Warning, text);
+    }
+}
