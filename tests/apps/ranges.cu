@@ -1,6 +1,7 @@
 // Launches inside of NVTX ranges and outside of them, from several threads and a forked child's side:
 //
 //   ranges            twelve launches of `tick`, four of `tock` in graphs; ranges of every kind
+//   ranges streams    launches in streams of every kind
 //   ranges fork       ranges before a fork; the child starts CUDA and launches in the range that it was forked in
 #include <sys/wait.h>
 #include <thread>
@@ -42,6 +43,34 @@ static void allocate()
 {
     CHECK(cudaMalloc(&count, sizeof(*count)));
     CHECK(cudaMemset(count, 0, sizeof(*count)));
+}
+
+static int streams()
+{
+    cudaStream_t copies, again;
+    allocate();
+    launch();
+    launch();
+    CHECK(cudaStreamCreate(&copies));
+    name_stream(copies, "copies");
+    launch(copies);
+    launch(cudaStreamPerThread);
+    std::thread other([] {
+        launch(cudaStreamPerThread);
+        launch(cudaStreamPerThread);
+    });
+    other.join();
+    // Streams that come by turns may have one handle.
+    for (int i = 1; i < 3; i++) {
+        CHECK(cudaStreamCreateWithPriority(&again, cudaStreamNonBlocking, 0));
+        for (int n = 0; n < i; n++)
+            launch(again);
+        CHECK(cudaStreamSynchronize(again));
+        CHECK(cudaStreamDestroy(again));
+    }
+    launch(cudaStreamLegacy);
+    show();
+    return 0;
 }
 
 static int forked()
@@ -104,6 +133,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "fork"))
         return forked();
+    if (argc > 1 && !strcmp(argv[1], "streams"))
+        return streams();
     // Before CUDA: kept until the tool has said what it wants.
     printf("%d", push("early"));
     // One end too many for it.

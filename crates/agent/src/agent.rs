@@ -29,6 +29,7 @@ use crate::memory::Memory;
 use crate::modules::Images;
 use crate::quiet::Quiet;
 use crate::roster::Roster;
+use crate::streams::Streams;
 use crate::swap::Swap;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
@@ -145,6 +146,7 @@ pub(crate) struct Agent {
     /// Images that may have to be instrumented in a context that comes.
     pending: AtomicIsize,
     pub(crate) roster: Roster,
+    pub(crate) streams: Streams,
     outbox: Mutex<Vec<Outgoing>>,
     said: Mutex<HashSet<String>>,
     pub(crate) finish: Mutex<Finish>,
@@ -202,6 +204,7 @@ impl Agent {
             unknown: Unknown::default(),
             pending: AtomicIsize::new(0),
             roster: Roster::default(),
+            streams: Streams::default(),
             outbox: Mutex::default(),
             said: Mutex::default(),
             finish: Mutex::default(),

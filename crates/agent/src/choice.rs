@@ -1,9 +1,10 @@
 //! Which launches get probes, of those that could have them: the user may want fewer.
 
-use warpbpf_wire::{Choice, NoteLevel};
+use warpbpf_wire::{Choice, NoteLevel, StreamPick};
 
 use crate::agent::Agent;
 use crate::entry::Entry;
+use crate::launch::StreamName;
 use crate::nvtx;
 
 /// A launch as a choice sees it.
@@ -13,16 +14,20 @@ pub(crate) struct Candidate {
     pub(crate) number: Option<u64>,
     /// Blocks of the grid.
     pub(crate) blocks: u64,
+    /// Its stream; `None` in a graph, whose kernels run wherever it is launched.
+    pub(crate) stream: Option<StreamName>,
     /// The application makes it, captures it or puts it into a graph just now, so that its ranges are those of this thread.
     pub(crate) now: bool,
 }
 
-/// The launch gets probes. `device` is asked for its ordinal, and `is_inside` for the thread's ranges, only where that matters.
+/// The launch gets probes. `device` is asked for its ordinal, `is_inside` for the thread's ranges, and `is_picked` for the stream, only
+/// where that matters.
 fn takes(
     choice: &Choice,
     candidate: Candidate,
     device: impl FnOnce() -> Option<u32>,
     is_inside: impl FnOnce(&[String]) -> bool,
+    is_picked: impl FnOnce(&[StreamPick], StreamName) -> bool,
 ) -> bool {
     let every = choice.every.max(1);
     let in_turn = match candidate.number {
@@ -40,6 +45,10 @@ fn takes(
             .max_blocks
             .is_none_or(|most| candidate.blocks <= most)
         && (choice.gpus.is_empty() || device().is_some_and(|gpu| choice.gpus.contains(&gpu)))
+        && (choice.streams.is_empty()
+            || candidate
+                .stream
+                .is_some_and(|name| is_picked(&choice.streams, name)))
         && (choice.nvtx.is_empty() || (candidate.now && is_inside(&choice.nvtx)))
 }
 
@@ -54,9 +63,9 @@ impl Agent {
         self.choice.get().is_none_or(|choice| {
             let device = || u32::try_from(self.driver.current_device().ok()?).ok();
             let who = std::ptr::from_ref(self) as usize;
-            takes(choice, candidate, device, |globs| {
-                nvtx::is_inside(who, globs)
-            })
+            let is_inside = |globs: &[String]| nvtx::is_inside(who, globs);
+            let is_picked = |picks: &[StreamPick], name| self.streams.are_picked(picks, name);
+            takes(choice, candidate, device, is_inside, is_picked)
         })
     }
 
@@ -67,12 +76,13 @@ impl Agent {
             .is_some_and(|choice| !choice.nvtx.is_empty())
     }
 
-    /// Tells why a kernel has no probes in a graph, where the choice goes by numbers of launches.
+    /// Tells why a kernel has no probes in a graph, where the choice goes by what only a single launch has.
     pub(crate) fn tell_of_choice_in_graph(&self, entry: &Entry) {
-        if self.choice.get().is_some_and(goes_by_number) {
+        let goes_by_launch = |choice| goes_by_number(choice) || !choice.streams.is_empty();
+        if self.choice.get().is_some_and(goes_by_launch) {
             let name = &entry.mangled;
             let text = format!(
-                "kernel `{name}` is in a graph, whose launches all run the same: with `--every`, `--after` or `--at-most` it runs without probes there, and is counted as skipped"
+                "kernel `{name}` is in a graph, whose launches all run the same: with `--every`, `--after`, `--at-most` or `--stream` it runs without probes there, and is counted as skipped"
             );
             self.note(NoteLevel::Warning, text);
         }
@@ -87,10 +97,11 @@ mod tests {
         let candidate = |number| Candidate {
             number: Some(number),
             blocks: 4,
+            stream: None,
             now: true,
         };
         (1..=launches)
-            .filter(|number| takes(choice, candidate(*number), || None, |_| false))
+            .filter(|number| takes(choice, candidate(*number), || None, |_| false, |_, _| false))
             .collect()
     }
 
@@ -127,15 +138,22 @@ mod tests {
         let graph = |blocks| Candidate {
             number: None,
             blocks,
+            stream: None,
             now: false,
         };
-        let of = |blocks, gpu| takes(&choice, graph(blocks), || gpu, |_| false);
+        let of = |blocks, gpu| takes(&choice, graph(blocks), || gpu, |_| false, |_, _| false);
         let grids = [1, 2, 8, 9].map(|blocks| of(blocks, Some(1)));
         assert_eq!(grids, [false, true, true, false]);
         let devices = [None, Some(0), Some(1), Some(2), Some(3)].map(|gpu| of(4, gpu));
         assert_eq!(devices, [false, false, true, false, true]);
         let by_number = Choice { every: 2, ..choice };
-        assert!(!takes(&by_number, graph(4), || Some(1), |_| false));
+        assert!(!takes(
+            &by_number,
+            graph(4),
+            || Some(1),
+            |_| false,
+            |_, _| false
+        ));
     }
 
     #[test]
@@ -148,6 +166,7 @@ mod tests {
             let candidate = Candidate {
                 number: None,
                 blocks: 4,
+                stream: None,
                 now,
             };
             takes(
@@ -158,11 +177,43 @@ mod tests {
                     assert_eq!(globs, ["step/*"]);
                     inside
                 },
+                |_, _| false,
             )
         };
         assert_eq!(
             [of(true, true), of(true, false), of(false, true)],
             [true, false, false]
         );
+    }
+    #[test]
+    fn a_kernel_of_a_graph_is_in_no_stream() {
+        let choice = Choice {
+            streams: vec![StreamPick::Number(3)],
+            ..Choice::default()
+        };
+        let name = StreamName {
+            stream: 0x40 as _,
+            null_is_per_thread: false,
+        };
+        let of = |stream, picked: bool| {
+            let candidate = Candidate {
+                number: None,
+                blocks: 4,
+                stream,
+                now: true,
+            };
+            takes(
+                &choice,
+                candidate,
+                || None,
+                |_| false,
+                |picks, _| {
+                    assert_eq!(picks, [StreamPick::Number(3)]);
+                    picked
+                },
+            )
+        };
+        let all = [of(Some(name), true), of(Some(name), false), of(None, true)];
+        assert_eq!(all, [true, false, false]);
     }
 }

@@ -17,7 +17,7 @@ use warpbpf_driver::sys::{
 use crate::agent::Agent;
 use crate::guard::protect;
 use crate::memory_hooks::{AccessDescription, IpcHandle};
-use crate::{attributes, child, contexts, graphs, launch, loads, memory_hooks, quiet};
+use crate::{attributes, child, contexts, graphs, launch, loads, memory_hooks, quiet, streams};
 
 /// The agent of this process, null before it is installed.
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
@@ -198,6 +198,10 @@ hooks! {
         when (agent => agent.has_launch(function as usize)) => launch::cooperative;
     launch_cooperative_ptsz = "cuLaunchCooperativeKernel_ptsz"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void)
         when (agent => agent.has_launch(function as usize)) => launch::cooperative_ptsz;
+    stream_create = "cuStreamCreate"(to: *mut CUstream, flags: c_uint)
+        when (agent => agent.is_on()) => streams::create;
+    stream_create_with_priority = "cuStreamCreateWithPriority"(to: *mut CUstream, flags: c_uint, priority: c_int)
+        when (agent => agent.is_on()) => streams::create_with_priority;
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream)
         when (agent => agent.quiet.is_watched()) => quiet::stream_destroy;
     stream_destroy_v1 = "cuStreamDestroy"(stream: CUstream)

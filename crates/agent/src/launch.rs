@@ -137,6 +137,7 @@ unsafe fn dispatch(
     let candidate = Candidate {
         number: captured.is_none().then_some(number),
         blocks: count(shape.grid),
+        stream: captured.is_none().then_some(stream),
         now: true,
     };
     let mut measured = None;

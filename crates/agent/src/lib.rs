@@ -42,6 +42,7 @@ mod origin;
 mod params;
 mod quiet;
 mod roster;
+mod streams;
 mod table;
 mod timeline;
 mod unknown;

@@ -249,6 +249,7 @@ impl Timeline {
             thread: unsafe { libc::gettid() }.cast_unsigned(),
             context: marked.number,
             stream: marked.stream,
+            stream_number: agent.streams.number(marked.stream as usize),
             called: (asked.called, monotonic_ns()),
             device: None,
             bytes: asked.bytes,

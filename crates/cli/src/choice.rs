@@ -1,7 +1,7 @@
 //! Flags by which a user leaves launches out.
 
 use clap::Args;
-use warpbpf::Choice;
+use warpbpf::{Choice, StreamPick};
 
 /// Which launches get probes. Others run as they are, and are counted as skipped.
 #[derive(Debug, Clone, Args)]
@@ -27,6 +27,10 @@ pub struct ChoiceFlags {
     /// Probes only in launches inside of NVTX ranges whose path, as `step/forward`, one of these globs names
     #[arg(long, value_name = "GLOB")]
     pub nvtx: Vec<String>,
+    /// Probes only in launches in these streams: `default`, `per-thread`, `other`, a number in the order in which they are made (timelines
+    /// show it), or a glob over names that NVTX gave
+    #[arg(long = "stream", value_name = "STREAM", value_parser = stream)]
+    pub streams: Vec<StreamPick>,
     /// No more probes in a kernel that takes longer with them by more than this, as `5%`: some of its launches are measured, with
     /// probes and without
     #[arg(long, value_name = "PERCENT", value_parser = parts)]
@@ -62,6 +66,23 @@ fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "write a number of bytes, as `65536`, `512K`, `64M` or `2G`".to_owned())
 }
 
+/// Streams as people name them.
+fn stream(text: &str) -> Result<StreamPick, String> {
+    Ok(match text {
+        "default" => StreamPick::Default,
+        "per-thread" => StreamPick::PerThread,
+        "other" => StreamPick::Other,
+        "" => return Err("write `default`, `per-thread`, `other`, a number or a name".to_owned()),
+        _ => match text.parse() {
+            Ok(0) => {
+                return Err("streams are numbered from 1; the default one is `default`".to_owned());
+            }
+            Ok(number) => StreamPick::Number(number),
+            Err(_) => StreamPick::Named(text.to_owned()),
+        },
+    })
+}
+
 impl ChoiceFlags {
     /// As the agent takes them.
     pub fn choice(&self) -> Choice {
@@ -74,13 +95,25 @@ impl ChoiceFlags {
             min_blocks: self.min_blocks,
             max_blocks: self.max_blocks,
             nvtx: self.nvtx.clone(),
+            streams: self.streams.clone(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{parts, size};
+    use super::{StreamPick, parts, size, stream};
+
+    #[test]
+    fn streams_are_kinds_numbers_and_names() {
+        assert_eq!(stream("default"), Ok(StreamPick::Default));
+        assert_eq!(stream("per-thread"), Ok(StreamPick::PerThread));
+        assert_eq!(stream("other"), Ok(StreamPick::Other));
+        assert_eq!(stream("3"), Ok(StreamPick::Number(3)));
+        assert_eq!(stream("copy*"), Ok(StreamPick::Named("copy*".into())));
+        assert!(stream("0").unwrap_err().contains("`default`"));
+        assert!(stream("").is_err());
+    }
 
     #[test]
     fn sizes_and_percentages_are_read() {

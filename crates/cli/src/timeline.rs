@@ -92,10 +92,10 @@ fn trace(told: &[Told]) -> Value {
     for process in told {
         let (exe, told) = (&process.exe, &process.operations);
         let pid = u64::from(process.pid);
-        let mut streams: BTreeMap<(u32, u64), usize> = BTreeMap::new();
+        let mut streams: BTreeMap<(u32, u64, u64), usize> = BTreeMap::new();
         for operation in &told.operations {
             let next = streams.len() + 1;
-            let key = (operation.context, stream_of(operation));
+            let key = row_of(operation);
             streams.entry(key).or_insert(next);
         }
         let name = |what: &str, pid: u64, tid: u64, name: String| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name } });
@@ -106,15 +106,18 @@ fn trace(told: &[Told]) -> Value {
             let text = ranges::thread_name(&process.ranges, thread);
             events.push(name("thread_name", pid, thread.into(), text));
         }
-        let contexts: BTreeSet<u32> = streams.keys().map(|(context, _)| *context).collect();
+        let contexts: BTreeSet<u32> = streams.keys().map(|(context, ..)| *context).collect();
         for context in contexts.into_iter().filter(|context| *context != u32::MAX) {
             let text = format!("{exe}: device, context {context}");
             events.push(name("process_name", in_context(pid, context), 0, text));
         }
-        for ((context, stream), tid) in &streams {
+        for ((context, stream, number), tid) in &streams {
             if *context != u32::MAX {
-                let text = ranges::stream_name(&process.ranges, *stream);
-                let text = text.unwrap_or_else(|| stream_name(*stream));
+                let text = stream_name(*stream, *number);
+                let text = match ranges::stream_name(&process.ranges, *number) {
+                    Some(name) => format!("{name} ({text})"),
+                    None => text,
+                };
                 events.push(name(
                     "thread_name",
                     in_context(pid, *context),
@@ -124,7 +127,7 @@ fn trace(told: &[Told]) -> Value {
             }
         }
         for operation in &told.operations {
-            let tid = streams[&(operation.context, stream_of(operation))];
+            let tid = streams[&row_of(operation)];
             push(&mut events, pid, tid as u64, operation);
         }
         ranges::push(&mut events, pid, &process.ranges, told);
@@ -138,6 +141,12 @@ fn trace(told: &[Told]) -> Value {
         "otherData": { "clock": "CLOCK_MONOTONIC", "processes": other } })
 }
 
+/// What operations of one row have in common. A handle may have been another stream's before.
+fn row_of(operation: &Operation) -> (u32, u64, u64) {
+    let stream = stream_of(operation);
+    (operation.context, stream, operation.stream_number)
+}
+
 /// The streams of threads have one name in all of them.
 fn stream_of(operation: &Operation) -> u64 {
     match operation.stream {
@@ -146,11 +155,11 @@ fn stream_of(operation: &Operation) -> u64 {
     }
 }
 
-fn stream_name(stream: u64) -> String {
+fn stream_name(stream: u64, number: u64) -> String {
     match (stream, stream & 0xffff_ffff) {
         (1, _) => "default stream".to_owned(),
         (_, 2) => format!("stream of thread {}", stream >> 32),
-        _ => format!("stream {stream:#x}"),
+        _ => format!("stream {number}"),
     }
 }
 
@@ -203,6 +212,7 @@ mod tests {
             thread: 41,
             context: 0,
             stream: 2,
+            stream_number: 0,
             called: (1_000, 3_500),
             device: Some((9_000, 19_250)),
             bytes: None,

@@ -59,5 +59,5 @@ pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_maps::{Counters, Value};
 pub use warpbpf_wire::{
     Choice, ContextInfo, MapInfo, MapOp, NoteLevel, OpCode, Operation, Operations, Options,
-    Outcome, Place, Range, RangeKind, Ranges, RangesLost, Untimed,
+    Outcome, Place, Range, RangeKind, Ranges, RangesLost, StreamPick, Untimed,
 };

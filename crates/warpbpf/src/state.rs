@@ -175,9 +175,9 @@ impl State {
                 if !told.threads.is_empty() {
                     self.ranges.threads = told.threads;
                 }
-                if !told.streams.is_empty() {
-                    self.ranges.streams = told.streams;
-                }
+                let streams = &mut self.ranges.streams;
+                streams.retain(|(old, _)| told.streams.iter().all(|(new, _)| new != old));
+                streams.extend(told.streams);
                 self.ranges.lost = told.lost;
             }
             ToTool::Snapshotted { token } => self.answer(token, Answer::Snapshotted),

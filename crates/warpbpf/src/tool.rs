@@ -190,7 +190,7 @@ impl Tool {
     /// The NVTX ranges of applications matter: to a timeline, or to which launches get probes.
     pub fn wants_ranges(&self) -> bool {
         let options = &self.shared.options;
-        options.timeline || !options.choice.nvtx.is_empty()
+        options.timeline || options.choice.needs_nvtx()
     }
 
     /// Starts an application. Its standard streams are ours.

@@ -20,10 +20,35 @@ pub struct Choice {
     /// Globs over paths of NVTX ranges, in one of which the launch must be made; empty for anywhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvtx: Vec<String>,
+    /// Streams; empty for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<StreamPick>,
+}
+
+/// Streams that a user names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamPick {
+    /// The default stream, that of the whole context.
+    Default,
+    /// The default streams of threads.
+    PerThread,
+    /// Those that were made.
+    Other,
+    /// The one with this number ([`Operation::stream_number`](crate::Operation)).
+    Number(u64),
+    /// Those with a name, given by NVTX, that this glob stands for.
+    Named(String),
 }
 
 impl Choice {
     pub(crate) fn is_all(&self) -> bool {
         *self == Choice::default()
+    }
+
+    /// Only NVTX can say which launches are meant.
+    pub fn needs_nvtx(&self) -> bool {
+        let by_name = |pick: &StreamPick| matches!(pick, StreamPick::Named(_));
+        !self.nvtx.is_empty() || self.streams.iter().any(by_name)
     }
 }

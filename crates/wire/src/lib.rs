@@ -22,7 +22,7 @@ mod timeline;
 mod words;
 
 pub use change::{Change, Changed, Refusal};
-pub use choice::Choice;
+pub use choice::{Choice, StreamPick};
 pub use connection::{Connection, Frame, WireError};
 pub use layout::{Layout, SumField};
 pub use listener::{Acceptor, Listener};

@@ -13,6 +13,10 @@ pub const PROTOCOL: u32 = 1;
 /// From a tool to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the largest is the first of a connection, and none are kept in numbers"
+)]
 pub enum ToAgent {
     /// Put a program into the kernels. The frame's blob is the BPF object file, or empty if only operations are to be told
     /// ([`Options::timeline`]).

@@ -17,6 +17,9 @@ pub struct Operation {
     pub context: u32,
     /// Handle of the stream; 1 is the default stream, 2 the thread's own.
     pub stream: u64,
+    /// Number of the stream among those that the process made, from 1; 0 for the default stream and those of threads.
+    #[serde(default)]
+    pub stream_number: u64,
     /// When it was called, and when the driver came back.
     pub called: (u64, u64),
     /// When the device began and ended, if that is known.
@@ -97,7 +100,7 @@ pub struct Ranges {
     /// Names that the application gave to threads; empty if no name is new.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<(u32, String)>,
-    /// Names that it gave to streams, by their handle; empty if no name is new.
+    /// Names that it gave to streams, by their number; empty if no name is new.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<(u64, String)>,
     /// What is not known of them, so far.

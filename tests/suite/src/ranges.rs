@@ -12,6 +12,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("launches are chosen by NVTX ranges", by_range),
         case("launches of a forked child are chosen by NVTX", forked),
+        case("launches are chosen by stream", by_stream),
         case("NVTX ranges are in the timeline", in_timeline),
         case("NVTX calls go to the tool that the user named", taken),
         case("NVTX finds an agent without a tool", without_a_tool),
@@ -106,6 +107,65 @@ fn forked(bench: &Bench) -> Told {
         same(glob, found, expected.to_vec())?;
     }
     Ok("two processes".to_owned())
+}
+
+fn by_stream(bench: &Bench) -> Told {
+    let cases: [(&[&str], u64); 11] = [
+        (&[], 10),
+        (&["default"], 3),
+        (&["per-thread"], 3),
+        (&["other"], 4),
+        (&["1"], 1),
+        (&["2"], 1),
+        (&["3"], 2),
+        (&["4"], 0),
+        (&["cop*"], 1),
+        (&["nobody"], 0),
+        (&["default", "3"], 5),
+    ];
+    for (streams, expected) in cases {
+        let flags: Vec<&str> = streams.iter().flat_map(|s| ["--stream", s]).collect();
+        let run = bench.both_with(&flags, "launchcount", "ranges", &["streams"])?;
+        let tick = launches(run.kernel("tick")?);
+        same(&streams.join(", "), tick, (expected, 10 - expected, 0))?;
+        same("threads", threads(&run)?, 32 * expected)?;
+    }
+    // What is in a graph runs wherever that is launched.
+    let run = bench.both_with(&["--stream", "other"], "launchcount", "ranges", &[])?;
+    same("tick", launches(run.kernel("tick")?), (1, TICKS - 1, 0))?;
+    same("tock", launches(run.kernel("tock")?), (0, TOCKS, 0))?;
+    says(
+        &run.notes(),
+        "`--at-most` or `--stream` it runs without probes there",
+    )?;
+    let trace = bench.scratch("trace.json");
+    let path = trace.display().to_string();
+    bench.both_with(
+        &["--timeline", &path],
+        "launchcount",
+        "ranges",
+        &["streams"],
+    )?;
+    let text = std::fs::read_to_string(&trace).map_err(|e| format!("`{path}`: {e}"))?;
+    for row in [
+        "\"copies (stream 1)\"",
+        "\"stream 2\"",
+        "\"stream 3\"",
+        "\"default stream\"",
+    ] {
+        says(&text, row)?;
+    }
+    let refused = bench
+        .warpbpf("run")
+        .args(["--stream", "0", "x.o", "--", "x"])
+        .output();
+    let refused = refused.map_err(|e| format!("warpbpf: {e}"))?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    says(
+        &said,
+        "streams are numbered from 1; the default one is `default`",
+    )?;
+    Ok(format!("{} choices", cases.len()))
 }
 
 fn in_timeline(bench: &Bench) -> Told {
@@ -243,7 +303,7 @@ fn too_late(bench: &Bench) -> Told {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     says(
         &said,
-        "`--nvtx` needs an application that is started with it",
+        "`--nvtx` and names of `--stream` need an application that is started with them",
     )?;
     same("status", output.status.code(), Some(125))?;
     Ok("with what to do".to_owned())

@@ -82,6 +82,7 @@ unsafe fn exchange(
     let candidate = Candidate {
         number: None,
         blocks: count(first.grid),
+        stream: None,
         now: true,
     };
     let tried = if body {

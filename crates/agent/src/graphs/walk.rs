@@ -254,6 +254,7 @@ fn prepare_one(
         let candidate = Candidate {
             number: None,
             blocks: count(first.grid),
+            stream: None,
             // Its ranges were those of its capture.
             now: false,
         };

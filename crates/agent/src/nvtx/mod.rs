@@ -18,12 +18,13 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use warpbpf_session::clock::monotonic_ns;
 use warpbpf_session::names::is_like;
-use warpbpf_wire::{NoteLevel, Range, RangeKind, Ranges, RangesLost, ToTool};
+use warpbpf_wire::{Choice, NoteLevel, Range, RangeKind, Ranges, RangesLost, ToTool};
 
 use crate::agent::Agent;
 use crate::exports::agent;
 use crate::guard::quietly;
 use crate::install::is_wanted;
+use crate::launch::LEGACY_STREAM;
 use stack::Ended;
 use texts::{Registry, Text};
 
@@ -327,7 +328,24 @@ fn name_stream(stream: u64, name: Text) {
     let name = kept(name);
     let mut names = lock(&state().names);
     names.news = true;
-    names.streams.insert(stream, name);
+    // The default stream has two names of its own.
+    names.streams.insert(stream.max(LEGACY_STREAM as u64), name);
+}
+
+/// The name that the application gave to a stream.
+pub(crate) fn stream_name(stream: usize) -> Option<String> {
+    if !CAME.load(Ordering::Relaxed) {
+        return None;
+    }
+    let stream = stream.max(LEGACY_STREAM) as u64;
+    lock(&state().names).streams.get(&stream).cloned()
+}
+
+/// There is a new stream by this handle.
+pub(crate) fn forget_stream(stream: usize) {
+    if CAME.load(Ordering::Relaxed) {
+        lock(&state().names).streams.remove(&(stream as u64));
+    }
 }
 
 /// The ranges that this thread is in, as `outer/inner`.
@@ -391,28 +409,32 @@ pub(crate) fn turn(agent: &Agent, last: bool) {
     if last {
         ended.extend(open.drain().map(|(_, range)| range));
     }
-    let mut message = state.message();
+    let mut message = state.message(agent);
     let news = !message.threads.is_empty() || !message.streams.is_empty();
     if ended.is_empty() && (news || last) {
         agent.send(ToTool::Ranges(std::mem::take(&mut message)), None);
     }
     for part in ended.chunks(BATCH) {
         let ranges = part.to_vec();
-        let told = std::mem::replace(&mut message, state.message());
+        let told = std::mem::replace(&mut message, state.message(agent));
         agent.send(ToTool::Ranges(Ranges { ranges, ..told }), None);
     }
 }
 
 impl State {
     /// A message without ranges, with names that were not told yet.
-    fn message(&self) -> Ranges {
+    fn message(&self, agent: &Agent) -> Ranges {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut names = lock(&self.names);
         let news = std::mem::take(&mut names.news);
         let (mut threads, mut streams) = (Vec::new(), Vec::new());
         if news {
             threads.extend(names.threads.clone());
-            streams.extend(names.streams.clone());
+            let made = names.streams.iter().map(|(handle, name)| {
+                let number = agent.streams.number(*handle as usize);
+                (number, name.clone())
+            });
+            streams.extend(made.filter(|(number, _)| *number != 0));
         }
         Ranges {
             ranges: Vec::new(),
@@ -429,12 +451,13 @@ impl State {
 
 /// Tells the user, at the end, why a choice by ranges may not be what was meant.
 pub(crate) fn report(agent: &Agent) {
-    if !agent.chooses_by_range() {
-        return;
-    }
-    if !CAME.load(Ordering::Relaxed) {
-        let text = "`--nvtx` chose no launch: nothing in the application has called NVTX, or another tool has its calls";
+    let came = CAME.load(Ordering::Relaxed);
+    if !came && agent.choice.get().is_some_and(Choice::needs_nvtx) {
+        let text = "no range and no stream has a name for `--nvtx` or `--stream`: nothing in the application has called NVTX, or another tool has its calls";
         return agent.note(NoteLevel::Warning, text.into());
+    }
+    if !came || !agent.chooses_by_range() {
+        return;
     }
     let state = state();
     let deep = state.deep.load(Ordering::Relaxed);

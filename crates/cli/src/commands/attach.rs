@@ -20,14 +20,14 @@ const LAST_WORDS: Duration = Duration::from_secs(70);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Why a running application's ranges are not known.
-const NO_RANGES: &str = "`--nvtx` needs an application that is started with it, by `warpbpf run` or with what `warpbpf serve` says: one that runs \
+const NO_RANGES: &str = "`--nvtx` and names of `--stream` need an application that is started with them, by `warpbpf run` or with what `warpbpf serve` says: one that runs \
      already has decided who gets its NVTX calls";
 
 /// Attaches, shows what comes, and detaches.
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let session = &flags.session;
     let whom = Whom::of(flags)?;
-    if !session.choice.nvtx.is_empty() {
+    if session.choice.choice().needs_nvtx() {
         return Err(CliError::Other(NO_RANGES.into()));
     }
     let attachment = Attachment::for_session(session)?;

@@ -14,10 +14,10 @@ pub(super) fn thread_name(told: &Ranges, thread: u32) -> String {
     }
 }
 
-/// The row of a stream, if the application gave it a name.
-pub(super) fn stream_name(told: &Ranges, stream: u64) -> Option<String> {
-    let named = told.streams.iter().find(|(handle, _)| *handle == stream);
-    named.map(|(_, name)| format!("{name} (stream {stream:#x})"))
+/// The name that the application gave to a stream.
+pub(super) fn stream_name(told: &Ranges, number: u64) -> Option<&str> {
+    let named = told.streams.iter().find(|(stream, _)| *stream == number);
+    named.map(|(_, name)| name.as_str())
 }
 
 /// Adds all ranges. What was not ended lasts until the last thing that is known.
@@ -105,7 +105,7 @@ mod tests {
                 range("here", RangeKind::Mark, Some(1_000)),
             ],
             threads: vec![(7, "loader".into())],
-            streams: vec![(0x40, "copies".into())],
+            streams: vec![(4, "copies".into())],
             ..Ranges::default()
         };
         let mut events = Vec::new();
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!((&events[2]["id"], &events[3]["id"]), (&json!(3), &json!(3)));
         assert_eq!(thread_name(&told, 7), "loader (thread 7)");
         assert_eq!(thread_name(&told, 8), "thread 8");
-        assert_eq!(stream_name(&told, 0x40).unwrap(), "copies (stream 0x40)");
+        assert_eq!(stream_name(&told, 4), Some("copies"));
         assert_eq!(stream_name(&told, 1), None);
     }
 
