@@ -25,7 +25,8 @@ __global__ void tock(unsigned *count)
 
 static unsigned *count;
 
-static void launch(cudaStream_t stream = nullptr)
+// Not inlined, so that stacks have them.
+__attribute__((noinline)) static void launch(cudaStream_t stream = nullptr)
 {
     tick<<<1, 32, 0, stream>>>(count);
     CHECK(cudaGetLastError());
@@ -39,7 +40,7 @@ static void show()
     printf("%u\n", sum);
 }
 
-static void allocate()
+__attribute__((noinline)) static void allocate()
 {
     CHECK(cudaMalloc(&count, sizeof(*count)));
     CHECK(cudaMemset(count, 0, sizeof(*count)));

@@ -130,6 +130,8 @@ pub(crate) struct Agent {
     pub(crate) lazy: OnceLock<bool>,
     /// Which launches get probes; absent for all.
     pub(crate) choice: OnceLock<Choice>,
+    /// Operations in a timeline have their stacks on the CPU.
+    pub(crate) stacks: AtomicBool,
     /// What a session may take of devices' memory.
     pub(crate) bound: MemoryBound,
     /// What it may cost in time.
@@ -194,6 +196,7 @@ impl Agent {
             devices: OnceLock::new(),
             lazy: OnceLock::new(),
             choice: OnceLock::new(),
+            stacks: AtomicBool::new(false),
             bound: MemoryBound::default(),
             watchdog: Watchdog::default(),
             lives: Lives::default(),
@@ -412,6 +415,7 @@ impl Agent {
                         // There is one handshake.
                         let _ = self.choice.set(options.choice);
                     }
+                    self.stacks.store(options.stacks, Ordering::Relaxed);
                     self.bound.set(options.max_device_memory);
                     if let Some(ppm) = options.max_overhead_ppm
                         && !self.watchdog.set(ppm, self.symbol("cuEventElapsedTime"))

@@ -20,7 +20,7 @@ use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
-use crate::{modules, nvtx, thread, timeline};
+use crate::{modules, nvtx, stacks, thread, timeline};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
@@ -239,6 +239,9 @@ impl Control {
             self.each_context(|agent, _, live| timeline.turn(agent, live.context(), false));
         }
         nvtx::turn(self.agent, false);
+        if let Some(stacks) = stacks::of(self.agent) {
+            stacks.turn(self.agent);
+        }
         // What a batch of the tool has begun is on the device.
         if !self.requests.pending() && self.compaction.is_worth_it(self.agent, now) {
             let mut compaction = std::mem::replace(&mut self.compaction, Compaction::new());
@@ -358,6 +361,9 @@ impl Control {
             timeline.finish(self.agent);
         }
         nvtx::turn(self.agent, true);
+        if let Some(stacks) = stacks::of(self.agent) {
+            stacks.turn(self.agent);
+        }
     }
 
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {

@@ -42,6 +42,7 @@ mod origin;
 mod params;
 mod quiet;
 mod roster;
+mod stacks;
 mod streams;
 mod table;
 mod timeline;

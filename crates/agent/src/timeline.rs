@@ -141,6 +141,8 @@ pub(crate) struct Asked<'a> {
     /// The kernel's handle.
     pub(crate) kernel: Option<u64>,
     pub(crate) launch: u64,
+    /// Number of the stack that it was called from; 0 if that is not known.
+    pub(crate) stack: u32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -256,6 +258,7 @@ impl Timeline {
             kernel: asked.kernel.and_then(|handle| self.functions.name(handle)),
             launch: asked.launch,
             nvtx: nvtx::path(),
+            stack: asked.stack,
         };
         let mut under_way = lock(&self.under_way);
         if under_way.len() < MOST {

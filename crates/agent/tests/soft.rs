@@ -150,6 +150,7 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
             | ToTool::Attached
             | ToTool::Operations(_)
             | ToTool::Ranges(_)
+            | ToTool::Stacks(_)
             | ToTool::Changed(_) => {
                 panic!("nobody asked")
             }

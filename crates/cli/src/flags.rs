@@ -230,6 +230,13 @@ pub struct RunFlags {
     /// chrome://tracing open
     #[arg(long, value_name = "FILE")]
     pub timeline: Option<PathBuf>,
+    /// With `--timeline`: from where on the CPU each operation was asked for
+    #[arg(long, requires = "timeline")]
+    pub stacks: bool,
+    /// With `--stacks`: write each stack with the kernel or other operation and its nanoseconds on the device to this file, as flame
+    /// graphs are made of
+    #[arg(long, value_name = "FILE", requires = "stacks")]
+    pub folded: Option<PathBuf>,
     #[command(flatten)]
     pub program: ProgramFlags,
     #[command(flatten)]

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use warpbpf::{Operation, Operations, Process, Ranges};
+use warpbpf::{HostStacks, Operation, Operations, Process, Ranges};
 use warpbpf_session::names::demangle;
 
 use crate::error::CliError;
 use crate::model::Report;
 
 mod ranges;
+mod stacks;
 
 /// Numbers of a process's contexts follow its own times this.
 const CONTEXTS: u64 = 1000;
@@ -22,6 +23,7 @@ struct Told {
     exe: String,
     operations: Operations,
     ranges: Ranges,
+    stacks: HostStacks,
 }
 
 impl Told {
@@ -31,6 +33,7 @@ impl Told {
             exe: process.exe(),
             operations: process.take_operations(),
             ranges: process.take_ranges(),
+            stacks: process.stacks(),
         }
     }
 }
@@ -39,12 +42,27 @@ impl Told {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write(path: &Path, processes: &[Process], report: &mut Report) -> Result<(), CliError> {
+pub fn write(
+    path: &Path,
+    folded: Option<&Path>,
+    processes: &[Process],
+    report: &mut Report,
+) -> Result<(), CliError> {
     let told: Vec<Told> = processes.iter().map(Told::of).collect();
-    std::fs::write(path, trace(&told).to_string()).map_err(|source| CliError::Write {
-        path: path.display().to_string(),
-        source,
-    })?;
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).map_err(|source| CliError::Write {
+            path: path.display().to_string(),
+            source,
+        })
+    };
+    write(path, trace(&told).to_string())?;
+    if let Some(folded) = folded {
+        let lines = told.iter().map(|process| {
+            let named = stacks::Named::of(&process.stacks);
+            stacks::folded(&named, &process.operations.operations)
+        });
+        write(folded, lines.collect())?;
+    }
     for process in &told {
         let (pid, told) = (process.pid, &process.operations);
         let timed = told
@@ -64,6 +82,12 @@ pub fn write(path: &Path, processes: &[Process], report: &mut Report) -> Result<
         ));
         report.notes.extend(untimed(told));
         report.notes.extend(ranges::unknown(&process.ranges));
+        let crowded = process.stacks.crowded;
+        if crowded > 0 {
+            let note =
+                format!("{crowded} operations have no stack: there are too many different ones");
+            report.notes.push(note);
+        }
     }
     Ok(())
 }
@@ -89,7 +113,9 @@ fn untimed(told: &Operations) -> Option<String> {
 fn trace(told: &[Told]) -> Value {
     let mut events = Vec::new();
     let mut other = Vec::new();
+    let mut frames = stacks::Frames::default();
     for process in told {
+        let named = stacks::Named::of(&process.stacks);
         let (exe, told) = (&process.exe, &process.operations);
         let pid = u64::from(process.pid);
         let mut streams: BTreeMap<(u32, u64, u64), usize> = BTreeMap::new();
@@ -128,7 +154,8 @@ fn trace(told: &[Told]) -> Value {
         }
         for operation in &told.operations {
             let tid = streams[&row_of(operation)];
-            push(&mut events, pid, tid as u64, operation);
+            let stack = frames.of(process.pid, &named, operation.stack);
+            push(&mut events, pid, tid as u64, operation, stack);
         }
         ranges::push(&mut events, pid, &process.ranges, told);
         let lost = process.ranges.lost;
@@ -137,7 +164,7 @@ fn trace(told: &[Told]) -> Value {
             "ranges": process.ranges.ranges.len(),
             "ranges_unknown": { "deep": lost.deep, "crowded": lost.crowded, "names_cut": lost.cut } }));
     }
-    json!({ "traceEvents": events, "displayTimeUnit": "ns",
+    json!({ "traceEvents": events, "displayTimeUnit": "ns", "stackFrames": frames.table(),
         "otherData": { "clock": "CLOCK_MONOTONIC", "processes": other } })
 }
 
@@ -171,7 +198,13 @@ fn microseconds(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-fn push(events: &mut Vec<Value>, pid: u64, tid: u64, operation: &Operation) {
+/// The name of what the device did.
+fn name_of(operation: &Operation) -> String {
+    let kernel = operation.kernel.as_deref().map(demangle);
+    kernel.unwrap_or_else(|| operation.api.clone())
+}
+
+fn push(events: &mut Vec<Value>, pid: u64, tid: u64, operation: &Operation, stack: Option<u64>) {
     let (called, returned) = operation.called;
     let mut what = json!({ "id": operation.id, "api": operation.api });
     if let Some(bytes) = operation.bytes {
@@ -183,13 +216,16 @@ fn push(events: &mut Vec<Value>, pid: u64, tid: u64, operation: &Operation) {
     if let Some(nvtx) = &operation.nvtx {
         what["nvtx"] = json!(nvtx);
     }
-    events.push(json!({ "ph": "X", "name": operation.api, "cat": "call", "pid": pid, "tid": operation.thread,
-        "ts": microseconds(called), "dur": microseconds(returned.saturating_sub(called)), "args": what }));
+    let mut call = json!({ "ph": "X", "name": operation.api, "cat": "call", "pid": pid, "tid": operation.thread,
+        "ts": microseconds(called), "dur": microseconds(returned.saturating_sub(called)), "args": what });
+    if let Some(stack) = stack {
+        call["sf"] = json!(stack.to_string());
+    }
+    events.push(call);
     let Some((begin, end)) = operation.device else {
         return;
     };
-    let kernel = operation.kernel.as_deref().map(demangle);
-    let name = kernel.unwrap_or_else(|| operation.api.clone());
+    let name = name_of(operation);
     let device = in_context(pid, operation.context);
     events.push(
         json!({ "ph": "X", "name": name, "cat": operation.kind, "pid": device, "tid": tid,
@@ -219,6 +255,7 @@ mod tests {
             kernel: Some("_Z9vectorAddPKfS0_Pfi".into()),
             launch: 3,
             nvtx: Some("step/forward".into()),
+            stack: 0,
         }
     }
 
@@ -239,6 +276,7 @@ mod tests {
             exe: "/bin/app".into(),
             operations: told,
             ranges: Ranges::default(),
+            stacks: HostStacks::default(),
         }]);
         let events = made["traceEvents"].as_array().unwrap();
         let all = |ph: &str| events.iter().filter(|e| e["ph"] == ph).collect::<Vec<_>>();

@@ -310,6 +310,7 @@ impl Agent {
             | ToTool::Attached
             | ToTool::Operations(_)
             | ToTool::Ranges(_)
+            | ToTool::Stacks(_)
             | ToTool::Changed(_) => {}
             // The connection's end follows; what is in the shared memory is final.
             ToTool::Bye { .. } => self.tell_losses(tell),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_wire::{
-    ContextInfo, Device, Kernel, MapInfo, NoteLevel, Operations, Outcome, PRINTK, Program, Ranges,
-    ToAgent, ToolConnection,
+    ContextInfo, Device, HostStacks, Kernel, MapInfo, NoteLevel, Operations, Outcome, PRINTK,
+    Program, Ranges, ToAgent, ToolConnection,
 };
 
 use crate::events::{Batch, Event};
@@ -156,6 +156,10 @@ impl Process {
             ranges: std::mem::take(&mut told.ranges),
             ..told.clone()
         }
+    }
+    /// All stacks on the CPU that operations were called from so far ([`Options::stacks`](crate::Options)).
+    pub fn stacks(&self) -> HostStacks {
+        self.lock().stacks.clone()
     }
     /// The programs in its kernels, in the object's order.
     pub fn programs(&self) -> Vec<Program> {

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use warpbpf_wire::{
-    Changed, ContextInfo, Device, Kernel, KernelCount, MapInfo, NoteLevel, Operations, PRINTK,
-    Program, Ranges, SharedError, SharedReader, Sites, ToTool, ToolConnection, WireError,
+    Changed, ContextInfo, Device, HostStacks, Kernel, KernelCount, MapInfo, NoteLevel, Operations,
+    PRINTK, Program, Ranges, SharedError, SharedReader, Sites, ToTool, ToolConnection, WireError,
 };
 
 use crate::events::Batch;
@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) operations: Operations,
     /// Ranges that nobody has taken yet.
     pub(crate) ranges: Ranges,
+    /// All stacks.
+    pub(crate) stacks: HostStacks,
     pub(crate) refused: Option<String>,
     /// The agent came late, and sees all launches by now.
     pub(crate) attached: bool,
@@ -169,6 +171,13 @@ impl State {
             ToTool::Operations(told) => {
                 self.operations.operations.extend(told.operations);
                 (self.operations.error, self.operations.untimed) = (told.error, told.untimed);
+            }
+            ToTool::Stacks(told) => {
+                self.stacks.stacks.extend(told.stacks);
+                if !told.modules.is_empty() {
+                    self.stacks.modules = told.modules;
+                }
+                self.stacks.crowded = told.crowded;
             }
             ToTool::Ranges(told) => {
                 self.ranges.ranges.extend(told.ranges);

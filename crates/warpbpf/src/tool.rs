@@ -107,6 +107,19 @@ impl Tool {
         Tool::new(None, options)
     }
 
+    /// As [`Tool::timeline`], and has them tell from where on the CPU each operation was asked for ([`Process::stacks`]).
+    ///
+    /// # Errors
+    /// [`Error::Wire`]: no socket can be made.
+    pub fn timeline_with_stacks() -> Result<Tool, Error> {
+        let options = Options {
+            timeline: true,
+            stacks: true,
+            ..Options::default()
+        };
+        Tool::new(None, options)
+    }
+
     fn new(object: Option<Object>, options: Options) -> Result<Tool, Error> {
         let listener = Listener::bind(&runtime_folder())?;
         let shared = Arc::new(Shared {

@@ -37,7 +37,10 @@ pub use shared::{
     Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SNAPSHOT_PART, SharedError,
     SharedReader, SharedWriter, Span,
 };
-pub use timeline::{Operation, Operations, Range, RangeKind, Ranges, RangesLost, Untimed};
+pub use timeline::{
+    HostModule, HostStack, HostStacks, Operation, Operations, Range, RangeKind, Ranges, RangesLost,
+    Untimed,
+};
 
 /// The agent's end of a connection.
 pub type AgentConnection = Connection<ToTool, ToAgent>;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Change, Changed};
 use crate::choice::Choice;
 use crate::layout::{Layout, SumField};
-use crate::timeline::{Operations, Ranges};
+use crate::timeline::{HostStacks, Operations, Ranges};
 
 /// Raised when a message changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
 pub const PROTOCOL: u32 = 1;
@@ -99,6 +99,8 @@ pub enum ToTool {
     Operations(Operations),
     /// Ranges that have ended, with [`Options::timeline`]; at the end, all.
     Ranges(Ranges),
+    /// Stacks on the CPU ([`Options::stacks`]).
+    Stacks(HostStacks),
     /// The answer to `Snapshot`.
     Snapshotted {
         /// The request's.
@@ -166,6 +168,9 @@ pub struct Options {
     /// Kernels of which there is only machine code get programs at their entry and exits, by the functions that `Probe` brought.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub splice: bool,
+    /// With a timeline: tell from where on the CPU each operation was asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stacks: bool,
 }
 
 /// Mirror of [`warpbpf_abi::maps::Placement`].
@@ -440,6 +445,7 @@ mod tests {
                     max_overhead_ppm: None,
                     max_device_memory: None,
                     timeline: false,
+                    stacks: false,
                 }
             }
         );

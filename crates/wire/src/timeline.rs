@@ -37,6 +37,9 @@ pub struct Operation {
     /// The NVTX ranges that its thread was in, from the outermost in: `step/forward`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvtx: Option<String>,
+    /// Number of the stack that it was called from ([`HostStack::number`]); 0 if that is not known.
+    #[serde(default)]
+    pub stack: u32,
 }
 
 /// Records, and what there is to know of them.
@@ -116,4 +119,38 @@ pub struct RangesLost {
     pub cut: u64,
     /// Ranges for which there was no room until they were fetched.
     pub crowded: u64,
+}
+
+/// Stacks on the CPU that operations were called from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStacks {
+    /// Those that are new.
+    pub stacks: Vec<HostStack>,
+    /// Files that addresses are in; empty if none is new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<HostModule>,
+    /// Operations so far whose stack there was no room for.
+    pub crowded: u64,
+}
+
+/// One stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStack {
+    /// From 1.
+    pub number: u32,
+    /// Return addresses, from the innermost.
+    pub frames: Vec<u64>,
+}
+
+/// A file with code in the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostModule {
+    /// As the process names it.
+    pub path: String,
+    /// Where it lies.
+    pub start: u64,
+    /// Behind it.
+    pub end: u64,
+    /// What is added to addresses in the file.
+    pub bias: u64,
 }

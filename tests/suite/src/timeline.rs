@@ -11,6 +11,7 @@ pub fn cases() -> Vec<Case> {
         case("a timeline tells the phases of a pipeline apart", phases),
         case("a timeline goes with programs", with_programs),
         case("a timeline leaves captures alone", captured),
+        case("a timeline has stacks", stacks),
         case("a timeline that cannot be written is said", unwritten),
     ]
 }
@@ -210,6 +211,88 @@ fn captured(bench: &Bench) -> Told {
         "{graphs} launches of graphs are timed, {} operations were captured",
         untimed["captured"]
     ))
+}
+
+/// Names of a stack's frames from the outermost in.
+fn frames<'v>(file: &'v Value, innermost: &Value) -> Vec<&'v str> {
+    let mut names = Vec::new();
+    let mut at = innermost.as_str();
+    while let Some(number) = at {
+        let frame = &file["stackFrames"][number];
+        names.insert(0, frame["name"].as_str().unwrap_or_default());
+        at = frame["parent"].as_str();
+    }
+    names
+}
+
+/// Of launches by a function that is called in the first thread and in others, and of a fill by another function.
+fn stacks(bench: &Bench) -> Told {
+    let (trace, folded) = (bench.scratch("trace.json"), bench.scratch("folded"));
+    let (trace_path, folded_path) = (trace.display().to_string(), folded.display().to_string());
+    let flags = [
+        "--timeline",
+        &trace_path,
+        "--stacks",
+        "--folded",
+        &folded_path,
+    ];
+    bench.both_with(&flags, "launchcount", "ranges", &[])?;
+    let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
+    let events = file["traceEvents"].as_array().cloned().unwrap_or_default();
+    let of = |name: &str| -> Vec<u64> {
+        let those = (events.iter()).filter(|e| e["cat"] != "call" && e["name"] == name);
+        those.filter_map(|e| e["args"]["id"].as_u64()).collect()
+    };
+    let calls = || (events.iter()).filter(|e| e["cat"] == "call" && e["ph"] == "X");
+    let without = calls().filter(|call| call["sf"].is_null()).count();
+    same("calls without a stack", without, 0)?;
+    let stacks_of = |ids: &[u64]| -> Vec<Vec<&str>> {
+        let those = calls().filter(|call| ids.contains(&call["args"]["id"].as_u64().unwrap_or(0)));
+        those.map(|call| frames(&file, &call["sf"])).collect()
+    };
+    let ticks = stacks_of(&of("tick"));
+    let by = |name: &str| ticks.iter().filter(|stack| stack.contains(&name)).count();
+    same(
+        "launches",
+        (ticks.len(), by("launch"), by("main")),
+        (12, 12, 10),
+    )?;
+    let fills: Vec<u64> = (calls().filter(|c| {
+        c["name"]
+            .as_str()
+            .is_some_and(|n| n.starts_with("cuMemset"))
+    }))
+    .filter_map(|call| call["args"]["id"].as_u64())
+    .collect();
+    let fills = stacks_of(&fills);
+    let inside = |stack: &Vec<&str>| {
+        let at = stack.iter().position(|name| *name == "main");
+        at.is_some_and(|at| stack.get(at + 1) == Some(&"allocate"))
+    };
+    same(
+        "fills",
+        (fills.len(), fills.iter().filter(|s| inside(s)).count()),
+        (1, 1),
+    )?;
+    let text = read(&folded)?;
+    let lines = |part: &str| {
+        text.lines()
+            .filter(|line| line.contains(part) && line.contains(";tick "))
+            .count()
+    };
+    if lines("main;launch;") == 0 || lines("launch;") == lines("main;launch;") {
+        return Err(format!("`{text}`"));
+    }
+    let refused = bench
+        .warpbpf("run")
+        .args(["--stacks", "x.o", "--", "x"])
+        .output();
+    let refused = refused.map_err(|e| format!("warpbpf: {e}"))?;
+    says(
+        &String::from_utf8_lossy(&refused.stderr),
+        "--timeline <FILE>",
+    )?;
+    Ok(format!("{} calls, each with its stack", calls().count()))
 }
 
 fn unwritten(bench: &Bench) -> Told {

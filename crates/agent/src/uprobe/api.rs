@@ -117,6 +117,7 @@ impl Function {
             bytes: bytes_of(&self.api, &call.args),
             kernel: self.kernel.map(|at| call.args[at]),
             launch: call.launch,
+            stack: call.stack,
         }
     }
 }
@@ -135,6 +136,7 @@ struct Call {
     args: [u64; ARGS],
     /// Its operation on the device, if that is timed.
     marked: Option<Marked>,
+    stack: u32,
 }
 
 /// Those of one thread, in the order in which they began.
@@ -161,6 +163,7 @@ impl Calls {
             launch: 0,
             args: [0; ARGS],
             marked: None,
+            stack: 0,
         };
         Calls {
             calls: [none; DEPTH],
@@ -236,6 +239,7 @@ pub(super) fn called(sites: &Sites, index: usize, function: &Function, registers
             launch,
             args,
             marked: None,
+            stack: 0,
         };
         execute(
             sites,
@@ -243,6 +247,11 @@ pub(super) fn called(sites: &Sites, index: usize, function: &Function, registers
             &context(function, &call, registers, None),
         );
         let timeline = sites.timeline.as_ref().filter(|_| site.timed);
+        if let (Some(_), Some(stacks)) = (timeline, &sites.stacks) {
+            // SAFETY: the stub has saved the registers as the caller left them, on this thread's stack.
+            let number = unsafe { stacks.number(registers.caller(), &own) };
+            call.stack = number.unwrap_or(0);
+        }
         // SAFETY: as above.
         let stream = || unsafe { function.stream(&args) };
         call.marked = timeline.and_then(|timeline| timeline.begin(sites.agent, stream()));

@@ -13,6 +13,7 @@ use super::waiting::{Call, Waiting, own_stack};
 use super::world::World;
 use super::{Sites, api, sites};
 use crate::guard::quietly;
+use crate::stacks::Caller;
 
 /// Numbers of stubs that functions return to: that of the function and this.
 pub(super) const AFTER: u32 = 1 << 24;
@@ -69,6 +70,16 @@ impl Registers {
     /// What an integer function has returned.
     pub(super) fn result(&self) -> u64 {
         self.rax
+    }
+
+    /// What its caller's stack can be followed from, at a function's start.
+    pub(super) fn caller(&self) -> Caller {
+        Caller {
+            slot: self.rsp,
+            rbp: self.rbp,
+            rbx: self.rbx,
+            others: [self.r12, self.r13, self.r14, self.r15],
+        }
     }
 
     /// Where the return address stands, at a function's start.

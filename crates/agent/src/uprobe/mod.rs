@@ -31,6 +31,7 @@ use warpbpf_wire::NoteLevel;
 use crate::agent::Agent;
 use crate::exports::ROWS;
 use crate::hook::{Staged, Target, link, stage, stubs};
+use crate::stacks::Stacks;
 use crate::timeline::{self, Timeline};
 pub(crate) use api::numbered;
 use driver::Functions;
@@ -103,6 +104,8 @@ pub(crate) struct Sites {
     pub(crate) lost: Vec<Lost>,
     /// The tool wants to know when the device does what.
     pub(crate) timeline: Option<Timeline>,
+    /// And from where on the CPU that was asked for.
+    pub(crate) stacks: Option<Stacks>,
 }
 
 static SITES: AtomicPtr<Sites> = AtomicPtr::new(std::ptr::null_mut());
@@ -121,6 +124,7 @@ pub(crate) struct Prepared {
     refused: Vec<(usize, String)>,
     /// For a timeline.
     asked: Option<timeline::Functions>,
+    stacks: Option<Stacks>,
 }
 
 /// Finds the functions that the session's programs are for. Reading symbols takes a while, so no lock of ours may be held.
@@ -181,6 +185,8 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
         // SAFETY: the driver's own functions.
         prepared.asked =
             unsafe { timeline::Functions::new(|name| functions.find(name).map(|(at, _)| at)) };
+        let wanted = agent.stacks.load(Ordering::Relaxed);
+        prepared.stacks = wanted.then(Stacks::new);
     }
     prepared.sites = wanted.into_values().collect();
     prepared
@@ -277,6 +283,7 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
     }
     let sites = Box::leak(Box::new(Sites {
         timeline: prepared.asked.map(Timeline::new),
+        stacks: prepared.stacks,
         agent,
         session: Arc::clone(session),
         all,

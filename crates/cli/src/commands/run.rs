@@ -33,14 +33,14 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let attachment = match (&flags.timeline, flags.objects.is_empty()) {
-        (Some(_), true) => Attachment::without_programs()?,
+        (Some(_), true) => Attachment::without_programs(flags.stacks)?,
         (timeline, _) => Attachment::bring(
             &flags.object(),
             &flags.program,
             &flags.code,
             &flags.choice,
             flags.host_ops,
-            timeline.is_some(),
+            (timeline.is_some(), flags.stacks),
         )?,
     };
     let tool = &attachment.tool;
@@ -48,7 +48,12 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
     let mut report = observe(&flags.target, surroundings, tool, flags.events, live)?;
     attachment.conclude(&mut report);
     if let Some(path) = &flags.timeline {
-        timeline::write(path, &tool.processes(), &mut report)?;
+        timeline::write(
+            path,
+            flags.folded.as_deref(),
+            &tool.processes(),
+            &mut report,
+        )?;
     }
     show(&flags.output, &report, flags.rows, flags.per_device)?;
     Ok(report.status.unwrap_or(125) as u8)
@@ -95,7 +100,7 @@ impl Attachment {
         code: &CodeFlags,
         choice: &ChoiceFlags,
         host_ops: bool,
-        timeline: bool,
+        (timeline, stacks): (bool, bool),
     ) -> Result<Attachment, CliError> {
         let loaded = objects::bring(object)?;
         // The agent proves everything again; here the user learns of a refusal before the application is touched.
@@ -116,6 +121,7 @@ impl Attachment {
             max_overhead_ppm: choice.max_overhead,
             max_device_memory: choice.max_device_memory,
             timeline,
+            stacks,
             splice: false,
         };
         let planned = warpbpf_session::Options {
@@ -169,7 +175,7 @@ impl Attachment {
             &flags.code,
             &flags.choice,
             flags.host_ops,
-            false,
+            (false, false),
         )
     }
 
@@ -177,9 +183,12 @@ impl Attachment {
     ///
     /// # Errors
     /// No socket can be made.
-    fn without_programs() -> Result<Attachment, CliError> {
+    fn without_programs(stacks: bool) -> Result<Attachment, CliError> {
         Ok(Attachment {
-            tool: Tool::timeline()?,
+            tool: match stacks {
+                true => Tool::timeline_with_stacks()?,
+                false => Tool::timeline()?,
+            },
             session: Vec::new(),
             programs: Vec::new(),
         })
