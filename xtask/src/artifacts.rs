@@ -86,6 +86,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("fencerace", "tests/programs/fencerace.bpf.c"),
     ("longrun", "tests/programs/longrun.bpf.c"),
     ("together", "tests/programs/together.bpf.c"),
+    ("gate", "tests/programs/gate.bpf.c"),
     ("steady", "tests/programs/steady.bpf.c"),
     ("events", "tests/programs/events.bpf.c"),
     ("events_patient", "tests/programs/events_patient.bpf.c"),

@@ -62,6 +62,23 @@ pub mod env {
     pub const SIZE: u64 = 256;
 }
 
+/// The gate, which lies behind the environment block where it was asked for: a word in which each program has a bit. A program whose bit
+/// is set does not run. A kernel reads it at each site, so what the host writes reaches kernels that run and never end.
+pub mod gate {
+    /// Where the copies of the word begin, from the environment block on.
+    pub const COPIES_AT: u64 = super::env::SIZE;
+    /// Copies of the word: `%smid` chooses, modulo this.
+    pub const COPIES: u64 = 256;
+    /// Distance of copies: a cache line each, so that multiprocessors read at different places.
+    pub const STRIDE: u64 = 128;
+    /// Bytes of all copies.
+    pub const SIZE: u64 = COPIES * STRIDE;
+    /// The bit of programs that come when all others are given away. They are only closed together with all.
+    pub const SHARED: u32 = 63;
+    /// The word when no program runs.
+    pub const CLOSED: u64 = u64::MAX;
+}
+
 /// The fence around the application's memory: which addresses programs may read now, and who is reading.
 ///
 /// There are two tables of ranges, and an index says which is current. A reader counts itself in one of two sets of

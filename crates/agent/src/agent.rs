@@ -431,6 +431,7 @@ impl Agent {
                         out_of_line: options.out_of_line,
                         host_ops: options.host_ops,
                         live_sums: options.live_sums,
+                        gate: options.gate,
                         place: options.place.into_iter().map(placement).collect(),
                         call_limit: options.call_limit_us.map(Duration::from_micros),
                         timeline: options.timeline,

@@ -70,6 +70,10 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             compaction: Compaction::new(),
         };
         let ended = thread.run();
+        // The tool is gone: what it asked for does not go on in kernels that never end.
+        if ended.is_err() {
+            agent.shut_gates();
+        }
         // The application may live on: its memory shall not be ours.
         thread.each_context(|agent, pump, _| {
             agent.driver.relaxed(|| pump.unlock_pages(&agent.driver));
@@ -115,6 +119,7 @@ impl Control {
                 match frame.message {
                     ToAgent::Detach => {
                         self.agent.table.close();
+                        self.agent.shut_gates();
                         self.last_round();
                         return self.farewell("detached");
                     }

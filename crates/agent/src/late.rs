@@ -164,6 +164,7 @@ impl Call {
     fn detach(&self) -> Result<String, String> {
         let agent = agent();
         if let Some(agent) = agent.filter(|agent| agent.is_on()) {
+            agent.shut_gates();
             agent.finish("detached", HOME);
             agent.turn_off();
             agent.hang_up();

@@ -28,6 +28,7 @@ mod bound;
 mod choice;
 mod contexts;
 mod entry;
+mod gate;
 mod generation;
 mod graphs;
 mod image;

@@ -17,8 +17,10 @@ use crate::{modules, thread};
 
 /// `-EINVAL`: what was asked for cannot be.
 pub(crate) const EINVAL: i32 = -22;
+/// `-EIO`: the driver does not do it.
+pub(crate) const EIO: i32 = -5;
 /// `-EAGAIN`, `-ENOMEM`, `-EBUSY`, `-ETIMEDOUT`.
-const EAGAIN: i32 = -11;
+pub(crate) const EAGAIN: i32 = -11;
 const ENOMEM: i32 = -12;
 const EBUSY: i32 = -16;
 const ETIMEDOUT: i32 = -110;
@@ -103,7 +105,7 @@ impl Swap {
 }
 
 impl Agent {
-    fn refuse_change(&self, token: u64, errno: i32, message: String) {
+    pub(crate) fn refuse_change(&self, token: u64, errno: i32, message: String) {
         let generation = self.generations.now().number;
         let changed = refused(token, generation, errno, message);
         self.send(ToTool::Changed(changed), None);
@@ -117,6 +119,9 @@ impl Agent {
         object: Vec<u8>,
         limit: Duration,
     ) {
+        if let Change::Gate { open, programs } = change {
+            return self.change_gate(token, open, programs);
+        }
         let Some(session) = self.generations.now().session.get() else {
             let message = "no programs are attached that could be exchanged".to_owned();
             return self.refuse_change(token, EINVAL, message);
@@ -262,6 +267,7 @@ fn exchange(
         Change::Replace => ProgramChange::Replace(&wish.object),
         Change::Add => ProgramChange::Add(&wish.object),
         Change::Remove { programs } => ProgramChange::Remove(programs),
+        Change::Gate { .. } => return Err((EINVAL, "a gate is no exchange".to_owned())),
     };
     let session = before.succeeded(change);
     let session = session.map_err(|error: SucceedError| (EINVAL, error.to_string()))?;
@@ -294,6 +300,7 @@ fn exchange(
         }
     };
     progress.old = Some(old);
+    agent.close_gates(before, &session);
     modules::catch_up(agent, &session, old.number);
     agent.unknown.ask_again();
     if modules::forgot_images(agent) {

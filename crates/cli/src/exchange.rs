@@ -1,6 +1,6 @@
 //! Flags of the verbs that exchange programs of an application that runs under another `warpbpf`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::flags::ObjectFlags;
 
@@ -38,6 +38,29 @@ pub struct RemoveFlags {
     /// Names of their C functions
     #[arg(value_name = "PROGRAM", required = true)]
     pub programs: Vec<String>,
+}
+
+/// `warpbpf gate`
+#[derive(Debug, Args)]
+pub struct GateFlags {
+    /// Where.
+    #[command(flatten)]
+    pub to: ToFlags,
+    /// What becomes of programs in kernels
+    #[arg(value_enum, value_name = "on|off")]
+    pub to_be: GateState,
+    /// Names of their C functions; all if there is none
+    #[arg(value_name = "PROGRAM")]
+    pub programs: Vec<String>,
+}
+
+/// What a gate can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GateState {
+    /// Programs run
+    On,
+    /// No program runs, and a site costs one load
+    Off,
 }
 
 /// `warpbpf programs`

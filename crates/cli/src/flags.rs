@@ -9,7 +9,7 @@ use warpbpf::Place;
 use warpbpf_session::Placement;
 
 pub use crate::choice::ChoiceFlags;
-use crate::exchange::{ExchangeFlags, ProgramsFlags, RemoveFlags};
+use crate::exchange::{ExchangeFlags, GateFlags, ProgramsFlags, RemoveFlags};
 pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
 
 /// eBPF programs inside GPU kernels.
@@ -50,6 +50,8 @@ pub enum Command {
     Add(ExchangeFlags),
     /// Take some programs out of an application that runs
     Remove(RemoveFlags),
+    /// Stop the programs in kernels that run, or let them go on, in an application under `warpbpf run --gate`
+    Gate(GateFlags),
     /// Run programs that are kernels themselves (`gpu/run`, bpftime's `__directly_run`)
     Launch(LaunchFlags),
     /// Prove a program safe, or say why it is not
@@ -191,6 +193,10 @@ pub struct CodeFlags {
     /// instead of when a thread leaves it: slower
     #[arg(long)]
     pub live_sums: bool,
+    /// Put a gate in front of each program, so that `warpbpf gate off` stops programs in kernels that run and perhaps never end, and so
+    /// does `warpbpf remove`. A site reads one word more; counters are added to at each pass, as with `--live-sums`
+    #[arg(long)]
+    pub gate: bool,
 }
 
 /// How an application is started.

@@ -75,6 +75,7 @@ fn main() -> std::process::ExitCode {
         }
         Command::Add(flags) => output::answer(flags.to.json, commands::exchange::add(&flags)),
         Command::Remove(flags) => output::answer(flags.to.json, commands::exchange::remove(&flags)),
+        Command::Gate(flags) => output::answer(flags.to.json, commands::exchange::gate(&flags)),
         Command::Launch(flags) => output::answer(flags.output.json, commands::launch::run(&flags)),
         Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
         Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),

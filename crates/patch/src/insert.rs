@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use warpbpf_abi::attach::{Scope, Site, When};
 use warpbpf_abi::context::Capture;
+use warpbpf_abi::layout::slot;
 use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, Span, StatementKind};
@@ -72,6 +73,9 @@ impl<'j, 'a> Job<'j, 'a> {
                 });
             }
             job.slots_read = job.slots_read.max(slot + 1);
+        }
+        if attachments.iter().any(|a| a.gate.is_some()) {
+            job.slots_read = job.slots_read.max(slot::ENV + 1);
         }
         let (block_counters, warp_counters) = (job.exit.block_counters(), job.exit.warp_counters());
         if block_counters || warp_counters {

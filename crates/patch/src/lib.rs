@@ -19,6 +19,7 @@ mod clone;
 mod closure;
 mod find;
 mod gaps;
+mod gate;
 mod insert;
 mod list;
 mod middle;
@@ -60,6 +61,8 @@ pub struct Attachment<'a> {
     pub select: &'a Select,
     /// The code.
     pub fragment: &'a Fragment,
+    /// Its bit in the gate ([`warpbpf_abi::layout::gate`]), if it has one.
+    pub gate: Option<u32>,
 }
 
 /// The slot table of the session.

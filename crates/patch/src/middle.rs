@@ -22,6 +22,7 @@ use crate::body::Symbols;
 use crate::capture::{Block, Slots, Source};
 use crate::closure::Closure;
 use crate::find::{Anchor, Fact, Place, Scene, TextLines, is_last};
+use crate::gate::{self, Gates};
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
 use crate::{Attachment, PatchError, Select, SiteInfo, TensorLayout};
@@ -416,6 +417,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         let all = attachments.iter().flat_map(|a| &a.fragment.captures);
         let captures: BTreeSet<Capture> = all.copied().collect();
         let masked = attachments.iter().any(|a| needs_mask(a));
+        let gates = Gates::of(attachments.iter().map(|a| a.gate));
         source.write(&captures, block);
         let mut out = String::new();
         let skip = format!("wbpf_skip_{label}");
@@ -423,6 +425,13 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             let not = if negated { "" } else { "!" };
             // Writing to a String cannot fail.
             let _ = writeln!(out, "\t@{not}{register} bra {skip};");
+        }
+        if !gates.is_empty() {
+            for (ty, name) in gate::REGISTERS {
+                block.register(ty, name);
+            }
+            let all = gates.closes_all().then_some(skip.as_str());
+            out.push_str(&gates.read(self.setting.programs.slots(), all));
         }
         if masked {
             block.register("b32", GROUP_MASK);
@@ -436,6 +445,9 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
                 Scope::Block => Some(not_first()),
             };
             let other = format!("wbpf_other_{label}_{number}");
+            let together = attachment.fragment.uses_group_mask && attachment.scope == Scope::Thread;
+            let test = gates.test(attachment.gate, gates.closes_all(), together, &other);
+            out.push_str(&test);
             if let Some(elect) = &elect {
                 block.register("pred", "%wbpf_p");
                 block.register("b32", "%wbpf_a");
@@ -446,11 +458,11 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             self.setting
                 .programs
                 .write(attachment.fragment, kept, &mut out);
-            if elect.is_some() {
+            if elect.is_some() || !test.is_empty() {
                 let _ = writeln!(out, "{other}:");
             }
         }
-        if guard.is_some() {
+        if guard.is_some() || gates.closes_all() {
             let _ = writeln!(out, "{skip}:");
         }
         out

@@ -42,6 +42,11 @@ impl<'f> Programs<'f> {
         programs
     }
 
+    /// Where the slot table lies.
+    pub(crate) fn slots(&self) -> SlotSpace {
+        self.slots
+    }
+
     /// The functions.
     pub(crate) fn functions(&self) -> String {
         let mut out = String::new();

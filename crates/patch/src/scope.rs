@@ -15,16 +15,20 @@ use warpbpf_codegen::Fragment;
 
 use crate::Attachment;
 use crate::capture::{Block, Source};
+use crate::gate::{self, Gates};
 use crate::program::Programs;
 
 /// The attachments of one site, by scope, in the order in which they run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SiteCode<'a> {
     site: Option<Site>,
-    thread: Vec<&'a Fragment>,
-    warp: Vec<&'a Fragment>,
-    block: Vec<&'a Fragment>,
+    thread: Vec<Placed<'a>>,
+    warp: Vec<Placed<'a>>,
+    block: Vec<Placed<'a>>,
 }
+
+/// A fragment, and its bit in the gate.
+type Placed<'a> = (&'a Fragment, Option<u32>);
 
 impl<'a> SiteCode<'a> {
     /// Those of `attachments` that are for `site`.
@@ -32,7 +36,7 @@ impl<'a> SiteCode<'a> {
         let scoped = |scope| {
             let ours = attachments.iter();
             ours.filter(|a| a.site == site && a.scope == scope)
-                .map(|a| a.fragment)
+                .map(|a| (a.fragment, a.gate))
                 .collect()
         };
         SiteCode {
@@ -43,9 +47,9 @@ impl<'a> SiteCode<'a> {
         }
     }
 
-    /// Puts a fragment of thread scope before all others.
+    /// Puts a fragment of thread scope before all others, which always runs.
     pub(crate) fn put_first(&mut self, fragment: &'a Fragment) {
-        self.thread.insert(0, fragment);
+        self.thread.insert(0, (fragment, None));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -72,9 +76,18 @@ impl<'a> SiteCode<'a> {
         reads || !self.warp.is_empty() || self.block_counters()
     }
 
-    fn all(&self) -> impl Iterator<Item = &'a Fragment> {
+    fn placed(&self) -> impl Iterator<Item = Placed<'a>> {
         let all = self.thread.iter().chain(&self.warp).chain(&self.block);
         all.copied()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'a Fragment> {
+        self.placed().map(|(fragment, _)| fragment)
+    }
+
+    /// All of it can be left out at once: nothing always runs, and nobody counts who arrives.
+    fn skips(&self, gates: &Gates) -> bool {
+        gates.closes_all() && !self.block_counters() && !self.warp_counters()
     }
 
     /// The code, in a `{ … }` of its own; `label` makes its labels unique in the function, and `sm` is the number of the
@@ -105,10 +118,14 @@ impl<'a> SiteCode<'a> {
             sm,
             warp_counters: self.warp_counters(),
             block_counters: self.block_counters(),
+            gates: Gates::of(self.placed().map(|(_, gate)| gate)),
+            skips: false,
+            tests: 0,
         };
+        w.skips = self.skips(&w.gates);
         let bare = !self.needs_mask() && self.block.is_empty();
-        if bare && !captured.declares() {
-            w.fragments(&self.thread);
+        if bare && !captured.declares() && w.gates.is_empty() {
+            w.fragments(&self.thread, true);
             return w.out;
         }
         w.line("{");
@@ -118,18 +135,29 @@ impl<'a> SiteCode<'a> {
             w.line(".reg .b64 %wbpf_d, %wbpf_e, %wbpf_f;");
         }
         w.out.push_str(&captured.declarations());
+        if !w.gates.is_empty() {
+            for (ty, name) in gate::REGISTERS {
+                w.put(format_args!(".reg .{ty} {name};"));
+            }
+            let skip = w.skips.then(|| w.label("shut"));
+            let read = w.gates.read(programs.slots(), skip.as_deref());
+            w.out.push_str(&read);
+        }
         w.out.push_str(&captured.late);
         if self.needs_mask() {
             w.put(format_args!(".reg .b32 {GROUP_MASK};"));
             w.put(format_args!("activemask.b32 {GROUP_MASK};"));
         }
-        w.fragments(&self.thread);
+        w.fragments(&self.thread, true);
         if self.counts() {
             if !self.warp.is_empty() || !self.block.is_empty() {
                 w.exit(&self.warp, &self.block);
             }
         } else {
             w.entry(&self.warp, &self.block);
+        }
+        if w.skips {
+            w.mark("shut");
         }
         w.line("}");
         w.out
@@ -173,6 +201,11 @@ struct Writer<'w> {
     sm: u32,
     warp_counters: bool,
     block_counters: bool,
+    gates: Gates,
+    /// The site as a whole was left out if none is open.
+    skips: bool,
+    /// Programs that were asked for by themselves.
+    tests: u32,
 }
 
 impl Writer<'_> {
@@ -202,28 +235,38 @@ impl Writer<'_> {
         self.put(format_args!("{guard}bra {label};"));
     }
 
-    fn fragments(&mut self, fragments: &[&Fragment]) {
-        for fragment in fragments {
+    /// Those of one scope, `thread` if each lane of the group runs them.
+    fn fragments(&mut self, fragments: &[Placed<'_>], thread: bool) {
+        for (fragment, gate) in fragments {
+            let name = format!("closed_{}", self.tests);
+            let label = self.label(&name);
+            let together = thread && fragment.uses_group_mask;
+            let test = self.gates.test(*gate, self.skips, together, &label);
+            self.out.push_str(&test);
             self.programs.write(fragment, false, &mut self.out);
+            if !test.is_empty() {
+                self.tests += 1;
+                self.mark(&name);
+            }
         }
     }
 
-    fn entry(&mut self, warp: &[&Fragment], block: &[&Fragment]) {
+    fn entry(&mut self, warp: &[Placed<'_>], block: &[Placed<'_>]) {
         if !warp.is_empty() {
             self.out.push_str(&not_leader());
             self.branch("@%wbpf_p ", "led");
-            self.fragments(warp);
+            self.fragments(warp, false);
             self.mark("led");
         }
         if !block.is_empty() {
             self.out.push_str(&not_first());
             self.branch("@%wbpf_p ", "first");
-            self.fragments(block);
+            self.fragments(block, false);
             self.mark("first");
         }
     }
 
-    fn exit(&mut self, warp: &[&Fragment], block: &[&Fragment]) {
+    fn exit(&mut self, warp: &[Placed<'_>], block: &[Placed<'_>]) {
         self.put(format_args!("bar.warp.sync {GROUP_MASK};"));
         self.out.push_str(&not_leader());
         self.branch("@%wbpf_p ", "done");
@@ -243,7 +286,7 @@ impl Writer<'_> {
             self.line("shl.b64 %wbpf_e, %wbpf_d, 2;");
             self.line("add.s64 %wbpf_e, %wbpf_f, %wbpf_e;");
             self.arrive("done");
-            self.fragments(block);
+            self.fragments(block, false);
         }
         self.mark("done");
     }
@@ -274,7 +317,7 @@ impl Writer<'_> {
 
     /// Runs `warp` in the leader that completes its warp; all leaders go on behind it. Uses %wbpf_c without changing it,
     /// %wbpf_d and %wbpf_f likewise; %wbpf_n stays the group's size.
-    fn warp_exit(&mut self, warp: &[&Fragment]) {
+    fn warp_exit(&mut self, warp: &[Placed<'_>]) {
         self.line("{");
         self.line(".reg .b32 %wbpf_w, %wbpf_l;");
         // Linear thread index, then warp index and the lanes that this warp has.
@@ -310,7 +353,7 @@ impl Writer<'_> {
         self.line("}");
         self.arrive_count("%wbpf_l", "partial");
         self.mark("whole");
-        self.fragments(warp);
+        self.fragments(warp, false);
         self.mark("partial");
         self.line("}");
     }

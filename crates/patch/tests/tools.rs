@@ -14,6 +14,7 @@ fn text(site: Site, scope: Scope, fragment: &Fragment) -> Result<String, String>
         scope,
         select: &select,
         fragment,
+        gate: None,
     };
     tools_function("probe", ("sm_90", 90), (8, 0), site, &[attachment]).map_err(|e| e.to_string())
 }

@@ -1,7 +1,7 @@
 //! What a session takes of a device's memory before any kernel runs, by name: so that it can be refused before it is asked for.
 
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_abi::layout::{HostedLayout, MapLayout, env};
+use warpbpf_abi::layout::{HostedLayout, MapLayout, env, gate};
 use warpbpf_maps::Placement;
 
 use crate::plan::Session;
@@ -27,6 +27,9 @@ impl Session {
         });
         let mut all: Vec<(String, u64)> = maps.collect();
         all.push(("the environment".to_owned(), env::SIZE));
+        if self.has_gate() {
+            all.push(("the gate".to_owned(), gate::SIZE));
+        }
         let counts = |site: Site, scope: Scope| site == Site::Exit && scope != Scope::Thread;
         if self
             .programs()

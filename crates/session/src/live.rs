@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env};
+use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env, gate};
 use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
 use warpbpf_maps::ring::Lost;
 use warpbpf_maps::{MapPlan, Placement, inner};
@@ -12,6 +12,7 @@ use crate::allocations::Fence;
 use crate::calls::{self, Calls};
 use crate::clock::{Clock, Reading};
 use crate::drain::{DrainStats, Landing, RingEvent, Rings};
+use crate::gate::DeviceGate;
 use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
 use crate::host_ops::{At, HostOp, HostOps, Progress};
@@ -26,7 +27,7 @@ use crate::variant::{Addresses, LaunchRecords, LoadedVariant, Loading};
 /// Device state of a session. All methods make its context current where they need it and leave it so.
 #[derive(Debug)]
 pub struct Live {
-    driver: Driver,
+    pub(crate) driver: Driver,
     session: Arc<Session>,
     context: Context,
     stream: Stream,
@@ -44,6 +45,8 @@ pub struct Live {
     filled: Vec<Option<Filled>>,
     clock: Mutex<Clock>,
     fence: Option<Fence>,
+    /// What kernels that run look at, if it was asked for.
+    pub(crate) gate: Option<DeviceGate>,
     host_ops: Mutex<HostOps>,
     calls: Option<Arc<Calls>>,
     records: OnceLock<Result<Arc<LaunchRecords>, DriverError>>,
@@ -124,7 +127,15 @@ impl Live {
             });
         };
         let stream = held.stream()?;
-        let env = held.alloc_zeroed(env::SIZE, stream)?;
+        let gate_bytes = if session.has_gate() { gate::SIZE } else { 0 };
+        let env = held.alloc_zeroed(env::SIZE + gate_bytes, stream)?;
+        let gate = match session.has_gate() {
+            true => {
+                let gates = &session.lineage.gates;
+                Some(DeviceGate::new(driver, env, held.stream()?, gates)?)
+            }
+            false => None,
+        };
         for (at, bytes) in process::of_process() {
             driver.write(env + at, &bytes, stream)?;
         }
@@ -207,6 +218,7 @@ impl Live {
             filled,
             clock: Mutex::new(clock),
             fence,
+            gate,
             host_ops: Mutex::new(host_ops),
             calls,
             records: OnceLock::new(),

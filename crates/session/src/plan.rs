@@ -44,6 +44,10 @@ pub struct Options {
     pub host_ops: bool,
     /// Sums reach their map at each pass, and not when the thread leaves.
     pub live_sums: bool,
+    /// A gate stands in front of each program in a kernel, by which kernels that run are told not to run it ([`Live::write_gate`]).
+    ///
+    /// [`Live::write_gate`]: crate::Live::write_gate
+    pub gate: bool,
     /// Whose memory maps lie in, by name, where it is not to be what their type says.
     pub place: Vec<(String, Placement)>,
     /// How long a program waits for the host when it asks for a key of a hash that lies there; a second if not said.
@@ -64,9 +68,9 @@ impl Options {
     }
 
     /// Sums at this kind of site stay in registers until a thread leaves. A tool that changes maps while kernels run wants to
-    /// see them while they run, too.
+    /// see them while they run, too; so does one that asks for a gate, which is for kernels that never end.
     pub fn keeps_sums(&self, site: Site) -> bool {
-        site.is_in_middle() && !self.live_sums && !self.host_ops
+        site.is_in_middle() && !self.live_sums && !self.host_ops && !self.gate
     }
 }
 

@@ -22,6 +22,7 @@ pub fn probe_text(
         scope: program.spec.scope,
         select: &Select::default(),
         fragment,
+        gate: None,
     };
     let site = program.spec.site;
     let text = tools_function(program.name(), target, version, site, &[attachment])?;

@@ -17,6 +17,7 @@ use warpbpf_object::{Btf, MapDef, MapKind, Program, Type};
 use warpbpf_verify::verify;
 
 use crate::cpu;
+use crate::gate::Gates;
 use crate::plan::{self, PlannedProgram, Session, SessionError};
 
 /// Most maps that a session comes to have: each version of constants is one.
@@ -91,8 +92,11 @@ pub(crate) struct Lineage {
     /// Identities of maps and of programs, parallel to the session's: a number is an index, and an attempt that failed may
     /// have had another map by the same one.
     map_ids: Vec<u64>,
-    program_ids: Vec<u64>,
+    pub(crate) program_ids: Vec<u64>,
     next_id: Arc<AtomicU64>,
+    /// Programs are numbered by themselves, so that as many as possible have a bit of their own in the gate.
+    next_program: Arc<AtomicU64>,
+    pub(crate) gates: Arc<Gates>,
     /// Parallel to the maps: variables of data sections, where the object's types tell them.
     variables: Vec<Option<Vec<Variable>>>,
     /// A program reads the application's memory, or did.
@@ -113,16 +117,22 @@ impl Lineage {
             map_ids: Vec::new(),
             program_ids: Vec::new(),
             next_id: Arc::default(),
+            next_program: Arc::default(),
+            gates: Arc::default(),
             variables: defs.iter().map(|def| variables(def, types)).collect(),
             reads,
         };
         lineage.map_ids = defs.iter().map(|_| lineage.id()).collect();
-        lineage.program_ids = (0..programs).map(|_| lineage.id()).collect();
+        lineage.program_ids = (0..programs).map(|_| lineage.program_id()).collect();
         lineage
     }
 
     fn id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn program_id(&self) -> u64 {
+        self.next_program.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -230,17 +240,22 @@ impl Session {
         self.programs.iter().any(|program| program.name() == name)
     }
 
+    /// What there is, as the end of a sentence.
+    pub(crate) fn program_names(&self) -> String {
+        let there = self.programs.iter().map(|p| format!("`{}`", p.name()));
+        let there: Vec<String> = there.collect();
+        match there.len() {
+            0 => "is none".to_owned(),
+            1 => format!("is {}", there[0]),
+            _ => format!("are {}", there.join(", ")),
+        }
+    }
+
     fn without(&self, names: &[String]) -> Result<(Vec<PlannedProgram>, Vec<u64>), SucceedError> {
         if let Some(missing) = names.iter().find(|name| !self.has_program(name)) {
-            let there = self.programs.iter().map(|p| format!("`{}`", p.name()));
-            let there: Vec<String> = there.collect();
             return Err(SucceedError::NoProgram {
                 program: missing.clone(),
-                there: match there.len() {
-                    0 => "is none".to_owned(),
-                    1 => format!("is {}", there[0]),
-                    _ => format!("are {}", there.join(", ")),
-                },
+                there: self.program_names(),
             });
         }
         let all = self.programs.iter().zip(&self.lineage.program_ids);
@@ -367,7 +382,7 @@ impl Next<'_> {
             options,
             &mut |program, maps, platform| verify(program, maps, platform),
         )?;
-        let ids = programs.iter().map(|_| self.lineage.id()).collect();
+        let ids = programs.iter().map(|_| self.lineage.program_id()).collect();
         Ok((programs, ids))
     }
 

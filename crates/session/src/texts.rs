@@ -317,6 +317,7 @@ impl<'w, 'a> Texts<'w, 'a> {
                 scope: spec.scope,
                 select: &self.selects[*index],
                 fragment,
+                gate: self.session.gate_of(*index),
             }
         };
         programs.iter().zip(fragments).map(attach).collect()

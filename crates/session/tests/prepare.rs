@@ -414,3 +414,52 @@ fn what_cannot_follow_is_refused_by_name() {
         "program `first` is there already: replace it, or give the new one another name"
     );
 }
+
+#[test]
+fn the_gate_has_a_place_for_each_of_the_first_programs() {
+    let info = DeviceInfo {
+        name: String::new(),
+        capability: CAPABILITY,
+        sms: 4,
+        driver_version: 13000,
+    };
+    let options = Options {
+        gate: true,
+        ..Options::default()
+    };
+    let named = |name: &str| versioned(8, 1, &ADDS.replace("first", name));
+    let first = Session::new(&named("first"), &options, &info).expect("a session");
+    let stop = |session: &Session, name: &str| {
+        let done = session.set_gate(false, &[name.to_owned()]);
+        done.map_err(|error| error.to_string())
+    };
+    assert_eq!(stop(&first, "first"), Ok(()));
+    assert_eq!(
+        stop(&first, "nobody"),
+        Err("there is no program `nobody`; there is `first`".to_owned())
+    );
+    let none = begun(&named("first"));
+    assert_eq!(
+        stop(&none, "first"),
+        Err("programs of this session have no gate: begin it with `--gate`".to_owned())
+    );
+    let object = named("next");
+    let mut session = first.succeeded(ProgramChange::Replace(&object)).unwrap();
+    assert_eq!(first.close_those_without(&session), (true, Vec::new()));
+    assert_eq!(none.close_those_without(&session), (false, Vec::new()));
+    // 0 was `first`, 1 is `next`; the last one with a place of its own is 62.
+    for _ in 2..63 {
+        session = session.succeeded(ProgramChange::Replace(&object)).unwrap();
+    }
+    assert_eq!(stop(&session, "next"), Ok(()));
+    let late = session.succeeded(ProgramChange::Replace(&object)).unwrap();
+    assert_eq!(
+        stop(&late, "next"),
+        Err("program `next` shares its place in the gate, because 63 came before it: stop all, or begin a new session".to_owned())
+    );
+    assert_eq!(
+        late.close_those_without(&first),
+        (false, vec!["next".to_owned()])
+    );
+    assert_eq!(late.set_gate(false, &[]), Ok(()));
+}

@@ -23,6 +23,13 @@ pub enum Exchange {
     Add(Object),
     /// All but these, by their C functions' names.
     Remove(Vec<String>),
+    /// The same, but in kernels that run those of these names, or all if there is none, go on or are stopped.
+    Gate {
+        /// They go on.
+        open: bool,
+        /// Their C functions' names.
+        programs: Vec<String>,
+    },
 }
 
 /// What became of it.
@@ -44,13 +51,17 @@ impl Exchange {
             Exchange::Remove(programs) => warpbpf_wire::Change::Remove {
                 programs: programs.clone(),
             },
+            Exchange::Gate { open, programs } => warpbpf_wire::Change::Gate {
+                open: *open,
+                programs: programs.clone(),
+            },
         }
     }
 
     fn object(&self) -> Option<&Object> {
         match self {
             Exchange::Replace(object) | Exchange::Add(object) => Some(object),
-            Exchange::Remove(_) => None,
+            Exchange::Remove(_) | Exchange::Gate { .. } => None,
         }
     }
 }
@@ -82,7 +93,19 @@ impl Process {
         self.exchange(&Exchange::Remove(programs.collect()), EXCHANGE_LIMIT)
     }
 
-    /// The same, with a limit of its own. Code is loaded beside kernels that run, for which the driver may wait: if it takes
+    /// Stops programs in its kernels, or lets them go on, by their C functions' names or all at once: when this returns, no site that is reached from then on runs one, or
+    /// each does, in kernels that were launched long ago too. Nothing is loaded, so kernels may run for ever. [`Options::gate`](crate::Options::gate) must have been
+    /// asked for.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`]: no gate was asked for, there is no such program, or the device cannot be told; [`Error::Ended`], [`Error::NoAnswer`].
+    pub fn gate(&self, open: bool, programs: &[&str]) -> Result<(), Error> {
+        let programs = programs.iter().map(|name| (*name).to_owned()).collect();
+        let exchange = Exchange::Gate { open, programs };
+        self.exchange(&exchange, EXCHANGE_LIMIT).map(drop)
+    }
+
+    /// An exchange with a limit of its own. Code is loaded beside kernels that run, for which the driver may wait: if it takes
     /// longer, the old programs stay.
     ///
     /// # Errors
@@ -158,7 +181,7 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
     let (new, replaces) = match exchange {
         Exchange::Replace(new) => (new, true),
         Exchange::Add(new) => (new, false),
-        Exchange::Remove(_) => return old.clone(),
+        Exchange::Remove(_) | Exchange::Gate { .. } => return old.clone(),
     };
     let was = &old.parsed().maps;
     let of_new = |name: &str| {

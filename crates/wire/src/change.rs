@@ -17,6 +17,13 @@ pub enum Change {
         /// Their C functions' names.
         programs: Vec<String>,
     },
+    /// The same as before, but in kernels that run they are stopped or go on.
+    Gate {
+        /// They go on.
+        open: bool,
+        /// Their C functions' names; all if there is none.
+        programs: Vec<String>,
+    },
 }
 
 /// What became of a change.
@@ -62,6 +69,18 @@ mod tests {
         };
         let text = serde_json::to_string(&message).unwrap();
         let expected = r#"{"type":"change","token":7,"change":{"change":"remove","programs":["count"]},"limit_ms":500}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
+        let message = ToAgent::Change {
+            token: 8,
+            change: Change::Gate {
+                open: false,
+                programs: Vec::new(),
+            },
+            limit_ms: 500,
+        };
+        let text = serde_json::to_string(&message).unwrap();
+        let expected = r#"{"type":"change","token":8,"change":{"change":"gate","open":false,"programs":[]},"limit_ms":500}"#;
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
         let refused = Refusal {

@@ -147,6 +147,9 @@ pub struct Options {
     /// Sums reach their map at each pass of a place in the middle of a kernel, and not when the thread leaves.
     #[serde(default)]
     pub live_sums: bool,
+    /// A gate stands in front of each program ([`crate::Change::Gate`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gate: bool,
     /// Whose memory maps lie in, by name, where it is not to be what their type says.
     #[serde(default)]
     pub place: Vec<(String, Place)>,
@@ -439,6 +442,7 @@ mod tests {
                     out_of_line: false,
                     host_ops: false,
                     live_sums: false,
+                    gate: false,
                     place: Vec::new(),
                     call_limit_us: None,
                     choice: Choice::default(),

@@ -17,6 +17,7 @@ mod devices;
 mod drain;
 mod driver_api;
 mod faults;
+mod gate;
 mod graphs;
 mod helpers;
 mod host_ops;
@@ -111,6 +112,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(attach::cases());
     cases.extend(ways::cases());
     cases.extend(swap::cases());
+    cases.extend(gate::cases());
     cases.extend(bad_input::cases());
     cases.extend(faults::cases());
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);

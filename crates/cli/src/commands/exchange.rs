@@ -1,4 +1,4 @@
-//! `warpbpf replace`, `add`, `remove` and `programs`: the programs of applications that run under another `warpbpf`.
+//! `warpbpf replace`, `add`, `remove`, `gate` and `programs`: the programs of applications that run under another `warpbpf`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use warpbpf::control::{ProcessInfo, ProgramChange};
 use warpbpf::{Client, Exchanged};
 
 use crate::error::CliError;
-use crate::exchange::{ExchangeFlags, ProgramsFlags, RemoveFlags, ToFlags};
+use crate::exchange::{ExchangeFlags, GateFlags, GateState, ProgramsFlags, RemoveFlags, ToFlags};
 use crate::objects;
 use crate::output::say;
 use crate::table::Table;
@@ -33,6 +33,13 @@ pub fn add(flags: &ExchangeFlags) -> Result<u8, CliError> {
 pub fn remove(flags: &RemoveFlags) -> Result<u8, CliError> {
     let programs = flags.programs.clone();
     exchange(&flags.to, &ProgramChange::Remove { programs }, None)
+}
+
+/// Stops programs in kernels that run, or lets them go on.
+pub fn gate(flags: &GateFlags) -> Result<u8, CliError> {
+    let open = flags.to_be == GateState::On;
+    let programs = flags.programs.clone();
+    exchange(&flags.to, &ProgramChange::Gate { open, programs }, None)
 }
 
 /// Lists programs.
@@ -126,7 +133,20 @@ fn exchange(
         let limit = Duration::from_secs(to.limit);
         let exchanged = client.exchange(process, change, object, limit)?;
         if !to.json {
-            tell(process, &exchanged);
+            match change {
+                ProgramChange::Gate { open, programs } => {
+                    let what = match (open, programs.len()) {
+                        (true, 0) => "programs run".to_owned(),
+                        (false, 0) => "no program runs".to_owned(),
+                        (true, _) => format!("`{}` run", programs.join("`, `")),
+                        (false, _) => format!("`{}` do not run", programs.join("`, `")),
+                    };
+                    say(&format!("process {}: {what}\n", process.pid));
+                }
+                ProgramChange::Replace | ProgramChange::Add | ProgramChange::Remove { .. } => {
+                    tell(process, &exchanged);
+                }
+            }
         }
         done.push(json!({ "pid": process.pid, "generation": exchanged.generation, "programs": exchanged.programs,
                           "without": exchanged.without }));

@@ -115,6 +115,7 @@ impl Attachment {
             out_of_line: code.out_of_line,
             host_ops,
             live_sums: code.live_sums,
+            gate: code.gate,
             place: program.place.clone(),
             call_limit_us: Some(program.call_limit * 1000),
             choice: choice.choice(),

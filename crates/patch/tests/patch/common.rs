@@ -129,6 +129,7 @@ pub fn attach<'f>(
             scope: *scope,
             select: every(),
             fragment,
+            gate: None,
         })
         .collect()
 }

@@ -220,6 +220,7 @@ fn try_program(program: &Program, calls: bool, seed: Option<u64>, shape: &Shape)
         scope: Scope::Warp,
         select: every(),
         fragment: &lanes,
+        gate: None,
     });
     let middle = [
         ("mem.thread:value0|op=st.global.*", 6),

@@ -258,12 +258,14 @@ fn a_program_that_ends_threads_leaves_no_count_open() {
             scope: Scope::Thread,
             select: every(),
             fragment: &leaving,
+            gate: None,
         },
         Attachment {
             site: Site::Exit,
             scope: Scope::Block,
             select: every(),
             fragment: &counting,
+            gate: None,
         },
     ];
     assert_eq!(
@@ -284,6 +286,7 @@ fn mistakes_of_the_caller_are_reported() {
         scope: Scope::Thread,
         select: every(),
         fragment: &fragment,
+        gate: None,
     };
     let options = Options {
         first_global_slot: 1,

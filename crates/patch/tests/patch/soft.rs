@@ -22,6 +22,7 @@ fn compare(source: &str, name: &str, counted: bool) {
         scope: Scope::Warp,
         select: every(),
         fragment: &lanes,
+        gate: None,
     });
     let (slice_ptx, slice_variant) = slice(&ast, name, &attachments, &OPTIONS).unwrap();
     let (clone_ptx, clone_variants) =

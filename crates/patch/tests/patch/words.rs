@@ -90,6 +90,7 @@ pub fn attached(wanted: &[Wanted]) -> Vec<Attachment<'_>> {
             scope: w.scope,
             select: &w.select,
             fragment: &w.fragment,
+            gate: None,
         })
         .collect()
 }

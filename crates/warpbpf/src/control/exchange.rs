@@ -55,6 +55,10 @@ impl Pending {
             warpbpf_wire::Change::Replace => Exchange::Replace(object()?),
             warpbpf_wire::Change::Add => Exchange::Add(object()?),
             warpbpf_wire::Change::Remove { programs } => Exchange::Remove(programs.clone()),
+            warpbpf_wire::Change::Gate { open, programs } => Exchange::Gate {
+                open: *open,
+                programs: programs.clone(),
+            },
         };
         let limit = Duration::from_millis(request.limit_ms);
         let token = process.begin_exchange(&exchange, limit)?;

@@ -1,0 +1,99 @@
+//! The gate in front of programs, closed and opened: kernels that run learn of it in all contexts, without a load and without a launch.
+
+use std::sync::Arc;
+
+use warpbpf_session::Session;
+use warpbpf_wire::{Changed, NoteLevel, ToTool};
+
+use crate::agent::Agent;
+use crate::greeting::{map_infos, programs};
+use crate::lives::LiveState;
+use crate::{modules, swap, thread};
+
+impl Agent {
+    /// Closes the gate or opens it, and answers the tool when kernels that run see it. On a thread of its own, and beside an exchange
+    /// that waits for the driver: a kernel that keeps such an exchange waiting is what a gate is for.
+    pub(crate) fn change_gate(&'static self, token: u64, open: bool, names: Vec<String>) {
+        let Some(session) = self.generations.now().session.get() else {
+            let message = "no programs are attached that could be stopped".to_owned();
+            return self.refuse_change(token, swap::EINVAL, message);
+        };
+        if let Err(error) = session.set_gate(open, &names) {
+            return self.refuse_change(token, swap::EINVAL, error.to_string());
+        }
+        let started = thread::start("warpbpf-gate", move || {
+            let session = self.generations.now().session.get();
+            let Some(session) = session.filter(|_| self.is_on()) else {
+                return;
+            };
+            match self.write_gates() {
+                Ok(()) => self.send(ToTool::Changed(unchanged(self, token, session)), None),
+                Err(message) => self.refuse_change(token, swap::EIO, message),
+            }
+            self.wake();
+        });
+        if let Err(error) = started {
+            let message = format!("no thread can be started that writes the gate: {error}");
+            self.refuse_change(token, swap::EAGAIN, message);
+        }
+    }
+
+    /// No program runs in a kernel any more, if there is a gate: the tool goes.
+    pub(crate) fn shut_gates(&self) {
+        let session = self.generations.now().session.get();
+        if session.is_some_and(|session| session.set_gate(false, &[]).is_ok()) {
+            // Nobody is left to be told.
+            let _ = self.write_gates();
+        }
+    }
+
+    /// Programs of `before` that `next` has not stop in kernels that run with them.
+    pub(crate) fn close_gates(&self, before: &Session, next: &Session) {
+        let (any, late) = before.close_those_without(next);
+        if !late.is_empty() {
+            self.note(
+                NoteLevel::Info,
+                format!(
+                    "kernels that run go on with `{}`: the gate has room for the first 63 programs of a session",
+                    late.join("`, `")
+                ),
+            );
+        }
+        let written = if any { self.write_gates() } else { Ok(()) };
+        if let Err(message) = written {
+            self.note(NoteLevel::Warning, message);
+        }
+    }
+
+    fn write_gates(&self) -> Result<(), String> {
+        let mut failed = None;
+        for shard in self.lives.all() {
+            let LiveState::Here(live) = &*shard.read() else {
+                continue;
+            };
+            let written = self.driver.within(live.context(), || live.write_gate());
+            failed = match written {
+                Some(Ok(())) => failed,
+                Some(Err(error)) => Some(error.to_string()),
+                None => Some("its context cannot be made current".to_owned()),
+            };
+        }
+        failed.map_or(Ok(()), |error| {
+            Err(format!(
+                "the gate cannot be written, and kernels that run may go on as they were: {error}"
+            ))
+        })
+    }
+}
+
+/// The answer: the programs are what they were.
+fn unchanged(agent: &Agent, token: u64, session: &Arc<Session>) -> Changed {
+    Changed {
+        token,
+        refused: None,
+        generation: session.generation(),
+        programs: programs(session),
+        maps: map_infos(session),
+        without: modules::without(agent, session.generation()),
+    }
+}

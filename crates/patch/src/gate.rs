@@ -1,0 +1,108 @@
+//! The gate in front of programs: a word on the device says which of them do not run now, so that a kernel that never ends can be told.
+//!
+//! Each site reads the word once, before anything is captured and before lanes form a group: whoever goes on is in the group, so
+//! helpers that wait for all of it wait for nobody who stayed away. Where programs of one site can be closed one by one, lanes have a group already, and
+//! those whose helpers need all of it ask all of it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use warpbpf_abi::layout::{gate, slot};
+use warpbpf_abi::names::{GROUP_MASK, SLOTS};
+use warpbpf_codegen::SlotSpace;
+
+/// Registers that [`Gates`] uses: type and name.
+pub(crate) const REGISTERS: [(&str, &str); 4] = [
+    ("pred", "%wbpf_shut"),
+    ("b32", "%wbpf_gate_sm"),
+    ("b64", "%wbpf_gate"),
+    ("b64", "%wbpf_gate_at"),
+];
+
+/// The gates of one site.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gates {
+    bits: BTreeSet<u32>,
+    /// Something runs there whatever the gate says.
+    always: bool,
+}
+
+impl Gates {
+    /// Of a site where such programs stand; without a bit, one always runs.
+    pub(crate) fn of(bits: impl Iterator<Item = Option<u32>>) -> Gates {
+        let mut gates = Gates::default();
+        for bit in bits {
+            match bit {
+                Some(bit) => {
+                    gates.bits.insert(bit);
+                }
+                None => gates.always = true,
+            }
+        }
+        gates
+    }
+
+    /// There is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bits.is_empty()
+    }
+
+    /// All of the site can be left out at once.
+    pub(crate) fn closes_all(&self) -> bool {
+        !self.is_empty() && !self.always
+    }
+
+    /// Reads the word. With `skip`, a label behind all programs of the site, goes there if none is open.
+    pub(crate) fn read(&self, slots: SlotSpace, skip: Option<&str>) -> String {
+        let space = match slots {
+            SlotSpace::Const => "const",
+            SlotSpace::Global => "global",
+        };
+        let table = match slot::ENV {
+            0 => SLOTS.to_owned(),
+            number => format!("{SLOTS}+{}", number * 8),
+        };
+        let mut out = format!(
+            "\tmov.u32 %wbpf_gate_sm, %smid;\n\tand.b32 %wbpf_gate_sm, %wbpf_gate_sm, {};\n\tld.{space}.u64 %wbpf_gate_at, [{table}];\n\t\
+             mad.wide.u32 %wbpf_gate_at, %wbpf_gate_sm, {}, %wbpf_gate_at;\n\tld.relaxed.gpu.global.u64 %wbpf_gate, [%wbpf_gate_at+{}];\n",
+            gate::COPIES - 1,
+            gate::STRIDE,
+            gate::COPIES_AT
+        );
+        if let Some(label) = skip {
+            let all = self.bits.iter().fold(0u64, |all, bit| all | 1 << bit);
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                out,
+                "\tand.b64 %wbpf_gate_at, %wbpf_gate, {all:#x};\n\tsetp.eq.u64 %wbpf_shut, %wbpf_gate_at, {all:#x};\n\t@%wbpf_shut bra {label};"
+            );
+        }
+        out
+    }
+
+    /// Goes to `label` if a program of a site whose word was read does not run; nothing where the site as a whole was left out then.
+    /// `together`: with the whole group or not at all.
+    pub(crate) fn test(
+        &self,
+        bit: Option<u32>,
+        skipped: bool,
+        together: bool,
+        label: &str,
+    ) -> String {
+        let Some(bit) = bit.filter(|_| !skipped || self.bits.len() > 1) else {
+            return String::new();
+        };
+        let mut out = format!(
+            "\tand.b64 %wbpf_gate_at, %wbpf_gate, {:#x};\n\tsetp.ne.u64 %wbpf_shut, %wbpf_gate_at, 0;\n",
+            1u64 << bit
+        );
+        if together {
+            let _ = writeln!(
+                out,
+                "\tvote.sync.any.pred %wbpf_shut, %wbpf_shut, {GROUP_MASK};"
+            );
+        }
+        let _ = writeln!(out, "\t@%wbpf_shut bra {label};");
+        out
+    }
+}

@@ -1,0 +1,186 @@
+//! Programs stopped and let go on in kernels that run: the host's side of the gate ([`warpbpf_abi::layout::gate`]).
+//!
+//! Sessions that follow one another share it, because kernels of all of them may run at once. A program keeps its bit for ever: a kernel
+//! with it may run for hours after it was taken out.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use warpbpf_abi::layout::gate;
+use warpbpf_driver::{Driver, DriverError, Stream};
+
+use crate::live::Live;
+use crate::plan::Session;
+
+/// Why programs are neither stopped nor let go on.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum GateError {
+    #[error("programs of this session have no gate: begin it with `--gate`")]
+    None,
+    #[error("there is no program `{program}`; there {there}")]
+    NoProgram { program: String, there: String },
+    #[error(
+        "program `{program}` shares its place in the gate, because {} came before it: stop all, or begin a new session",
+        gate::SHARED
+    )]
+    Shared { program: String },
+}
+
+/// What is closed.
+#[derive(Debug, Default)]
+pub(crate) struct Gates(Mutex<State>);
+
+#[derive(Debug, Default, Clone, Copy)]
+struct State {
+    /// Bits of programs that somebody stopped.
+    stopped: u64,
+    /// Bits of programs that were taken out.
+    out: u64,
+}
+
+impl Gates {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The word as it is to be on the device.
+    fn word(&self) -> u64 {
+        let state = *self.lock();
+        state.stopped | state.out
+    }
+}
+
+/// The gate in one context.
+#[derive(Debug)]
+pub(crate) struct DeviceGate {
+    env: u64,
+    /// Its own: that of the maps may be busy with a large one.
+    stream: Stream,
+    /// Held while it is written, so that what is written last was read last.
+    writing: Mutex<()>,
+}
+
+impl DeviceGate {
+    /// That behind an environment block.
+    pub(crate) fn new(
+        driver: &Driver,
+        env: u64,
+        stream: Stream,
+        gates: &Gates,
+    ) -> Result<DeviceGate, DriverError> {
+        let made = DeviceGate {
+            env,
+            stream,
+            writing: Mutex::default(),
+        };
+        made.write(driver, gates)?;
+        Ok(made)
+    }
+
+    fn write(&self, driver: &Driver, gates: &Gates) -> Result<(), DriverError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = vec![0; gate::SIZE as usize];
+        let word = gates.word().to_le_bytes();
+        for copy in bytes.chunks_exact_mut(gate::STRIDE as usize) {
+            copy[..word.len()].copy_from_slice(&word);
+        }
+        driver.write(self.env + gate::COPIES_AT, &bytes, self.stream)
+    }
+}
+
+impl Live {
+    /// Kernels that run in this context are told which programs are closed; nothing where no gate was asked for.
+    /// The context must be current.
+    ///
+    /// # Errors
+    /// [`DriverError`] of the copy: kernels that run go on as they were.
+    pub fn write_gate(&self) -> Result<(), DriverError> {
+        let Some(gate) = &self.gate else {
+            return Ok(());
+        };
+        let gates = &self.session().lineage.gates;
+        self.driver.relaxed(|| gate.write(&self.driver, gates))
+    }
+}
+
+impl Session {
+    /// A gate stands in front of each program.
+    pub fn has_gate(&self) -> bool {
+        self.options.gate
+    }
+
+    /// The bit of a program, if a gate was asked for.
+    pub(crate) fn gate_of(&self, program: usize) -> Option<u32> {
+        let id = self.lineage.program_ids[program];
+        let own = u32::try_from(id).unwrap_or(u32::MAX);
+        self.options.gate.then(|| own.min(gate::SHARED))
+    }
+
+    /// Programs are to run no more, or again; all, those that come included, if none is named. [`Live::write_gate`] tells the devices.
+    ///
+    /// # Errors
+    /// [`GateError`]: nothing is changed.
+    pub fn set_gate(&self, open: bool, programs: &[String]) -> Result<(), GateError> {
+        if !self.has_gate() {
+            return Err(GateError::None);
+        }
+        let mut bits = if programs.is_empty() { gate::CLOSED } else { 0 };
+        for name in programs {
+            let all = self.programs.iter().enumerate();
+            let mut named = all.filter(|(_, program)| program.name() == name).peekable();
+            if named.peek().is_none() {
+                let (program, there) = (name.clone(), self.program_names());
+                return Err(GateError::NoProgram { program, there });
+            }
+            for (index, _) in named {
+                match self.gate_of(index) {
+                    Some(bit) if bit != gate::SHARED => bits |= 1 << bit,
+                    Some(_) | None => {
+                        let program = name.clone();
+                        return Err(GateError::Shared { program });
+                    }
+                }
+            }
+        }
+        let mut state = self.lineage.gates.lock();
+        match open {
+            true => state.stopped &= !bits,
+            false => state.stopped |= bits,
+        }
+        Ok(())
+    }
+
+    /// Programs of this session that the next one has not are to run no more, in kernels that were launched with them either.
+    /// [`Live::write_gate`] tells the devices. False if nothing was to be done; names are of those that cannot be closed by themselves,
+    /// because [`gate::SHARED`] programs came before them.
+    pub fn close_those_without(&self, next: &Session) -> (bool, Vec<String>) {
+        let (mut out, mut late) = (0, Vec::new());
+        for (index, id) in self.lineage.program_ids.iter().enumerate() {
+            match self.gate_of(index) {
+                Some(_) if next.lineage.program_ids.contains(id) => {}
+                Some(gate::SHARED) => late.push(self.programs[index].name().to_owned()),
+                Some(bit) => out |= 1 << bit,
+                None => {}
+            }
+        }
+        self.lineage.gates.lock().out |= out;
+        (out != 0, late)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_out_stays_closed_when_the_rest_goes_on() {
+        let gates = Gates::default();
+        assert_eq!(gates.word(), 0);
+        gates.lock().out |= 0b10;
+        assert_eq!(gates.word(), 0b10);
+        gates.lock().stopped = gate::CLOSED;
+        assert_eq!(gates.word(), gate::CLOSED);
+        gates.lock().stopped = 0;
+        assert_eq!(gates.word(), 0b10);
+    }
+}
