@@ -12,6 +12,7 @@
 
 pub mod error;
 pub mod fragment;
+pub mod interpreter;
 pub mod kernel;
 pub mod map_use;
 pub mod tally;

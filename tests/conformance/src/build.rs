@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::slot;
+use warpbpf_codegen::interpreter::{Form, Interpreter, NotInterpreted, translate};
 use warpbpf_codegen::{Env, Fragment, Input, MapBinding, SlotSpace, Target, compile};
 use warpbpf_maps::MapPlan;
 use warpbpf_object::MapDef;
@@ -13,8 +14,19 @@ use crate::test::Test;
 
 /// Slot of the table with the address of the threads' memory. Maps follow.
 pub const MEMORY_SLOT: u32 = slot::FIRST_MAP;
+/// Slot of the table with the address of what the interpreter on the device runs.
+pub const CODE_SLOT: u32 = MEMORY_SLOT + 1;
 /// First slot of the maps.
-pub const MAP_SLOTS: u32 = MEMORY_SLOT + 1;
+pub const MAP_SLOTS: u32 = CODE_SLOT + 1;
+
+/// How a device comes to run a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// As code of its own.
+    Compiled,
+    /// By the interpreter on the device.
+    Interpreted,
+}
 
 /// A program that passed the verifier and the code generator.
 #[derive(Debug, Clone)]
@@ -31,6 +43,8 @@ pub struct Built {
     pub stride: u32,
     /// How often `may_goto` falls through.
     pub rounds: u32,
+    /// What the interpreter on the device runs, if it does.
+    pub form: Option<Form>,
 }
 
 impl Built {
@@ -87,6 +101,9 @@ pub enum BuildError {
         /// What it said.
         reason: String,
     },
+    /// The interpreter on the device does not run it.
+    #[error("{0}")]
+    NotInterpreted(NotInterpreted),
     /// A map that cannot be made.
     #[error("map: {reason}")]
     Map {
@@ -100,6 +117,19 @@ pub enum BuildError {
 /// # Errors
 /// [`BuildError`] says who refused it and why.
 pub fn build(test: &Test, target: Target, effort: Effort) -> Result<Built, BuildError> {
+    build_for(test, target, effort, Way::Compiled)
+}
+
+/// Verifies, and compiles or translates.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_for(
+    test: &Test,
+    target: Target,
+    effort: Effort,
+    way: Way,
+) -> Result<Built, BuildError> {
     let definitions: Vec<MapDef> = test
         .maps
         .iter()
@@ -148,10 +178,24 @@ pub fn build(test: &Test, target: Target, effort: Effort) -> Result<Built, Build
         keep_sums: false,
         args: Vec::new(),
     };
-    let fragment = caught("the code generator", || compile(&verified, &env))?;
-    let fragment = fragment.map_err(|error| BuildError::Codegen {
-        reason: error.to_string(),
-    })?;
+    let codegen = |reason: String| BuildError::Codegen { reason };
+    let (fragment, form) = match way {
+        Way::Compiled => {
+            let fragment = caught("the code generator", || compile(&verified, &env))?;
+            (fragment.map_err(|error| codegen(error.to_string()))?, None)
+        }
+        Way::Interpreted => {
+            let layouts: Vec<_> = maps.iter().map(|plan| plan.layout).collect();
+            let interpreter = Interpreter::new(&layouts, target);
+            let form = caught("the translator", || {
+                translate(&verified, &env.maps, &interpreter)
+            })?;
+            let form = form.map_err(BuildError::NotInterpreted)?;
+            let fragment = interpreter.fragment(&env, CODE_SLOT);
+            let fragment = fragment.ok_or_else(|| codegen("it has no memory".to_owned()))?;
+            (fragment, Some(form))
+        }
+    };
     Ok(Built {
         fragment,
         env,
@@ -159,6 +203,7 @@ pub fn build(test: &Test, target: Target, effort: Effort) -> Result<Built, Build
         memory: test.memory,
         stride,
         rounds: verified.facts().may_goto_rounds,
+        form,
     })
 }
 

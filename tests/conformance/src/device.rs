@@ -7,7 +7,7 @@ use warpbpf_driver::{Driver, Function, Stream};
 use warpbpf_maps::{MapPlan, MapView, Value};
 use warpbpf_softgpu as soft;
 
-use crate::build::{Built, MAP_SLOTS, MEMORY_SLOT};
+use crate::build::{Built, CODE_SLOT, MAP_SLOTS, MEMORY_SLOT};
 use crate::test::{Contents, Input, Output};
 use crate::world::BLOCK;
 
@@ -15,6 +15,8 @@ use crate::world::BLOCK;
 const GUARD: u8 = 0xa5;
 /// Bytes of the environment block; zeros serve programs that do not look at the time.
 const ENVIRONMENT: u64 = warpbpf_abi::layout::env::SIZE;
+/// What the interpreter on the device runs, among the areas.
+const CODE_AREA: usize = (CODE_SLOT - MEMORY_SLOT) as usize;
 /// Warp instructions after which the soft GPU gives a launch up. The verifier's budget is far below.
 const STEPS: u64 = 1 << 28;
 
@@ -105,7 +107,7 @@ pub struct Bench<D> {
     device: D,
     /// The environment block; zeros.
     environment: Option<u64>,
-    /// Memory of the threads, then of the maps: address and size.
+    /// Memory of the threads, of the code for the interpreter on the device, then of the maps: address and size.
     areas: Vec<(u64, u64)>,
 }
 
@@ -243,6 +245,13 @@ impl<D: Device> Bench<D> {
         let (base, _) = self.areas[0];
         self.device.write(base, &memory)?;
         let map_area = MAP_SLOTS as usize - MEMORY_SLOT as usize;
+        if let Some(form) = &program.form {
+            let maps = self.areas.get(map_area..).unwrap_or_default();
+            let maps: Vec<u64> = maps.iter().map(|(address, _)| *address).collect();
+            let code = form.encode(self.environment.unwrap_or(0), &maps);
+            let code = code.ok_or_else(|| machinery("encoding")("a map is missing".to_owned()))?;
+            self.device.write(self.areas[CODE_AREA].0, &code)?;
+        }
         for (map, plan) in program.maps.iter().enumerate() {
             let bytes = image(plan, input.maps.get(map))?;
             self.device.write(self.areas[map_area + map].0, &bytes)?;
@@ -289,15 +298,17 @@ fn kernel_name(index: usize) -> String {
 
 /// Bytes of each area that a batch needs. Some more than the threads use, so that no area is empty.
 fn sizes(batch: &[(&Built, &Input)]) -> Vec<u64> {
-    let mut sizes = vec![256];
+    let mut sizes = vec![256, 256];
     for (program, input) in batch {
         let memory = u64::from(program.stride) * input.threads.len() as u64;
         sizes[0] = sizes[0].max(memory);
-        for (map, plan) in program.maps.iter().enumerate() {
-            if sizes.len() <= map + 1 {
+        let code = program.form.as_ref().map_or(0, |form| form.size() as u64);
+        sizes[CODE_AREA] = sizes[CODE_AREA].max(code);
+        for (area, plan) in (CODE_AREA + 1..).zip(&program.maps) {
+            if sizes.len() <= area {
                 sizes.push(0);
             }
-            sizes[map + 1] = sizes[map + 1].max(plan.bytes());
+            sizes[area] = sizes[area].max(plan.bytes());
         }
     }
     sizes

@@ -400,7 +400,7 @@ fn expect(test: &Test, input: &Input, rounds: u32) -> Result<Output, String> {
 fn smaller_unrun(test: &Test, input: &Input, target: Target) -> (Test, Input) {
     let stage = |test: &Test, input: &Input| match build(test, target, Effort::FUZZ) {
         Ok(built) => expect(test, input, built.rounds).is_err().then_some("run"),
-        Err(BuildError::Refused { .. }) => None,
+        Err(BuildError::Refused { .. } | BuildError::NotInterpreted(_)) => None,
         Err(BuildError::Codegen { .. }) => Some("code"),
         Err(BuildError::Panic { part, .. }) => Some(part),
         Err(BuildError::Map { .. }) => Some("map"),

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use warpbpf_conformance::build::Way;
 use warpbpf_conformance::device::{Bench, DriverDevice, RunError, SoftDevice};
 use warpbpf_conformance::fuzz::{Plan, Summary, fuzz};
 use warpbpf_conformance::operands;
@@ -141,13 +142,14 @@ fn suite(folders: &[&str], options: &Options) -> Result<bool, Stop> {
         }
         cases.extend(found);
     }
-    let mut columns = vec![
-        interpreter(&cases),
-        on_device(&cases, &mut Bench::new(SoftDevice::new(None)))?,
-    ];
-    if let Some(library) = &options.driver {
-        let mut bench = Bench::new(DriverDevice::open(library)?);
-        columns.push(on_device(&cases, &mut bench)?);
+    let mut columns = vec![interpreter(&cases)];
+    for way in [Way::Compiled, Way::Interpreted] {
+        let mut bench = Bench::new(SoftDevice::new(None));
+        columns.push(on_device(&cases, &mut bench, way)?);
+        if let Some(library) = &options.driver {
+            let mut bench = Bench::new(DriverDevice::open(library)?);
+            columns.push(on_device(&cases, &mut bench, way)?);
+        }
     }
     print!("{}", table(&cases, &columns));
     Ok(columns.iter().all(|column| column.failed() == 0))

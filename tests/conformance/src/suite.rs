@@ -5,7 +5,7 @@ use std::path::Path;
 
 use warpbpf_ebpf::{Code, assemble, decode, encode, listing};
 
-use crate::build::{BuildError, Built, Effort, build};
+use crate::build::{BuildError, Built, Effort, Way, build_for};
 use crate::case::{Case, parse};
 use crate::device::{Bench, Device, RunError};
 use crate::refused;
@@ -150,12 +150,16 @@ fn round_trips(code: &Code) -> Result<(), String> {
 ///
 /// # Errors
 /// The device itself failed, so that nothing is known of the cases.
-pub fn on_device<D: Device>(cases: &[Named], bench: &mut Bench<D>) -> Result<Column, RunError> {
+pub fn on_device<D: Device>(
+    cases: &[Named],
+    bench: &mut Bench<D>,
+    way: Way,
+) -> Result<Column, RunError> {
     let target = bench.device().target();
     let mut verdicts = vec![Verdict::Failed("was not run".to_owned()); cases.len()];
     let mut jobs = Vec::new();
     for (index, named) in cases.iter().enumerate() {
-        let built = build(&named.case.test(), target, Effort::SUITE);
+        let built = build_for(&named.case.test(), target, Effort::SUITE, way);
         match (built, refused::find(&named.name)) {
             (Ok(built), None) => jobs.push(Job {
                 index,
@@ -186,7 +190,10 @@ pub fn on_device<D: Device>(cases: &[Named], bench: &mut Bench<D>) -> Result<Col
         };
     }
     Ok(Column {
-        engine: bench.device().name(),
+        engine: match way {
+            Way::Compiled => bench.device().name(),
+            Way::Interpreted => format!("{}, interpreted", bench.device().name()),
+        },
         verdicts,
     })
 }

@@ -17,7 +17,7 @@ use warpbpf_abi::maps::{BPF_EXIST, EINVAL};
 use crate::fragment::Target;
 use crate::ir::{HashOp, Table};
 use room::Maps;
-use text::Text;
+pub(crate) use text::Text;
 
 /// Words of a table's keys and values, and where they are among the parameters.
 #[derive(Clone, Copy)]

@@ -1,0 +1,496 @@
+//! From a verified program to what the device runs.
+//!
+//! Every function is written out at each place that calls it, because its proof is one for each place: so a call is a jump, and what it
+//! keeps lies at a known place of the run's own memory.
+
+mod helpers;
+mod memory;
+
+use warpbpf_abi::kfuncs::KfuncId;
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_ebpf::{AluOp, Callee, Code, EndKind, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
+use warpbpf_verify::{Facts, InsnFact, Instance, Subject, Verified};
+
+use super::Interpreter;
+use super::form::{Form, Imm, Word};
+use super::ops::{DeviceOp, Reg16};
+use crate::fragment::MapBinding;
+
+/// Bytes of stack, of all functions together.
+const STACK: u32 = 512;
+/// Where the key of a call of a helper is copied to, and its value.
+pub const KEY_AT: u32 = STACK;
+const KEY_BYTES: u32 = 64;
+pub const VALUE_AT: u32 = KEY_AT + KEY_BYTES;
+pub const VALUE_BYTES: u32 = 256;
+/// What functions keep while they call others: by depth.
+const KEPT_AT: u32 = VALUE_AT + VALUE_BYTES;
+const KEPT_BYTES: u32 = 64;
+const DEPTHS: u32 = 16;
+/// Bytes of the run's own memory.
+pub const AREA_BYTES: u32 = KEPT_AT + DEPTHS * KEPT_BYTES;
+/// In what a function keeps, behind `r6` to `r9`: rounds that `may_goto` has left; how often `bpf_loop` calls, its
+/// context and its number.
+const ROUNDS: u32 = 32;
+const LOOPS: u32 = 40;
+const LOOP_CONTEXT: u32 = 48;
+const LOOP_NUMBER: u32 = 56;
+/// Most instructions of the device's that a program may become.
+const MOST_WORDS: usize = 1 << 14;
+
+/// Why a program that can be compiled cannot be interpreted. `Display` is for the user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum NotInterpreted {
+    #[error("instruction `{pc}` calls `bpf_{helper}`, which programs in a slot cannot: {advice}")]
+    Helper {
+        pc: Pc,
+        helper: &'static str,
+        advice: &'static str,
+    },
+    #[error(
+        "instruction `{pc}` calls `bpf_{helper}` on map `{map}`, which programs in a slot can only for arrays and for hashes on the device whose keys have at most {KEY_BYTES} and values at most {VALUE_BYTES} bytes, and not for maps in maps"
+    )]
+    Map {
+        pc: Pc,
+        helper: &'static str,
+        map: u32,
+    },
+    #[error("instruction `{pc}` {what}, which programs in a slot cannot")]
+    Instruction { pc: Pc, what: &'static str },
+    #[error("its functions need {bytes} bytes of stack together, and a slot has {STACK}")]
+    Stack { bytes: u32 },
+    #[error("its functions call each other {depth} deep, and a slot has room for {DEPTHS}")]
+    Depth { depth: u32 },
+    #[error(
+        "it becomes more than {MOST_WORDS} instructions, because functions are written out where they are called: make it smaller"
+    )]
+    Long,
+    #[error("the proof of instruction `{pc}` lacks {expected}; this is a bug in warpbpf")]
+    Missing { pc: Pc, expected: &'static str },
+}
+
+/// The program for `interpreter`, whose layouts must be those of `maps`.
+///
+/// # Errors
+/// [`NotInterpreted`] names what the device cannot do.
+pub fn translate<P: Subject>(
+    program: &Verified<P>,
+    maps: &[MapBinding],
+    interpreter: &Interpreter,
+) -> Result<Form, NotInterpreted> {
+    let facts = program.facts();
+    if facts.stack_bytes > STACK {
+        return Err(NotInterpreted::Stack {
+            bytes: facts.stack_bytes,
+        });
+    }
+    let mut t = Translator {
+        code: program.program().code(),
+        facts,
+        maps,
+        interpreter,
+        words: Vec::new(),
+        labels: Vec::new(),
+        jumps: Vec::new(),
+        pc: Pc(0),
+    };
+    let Some(entry) = facts.instances.first() else {
+        return t.missing("an instance for the entry function");
+    };
+    t.instance(entry, STACK, None)?;
+    t.finish()
+}
+
+/// A place that jumps go to.
+#[derive(Clone, Copy)]
+struct Label(usize);
+
+struct Translator<'a> {
+    code: &'a Code,
+    facts: &'a Facts,
+    maps: &'a [MapBinding],
+    interpreter: &'a Interpreter,
+    words: Vec<Word>,
+    labels: Vec<Option<usize>>,
+    /// Words whose offset is a label.
+    jumps: Vec<(usize, Label)>,
+    pc: Pc,
+}
+
+/// The function that is being written.
+#[derive(Clone, Copy)]
+struct Frame<'a> {
+    instance: &'a Instance,
+    /// What its `r10` holds, from the beginning of the own memory on.
+    top: u32,
+}
+
+impl Frame<'_> {
+    fn kept(self, at: u32) -> i32 {
+        (KEPT_AT + self.instance.frame * KEPT_BYTES + at) as i32
+    }
+}
+
+const R0: Reg16 = Reg16(0);
+
+fn reg(number: u8) -> Reg16 {
+    Reg16(number)
+}
+
+impl<'a> Translator<'a> {
+    fn missing<T>(&self, expected: &'static str) -> Result<T, NotInterpreted> {
+        Err(NotInterpreted::Missing {
+            pc: self.pc,
+            expected,
+        })
+    }
+
+    fn refuse<T>(&self, what: &'static str) -> Result<T, NotInterpreted> {
+        Err(NotInterpreted::Instruction { pc: self.pc, what })
+    }
+
+    // --- building -------------------------------------------------------------------------------------------------
+
+    fn emit(
+        &mut self,
+        op: DeviceOp,
+        [dst, src, result]: [Reg16; 3],
+        off: i32,
+        imm: Imm,
+    ) -> Result<(), NotInterpreted> {
+        let Some(op) = self.interpreter.number(op) else {
+            return self.missing("an operation of the device");
+        };
+        if self.words.len() >= MOST_WORDS {
+            return Err(NotInterpreted::Long);
+        }
+        self.words.push(Word {
+            op,
+            dst,
+            src,
+            result,
+            off,
+            imm,
+        });
+        Ok(())
+    }
+
+    fn alu(&mut self, wide: bool, op: AluOp, dst: Reg16, src: Reg16) -> Result<(), NotInterpreted> {
+        self.emit(DeviceOp::Alu(wide, op), [dst, src, dst], 0, Imm::Value(0))
+    }
+
+    fn alu_imm(&mut self, op: AluOp, dst: Reg16, imm: u64) -> Result<(), NotInterpreted> {
+        let op = DeviceOp::Alu(true, op);
+        self.emit(op, [dst, Reg16::IMM, dst], 0, Imm::Value(imm))
+    }
+
+    fn set(&mut self, dst: Reg16, imm: Imm) -> Result<(), NotInterpreted> {
+        let op = DeviceOp::Alu(true, AluOp::Mov);
+        self.emit(op, [dst, Reg16::IMM, dst], 0, imm)
+    }
+
+    fn copy(&mut self, dst: Reg16, src: Reg16) -> Result<(), NotInterpreted> {
+        self.alu(true, AluOp::Mov, dst, src)
+    }
+
+    fn load(
+        &mut self,
+        width: Width,
+        signed: bool,
+        dst: Reg16,
+        base: Reg16,
+        off: i32,
+    ) -> Result<(), NotInterpreted> {
+        let op = DeviceOp::Load(width, signed);
+        self.emit(op, [dst, base, dst], off, Imm::Value(0))
+    }
+
+    fn store(
+        &mut self,
+        width: Width,
+        base: Reg16,
+        off: i32,
+        src: Reg16,
+        imm: u64,
+    ) -> Result<(), NotInterpreted> {
+        let op = DeviceOp::Store(width);
+        self.emit(op, [base, src, R0], off, Imm::Value(imm))
+    }
+
+    fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    fn place(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.words.len());
+    }
+
+    fn goto(&mut self, to: Label) -> Result<(), NotInterpreted> {
+        self.jumps.push((self.words.len(), to));
+        self.emit(DeviceOp::Goto, [R0; 3], 0, Imm::Value(0))
+    }
+
+    fn jump(
+        &mut self,
+        wide: bool,
+        op: JumpOp,
+        a: Reg16,
+        b: Reg16,
+        imm: u64,
+        to: Label,
+    ) -> Result<(), NotInterpreted> {
+        self.jumps.push((self.words.len(), to));
+        self.emit(DeviceOp::Jump(wide, op), [a, b, R0], 0, Imm::Value(imm))
+    }
+
+    fn jump_imm(
+        &mut self,
+        op: JumpOp,
+        a: Reg16,
+        imm: u64,
+        to: Label,
+    ) -> Result<(), NotInterpreted> {
+        self.jump(true, op, a, Reg16::IMM, imm, to)
+    }
+
+    fn finish(mut self) -> Result<Form, NotInterpreted> {
+        for (word, label) in std::mem::take(&mut self.jumps) {
+            let Some(to) = self.labels[label.0] else {
+                return self.missing("the target of a jump");
+            };
+            self.words[word].off = to as i32;
+        }
+        Ok(Form { words: self.words })
+    }
+
+    // --- functions ------------------------------------------------------------------------------------------------
+
+    /// Writes a function; where it ends it goes to `end`, or the program does.
+    fn instance(
+        &mut self,
+        instance: &'a Instance,
+        top: u32,
+        end: Option<Label>,
+    ) -> Result<(), NotInterpreted> {
+        if instance.frame >= DEPTHS {
+            return Err(NotInterpreted::Depth {
+                depth: instance.frame + 1,
+            });
+        }
+        let frame = Frame { instance, top };
+        self.frame_pointer(frame)?;
+        let rounds = u64::from(self.facts.may_goto_rounds);
+        self.store(
+            Width::W64,
+            Reg16::AREA,
+            frame.kept(ROUNDS),
+            Reg16::IMM,
+            rounds,
+        )?;
+        let labels: Vec<Label> = instance.insns.iter().map(|_| self.label()).collect();
+        let at = |pc: Pc| labels[pc.index() - instance.start.index()];
+        let targets = memory::targets(self.code, instance);
+        let mut taken = 0;
+        for (index, fact) in instance.insns.iter().enumerate() {
+            let pc = Pc(instance.start.0 + index as u32);
+            self.pc = pc;
+            self.place(labels[index]);
+            if index < taken {
+                continue;
+            }
+            if self.adds_to_map(instance, pc, &targets)? {
+                taken = index + 3;
+                continue;
+            }
+            if *fact != InsnFact::Dead {
+                self.insn(frame, fact, *self.code.at(pc), &at, end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn frame_pointer(&mut self, frame: Frame<'_>) -> Result<(), NotInterpreted> {
+        let fp = Reg16::from(Reg::FP);
+        self.copy(fp, Reg16::AREA)?;
+        self.alu_imm(AluOp::Add, fp, frame.top.into())
+    }
+
+    /// The function that the current instruction calls; `r0` is what it returned.
+    fn call(&mut self, frame: Frame<'a>) -> Result<(), NotInterpreted> {
+        let callee = frame.instance.calls.get(&self.pc);
+        let callee = callee.and_then(|&index| self.facts.instances.get(index));
+        let Some(callee) = callee.filter(|callee| callee.frame > frame.instance.frame) else {
+            return self.missing("the proof of the called function");
+        };
+        let pc = self.pc;
+        for (i, at) in (6..=9).zip((0..).step_by(8)) {
+            self.store(Width::W64, Reg16::AREA, frame.kept(at), reg(i), 0)?;
+        }
+        let Some(top) = frame.top.checked_sub(frame.instance.stack_bytes) else {
+            return self.missing("the bytes of the stack");
+        };
+        let after = self.label();
+        self.instance(callee, top, Some(after))?;
+        self.place(after);
+        self.pc = pc;
+        for (i, at) in (6..=9).zip((0..).step_by(8)) {
+            self.load(Width::W64, false, reg(i), Reg16::AREA, frame.kept(at))?;
+        }
+        self.frame_pointer(frame)
+    }
+
+    // --- instructions ---------------------------------------------------------------------------------------------
+
+    fn insn(
+        &mut self,
+        frame: Frame<'a>,
+        fact: &InsnFact,
+        insn: Insn,
+        at: &dyn Fn(Pc) -> Label,
+        end: Option<Label>,
+    ) -> Result<(), NotInterpreted> {
+        // An immediate has a register.
+        let source = |src: Source| match src {
+            Source::Reg(src) => (Reg16::from(src), 0),
+            Source::Imm(imm) => (Reg16::IMM, i64::from(imm) as u64),
+        };
+        match insn {
+            Insn::Alu { wide, op, dst, src } => {
+                let (src, imm) = source(src);
+                let dst = Reg16::from(dst);
+                self.emit(DeviceOp::Alu(wide, op), [dst, src, dst], 0, Imm::Value(imm))
+            }
+            Insn::MovSx {
+                wide,
+                bits,
+                dst,
+                src,
+            } => {
+                let registers = [dst.into(), src.into(), dst.into()];
+                self.emit(DeviceOp::MovSx(wide, bits), registers, 0, Imm::Value(0))
+            }
+            Insn::Neg { wide, dst } => {
+                self.emit(DeviceOp::Neg(wide), [dst.into(); 3], 0, Imm::Value(0))
+            }
+            Insn::End { kind, bits, dst } => {
+                let swap = matches!(kind, EndKind::ToBe | EndKind::Swap);
+                self.emit(DeviceOp::End(swap, bits), [dst.into(); 3], 0, Imm::Value(0))
+            }
+            Insn::LoadImm64 { dst, value } => self.constant(dst, value),
+            Insn::Load {
+                width,
+                signed,
+                dst,
+                base,
+                off,
+            } => {
+                let place = self.access(fact)?;
+                let (base, off) = (base.into(), i32::from(off));
+                self.read(place, width, signed, dst.into(), base, off)
+            }
+            Insn::LoadAcquire {
+                width,
+                dst,
+                base,
+                off,
+            } => {
+                let place = self.access(fact)?;
+                let (base, off) = (base.into(), i32::from(off));
+                self.read(place, width, false, dst.into(), base, off)?;
+                self.emit(DeviceOp::Fence, [R0; 3], 0, Imm::Value(0))
+            }
+            Insn::Store {
+                width,
+                base,
+                off,
+                src,
+            } => {
+                let place = self.access(fact)?;
+                let (src, imm) = source(src);
+                self.write(place, width, base.into(), i32::from(off), src, imm)
+            }
+            Insn::StoreRelease {
+                width,
+                base,
+                off,
+                src,
+            } => {
+                let place = self.access(fact)?;
+                self.emit(DeviceOp::Fence, [R0; 3], 0, Imm::Value(0))?;
+                self.write(place, width, base.into(), i32::from(off), src.into(), 0)
+            }
+            Insn::Atomic {
+                width,
+                op,
+                base,
+                off,
+                src,
+            } => {
+                let place = self.access(fact)?;
+                self.atomic(place, width, op, base.into(), i32::from(off), src.into())
+            }
+            Insn::Jump {
+                wide,
+                op,
+                dst,
+                src,
+                target,
+            } => match fact {
+                InsnFact::Branch { taken: false, .. } => Ok(()),
+                InsnFact::Branch { falls: false, .. } => self.goto(at(target)),
+                _ => {
+                    let (src, imm) = source(src);
+                    self.jump(wide, op, dst.into(), src, imm, at(target))
+                }
+            },
+            Insn::Goto { target, .. } => self.goto(at(target)),
+            Insn::MayGoto { target } => {
+                let left = frame.kept(ROUNDS);
+                self.load(Width::W64, false, Reg16::A, Reg16::AREA, left)?;
+                self.jump_imm(JumpOp::Eq, Reg16::A, 0, at(target))?;
+                self.alu_imm(AluOp::Sub, Reg16::A, 1)?;
+                self.store(Width::W64, Reg16::AREA, left, Reg16::A, 0)
+            }
+            Insn::Call { callee } => match (callee, fact) {
+                (Callee::Local(_), _) => self.call(frame),
+                (Callee::Helper(_), InsnFact::Call(call)) => self.helper(frame, call),
+                (Callee::Helper(_), _) => self.missing("what is known of the call"),
+                (Callee::Kfunc(number), _) => match KfuncId::from_number(number) {
+                    Some(kfunc) => self.iterator(kfunc),
+                    None => self.refuse("calls a kernel function"),
+                },
+            },
+            Insn::CallReg { .. } => self.refuse("calls through a register"),
+            Insn::Exit => match end {
+                Some(end) => self.goto(end),
+                None => self.emit(DeviceOp::Exit, [R0; 3], 0, Imm::Value(0)),
+            },
+            Insn::LegacyPacket { .. } => self.refuse("reads a packet"),
+        }
+    }
+
+    fn constant(&mut self, dst: Reg, value: Imm64) -> Result<(), NotInterpreted> {
+        let imm = match value {
+            Imm64::Value(value) => Imm::Value(value),
+            Imm64::Map(map) => Imm::Map(map, 0),
+            Imm64::MapValue { map, offset } => match self.binding(map)?.layout {
+                MapLayout::Array(layout) if layout.shards <= 1 => Imm::Map(map, offset.into()),
+                _ => return self.refuse("reads a variable that each multiprocessor has"),
+            },
+            // What is called back is known from the proof.
+            Imm64::Func(_) => Imm::Value(1),
+            Imm64::BtfId(_) => return self.refuse("names a variable of the kernel"),
+        };
+        self.set(dst.into(), imm)
+    }
+
+    fn binding(&self, map: u32) -> Result<MapBinding, NotInterpreted> {
+        let found = self.maps.get(map as usize).copied();
+        found.ok_or(NotInterpreted::Missing {
+            pc: self.pc,
+            expected: "a map",
+        })
+    }
+}
