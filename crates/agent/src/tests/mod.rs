@@ -6,6 +6,7 @@ mod events;
 mod exchange;
 mod fake;
 pub(crate) mod faults;
+mod gate;
 mod graphs;
 mod handshake;
 mod host_ops;
