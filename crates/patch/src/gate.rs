@@ -1,6 +1,6 @@
 //! The gate in front of programs: a word on the device says which of them do not run now, so that a kernel that never ends can be told.
 //!
-//! Each site reads the word once, before anything is captured and before lanes form a group: whoever goes on is in the group, so
+//! Each site reads the word once, before anything is captured (but the time at a barrier) and before lanes form a group: whoever goes on is in the group, so
 //! helpers that wait for all of it wait for nobody who stayed away. Where programs of one site can be closed one by one, lanes have a group already, and
 //! those whose helpers need all of it ask all of it.
 
@@ -52,8 +52,9 @@ impl Gates {
         !self.is_empty() && !self.always
     }
 
-    /// Reads the word. With `skip`, a label behind all programs of the site, goes there if none is open.
-    pub(crate) fn read(&self, slots: SlotSpace, skip: Option<&str>) -> String {
+    /// Reads the word. With `skip`, a label behind all programs of the site, goes there if none is open; `together`: the group is formed
+    /// already, and goes as a whole.
+    pub(crate) fn read(&self, slots: SlotSpace, skip: Option<&str>, together: bool) -> String {
         let space = match slots {
             SlotSpace::Const => "const",
             SlotSpace::Global => "global",
@@ -71,11 +72,11 @@ impl Gates {
         );
         if let Some(label) = skip {
             let all = self.bits.iter().fold(0u64, |all, bit| all | 1 << bit);
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                out,
-                "\tand.b64 %wbpf_gate_at, %wbpf_gate, {all:#x};\n\tsetp.eq.u64 %wbpf_shut, %wbpf_gate_at, {all:#x};\n\t@%wbpf_shut bra {label};"
+            let test = format!(
+                "\tand.b64 %wbpf_gate_at, %wbpf_gate, {all:#x};\n\tsetp.eq.u64 %wbpf_shut, %wbpf_gate_at, {all:#x};\n"
             );
+            out.push_str(&test);
+            leave(together, label, &mut out);
         }
         out
     }
@@ -96,13 +97,19 @@ impl Gates {
             "\tand.b64 %wbpf_gate_at, %wbpf_gate, {:#x};\n\tsetp.ne.u64 %wbpf_shut, %wbpf_gate_at, 0;\n",
             1u64 << bit
         );
-        if together {
-            let _ = writeln!(
-                out,
-                "\tvote.sync.any.pred %wbpf_shut, %wbpf_shut, {GROUP_MASK};"
-            );
-        }
-        let _ = writeln!(out, "\t@%wbpf_shut bra {label};");
+        leave(together, label, &mut out);
         out
     }
+}
+
+/// Goes to `label` if `%wbpf_shut` is set, for one lane of the group at least where all are to go `together`.
+fn leave(together: bool, label: &str, out: &mut String) {
+    // Writing to a String cannot fail.
+    if together {
+        let _ = writeln!(
+            out,
+            "\tvote.sync.any.pred %wbpf_shut, %wbpf_shut, {GROUP_MASK};"
+        );
+    }
+    let _ = writeln!(out, "\t@%wbpf_shut bra {label};");
 }

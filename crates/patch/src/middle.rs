@@ -426,18 +426,27 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "\t@{not}{register} bra {skip};");
         }
+        // What it costs is not to be measured, where the time at a barrier is: then the group is there before.
+        let timed = captures.contains(&Capture::Waited);
+        let mut gate = String::new();
         if !gates.is_empty() {
             for (ty, name) in gate::REGISTERS {
                 block.register(ty, name);
             }
             let all = gates.closes_all().then_some(skip.as_str());
-            out.push_str(&gates.read(self.setting.programs.slots(), all));
+            gate = gates.read(self.setting.programs.slots(), all, timed);
+        }
+        if !timed {
+            out.push_str(&gate);
         }
         if masked {
             block.register("b32", GROUP_MASK);
             let _ = writeln!(out, "\tactivemask.b32 {GROUP_MASK};");
         }
         out.push_str(&block.late);
+        if timed {
+            out.push_str(&gate);
+        }
         for (number, attachment) in attachments.iter().enumerate() {
             let elect = match attachment.scope {
                 Scope::Thread => None,

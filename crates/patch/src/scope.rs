@@ -140,7 +140,7 @@ impl<'a> SiteCode<'a> {
                 w.put(format_args!(".reg .{ty} {name};"));
             }
             let skip = w.skips.then(|| w.label("shut"));
-            let read = w.gates.read(programs.slots(), skip.as_deref());
+            let read = w.gates.read(programs.slots(), skip.as_deref(), false);
             w.out.push_str(&read);
         }
         w.out.push_str(&captured.late);

@@ -1,10 +1,11 @@
 //! Gates in front of programs: what is closed does not run, whatever else stands at its site; arrivals are counted all the same.
 
-use crate::common::{ALL, OPTIONS, attach, counter, counters, every, nvcc, ptxas, scratch};
+use crate::common::{ALL, OPTIONS, adder, attach, counter, counters, every, nvcc, ptxas, scratch};
 use crate::device::{SHAPES, Session, alloc, gpu, run};
-use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::attach::{Scope, Site, When};
+use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::gate;
-use warpbpf_patch::{Attachment, clone_in_module, slice};
+use warpbpf_patch::{Attachment, Select, clone_in_module, slice};
 
 /// Counters behind those of [`ALL`]: two programs at accesses, of which one asks for its group.
 const AT_ACCESS: [(usize, bool); 2] = [(12, false), (14, true)];
@@ -119,4 +120,34 @@ fn a_site_reads_its_gate_once_and_first() {
         1,
         "{ptx}"
     );
+}
+
+#[test]
+fn the_time_at_a_barrier_is_without_the_gate() {
+    let text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n\tbar.sync 0;\n\tret;\n}\n";
+    let ast = warpbpf_ptx::index(text).unwrap();
+    let fragment = adder(0, &[Capture::Waited]);
+    let select = Select {
+        when: When::After,
+        ..Select::default()
+    };
+    let attachment = Attachment {
+        site: Site::Barrier,
+        scope: Scope::Thread,
+        select: &select,
+        fragment: &fragment,
+        gate: Some(2),
+    };
+    let (ptx, _) = slice(&ast, "k", &[attachment], &OPTIONS).unwrap();
+    let at = |part: &str| ptx.rfind(part).unwrap_or_else(|| panic!("{part}: {ptx}"));
+    let order = [
+        at("bar.sync 0;"),
+        at("%clock64;"),
+        at("ld.relaxed.gpu.global.u64 %wbpf_gate,"),
+        // The group is there already.
+        at("vote.sync.any.pred %wbpf_shut"),
+        at("red.global.add.u64"),
+    ];
+    assert!(order.is_sorted(), "{order:?}\n{ptx}");
+    ptxas(&scratch("gate"), "timed", &ptx, "80", &[]);
 }
