@@ -82,7 +82,7 @@ impl Interpreter {
         };
         let space = match env.slots {
             SlotSpace::Const => "const",
-            SlotSpace::Global => "global",
+            SlotSpace::Global | SlotSpace::Table { .. } => "global",
         };
         Some(Fragment {
             body: text::call(&self.name, space, [code, slot], size, stride),
