@@ -1,0 +1,25 @@
+//! Machine code of instrumented kernels on disk, so that a program that was attached once is attached fast the next time.
+//!
+//! Many processes use one folder at once and none waits for another: an entry is a file that is written beside its place and
+//! renamed into it, and whoever reads it checks all of it. Machine code runs with the rights of the application, so nothing
+//! is read that somebody else could have written.
+//!
+//! Reading order: what decides the code ([`Recipe`]), what is kept ([`Entry`]), where ([`Place`], [`Store`]), and what a
+//! person does with it ([`tend`]).
+
+mod entry;
+mod evict;
+mod folder;
+mod place;
+mod recipe;
+mod store;
+pub mod tend;
+
+pub use entry::{Damage, Entry};
+pub use folder::{FolderError, Unsafe};
+pub use place::{DEFAULT_BYTES, Place, PlaceError, VARIABLE};
+pub use recipe::{Key, Recipe};
+pub use store::{Found, PutError, Store};
+
+/// Raised when entries of before mean something else, or code for a recipe is made in another way. It is part of each key.
+pub const FORMAT: u32 = 1;
