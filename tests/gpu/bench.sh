@@ -100,6 +100,33 @@ if probed["launches"] != 100000 or probed["missed"] != 0 or kernels["plain"]["la
 PY
 
 echo
+echo "making a small kernel's variant machine code and loading it, µs, median of 7 processes; without the driver's own cache, but in the last row"
+echo "| code cache | its own cache | time | from the cache |"
+echo "|---|---|---|---|"
+attached() { # name cache-folder-or-off empty-each-time(0|1) CUDA_CACHE_DISABLE
+    for n in 1 2 3 4 5 6 7; do
+        [[ $3 == 1 ]] && rm -rf "$2"
+        CUDA_CACHE_DISABLE=$4 "$bundle/warpbpf" run --device gpu --interval 0 --cache "$2" --json -o "$out/attached-$n.json" \
+            "$bundle/objects/bench-launch.bpf.o" -- "$bundle/apps/launch-bench" 1 >/dev/null 2>&1 || failed=1
+    done
+    python3 - "$1" "$4" "$out"/attached-[1-7].json <<'PY' || failed=1
+import json, sys
+kernels = [k for f in sys.argv[3:] for k in json.load(open(f))["processes"][0]["kernels"] if k["name"] == "probed"]
+times, hits = sorted(k["loaded_us"] for k in kernels), sum(k.get("cached", False) for k in kernels)
+print(f"| {sys.argv[1]} | {'off' if sys.argv[2] == '1' else 'on'} | {times[len(times) // 2]} | {hits} of {len(times)} |")
+# A launch that ran the original is no measurement, nor is a cache that has nothing.
+if len(times) != 7 or any(k["launches"] != 500 or k["missed"] for k in kernels) or hits != (7 if sys.argv[1] == "warm" else 0):
+    sys.exit(f"  attach: INVALID: {kernels}")
+PY
+}
+attached off off 0 1
+attached cold "$out/code-cache" 1 1
+"$bundle/warpbpf" run --device gpu --interval 0 --cache "$out/code-cache" -o /dev/null "$bundle/objects/bench-launch.bpf.o" -- \
+    "$bundle/apps/launch-bench" 1 >/dev/null || failed=1
+attached warm "$out/code-cache" 0 1
+attached off off 0 0
+
+echo
 echo "hash operations (benches/hash.cu), µs for as many threads as there are keys, of a table with 2^20 entries; by hand is a plain"
 echo "open-addressing table of as many slots, 16 bytes each"
 echo "| table | operation | ours | by hand | ours / by hand |"

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
 use warpbpf_session::{Assembled, Live, Placement, Session, SessionError};
 use warpbpf_wire::{
-    AgentConnection, Choice, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
+    AgentConnection, CacheWish, Choice, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
 };
 
 use crate::bound::MemoryBound;
@@ -35,7 +35,7 @@ use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
-use crate::{control, guard, host_ops, nvtx, swap};
+use crate::{code_cache, control, guard, host_ops, nvtx, swap};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -397,6 +397,7 @@ impl Agent {
         let end = Instant::now() + HANDSHAKE;
         let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
         let mut assembled = Assembled::default();
+        let mut cache = CacheWish::default();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let frame = connection.recv(left)?.ok_or(WireError::Timeout {
@@ -436,6 +437,7 @@ impl Agent {
                         call_limit: options.call_limit_us.map(Duration::from_micros),
                         timeline: options.timeline,
                         assembled: options.splice.then(|| Arc::new(assembled)),
+                        cache: code_cache::open(self, device, &cache),
                     };
                     // An object that is cut short is refused as any that is damaged.
                     let cut = usize::from(warpbpf_faults::strikes("agent/object"));
@@ -454,6 +456,10 @@ impl Agent {
                 ToAgent::Detach => {
                     self.turn_off();
                     return Ok(Mode::PassThrough);
+                }
+                ToAgent::Cache(wish) => {
+                    cache = wish;
+                    continue;
                 }
                 ToAgent::Preset { map } => {
                     presets.push((map, frame.blob));

@@ -127,6 +127,7 @@ impl Control {
                     // One wish per connection.
                     ToAgent::Attach { .. }
                     | ToAgent::Observe
+                    | ToAgent::Cache(_)
                     | ToAgent::Preset { .. }
                     | ToAgent::Probe { .. } => {}
                     ToAgent::Change {

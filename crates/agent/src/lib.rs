@@ -52,6 +52,7 @@ mod watchdog;
 
 mod agent;
 mod calls;
+mod code_cache;
 mod compaction;
 mod control;
 mod greeting;

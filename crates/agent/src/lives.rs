@@ -469,6 +469,9 @@ impl Agent {
         if shard.number.get() == Some(&0) {
             self.quiet.forget();
         }
+        if let LiveState::Here(live) = &*state {
+            live.context_ended();
+        }
         let gone = LiveState::Gone("its context was destroyed");
         // Its handles died with the context: not even its destructors may use them.
         std::mem::forget(std::mem::replace(&mut *state, gone));

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The variable that names the folder, or says `off`.
+/// The variable that names the folder, or says `on` or `off`.
 pub const VARIABLE: &str = "WARPBPF_CACHE";
 /// Bytes that entries may take unless the user says something else.
 pub const DEFAULT_BYTES: u64 = 512 << 20;
@@ -21,7 +21,9 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
 pub enum PlaceError {
-    #[error("the folder for compiled code must be an absolute path or `off`, and it is `{given}`")]
+    #[error(
+        "the folder for compiled code must be an absolute path, `on` or `off`, and it is `{given}`"
+    )]
     Relative { given: String },
     #[error(
         "no folder for compiled code: neither `XDG_CACHE_HOME` nor `HOME` is set to an absolute path; name one by `--cache` or `WARPBPF_CACHE`"
@@ -30,13 +32,17 @@ pub enum PlaceError {
 }
 
 impl Place {
-    /// The place that a user named by an option or the variable.
+    /// The place that a user named by an option or the variable. `on` is the folder of who has this environment.
     ///
     /// # Errors
-    /// [`PlaceError::Relative`]: applications have working directories of their own.
-    pub fn named(text: &Path) -> Result<Place, PlaceError> {
+    /// [`PlaceError`]: applications have working directories of their own, so a relative path is none.
+    pub fn named(
+        text: &Path,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Place, PlaceError> {
         match text {
             off if off == Path::new("off") => Ok(Place::Off),
+            on if on == Path::new("on") => Place::own(variable),
             folder if folder.is_absolute() => Ok(Place::Folder(folder.to_owned())),
             other => Err(PlaceError::Relative {
                 given: other.display().to_string(),
@@ -44,17 +50,25 @@ impl Place {
         }
     }
 
-    /// The place of who has this environment.
+    /// What the variable says in this environment; nothing is kept where it is not set.
     ///
     /// # Errors
     /// [`PlaceError`]
     pub fn of_environment(
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Place, PlaceError> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        if let Some(named) = set(VARIABLE) {
-            return Place::named(Path::new(&named));
+        match variable(VARIABLE).filter(|value| !value.is_empty()) {
+            Some(named) => Place::named(Path::new(&named), variable),
+            None => Ok(Place::Off),
         }
+    }
+
+    /// The folder of who has this environment, among those of other programs.
+    ///
+    /// # Errors
+    /// [`PlaceError::Homeless`]
+    pub fn own(variable: impl Fn(&str) -> Option<OsString>) -> Result<Place, PlaceError> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         // A relative path is to be ignored here, says the XDG specification.
         let absolute = |name: &str| set(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let folder = absolute("XDG_CACHE_HOME");
@@ -83,12 +97,14 @@ mod tests {
     fn the_folder_is_found() {
         let home = ("HOME", "/home/u");
         let xdg = ("XDG_CACHE_HOME", "/x");
-        assert_eq!(of(&[home]), folder("/home/u/.cache/warpbpf"));
-        assert_eq!(of(&[home, xdg]), folder("/x/warpbpf"));
+        let on = (VARIABLE, "on");
+        assert_eq!(of(&[home, on]), folder("/home/u/.cache/warpbpf"));
+        assert_eq!(of(&[home, xdg, on]), folder("/x/warpbpf"));
         let empty = ("XDG_CACHE_HOME", "");
-        assert_eq!(of(&[home, empty]), folder("/home/u/.cache/warpbpf"));
+        assert_eq!(of(&[home, empty, on]), folder("/home/u/.cache/warpbpf"));
         let relative = ("XDG_CACHE_HOME", "x");
-        assert_eq!(of(&[home, relative]), folder("/home/u/.cache/warpbpf"));
+        assert_eq!(of(&[home, relative, on]), folder("/home/u/.cache/warpbpf"));
+        assert_eq!(of(&[home, xdg]), Ok(Place::Off));
         assert_eq!(of(&[home, xdg, (VARIABLE, "/c")]), folder("/c"));
         assert_eq!(of(&[home, (VARIABLE, "off")]), Ok(Place::Off));
     }
@@ -97,8 +113,11 @@ mod tests {
     fn what_is_no_folder_is_told() {
         assert_eq!(
             of(&[(VARIABLE, "./c")]).unwrap_err().to_string(),
-            "the folder for compiled code must be an absolute path or `off`, and it is `./c`"
+            "the folder for compiled code must be an absolute path, `on` or `off`, and it is `./c`"
         );
-        assert_eq!(of(&[("HOME", "home")]), Err(PlaceError::Homeless));
+        assert_eq!(
+            of(&[("HOME", "home"), (VARIABLE, "on")]),
+            Err(PlaceError::Homeless)
+        );
     }
 }

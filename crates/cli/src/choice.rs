@@ -53,7 +53,7 @@ fn parts(text: &str) -> Result<u32, String> {
 }
 
 /// A number of bytes.
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.strip_suffix(['K', 'M', 'G']) {
         Some(digits) if text.ends_with('K') => (digits, 1 << 10),
         Some(digits) if text.ends_with('M') => (digits, 1 << 20),

@@ -301,6 +301,8 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         shared_bytes: kernel.shared_bytes,
         occupancy: kernel.occupancy,
         compiler_warnings: kernel.compiler_warnings,
+        cached: kernel.cached,
+        loaded_us: kernel.loaded_us,
         sites: kernel.sites,
         left_out: kernel.left_out,
         placed: kernel.placed,

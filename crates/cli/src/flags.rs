@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use warpbpf::Place;
 use warpbpf_session::Placement;
 
+pub use crate::cache::{CacheFlags, KeepFlags};
 pub use crate::choice::ChoiceFlags;
 use crate::exchange::{ExchangeFlags, GateFlags, ProgramsFlags, RemoveFlags};
 pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
@@ -60,6 +61,8 @@ pub enum Command {
     Compile(CompileFlags),
     /// Make one object file of several
     Link(LinkFlags),
+    /// List, check and take away compiled code that is kept from one run to the next
+    Cache(CacheFlags),
     /// Explain this machine: driver, soft GPU, injection, tools
     Doctor(DoctorFlags),
     /// Show a report saved by `run --json -o FILE`
@@ -197,6 +200,8 @@ pub struct CodeFlags {
     /// does `warpbpf remove`. A site reads one word more; counters are added to at each pass, as with `--live-sums`
     #[arg(long)]
     pub gate: bool,
+    #[command(flatten)]
+    pub keep: KeepFlags,
 }
 
 /// How an application is started.

@@ -11,6 +11,7 @@ mod flags;
 mod commands {
     //! One file per verb.
     pub mod attach;
+    pub mod cache;
     pub mod compile;
     pub mod doctor;
     pub mod exchange;
@@ -29,6 +30,7 @@ mod commands {
 }
 
 mod assemble;
+mod cache;
 mod choice;
 mod collect;
 mod contents;
@@ -66,6 +68,7 @@ fn main() -> std::process::ExitCode {
         Command::Kernels(flags) => commands::kernels::run(&flags, &surroundings),
         Command::Sites(flags) => output::answer(flags.json, commands::sites::run(&flags)),
         Command::Loader(flags) => commands::loader::run(&flags, &surroundings),
+        Command::Cache(flags) => output::answer(flags.json, commands::cache::run(&flags)),
         Command::Maps(flags) => output::answer(flags.json, commands::maps::run(&flags)),
         Command::Programs(flags) => {
             output::answer(flags.json, commands::exchange::programs(&flags))

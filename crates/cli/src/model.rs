@@ -109,6 +109,12 @@ pub struct Kernel {
     /// What the compiler warns of only with probes.
     #[serde(default)]
     pub compiler_warnings: Vec<String>,
+    /// Its code with probes was in the cache of compiled code; absent without a cache, and for clones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<bool>,
+    /// Microseconds that it took to make its code machine code and load it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_us: Option<u64>,
     /// Sites in its middle that have a program.
     #[serde(default)]
     pub sites: u32,

@@ -118,6 +118,21 @@ fn process_text(out: &mut String, process: &Process, rows: usize) {
     if !wanted.is_empty() {
         kernel_table(out, &wanted, true);
     }
+    let from = |cached| {
+        process
+            .kernels
+            .iter()
+            .filter(|k| k.cached == Some(cached))
+            .count()
+    };
+    if from(true) + from(false) > 0 {
+        let _ = writeln!(
+            out,
+            "  {} from the cache, {} compiled",
+            counted(from(true) as u128, "variant"),
+            from(false)
+        );
+    }
     let without = process.kernels.iter().filter(|k| no_site(k)).count();
     if without > 0 {
         let _ = writeln!(

@@ -19,11 +19,13 @@ const UNKNOWN: CUresult = 999;
 pub(crate) fn code_of(symbol: &str) -> CUresult {
     match symbol {
         "cuMemAlloc_v2"
+        | "cuMemAddressReserve"
+        | "cuMemCreate"
         | "cuMemHostAlloc"
         | "cuMemHostRegister_v2"
         | "cuStreamCreate"
         | "cuEventCreate" => OUT_OF_MEMORY,
-        "cuModuleLoadDataEx" => INVALID_PTX,
+        "cuModuleLoadDataEx" | "cuLinkAddData_v2" | "cuLinkComplete" => INVALID_PTX,
         "cuModuleGetFunction"
         | "cuModuleGetGlobal_v2"
         | "cuLibraryGetKernel"

@@ -9,6 +9,8 @@ pub mod sys;
 
 #[cfg(feature = "faults")]
 mod faults;
+mod fixed;
+mod link;
 mod load;
 mod result;
 mod safe;

@@ -62,12 +62,47 @@ impl std::fmt::Debug for Driver {
 }
 
 /// Room for what the compiler says.
-const LOG_BYTES: usize = 8192;
+pub(crate) const LOG_BYTES: usize = 8192;
 
 /// A log up to its NUL.
-fn log_text(log: &[u8]) -> String {
+pub(crate) fn log_text(log: &[u8]) -> String {
     let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
     String::from_utf8_lossy(&log[..end]).into_owned()
+}
+
+/// A text as the driver takes it.
+pub(crate) fn text_image(call: &'static str, ptx: &str) -> Result<CString, DriverError> {
+    CString::new(ptx).map_err(|_| DriverError {
+        call,
+        code: sys::INVALID_VALUE,
+        name: "CUDA_ERROR_INVALID_VALUE".into(),
+        detail: "the PTX text holds a NUL byte".into(),
+    })
+}
+
+/// Options of a compilation whose logs go to these buffers; an empty `info` is not asked for.
+pub(crate) fn logged(
+    jit: &JitOptions,
+    log: &mut [u8],
+    info: &mut [u8],
+) -> (Vec<c_int>, Vec<*mut c_void>) {
+    let mut options = vec![
+        sys::JIT_ERROR_LOG_BUFFER,
+        sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+    ];
+    let mut values: Vec<*mut c_void> = vec![log.as_mut_ptr().cast(), log.len() as *mut c_void];
+    if !info.is_empty() {
+        options.extend([
+            sys::JIT_INFO_LOG_BUFFER,
+            sys::JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+        ]);
+        values.extend([info.as_mut_ptr().cast(), info.len() as *mut c_void]);
+    }
+    for (option, value) in jit.pairs() {
+        options.push(*option);
+        values.push(*value as usize as *mut c_void);
+    }
+    (options, values)
 }
 
 impl Driver {
@@ -306,29 +341,9 @@ impl Driver {
         jit: &JitOptions,
         info: &mut [u8],
     ) -> Result<Module, DriverError> {
-        let image = CString::new(ptx).map_err(|_| DriverError {
-            call: "cuModuleLoadDataEx",
-            code: sys::INVALID_VALUE,
-            name: "CUDA_ERROR_INVALID_VALUE".into(),
-            detail: "the PTX text holds a NUL byte".into(),
-        })?;
+        let image = text_image("cuModuleLoadDataEx", ptx)?;
         let mut log = vec![0u8; LOG_BYTES];
-        let mut options = vec![
-            sys::JIT_ERROR_LOG_BUFFER,
-            sys::JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-        ];
-        let mut values: Vec<*mut c_void> = vec![log.as_mut_ptr().cast(), log.len() as *mut c_void];
-        if !info.is_empty() {
-            options.extend([
-                sys::JIT_INFO_LOG_BUFFER,
-                sys::JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-            ]);
-            values.extend([info.as_mut_ptr().cast(), info.len() as *mut c_void]);
-        }
-        for (option, value) in jit.pairs() {
-            options.push(*option);
-            values.push(*value as usize as *mut c_void);
-        }
+        let (mut options, mut values) = logged(jit, &mut log, info);
         let mut module = ptr::null_mut();
         // SAFETY: the image is NUL-terminated; both option arrays have the length given, and the logs their own.
         let code = unsafe {

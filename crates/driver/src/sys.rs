@@ -29,6 +29,9 @@ pub type CUgraphNode = *mut c_void;
 /// `CUgraphExec`
 pub type CUgraphExec = *mut c_void;
 
+/// `CUlinkState`
+pub type CUlinkState = *mut c_void;
+
 /// `CUDA_SUCCESS`
 pub const SUCCESS: CUresult = 0;
 /// `CUDA_ERROR_INVALID_VALUE`
@@ -128,6 +131,41 @@ pub struct GraphNodeParams {
 }
 const _: () = assert!(size_of::<GraphNodeParams>() == 256 && size_of::<KernelNodeParams2>() == 72);
 
+/// `CUmemAllocationProp`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "field names are CUDA's")]
+pub struct MemoryProperties {
+    pub kind: c_int,
+    pub handle_types: c_int,
+    pub location_kind: c_int,
+    pub location: c_int,
+    pub windows: *const c_void,
+    pub flags: [u8; 8],
+}
+
+/// `CUmemAccessDesc`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "field names are CUDA's")]
+pub struct MemoryAccess {
+    pub location_kind: c_int,
+    pub location: c_int,
+    pub flags: c_int,
+}
+const _: () = assert!(size_of::<MemoryProperties>() == 32 && size_of::<MemoryAccess>() == 12);
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`
+pub const MEMORY_PINNED: c_int = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+pub const MEMORY_ON_DEVICE: c_int = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+pub const MEMORY_READ_WRITE: c_int = 3;
+/// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`
+pub const GRANULARITY_MINIMUM: c_int = 0;
+/// `CU_JIT_INPUT_PTX`
+pub const INPUT_PTX: c_int = 1;
+
 /// `CU_GRAPH_NODE_TYPE_KERNEL`
 pub const NODE_KERNEL: c_int = 0;
 /// `CU_GRAPH_NODE_TYPE_GRAPH`
@@ -209,6 +247,11 @@ api! {
     ctx_synchronize = "cuCtxSynchronize"();
     capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
     module_load = "cuModuleLoadDataEx"(module: *mut CUmodule, image: *const c_void, n: c_uint, options: *mut c_int, values: *mut *mut c_void);
+    link_create = "cuLinkCreate_v2"(n: c_uint, options: *mut c_int, values: *mut *mut c_void, link: *mut CUlinkState);
+    link_add = "cuLinkAddData_v2"(link: CUlinkState, kind: c_int, data: *mut c_void, bytes: usize, name: *const c_char,
+        n: c_uint, options: *mut c_int, values: *mut *mut c_void);
+    link_complete = "cuLinkComplete"(link: CUlinkState, image: *mut *mut c_void, bytes: *mut usize);
+    link_destroy = "cuLinkDestroy"(link: CUlinkState);
     module_unload = "cuModuleUnload"(module: CUmodule);
     module_function = "cuModuleGetFunction"(function: *mut CUfunction, module: CUmodule, name: *const c_char);
     module_global = "cuModuleGetGlobal_v2"(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
@@ -221,6 +264,14 @@ api! {
     occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor"(blocks: *mut c_int, function: CUfunction, block: c_int, shared: usize);
     mem_alloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize);
     mem_free = "cuMemFree_v2"(address: CUdeviceptr);
+    mem_granularity = "cuMemGetAllocationGranularity"(bytes: *mut usize, properties: *const MemoryProperties, which: c_int);
+    mem_reserve = "cuMemAddressReserve"(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
+    mem_unreserve = "cuMemAddressFree"(address: CUdeviceptr, bytes: usize);
+    mem_create = "cuMemCreate"(memory: *mut u64, bytes: usize, properties: *const MemoryProperties, flags: u64);
+    mem_release = "cuMemRelease"(memory: u64);
+    mem_map = "cuMemMap"(address: CUdeviceptr, bytes: usize, offset: usize, memory: u64, flags: u64);
+    mem_unmap = "cuMemUnmap"(address: CUdeviceptr, bytes: usize);
+    mem_access = "cuMemSetAccess"(address: CUdeviceptr, bytes: usize, access: *const MemoryAccess, count: usize);
     host_alloc = "cuMemHostAlloc"(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
     host_free = "cuMemFreeHost"(pointer: *mut c_void);
     host_register = "cuMemHostRegister_v2"(pointer: *mut c_void, bytes: usize, flags: c_uint);

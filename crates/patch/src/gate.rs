@@ -57,7 +57,7 @@ impl Gates {
     pub(crate) fn read(&self, slots: SlotSpace, skip: Option<&str>, together: bool) -> String {
         let space = match slots {
             SlotSpace::Const => "const",
-            SlotSpace::Global => "global",
+            SlotSpace::Global | SlotSpace::Table { .. } => "global",
         };
         let table = match slot::ENV {
             0 => SLOTS.to_owned(),

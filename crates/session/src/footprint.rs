@@ -10,6 +10,20 @@ use crate::variant::LAUNCH_POOL;
 impl Session {
     /// Bytes in each context, with names for a person. The code of instrumented kernels is not among them.
     pub fn device_memory(&self) -> Vec<(String, u64)> {
+        let mut all: Vec<(String, u64)> = self.on_device().collect();
+        let counts = |site: Site, scope: Scope| site == Site::Exit && scope != Scope::Thread;
+        if self
+            .programs()
+            .iter()
+            .any(|p| counts(p.spec.site, p.spec.scope))
+        {
+            all.push(("launch records".to_owned(), LAUNCH_POOL));
+        }
+        all
+    }
+
+    /// What code has addresses of: the maps that lie on the device, and the environment.
+    pub(crate) fn on_device(&self) -> impl Iterator<Item = (String, u64)> {
         let of_maps = self
             .maps()
             .iter()
@@ -25,19 +39,8 @@ impl Session {
             };
             Some((name, bytes))
         });
-        let mut all: Vec<(String, u64)> = maps.collect();
-        all.push(("the environment".to_owned(), env::SIZE));
-        if self.has_gate() {
-            all.push(("the gate".to_owned(), gate::SIZE));
-        }
-        let counts = |site: Site, scope: Scope| site == Site::Exit && scope != Scope::Thread;
-        if self
-            .programs()
-            .iter()
-            .any(|p| counts(p.spec.site, p.spec.scope))
-        {
-            all.push(("launch records".to_owned(), LAUNCH_POOL));
-        }
-        all
+        let gate = self.has_gate().then(|| ("the gate".to_owned(), gate::SIZE));
+        maps.chain([("the environment".to_owned(), env::SIZE)])
+            .chain(gate)
     }
 }

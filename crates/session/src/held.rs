@@ -14,6 +14,8 @@ pub(crate) struct Held<'d> {
 enum Thing {
     Stream(Stream),
     Device(u64),
+    /// Address and size; it does not end with the context.
+    Fixed(u64, u64),
     Host(*mut u8),
     Module(Module),
 }
@@ -37,6 +39,19 @@ impl<'d> Held<'d> {
         let address = self.driver.alloc_zeroed(bytes, stream)?;
         self.things.push(Thing::Device(address));
         Ok(address)
+    }
+
+    /// See [`Driver::alloc_fixed`].
+    pub(crate) fn alloc_fixed(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        stream: Stream,
+    ) -> Result<Option<u64>, DriverError> {
+        let size = self.driver.alloc_fixed(address, bytes, stream)?;
+        self.things
+            .extend(size.map(|size| Thing::Fixed(address, size)));
+        Ok(size)
     }
 
     /// See [`Driver::host_alloc`].
@@ -72,6 +87,16 @@ impl Kept {
         self.0.extend(more.0);
     }
 
+    /// Gives back what stays when its context ends, which it has.
+    pub(crate) fn give_back_fixed(&self, driver: &Driver) {
+        for thing in &self.0 {
+            if let Thing::Fixed(address, size) = thing {
+                // Else it is lost until the process ends.
+                let _ = driver.free_fixed(*address, *size);
+            }
+        }
+    }
+
     /// Gives everything back, the last thing first.
     pub(crate) fn give_back(self, driver: &Driver) {
         drop(Held {
@@ -88,6 +113,7 @@ impl Drop for Held<'_> {
             let _ = match thing {
                 Thing::Stream(stream) => self.driver.destroy(stream),
                 Thing::Device(address) => self.driver.free(address),
+                Thing::Fixed(address, size) => self.driver.free_fixed(address, size),
                 // SAFETY: a session that never came to stand has not handed this memory out, and one that did is used no more.
                 Thing::Host(pointer) => unsafe { self.driver.host_free(pointer) },
                 Thing::Module(module) => self.driver.unload(module),

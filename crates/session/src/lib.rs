@@ -24,7 +24,10 @@ mod sites;
 pub mod splice;
 mod texts;
 
+mod code_cache;
+mod compile;
 mod footprint;
+mod ground;
 mod held;
 mod host_memory;
 mod standing;
@@ -48,6 +51,7 @@ mod warnings;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
 pub use calls::{Calls, Pause};
+pub use code_cache::CodeCache;
 pub use cpu::{CpuError, HostPlace, HostProgram};
 pub use drain::{Chunk, DrainStats, Landing, Part, RingEvent};
 pub use gate::GateError;

@@ -13,6 +13,7 @@ use crate::calls::{self, Calls};
 use crate::clock::{Clock, Reading};
 use crate::drain::{DrainStats, Landing, RingEvent, Rings};
 use crate::gate::DeviceGate;
+use crate::ground::Ground;
 use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
 use crate::host_ops::{At, HostOp, HostOps, Progress};
@@ -127,8 +128,12 @@ impl Live {
             });
         };
         let stream = held.stream()?;
+        let mut ground = match &session.options.cache {
+            Some(_) => Ground::new(held, session.on_device().map(|(_, bytes)| bytes), stream),
+            None => Ground::default(),
+        };
         let gate_bytes = if session.has_gate() { gate::SIZE } else { 0 };
-        let env = held.alloc_zeroed(env::SIZE + gate_bytes, stream)?;
+        let env = ground.zeroed(held, env::SIZE + gate_bytes, stream)?;
         let gate = match session.has_gate() {
             true => {
                 let gates = &session.lineage.gates;
@@ -148,14 +153,14 @@ impl Live {
         for (index, plan) in session.maps().iter().chain(session.printk()).enumerate() {
             let (base, at, host) = match (plan.placement, plan.layout) {
                 (Placement::Device, _) => {
-                    let base = held.alloc_zeroed(plan.bytes(), stream)?;
+                    let base = ground.zeroed(held, plan.bytes(), stream)?;
                     (base, base, None)
                 }
                 (Placement::Host, layout) => {
                     let memory = HostMemory::zeroed(held, plan.bytes())?;
                     let base = match layout {
                         MapLayout::Hosted(_) => {
-                            let base = held.alloc_zeroed(HostedLayout::CONTROL_BYTES, stream)?;
+                            let base = ground.zeroed(held, HostedLayout::CONTROL_BYTES, stream)?;
                             let control = calls::control(&session, memory.address);
                             driver.write(base, &control, stream)?;
                             base
@@ -240,6 +245,11 @@ impl Live {
         });
     }
 
+    /// Its context has ended, and all in it: gives back what does not end with a context.
+    pub fn context_ended(&self) {
+        lock(&self.kept).give_back_fixed(&self.driver);
+    }
+
     /// The context it lives in.
     pub fn context(&self) -> Context {
         self.context
@@ -312,6 +322,7 @@ impl Live {
             stream: self.stream,
             kernels: &kernels,
             duplicate: &Once::default(),
+            cache: self.session.options.cache.as_deref(),
             clones: prepared.commented.as_ref(),
             clone_log: OnceLock::new(),
             plain_log: OnceLock::new(),

@@ -131,6 +131,7 @@ impl Session {
             scope: *scope,
             select: &select,
             fragment,
+            gate: None,
         });
         let attachments: Vec<_> = attachments.collect();
         let target = format!("sm_{}", arch.number());
@@ -153,6 +154,9 @@ impl Session {
             .assembled
             .as_ref()
             .ok_or("its machine code gets probes only with `--backend splice`")?;
+        if self.has_gate() {
+            return Err("programs behind a gate (`--gate`) are put into PTX only".to_owned());
+        }
         let elsewhere = kernel
             .programs
             .iter()

@@ -16,6 +16,7 @@ use warpbpf_patch::TensorLayout;
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
 
+use crate::code_cache::CodeCache;
 use crate::cpu::{self, CpuError, HostProgram};
 use crate::machine::Assembled;
 use crate::names;
@@ -56,6 +57,8 @@ pub struct Options {
     pub timeline: bool,
     /// Kernels of which there is only machine code get probes there, by these functions.
     pub assembled: Option<Arc<Assembled>>,
+    /// Where compiled code is kept from one process to the next.
+    pub cache: Option<Arc<CodeCache>>,
 }
 
 impl Options {
@@ -339,6 +342,10 @@ impl Session {
     /// Programs for functions of the application, on the CPU.
     pub fn host_programs(&self) -> &[HostProgram] {
         &self.host_programs
+    }
+    /// See [`Options::cache`].
+    pub fn cache(&self) -> Option<&Arc<CodeCache>> {
+        self.options.cache.as_ref()
     }
     /// See [`Options::timeline`].
     pub fn timeline(&self) -> bool {

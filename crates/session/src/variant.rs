@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::SLOTS;
 use warpbpf_driver::{Driver, DriverError, Function, JitOptions, Module, Stream, jit, sys};
 use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 
+use crate::code_cache::CodeCache;
 use crate::machine::{Duplicate, Once};
 use crate::prepare::{CloneTexts, Code, PreparedKernel};
 use crate::resources::{Change, Room, Rooms};
@@ -36,6 +38,10 @@ pub struct LoadedVariant {
     pub resources: Change,
     /// What the compiler warns of with probes and not without: `C75xx`, wgmma or register allocation gone serial.
     pub compiler_warnings: Vec<String>,
+    /// Its code was in the cache of compiled code; `None` for a clone, and without a cache.
+    pub cached: Option<bool>,
+    /// Time that it took to make it machine code and load it; `None` for a clone.
+    pub loaded_in: Option<Duration>,
     rooms: Rooms,
     /// What was loaded for it; `None` for a clone, which goes with the original's.
     module: Mutex<Option<Own>>,
@@ -214,6 +220,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) kernels: &'a [&'a PreparedKernel],
     /// The copy of the image with calls in it.
     pub(crate) duplicate: &'a Once,
+    /// Compiled code of earlier processes.
+    pub(crate) cache: Option<&'a CodeCache>,
     /// Texts of clones that the compiler may have something to say of.
     pub(crate) clones: Option<&'a CloneTexts>,
     /// What it says of the module with clones.
@@ -260,19 +268,23 @@ impl Loading<'_> {
                 let jit = self.slice_options(kernel);
                 let ptx = baked(ptx)?;
                 // Takes long, and needs nothing of the image.
-                let (module, log) = driver.load_ptx_logged(&ptx, &jit).map_err(text)?;
                 let without = || {
                     let plain = plain.as_deref().and_then(|plain| baked(plain).ok());
                     plain.map_or_else(String::new, |plain| self.log_of(&plain, &jit))
                 };
-                let warnings = warnings::of_slice(&log, without);
+                let begun = Instant::now();
+                let compiled = self.compile(&ptx, &jit, &kernel.demangled, without);
+                let compiled = compiled.map_err(text)?;
+                let module = compiled.module;
                 let bound = self.standing.while_loaded(|| {
                     bind(driver, kernel, before, module, variant, records).map_err(text)
                 });
                 match bound.unwrap_or_else(|| Err(gone())) {
                     Ok(mut loaded) => {
                         loaded.module = Mutex::new(Some(Own::Alone(module)));
-                        loaded.compiler_warnings = warnings;
+                        loaded.compiler_warnings = compiled.warnings;
+                        loaded.cached = compiled.cached;
+                        loaded.loaded_in = Some(begun.elapsed());
                         Ok(loaded)
                     }
                     Err(error) => {
@@ -326,14 +338,8 @@ impl Loading<'_> {
         let Some(texts) = self.clones else {
             return Vec::new();
         };
-        // The driver says nothing of a text that it finds in its cache, and this one was just compiled.
-        let fresh = |text: &str| {
-            let now = std::time::SystemTime::UNIX_EPOCH
-                .elapsed()
-                .unwrap_or_default();
-            let unlike = format!("{text}\n// {} {}\n", std::process::id(), now.as_nanos());
-            self.log_of(&unlike, self.jit)
-        };
+        // This one was just compiled.
+        let fresh = |text: &str| self.log_of(&warnings::fresh(text), self.jit);
         let log = self.clone_log.get_or_init(|| fresh(&texts.rewritten));
         let plain = || self.plain_log.get_or_init(|| fresh(&texts.plain)).clone();
         warnings::of_clone(
@@ -377,6 +383,8 @@ fn bind(
         hidden: variant.hidden,
         resources,
         compiler_warnings: Vec::new(),
+        cached: None,
+        loaded_in: None,
         rooms: Rooms::default(),
         module: Mutex::new(None),
         records: variant.hidden.and(records),

@@ -3,6 +3,19 @@
 //! Of texts only numbers are compared: the rest tells registers and lines, which differ. In a module with clones the compiler
 //! speaks of both, the original and the clone, and mostly names the function that it means.
 
+/// The compiler may have something to say of such a text.
+pub(crate) fn may_be_said_of(ptx: &str) -> bool {
+    ptx.contains("wgmma.") || ptx.contains("setmaxnreg.")
+}
+
+/// The same code in a text that no cache of the driver has: of one that it finds there it says nothing.
+pub(crate) fn fresh(ptx: &str) -> String {
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap_or_default();
+    format!("{ptx}\n// {} {}\n", std::process::id(), now.as_nanos())
+}
+
 /// The warnings of an instrumented slice whose numbers are not in the log of the same without programs, which is only asked
 /// for if there are any.
 pub(crate) fn of_slice(log: &str, before: impl FnOnce() -> String) -> Vec<String> {

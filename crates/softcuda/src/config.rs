@@ -22,6 +22,11 @@ pub(crate) fn newest_ptx_text() -> Option<(u32, u32)> {
     })
 }
 
+/// The version that this driver says to be, `WARPBPF_SOFT_DRIVER=13010`: to try what happens when another one is installed.
+pub(crate) fn said_version() -> Option<i32> {
+    std::env::var("WARPBPF_SOFT_DRIVER").ok()?.parse().ok()
+}
+
 const DEFAULT_SMS: u32 = 4;
 /// More would not fit into the addresses that are free.
 const MOST_DEVICES: u64 = 16;

@@ -29,6 +29,7 @@
 //! | `WARPBPF_SOFT_THREADS` | host threads that run kernels; 1 makes guest races reproducible | cores |
 //! | `WARPBPF_SOFT_ASYNC` | 1: work runs on a thread per stream | 0 |
 //! | `WARPBPF_SOFT_PTX` | newest PTX text that is compiled, as `8.0`: an old driver, tried out | 9.0 |
+//! | `WARPBPF_SOFT_DRIVER` | version that the driver says to be, as `13010`: another one, tried out | 13000 |
 //! | `CUDA_INJECTION64_PATH` | a library whose `InitializeInjection` is called inside the first `cuInit` | none |
 //!
 //! # What differs from a GPU

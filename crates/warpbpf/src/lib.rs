@@ -58,7 +58,7 @@ pub use tool::{App, Function, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_maps::{Counters, Value};
 pub use warpbpf_wire::{
-    Choice, ContextInfo, HostModule, HostStack, HostStacks, MapInfo, MapOp, NoteLevel, OpCode,
-    Operation, Operations, Options, Outcome, Place, Range, RangeKind, Ranges, RangesLost,
+    CacheWish, Choice, ContextInfo, HostModule, HostStack, HostStacks, MapInfo, MapOp, NoteLevel,
+    OpCode, Operation, Operations, Options, Outcome, Place, Range, RangeKind, Ranges, RangesLost,
     StreamPick, Untimed,
 };

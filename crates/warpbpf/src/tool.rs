@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_wire::{
-    Frame, Hello, Listener, MapOp, Options, ToAgent, ToTool, ToolConnection, encode_ops,
+    CacheWish, Frame, Hello, Listener, MapOp, Options, ToAgent, ToTool, ToolConnection, encode_ops,
 };
 
 use crate::control::Server;
@@ -60,6 +60,7 @@ struct Shared {
     options: Options,
     presets: Mutex<Vec<(String, Vec<u8>)>>,
     assembler: OnceLock<Assembler>,
+    cache: Mutex<Option<CacheWish>>,
     processes: Mutex<Vec<Process>>,
     command: Mutex<Vec<String>>,
     ends: AtomicBool,
@@ -128,6 +129,7 @@ impl Tool {
             options,
             presets: Mutex::default(),
             assembler: OnceLock::new(),
+            cache: Mutex::default(),
             processes: Mutex::default(),
             server: Mutex::default(),
             command: Mutex::default(),
@@ -167,6 +169,11 @@ impl Tool {
         self.shared
             .assembler
             .get_or_init(|| Assembler(Box::new(assemble)));
+    }
+
+    /// What is to become of compiled code in applications that come from now on. Else their environment decides.
+    pub fn keep_code(&self, wish: CacheWish) {
+        *lock(&self.shared.cache) = Some(wish);
     }
 
     /// Lets other commands of this user (`warpbpf maps`) reach the maps of this tool's applications.
@@ -395,6 +402,10 @@ impl Shared {
                 for (map, ops) in lock(&self.presets).iter() {
                     let message = ToAgent::Preset { map: map.clone() };
                     sent = sent.and_then(|()| connection.send(&message, ops, None, SEND));
+                }
+                if let Some(wish) = lock(&self.cache).clone() {
+                    let message = ToAgent::Cache(wish);
+                    sent = sent.and_then(|()| connection.send(&message, &[], None, SEND));
                 }
                 let options = Options {
                     splice,

@@ -47,6 +47,8 @@ pub enum ToAgent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+    /// Before `Attach`: what is to become of compiled code, if the application's environment is not to decide.
+    Cache(CacheWish),
     /// Operations on a live map. The frame's blob is a batch ([`crate::encode_ops`]); answered by [`ToTool::MapOps`].
     MapOps {
         /// Chosen by the tool.
@@ -174,6 +176,17 @@ pub struct Options {
     /// With a timeline: tell from where on the CPU each operation was asked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stacks: bool,
+}
+
+/// What a user said of compiled code that is kept from one process to the next.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheWish {
+    /// A folder's absolute path, or `off`; what the application's environment says when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Bytes that it may have; 512 MiB when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// Mirror of [`warpbpf_abi::maps::Placement`].
@@ -320,6 +333,12 @@ pub struct Kernel {
     /// What the compiler warns of only with probes.
     #[serde(default)]
     pub compiler_warnings: Vec<String>,
+    /// Its code with probes was in the cache of compiled code; absent without a cache, and where it is in the application's module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<bool>,
+    /// Microseconds that it took to make its code machine code and load it; absent where that is in the application's module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_us: Option<u64>,
     /// Sites in its middle that have a program.
     #[serde(default)]
     pub sites: u32,
@@ -411,6 +430,13 @@ mod tests {
         })
         .unwrap();
         assert_eq!(text, r#"{"type":"note","level":"warning","text":"x"}"#);
+        let wish = ToAgent::Cache(CacheWish {
+            place: Some("off".into()),
+            bytes: None,
+        });
+        let text = serde_json::to_string(&wish).unwrap();
+        assert_eq!(text, r#"{"type":"cache","place":"off"}"#);
+        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), wish);
         let hello = ToTool::Hello(Hello {
             protocol: PROTOCOL,
             pid: 1,
@@ -450,6 +476,7 @@ mod tests {
                     max_device_memory: None,
                     timeline: false,
                     stacks: false,
+                    splice: false,
                 }
             }
         );

@@ -10,6 +10,7 @@
 mod attach;
 mod bad_input;
 mod bpftime;
+mod cache;
 mod choice;
 mod churn;
 mod counts;
@@ -65,6 +66,11 @@ fn faults_alone(arguments: &[String]) -> Option<std::process::ExitCode> {
 }
 
 fn main() -> std::process::ExitCode {
+    // Each run compiles what it runs, unless a case is about what is kept, or whoever runs all of it wants it to be kept.
+    if std::env::var_os("WARPBPF_CACHE").is_none() {
+        // SAFETY: there is one thread yet.
+        unsafe { std::env::set_var("WARPBPF_CACHE", "off") };
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(code) = faults_alone(&arguments) {
         return code;
@@ -98,6 +104,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(lookup::cases());
     cases.extend(drain::cases());
     cases.extend(graphs::cases());
+    cases.extend(cache::cases());
     cases.extend(choice::cases());
     cases.extend(ranges::cases());
     cases.extend(devices::cases());

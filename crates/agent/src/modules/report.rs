@@ -33,6 +33,11 @@ pub(super) fn report(
     kernel: &PreparedKernel,
     result: Option<&Result<Arc<LoadedVariant>, String>>,
 ) {
+    if let Some(cache) = version.session.cache() {
+        for note in cache.take_notes() {
+            agent.note(NoteLevel::Warning, note);
+        }
+    }
     let summary = summaries.0.get(kernel.mangled.as_str());
     let source = summary.map(|s| s.source.clone()).unwrap_or_default();
     let (way, variant) = match result {
@@ -71,6 +76,10 @@ pub(super) fn report(
             }),
             local_bytes: change.map(|c| (c.before.local, c.after.local)),
             shared_bytes: change.map(|c| (c.before.shared, c.after.shared)),
+            cached: variant.and_then(|v| v.cached),
+            loaded_us: variant
+                .and_then(|v| v.loaded_in)
+                .map(|t| t.as_micros() as u64),
             compiler_warnings: variant.map_or_else(Vec::new, |v| v.compiler_warnings.clone()),
             sites: kernel.sites,
             left_out: kernel.left_out.clone(),

@@ -60,6 +60,8 @@ fn kernels_are_reported_once() {
             local_bytes: None,
             shared_bytes: None,
             compiler_warnings: vec![],
+            cached: None,
+            loaded_us: None,
             sites: 0,
             left_out: vec![],
             placed: vec![],

@@ -28,6 +28,7 @@ pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
         kernel_bpf(),
         clang(),
         ptxas(),
+        cache(),
     ];
     let usable = (checks[0].ok || checks[1].ok) && checks[2].ok;
     if flags.json {
@@ -186,6 +187,20 @@ fn kernel_bpf() -> Check {
         ok,
         found,
         advice: "GPU programs do not need it; host-side kernel probes will",
+    }
+}
+
+fn cache() -> Check {
+    let advice = "kernels are compiled anew each time; see `--cache`";
+    let (ok, found) = match super::cache::summary() {
+        Ok(found) => (true, found),
+        Err(reason) => (false, reason),
+    };
+    Check {
+        name: "code cache",
+        ok,
+        found,
+        advice,
     }
 }
 

@@ -149,6 +149,9 @@ impl Attachment {
                 assemble::functions(&ptxas, &bytes, &planned, &device)
             });
         }
+        if let Some(wish) = code.keep.wish() {
+            tool.keep_code(wish);
+        }
         tool.serve()?;
         let programs = session.iter().map(|planned| model::Program {
             name: planned.name().to_owned(),

@@ -72,7 +72,12 @@ pub(crate) fn last_dl_error() -> String {
 
 pub(crate) unsafe fn driver_version(version: *mut c_int) -> CuResult {
     // SAFETY: the caller's pointer.
-    unsafe { put(version, DRIVER_VERSION) }
+    unsafe {
+        put(
+            version,
+            crate::config::said_version().unwrap_or(DRIVER_VERSION),
+        )
+    }
 }
 
 pub(crate) unsafe fn error_name(code: u32, text: *mut *const c_char) -> CuResult {

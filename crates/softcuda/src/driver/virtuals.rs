@@ -71,17 +71,21 @@ fn whole(bytes: usize) -> CuResult {
     Ok(())
 }
 
+/// The device that is asked for.
+///
 /// # Safety
 /// `properties` is null or readable.
-unsafe fn check(properties: *const Properties) -> CuResult {
-    // SAFETY: the caller's promise.
-    match unsafe { properties.as_ref() } {
-        Some(p) if p.kind == PINNED && p.location_kind == ON_DEVICE => {
-            crate::driver::device::check(p.location).map_err(|_| CuError::INVALID_VALUE)?;
-            Ok(())
-        }
-        _ => Err(CuError::INVALID_VALUE),
+unsafe fn check(properties: *const Properties) -> Result<usize, CuError> {
+    if properties.is_null() {
+        return Err(CuError::INVALID_VALUE);
     }
+    // SAFETY: the caller's promise. Programs need not align it as a pointer in it would have to be.
+    let wanted = unsafe { properties.read_unaligned() };
+    if wanted.kind != PINNED || wanted.location_kind != ON_DEVICE {
+        return Err(CuError::INVALID_VALUE);
+    }
+    crate::driver::device::check(wanted.location).map_err(|_| CuError::INVALID_VALUE)?;
+    Ok(wanted.location as usize)
 }
 
 pub(crate) unsafe fn granularity(
@@ -105,11 +109,15 @@ pub(crate) unsafe fn create(
 ) -> CuResult {
     whole(bytes)?;
     // SAFETY: the caller's pointer.
-    unsafe { check(properties)? };
+    let device = unsafe { check(properties)? };
     if to.is_null() || flags != 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    let handle = with(|_, tables| {
+    let handle = with(|soft, tables| {
+        let (capacity, used) = soft.devices[device].gpu.memory_info();
+        if bytes as u64 > capacity.saturating_sub(used) {
+            return Err(CuError::OUT_OF_MEMORY);
+        }
         // SAFETY: a NUL-terminated name.
         let file = unsafe { libc::memfd_create(c"softcuda".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
@@ -147,6 +155,19 @@ fn forbid(at: *mut c_void, bytes: usize) -> Result<u64, CuError> {
     Ok(start as u64)
 }
 
+/// Pages at this address that nobody may touch. False if something is there.
+fn forbid_free(at: u64, bytes: usize) -> bool {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = kind | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: a new mapping, in place of nothing.
+    let start = unsafe { libc::mmap(at as *mut c_void, bytes, libc::PROT_NONE, flags, -1, 0) };
+    if start != libc::MAP_FAILED && start as u64 != at {
+        // SAFETY: mapped just now: a kernel before 4.17 takes the address for a wish.
+        unsafe { give_back(start as u64, bytes as u64) };
+    }
+    start as u64 == at
+}
+
 /// # Safety
 /// The pages are this module's and nobody uses them.
 unsafe fn give_back(at: u64, bytes: u64) {
@@ -160,7 +181,7 @@ pub(crate) unsafe fn reserve(
     to: *mut u64,
     bytes: usize,
     alignment: usize,
-    _wish: u64,
+    wish: u64,
     flags: u64,
 ) -> CuResult {
     whole(bytes)?;
@@ -169,6 +190,10 @@ pub(crate) unsafe fn reserve(
         return Err(CuError::INVALID_VALUE);
     }
     let start = with(|_, tables| {
+        if wish != 0 && wish.is_multiple_of(alignment as u64) && forbid_free(wish, bytes) {
+            tables.reserved.insert(wish, bytes);
+            return Ok(wish);
+        }
         let room = bytes.checked_add(alignment).ok_or(CuError::OUT_OF_MEMORY)?;
         let first = forbid(std::ptr::null_mut(), room)?;
         let start = first.next_multiple_of(alignment as u64);
@@ -326,10 +351,12 @@ pub(crate) unsafe fn set_access(
 }
 
 pub(crate) unsafe fn unmap(address: u64, bytes: usize) -> CuResult {
-    let context = current()?;
     with(|soft, tables| {
         let all = mappings(tables, address, bytes)?;
-        let _ = context.synchronize();
+        // Where no context is current, what used it has ended with its own.
+        if let Ok(context) = current() {
+            let _ = context.synchronize();
+        }
         for start in all {
             if let Some(mut mapping) = tables.mapped.remove(&start) {
                 for device in 0..soft.devices.len() {

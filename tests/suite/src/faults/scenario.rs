@@ -13,6 +13,8 @@ pub struct Scenario {
     pub variables: &'static [(&'static str, &'static str)],
     pub counts: Counts,
     pub how: How,
+    /// Compiled code is kept, and some of it is there already.
+    pub keeps: bool,
     /// It is in the small set.
     pub is_quick: bool,
 }
@@ -50,6 +52,7 @@ const PLAIN: Scenario = Scenario {
     variables: &[],
     counts: Counts::Report,
     how: How::Run,
+    keeps: false,
     is_quick: false,
 };
 
@@ -66,6 +69,16 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "variants",
         app: "variants",
         counts: Counts::Scopes(&["addToGlobal"]),
+        is_quick: true,
+        ..PLAIN
+    },
+    // Code from the cache and code that goes there, in a cache that is too small.
+    Scenario {
+        name: "cache",
+        app: "variants",
+        flags: &["--cache-size", "40K"],
+        counts: Counts::Scopes(&["addToGlobal"]),
+        keeps: true,
         is_quick: true,
         ..PLAIN
     },

@@ -1,6 +1,7 @@
 //! One run of a scenario with one fault, and all that is known of it afterwards.
 
 use std::fs::File;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,6 +61,9 @@ impl<'b> Trial<'b> {
             let output = bench.plain(scenario.app, scenario.arguments)?;
             trial.expected = format!("{}status 0\n", String::from_utf8_lossy(&output));
         }
+        if scenario.keeps {
+            trial.seed()?;
+        }
         let facts = trial.facts(None, usize::MAX)?;
         if facts.output != trial.expected {
             return Err(format!(
@@ -73,6 +77,13 @@ impl<'b> Trial<'b> {
         }
         trial.clean = facts.report;
         judge::clean(scenario, &trial.clean)?;
+        if scenario.keeps {
+            let kernels = trial.clean["processes"][0]["kernels"].as_array();
+            let is = |cached| kernels.into_iter().flatten().any(|k| k["cached"] == cached);
+            if !is(true) || !is(false) {
+                return Err(format!("not some of each: {}", trial.clean));
+            }
+        }
         Ok(trial)
     }
 
@@ -103,6 +114,46 @@ impl<'b> Trial<'b> {
         }
     }
 
+    /// What the cache has before each run: all that a run leaves there but one entry.
+    fn seed(&self) -> Result<(), String> {
+        let text = |e: std::io::Error| e.to_string();
+        let seed = self.cache("seed");
+        let _ = std::fs::remove_dir_all(&seed);
+        self.facts(None, usize::MAX)?;
+        let made = self.cache(&usize::MAX.to_string());
+        let files = std::fs::read_dir(&made).map_err(text)?.flatten();
+        let mut entries: Vec<PathBuf> = files.map(|file| file.path()).collect();
+        entries.retain(|path| path.extension().is_some_and(|e| e == "code"));
+        entries.sort();
+        let one = entries.pop().filter(|_| !entries.is_empty());
+        std::fs::remove_file(one.ok_or("too little was kept")?).map_err(text)?;
+        std::fs::rename(made, seed).map_err(text)
+    }
+
+    fn cache(&self, whose: &str) -> PathBuf {
+        let name = format!("faults-{}-{whose}.cache", self.scenario.name);
+        self.bench.scratch(&name)
+    }
+
+    /// A folder of a run's own, with what it is to find there.
+    fn fresh_cache(&self, worker: usize) -> Result<PathBuf, String> {
+        let text = |e: std::io::Error| e.to_string();
+        let cache = self.cache(&worker.to_string());
+        let _ = std::fs::remove_dir_all(&cache);
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&cache)
+            .map_err(text)?;
+        for file in std::fs::read_dir(self.cache("seed"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            std::fs::copy(file.path(), cache.join(file.file_name())).map_err(text)?;
+        }
+        Ok(cache)
+    }
+
     fn facts(&self, fault: Option<&Fault>, worker: usize) -> Result<Facts, String> {
         let file = |what: &str| {
             self.bench
@@ -110,8 +161,13 @@ impl<'b> Trial<'b> {
         };
         let log = file("log");
         let _ = std::fs::remove_file(&log);
+        let cache = match self.scenario.keeps {
+            true => self.fresh_cache(worker)?,
+            false => PathBuf::from("off"),
+        };
         let environment = |command: &mut Command| {
             command.env("WARPBPF_FAULT_LOG", &log);
+            command.env("WARPBPF_CACHE", &cache);
             command.envs(self.scenario.variables.iter().copied());
             if let Some(fault) = fault {
                 command.env("WARPBPF_FAULT", &fault.text);

@@ -1,0 +1,92 @@
+//! Machine code that earlier processes compiled, as a session uses it: what goes wrong is told once, and costs a compilation.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use warpbpf_cache::{Entry, Found, Key, Recipe, Store};
+use warpbpf_driver::{DriverError, JitOptions};
+
+/// See the module.
+#[derive(Debug)]
+pub struct CodeCache {
+    store: Store,
+    driver: String,
+    notes: Mutex<Vec<String>>,
+    /// Something was not kept: no more is, so that a full disk is not tried again and again.
+    full: AtomicBool,
+}
+
+impl CodeCache {
+    /// Over a folder. `driver` tells drivers apart whose compilers may differ.
+    pub fn new(store: Store, driver: String) -> CodeCache {
+        CodeCache {
+            store,
+            driver,
+            notes: Mutex::default(),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// What a user should know since the last time that this was asked.
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, text: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.push(text);
+    }
+
+    /// The key of a text for a device of this compute capability.
+    pub(crate) fn key(&self, text: &str, capability: (u32, u32), jit: &JitOptions) -> Key {
+        let recipe = Recipe {
+            text,
+            capability,
+            options: jit.pairs(),
+            driver: &self.driver,
+        };
+        recipe.key()
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Entry> {
+        let folder = self.store.path().display();
+        match self.store.get(key) {
+            Found::Entry(entry) => return Some(entry),
+            Found::Nothing => {}
+            Found::Damaged(damage) => self.note(format!(
+                "compiled code in `{folder}` was damaged, taken away and compiled again: {damage}"
+            )),
+            Found::Unsafe(why) => self.note(format!(
+                "compiled code in `{folder}` is not used, as it could be anybody's: `{key}`: {why}"
+            )),
+            Found::Unreadable(errno) => self.note(format!(
+                "compiled code in `{folder}` cannot be read: {errno}"
+            )),
+        }
+        None
+    }
+
+    pub(crate) fn put(&self, key: &Key, entry: &Entry) {
+        if self.full.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.store.put(key, entry) {
+            self.full.store(true, Ordering::Relaxed);
+            self.note(error.to_string());
+        }
+    }
+
+    /// The driver does not take an entry's code.
+    pub(crate) fn refused(&self, key: &Key, error: &DriverError) {
+        self.store.remove(key);
+        self.note(format!(
+            "the driver refuses compiled code from `{}`; it was taken away and compiled again: {error}",
+            self.store.path().display()
+        ));
+    }
+
+    /// The driver does not give code.
+    pub(crate) fn not_linked(&self, error: &DriverError) {
+        self.note(format!("compiled code is not kept: {error}"));
+    }
+}
