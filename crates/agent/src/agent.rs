@@ -394,7 +394,7 @@ impl Agent {
             sms: self.cpus(),
             ..device.clone()
         };
-        let end = Instant::now() + HANDSHAKE;
+        let mut end = Instant::now() + HANDSHAKE;
         let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
         let mut assembled = Assembled::default();
         let mut cache = CacheWish::default();
@@ -467,6 +467,8 @@ impl Agent {
                 }
                 ToAgent::Probe { text, error } => {
                     assembled.add(text, error.map_or(Ok(frame.blob), Err));
+                    // The tool is at it.
+                    end = Instant::now() + HANDSHAKE;
                     continue;
                 }
                 ToAgent::Snapshot { token } => {
@@ -650,7 +652,7 @@ pub(crate) fn at_exit(agent: &Agent) {
     }
     // The driver ends next, and a thread of ours may be in it.
     agent.unknown.settle(Duration::from_secs(10));
-    agent.swap.settle(Duration::from_secs(10));
+    agent.swap.settle(Duration::from_secs(2));
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
     agent.lives.try_each(stop_calls);
 }

@@ -72,6 +72,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
         let ended = thread.run();
         // The tool is gone: what it asked for does not go on in kernels that never end.
         if ended.is_err() {
+            agent.table.close();
             agent.shut_gates();
         }
         // The application may live on: its memory shall not be ours.

@@ -1,14 +1,21 @@
 //! The gate in front of programs, closed and opened: kernels that run learn of it in all contexts, without a load and without a launch.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use warpbpf_session::Session;
 use warpbpf_wire::{Changed, NoteLevel, ToTool};
 
 use crate::agent::Agent;
 use crate::greeting::{map_infos, programs};
-use crate::lives::LiveState;
+use crate::lives::{LiveState, tried};
 use crate::{modules, swap, thread};
+
+/// How long a context may be busy that is being made or ended: where somebody waits for the answer, and where nobody does.
+const PATIENCE: Duration = Duration::from_secs(10);
+const HURRY: Duration = Duration::from_secs(1);
+/// Between two looks.
+const TICK: Duration = Duration::from_millis(1);
 
 impl Agent {
     /// Closes the gate or opens it, and answers the tool when kernels that run see it. On a thread of its own, and beside an exchange
@@ -22,11 +29,16 @@ impl Agent {
             return self.refuse_change(token, swap::EINVAL, error.to_string());
         }
         let started = thread::start("warpbpf-gate", move || {
-            let session = self.generations.now().session.get();
-            let Some(session) = session.filter(|_| self.is_on()) else {
+            let _working = self.swap.writes();
+            if !self.is_on() {
+                return;
+            }
+            let written = self.write_gates(PATIENCE);
+            // An exchange may have come into force meanwhile.
+            let Some(session) = self.generations.now().session.get() else {
                 return;
             };
-            match self.write_gates() {
+            match written {
                 Ok(()) => self.send(ToTool::Changed(unchanged(self, token, session)), None),
                 Err(message) => self.refuse_change(token, swap::EIO, message),
             }
@@ -43,7 +55,7 @@ impl Agent {
         let session = self.generations.now().session.get();
         if session.is_some_and(|session| session.set_gate(false, &[]).is_ok()) {
             // Nobody is left to be told.
-            let _ = self.write_gates();
+            let _ = self.write_gates(HURRY);
         }
     }
 
@@ -59,24 +71,42 @@ impl Agent {
                 ),
             );
         }
-        let written = if any { self.write_gates() } else { Ok(()) };
+        let written = if any {
+            self.write_gates(PATIENCE)
+        } else {
+            Ok(())
+        };
         if let Err(message) = written {
             self.note(NoteLevel::Warning, message);
         }
     }
 
-    fn write_gates(&self) -> Result<(), String> {
-        let mut failed = None;
-        for shard in self.lives.all() {
-            let LiveState::Here(live) = &*shard.read() else {
-                continue;
-            };
-            let written = self.driver.within(live.context(), || live.write_gate());
-            failed = match written {
-                Some(Ok(())) => failed,
-                Some(Err(error)) => Some(error.to_string()),
-                None => Some("its context cannot be made current".to_owned()),
-            };
+    /// Writes it in all contexts. One that is being made or ended just now, which may take as long as kernels run, holds up no other, and is waited for
+    /// so long at most.
+    fn write_gates(&self, patience: Duration) -> Result<(), String> {
+        let end = Instant::now() + patience;
+        let (mut failed, mut left) = (None, self.lives.all());
+        loop {
+            left.retain(|shard| {
+                let Some(state) = tried(shard.state.try_read()) else {
+                    return true;
+                };
+                if let LiveState::Here(live) = &*state {
+                    match self.driver.within(live.context(), || live.write_gate()) {
+                        Some(Ok(())) => {}
+                        Some(Err(error)) => failed = Some(error.to_string()),
+                        None => failed = Some("its context cannot be made current".to_owned()),
+                    }
+                }
+                false
+            });
+            if left.is_empty() || Instant::now() >= end {
+                break;
+            }
+            std::thread::sleep(TICK);
+        }
+        if !left.is_empty() {
+            failed = Some("a context is being made or ended".to_owned());
         }
         failed.map_or(Ok(()), |error| {
             Err(format!(

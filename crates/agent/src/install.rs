@@ -56,6 +56,11 @@ pub(crate) enum Moment {
     InsideInit,
 }
 
+/// From now on the agent is not installed by the driver or the loader: whoever calls this does it.
+pub(crate) fn claim() {
+    INSTALLED.call_once(|| ());
+}
+
 /// Installs the agent if it is wanted, the driver is loaded, and it was not done before.
 pub(crate) fn install(moment: Moment) {
     let (Some(socket), Some(library)) = (socket(), Library::driver()) else {

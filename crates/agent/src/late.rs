@@ -18,7 +18,7 @@ use crate::agent::{Agent, Mode, Tool};
 use crate::exports::{agent, publish};
 use crate::guard::quietly;
 use crate::hook;
-use crate::install::{Hooks, Moment, hooked_api, watch_the_end};
+use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
 use crate::symbols::{Library, Symbols};
 use crate::{thread, timeline, unknown};
 
@@ -26,6 +26,8 @@ use crate::{thread, timeline, unknown};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks whether they are made.
 const TICK: Duration = Duration::from_micros(200);
+/// How long an exchange that is given up may take to end; it waits for kernels, which may never do.
+const BRIEFLY: Duration = Duration::from_secs(5);
 /// How long data may take to come home: as long as kernels run.
 const HOME: Duration = Duration::from_secs(60);
 
@@ -126,6 +128,8 @@ impl Call {
         })
         .and_then(|()| socket.try_clone_to_owned())
         .map_err(|error| format!("its socket cannot be used: {error}"))?;
+        // The driver may still call us when it is initialised: one agent is enough.
+        claim();
         let in_force = !hook::in_force().is_empty();
         let agent = match in_force {
             // A tool died and left them.
@@ -169,7 +173,7 @@ impl Call {
             agent.turn_off();
             agent.hang_up();
             agent.unknown.settle(HOME);
-            agent.swap.settle(HOME);
+            agent.swap.settle(BRIEFLY);
         }
         let in_force = hook::in_force().clone();
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();

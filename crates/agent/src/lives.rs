@@ -448,9 +448,14 @@ impl Agent {
             });
         }
         let pause = calls.as_ref().map(|calls| calls.pause());
+        // Nobody takes data out of it meanwhile, for it may have been the last release after all.
+        let pump = state.is_none().then(|| shard.pump());
         let result = end();
         if !ended(&result) {
             return result;
+        }
+        if let Some(mut pump) = pump {
+            *pump = None;
         }
         if let Some(pause) = pause {
             pause.close();

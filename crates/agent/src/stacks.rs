@@ -243,8 +243,9 @@ impl Known {
     /// As [`Stacks::number`].
     unsafe fn frames(&self, at: Caller, own: &Range<u64>) -> Vec<u64> {
         let mut read = |address: u64| {
-            let inside =
-                address.is_multiple_of(8) && own.start <= address && address + 8 <= own.end;
+            let inside = address.is_multiple_of(8)
+                && own.start <= address
+                && address <= own.end.saturating_sub(8);
             // Below the caller's frame nothing is the application's.
             if !inside || address < at.slot {
                 return Err(());

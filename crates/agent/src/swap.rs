@@ -40,6 +40,8 @@ pub(crate) struct Swap {
     running: Mutex<Option<Running>>,
     /// Held by the thread that works on it, to its end.
     working: Mutex<()>,
+    /// Held by the thread that writes a gate.
+    writing: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -85,14 +87,21 @@ impl Swap {
         self.lock().as_ref().map(|running| running.phase)
     }
 
-    /// Waits until its thread has ended, at most so long; it makes nothing new once the agent is off.
+    /// A gate is being written, until this is dropped.
+    pub(crate) fn writes(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody works on it, or on a gate, at most so long; nothing new is made once the agent is off.
     pub(crate) fn settle(&self, limit: Duration) {
         let end = Instant::now() + limit;
-        while let Err(TryLockError::WouldBlock) = self.working.try_lock() {
-            if Instant::now() >= end {
-                return;
+        for busy in [&self.working, &self.writing] {
+            while let Err(TryLockError::WouldBlock) = busy.try_lock() {
+                if Instant::now() >= end {
+                    return;
+                }
+                std::thread::sleep(PAUSE);
             }
-            std::thread::sleep(PAUSE);
         }
     }
 

@@ -391,7 +391,7 @@ impl Timeline {
         let (mut left, mut ended) = (Vec::new(), Vec::new());
         for (marked, mut operation) in all {
             match marked.events {
-                Some(events) if marked.context == there.context => {
+                Some(events) if marked.number == there.number => {
                     let asked = agent.driver.relaxed(|| self.times(agent, base, events));
                     match asked {
                         Err(sys::NOT_READY) if !last => {
@@ -413,7 +413,9 @@ impl Timeline {
             let mut under_way = lock(&self.under_way);
             for (marked, _) in &mut left {
                 // `close` did not see it. What is gone after this look, it will see.
-                if marked.events.is_some() && self.of(marked.context).is_none() {
+                let there = self.of(marked.context);
+                let same = there.is_some_and(|there| there.number == marked.number);
+                if marked.events.is_some() && !same {
                     marked.events = None;
                     count(&self.refused);
                 }

@@ -129,6 +129,9 @@ impl Tended {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::store::tests::{Scratch, THOUSAND, entry, key};
 
@@ -143,7 +146,9 @@ mod tests {
             let at = UNIX_EPOCH + Duration::from_secs(1000 + number as u64);
             file.set_modified(at).unwrap();
         }
-        std::fs::write(scratch.0.join(key(3).file()), "short").unwrap();
+        let short = scratch.0.join(key(3).file());
+        std::fs::write(&short, "short").unwrap();
+        std::fs::set_permissions(&short, Permissions::from_mode(0o600)).unwrap();
         let tended = Tended::open(&scratch.0).unwrap().unwrap();
         let items = tended.items().unwrap();
         let labels: Vec<(u64, Result<&str, &str>)> = items

@@ -3,8 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use warpbpf_cache::{Entry, Found, Key, Recipe, Store};
+use warpbpf_cache::{Entry, Found, Key, PutError, Recipe, Store};
 use warpbpf_driver::{DriverError, JitOptions};
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`
+const OUT_OF_MEMORY: i32 = 2;
+/// What a context answers that a kernel broke, or that is gone: from `CUDA_ERROR_ILLEGAL_ADDRESS` on.
+const ELSEWHERE: std::ops::RangeInclusive<i32> = 700..=719;
 
 /// See the module.
 #[derive(Debug)]
@@ -71,16 +76,20 @@ impl CodeCache {
             return;
         }
         if let Err(error) = self.store.put(key, entry) {
-            self.full.store(true, Ordering::Relaxed);
+            let full = matches!(error, PutError::Write { .. });
+            self.full.fetch_or(full, Ordering::Relaxed);
             self.note(error.to_string());
         }
     }
 
     /// The driver does not take an entry's code.
     pub(crate) fn refused(&self, key: &Key, error: &DriverError) {
-        self.store.remove(key);
+        // One that has no memory, or no context any more, says nothing of the code.
+        if !ELSEWHERE.contains(&error.code) && error.code != OUT_OF_MEMORY {
+            self.store.remove(key);
+        }
         self.note(format!(
-            "the driver refuses compiled code from `{}`; it was taken away and compiled again: {error}",
+            "the driver refuses compiled code from `{}`; it was compiled again: {error}",
             self.store.path().display()
         ));
     }

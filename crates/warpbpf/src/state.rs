@@ -192,7 +192,8 @@ impl State {
             ToTool::Snapshotted { token } => self.answer(token, Answer::Snapshotted),
             ToTool::MapOps { token, error } => self.answer(token, Answer::MapOps { error, blob }),
             ToTool::Changed(changed) => {
-                if changed.refused.is_none() {
+                // A gate's answer may come behind that to a later exchange.
+                if changed.refused.is_none() && changed.generation >= self.generation {
                     self.generation = changed.generation;
                     self.programs.clone_from(&changed.programs);
                     self.maps.clone_from(&changed.maps);

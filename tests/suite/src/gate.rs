@@ -127,7 +127,7 @@ fn taken(bench: &Bench) -> Told {
     let tool = begin(bench, true)?;
     // It ends by itself: nobody is left in it who could end it.
     let mut app = tool
-        .start(&launch(bench, &["longrun", "8000"]))
+        .start(&launch(bench, &["longrun", "15000"]))
         .map_err(failed)?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let counts = Counts::of(&process)?;

@@ -96,18 +96,22 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
         }
     }
     for context in contexts {
-        await_programs(agent, image, &version, context, before);
+        let wait = || await_programs(agent, image, &version, context, before);
         let handle = Context(context as CUcontext);
         let shard = agent.lives.of(handle);
         // A context with maps cannot end while this is held.
         let state = shard.as_ref().map(|shard| shard.read());
         if let Some(LiveState::Here(live)) = state.as_deref() {
-            let settle = || settle_in(agent, image, &version, live);
-            agent.driver.within(handle, settle);
+            agent.driver.within(handle, || {
+                wait();
+                settle_in(agent, image, &version, live);
+            });
         } else {
             drop(state);
-            let settle = || settle_for(agent, image, &version);
-            agent.driver.within(handle, settle);
+            agent.driver.within(handle, || {
+                wait();
+                settle_for(agent, image, &version);
+            });
         }
     }
 }

@@ -1,8 +1,10 @@
 //! `warpbpf run`: an application, unchanged, with a program inside its kernels.
 
+use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf::{Launch, Options, Tool};
@@ -139,6 +141,7 @@ impl Attachment {
         let tool = Tool::attach(object, options)?;
         if code.backend == Backend::Splice {
             let ptxas = assemble::ptxas().map_err(CliError::Other)?;
+            let known = Mutex::new(HashMap::new());
             tool.splice(move |device| {
                 let device = DeviceInfo {
                     name: device.name.clone(),
@@ -146,7 +149,13 @@ impl Attachment {
                     sms: device.cpus.max(device.sms),
                     driver_version: device.driver_version,
                 };
-                assemble::functions(&ptxas, &bytes, &planned, &device)
+                // All processes on devices of one kind get the same.
+                let kind = (device.capability, device.sms);
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                let made = known
+                    .entry(kind)
+                    .or_insert_with(|| assemble::functions(&ptxas, &bytes, &planned, &device));
+                made.clone()
             });
         }
         if let Some(wish) = code.keep.wish() {
