@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
@@ -45,12 +46,16 @@ pub(crate) struct Stacks {
     /// A stack left what is known.
     strange: AtomicBool,
     looks: AtomicU64,
+    looked: Mutex<Option<Instant>>,
     files: Mutex<HashMap<String, Option<Bytes>>>,
     numbers: Mutex<HashMap<Vec<u64>, u32>>,
     news: Mutex<Vec<HostStack>>,
     modules_told: AtomicU64,
     crowded: AtomicU64,
 }
+
+/// Between two looks at what is mapped.
+const REST: Duration = Duration::from_millis(100);
 
 impl std::fmt::Debug for Stacks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -74,6 +79,7 @@ impl Stacks {
             known: AtomicPtr::new(std::ptr::null_mut()),
             strange: AtomicBool::new(false),
             looks: AtomicU64::new(0),
+            looked: Mutex::default(),
             files: Mutex::default(),
             numbers: Mutex::default(),
             news: Mutex::default(),
@@ -85,11 +91,16 @@ impl Stacks {
     }
 
     fn look(&self) {
-        if self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
+        if self.looks.load(Ordering::Relaxed) >= LOOKS {
             return;
         }
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let known = Known::read(&maps, &mut lock(&self.files));
+        // Code that is in no file was there, or nothing but a guess.
+        if (self.known()).is_some_and(|before| before.modules == known.modules) {
+            return;
+        }
+        self.looks.fetch_add(1, Ordering::Relaxed);
         // The one before stays: a thread may be in it.
         self.known
             .store(Box::into_raw(Box::new(known)), Ordering::Release);
@@ -131,8 +142,10 @@ impl Stacks {
 
     /// Tells of new stacks, and looks again if a stack left what is known. On the agent's thread.
     pub(crate) fn turn(&self, agent: &Agent) {
-        if self.strange.swap(false, Ordering::Relaxed) {
+        let rested = lock(&self.looked).is_none_or(|at| at.elapsed() >= REST);
+        if rested && self.strange.swap(false, Ordering::Relaxed) {
             self.look();
+            *lock(&self.looked) = Some(Instant::now());
         }
         let stacks = std::mem::take(&mut *lock(&self.news));
         if stacks.is_empty() {

@@ -227,12 +227,12 @@ impl Folder {
         Ok(all)
     }
 
-    /// A lock that is held as long as the descriptor lives; `None` if somebody else has it.
-    pub(crate) fn try_lock(&self) -> Result<Option<OwnedFd>, Errno> {
+    /// A lock that is held until it is dropped; `None` if somebody else has it.
+    pub(crate) fn try_lock(&self) -> Result<Option<Lock>, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, ".lock", flags, Mode::RUSR | Mode::WUSR)?;
         match rustix::fs::flock(&fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(fd)),
+            Ok(()) => Ok(Some(Lock(fd))),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -241,6 +241,17 @@ impl Folder {
 
 fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+/// The right to make room. A child that was forked meanwhile has the descriptor too, so closing it would not be enough.
+#[derive(Debug)]
+pub(crate) struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It goes with the process at the latest.
+        let _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+    }
 }
 
 #[cfg(test)]

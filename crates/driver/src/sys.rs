@@ -173,8 +173,27 @@ pub const NODE_GRAPH: c_int = 4;
 /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`
 pub const NODE_CONDITIONAL: c_int = 13;
 
+/// `CUDA_ERROR_NOT_SUPPORTED`
+pub const NOT_SUPPORTED: CUresult = 801;
+
+/// Functions that a library which stands for a driver may lack: without them compiled code is not kept.
+pub const DISPENSABLE: &[&str] = &[
+    "cuLinkCreate_v2",
+    "cuLinkAddData_v2",
+    "cuLinkComplete",
+    "cuLinkDestroy",
+    "cuMemGetAllocationGranularity",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+];
+
 macro_rules! api {
-    ($( $(#[$optional:ident])? $field:ident = $symbol:literal ( $($arg:ident : $ty:ty),* ); )*) => {
+    ($( $field:ident = $symbol:literal ( $($arg:ident : $ty:ty),* ); )*) => {
         /// The table. Every function returns a `CUresult`.
         #[derive(Clone, Copy)]
         #[expect(missing_docs, reason = "each field is the driver function of its symbol")]
@@ -184,18 +203,21 @@ macro_rules! api {
             /// The symbols, as exported by `libcuda.so.1`.
             pub const SYMBOLS: &'static [&'static str] = &[$($symbol),*];
 
-            /// Fills the table; the first symbol that `resolve` does not know is the error.
+            /// Fills the table; the first symbol that `resolve` does not know is the error, unless it is of [`DISPENSABLE`].
             ///
             /// # Safety
             /// `resolve` must return null or the address of a function with the CUDA Driver API's signature of that name.
             pub unsafe fn resolve(mut resolve: impl FnMut(&'static str) -> *const c_void) -> Result<Api, &'static str> {
                 Ok(Api { $( $field: {
                     let address = resolve($symbol);
-                    if address.is_null() {
+                    if !address.is_null() {
+                        // SAFETY: the caller promises the address is that function's.
+                        unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> CUresult>(address) }
+                    } else if DISPENSABLE.contains(&$symbol) {
+                        absent::$field
+                    } else {
                         return Err($symbol);
                     }
-                    // SAFETY: the caller promises the address is that function's.
-                    unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> CUresult>(address) }
                 }, )* })
             }
 
@@ -206,6 +228,15 @@ macro_rules! api {
                 REAL.get_or_init(|| self);
                 Api { $( $field: faulty::$field, )* }
             }
+        }
+
+        /// Functions that answer that there are none.
+        mod absent {
+            use super::*;
+
+            $( pub(super) unsafe extern "C" fn $field($(_: $ty),*) -> CUresult {
+                NOT_SUPPORTED
+            } )*
         }
 
         #[cfg(feature = "faults")]
@@ -305,4 +336,32 @@ api! {
     set_kernel_node = "cuGraphKernelNodeSetParams_v2"(node: CUgraphNode, params: *const KernelNodeParams2);
     launch = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn there() -> CUresult {
+        0
+    }
+
+    #[test]
+    fn what_can_be_done_without_may_be_missing() {
+        let without = |missing: &'static [&'static str]| {
+            // SAFETY: none of them is called, but those that are missing.
+            unsafe {
+                Api::resolve(|symbol| match missing.contains(&symbol) {
+                    true => std::ptr::null(),
+                    false => there as *const c_void,
+                })
+            }
+        };
+        assert_eq!(without(&["cuMemAlloc_v2"]).err(), Some("cuMemAlloc_v2"));
+        let api = without(DISPENSABLE).ok().unwrap();
+        let (mut image, mut bytes) = (std::ptr::null_mut(), 0);
+        // SAFETY: it looks at nothing.
+        let code = unsafe { (api.link_complete)(std::ptr::null_mut(), &mut image, &mut bytes) };
+        assert_eq!(code, NOT_SUPPORTED);
+    }
 }

@@ -176,6 +176,9 @@ fn in_domain(name: &str, domain: usize) -> String {
     }
 }
 
+/// Names of threads, and of streams, that are kept; those beyond count among names that were cut.
+const MOST_NAMES: usize = 4096;
+
 fn kept((name, cut): Text) -> String {
     if cut {
         count(&state().cut);
@@ -320,6 +323,9 @@ fn register<const SLOTS: usize>(
 fn name_thread(thread: u32, name: Text) {
     let name = kept(name);
     let mut names = lock(&state().names);
+    if names.threads.len() >= MOST_NAMES && !names.threads.contains_key(&thread) {
+        return count(&state().cut);
+    }
     names.news = true;
     names.threads.insert(thread, name);
 }
@@ -327,9 +333,13 @@ fn name_thread(thread: u32, name: Text) {
 fn name_stream(stream: u64, name: Text) {
     let name = kept(name);
     let mut names = lock(&state().names);
-    names.news = true;
     // The default stream has two names of its own.
-    names.streams.insert(stream.max(LEGACY_STREAM as u64), name);
+    let stream = stream.max(LEGACY_STREAM as u64);
+    if names.streams.len() >= MOST_NAMES && !names.streams.contains_key(&stream) {
+        return count(&state().cut);
+    }
+    names.news = true;
+    names.streams.insert(stream, name);
 }
 
 /// The name that the application gave to a stream.
