@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::artifacts::{self, Artifacts, Profile};
 use crate::setup;
-use crate::shell::{Failure, failure, output, root, run as run_command};
+use crate::shell::{Failure, failure, output, run as run_command};
 
 /// Elements and launches of the application's run.
 const ARGUMENTS: [&str; 2] = ["1048576", "5"];
@@ -30,7 +30,7 @@ pub fn run() -> Result<(), Failure> {
     }
     let expected_output = output(&mut plain)?;
 
-    let report_path: PathBuf = root().join("target/demo-report.json");
+    let report_path: PathBuf = artifacts::target_dir().join("demo-report.json");
     let mut probed = Command::new(&artifacts.warpbpf);
     probed.arg("run").arg("--json").arg("-o").arg(&report_path);
     probed
