@@ -4,25 +4,12 @@ use std::fmt::Write as _;
 
 use warpbpf_abi::cuda::{Api, FIELDS, apis};
 
-use crate::shell::{self, Failure, failure, root};
+use crate::generated::Generated;
 
 const PATH: &str = "include/warpbpf_cuda.h";
 
-/// Writes the header.
-pub fn write() -> Result<(), Failure> {
-    shell::write(&root().join(PATH), text())
-}
-
-/// Fails if the header is not what the table says.
-pub fn check() -> Result<(), Failure> {
-    if shell::read(&root().join(PATH))? == text() {
-        Ok(())
-    } else {
-        failure(format!(
-            "`{PATH}` is out of date: run `cargo xtask codegen`"
-        ))
-    }
-}
+/// The file that is made of it.
+pub const FILE: Generated = Generated { path: PATH, text };
 
 fn text() -> String {
     let mut out = String::from(

@@ -6,7 +6,7 @@ use warpbpf_abi::access::{Barrier, Cache, Kind, Space};
 use warpbpf_abi::context::{CONTEXTS, Context};
 use warpbpf_abi::helpers::HELPERS;
 
-use crate::shell::{self, Failure, failure, root};
+use crate::generated::Generated;
 
 const PATH: &str = "include/warpbpf.h";
 
@@ -71,21 +71,8 @@ over:
 #endif
 "#;
 
-/// Writes the header.
-pub fn write() -> Result<(), Failure> {
-    shell::write(&root().join(PATH), text())
-}
-
-/// Fails if the header is not what the tables say.
-pub fn check() -> Result<(), Failure> {
-    if shell::read(&root().join(PATH))? == text() {
-        Ok(())
-    } else {
-        failure(format!(
-            "`{PATH}` is out of date: run `cargo xtask codegen`"
-        ))
-    }
-}
+/// The file that is made of it.
+pub const FILE: Generated = Generated { path: PATH, text };
 
 /// The whole header.
 fn text() -> String {

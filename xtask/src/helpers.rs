@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use warpbpf_abi::helpers::{Effect, HELPERS, Helper, MAP_OPS, Uniform, Warp};
 use warpbpf_abi::linux;
 
-use crate::shell::{self, Failure, failure, root};
+use crate::generated::Generated;
 
 const PATH: &str = "docs/helpers.md";
 
@@ -56,21 +56,8 @@ text with it. It has at most 12 conversions (3 in `bpf_trace_printk` itself):
 Flags are `0`, `-`, `+`, `#` and space, then a width; there is no precision.
 ";
 
-/// Writes the page.
-pub fn write() -> Result<(), Failure> {
-    shell::write(&root().join(PATH), text())
-}
-
-/// Fails if the page is not what the tables say.
-pub fn check() -> Result<(), Failure> {
-    if shell::read(&root().join(PATH))? == text() {
-        Ok(())
-    } else {
-        failure(format!(
-            "`{PATH}` is out of date: run `cargo xtask codegen`"
-        ))
-    }
-}
+/// The file that is made of it.
+pub const FILE: Generated = Generated { path: PATH, text };
 
 fn text() -> String {
     let mut out = String::from(INTRODUCTION);

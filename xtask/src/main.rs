@@ -12,6 +12,7 @@ mod bundle;
 mod conformance;
 mod cuda_header;
 mod demo;
+mod generated;
 mod header;
 mod helpers;
 mod libbpf;
@@ -57,12 +58,8 @@ fn main() -> std::process::ExitCode {
             }),
         ["demo"] => demo::run(),
         ["test"] => test::run(),
-        ["codegen"] => header::write()
-            .and_then(|()| cuda_header::write())
-            .and_then(|()| helpers::write()),
-        ["codegen", "--check"] => header::check()
-            .and_then(|()| cuda_header::check())
-            .and_then(|()| helpers::check()),
+        ["codegen"] => generated::write(),
+        ["codegen", "--check"] => generated::check(),
         ["tidy"] => tidy::run(),
         ["conformance"] => conformance::run(),
         ["fuzz", options @ ..] => conformance::fuzz(options),

@@ -4,9 +4,7 @@ use std::process::Command;
 
 use crate::artifacts::{self, Profile};
 use crate::conformance;
-use crate::cuda_header;
-use crate::header;
-use crate::helpers;
+use crate::generated;
 use crate::setup;
 use crate::shell::{Failure, cargo, run as run_command};
 use crate::tidy;
@@ -15,9 +13,7 @@ use crate::tidy;
 pub fn run() -> Result<(), Failure> {
     let tools = setup::run()?;
     tidy::run()?;
-    header::check()?;
-    cuda_header::check()?;
-    helpers::check()?;
+    generated::check()?;
     run_command(cargo().args(["fmt", "--all", "--check"]))?;
     run_command(cargo().args([
         "clippy",

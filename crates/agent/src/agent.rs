@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
@@ -25,6 +25,7 @@ use crate::generation::Generations;
 use crate::graphs::Graphs;
 use crate::greeting::hello;
 use crate::lives::{LiveState, Lives};
+use crate::lock::lock;
 use crate::memory::Memory;
 use crate::modules::Images;
 use crate::quiet::Quiet;
@@ -163,10 +164,6 @@ pub(crate) struct Agent {
     ring_bytes: AtomicUsize,
     /// Threads of ours that were started: nobody waits for one that was not.
     threads: AtomicU32,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Agent {

@@ -1,15 +1,13 @@
 //! The gate in front of programs, closed and opened: kernels that run learn of it in all contexts, without a load and without a launch.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpbpf_session::Session;
-use warpbpf_wire::{Changed, NoteLevel, ToTool};
+use warpbpf_wire::{NoteLevel, ToTool};
 
 use crate::agent::Agent;
-use crate::greeting::{map_infos, programs};
 use crate::lives::{LiveState, tried};
-use crate::{modules, swap, thread};
+use crate::{swap, thread};
 
 /// How long a context may be busy that is being made or ended: where somebody waits for the answer, and where nobody does.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,7 +37,7 @@ impl Agent {
                 return;
             };
             match written {
-                Ok(()) => self.send(ToTool::Changed(unchanged(self, token, session)), None),
+                Ok(()) => self.send(ToTool::Changed(swap::in_force(self, token, session)), None),
                 Err(message) => self.refuse_change(token, swap::EIO, message),
             }
             self.wake();
@@ -113,17 +111,5 @@ impl Agent {
                 "the gate cannot be written, and kernels that run may go on as they were: {error}"
             ))
         })
-    }
-}
-
-/// The answer: the programs are what they were.
-fn unchanged(agent: &Agent, token: u64, session: &Arc<Session>) -> Changed {
-    Changed {
-        token,
-        refused: None,
-        generation: session.generation(),
-        programs: programs(session),
-        maps: map_infos(session),
-        without: modules::without(agent, session.generation()),
     }
 }

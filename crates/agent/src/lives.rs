@@ -17,6 +17,7 @@ use warpbpf_wire::{NoteLevel, SharedReader, ToTool};
 
 use crate::agent::{Absent, Agent, Unmade};
 use crate::greeting::{context_info, ready};
+use crate::lock::lock;
 use crate::pump::{self, Pump};
 use crate::{memory, modules, timeline};
 
@@ -110,10 +111,6 @@ pub(crate) fn tried<T>(result: Result<T, TryLockError<T>>) -> Option<T> {
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lives {

@@ -4,17 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary, CUresult};
 use warpbpf_driver::{Context, JitOptions};
-use warpbpf_session::{ImageInfo, Prepared, Session, Standing, inspect};
+use warpbpf_session::{ImageInfo, Prepared, Session, Standing, inspect, machine_code};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
 use crate::entry::{self, Entry};
 use crate::guard::Outcome;
 use crate::lives::{LiveState, Shard};
+use crate::lock::lock;
 use crate::{observe, origin};
 
 mod exchange;
@@ -62,9 +63,7 @@ pub(crate) struct Image {
     was_settled: AtomicBool,
     /// It is among those that may have to be instrumented in a context that comes.
     pends: AtomicBool,
-    /// It is being unloaded.
-    leaves: AtomicBool,
-    /// The same, for threads that ask the driver about its kernels just now.
+    /// Whether it is loaded, or is being unloaded.
     standing: Standing,
     entries: Mutex<HashMap<String, &'static Entry>>,
     /// Kernels that programs want and that run without, with the reason and the programs' generation.
@@ -123,7 +122,7 @@ impl Image {
 
     /// Nothing is to be done for it in this context.
     fn is_settled(&self, context: usize, generation: u64) -> bool {
-        self.leaves.load(Ordering::Relaxed)
+        !self.standing.is_loaded()
             || self.home.is_some_and(|home| home != context)
             || lock(&self.settled).contains(&(context, generation))
             || self
@@ -152,10 +151,6 @@ pub(crate) struct Images {
     reported: Mutex<HashSet<report::Key>>,
     /// Numbers of sites whose names were sent.
     named: Mutex<usize>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Images {
@@ -243,15 +238,18 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
         observe::report(agent, &info);
         return None;
     };
-    Some(prepare(agent, session, with_origin(session, bytes, info)))
+    Some(prepare(
+        agent,
+        session,
+        with_origin(agent, session, bytes, info),
+    ))
 }
 
 /// Notes whose machine code an image is, where that may get probes.
-fn with_origin(session: &Session, bytes: &[u8], mut info: ImageInfo) -> ImageInfo {
-    if !session.splices() {
-        info.machine_code = None;
-    }
-    if info.machine_code.is_some() {
+fn with_origin(agent: &Agent, session: &Session, bytes: &[u8], mut info: ImageInfo) -> ImageInfo {
+    if session.splices() && info.ptx.is_none() {
+        let capability = agent.device().map_or((0, 0), |device| device.capability);
+        info.machine_code = machine_code(bytes, capability);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         info.untouchable = origin::untouchable(bytes.as_ptr() as usize, &maps, &info);
     }
@@ -393,7 +391,6 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         settled: Mutex::default(),
         was_settled: AtomicBool::new(false),
         pends: AtomicBool::new(!unused),
-        leaves: AtomicBool::new(false),
         standing: Standing::default(),
         entries: Mutex::default(),
         without: Mutex::default(),
@@ -535,7 +532,6 @@ pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Leaving> {
     if image.waits() {
         agent.count_pending(-1);
     }
-    image.leaves.store(true, Ordering::Relaxed);
     // From here on no thread of ours asks for its kernels, or enters their handles.
     image.standing.set(false);
     let mut kernels = Vec::new();
@@ -588,7 +584,6 @@ impl Leaving {
             images.insert(name, Arc::clone(&self.image));
         }
         drop(images);
-        self.image.leaves.store(false, Ordering::Relaxed);
         self.image.standing.set(true);
         if self.image.waits() {
             agent.count_pending(1);
@@ -621,7 +616,6 @@ pub(crate) fn context_gone(agent: &Agent, context: usize) {
                 if waited {
                     agent.count_pending(-1);
                 }
-                image.leaves.store(true, Ordering::Relaxed);
                 image.standing.set(false);
                 agent
                     .images

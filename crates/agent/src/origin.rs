@@ -5,6 +5,8 @@
 
 use warpbpf_session::ImageInfo;
 
+use crate::maps::{Mapping, mappings};
+
 /// Beginnings of the file names of NVIDIA's libraries that bring kernels.
 const LIBRARIES: &[&str] = &[
     "libcu",
@@ -58,14 +60,9 @@ pub(crate) fn untouchable(address: usize, maps: &str, info: &ImageInfo) -> Optio
 
 /// The file that is mapped at an address.
 fn file_at(address: usize, maps: &str) -> Option<&str> {
-    maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let number = |text| usize::from_str_radix(text, 16).ok();
-        let here = (number(start)?..number(end)?).contains(&address);
-        let path = rest.find('/').map(|at| &rest[at..]);
-        here.then_some(path).flatten()
-    })
+    let here = |mapping: &Mapping<'_>| mapping.range.contains(&address);
+    let mapping = mappings(maps).find(here)?;
+    mapping.is_file().then_some(mapping.path)
 }
 
 #[cfg(test)]

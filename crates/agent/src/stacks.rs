@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -21,6 +21,8 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
 
 use crate::agent::Agent;
+use crate::lock::lock;
+use crate::maps::{Mapping, mappings};
 use crate::uprobe::sites;
 
 /// Frames of a stack, from the innermost.
@@ -66,10 +68,6 @@ impl std::fmt::Debug for Stacks {
 thread_local! {
     /// What a thread has found out about addresses: some kilobytes, for threads that ask for operations.
     static CACHE: RefCell<Option<Box<CacheX86_64>>> = const { RefCell::new(None) };
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stacks {
@@ -316,23 +314,12 @@ struct Line {
 /// Lines of each file.
 fn files_of(maps: &str) -> Vec<(String, Vec<Line>)> {
     let mut files: Vec<(String, Vec<Line>)> = Vec::new();
-    for line in maps.lines() {
-        let Some(path) = line.find('/').map(|at| &line[at..]) else {
-            continue;
-        };
-        let mut words = line.split_ascii_whitespace();
-        let number = |text: &str| u64::from_str_radix(text, 16).ok();
-        let range = words.next().and_then(|range| range.split_once('-'));
-        let range = range.and_then(|(start, end)| Some(number(start)?..number(end)?));
-        let is_code = words.next().is_some_and(|rights| rights.contains('x'));
-        let offset = words.next().and_then(number);
-        let (Some(range), Some(offset)) = (range, offset) else {
-            continue;
-        };
+    for mapping in mappings(maps).filter(Mapping::is_file) {
+        let path = mapping.path;
         let line = Line {
-            range,
-            offset,
-            is_code,
+            range: mapping.range.start as u64..mapping.range.end as u64,
+            offset: mapping.offset,
+            is_code: mapping.is_code(),
         };
         match files.iter_mut().find(|(known, _)| known == path) {
             Some((_, lines)) => lines.push(line),

@@ -78,6 +78,18 @@ pub(crate) fn refused(token: u64, generation: u64, errno: i32, message: String) 
     }
 }
 
+/// The answer that these programs are in force.
+pub(crate) fn in_force(agent: &Agent, token: u64, session: &Session) -> Changed {
+    Changed {
+        token,
+        refused: None,
+        generation: session.generation(),
+        programs: programs(session),
+        maps: map_infos(session),
+        without: modules::without(agent, session.generation()),
+    }
+}
+
 impl Swap {
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
@@ -231,14 +243,7 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: &Wish) {
     match done {
         Ok((session, old)) => {
             left = Some(old);
-            let changed = Changed {
-                token,
-                refused: None,
-                generation: session.generation(),
-                programs: programs(&session),
-                maps: map_infos(&session),
-                without: modules::without(agent, session.generation()),
-            };
+            let changed = in_force(agent, token, &session);
             agent.send(ToTool::Changed(changed), None);
         }
         // The tool has its answer.

@@ -8,7 +8,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::sys::{self, CUevent, CUfunction, CUlibrary, CUresult, CUstream};
@@ -17,6 +17,7 @@ use warpbpf_session::clock::monotonic_ns;
 use warpbpf_wire::{Operation, Operations, ToTool, Untimed};
 
 use crate::agent::Agent;
+use crate::lock::lock;
 use crate::nvtx;
 use crate::uprobe::sites;
 
@@ -143,10 +144,6 @@ pub(crate) struct Asked<'a> {
     pub(crate) launch: u64,
     /// Number of the stack that it was called from; 0 if that is not known.
     pub(crate) stack: u32,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn count(counter: &AtomicU64) {

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_uint};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::sys::{
@@ -24,6 +24,7 @@ use crate::agent::Agent;
 use crate::contexts;
 use crate::entry::Entry;
 use crate::late::text;
+use crate::lock::lock;
 use crate::modules::{self, Handle};
 use crate::table::Table;
 use files::Files;
@@ -93,10 +94,6 @@ struct Questions {
 }
 
 type Ask<T> = unsafe extern "C" fn(T, CUfunction) -> CUresult;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Questions {
     fn new(agent: &Agent) -> Option<Questions> {
@@ -347,7 +344,7 @@ fn find(
             continue;
         }
         // It was inferred from names, which is not enough to run other machine code in its place.
-        if info.machine_code.take().is_some() {
+        if info.ptx.is_none() {
             info.untouchable = Some(format!("it was loaded before; {ADVICE}"));
         }
         for kernel in &mut info.kernels {

@@ -3,18 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use warpbpf::Function;
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Options, Session};
 
 /// Names the assembler, before any other place is looked at.
 pub const PTXAS: &str = "WARPBPF_PTXAS";
 
-/// Finds `ptxas`: where [`PTXAS`] says, in the CUDA toolkit that `CUDA_HOME` or `CUDA_PATH` names, in `PATH`, or where toolkits are installed.
+/// Finds `ptxas`: where [`PTXAS`] says, or else in the CUDA toolkit that `CUDA_HOME` or `CUDA_PATH` names, in `PATH`, or where toolkits are installed.
 ///
 /// # Errors
 /// It is in none of these; what to do, for the user.
 pub fn ptxas() -> Result<PathBuf, String> {
-    let named = std::env::var_os(PTXAS).map(PathBuf::from);
+    if let Some(named) = std::env::var_os(PTXAS).map(PathBuf::from) {
+        let missing = format!("{PTXAS} names `{}`, where no file is", named.display());
+        return Some(named).filter(|file| file.is_file()).ok_or(missing);
+    }
     let toolkits = ["CUDA_HOME", "CUDA_PATH"]
         .iter()
         .filter_map(std::env::var_os);
@@ -24,9 +28,8 @@ pub fn ptxas() -> Result<PathBuf, String> {
         .map(|folder| folder.join("ptxas"))
         .collect();
     let installed = PathBuf::from("/usr/local/cuda/bin/ptxas");
-    let all = named.into_iter().chain(toolkits).chain(path);
-    all.chain([installed])
-        .find(|file| file.is_file())
+    let mut all = toolkits.chain(path).chain([installed]);
+    all.find(|file| file.is_file())
         .ok_or_else(|| {
             format!(
                 "`ptxas` is not there, which kernels without PTX need: install the CUDA toolkit or the package `nvidia-cuda-nvcc`, or name the file in {PTXAS}"
@@ -34,27 +37,27 @@ pub fn ptxas() -> Result<PathBuf, String> {
         })
 }
 
-/// The functions that the programs of an object become on a device: of each the text, and what `ptxas` made of it.
+/// The functions that the programs of an object become on a device, each given as soon as `ptxas` has made it, or refused it: somebody waits.
 pub fn functions(
     ptxas: &Path,
     object: &[u8],
     options: &Options,
     device: &DeviceInfo,
-) -> Vec<(String, Result<Vec<u8>, String>)> {
+    give: &mut dyn FnMut(Function),
+) {
     let (major, minor) = device.capability;
     // Kernels of other devices are refused by the agent, which tells why.
     let Some(arch) = Arch::of(major * 10 + minor) else {
-        return Vec::new();
+        return;
     };
     // So is an object that is refused.
     let Ok(session) = Session::new(object, options, device) else {
-        return Vec::new();
+        return;
     };
-    let made = session.probe_texts(arch).into_iter().map(|text| {
+    for text in session.probe_texts(arch) {
         let cubin = assemble(ptxas, &text, arch);
-        (text, cubin)
-    });
-    made.collect()
+        give((text, cubin));
+    }
 }
 
 fn assemble(ptxas: &Path, text: &str, arch: Arch) -> Result<Vec<u8>, String> {
@@ -96,5 +99,41 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // It costs a few kilobytes if it stays.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Something that stands for `ptxas`.
+    fn script(folder: &Folder, text: &str) -> PathBuf {
+        let file = folder.0.join("ptxas");
+        std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_ptxas_says_is_the_reason() {
+        let folder = Folder::new().unwrap();
+        let by = |text: &str| assemble(&script(&folder, text), ".version 8.0", Arch::Sm90);
+        // `--compile-as-tools-patch -arch sm_90 -o CUBIN TEXT`
+        assert_eq!(by("cat $6 > $5"), Ok(b".version 8.0".to_vec()));
+        assert_eq!(
+            by("echo this is no PTX >&2; echo more >&2; exit 1"),
+            Err("`ptxas` refuses the function: this is no PTX".to_owned())
+        );
+        assert_eq!(
+            by("exit 1"),
+            Err("`ptxas` refuses the function: it says nothing".to_owned())
+        );
+        let missing = assemble(Path::new("/nowhere/ptxas"), "", Arch::Sm90).unwrap_err();
+        assert_eq!(
+            missing,
+            "/nowhere/ptxas: No such file or directory (os error 2)"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use warpbpf::{KernelInfo, NoteLevel, Process, Tool};
 use warpbpf_abi::maps::MapType;
-use warpbpf_object::MapKind;
+use warpbpf_object::MapDef;
 
 use crate::contents::fill;
 use crate::model;
@@ -240,23 +240,7 @@ impl Agent {
 
     /// `None` for constants.
     fn map_now(&self, map: &warpbpf::Map, printer: &Printer<'_>) -> Option<model::Map> {
-        let def = map.definition()?;
-        let mut now = model::Map {
-            name: map.name().to_owned(),
-            kind: map.map_type().map_or("unknown", MapType::name).into(),
-            max_entries: map.info().max_entries,
-            ..model::Map::default()
-        };
-        let constants = matches!(
-            def.kind,
-            MapKind::Data {
-                read_only: true,
-                ..
-            }
-        );
-        if constants {
-            return None;
-        }
+        let (def, mut now) = begun(map)?;
         if map.info().bytes == 0 {
             let events = self.rings.get(map.index() as usize);
             let mut events = events.cloned().unwrap_or_default();
@@ -275,6 +259,18 @@ impl Agent {
         }
         Some(now)
     }
+}
+
+/// What is known of a map without its contents; `None` for constants, which nobody asks for.
+pub fn begun(map: &warpbpf::Map) -> Option<(MapDef, model::Map)> {
+    let def = map.definition().filter(|def| !def.is_constant())?;
+    let begun = model::Map {
+        name: map.name().to_owned(),
+        kind: map.map_type().map_or("unknown", MapType::name).into(),
+        max_entries: map.info().max_entries,
+        ..model::Map::default()
+    };
+    Some((def, begun))
 }
 
 fn kernel(info: KernelInfo) -> model::Kernel {

@@ -10,7 +10,7 @@ pub struct ToFlags {
     /// Only the application with this process id, or those of the `warpbpf run` or `attach` with it
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
-    /// Seconds that it may take; then the old programs stay
+    /// Seconds that it may take; an exchange that takes longer is given up, and the old programs stay
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub limit: u64,
     /// JSON instead of text

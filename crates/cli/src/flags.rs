@@ -229,25 +229,9 @@ pub struct OutputFlags {
     pub output: Option<PathBuf>,
 }
 
-/// `warpbpf run`
+/// How programs are put into kernels, and what is shown of them.
 #[derive(Debug, Args)]
-pub struct RunFlags {
-    /// BPF object files; several are linked into one. None with `--timeline`, if there are to be no programs
-    #[arg(value_name = "PROG.bpf.o", required_unless_present = "timeline")]
-    pub objects: Vec<PathBuf>,
-    #[command(flatten)]
-    pub values: ValueFlags,
-    /// Write when the device began and ended each copy, fill, kernel and other operation to this file, which Perfetto and
-    /// chrome://tracing open
-    #[arg(long, value_name = "FILE")]
-    pub timeline: Option<PathBuf>,
-    /// With `--timeline`: from where on the CPU each operation was asked for
-    #[arg(long, requires = "timeline")]
-    pub stacks: bool,
-    /// With `--stacks`: write each stack with the kernel or other operation and its nanoseconds on the device to this file, as flame
-    /// graphs are made of
-    #[arg(long, value_name = "FILE", requires = "stacks")]
-    pub folded: Option<PathBuf>,
+pub struct WorkFlags {
     #[command(flatten)]
     pub program: ProgramFlags,
     #[command(flatten)]
@@ -271,6 +255,29 @@ pub struct RunFlags {
     /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for neither
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     pub interval: f64,
+}
+
+/// `warpbpf run`
+#[derive(Debug, Args)]
+pub struct RunFlags {
+    /// BPF object files; several are linked into one. None with `--timeline`, if there are to be no programs
+    #[arg(value_name = "PROG.bpf.o", required_unless_present = "timeline")]
+    pub objects: Vec<PathBuf>,
+    #[command(flatten)]
+    pub values: ValueFlags,
+    /// Write when the device began and ended each copy, fill, kernel and other operation to this file, which Perfetto and
+    /// chrome://tracing open
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
+    /// With `--timeline`: from where on the CPU each operation was asked for
+    #[arg(long, requires = "timeline")]
+    pub stacks: bool,
+    /// With `--stacks`: write each stack with the kernel or other operation and its nanoseconds on the device to this file, as flame
+    /// graphs are made of
+    #[arg(long, value_name = "FILE", requires = "stacks")]
+    pub folded: Option<PathBuf>,
+    #[command(flatten)]
+    pub work: WorkFlags,
     #[command(flatten)]
     pub target: TargetFlags,
 }

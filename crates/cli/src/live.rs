@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::flags::{
-    ChoiceFlags, CodeFlags, DeviceChoice, Inject, ObjectFlags, OutputFlags, ProgramFlags,
-};
+use crate::flags::{DeviceChoice, Inject, ObjectFlags, WorkFlags};
 
 /// What is put into applications, for how long, and what is shown of it.
 #[derive(Debug, Args)]
@@ -14,31 +12,10 @@ pub struct SessionFlags {
     #[command(flatten)]
     pub object: ObjectFlags,
     #[command(flatten)]
-    pub program: ProgramFlags,
-    #[command(flatten)]
-    pub code: CodeFlags,
-    #[command(flatten)]
-    pub choice: ChoiceFlags,
-    /// Let `warpbpf maps` change hashes, queues and the like while kernels run; arrays and variables it always can
-    #[arg(long)]
-    pub host_ops: bool,
-    #[command(flatten)]
-    pub output: OutputFlags,
+    pub work: WorkFlags,
     /// Seconds after which programs are taken out again, instead of at Ctrl-C
     #[arg(long, value_name = "SECONDS")]
     pub duration: Option<f64>,
-    /// Events to print per ring; all are counted
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub events: u64,
-    /// Rows to print per map; all are in the JSON
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub rows: usize,
-    /// Where the application uses several GPUs, show what each has; the JSON has both
-    #[arg(long)]
-    pub per_device: bool,
-    /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for neither
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
-    pub interval: f64,
 }
 
 /// `warpbpf attach`

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use warpbpf::{HostStacks, Operation, Operations, Process, Ranges};
+use warpbpf::{Operation, Operations, Process, Ranges};
 use warpbpf_session::names::demangle;
 
 use crate::error::CliError;
@@ -23,17 +23,23 @@ struct Told {
     exe: String,
     operations: Operations,
     ranges: Ranges,
-    stacks: HostStacks,
+    named: stacks::Named,
+    /// Operations whose stacks are not known, as there were too many different ones.
+    crowded: u64,
 }
 
 impl Told {
     fn of(process: &Process) -> Told {
+        let operations = process.take_operations();
+        // Those of all operations are known by now.
+        let stacks = process.stacks();
         Told {
             pid: process.pid(),
             exe: process.exe(),
-            operations: process.take_operations(),
+            operations,
             ranges: process.take_ranges(),
-            stacks: process.stacks(),
+            named: stacks::Named::of(&stacks),
+            crowded: stacks.crowded,
         }
     }
 }
@@ -57,10 +63,9 @@ pub fn write(
     };
     write(path, trace(&told).to_string())?;
     if let Some(folded) = folded {
-        let lines = told.iter().map(|process| {
-            let named = stacks::Named::of(&process.stacks);
-            stacks::folded(&named, &process.operations.operations)
-        });
+        let lines = told
+            .iter()
+            .map(|process| stacks::folded(&process.named, &process.operations.operations));
         write(folded, lines.collect())?;
     }
     for process in &told {
@@ -82,7 +87,7 @@ pub fn write(
         ));
         report.notes.extend(untimed(told));
         report.notes.extend(ranges::unknown(&process.ranges));
-        let crowded = process.stacks.crowded;
+        let crowded = process.crowded;
         if crowded > 0 {
             let note =
                 format!("{crowded} operations have no stack: there are too many different ones");
@@ -115,7 +120,7 @@ fn trace(told: &[Told]) -> Value {
     let mut other = Vec::new();
     let mut frames = stacks::Frames::default();
     for process in told {
-        let named = stacks::Named::of(&process.stacks);
+        let named = &process.named;
         let (exe, told) = (&process.exe, &process.operations);
         let pid = u64::from(process.pid);
         let mut streams: BTreeMap<(u32, u64, u64), usize> = BTreeMap::new();
@@ -154,7 +159,7 @@ fn trace(told: &[Told]) -> Value {
         }
         for operation in &told.operations {
             let tid = streams[&row_of(operation)];
-            let stack = frames.of(process.pid, &named, operation.stack);
+            let stack = frames.of(process.pid, named, operation.stack);
             push(&mut events, pid, tid as u64, operation, stack);
         }
         ranges::push(&mut events, pid, &process.ranges, told);
@@ -276,7 +281,8 @@ mod tests {
             exe: "/bin/app".into(),
             operations: told,
             ranges: Ranges::default(),
-            stacks: HostStacks::default(),
+            named: stacks::Named::of(&warpbpf::HostStacks::default()),
+            crowded: 0,
         }]);
         let events = made["traceEvents"].as_array().unwrap();
         let all = |ph: &str| events.iter().filter(|e| e["ph"] == ph).collect::<Vec<_>>();

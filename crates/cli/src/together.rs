@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use warpbpf::Process;
-use warpbpf_object::MapKind;
 
+use crate::collect::begun;
 use crate::contents::fill;
 use crate::model;
 use crate::pretty::Printer;
@@ -49,24 +49,8 @@ impl Together {
             sites: &sites,
         };
         for map in first.0.maps() {
-            let Some(def) = map.definition() else {
+            let Some((def, mut all)) = begun(&map) else {
                 continue;
-            };
-            let read_only = matches!(
-                def.kind,
-                MapKind::Data {
-                    read_only: true,
-                    ..
-                }
-            );
-            if read_only {
-                continue;
-            }
-            let mut all = model::Map {
-                name: map.name().to_owned(),
-                kind: map.map_type().map_or("unknown", |kind| kind.name()).into(),
-                max_entries: map.info().max_entries,
-                ..model::Map::default()
             };
             if map.info().bytes == 0 {
                 all.events = Some(events(&ready, map.name()));

@@ -30,6 +30,16 @@ pub enum SlotSpace {
     },
 }
 
+impl SlotSpace {
+    /// The state space as PTX names it.
+    pub fn word(self) -> &'static str {
+        match self {
+            SlotSpace::Const => "const",
+            SlotSpace::Global | SlotSpace::Table { .. } => "global",
+        }
+    }
+}
+
 /// Where a map of the object lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapBinding {

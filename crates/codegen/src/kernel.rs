@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use warpbpf_abi::names;
 
-use crate::fragment::{Env, Fragment, Input, SlotSpace};
+use crate::fragment::{Env, Fragment, Input};
 
 /// A kernel of a module: its name and what each of its threads runs.
 #[derive(Debug, Clone, Copy)]
@@ -22,10 +22,7 @@ pub struct Kernel<'a> {
 /// [`warpbpf_abi::names::SLOTS`].
 pub fn module(target: &str, env: &Env, kernels: &[Kernel<'_>]) -> String {
     let (major, minor) = env.target.ptx;
-    let space = match env.slots {
-        SlotSpace::Const => "const",
-        SlotSpace::Global | SlotSpace::Table { .. } => "global",
-    };
+    let space = env.slots.word();
     let mut text = format!(
         ".version {major}.{minor}\n.target {target}\n.address_size 64\n\n.visible .{space} .align 8 .b64 {}[{}];\n",
         names::SLOTS,

@@ -93,11 +93,7 @@ impl Writer {
             return;
         }
         self.based = Some(tally.slot);
-        let space = match self.slots {
-            SlotSpace::Const => "const",
-            // There are none in functions for machine code.
-            SlotSpace::Global | SlotSpace::Table { .. } => "global",
-        };
+        let space = self.slots.word();
         let (last, stride, slot) = (tally.shards - 1, tally.stride, tally.slot * 8);
         self.line(&format!("ld.{space}.u64 %wbpf_d1, [{SLOTS}+{slot}];"));
         self.line(&format!("min.u32 %wbpf_w1, %wbpf_w0, {last};"));

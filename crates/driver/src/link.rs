@@ -73,7 +73,7 @@ impl Driver {
         Ok(unsafe { std::slice::from_raw_parts(image.cast::<u8>(), length) }.to_vec())
     }
 
-    /// Loads what [`Driver::link_ptx`] gave, in this process or another one.
+    /// Loads a cubin, such as [`Driver::link_ptx`] gave in this process or another one, into the current context.
     ///
     /// # Errors
     /// [`DriverError`]: this driver does not take it.

@@ -359,26 +359,6 @@ impl Driver {
         Ok(Module(module))
     }
 
-    /// Loads a cubin into the current context.
-    ///
-    /// # Errors
-    /// [`DriverError`]: the driver refuses it.
-    pub fn load_machine_code(&self, cubin: &[u8]) -> Result<Module, DriverError> {
-        let mut module = ptr::null_mut();
-        // SAFETY: a whole ELF file, in which its length is; no options.
-        let code = unsafe {
-            (self.api.module_load)(
-                &mut module,
-                cubin.as_ptr().cast(),
-                0,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        };
-        self.check("cuModuleLoadDataEx", code, String::new)?;
-        Ok(Module(module))
-    }
-
     /// Unloads a module of ours.
     pub fn unload(&self, module: Module) -> Result<(), DriverError> {
         // SAFETY: a handle from `load_ptx`.

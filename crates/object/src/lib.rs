@@ -164,6 +164,17 @@ pub struct MapDef {
 }
 
 impl MapDef {
+    /// Its contents are constants: `.rodata` and the like.
+    pub fn is_constant(&self) -> bool {
+        matches!(
+            self.kind,
+            MapKind::Data {
+                read_only: true,
+                ..
+            }
+        )
+    }
+
     /// Each operation on it is one that the host is asked for: a hash that the user placed there.
     pub fn is_asked_for(&self) -> bool {
         let hash = matches!(

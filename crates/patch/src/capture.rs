@@ -68,13 +68,6 @@ impl Block {
     }
 }
 
-pub(crate) fn space_name(space: SlotSpace) -> &'static str {
-    match space {
-        SlotSpace::Const => "const",
-        SlotSpace::Global | SlotSpace::Table { .. } => "global",
-    }
-}
-
 /// The slots that stand for addresses of module variables, in a slice.
 #[derive(Clone, Copy)]
 pub(crate) struct Slots<'r, 'a> {
@@ -85,7 +78,7 @@ pub(crate) struct Slots<'r, 'a> {
 impl Slots<'_, '_> {
     /// The statement that reads a slot; `bake` knows its form.
     pub(crate) fn load(&self, register: &str, slot: u32) -> String {
-        let space = space_name(self.space);
+        let space = self.space.word();
         format!("ld.{space}.u64 {register}, [{SLOTS}+{}];", slot * 8)
     }
 }

@@ -55,10 +55,7 @@ impl Gates {
     /// Reads the word. With `skip`, a label behind all programs of the site, goes there if none is open; `together`: the group is formed
     /// already, and goes as a whole.
     pub(crate) fn read(&self, slots: SlotSpace, skip: Option<&str>, together: bool) -> String {
-        let space = match slots {
-            SlotSpace::Const => "const",
-            SlotSpace::Global | SlotSpace::Table { .. } => "global",
-        };
+        let space = slots.word();
         let table = match slot::ENV {
             0 => SLOTS.to_owned(),
             number => format!("{SLOTS}+{}", number * 8),

@@ -11,7 +11,7 @@ use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Guard, Instruction, Module, Operand, StatementKind};
 
 use crate::body::{Body, Mention, Symbol, Symbols};
-use crate::capture::{Slots, space_name};
+use crate::capture::Slots;
 use crate::closure::{Closure, Way};
 use crate::insert::Job;
 use crate::middle::Setting;
@@ -180,7 +180,7 @@ fn header(module: &Module<'_>) -> String {
 
 /// The declaration of the slot table.
 pub(crate) fn slot_table(slots: u32, space: SlotSpace) -> String {
-    let space = space_name(space);
+    let space = space.word();
     format!(
         "\n.visible .{space} .align 8 .b64 {SLOTS}[{}];\n",
         slots.max(1)

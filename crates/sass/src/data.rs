@@ -5,7 +5,7 @@
 //! variables and functions are, and by relocations in the code itself. So nothing is followed here: who names one of those banks is refused.
 
 use crate::elf::Image;
-use crate::error::{ElfError, SharedData};
+use crate::error::SharedData;
 use crate::word::{BYTES, Word};
 
 /// The kind of sections with relocations: `SHT_RELA` and `SHT_REL`.
@@ -20,17 +20,13 @@ const ADDRESSES: u128 = 4;
 const TABLES: &str = "__cudart_";
 
 /// What stands against running `kernel` out of a second copy of its file.
-///
-/// # Errors
-/// [`ElfError`]: the file cannot be read.
-pub fn shared_data(cubin: &[u8], kernel: &str) -> Result<Option<SharedData>, ElfError> {
-    let image = Image::parse(cubin)?;
+pub fn shared_data(image: &Image, kernel: &str) -> Option<SharedData> {
     let own = format!(".text.{kernel}");
     let is_kernel = |section: usize| {
         let here = |symbol: &&crate::elf::Symbol| symbol.section == section && symbol.is_kernel;
         image.symbols.iter().any(|symbol| here(&symbol))
     };
-    let only_tables = only_tables(&image);
+    let only_tables = only_tables(image);
     for (index, section) in image.sections.iter().enumerate() {
         // What is called may stand in a section of its own, from which no relocation tells who calls it.
         let code = section.name == own || section.name.starts_with(".text.") && !is_kernel(index);
@@ -38,7 +34,7 @@ pub fn shared_data(cubin: &[u8], kernel: &str) -> Result<Option<SharedData>, Elf
             let of = image.sections.get(section.info as usize);
             let of = of.map_or("", |of| of.name.as_str());
             if of == own || of.starts_with(".text.") && !is_kernel(section.info as usize) {
-                return Ok(Some(SharedData::Relocations));
+                return Some(SharedData::Relocations);
             }
         }
         if !code {
@@ -52,13 +48,13 @@ pub fn shared_data(cubin: &[u8], kernel: &str) -> Result<Option<SharedData>, Elf
                 continue;
             }
             match word.bits(54, 5) {
-                VARIABLES => return Ok(Some(SharedData::Constants)),
-                ADDRESSES if !only_tables => return Ok(Some(SharedData::Addresses)),
+                VARIABLES => return Some(SharedData::Constants),
+                ADDRESSES if !only_tables => return Some(SharedData::Addresses),
                 _ => {}
             }
         }
     }
-    Ok(None)
+    None
 }
 
 /// Nothing but tables of the compiler has its address in bank 4.

@@ -14,7 +14,7 @@ pub struct ImageInfo {
     pub ptx: Option<String>,
     /// Why there is none.
     pub why_no_ptx: Option<String>,
-    /// The machine code that the driver would run: a cubin.
+    /// The machine code that the driver would run, where that is to get probes: [`machine_code`]. [`inspect`] does not keep it, as it may be large.
     pub machine_code: Option<Arc<[u8]>>,
     /// Why that gets no probes, whatever the user wants.
     pub untouchable: Option<String>,
@@ -69,6 +69,19 @@ pub fn inspect(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
     }
 }
 
+/// The cubin that a driver would run of an image that [`inspect`] has understood.
+pub fn machine_code(bytes: &[u8], capability: (u32, u32)) -> Option<Arc<[u8]>> {
+    match fatbin::sniff(bytes) {
+        fatbin::ImageKind::Cubin => Some(Arc::from(bytes)),
+        fatbin::ImageKind::Fatbin => {
+            let entries = fatbin::entries(bytes).ok()?;
+            let chosen = fatbin::choose(&entries, capability).sass?;
+            Some(Arc::from(&entries[chosen].payload().ok()?[..]))
+        }
+        _ => None,
+    }
+}
+
 fn text(bytes: &[u8]) -> Result<String, ImageError> {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     std::str::from_utf8(&bytes[..end])
@@ -112,8 +125,6 @@ fn from_cubin(bytes: &[u8]) -> ImageInfo {
         ..Default::default()
     };
     add_machine_code(&mut info, bytes, "cubin");
-    // Whoever loads a cubin gives a pointer, and its length may be said by its tables.
-    info.machine_code = Some(Arc::from(bytes));
     info
 }
 
@@ -133,12 +144,7 @@ fn from_fatbin(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
     if let Some(index) = choice.sass {
         let name = format!("fatbin, SASS {}", entries[index].arch_name());
         match entries[index].payload() {
-            Ok(payload) => {
-                add_machine_code(&mut info, &payload, &name);
-                if info.ptx.is_none() {
-                    info.machine_code = Some(Arc::from(&payload[..]));
-                }
-            }
+            Ok(payload) => add_machine_code(&mut info, &payload, &name),
             Err(source) => return Err(ImageError::Fatbin { source }),
         }
     }

@@ -139,80 +139,102 @@ impl Session {
         tools_function(FUNCTION, target, PTX_VERSION, site, &attachments)
             .map_err(|error| error.to_string())
     }
+}
 
-    /// A kernel with calls to its programs, out of the machine code in `file`.
+/// Puts calls into the kernels of one file. The file is read once, and so is each function.
+pub(crate) struct Splicer<'s> {
+    session: &'s Session,
+    assembled: &'s Assembled,
+    file: &'s Arc<[u8]>,
+    image: elf::Image,
+    functions: BTreeMap<(usize, Vec<usize>), Result<Arc<Probe>, String>>,
+}
+
+impl<'s> Splicer<'s> {
+    /// # Errors
+    /// Why no kernel of the file gets calls, for the user.
+    pub(crate) fn new(session: &'s Session, file: &'s Arc<[u8]>) -> Result<Splicer<'s>, String> {
+        let assembled = session.options.assembled.as_deref();
+        let assembled = assembled.ok_or("it gets probes only with `--backend splice`")?;
+        if session.has_gate() {
+            return Err("programs behind a gate (`--gate`) are put into PTX only".to_owned());
+        }
+        Ok(Splicer {
+            session,
+            assembled,
+            file,
+            image: elf::Image::parse(file).map_err(|error| error.to_string())?,
+            functions: BTreeMap::new(),
+        })
+    }
+
+    /// A kernel with calls to its programs, and how often each stands in it.
     ///
     /// # Errors
     /// Why not, for the user.
-    pub(crate) fn splice_kernel(
-        &self,
-        file: &Arc<[u8]>,
+    pub(crate) fn splice(
+        &mut self,
         kernel: &PreparedKernel,
     ) -> Result<(Code, Vec<(usize, u32)>), String> {
-        let assembled = self
-            .options
-            .assembled
-            .as_ref()
-            .ok_or("its machine code gets probes only with `--backend splice`")?;
-        if self.has_gate() {
-            return Err("programs behind a gate (`--gate`) are put into PTX only".to_owned());
-        }
-        let elsewhere = kernel
-            .programs
-            .iter()
-            .map(|index| &self.programs()[*index])
-            .find(|program| !SITES.contains(&program.spec.site));
-        if let Some(program) = elsewhere {
+        let of = |index: &usize| &self.session.programs()[*index];
+        let mut programs = kernel.programs.iter().map(of);
+        if let Some(program) = programs.find(|program| !SITES.contains(&program.spec.site)) {
             return Err(format!(
                 "program `{}` is at places of kind `{}`, which are found in PTX only",
                 program.name(),
                 program.spec.site.word()
             ));
         }
-        let image = elf::Image::parse(file).map_err(|error| error.to_string())?;
-        let shared = shared_data(file, &kernel.mangled).map_err(|error| error.to_string())?;
-        if let Some(shared) = shared {
+        if let Some(shared) = shared_data(&self.image, &kernel.mangled) {
             return Err(format!(
                 "{shared}, and would have its own ones in the copy that is loaded beside it"
             ));
         }
         let mut probes = [None, None];
-        for (site, probe) in SITES.iter().zip(&mut probes) {
-            let at = |index: &&usize| self.programs()[**index].spec.site == *site;
-            let programs: Vec<usize> = kernel.programs.iter().filter(at).copied().collect();
-            if programs.is_empty() {
-                continue;
+        for (at, probe) in probes.iter_mut().enumerate() {
+            let here = |index: &&usize| of(index).spec.site == SITES[at];
+            let programs: Vec<usize> = kernel.programs.iter().filter(here).copied().collect();
+            if !programs.is_empty() {
+                *probe = Some(self.function(at, programs)?);
             }
-            let text = self.probe_text(*site, &programs, image.arch)?;
-            let cubin = match assembled.0.get(&text) {
-                Some(Ok(cubin)) => cubin,
-                Some(Err(reason)) => return Err(reason.clone()),
-                None => {
-                    return Err(
-                        "no function was assembled for just these programs; let them be for the same kernels"
-                            .to_owned(),
-                    );
-                }
-            };
-            let parsed = Probe::parse(cubin, FUNCTION).map_err(|error| error.to_string())?;
-            *probe = Some(Arc::new(parsed));
         }
         let spliced = Spliced {
-            file: Arc::clone(file),
+            file: Arc::clone(self.file),
             probes,
-            number_at: self.first_free_slot(),
+            number_at: self.session.first_free_slot(),
         };
-        let tried = spliced.splice_into(file, &kernel.mangled, 0)?;
+        let tried = spliced.splice_into(self.file, &kernel.mangled, 0)?;
         let exits = tried.exits.len() as u32;
         let placed = kernel.programs.iter().map(|index| {
-            let count = match self.programs()[*index].spec.site {
+            let count = match self.session.programs()[*index].spec.site {
                 Site::Exit => exits,
                 _ => 1,
             };
             (*index, count)
         });
-        let placed = placed.collect();
-        Ok((Code::Splice(spliced), placed))
+        Ok((Code::Splice(spliced), placed.collect()))
+    }
+
+    /// What was assembled of these programs at one kind of place.
+    fn function(&mut self, at: usize, programs: Vec<usize>) -> Result<Arc<Probe>, String> {
+        let (session, assembled, arch) = (self.session, self.assembled, self.image.arch);
+        let key = (at, programs);
+        if let Some(known) = self.functions.get(&key) {
+            return known.clone();
+        }
+        let text = session.probe_text(SITES[at], &key.1, arch);
+        let made = text.and_then(|text| match assembled.0.get(&text) {
+            Some(Ok(cubin)) => Probe::parse(cubin, FUNCTION)
+                .map(Arc::new)
+                .map_err(|error| error.to_string()),
+            Some(Err(reason)) => Err(reason.clone()),
+            None => Err(
+                "no function was assembled for just these programs; let them be for the same kernels"
+                    .to_owned(),
+            ),
+        });
+        self.functions.insert(key, made.clone());
+        made
     }
 }
 
@@ -308,9 +330,7 @@ fn load(
                 let before = file.as_deref().unwrap_or(&spliced.file);
                 file = Some(spliced.splice_into(before, &kernel.mangled, table)?.cubin);
             }
-            driver
-                .load_machine_code(&file.unwrap_or_default())
-                .map_err(say)
+            driver.load_image(&file.unwrap_or_default()).map_err(say)
         });
     match made {
         Ok(module) => Ok(Duplicate {

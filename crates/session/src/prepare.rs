@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpbpf_patch::{Patcher, Variant, Way};
 
 use crate::image::{ImageInfo, KernelSummary};
-use crate::machine::Spliced;
+use crate::machine::{Spliced, Splicer};
 use crate::names::demangle;
 use crate::plan::Session;
 use crate::sites;
@@ -244,15 +244,19 @@ impl Session {
 
     /// Puts calls into the machine code of kernels that are refused for lack of PTX, where that is possible.
     fn splice_kernels(&self, image: &ImageInfo, refused: &mut Prepared) {
+        let mut splicer = match (&image.untouchable, &image.machine_code) {
+            (Some(why), _) => Err(why.clone()),
+            (None, None) => Err("its machine code is not there".to_owned()),
+            (None, Some(file)) => Splicer::new(self, file),
+        };
         for kernel in &mut refused.kernels {
             if kernel.programs.is_empty() {
                 continue;
             }
             kernel.kernel_id = Some(self.kernel_id(&kernel.demangled));
-            let made = match (&image.untouchable, &image.machine_code) {
-                (Some(why), _) => Err(why.clone()),
-                (None, None) => Err("its machine code is not there".to_owned()),
-                (None, Some(file)) => caught(|| self.splice_kernel(file, kernel)),
+            let made = match &mut splicer {
+                Ok(splicer) => caught(|| splicer.splice(kernel)),
+                Err(why) => Err(why.clone()),
             };
             match made {
                 Ok((code, placed)) => {

@@ -1,7 +1,6 @@
 //! What maps hold before the first kernel runs, as the tool wants it: operations on their planned first contents.
 
 use warpbpf_maps::{AccessError, MapPlan, Write, merge};
-use warpbpf_object::MapKind;
 
 use crate::host_ops::{Action, HostOp};
 use crate::plan::Session;
@@ -73,14 +72,7 @@ impl Session {
                 there: names.join(", "),
             });
         };
-        let kind = &self.map_defs()[index].kind;
-        if matches!(
-            kind,
-            MapKind::Data {
-                read_only: true,
-                ..
-            }
-        ) {
+        if self.map_defs()[index].is_constant() {
             return Err(PresetError::ReadOnly { map: name() });
         }
         let plan = &self.maps()[index];

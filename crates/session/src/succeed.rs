@@ -476,14 +476,7 @@ impl Next<'_> {
         mut def: MapDef,
         variables: Option<Vec<Variable>>,
     ) -> Result<u32, SucceedError> {
-        let constants = matches!(
-            def.kind,
-            MapKind::Data {
-                read_only: true,
-                ..
-            }
-        );
-        if !constants {
+        if !def.is_constant() {
             return Err(SucceedError::New {
                 map: def.name,
                 map_type: def.map_type,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{Arch, Assembled, ImageInfo, Options, Prepared, Session, inspect};
+use warpbpf_session::{
+    Arch, Assembled, ImageInfo, Options, Prepared, Session, inspect, machine_code,
+};
 
 const KERNELS: &str = "
 .const .align 4 .b32 numbers[2] = {1, 2};
@@ -126,13 +128,16 @@ fn session(object: &[u8], assembled: Option<Assembled>, arch: Arch) -> Session {
         assembled: assembled.map(Arc::new),
         ..Options::default()
     };
-    let info = DeviceInfo {
+    Session::new(object, &options, &device(arch)).unwrap()
+}
+
+fn device(arch: Arch) -> DeviceInfo {
+    DeviceInfo {
         name: String::new(),
         capability: (arch.number() / 10, arch.number() % 10),
         sms: 4,
         driver_version: 13000,
-    };
-    Session::new(object, &options, &info).unwrap()
+    }
 }
 
 /// What the tool does.
@@ -149,7 +154,11 @@ fn image(arch: Arch) -> ImageInfo {
     let number = arch.number();
     let text = format!(".version 8.0\n.target sm_{number}\n.address_size 64\n{KERNELS}");
     let cubin = ptxas(&text, arch, &[]).unwrap();
-    inspect(&cubin, (number / 10, number % 10)).unwrap()
+    let capability = (number / 10, number % 10);
+    ImageInfo {
+        machine_code: machine_code(&cubin, capability),
+        ..inspect(&cubin, capability).unwrap()
+    }
 }
 
 fn way<'p>(prepared: &'p Prepared, kernel: &str) -> &'p str {
@@ -226,6 +235,26 @@ fn what_cannot_be_is_told_by_its_name() {
         let prepared = session.prepare(&image(arch));
         assert_eq!(way(&prepared, "plain"), format!("{without}; {reason}"));
     }
+    // Nothing there could close a gate.
+    let options = Options {
+        assembled: Some(Arc::new(assembled(&entry, arch))),
+        gate: true,
+        ..Options::default()
+    };
+    let gated = Session::new(&entry, &options, &device(arch)).unwrap();
+    assert_eq!(
+        way(&gated.prepare(&image(arch)), "plain"),
+        format!("{without}; programs behind a gate (`--gate`) are put into PTX only")
+    );
+    // Names of parameters are PTX's.
+    let named = programs(&[("gpu/entry/*|args=n", 0)]);
+    let named = session(&named, Some(Assembled::default()), arch).prepare(&image(arch));
+    assert_eq!(
+        way(&named, "plain"),
+        format!(
+            "{without}; program `p0`: parameters by name are not to be had in a kernel without PTX"
+        )
+    );
     // Somebody else's.
     let theirs = ImageInfo {
         untouchable: Some("it is part of a library that is left alone".to_owned()),

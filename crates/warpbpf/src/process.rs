@@ -419,6 +419,11 @@ impl Process {
     pub fn detach(&self) -> Result<(), Error> {
         let mut state = self.lock();
         let pid = state.pid;
+        if !state.has_spoken() {
+            // It has not come so far, and nothing is to be brought home: it finds nobody when it does.
+            state.connection = None;
+            return Ok(());
+        }
         match state.send(&ToAgent::Detach, &[])? {
             true => Ok(()),
             false => Err(Error::Ended { pid }),

@@ -105,6 +105,11 @@ impl State {
         }
     }
 
+    /// It has said who it is.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.pid != 0
+    }
+
     /// Sends a message; false if nobody is there any more.
     pub(crate) fn send(
         &mut self,

@@ -41,7 +41,7 @@ pub struct Tool {
 /// A function for machine code: its text, and the cubin or why there is none.
 pub type Function = (String, Result<Vec<u8>, String>);
 
-type Assemble = dyn Fn(&warpbpf_wire::Device) -> Vec<Function> + Send + Sync;
+type Assemble = dyn Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync;
 
 struct Assembler(Box<Assemble>);
 
@@ -160,11 +160,11 @@ impl Tool {
     }
 
     /// Has kernels of which there is only machine code get programs, too, at their entry and exits, in applications that come from now on. Once for
-    /// each of them, `assemble` is told the device, and gives the functions that programs become there: of each the text and the cubin that `ptxas`
-    /// made of it, or why there is none. The first one given counts.
+    /// each of them, `assemble` is told the device, and gives the functions that programs become there one by one: of each the text and the cubin
+    /// that `ptxas` made of it, or why there is none. The application waits, at its first load, as long as they come. The first `assemble` counts.
     pub fn splice(
         &self,
-        assemble: impl Fn(&warpbpf_wire::Device) -> Vec<Function> + Send + Sync + 'static,
+        assemble: impl Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync + 'static,
     ) {
         self.shared
             .assembler
@@ -387,15 +387,18 @@ impl Shared {
                     }) = &frame.message
                     {
                         splice = true;
-                        for (text, made) in (assembler.0)(device) {
+                        let mut result = Ok(());
+                        (assembler.0)(device, &mut |(text, made)| {
                             let (cubin, error) = match made {
                                 Ok(cubin) => (cubin, None),
                                 Err(error) => (Vec::new(), Some(error)),
                             };
                             let message = ToAgent::Probe { text, error };
-                            sent =
-                                sent.and_then(|()| connection.send(&message, &cubin, None, SEND));
-                        }
+                            if result.is_ok() {
+                                result = connection.send(&message, &cubin, None, SEND);
+                            }
+                        });
+                        sent = sent.and(result);
                     }
                     first = Some(frame);
                 }

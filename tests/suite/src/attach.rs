@@ -61,7 +61,7 @@ impl Application {
         self.child.id().to_string()
     }
 
-    /// So many launches more; their results are what they would be without us.
+    /// So many launches more of each kernel of `live.cu`; their results are what they would be without us.
     pub fn launch(&mut self, count: u64) -> Result<(), String> {
         let orders = self.orders.as_mut().ok_or("its input is closed")?;
         writeln!(orders, "{count}").map_err(|e| e.to_string())?;
@@ -75,10 +75,15 @@ impl Application {
         same("results", line.trim_end(), expected.as_str())
     }
 
-    pub fn end(mut self) -> Result<(), String> {
+    /// Its last words.
+    pub fn end(mut self) -> Result<String, String> {
         self.orders = None;
+        let mut said = String::new();
+        let read = self.answers.read_to_string(&mut said);
+        read.map_err(|e| e.to_string())?;
         let status = self.child.wait().map_err(|e| e.to_string())?;
-        same("exit status", status.code(), Some(0))
+        same("exit status", status.code(), Some(0))?;
+        Ok(said)
     }
 
     /// Ends it if it lives longer than that, so that whoever waits for its answer gets none.

@@ -1,11 +1,11 @@
 //! Programs exchanged while an application runs: which launch had which is told by counters, exactly.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use warpbpf::{DeviceChoice, Exchange, Exchanged, Object, Options, Process, Tool};
 
+use crate::attach::Application;
 use crate::library::{PATIENCE, failed};
 use crate::run::{Bench, Case, Told, same, says};
 
@@ -21,70 +21,18 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// An application that is told what to do by its input.
-struct Application {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-    launches: u64,
-}
-
-impl Application {
-    fn start(bench: &Bench, tool: &Tool, command: &[&str]) -> Result<Application, String> {
-        let device = match bench.soft {
-            true => DeviceChoice::Soft,
-            false => DeviceChoice::Gpu,
-        };
-        let variables = tool.environment(device, warpbpf::Inject::Auto);
-        let mut child = Command::new(bench.app(command[0]))
-            .args(&command[1..])
-            .envs(variables.map_err(failed)?)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| e.to_string())?;
-        let orders = child.stdin.take();
-        let answers = child.stdout.take().ok_or("no output")?;
-        Ok(Application {
-            child,
-            orders,
-            answers: BufReader::new(answers),
-            launches: 0,
-        })
-    }
-
-    /// So many launches more of each kernel of `live.cu`; their results are what they are without us.
-    fn launch(&mut self, count: u64) -> Result<(), String> {
-        let orders = self.orders.as_mut().ok_or("its input is closed")?;
-        writeln!(orders, "{count}").map_err(|e| e.to_string())?;
-        self.launches += count;
-        let mut line = String::new();
-        let read = self.answers.read_line(&mut line);
-        read.map_err(|e| e.to_string())?;
-        let all = self.launches;
-        // Sums of thread numbers: 0 to 63 four times, 0 to 31 twice and times three.
-        let expected = format!("{} {} {}", all * 8064, all * 2976, all * 4);
-        same("results", line.trim_end(), expected.as_str())
-    }
-
-    /// Its last words.
-    fn end(mut self) -> Result<String, String> {
-        self.orders = None;
-        let mut said = String::new();
-        let read = self.answers.read_to_string(&mut said);
-        read.map_err(|e| e.to_string())?;
-        let status = self.child.wait().map_err(|e| e.to_string())?;
-        same("exit status", status.code(), Some(0))?;
-        Ok(said)
-    }
-}
-
-impl Drop for Application {
-    fn drop(&mut self) {
-        // It does not stay behind, whatever went wrong.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// An application that is told what to do by its input, with the tool's agent in it.
+fn start(bench: &Bench, tool: &Tool, command: &[&str]) -> Result<Application, String> {
+    let device = match bench.soft {
+        true => DeviceChoice::Soft,
+        false => DeviceChoice::Gpu,
+    };
+    let variables = tool.environment(device, warpbpf::Inject::Auto);
+    let mut application = Command::new(bench.app(command[0]));
+    application
+        .args(&command[1..])
+        .envs(variables.map_err(failed)?);
+    Application::start(application)
 }
 
 /// The object `swap.bpf.c` in a version.
@@ -124,7 +72,7 @@ fn launches(process: &Process) -> Result<Vec<(String, [u64; 3])>, String> {
 
 fn between(bench: &Bench) -> Told {
     let tool = Tool::attach(version(bench, 1)?, Options::default()).map_err(failed)?;
-    let mut application = Application::start(bench, &tool, &["live"])?;
+    let mut application = start(bench, &tool, &["live"])?;
     application.launch(3)?;
     let process = tool.wait_ready(PATIENCE).map_err(failed)?;
     same(
@@ -260,7 +208,7 @@ fn stress(bench: &Bench) -> Told {
     if bench.soft {
         command.push("meet");
     }
-    let application = Application::start(bench, &tool, &command)?;
+    let application = start(bench, &tool, &command)?;
     let process = tool.wait_ready(PATIENCE).map_err(failed)?;
     for number in 2..=versions {
         let done = process.replace(&version(bench, number)?).map_err(failed)?;

@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use warpbpf_driver::sys::{self, CUfunction, CUgraph, CUgraphNode, CUresult, CUstream};
 
@@ -29,6 +29,7 @@ use crate::entry::{Entry, Place};
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::launch::StreamName;
+use crate::lock::lock;
 use crate::table::Table;
 
 pub(crate) use execs::*;
@@ -97,10 +98,6 @@ impl Default for Graphs {
             n_bodies: AtomicUsize::new(0),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Graphs {

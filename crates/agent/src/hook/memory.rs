@@ -1,9 +1,12 @@
 //! Memory within reach of a library, and writes to its code. Nothing here is ever writable and executable at once, and code that
 //! others may be running is never without the right to be executed.
 
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
+
+use crate::maps::mappings;
 
 /// How far from the library stubs may lie. Half of what a jump reaches, so that the data of a large library is in reach
 /// of instructions moved there.
@@ -67,15 +70,7 @@ fn gaps(maps: &str, low: usize, high: usize, bytes: usize) -> Vec<usize> {
     let last = low.saturating_add(REACH).saturating_sub(bytes);
     let mut found = Vec::new();
     let mut free = LOWEST;
-    let ranges = maps.lines().filter_map(|line| {
-        let (start, rest) = line.split_once('-')?;
-        let end = rest.split(' ').next()?;
-        Some((
-            usize::from_str_radix(start, 16).ok()?,
-            usize::from_str_radix(end, 16).ok()?,
-        ))
-    });
-    for (start, end) in ranges {
+    for Range { start, end } in mappings(maps).map(|mapping| mapping.range) {
         let (from, to) = (free.max(first), start.min(last.saturating_add(bytes)));
         if to >= from && to - from >= bytes {
             found.push(from.next_multiple_of(PAGE));

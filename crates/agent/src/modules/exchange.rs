@@ -1,13 +1,13 @@
 //! Images when programs are exchanged: everything for the new programs is made beside what is in force, put in force at once, or
 //! taken back.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::CUcontext;
-use warpbpf_session::{LoadedVariant, Session};
+use warpbpf_session::{KernelSummary, LoadedVariant, Session};
 
 use super::report::{Summaries, report};
 use super::settle::{enlist, settle_for, settle_in};
@@ -47,7 +47,7 @@ impl Image {
     /// Nothing is to be done for it before a session's programs come into force.
     fn is_ready(&self, before: u64, session: &Session) -> bool {
         let next = session.generation();
-        self.leaves.load(Ordering::Relaxed)
+        !self.standing.is_loaded()
             || (self.version(next).is_some() && self.lacks(before, next).is_empty())
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn make_ready(
         if !goes_on() {
             return false;
         }
-        if !image.leaves.load(Ordering::Relaxed) {
+        if image.standing.is_loaded() {
             make_image_ready(agent, &image, before, session);
         }
     }
@@ -152,15 +152,24 @@ fn await_programs(
 /// What is made of an image for a session's programs.
 fn next_version(image: &Image, before: u64, session: &Arc<Session>) -> Version {
     let old = image.version(before);
-    let unchanged = |mangled: &str| {
-        let old = old.as_ref()?;
-        let (was, is) = (old.session.matching(mangled), session.matching(mangled));
-        let same = old.session.program_ids(&was) == session.program_ids(&is);
-        same.then_some(is)
+    // Of each kernel, the programs that it has now, and whether it had the same.
+    let programs = |kernel: &KernelSummary| {
+        let is = session.matching(&kernel.mangled);
+        let same = old.as_ref().is_some_and(|old| {
+            let was = old.session.matching(&kernel.mangled);
+            old.session.program_ids(&was) == session.program_ids(&is)
+        });
+        (kernel.mangled.clone(), (is, same))
     };
-    let mut prepared = session.prepare_for(&image.info, &|mangled| match unchanged(mangled) {
-        Some(_) => Vec::new(),
-        None => session.matching(mangled),
+    let programs: HashMap<String, (Vec<usize>, bool)> =
+        image.info.kernels.iter().map(programs).collect();
+    let unchanged = |mangled: &str| match programs.get(mangled) {
+        Some((is, true)) => Some(is.clone()),
+        _ => None,
+    };
+    let mut prepared = session.prepare_for(&image.info, &|mangled| match programs.get(mangled) {
+        Some((is, false)) => is.clone(),
+        _ => Vec::new(),
     });
     // What runs in its module by now is of the programs that it was loaded with.
     prepared.refuse_clones(ADVICE);
@@ -284,6 +293,9 @@ pub(crate) fn take_back(agent: &Agent, generation: u64) {
     for image in all(agent) {
         let mut unneeded = Vec::new();
         for entry in lock(&image.entries).values() {
+            // Kernels that these programs alone wanted count as missed no more.
+            let awaiting = entry.places().filter(|place| place.awaits(generation));
+            awaiting.for_each(Place::give_up_waiting);
             let taken: Vec<&'static Place> = entry
                 .places()
                 .filter(|place| place.generation == generation)
@@ -303,13 +315,6 @@ pub(crate) fn take_back(agent: &Agent, generation: u64) {
         lock(&image.versions).retain(|version| version.generation() != generation);
         lock(&image.settled).retain(|(_, of)| *of != generation);
         lock(&image.without).retain(|(of, ..)| *of != generation);
-    }
-    // Kernels that these programs alone wanted count as missed no more.
-    for image in all(agent) {
-        for entry in lock(&image.entries).values() {
-            let awaiting = entry.places().filter(|place| place.awaits(generation));
-            awaiting.for_each(Place::give_up_waiting);
-        }
     }
     // The next attempt has the same number, and tells of the same kernels.
     lock(&agent.images.reported).retain(|(.., of)| *of != generation);

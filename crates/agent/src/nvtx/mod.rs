@@ -14,7 +14,7 @@ mod texts;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, Once};
 
 use warpbpf_session::clock::monotonic_ns;
 use warpbpf_session::names::is_like;
@@ -25,6 +25,7 @@ use crate::exports::agent;
 use crate::guard::quietly;
 use crate::install::is_wanted;
 use crate::launch::LEGACY_STREAM;
+use crate::lock::lock;
 use stack::Ended;
 use texts::{Registry, Text};
 
@@ -84,10 +85,6 @@ struct Started {
     path: String,
     recorded: bool,
     chosen: Option<(usize, bool)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn count(counter: &AtomicU64) {

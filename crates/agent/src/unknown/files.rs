@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::ptr;
 use std::sync::Arc;
 
+use crate::maps::mappings;
+
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use warpbpf_session::{executable, inspect};
 
@@ -112,19 +114,13 @@ impl Files {
 
 /// Paths and inodes of files that are mapped from their beginnings, by a `/proc/PID/maps` text.
 fn mapped_files(maps: &str) -> impl Iterator<Item = (&str, u64)> {
-    maps.lines().filter_map(|line| {
-        let mut words = line.splitn(6, ' ');
-        let offset = words.nth(2)?;
-        let inode = words.nth(1)?.parse().ok()?;
-        let path = words.next()?.trim_start();
-        let name = path.rsplit('/').next().unwrap_or(path);
-        (offset.bytes().all(|b| b == b'0')
-            && path.starts_with('/')
-            && !NOT_THE_APPLICATIONS
-                .iter()
-                .any(|part| name.starts_with(part)))
-        .then_some((path, inode))
-    })
+    mappings(maps)
+        .filter(|mapping| {
+            let name = mapping.path.rsplit('/').next().unwrap_or_default();
+            let own = |part: &&str| name.starts_with(part);
+            mapping.offset == 0 && mapping.is_file() && !NOT_THE_APPLICATIONS.iter().any(own)
+        })
+        .map(|mapping| (mapping.path, mapping.inode))
 }
 
 /// The file, and the device that it is on, if it is still the one with this inode.

@@ -31,6 +31,7 @@ use warpbpf_wire::NoteLevel;
 use crate::agent::Agent;
 use crate::exports::ROWS;
 use crate::hook::{Staged, Target, link, stage, stubs};
+use crate::maps::{Mapping, mappings};
 use crate::stacks::Stacks;
 use crate::timeline::{self, Timeline};
 pub(crate) use api::numbered;
@@ -453,39 +454,25 @@ struct Mapped {
 
 /// The address at which code of a file lies, by a `/proc/PID/maps` text; `place` is device and inode as it has them.
 fn mapped_at(maps: &str, place: &str, offset: u64) -> Option<Mapped> {
-    maps.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [range, rights, start, device, inode, ..] = words[..] else {
-            return None;
-        };
-        // What cannot be read cannot be judged either.
-        if !rights.starts_with('r') || !rights.contains('x') || format!("{device} {inode}") != place
-        {
+    mappings(maps).find_map(|mapping| {
+        let there = format!("{} {}", mapping.device, mapping.inode) == place;
+        if !mapping.is_readable_code() || !there {
             return None;
         }
-        let (low, high) = range.split_once('-')?;
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let (low, high, start) = (hex(low)?, hex(high)?, hex(start)?);
-        let address = low + offset.checked_sub(start)?;
-        (address < high).then_some(Mapped {
-            address: address as usize,
-            left: (high - address) as usize,
+        let behind = usize::try_from(offset.checked_sub(mapping.offset)?).ok()?;
+        let address = mapping.range.start.checked_add(behind)?;
+        (address < mapping.range.end).then(|| Mapped {
+            address,
+            left: mapping.range.end - address,
         })
     })
 }
 
 /// The file whose code lies around an address, and where that code lies, by a `/proc/PID/maps` text.
 fn mapped_around(maps: &str, address: usize) -> Option<(&str, Range<usize>)> {
-    maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (low, high) = range.split_once('-')?;
-        let hex = |text: &str| usize::from_str_radix(text, 16).ok();
-        let range = hex(low)?..hex(high)?;
-        // A path is the last word and may hold spaces.
-        let path = rest.get(rest.find('/')?..)?;
-        let is_code = rest.starts_with('r') && rest.split(' ').next()?.contains('x');
-        (is_code && range.contains(&address)).then_some((path, range))
-    })
+    let mut code = mappings(maps).filter(Mapping::is_readable_code);
+    let around = code.find(|mapping| mapping.is_file() && mapping.range.contains(&address));
+    around.map(|mapping| (mapping.path, mapping.range))
 }
 
 #[cfg(test)]

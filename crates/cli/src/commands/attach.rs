@@ -8,7 +8,7 @@ use warpbpf::{AttachError, Change, Process, Tool};
 use crate::collect::Collector;
 use crate::commands::run::{Attachment, show};
 use crate::error::CliError;
-use crate::flags::{AttachFlags, DetachFlags};
+use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
 use crate::render;
 use crate::tree::{Watch, Whom};
 
@@ -27,7 +27,7 @@ const NO_RANGES: &str = "`--nvtx` and names of `--stream` need an application th
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let session = &flags.session;
     let whom = Whom::of(flags)?;
-    if session.choice.choice().needs_nvtx() {
+    if session.work.choice.choice().needs_nvtx() {
         return Err(CliError::Other(NO_RANGES.into()));
     }
     let attachment = Attachment::for_session(session)?;
@@ -36,14 +36,32 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     Interrupted::watch();
     let mut targets = Targets::new(tool, whom);
     targets.begin()?;
-    let mut collector = Collector::new(tool, session.events);
-    let interval = session.output.live(session.interval);
-    let end = session
-        .duration
-        .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
-    follow(&mut collector, interval, end, &mut || targets.go_on());
+    let mut collector = Collector::new(tool, session.work.events);
+    watch(session, &mut collector, &mut || targets.go_on());
+    let_go(tool, &mut collector);
+    targets.leave();
+    let mut report = collector.report(command(&tool.processes()), None);
+    attachment.conclude(&mut report);
+    report.notes.extend(targets.notes);
+    show(&session.work, &report)?;
+    Ok(0)
+}
+
+/// Shows what comes, until the user, the time that was given, or `goes_on` ends it.
+pub fn watch(
+    flags: &SessionFlags,
+    collector: &mut Collector<'_>,
+    goes_on: &mut dyn FnMut() -> bool,
+) {
+    let seconds = |seconds: f64| Instant::now() + Duration::from_secs_f64(seconds.max(0.0));
+    let end = flags.duration.map(seconds);
+    follow(collector, flags.work.live(), end, goes_on);
+}
+
+/// Ends programs in all processes, and hears what their agents say at the end.
+pub fn let_go(tool: &Tool, collector: &mut Collector<'_>) {
     for process in tool.processes() {
-        // It may have ended just now.
+        // It may have ended just now, or long ago.
         let _ = process.detach();
     }
     let patience = Instant::now() + LAST_WORDS;
@@ -51,12 +69,6 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
         collector.poll(TICK);
     }
     collector.poll(Duration::ZERO);
-    targets.leave();
-    let mut report = collector.report(command(&tool.processes()), None);
-    attachment.conclude(&mut report);
-    report.notes.extend(targets.notes);
-    show(&session.output, &report, session.rows, session.per_device)?;
-    Ok(0)
 }
 
 /// The processes that programs were put into.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use warpbpf_driver::{Driver, DriverError, JitOptions};
-use warpbpf_object::{MapKind, Object};
+use warpbpf_object::Object;
 use warpbpf_session::{Calls, Live, LoadedVariant, PlannedProgram, RingEvent, Session};
 
 use crate::contents::{fill, printk};
@@ -249,13 +249,7 @@ fn maps(
     let layouts = live.layouts();
     let mut maps = Vec::new();
     for (index, (plan, def)) in session.maps().iter().zip(session.map_defs()).enumerate() {
-        if matches!(
-            def.kind,
-            MapKind::Data {
-                read_only: true,
-                ..
-            }
-        ) {
+        if def.is_constant() {
             continue;
         }
         let mut map = model::Map {

@@ -16,8 +16,7 @@ use crate::assemble;
 use crate::collect::Collector;
 use crate::error::CliError;
 use crate::flags::{
-    Backend, ChoiceFlags, CodeFlags, ObjectFlags, OutputFlags, ProgramFlags, RunFlags,
-    SessionFlags, TargetFlags,
+    Backend, ObjectFlags, OutputFlags, RunFlags, SessionFlags, TargetFlags, WorkFlags,
 };
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
@@ -38,16 +37,13 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
         (Some(_), true) => Attachment::without_programs(flags.stacks)?,
         (timeline, _) => Attachment::bring(
             &flags.object(),
-            &flags.program,
-            &flags.code,
-            &flags.choice,
-            flags.host_ops,
+            &flags.work,
             (timeline.is_some(), flags.stacks),
         )?,
     };
     let tool = &attachment.tool;
-    let live = flags.output.live(flags.interval);
-    let mut report = observe(&flags.target, surroundings, tool, flags.events, live)?;
+    let live = flags.work.live();
+    let mut report = observe(&flags.target, surroundings, tool, flags.work.events, live)?;
     attachment.conclude(&mut report);
     if let Some(path) = &flags.timeline {
         timeline::write(
@@ -57,29 +53,24 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
             &mut report,
         )?;
     }
-    show(&flags.output, &report, flags.rows, flags.per_device)?;
+    show(&flags.work, &report)?;
     Ok(report.status.unwrap_or(125) as u8)
 }
 
 /// Writes the report of a run.
-pub fn show(
-    output: &OutputFlags,
-    report: &Report,
-    rows: usize,
-    per_device: bool,
-) -> Result<(), CliError> {
-    let shown = |report: &Report, rows| match per_device {
+pub fn show(flags: &WorkFlags, report: &Report) -> Result<(), CliError> {
+    let shown = |report: &Report, rows| match flags.per_device {
         true => render::report(&report.per_device(), rows),
         false => render::report(report, rows),
     };
-    write(output, report, rows, &shown)
+    write(&flags.output, report, flags.rows, &shown)
 }
 
-impl OutputFlags {
+impl WorkFlags {
     /// Time between live summaries, if there are any.
-    pub fn live(&self, interval: f64) -> Option<Duration> {
-        (interval > 0.0 && !self.json && std::io::stderr().is_terminal())
-            .then(|| Duration::from_secs_f64(interval))
+    pub fn live(&self) -> Option<Duration> {
+        (self.interval > 0.0 && !self.output.json && std::io::stderr().is_terminal())
+            .then(|| Duration::from_secs_f64(self.interval))
     }
 }
 
@@ -98,12 +89,17 @@ impl Attachment {
     /// A file cannot be read, or its programs are refused.
     pub fn bring(
         object: &ObjectFlags,
-        program: &ProgramFlags,
-        code: &CodeFlags,
-        choice: &ChoiceFlags,
-        host_ops: bool,
+        work: &WorkFlags,
         (timeline, stacks): (bool, bool),
     ) -> Result<Attachment, CliError> {
+        let WorkFlags {
+            program,
+            code,
+            choice,
+            host_ops,
+            ..
+        } = work;
+        let host_ops = *host_ops;
         let loaded = objects::bring(object)?;
         // The agent proves everything again; here the user learns of a refusal before the application is touched.
         let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &program.options())
@@ -142,7 +138,7 @@ impl Attachment {
         if code.backend == Backend::Splice {
             let ptxas = assemble::ptxas().map_err(CliError::Other)?;
             let known = Mutex::new(HashMap::new());
-            tool.splice(move |device| {
+            tool.splice(move |device, give| {
                 let device = DeviceInfo {
                     name: device.name.clone(),
                     capability: device.capability,
@@ -152,10 +148,15 @@ impl Attachment {
                 // All processes on devices of one kind get the same.
                 let kind = (device.capability, device.sms);
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                let made = known
-                    .entry(kind)
-                    .or_insert_with(|| assemble::functions(&ptxas, &bytes, &planned, &device));
-                made.clone()
+                if let Some(made) = known.get(&kind) {
+                    return Vec::clone(made).into_iter().for_each(give);
+                }
+                let mut made = Vec::new();
+                assemble::functions(&ptxas, &bytes, &planned, &device, &mut |function| {
+                    made.push(function.clone());
+                    give(function);
+                });
+                known.insert(kind, made);
             });
         }
         if let Some(wish) = code.keep.wish() {
@@ -182,14 +183,7 @@ impl Attachment {
     /// # Errors
     /// As there.
     pub fn for_session(flags: &SessionFlags) -> Result<Attachment, CliError> {
-        Attachment::bring(
-            &flags.object,
-            &flags.program,
-            &flags.code,
-            &flags.choice,
-            flags.host_ops,
-            (false, false),
-        )
+        Attachment::bring(&flags.object, &flags.work, (false, false))
     }
 
     /// A tool that changes no kernel and is told what the device does.

@@ -2,25 +2,20 @@
 //! environment: a service file, a container, another terminal.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use warpbpf::start::{self, Entry};
 use warpbpf_wire::rendezvous::Signpost;
 
 use crate::collect::Collector;
-use crate::commands::attach::{Interrupted, follow};
+use crate::commands::attach::{Interrupted, let_go, watch};
 use crate::commands::run::{Attachment, show};
 use crate::error::CliError;
 use crate::flags::ServeFlags;
 use crate::machine::{self, Device};
 use crate::target::Surroundings;
 
-/// How long a message may take.
-const TICK: Duration = Duration::from_millis(20);
 /// Behind the variables: applications may come.
 const WAITING: &str = "warpbpf: Ctrl-C ends this and shows what they did";
-/// How long agents may take to bring everything home.
-const LAST_WORDS: Duration = Duration::from_secs(70);
 
 /// Waits for applications, and shows what they have at the end.
 pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
@@ -49,23 +44,11 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
         eprintln!("warpbpf: the agent comes in by LD_PRELOAD: {why}");
     }
     eprintln!("{WAITING}");
-    let mut collector = Collector::new(tool, session.events);
-    let interval = session.output.live(session.interval);
-    let end = session
-        .duration
-        .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
+    let mut collector = Collector::new(tool, session.work.events);
     // Applications come and go: only the user ends this.
-    follow(&mut collector, interval, end, &mut || true);
+    watch(session, &mut collector, &mut || true);
     drop(post);
-    for process in tool.processes() {
-        // Most have ended by themselves.
-        let _ = process.detach();
-    }
-    let patience = Instant::now() + LAST_WORDS;
-    while collector.connected() && Instant::now() < patience {
-        collector.poll(TICK);
-    }
-    collector.poll(Duration::ZERO);
+    let_go(tool, &mut collector);
     let mut report = collector.report(Vec::new(), None);
     if !collector.any() {
         report.notes.push(
@@ -74,7 +57,7 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
         );
     }
     attachment.conclude(&mut report);
-    show(&session.output, &report, session.rows, session.per_device)?;
+    show(&session.work, &report)?;
     Ok(0)
 }
 

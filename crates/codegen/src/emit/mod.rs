@@ -463,10 +463,10 @@ impl Emit<'_> {
             Op::Slot(slot) => {
                 self.fragment.slots.insert(*slot);
                 let d = self.reg(result);
-                let (space, table) = match self.env.slots {
-                    SlotSpace::Const => ("const", names::SLOTS),
-                    SlotSpace::Global => ("global", names::SLOTS),
-                    SlotSpace::Table { .. } => ("global", names::TABLE),
+                let space = self.env.slots.word();
+                let table = match self.env.slots {
+                    SlotSpace::Const | SlotSpace::Global => names::SLOTS,
+                    SlotSpace::Table { .. } => names::TABLE,
                 };
                 let at = match slot {
                     0 => table.to_owned(),

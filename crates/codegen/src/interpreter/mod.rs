@@ -1,5 +1,5 @@
 //! Programs that a kernel gets while it runs: a function on the device that runs instructions out of memory, because no code can be loaded
-//! beside a kernel that never ends.
+//! beside a kernel that never ends. No kernel has a place for it yet: the conformance suite runs it.
 //!
 //! What it runs is not eBPF but what [`translate`] makes of a program that was verified: instructions of one size, decoded, with jumps and
 //! addresses resolved. The proof's facts are used up there: each function is written out where it is called, as in compiled code, so the
@@ -12,11 +12,11 @@ mod text;
 mod translate;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::names::PREFIX;
 
-use crate::fragment::{Env, Fragment, Input, SlotSpace, Target};
+use crate::fragment::{Env, Fragment, Input, Target};
 use crate::ir::{HashOp, Table};
 use crate::prelude::{hash_function, hash_name};
 
@@ -52,9 +52,11 @@ impl Interpreter {
             }
         }
         // One for other layouts is another function. Functions stand in the order of their names, and behind those that they call.
-        let mut hasher = DefaultHasher::new();
-        functions.keys().for_each(|name| name.hash(&mut hasher));
-        let name = format!("wbpf_vm_{:016x}", hasher.finish());
+        let of_tables: String = tables
+            .keys()
+            .map(|lookup| lookup.trim_start_matches(PREFIX))
+            .collect();
+        let name = format!("{PREFIX}vm_{of_tables}");
         functions.insert(name.clone(), text::function(&name, &ops));
         Interpreter {
             name,
@@ -80,10 +82,7 @@ impl Interpreter {
         let Input::Memory { slot, size, stride } = env.input else {
             return None;
         };
-        let space = match env.slots {
-            SlotSpace::Const => "const",
-            SlotSpace::Global | SlotSpace::Table { .. } => "global",
-        };
+        let space = env.slots.word();
         Some(Fragment {
             body: text::call(&self.name, space, [code, slot], size, stride),
             functions: self.functions.clone(),

@@ -360,7 +360,7 @@ fn what_a_kernel_shares_with_its_module_is_known() {
             let text = SHARING.replace("NAME", variable);
             let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
             let cubin = ptxas(&format!("sharing-{variable}"), &text, arch, &[]);
-            shared_data(&cubin, kernel).unwrap()
+            shared_data(&Image::parse(&cubin).unwrap(), kernel)
         };
         assert_eq!(of("alone", "shared"), None);
         assert_eq!(of("constants", "shared"), Some(SharedData::Constants));

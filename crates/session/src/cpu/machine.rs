@@ -3,7 +3,7 @@
 use warpbpf_abi::maps::BPF_ANY;
 use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::{AtomicOp, Callback, FlatMemory, Machine, Memory, Region, TrapKind, Width};
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_object::MapDef;
 
 use super::Surroundings;
 
@@ -109,15 +109,7 @@ impl<'a> Cpu<'a> {
             return held.base;
         }
         let base = VALUES + self.held.len() as u64 * VALUE_STRIDE;
-        let read_only = self.maps.get(map as usize).is_some_and(|def| {
-            matches!(
-                def.kind,
-                MapKind::Data {
-                    read_only: true,
-                    ..
-                }
-            )
-        });
+        let read_only = self.maps.get(map as usize).is_some_and(MapDef::is_constant);
         self.memory.add(Region {
             base,
             bytes: value.clone(),

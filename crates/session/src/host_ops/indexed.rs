@@ -4,7 +4,6 @@ use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{E2BIG, EINVAL, EIO, ENOENT, EPERM};
 use warpbpf_driver::DriverError;
 use warpbpf_maps::{MapPlan, MapView};
-use warpbpf_object::MapKind;
 
 use super::{Action, Answer, At, HostOp, HostOps, flat};
 
@@ -16,13 +15,7 @@ impl HostOps {
         reduced: &Reduced,
         ops: &[HostOp],
     ) -> Vec<Answer> {
-        let read_only = matches!(
-            at.session.map_defs()[at.index].kind,
-            MapKind::Data {
-                read_only: true,
-                ..
-            }
-        );
+        let read_only = at.session.map_defs()[at.index].is_constant();
         let mut answers = Vec::with_capacity(ops.len());
         for op in ops {
             let plan = at.plan();

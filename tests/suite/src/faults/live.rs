@@ -9,6 +9,8 @@ use super::trial::{Files, PATIENCE, TICK, agent, within};
 use crate::attach::Application;
 use crate::run::Bench;
 
+/// `warpbpf attach` waits 70 s for the last words of an agent that does not hear it.
+const LEAVING: Duration = Duration::from_secs(90);
 /// Launches of each kernel while programs come, are there, and are gone.
 const BEFORE: u64 = 3;
 const MEANWHILE: u64 = 15;
@@ -27,7 +29,7 @@ pub fn attach(
     }
     environment(&mut command);
     let mut application = Application::start(command)?;
-    let _watch = application.watch(PATIENCE);
+    let _watch = application.watch(PATIENCE + LEAVING);
     application.launch(BEFORE)?;
     let mut command = bench.warpbpf("attach");
     command
@@ -66,7 +68,7 @@ pub fn attach(
         .args(["-INT", &tool.id().to_string()])
         .stderr(Stdio::null())
         .status();
-    let status = within(&mut tool, "`warpbpf attach`")?;
+    let status = within(&mut tool, "`warpbpf attach`", LEAVING)?;
     application.launch(AFTER)?;
     application.end()?;
     Ok(Facts {
@@ -97,7 +99,7 @@ pub fn operate(bench: &Bench, tool: u32) {
             .stderr(Stdio::null());
         if let Ok(mut child) = command.spawn() {
             // One that hangs is ended; that the run hangs with it is seen there.
-            let _ = within(&mut child, "`warpbpf maps`");
+            let _ = within(&mut child, "`warpbpf maps`", PATIENCE);
         }
         std::thread::sleep(Duration::from_millis(30));
     }

@@ -229,7 +229,7 @@ impl<'b> Trial<'b> {
         if how == How::Operations {
             live::operate(self.bench, child.id());
         }
-        let status = within(&mut child, "`warpbpf run`")?;
+        let status = within(&mut child, "`warpbpf run`", PATIENCE)?;
         let output = files.whole_output(child.id())?;
         Ok(Facts {
             output,
@@ -279,9 +279,9 @@ impl Files {
     }
 }
 
-/// Waits for a child, which ends with all its group if it takes too long. `None` if it was killed.
-pub fn within(child: &mut Child, what: &str) -> Result<Option<i32>, String> {
-    let end = Instant::now() + PATIENCE;
+/// Waits for a child, which ends with all its group if it takes longer than `limit`. `None` if it was killed.
+pub fn within(child: &mut Child, what: &str, limit: Duration) -> Result<Option<i32>, String> {
+    let end = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
             return Ok(status.code());

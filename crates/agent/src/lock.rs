@@ -1,0 +1,8 @@
+//! How a lock is taken here: a panic that was caught elsewhere must not end in a second one in a hook.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is in it, whoever panicked with it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
