@@ -376,8 +376,7 @@ impl Control {
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
         crate::uprobe::report(self.agent);
         nvtx::report(self.agent);
-        let refused = self.requests.refuse_all(reason);
-        self.reply(refused)?;
+        // What was not done is answered by the farewell itself: the tool then looks at what is left.
         for Reply { token, error, blob } in std::mem::take(&mut self.replies) {
             let message = ToTool::MapOps { token, error };
             self.connection.send(&message, &blob, None, FAREWELL)?;

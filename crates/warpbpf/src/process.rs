@@ -305,7 +305,7 @@ impl Process {
         let mut state = self.lock();
         state.pump();
         let waiting = matches!(state.answers.get(&token), Some(Answer::Waiting));
-        if waiting && state.connection.is_some() {
+        if waiting && state.connection.is_some() && !state.complete {
             return None;
         }
         let ended = Error::Ended { pid: state.pid };

@@ -111,7 +111,7 @@ fn assembler(bench: &Bench) -> Told {
     same("output", run.output.stdout.len(), 0)?;
     says(
         &run.errors(),
-        "`ptxas` is not there, which kernels without PTX need",
+        "WARPBPF_PTXAS names `/nowhere/ptxas`, where no file is",
     )?;
     Ok("one that refuses, and none".to_owned())
 }

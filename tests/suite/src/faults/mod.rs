@@ -30,7 +30,7 @@ const AT_ONCE: usize = 4;
 /// The small set.
 pub fn cases() -> Vec<Case> {
     vec![Case {
-        name: "faults: a few of all",
+        name: "faults: a few of the quick scenarios",
         check: |bench| match agent_is_there(bench) {
             true => few(bench),
             false => Ok("skipped: no agent with faults was built".into()),
