@@ -60,6 +60,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("divergence", "examples/divergence/divergence.bpf.c"),
     ("scopes", "tests/programs/scopes.bpf.c"),
     ("machine", "tests/programs/machine.bpf.c"),
+    ("machine_access", "tests/programs/machine_access.bpf.c"),
     ("swap", "tests/programs/swap.bpf.c"),
     ("swap_other", "tests/programs/swap_other.bpf.c"),
     ("hashstress", "tests/programs/hashstress.bpf.c"),
@@ -87,6 +88,11 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("longrun", "tests/programs/longrun.bpf.c"),
     ("together", "tests/programs/together.bpf.c"),
     ("gate", "tests/programs/gate.bpf.c"),
+    ("slots", "tests/programs/slots.bpf.c"),
+    ("slots_first", "tests/programs/slots_first.bpf.c"),
+    ("slots_second", "tests/programs/slots_second.bpf.c"),
+    ("slots_refused", "tests/programs/slots_refused.bpf.c"),
+    ("slots_spin", "tests/programs/slots_spin.bpf.c"),
     ("steady", "tests/programs/steady.bpf.c"),
     ("events", "tests/programs/events.bpf.c"),
     ("events_patient", "tests/programs/events_patient.bpf.c"),
@@ -124,6 +130,9 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bench-update", "benches/probes/update.bpf.c"),
     ("bench-ring", "benches/probes/ring.bpf.c"),
     ("bench-launch", "benches/probes/launch.bpf.c"),
+    ("bench-all-empty", "benches/probes/all_empty.bpf.c"),
+    ("bench-all-count", "benches/probes/all_count.bpf.c"),
+    ("bench-all-bytes", "benches/probes/all_bytes.bpf.c"),
     ("bench-memcount", "benches/probes/memcount.bpf.c"),
     ("bench-memcount-warp", "benches/probes/memcount_warp.bpf.c"),
     ("bench-hash", "benches/probes/hash.bpf.c"),
@@ -148,6 +157,7 @@ const APPS: &[(&str, &str)] = &[
     ("million", "tests/apps/million.cu"),
     ("fencerace", "tests/apps/fencerace.cu"),
     ("longrun", "tests/apps/longrun.cu"),
+    ("persistent", "tests/apps/persistent.cu"),
     ("rounds", "tests/apps/rounds.cu"),
     ("live", "tests/apps/live.cu"),
     ("ranges", "tests/apps/ranges.cu"),
@@ -159,6 +169,7 @@ const APPS: &[(&str, &str)] = &[
     ("twogpus", "tests/apps/twogpus.cu"),
     (UNOPTIMISED, "tests/apps/vec_add.cu"),
     (MACHINE_CODE, "tests/apps/machine.cu"),
+    (RECOVERED, "tests/apps/machine.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
     ("hash-bench", "benches/hash.cu"),
@@ -170,6 +181,8 @@ const NAMED: &str = "named";
 const DRIVER_API: &str = "driverapi";
 /// The application without PTX, which the soft GPU cannot run.
 const MACHINE_CODE: &str = "machine";
+/// The same with line information, which holds the PTX.
+const RECOVERED: &str = "lineinfo";
 /// The application whose host code is not optimised, so that functions of headers are functions of it.
 const UNOPTIMISED: &str = "vec_add";
 
@@ -344,17 +357,21 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
                 continue;
             }
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
-            let info = if *name == NAMED { "-G" } else { "-lineinfo" };
+            match *name {
+                NAMED => nvcc.arg("-G"),
+                MACHINE_CODE => &mut nvcc,
+                _ => nvcc.arg("-lineinfo"),
+            };
             if *name != UNOPTIMISED {
                 nvcc.arg("-O2");
             }
-            nvcc.args(["-std=c++17", info, "-cudart", runtime]);
+            nvcc.args(["-std=c++17", "-cudart", runtime]);
             if *name == DRIVER_API {
                 nvcc.arg("-Xlinker")
                     .arg(soft.join("libcuda.so.1"))
                     .arg("-ldl");
             }
-            if *name == MACHINE_CODE {
+            if [MACHINE_CODE, RECOVERED].contains(name) {
                 nvcc.args(["-gencode", "arch=compute_80,code=sm_80"]);
                 nvcc.args(["-gencode", "arch=compute_90,code=sm_90"]);
             } else {

@@ -37,6 +37,7 @@ const TOOLS: &[&str] = &[
     "cudacounter",
     "kernelretsnoop",
     "gpusharedmap",
+    "update",
 ];
 
 /// What several of them include.

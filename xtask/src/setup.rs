@@ -21,6 +21,9 @@ const CUDA_WHEELS: &[&str] = &[
 /// a folder of its own, so that it can change without the compiler being fetched again.
 const NVDISASM_WHEEL: &str = "nvidia-cuda-nvdisasm==13.2.51";
 
+/// The other processor that the agent is written for: what is for it is at least compiled.
+pub const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
+
 /// Tools found or installed.
 #[derive(Debug)]
 pub struct Tools {
@@ -43,6 +46,19 @@ pub fn run() -> Result<Tools, Failure> {
         tools.cuda.display()
     );
     Ok(tools)
+}
+
+/// Rust's library for [`OTHER_TARGET`] is there, or could be had: it cannot where Rust did not come by rustup, or without a network.
+pub fn other_target() -> bool {
+    let is_there = || {
+        let asked = Command::new("rustc")
+            .args(["--print", "target-libdir", "--target", OTHER_TARGET])
+            .output();
+        let path = asked.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        path.is_ok_and(|path| !path.is_empty() && Path::new(&path).is_dir())
+    };
+    is_there()
+        || succeeds(Command::new("rustup").args(["target", "add", OTHER_TARGET])) && is_there()
 }
 
 const CLANGS: &[&str] = &[

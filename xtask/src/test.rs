@@ -24,6 +24,28 @@ pub fn run() -> Result<(), Failure> {
         "-D",
         "warnings",
     ]))?;
+    if setup::other_target() {
+        let packages = [
+            "-p",
+            "warpbpf-agent",
+            "-p",
+            "warpbpf-inject",
+            "-p",
+            "warpbpf",
+        ];
+        run_command(
+            cargo()
+                .args(["check", "--quiet", "--target", setup::OTHER_TARGET])
+                .args(packages)
+                .env("RUSTFLAGS", "-D warnings")
+                .env("CARGO_TARGET_DIR", artifacts::target_dir().join("other")),
+        )?;
+    } else {
+        println!(
+            "skipped: no Rust library for {} (`rustup target add`)",
+            setup::OTHER_TARGET
+        );
+    }
     let artifacts = artifacts::build_all(&tools, Profile::Dev)?;
     let mut tests = cargo();
     tests.args(["test", "--workspace", "--quiet", "--no-fail-fast"]);

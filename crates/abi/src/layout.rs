@@ -77,6 +77,34 @@ pub mod gate {
     pub const SHARED: u32 = 63;
     /// The word when no program runs.
     pub const CLOSED: u64 = u64::MAX;
+    /// Behind the word, in each copy: a bit for each slot in which something is to run (u64), see [`super::slots`].
+    pub const OPEN: u64 = 8;
+    /// Behind that: address of the half that is in force (u64).
+    pub const HALF: u64 = 16;
+}
+
+/// Slots, which lie behind the gate where they were asked for: programs that came while kernels run, as instructions for the interpreter on
+/// the device. There are two halves: the host fills the one that nobody uses, then each copy of the gate says that it is in force. Who runs
+/// a program is counted as a reader of the [`fence`] is, in counters at the same places of this block, so a half is filled again only when
+/// all have left it.
+pub mod slots {
+    use super::{fence, gate};
+
+    /// Where the block begins, from the environment block on.
+    pub const AT: u64 = gate::COPIES_AT + gate::SIZE;
+    /// First half; the second follows at `HALVES + HALF`. A half begins with the address of the program of each slot (u64), 0 where there
+    /// is none; programs and their constants follow.
+    pub const HALVES: u64 = fence::TABLES;
+    /// Slots of a session. Places that come when all are taken have none.
+    pub const MOST: u64 = 256;
+    /// Where programs begin in a half.
+    pub const PROGRAMS: u64 = MOST * 8;
+    /// Bytes of a half.
+    pub const HALF: u64 = 1 << 20;
+    /// Bytes of the block.
+    pub const SIZE: u64 = HALVES + 2 * HALF;
+    /// The bit of slots that have none of their own: where one of them is open all are, and each looks into the half.
+    pub const SHARED: u32 = 63;
 }
 
 /// The fence around the application's memory: which addresses programs may read now, and who is reading.

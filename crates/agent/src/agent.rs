@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
-use warpbpf_session::{Assembled, Live, Placement, Session, SessionError};
+use warpbpf_session::{Assembled, Live, Placement, Sanitizer, Session, SessionError};
 use warpbpf_wire::{
     AgentConnection, CacheWish, Choice, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
 };
@@ -36,7 +36,7 @@ use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
-use crate::{code_cache, control, guard, host_ops, nvtx, swap};
+use crate::{code_cache, control, guard, host_ops, nvtx, sanitizer, swap};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -394,6 +394,7 @@ impl Agent {
         let mut end = Instant::now() + HANDSHAKE;
         let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
         let mut assembled = Assembled::default();
+        let mut by_sanitizer: Option<Option<&Sanitizer>> = None;
         let mut cache = CacheWish::default();
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -430,10 +431,14 @@ impl Agent {
                         host_ops: options.host_ops,
                         live_sums: options.live_sums,
                         gate: options.gate,
+                        slots: options.slots,
                         place: options.place.into_iter().map(placement).collect(),
                         call_limit: options.call_limit_us.map(Duration::from_micros),
                         timeline: options.timeline,
-                        assembled: options.splice.then(|| Arc::new(assembled)),
+                        assembled: by_sanitizer
+                            .map_or(options.splice, |sanitizer| sanitizer.is_some())
+                            .then(|| Arc::new(assembled)),
+                        sanitizer: by_sanitizer.flatten(),
                         cache: code_cache::open(self, device, &cache),
                     };
                     // An object that is cut short is refused as any that is damaged.
@@ -456,6 +461,10 @@ impl Agent {
                 }
                 ToAgent::Cache(wish) => {
                     cache = wish;
+                    continue;
+                }
+                ToAgent::Sanitize => {
+                    by_sanitizer = Some(sanitizer::subscribed(self));
                     continue;
                 }
                 ToAgent::Preset { map } => {

@@ -20,7 +20,7 @@ use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
-use crate::{modules, nvtx, stacks, thread, timeline};
+use crate::{modules, nvtx, sanitizer, stacks, thread, timeline};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
@@ -130,7 +130,8 @@ impl Control {
                     | ToAgent::Observe
                     | ToAgent::Cache(_)
                     | ToAgent::Preset { .. }
-                    | ToAgent::Probe { .. } => {}
+                    | ToAgent::Probe { .. }
+                    | ToAgent::Sanitize => {}
                     ToAgent::Change {
                         token,
                         change,
@@ -364,6 +365,7 @@ impl Control {
             });
         }
         modules::report_unsettled(self.agent);
+        sanitizer::tell_refused(self.agent);
         if let Some(timeline) = timeline::of(self.agent) {
             timeline.finish(self.agent);
         }

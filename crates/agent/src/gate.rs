@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpbpf_session::Session;
+use warpbpf_session::{Live, Session, Unwritten};
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use crate::agent::Agent;
@@ -10,7 +10,7 @@ use crate::lives::{LiveState, tried};
 use crate::{swap, thread};
 
 /// How long a context may be busy that is being made or ended: where somebody waits for the answer, and where nobody does.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const HURRY: Duration = Duration::from_secs(1);
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(1);
@@ -79,9 +79,23 @@ impl Agent {
         }
     }
 
-    /// Writes it in all contexts. One that is being made or ended just now, which may take as long as kernels run, holds up no other, and is waited for
-    /// so long at most.
-    fn write_gates(&self, patience: Duration) -> Result<(), String> {
+    /// Writes it in all contexts, of which each is waited for so long at most.
+    pub(crate) fn write_gates(&self, patience: Duration) -> Result<(), String> {
+        let written = self.in_all_contexts(patience, &Live::write_gate);
+        written.map_err(|(_, error)| {
+            format!(
+                "the gate cannot be written, and kernels that run may go on as they were: {error}"
+            )
+        })
+    }
+
+    /// Does something in all contexts: why not in one of them, with Linux's number. One that is being made or ended just now, which may take
+    /// as long as kernels run, holds up no other, and is waited for so long at most.
+    pub(crate) fn in_all_contexts(
+        &self,
+        patience: Duration,
+        act: &dyn Fn(&Live) -> Result<(), Unwritten>,
+    ) -> Result<(), (i32, String)> {
         let end = Instant::now() + patience;
         let (mut failed, mut left) = (None, self.lives.all());
         loop {
@@ -90,10 +104,19 @@ impl Agent {
                     return true;
                 };
                 if let LiveState::Here(live) = &*state {
-                    match self.driver.within(live.context(), || live.write_gate()) {
+                    match self.driver.within(live.context(), || act(live)) {
                         Some(Ok(())) => {}
-                        Some(Err(error)) => failed = Some(error.to_string()),
-                        None => failed = Some("its context cannot be made current".to_owned()),
+                        Some(Err(error)) => {
+                            let errno = match error {
+                                Unwritten::Busy => swap::EBUSY,
+                                Unwritten::Driver(_) | Unwritten::Missing => swap::EIO,
+                            };
+                            failed = Some((errno, error.to_string()));
+                        }
+                        None => {
+                            let message = "its context cannot be made current".to_owned();
+                            failed = Some((swap::EIO, message));
+                        }
                     }
                 }
                 false
@@ -104,12 +127,8 @@ impl Agent {
             std::thread::sleep(TICK);
         }
         if !left.is_empty() {
-            failed = Some("a context is being made or ended".to_owned());
+            failed = Some((swap::EIO, "a context is being made or ended".to_owned()));
         }
-        failed.map_or(Ok(()), |error| {
-            Err(format!(
-                "the gate cannot be written, and kernels that run may go on as they were: {error}"
-            ))
-        })
+        failed.map_or(Ok(()), Err)
     }
 }

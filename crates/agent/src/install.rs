@@ -13,7 +13,7 @@ use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, Row, agent, publish};
 use crate::hook::{HookError, Staged, Target, stage};
 use crate::symbols::{Library, Symbols, code_of};
-use crate::{graphs, quiet};
+use crate::{graphs, quiet, sanitizer};
 
 /// Path of the tool's control socket. Without it, and without the name of one that is there, nothing of us does anything.
 const SOCKET: &str = "WARPBPF_SOCKET";
@@ -66,6 +66,7 @@ pub(crate) fn install(moment: Moment) {
     let (Some(socket), Some(library)) = (socket(), Library::driver()) else {
         return;
     };
+    sanitizer::subscribe();
     INSTALLED.call_once(|| {
         // Nothing is printed in the application, not even by a panic.
         std::panic::set_hook(Box::new(|_| {}));
@@ -339,7 +340,7 @@ mod tests {
         for symbol in ["cuLaunchKernel", "cuLaunchKernelEx"] {
             originals[at(symbol)] = Err(HookError::Taken { text: "jmp".into() });
         }
-        originals[at("cuModuleUnload")] = Err(HookError::Short { bytes: 2 });
+        originals[at("cuModuleUnload")] = Err(HookError::Short { bytes: 2, needs: 5 });
         assert_eq!(
             obstacle(&all, &addresses, &originals).unwrap(),
             "the CUDA driver cannot be hooked: `cuModuleUnload`: it ends 2 bytes behind its first instruction, a jump \

@@ -44,6 +44,8 @@ pub(crate) struct Shape {
     pub(crate) cooperative: bool,
     /// It may begin before another one with the same launch record has ended.
     pub(crate) overlaps: bool,
+    /// It is of a node of a graph.
+    pub(crate) in_graph: bool,
 }
 
 /// Why the original runs.
@@ -72,6 +74,8 @@ pub(crate) enum Miss {
     Body,
     /// Its graph may be launched by kernels.
     DeviceLaunch,
+    /// It is in a graph, whose nodes would be told each other's argument.
+    Graph,
     /// The user wants no probes in it.
     Skipped,
 }
@@ -108,6 +112,7 @@ unsafe fn dispatch(
         Some(_) => (
             Shape {
                 overlaps: false,
+                in_graph: true,
                 ..shape
             },
             IN_GRAPHS,
@@ -227,6 +232,9 @@ pub(crate) unsafe fn try_variant(
         return Err(Miss::Unwanted);
     }
     let variant = place.variant.as_deref().ok_or(Miss::None)?;
+    if shape.in_graph && variant.told_at_launch {
+        return Err(Miss::Graph);
+    }
     let change = &variant.resources;
     if count(shape.block) > u64::from(change.after.max_threads) {
         return Err(Miss::Threads(change.after.max_threads));
@@ -370,6 +378,10 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
                 agent.driver.error_name(code)
             ),
         ),
+        Miss::Graph => agent.note(
+            NoteLevel::Warning,
+            format!("kernel `{name}` is in a graph, whose nodes Compute Sanitizer would take for each other; there it runs without probes"),
+        ),
         Miss::DeviceLaunch => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}` is in a graph that kernels may launch; there it runs without probes"),
@@ -446,7 +458,7 @@ macro_rules! launches {
             bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
             extra: *mut *mut c_void,
         ) -> CUresult {
-            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false, overlaps: false };
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false, overlaps: false, in_graph: false };
             let stream_name = StreamName { stream, null_is_per_thread: $per_thread };
             // SAFETY: the application's own arguments, with another function of the same parameters.
             let run = |f, params, extra| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra) };
@@ -478,6 +490,7 @@ macro_rules! launches_ex {
                 cooperative: unsafe { has_attribute(given, ATTRIBUTE_COOPERATIVE) },
                 // SAFETY: as above.
                 overlaps: unsafe { has_attribute(given, ATTRIBUTE_OVERLAP) },
+                in_graph: false,
             };
             let stream_name = StreamName { stream: given.stream, null_is_per_thread: $per_thread };
             // SAFETY: as above.
@@ -495,7 +508,7 @@ macro_rules! launches_cooperative {
             agent: &'static Agent, outcome: &Outcome, function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint,
             bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void,
         ) -> CUresult {
-            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true, overlaps: false };
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true, overlaps: false, in_graph: false };
             let stream_name = StreamName { stream, null_is_per_thread: $per_thread };
             // SAFETY: the application's own arguments, with another function of the same parameters.
             let run = |f, params, _extra: *mut *mut c_void| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params) };

@@ -10,8 +10,10 @@
 //! Reading order: the ways in (`preload`, `install`, `late`, `child`), the hooks (`hook`, `exports`, `guard`), what they do
 //! (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how it gets out (`agent`, `lives`, `control`, `pump`).
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the agent hooks x86-64 code; other architectures need their own `hook`");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!(
+    "the agent hooks code of x86-64 and AArch64; other processors need their own `hook`"
+);
 
 mod preload;
 
@@ -44,6 +46,8 @@ mod origin;
 mod params;
 mod quiet;
 mod roster;
+mod sanitizer;
+mod slots;
 mod stacks;
 mod streams;
 mod table;

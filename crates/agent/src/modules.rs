@@ -251,7 +251,12 @@ fn with_origin(agent: &Agent, session: &Session, bytes: &[u8], mut info: ImageIn
         let capability = agent.device().map_or((0, 0), |device| device.capability);
         info.machine_code = machine_code(bytes, capability);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        info.untouchable = origin::untouchable(bytes.as_ptr() as usize, &maps, &info);
+        let untouchable = origin::untouchable(bytes.as_ptr() as usize, &maps, &info);
+        match session.sanitizes() {
+            // It does not read it, and Compute Sanitizer is NVIDIA's.
+            true => info.unread = untouchable.is_some(),
+            false => info.untouchable = untouchable,
+        }
     }
     info
 }

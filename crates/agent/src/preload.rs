@@ -62,6 +62,7 @@ type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
+    #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!(
         "push rdi",
         "push rsi",
@@ -72,7 +73,20 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_voi
         "pop rdi",
         "jmp rax",
         before = sym before_dlopen,
-    )
+    );
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(
+        // `bti c`
+        "hint #34",
+        "stp x0, x1, [sp, #-32]!",
+        "str x30, [sp, #16]",
+        "bl {before}",
+        "mov x16, x0",
+        "ldr x30, [sp, #16]",
+        "ldp x0, x1, [sp], #32",
+        "br x16",
+        before = sym before_dlopen,
+    );
 }
 
 /// Runs before each `dlopen` of the program and returns the function that does it.

@@ -22,7 +22,7 @@ pub(crate) const EIO: i32 = -5;
 /// `-EAGAIN`, `-ENOMEM`, `-EBUSY`, `-ETIMEDOUT`.
 pub(crate) const EAGAIN: i32 = -11;
 const ENOMEM: i32 = -12;
-const EBUSY: i32 = -16;
+pub(crate) const EBUSY: i32 = -16;
 const ETIMEDOUT: i32 = -110;
 
 /// How long launches that began with the old programs may stay in the driver's functions, for what is left of those to be unloaded.
@@ -87,6 +87,7 @@ pub(crate) fn in_force(agent: &Agent, token: u64, session: &Session) -> Changed 
         programs: programs(session),
         maps: map_infos(session),
         without: modules::without(agent, session.generation()),
+        slots: session.in_slots_now(),
     }
 }
 
@@ -140,8 +141,11 @@ impl Agent {
         object: Vec<u8>,
         limit: Duration,
     ) {
-        if let Change::Gate { open, programs } = change {
-            return self.change_gate(token, open, programs);
+        match change {
+            Change::Gate { open, programs } => return self.change_gate(token, open, programs),
+            Change::Slots => return self.change_slots(token, Some(object), limit),
+            Change::Clear => return self.change_slots(token, None, limit),
+            Change::Replace | Change::Add | Change::Remove { .. } => {}
         }
         let Some(session) = self.generations.now().session.get() else {
             let message = "no programs are attached that could be exchanged".to_owned();
@@ -281,7 +285,9 @@ fn exchange(
         Change::Replace => ProgramChange::Replace(&wish.object),
         Change::Add => ProgramChange::Add(&wish.object),
         Change::Remove { programs } => ProgramChange::Remove(programs),
-        Change::Gate { .. } => return Err((EINVAL, "a gate is no exchange".to_owned())),
+        Change::Gate { .. } | Change::Slots | Change::Clear => {
+            return Err((EINVAL, "it is no exchange".to_owned()));
+        }
     };
     let session = before.succeeded(change);
     let session = session.map_err(|error: SucceedError| (EINVAL, error.to_string()))?;

@@ -3,9 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clap::ValueEnum;
 use warpbpf::Function;
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Options, Session};
+
+/// How far programs go into kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// Kernels that have PTX
+    Ptx,
+    /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs `ptxas`. NVIDIA's own libraries are left alone
+    Splice,
+    /// Those, and of others the entry, the exits and the accesses of memory, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
+    Sanitizer,
+}
 
 /// Names the assembler, before any other place is looked at.
 pub const PTXAS: &str = "WARPBPF_PTXAS";
@@ -37,9 +49,11 @@ pub fn ptxas() -> Result<PathBuf, String> {
         })
 }
 
-/// The functions that the programs of an object become on a device, each given as soon as `ptxas` has made it, or refused it: somebody waits.
+/// The functions that the programs of an object become on a device, each given as soon as `ptxas` has made it, or refused it: somebody waits. `sanitizer`: those
+/// that Compute Sanitizer calls.
 pub fn functions(
     ptxas: &Path,
+    sanitizer: bool,
     object: &[u8],
     options: &Options,
     device: &DeviceInfo,
@@ -54,7 +68,11 @@ pub fn functions(
     let Ok(session) = Session::new(object, options, device) else {
         return;
     };
-    for text in session.probe_texts(arch) {
+    let texts = match sanitizer {
+        true => session.patch_texts(arch.number()),
+        false => session.probe_texts(arch),
+    };
+    for text in texts {
         let cubin = assemble(ptxas, &text, arch);
         give((text, cubin));
     }

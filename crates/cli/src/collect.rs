@@ -244,7 +244,11 @@ impl Agent {
         if map.info().bytes == 0 {
             let events = self.rings.get(map.index() as usize);
             let mut events = events.cloned().unwrap_or_default();
-            events.lost = map.lost();
+            let losses = map.losses();
+            events.lost = losses.sum();
+            events.lost_full = losses.full;
+            events.lost_busy = losses.busy;
+            events.lost_unread = losses.unread;
             now.events = Some(events);
         } else if let (Ok(snapshot), Some(plan)) = (map.last_snapshot(), map.plan()) {
             fill(&mut now, &plan, &def, snapshot.parts(), printer);

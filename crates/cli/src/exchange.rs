@@ -1,6 +1,6 @@
 //! Flags of the verbs that exchange programs of an application that runs under another `warpbpf`.
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::flags::ObjectFlags;
 
@@ -61,6 +61,33 @@ pub enum GateState {
     On,
     /// No program runs, and a site costs one load
     Off,
+}
+
+/// `warpbpf slots`
+#[derive(Debug, Args)]
+pub struct SlotsFlags {
+    /// What becomes of slots
+    #[command(subcommand)]
+    pub verb: SlotsVerb,
+}
+
+/// What `slots` does.
+#[derive(Debug, Subcommand)]
+pub enum SlotsVerb {
+    /// Programs of an object, in place of what is in slots: at sites of programs with the same section
+    Put(ExchangeFlags),
+    /// Nothing is in slots
+    Clear(ToFlags),
+}
+
+impl SlotsVerb {
+    /// Which application.
+    pub fn to(&self) -> &ToFlags {
+        match self {
+            SlotsVerb::Put(flags) => &flags.to,
+            SlotsVerb::Clear(to) => to,
+        }
+    }
 }
 
 /// `warpbpf programs`

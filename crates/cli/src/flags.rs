@@ -8,10 +8,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use warpbpf::Place;
 use warpbpf_session::Placement;
 
-pub use crate::cache::{CacheFlags, KeepFlags};
+pub use crate::cache::CacheFlags;
 pub use crate::choice::ChoiceFlags;
-use crate::exchange::{ExchangeFlags, GateFlags, ProgramsFlags, RemoveFlags};
+pub use crate::code::CodeFlags;
+use crate::exchange::{ExchangeFlags, GateFlags, ProgramsFlags, RemoveFlags, SlotsFlags};
 pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
+pub use crate::wish::WishFlags;
 
 /// eBPF programs inside GPU kernels.
 #[derive(Debug, Parser)]
@@ -53,6 +55,8 @@ pub enum Command {
     Remove(RemoveFlags),
     /// Stop the programs in kernels that run, or let them go on, in an application under `warpbpf run --gate`
     Gate(GateFlags),
+    /// Put programs into slots of kernels that run, without loading code, in an application under `warpbpf run --slots`
+    Slots(SlotsFlags),
     /// Run programs that are kernels themselves (`gpu/run`, bpftime's `__directly_run`)
     Launch(LaunchFlags),
     /// Prove a program safe, or say why it is not
@@ -169,41 +173,6 @@ impl ProgramFlags {
     }
 }
 
-/// How far programs go into kernels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Backend {
-    /// Kernels that have PTX
-    Ptx,
-    /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs `ptxas`. NVIDIA's own libraries are left alone
-    Splice,
-}
-
-/// How programs are put into kernels.
-#[derive(Debug, Clone, Args)]
-pub struct CodeFlags {
-    /// Which kernels get programs
-    #[arg(long, value_enum, default_value = "ptx")]
-    pub backend: Backend,
-    /// Registers per thread that instrumented kernels may have; what does not fit goes to local memory. For a kernel whose
-    /// probes leave room for fewer blocks at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=255))]
-    pub max_registers: Option<u32>,
-    /// Put each program into a kernel once, as a function that its sites call, instead of inline at each site: slower to
-    /// run, but less code and fewer registers
-    #[arg(long)]
-    pub out_of_line: bool,
-    /// Add to counters at each pass of a place in the middle of a kernel, so that they can be watched while it runs,
-    /// instead of when a thread leaves it: slower
-    #[arg(long)]
-    pub live_sums: bool,
-    /// Put a gate in front of each program, so that `warpbpf gate off` stops programs in kernels that run and perhaps never end, and so
-    /// does `warpbpf remove`. A site reads one word more; counters are added to at each pass, as with `--live-sums`
-    #[arg(long)]
-    pub gate: bool,
-    #[command(flatten)]
-    pub keep: KeepFlags,
-}
-
 /// How an application is started.
 #[derive(Debug, Clone, Args)]
 pub struct TargetFlags {
@@ -260,36 +229,12 @@ pub struct WorkFlags {
 /// `warpbpf run`
 #[derive(Debug, Args)]
 pub struct RunFlags {
-    /// BPF object files; several are linked into one. None with `--timeline`, if there are to be no programs
-    #[arg(value_name = "PROG.bpf.o", required_unless_present = "timeline")]
-    pub objects: Vec<PathBuf>,
     #[command(flatten)]
-    pub values: ValueFlags,
-    /// Write when the device began and ended each copy, fill, kernel and other operation to this file, which Perfetto and
-    /// chrome://tracing open
-    #[arg(long, value_name = "FILE")]
-    pub timeline: Option<PathBuf>,
-    /// With `--timeline`: from where on the CPU each operation was asked for
-    #[arg(long, requires = "timeline")]
-    pub stacks: bool,
-    /// With `--stacks`: write each stack with the kernel or other operation and its nanoseconds on the device to this file, as flame
-    /// graphs are made of
-    #[arg(long, value_name = "FILE", requires = "stacks")]
-    pub folded: Option<PathBuf>,
+    pub wish: WishFlags,
     #[command(flatten)]
     pub work: WorkFlags,
     #[command(flatten)]
     pub target: TargetFlags,
-}
-
-impl RunFlags {
-    /// The program.
-    pub fn object(&self) -> ObjectFlags {
-        ObjectFlags {
-            objects: self.objects.clone(),
-            values: self.values.clone(),
-        }
-    }
 }
 
 /// `warpbpf ps`

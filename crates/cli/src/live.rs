@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::flags::{DeviceChoice, Inject, ObjectFlags, WorkFlags};
+use crate::flags::{DeviceChoice, Inject, WishFlags, WorkFlags};
 
 /// What is put into applications, for how long, and what is shown of it.
 #[derive(Debug, Args)]
 pub struct SessionFlags {
     #[command(flatten)]
-    pub object: ObjectFlags,
+    pub wish: WishFlags,
     #[command(flatten)]
     pub work: WorkFlags,
     /// Seconds after which programs are taken out again, instead of at Ctrl-C

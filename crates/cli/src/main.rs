@@ -32,11 +32,13 @@ mod commands {
 mod assemble;
 mod cache;
 mod choice;
+mod code;
 mod collect;
 mod contents;
 mod error;
 mod exchange;
 mod explain;
+mod kernel_table;
 mod live;
 mod machine;
 mod model;
@@ -44,12 +46,14 @@ mod objects;
 mod output;
 mod pretty;
 mod render;
+mod sanitizer;
 mod table;
 mod target;
 mod timeline;
 mod together;
 mod tree;
 mod values;
+mod wish;
 
 use clap::Parser as _;
 
@@ -79,6 +83,9 @@ fn main() -> std::process::ExitCode {
         Command::Add(flags) => output::answer(flags.to.json, commands::exchange::add(&flags)),
         Command::Remove(flags) => output::answer(flags.to.json, commands::exchange::remove(&flags)),
         Command::Gate(flags) => output::answer(flags.to.json, commands::exchange::gate(&flags)),
+        Command::Slots(flags) => {
+            output::answer(flags.verb.to().json, commands::exchange::slots(&flags.verb))
+        }
         Command::Launch(flags) => output::answer(flags.output.json, commands::launch::run(&flags)),
         Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
         Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),

@@ -330,6 +330,15 @@ pub struct Events {
     pub received: u64,
     /// Records that did not reach this tool, for any reason.
     pub lost: u64,
+    /// Of these: there was no room on the device.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_full: u64,
+    /// Of these: a bounded retry ran out on the device.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_busy: u64,
+    /// Of these: this tool did not take them in time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_unread: u64,
     /// The first ones.
     pub first: Vec<Value>,
 }

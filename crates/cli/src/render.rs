@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use warpbpf_session::NO_SITE;
-use warpbpf_wire::Occupancy;
 
+use crate::kernel_table::kernel_table;
 use crate::model::{Kernel, Map, Process, Report};
 use crate::table::{Table, counted, group};
 
@@ -179,122 +179,6 @@ fn heading(out: &mut String, process: &Process) {
     }
 }
 
-fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
-    if !with_counts {
-        let mut table = Table::new(&["kernel", "registers", "source", "way"]);
-        for kernel in kernels {
-            table.row(vec![
-                kernel.name.clone(),
-                registers(kernel),
-                kernel.source.clone(),
-                kernel.way.clone(),
-            ]);
-        }
-        table.write(out);
-        return;
-    }
-    // A column that has nothing to say of any kernel is left away.
-    let any = |says: fn(&Kernel) -> bool| kernels.iter().any(says);
-    let sites = any(|k| k.sites > 0);
-    let local = any(|k| k.local_bytes.is_some_and(|(b, a)| b.max(a) > 0));
-    let shared = any(|k| k.shared_bytes.is_some_and(|(b, a)| b != a));
-    let blocks = any(|k| k.occupancy.is_some());
-    let skipped = any(|k| k.skipped > 0);
-    let mut heads = vec!["kernel", "launches", "missed"];
-    heads.extend(skipped.then_some("skipped"));
-    let unwanted = any(|k| k.unwanted > 0);
-    heads.extend(unwanted.then_some("unwanted"));
-    heads.extend(sites.then_some("sites"));
-    heads.push("registers");
-    heads.extend(local.then_some("local bytes"));
-    heads.extend(shared.then_some("shared bytes"));
-    heads.extend(blocks.then_some("blocks/SM"));
-    heads.push("way");
-    let mut table = Table::new(&heads);
-    for kernel in kernels {
-        let pair = |pair: Option<(u32, u32)>| pair.map_or_else(String::new, change);
-        let mut row = vec![
-            kernel.name.clone(),
-            group(kernel.launches.into()),
-            group(kernel.missed.into()),
-        ];
-        row.extend(skipped.then(|| group(kernel.skipped.into())));
-        row.extend(unwanted.then(|| group(kernel.unwanted.into())));
-        row.extend(sites.then(|| group(kernel.sites.into())));
-        row.push(registers(kernel));
-        row.extend(local.then(|| pair(kernel.local_bytes)));
-        row.extend(shared.then(|| pair(kernel.shared_bytes)));
-        row.extend(blocks.then(|| pair(kernel.occupancy.map(|o| (o.before, o.after)))));
-        row.push(kernel.way.clone());
-        table.row(row);
-    }
-    table.write(out);
-    for kernel in kernels {
-        for warning in kernel_warnings(kernel) {
-            let _ = writeln!(out, "  warning: {warning}");
-        }
-    }
-}
-
-fn registers(kernel: &Kernel) -> String {
-    match kernel.registers {
-        Some((before, _)) if !kernel.instrumented => before.to_string(),
-        Some(pair) => change(pair),
-        None => "?".into(),
-    }
-}
-
-fn change((before, after): (u32, u32)) -> String {
-    if before == after {
-        before.to_string()
-    } else {
-        format!("{before} → {after}")
-    }
-}
-
-/// What probes cost a kernel beyond their own time, or could not do, with the ways out.
-fn kernel_warnings(kernel: &Kernel) -> Vec<String> {
-    let name = &kernel.name;
-    let mut warnings = Vec::new();
-    if let Some(room) = kernel.occupancy.filter(|room| room.after < room.before) {
-        let mut ways = Vec::new();
-        if let (Some(limit), Some((_, after))) = (registers_for(room), kernel.registers)
-            && limit < after
-        {
-            ways.push(format!("`--max-registers {limit}`"));
-        }
-        ways.push("`--out-of-line`".into());
-        warnings.push(format!(
-            "probes cost `{name}` occupancy: blocks of {} threads per SM {} → {}; try {}",
-            room.block_threads,
-            room.before,
-            room.after,
-            ways.join(" or ")
-        ));
-    }
-    warnings.extend(
-        kernel
-            .compiler_warnings
-            .iter()
-            .map(|warning| format!("`{name}` with probes: {warning}")),
-    );
-    warnings.extend(kernel.left_out.iter().map(|(reason, count)| {
-        format!(
-            "{} in `{name}` left out: {reason}",
-            counted((*count).into(), "site")
-        )
-    }));
-    warnings
-}
-
-/// The most registers per thread with which one SM, which has 65536, runs as many blocks as without probes.
-fn registers_for(room: Occupancy) -> Option<u32> {
-    let threads = room.before.checked_mul(room.block_threads)?;
-    let each = 65_536u32.checked_div(threads)?;
-    // They are given out in eights.
-    Some(each.min(255) & !7).filter(|limit| *limit >= 16)
-}
-
 /// A map and its rows.
 pub fn map_text(out: &mut String, map: &Map, rows: usize) {
     let _ = write!(out, "\n{} ({})", map.name, map.kind);
@@ -311,8 +195,24 @@ pub fn map_text(out: &mut String, map: &Map, rows: usize) {
         }
         table.write(out);
         more(out, events.received as usize, rows.min(events.first.len()));
-        if events.lost > 0 {
-            out.push_str("  warning: records were lost because a ring was full; raise `max_entries` or send fewer\n");
+        for (count, why) in [
+            (
+                events.lost_full,
+                "its ring on the device was full; raise `max_entries` or send fewer",
+            ),
+            (
+                events.lost_busy,
+                "a bounded retry ran out where many lanes sent at once; send fewer, or one for a warp",
+            ),
+            (
+                events.lost_unread,
+                "they were not read in time; raise `max_entries` or send fewer",
+            ),
+        ] {
+            if count > 0 {
+                let lost = counted(count.into(), "record");
+                let _ = writeln!(out, "  warning: {lost} lost: {why}");
+            }
         }
     } else if let Some(threads) = &map.threads {
         let sum = map.sum.unwrap_or(0);
@@ -431,67 +331,6 @@ mod tests {
         let mut out = String::new();
         super::heading(&mut out, &process);
         assert_eq!(out, "\nvectoradd [pid 7] on H200\n");
-    }
-
-    #[test]
-    fn kernels_show_what_probes_cost_them() {
-        let kernel = |name: &str| Kernel {
-            name: name.into(),
-            way: "slice".into(),
-            instrumented: true,
-            registers: Some((12, 40)),
-            launches: 3,
-            ..Kernel::default()
-        };
-        let shown = |kernels: &[Kernel]| {
-            let mut out = String::new();
-            kernel_table(&mut out, kernels, true);
-            out
-        };
-        assert_eq!(
-            shown(&[kernel("k")]),
-            "  kernel  launches  missed  registers  way\n  k              3       0  12 → 40    slice\n"
-        );
-        let costly = Kernel {
-            sites: 2,
-            local_bytes: Some((0, 16)),
-            shared_bytes: Some((1024, 1024)),
-            occupancy: Some(Occupancy {
-                block_threads: 256,
-                before: 8,
-                after: 6,
-            }),
-            compiler_warnings: vec!["ptxas info : (C7510) wgmma is serialized".into()],
-            left_out: vec![("inside a wgmma group".into(), 2), ("in a call".into(), 1)],
-            ..kernel("inc")
-        };
-        assert_eq!(
-            shown(&[kernel("k"), costly]),
-            "  kernel  launches  missed  sites  registers  local bytes  blocks/SM  way\n  \
-               k              3       0      0  12 → 40                            slice\n  \
-               inc            3       0      2  12 → 40    0 → 16       8 → 6      slice\n  \
-               warning: probes cost `inc` occupancy: blocks of 256 threads per SM 8 → 6; try `--max-registers 32` or `--out-of-line`\n  \
-               warning: `inc` with probes: ptxas info : (C7510) wgmma is serialized\n  \
-               warning: 2 sites in `inc` left out: inside a wgmma group\n  \
-               warning: 1 site in `inc` left out: in a call\n"
-        );
-    }
-
-    #[test]
-    fn registers_that_leave_room_for_as_many_blocks() {
-        let room = |before, block_threads| {
-            registers_for(Occupancy {
-                block_threads,
-                before,
-                after: 0,
-            })
-        };
-        assert_eq!(room(8, 256), Some(32));
-        assert_eq!(room(1, 1024), Some(64));
-        assert_eq!(room(5, 256), Some(48));
-        assert_eq!(room(1, 32), Some(248));
-        assert_eq!(room(0, 256), None);
-        assert_eq!(room(u32::MAX, 256), None);
     }
 
     #[test]
@@ -621,7 +460,10 @@ mod tests {
     fn events_say_how_many_more() {
         let events = Events {
             received: 5,
-            lost: 1,
+            lost: 6,
+            lost_full: 1,
+            lost_busy: 2,
+            lost_unread: 3,
             first: vec![serde_json::json!({ "sm": 3 })],
         };
         let map = Map {
@@ -634,7 +476,10 @@ mod tests {
         map_text(&mut out, &map, 20);
         assert_eq!(
             out,
-            "\ne (ringbuf): 5 events, 1 lost\n  sm\n   3\n  … 4 more\n  warning: records were lost because a ring was full; raise `max_entries` or send fewer\n"
+            "\ne (ringbuf): 5 events, 6 lost\n  sm\n   3\n  … 4 more\n  \
+             warning: 1 record lost: its ring on the device was full; raise `max_entries` or send fewer\n  \
+             warning: 2 records lost: a bounded retry ran out where many lanes sent at once; send fewer, or one for a warp\n  \
+             warning: 3 records lost: they were not read in time; raise `max_entries` or send fewer\n"
         );
     }
 }

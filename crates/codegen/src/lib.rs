@@ -41,6 +41,7 @@ mod opt_fold;
 mod opt_gvn;
 mod opt_stores;
 mod opt_tallies;
+mod opt_together;
 mod prelude;
 mod queue;
 #[cfg(test)]
@@ -102,6 +103,7 @@ const PASSES: &[Pass] = &[
     ("opt_fold.3", |f, _| opt_fold::run(f)),
     ("opt_dce.3", |f, _| opt_dce::run(f)),
     ("opt_tallies", opt_tallies::run),
+    ("opt_together", opt_together::run),
     ("guard_loops", |f, _| guard_loops::run(f)),
     ("guard_products", |f, _| guard_products::run(f)),
     ("lower", |f, _| lower::run(f)),

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Case, array};
 use warpbpf_abi::layout::{ArrayLayout, MapLayout};
-use warpbpf_codegen::{Fragment, Tally, compile};
+use warpbpf_codegen::{Fragment, SlotSpace, Tally, compile};
 
 /// A program that counts in an array of 4 values of 72 bytes with 3 copies, which the host sums if `summed`.
 fn compiled(asm: &str, summed: bool) -> Fragment {
@@ -128,4 +128,44 @@ fn a_program_keeps_eight() {
         ),
         (8, 0)
     );
+}
+
+#[test]
+fn lanes_that_are_together_add_once_where_ptxas_cannot_see_it() {
+    let add = "r1 = *(u64 *)(r0 + 8)
+        r1 += 5
+        *(u64 *)(r0 + 8) = r1";
+    let compiled = |key: &str, slots: SlotSpace| {
+        let (def, _) = array(72, 4);
+        let layout = MapLayout::Array(ArrayLayout {
+            max_entries: 4,
+            value_size: 72,
+            shards: 1,
+            summed: false,
+        });
+        let mut case = Case::new(&adding(key, add), vec![(def, layout)]);
+        case.env.slots = slots;
+        compile(&case.program, &case.env).unwrap().body
+    };
+    let count = |text: &str, what: &str| text.matches(what).count();
+    let table = SlotSpace::Table { kernel: 9 };
+    let alike = compiled("r2 = 2", table);
+    assert_eq!(
+        (
+            count(&alike, "activemask"),
+            count(&alike, "popc"),
+            count(&alike, "red.")
+        ),
+        (1, 1, 1),
+        "{alike}"
+    );
+    assert_eq!(count(&alike, "@%"), 1, "only the lowest lane adds: {alike}");
+    // Addresses that ptxas knows, and ones that are each lane's own.
+    for (key, slots) in [
+        ("r2 = 2", SlotSpace::Const),
+        ("call 7\nr2 = r0\nr2 &= 3", table),
+    ] {
+        let text = compiled(key, slots);
+        assert_eq!(count(&text, "activemask"), 0, "{text}");
+    }
 }

@@ -4,6 +4,15 @@ use crate::result::DriverError;
 use crate::safe::{Driver, Stream};
 use crate::sys::{self, CUdeviceptr, MemoryAccess, MemoryProperties};
 
+/// Addresses are taken by whole ones of these: a driver gives fewer out of ranges that it has already, wherever one wishes them to be
+/// (driver 580: 2 MiB never where wished, 1 GiB always). They are only addresses; memory is behind those that are used.
+const SPAN: u64 = 1 << 30;
+
+/// What is reserved for so many bytes.
+fn span(bytes: u64) -> usize {
+    bytes.next_multiple_of(SPAN) as usize
+}
+
 impl Driver {
     /// Zeroed memory of the current context's device at `address`, and how many bytes it has: `bytes` rounded up. `None` if that
     /// address cannot be had. It does not end with the context: see [`Driver::free_fixed`].
@@ -33,8 +42,8 @@ impl Driver {
         let size = bytes.next_multiple_of((unit as u64).max(1));
         let mut there = 0;
         // SAFETY: a writable local.
-        let code = unsafe { (self.api.mem_reserve)(&mut there, size as usize, 0, address, 0) };
-        self.check("cuMemAddressReserve", code, || format!("{size} bytes"))?;
+        let code = unsafe { (self.api.mem_reserve)(&mut there, span(size), 0, address, 0) };
+        self.check("cuMemAddressReserve", code, || format!("for {size} bytes"))?;
         if there != address {
             self.unreserve(there, size)?;
             return Ok(None);
@@ -100,7 +109,7 @@ impl Driver {
 
     fn unreserve(&self, address: CUdeviceptr, size: u64) -> Result<(), DriverError> {
         // SAFETY: the driver checks the address.
-        let code = unsafe { (self.api.mem_unreserve)(address, size as usize) };
-        self.check("cuMemAddressFree", code, || format!("{size} bytes"))
+        let code = unsafe { (self.api.mem_unreserve)(address, span(size)) };
+        self.check("cuMemAddressFree", code, || format!("for {size} bytes"))
     }
 }

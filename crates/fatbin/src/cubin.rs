@@ -158,6 +158,18 @@ impl Cubin {
     }
 }
 
+/// The PTX that a cubin was assembled from, which `ptxas -lineinfo` and `-G` put into it line by line, without comments and `.loc`.
+/// `None` if it is not there.
+pub fn embedded_ptx(bytes: &[u8]) -> Option<String> {
+    let header = Header::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, bytes).ok()?;
+    let (_, lines) = section(&sections, bytes, ".nv_debug_ptx_txt")?;
+    // Each line ends in a NUL.
+    let text = String::from_utf8(lines.to_vec()).ok()?;
+    Some(text.replace('\0', "\n"))
+}
+
 /// Whole length in bytes of the ELF that begins with `header` ([`CUBIN_HEADER_BYTES`] of it). Both header tables stand
 /// behind everything else in what `ptxas` and `nvlink` write, so their ends are the file's end; `None` if it is not an
 /// ELF64 or the numbers overflow.

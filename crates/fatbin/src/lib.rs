@@ -46,7 +46,7 @@ pub use choose::{Choice, choose};
 pub use container::{
     Compression, Entry, EntryKind, FATBIN_HEADER_BYTES, entries, fatbin_len, flags,
 };
-pub use cubin::{CUBIN_HEADER_BYTES, Cubin, Kernel, Param, cubin_len};
+pub use cubin::{CUBIN_HEADER_BYTES, Cubin, Kernel, Param, cubin_len, embedded_ptx};
 pub use error::{CubinError, FatbinError};
 
 /// First four bytes of a fatbin.

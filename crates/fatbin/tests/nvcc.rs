@@ -391,3 +391,31 @@ fn a_damaged_cubin_is_refused_or_read_but_never_a_panic() {
         }
     }
 }
+
+#[test]
+fn line_information_holds_the_ptx() {
+    let flags = ["-cubin", "-lineinfo", "-arch=sm_90"];
+    let (cubin, _) = nvcc("embedded", "", &flags);
+    let (ptx, _) = nvcc("embedded", "", &["-ptx", "-lineinfo", "-arch=sm_90"]);
+    let ptx = String::from_utf8(ptx).expect("text");
+    // Up to what `.file` begins, without comments and what says where lines come from.
+    let lines = |text: &str| -> Vec<String> {
+        let code = text.lines().map(|line| match line.find("//") {
+            Some(comment) => line[..comment].trim().to_owned(),
+            None => line.trim().to_owned(),
+        });
+        let told = |line: &String| {
+            !line.is_empty()
+                && [".loc", ".file"]
+                    .iter()
+                    .all(|start| !line.starts_with(start))
+        };
+        let code = code.take_while(|line| !line.starts_with(".section"));
+        code.filter(told).collect()
+    };
+    let embedded = warpbpf_fatbin::embedded_ptx(&cubin).expect("PTX");
+    assert_eq!(lines(&embedded), lines(&ptx));
+    let (plain, _) = nvcc("embedded", "", &["-cubin", "-arch=sm_90"]);
+    assert_eq!(warpbpf_fatbin::embedded_ptx(&plain), None);
+    assert_eq!(warpbpf_fatbin::embedded_ptx(b"\x7fELF"), None);
+}

@@ -28,7 +28,7 @@ pub enum InjectError {
     Stopped { pid: u32 },
     #[error("process {pid} is a kernel thread or a zombie: it has no code")]
     NoCode { pid: u32 },
-    #[error("process {pid} runs {found} code; only x86-64 processes can be attached to")]
+    #[error("process {pid} runs {found} code; only {ARCH} processes can be attached to", ARCH = std::env::consts::ARCH)]
     OtherMachine { pid: u32, found: &'static str },
     #[error(
         "process {pid} has not loaded the C library (it is statically linked): start it under `warpbpf run`"

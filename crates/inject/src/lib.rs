@@ -8,9 +8,9 @@
 //!
 //! Whatever fails, the process goes on as before.
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!(
-    "registers and code are x86-64's; other architectures need their own `tracee` and `code`"
+    "registers and code are those of x86-64 and AArch64; other processors need their own `machine`"
 );
 
 mod error;
@@ -19,7 +19,7 @@ mod elf;
 mod memory;
 mod process;
 
-mod code;
+mod machine;
 mod place;
 mod remote;
 mod stop;

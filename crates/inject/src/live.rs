@@ -12,9 +12,9 @@ use warpbpf_wire::late::{
     CONTROL_ENTRY, CONTROL_TEXT, CONTROL_VERSION, Control, Patch, operation, state,
 };
 
-use crate::code::{self, code};
 use crate::elf::Library;
 use crate::error::InjectError;
+use crate::machine::{self, GATE};
 use crate::memory::Memory;
 use crate::place::Places;
 use crate::process::{AGENT_MEMORY, Subject};
@@ -141,14 +141,12 @@ impl Live {
             functions.push((offset, find(name)?));
         }
         let create = find("pthread_create")?;
-        // The function `syscall` has the instruction.
-        let start = find("syscall")?;
+        let (function, instruction) = GATE;
+        let start = find(function)?;
         let bytes = memory.read_some(start, 64);
-        let at = bytes.windows(2).position(|two| two == [0x0f, 0x05]);
-        let gate = at.ok_or(InjectError::NoFunction {
-            pid,
-            function: "syscall",
-        })?;
+        let mut windows = bytes.windows(instruction.len());
+        let at = windows.position(|some| some == instruction);
+        let gate = at.ok_or(InjectError::NoFunction { pid, function })?;
         let places = Places::new(&subject, &memory, libc)?;
         Ok(Live {
             gate: start + gate as u64,
@@ -311,7 +309,7 @@ impl Live {
             put(*offset, &address.to_le_bytes());
         }
         self.memory.write(self.block.control, &bytes)?;
-        self.memory.write(self.block.code, &code())
+        self.memory.write(self.block.code, &machine::code())
     }
 
     /// Starts the thread, and closes a descriptor that has been taken over.
@@ -327,8 +325,13 @@ impl Live {
             }
             let control = block.control;
             let handle = control + offset_of!(Control, handle) as u64;
-            let arguments = [handle, 0, code + code::START, control];
-            thread.call(code + code::CALL, code + code::DONE, create, arguments)
+            let arguments = [handle, 0, code + machine::START, control];
+            thread.call(
+                code + machine::CALL,
+                code + machine::DONE,
+                create,
+                arguments,
+            )
         })?;
         match answer as i32 {
             0 => Ok(()),

@@ -9,14 +9,13 @@ use std::ops::Range;
 
 use crate::elf::Library;
 use crate::error::InjectError;
+use crate::machine::{self, CALL_BYTES, RESTORER};
 use crate::memory::Memory;
 use crate::process::{Mapping, Subject};
 use crate::tracee::Tracee;
 
 /// Bytes of a stack that are searched. What is called from further out than this has been waiting for a deep call.
 const STACK: usize = 256 << 10;
-/// Longest call instruction, and shortest.
-const CALLS: Range<usize> = 2..8;
 
 /// libc's allocator, which holds its lock and waits for nothing but that.
 const ALLOCATOR: &[&str] = &[
@@ -34,9 +33,6 @@ const ALLOCATOR: &[&str] = &[
 
 /// System calls in which it does.
 const LOCKS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield];
-
-/// `mov rax, SYS_rt_sigreturn; syscall`: what a signal's handler returns to.
-const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
 /// Other functions of libc in which a thread may hold what `pthread_create` needs.
 const UNSAFE: &[&str] = &[
@@ -73,15 +69,19 @@ const WAITS: &[i64] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_connect,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
     libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_select,
     libc::SYS_pselect6,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_pause,
     libc::SYS_rt_sigsuspend,
     libc::SYS_rt_sigtimedwait,
@@ -178,7 +178,7 @@ impl Places {
         if !thread.is_64() || self.is_in_sequence(memory, thread) {
             return false;
         }
-        let at = thread.registers.rip;
+        let at = machine::pc(&thread.registers);
         let contained = |all: &[Range<u64>]| all.iter().any(|range| range.contains(&at));
         let waits = match thread.syscall() {
             Some(number) => WAITS.contains(&number),
@@ -203,15 +203,15 @@ impl Places {
 
     fn is_in_handler(&self, memory: &Memory, thread: &Tracee) -> bool {
         self.stack(memory, thread).into_iter().any(|word| {
-            let mut code = [0; RESTORER.len()];
+            let mut code = vec![0; RESTORER.len()];
             let is_code = self.maps.iter().any(|m| m.code && m.range.contains(&word));
             is_code && memory.read(word, &mut code).is_ok() && code == RESTORER
         })
     }
 
-    /// What lies on the stack of a thread, which is stopped, in words.
+    /// What lies on the stack of a thread, which is stopped, in words, as addresses.
     fn stack(&self, memory: &Memory, thread: &Tracee) -> Vec<u64> {
-        let start = thread.registers.rsp & !7;
+        let start = machine::stack(&thread.registers) & !7;
         let stack = self.maps.iter().find(|m| m.range.contains(&start));
         // One that was mapped since is searched too.
         let end = stack.map_or(start + STACK as u64, |m| m.range.end);
@@ -222,7 +222,9 @@ impl Places {
             bytes.copy_from_slice(w);
             u64::from_le_bytes(bytes)
         });
-        words.collect()
+        // Where a function returns to that has called none is in a register on some processors.
+        let link = machine::link(&thread.registers);
+        words.map(machine::address).chain(link).collect()
     }
 
     /// It is in a restartable sequence: a call in the middle of one would make it forget that it has to be restarted.
@@ -251,41 +253,8 @@ impl Places {
 
 /// The instruction before this address may be a call.
 fn is_behind_call(memory: &Memory, address: u64) -> bool {
-    let mut before = [0; CALLS.end];
-    if memory
-        .read(address - CALLS.end as u64, &mut before)
-        .is_err()
-    {
-        return false;
-    }
-    // `call rel32`
-    let relative = before[CALLS.end - 5] == 0xe8;
-    // `call r/m64`: FF /2, with what it takes to say which.
-    let indirect = CALLS.into_iter().any(|length| {
-        let at = CALLS.end - length;
-        before[at] == 0xff && (before[at + 1] >> 3) & 7 == 2
-    });
-    relative || indirect
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn returns_lie_behind_calls() {
-        let memory = Memory::open(std::process::id()).unwrap();
-        let code = |bytes: &[u8]| {
-            let mut all = [0x90u8; 16];
-            all[16 - bytes.len()..].copy_from_slice(bytes);
-            is_behind_call(&memory, all.as_ptr() as u64 + 16)
-        };
-        assert!(code(&[0xe8, 1, 2, 3, 4]));
-        assert!(code(&[0xff, 0xd0]), "call rax");
-        assert!(code(&[0x41, 0xff, 0xd4]), "call r12");
-        assert!(code(&[0xff, 0x53, 0x30]), "call [rbx+0x30]");
-        assert!(code(&[0xff, 0x15, 1, 2, 3, 4]), "call [rip]");
-        assert!(!code(&[0x48, 0x89, 0xd8]), "mov");
-        assert!(!code(&[0xff, 0xe0]), "jmp rax");
-    }
+    let mut before = [0; CALL_BYTES];
+    let start = address.checked_sub(CALL_BYTES as u64);
+    let read = start.map(|start| memory.read(start, &mut before));
+    matches!(read, Some(Ok(()))) && machine::ends_in_call(&before)
 }

@@ -212,9 +212,17 @@ fn is_agent(name: &str) -> bool {
     name == "libwarpbpf_agent.so" || name == format!("memfd:{AGENT_MEMORY}")
 }
 
-/// Refuses what is not x86-64, by the header of the executable.
+/// Refuses what is not for this processor, by the header of the executable.
 fn machine(pid: u32, exe: &Path) -> Result<(), InjectError> {
-    const X86_64: [u8; 2] = [62, 0];
+    /// `EM_X86_64`, `EM_AARCH64`
+    const OURS: [u8; 2] = [
+        if cfg!(target_arch = "aarch64") {
+            183
+        } else {
+            62
+        },
+        0,
+    ];
     let mut header = [0; 20];
     let file = fs::File::open(format!("/proc/{pid}/exe"));
     let read = file.and_then(|mut file| io::Read::read_exact(&mut file, &mut header));
@@ -225,7 +233,7 @@ fn machine(pid: u32, exe: &Path) -> Result<(), InjectError> {
         });
     }
     match (header[4], [header[18], header[19]]) {
-        (2, X86_64) => Ok(()),
+        (2, OURS) => Ok(()),
         (1, _) => Err(InjectError::OtherMachine {
             pid,
             found: "32-bit",

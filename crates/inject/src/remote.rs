@@ -7,10 +7,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::error::InjectError;
+use crate::machine;
 use crate::memory::Memory;
 use crate::place::Places;
 use crate::process::{self, Subject};
-use crate::tracee::{Registers, Stop, Tracee};
+use crate::tracee::{Stop, Tracee};
 
 /// How long a thread may take to stop.
 pub(crate) const STOP: Duration = Duration::from_secs(2);
@@ -20,8 +21,6 @@ const SEARCH: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 /// How long a call may take. It waits for locks that other threads have.
 const CALL: Duration = Duration::from_secs(20);
-/// Bytes below the stack pointer that a function may use without moving it.
-const RED_ZONE: u64 = 128;
 /// All signals but those that an instruction causes: those are for us.
 const ALL_BUT_FAULTS: u64 = {
     let faults = [
@@ -57,7 +56,7 @@ const OUR_THREADS: &[&str] = &["warpbpf", "warpbpf-calls", "warpbpf-late"];
 pub(crate) struct Borrowed<'p> {
     tracee: Tracee,
     subject: &'p Subject,
-    /// Address of an instruction `syscall`.
+    /// Address of the instruction by which system calls are made.
     gate: u64,
 }
 
@@ -87,10 +86,11 @@ pub(crate) fn borrow<T>(
             if !tracee.settle(STOP)? {
                 continue;
             }
-            let usable = match purpose {
-                Purpose::Syscalls => tracee.is_64() && !places.is_in_sequence(memory, &tracee),
-                Purpose::Call => places.is_safe(memory, &tracee),
-            };
+            let usable = tracee.can_be_moved()
+                && match purpose {
+                    Purpose::Syscalls => tracee.is_64() && !places.is_in_sequence(memory, &tracee),
+                    Purpose::Call => places.is_safe(memory, &tracee),
+                };
             if !usable {
                 tracee.release();
                 continue;
@@ -128,13 +128,13 @@ impl Borrowed<'_> {
         work: impl FnOnce(&mut Self) -> Result<T, InjectError>,
     ) -> Result<T, InjectError> {
         let mask = self.tracee.mask()?;
-        let mut vectors = self.tracee.vectors()?;
+        let vectors = self.tracee.vectors()?;
         self.tracee.set_mask(mask | ALL_BUT_FAULTS)?;
         let done = work(self);
         // The kernel goes on with a system call that our stop interrupted only from a stop like that.
         let stopped = self.tracee.stop_again(STOP);
         self.tracee.set(&self.tracee.registers)?;
-        self.tracee.set_vectors(&mut vectors)?;
+        self.tracee.set_vectors(vectors)?;
         self.tracee.set_mask(mask)?;
         let done = done?;
         stopped?;
@@ -151,25 +151,14 @@ impl Borrowed<'_> {
         number: i64,
         arguments: [u64; 6],
     ) -> Result<u64, InjectError> {
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        self.tracee.set(&Registers {
-            rip: self.gate,
-            rax: number as u64,
-            orig_rax: u64::MAX,
-            rdi,
-            rsi,
-            rdx,
-            r10,
-            r8,
-            r9,
-            ..self.tracee.registers
-        })?;
+        let there = machine::for_syscall(&self.tracee.registers, self.gate, number, arguments);
+        self.tracee.set(&there)?;
         // It stops as it enters, and as it leaves.
         let end = Instant::now() + CALL;
         for _ in 0..2 {
             self.until_syscall(end)?;
         }
-        let answer = self.tracee.current()?.rax as i64;
+        let answer = machine::answer(&self.tracee.current()?);
         match answer {
             -4095..0 => Err(InjectError::Refused {
                 pid: self.subject.pid,
@@ -181,7 +170,7 @@ impl Borrowed<'_> {
         }
     }
 
-    /// Has the thread call what the code at `stub` calls: the address in `rax`, with two more arguments than are needed. `done`
+    /// Has the thread call what the code at `stub` calls: the function given here, with two more arguments than are needed. `done`
     /// is where the system call behind it stands, whose number is in that code too.
     ///
     /// # Errors
@@ -193,29 +182,15 @@ impl Borrowed<'_> {
         function: u64,
         arguments: [u64; 4],
     ) -> Result<u64, InjectError> {
-        let [rdi, rsi, rdx, rcx] = arguments;
-        self.tracee.set(&Registers {
-            rip: stub,
-            rax: function,
-            orig_rax: u64::MAX,
-            rdi,
-            rsi,
-            rdx,
-            rcx,
-            rsp: (self.tracee.registers.rsp - RED_ZONE) & !15,
-            rbp: 0,
-            // No direction, as functions expect it.
-            eflags: self.tracee.registers.eflags & !0x400,
-            ..self.tracee.registers
-        })?;
+        let there = machine::for_call(&self.tracee.registers, stub, function, arguments);
+        self.tracee.set(&there)?;
         let end = Instant::now() + CALL;
         loop {
             self.until_syscall(end)?;
-            let now = self.tracee.current()?;
-            if now.rip == done + 2 {
+            if let Some(answer) = machine::returned(&self.tracee.current()?, done) {
                 // On its way in: what the function answered was put aside by the stub.
                 self.until_syscall(end)?;
-                return Ok(now.rdi);
+                return Ok(answer);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use warpbpf_wire::late::Patch;
 
 use crate::error::InjectError;
+use crate::machine;
 use crate::memory::Memory;
 use crate::place::{Places, Word};
 use crate::process;
@@ -90,7 +91,7 @@ pub(crate) fn change(
         let stopped = Stopped::all(pid)?;
         let inside = |code: &[Range<u64>], word: Word| {
             stopped.0.iter().find(|t| {
-                let at = t.registers.rip;
+                let at = machine::pc(&t.registers);
                 let here = code.iter().any(|range| range.contains(&at));
                 (here || places.on_stack(memory, t, code, word))
                     && t.thread != own
@@ -100,7 +101,7 @@ pub(crate) fn change(
         let in_the_way = (!windows.is_empty()).then(|| inside(&windows, Word::Any));
         let quiet = watched.is_empty() || inside(watched, Word::Return).is_none();
         match in_the_way.flatten() {
-            Some(tracee) => last = Some(tracee.registers.rip),
+            Some(tracee) => last = Some(machine::pc(&tracee.registers)),
             None if quiet || attempt + 1 == TRIES => {
                 let written = write(pid, memory, patches);
                 let pause = pause.max(stopped.release());

@@ -6,21 +6,15 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::error::InjectError;
+use crate::machine::{self, Registers, VECTORS, Waiting};
 use crate::process::{self, status_field};
-
-/// Registers of the general kind.
-pub(crate) type Registers = libc::user_regs_struct;
 
 /// `PTRACE_EVENT_STOP` behind `SIGTRAP`, as a status shows it.
 const EVENT_STOP: i32 = 128;
-const NT_X86_XSTATE: i32 = 0x202;
-/// More than any processor's.
-const MOST_XSTATE: usize = 64 << 10;
+const NT_PRSTATUS: i32 = 1;
+/// More than any processor's vectors.
+const MOST_VECTORS: usize = 64 << 10;
 const PTRACE_GET_RSEQ_CONFIGURATION: u32 = 0x420f;
-/// Code segment of 64-bit code.
-const CS_64: u64 = 0x33;
-/// Bytes of the instruction `syscall`.
-const SYSCALL_BYTES: u64 = 2;
 
 /// System calls that a stop ends with `EINTR` instead of having them go on, and that can be begun again because they have
 /// done nothing yet. `close` and `connect` have.
@@ -38,6 +32,7 @@ const AGAIN: &[i64] = &[
     libc::SYS_sendmsg,
     libc::SYS_accept,
     libc::SYS_accept4,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -71,6 +66,10 @@ pub(crate) struct Tracee {
     pub(crate) pid: u32,
     /// As it was stopped: what it goes on with.
     pub(crate) registers: Registers,
+    /// In this it was stopped.
+    waiting: Option<Waiting>,
+    /// What it waited for before it was stopped, where that must be known.
+    before: String,
     /// When it was asked to stop.
     pub(crate) since: Instant,
 }
@@ -101,6 +100,11 @@ impl Tracee {
                 _ => return Err(not_permitted(pid, &error)),
             },
         }
+        let before = match machine::LOOKS_BEFORE {
+            // A kernel that does not say is no reason to fail: the call is then ended, as by a signal.
+            true => std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")),
+            false => Ok(String::new()),
+        };
         if ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0).is_err() {
             return Ok(None);
         }
@@ -110,6 +114,8 @@ impl Tracee {
             thread,
             pid,
             registers,
+            waiting: None,
+            before: before.unwrap_or_default(),
             since,
         }))
     }
@@ -130,6 +136,10 @@ impl Tracee {
             }
         }
         self.registers = self.current()?;
+        let at = machine::pc(&self.registers) as usize;
+        let code = ptrace(libc::PTRACE_PEEKTEXT, self.thread, at, 0);
+        let code = code.ok().map(|word| word as u32);
+        self.waiting = machine::waiting(&self.registers, code, &self.before, AGAIN);
         Ok(true)
     }
 
@@ -186,49 +196,66 @@ impl Tracee {
     pub(crate) fn current(&self) -> Result<Registers, InjectError> {
         // SAFETY: numbers.
         let mut registers: Registers = unsafe { std::mem::zeroed() };
-        let to = std::ptr::from_mut(&mut registers) as usize;
-        ptrace(libc::PTRACE_GETREGS, self.thread, 0, to).map_err(|e| self.failed("ptrace", e))?;
+        let to = std::ptr::from_mut(&mut registers).cast();
+        // 32-bit code has fewer; those are as they should be.
+        self.set_of(
+            libc::PTRACE_GETREGSET,
+            NT_PRSTATUS,
+            to,
+            size_of::<Registers>(),
+        )?;
         Ok(registers)
     }
 
     pub(crate) fn set(&self, registers: &Registers) -> Result<(), InjectError> {
-        let from = std::ptr::from_ref(registers) as usize;
-        ptrace(libc::PTRACE_SETREGS, self.thread, 0, from).map_err(|e| self.failed("ptrace", e))?;
+        let from = std::ptr::from_ref(registers).cast_mut().cast();
+        self.set_of(
+            libc::PTRACE_SETREGSET,
+            NT_PRSTATUS,
+            from,
+            size_of::<Registers>(),
+        )?;
         Ok(())
     }
 
-    /// Registers of the other kinds: floating point, vectors.
-    pub(crate) fn vectors(&self) -> Result<Vec<u8>, InjectError> {
-        let mut bytes = vec![0; MOST_XSTATE];
+    /// Gets or sets registers of one kind; returns their bytes.
+    fn set_of(
+        &self,
+        request: u32,
+        kind: i32,
+        at: *mut u8,
+        bytes: usize,
+    ) -> Result<usize, InjectError> {
         let mut vector = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
+            iov_base: at.cast(),
+            iov_len: bytes,
         };
-        let to = std::ptr::from_mut(&mut vector) as usize;
-        ptrace(
-            libc::PTRACE_GETREGSET,
-            self.thread,
-            NT_X86_XSTATE as usize,
-            to,
-        )
-        .map_err(|e| self.failed("ptrace", e))?;
-        bytes.truncate(vector.iov_len);
-        Ok(bytes)
+        let vector_at = std::ptr::from_mut(&mut vector) as usize;
+        ptrace(request, self.thread, kind as usize, vector_at)
+            .map_err(|e| self.failed("ptrace", e))?;
+        Ok(vector.iov_len)
     }
 
-    pub(crate) fn set_vectors(&self, bytes: &mut [u8]) -> Result<(), InjectError> {
-        let mut vector = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        };
-        let from = std::ptr::from_mut(&mut vector) as usize;
-        ptrace(
-            libc::PTRACE_SETREGSET,
-            self.thread,
-            NT_X86_XSTATE as usize,
-            from,
-        )
-        .map_err(|e| self.failed("ptrace", e))?;
+    /// Registers of the other kinds: floating point, vectors.
+    pub(crate) fn vectors(&self) -> Result<(i32, Vec<u8>), InjectError> {
+        let mut bytes = vec![0; MOST_VECTORS];
+        let mut failed = Err(InjectError::Ended { pid: self.pid });
+        for kind in VECTORS {
+            let to = bytes.as_mut_ptr();
+            match self.set_of(libc::PTRACE_GETREGSET, *kind, to, bytes.len()) {
+                Ok(length) => {
+                    bytes.truncate(length);
+                    return Ok((*kind, bytes));
+                }
+                Err(error) => failed = Err(error),
+            }
+        }
+        failed
+    }
+
+    pub(crate) fn set_vectors(&self, (kind, mut bytes): (i32, Vec<u8>)) -> Result<(), InjectError> {
+        let from = bytes.as_mut_ptr();
+        self.set_of(libc::PTRACE_SETREGSET, kind, from, bytes.len())?;
         Ok(())
     }
 
@@ -269,13 +296,17 @@ impl Tracee {
 
     /// It runs 64-bit code.
     pub(crate) fn is_64(&self) -> bool {
-        self.registers.cs == CS_64
+        machine::is_64(&self.registers)
     }
 
     /// The number of the system call that it was stopped in.
     pub(crate) fn syscall(&self) -> Option<i64> {
-        let number = self.registers.orig_rax as i64;
-        (number >= 0).then_some(number)
+        self.waiting.map(|waiting| waiting.number)
+    }
+
+    /// It can be moved and put back.
+    pub(crate) fn can_be_moved(&self) -> bool {
+        machine::can_be_moved(&self.registers, self.waiting.as_ref())
     }
 
     /// Stops it once more where it is, from a stop in a system call, so that what it goes on with is judged by the kernel as
@@ -311,17 +342,8 @@ impl Tracee {
 
     /// Registers with which a call that our stop ended is made again, unless a signal ended it.
     fn begun_again(&self) -> Option<Registers> {
-        let number = self.syscall()?;
-        let ended = self.registers.rax as i64 == -i64::from(libc::EINTR);
-        if !ended || !AGAIN.contains(&number) || self.has_signal() {
-            return None;
-        }
-        Some(Registers {
-            rip: self.registers.rip - SYSCALL_BYTES,
-            rax: self.registers.orig_rax,
-            orig_rax: u64::MAX,
-            ..self.registers
-        })
+        let again = self.waiting?.again?;
+        (!self.has_signal()).then_some(again)
     }
 
     /// A signal waits to be delivered to it.

@@ -1,6 +1,6 @@
 //! Programs at their places: `BPF_LINK_CREATE` and the older `ioctl` of perf events.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -12,6 +12,9 @@ use crate::kernel::{Attr, Handle, Kernel};
 use crate::linux::Place;
 use crate::perf::{Perf, Probe};
 use crate::uapi::{ATTACH_PERF_EVENT, attr};
+
+/// `BPF_F_REPLACE`
+const F_REPLACE: u32 = 4;
 
 /// Names that mean no kernel, with the form that they ask for.
 const SPECIAL: &[&str] = &["__memcapture", "__directly_run"];
@@ -241,8 +244,16 @@ impl Kernel {
         let at = self.link_at(a.fd(attr::link_update::LINK_FD))?;
         let prog = self.prog_at(a.fd(attr::link_update::NEW_PROG_FD))?;
         let link = self.links.get(at).ok_or(Errno::BADF)?;
-        let replace = a.u32(attr::link_update::FLAGS) & 4 != 0;
-        if replace && self.prog_at(a.fd(attr::link_update::OLD_PROG_FD))? != link.prog {
+        let (flags, old) = (
+            a.u32(attr::link_update::FLAGS),
+            a.u32(attr::link_update::OLD_PROG_FD),
+        );
+        // As Linux: what was there before is asked for with `BPF_F_REPLACE`, and only then.
+        let replace = flags & F_REPLACE != 0;
+        if flags & !F_REPLACE != 0 || (!replace && old != 0) {
+            return Err(Errno::INVAL);
+        }
+        if replace && self.prog_at(old as RawFd)? != link.prog {
             return Err(Errno::PERM);
         }
         let probe = match self.perfs.get(link.perf) {
@@ -252,8 +263,12 @@ impl Kernel {
         let section = self.section_for(prog, &probe)?;
         let in_linux = self.place_in_linux(prog, &probe);
         let link = self.links.get_mut(at).ok_or(Errno::BADF)?;
+        let changes = link.enabled && link.prog != prog;
         (link.prog, link.section, link.in_linux) = (prog, section, in_linux);
         self.version += 1;
+        if changes {
+            crate::updates::note();
+        }
         self.collect();
         Ok(0)
     }

@@ -22,6 +22,7 @@ use crate::live::Live;
 use crate::offer::Offer;
 use crate::real::Host;
 use crate::remote;
+use crate::updates;
 
 /// CPUs that the tool believes in. No GPU has as many multiprocessors; those that are missing have zeros.
 const CPUS: u32 = 256;
@@ -176,8 +177,12 @@ fn start() -> MutexGuard<'static, Start> {
     START.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Exchanges come one after the other, each with what is attached when its turn comes.
+static EXCHANGES: Mutex<()> = Mutex::new(());
+
 /// Looks whether a call of the tool has changed what is attached.
 pub fn noticed() {
+    let updated = updates::take();
     let Some(kernel) = existing() else { return };
     let (version, attached) = (kernel.version, !kernel.attached().is_empty());
     if !kernel.drawn.is_empty() {
@@ -185,16 +190,21 @@ pub fn noticed() {
     }
     drop(kernel);
     let mut start = start();
-    if start.seen == version {
+    // Another thread may have seen the version of an update that is this one's to carry out.
+    if start.seen == version && !updated {
         return;
     }
     start.seen = version;
     start.changed = Some(Instant::now());
     let was = std::mem::replace(&mut start.attached, attached);
-    if attached && start.open && live().any() && !start.over {
+    let late = attached && start.open && live().any() && !start.over;
+    if late && !updated {
         tell("what the tool attaches now is only in applications that start from now on");
     }
     drop(start);
+    if late && updated {
+        exchange();
+    }
     if was && !attached {
         live().detach();
     }
@@ -209,6 +219,22 @@ pub fn noticed() {
                 ));
             }
         });
+    }
+}
+
+/// Puts what is attached now into applications that run.
+fn exchange() {
+    let _turn = EXCHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let gathered = existing().map(|kernel| kernel.gather(&kernel.attached()));
+    let done = match gathered {
+        Some(Ok(gathered)) => live().exchange(&gathered),
+        Some(Err(text)) => Err(text),
+        None => return,
+    };
+    if let Err(why) = done {
+        tell(&format!(
+            "a link's new program is not in all applications that run: {why}"
+        ));
     }
 }
 
@@ -319,12 +345,18 @@ fn run() {
             if settled {
                 open();
             }
+            let mut offered = None;
             live().round(&mut || {
+                offered = Some(updates::count());
                 if AGENTS.fetch_add(1, Ordering::Relaxed) == 0 {
                     notify("agent");
                 }
                 Offer::new(&mut kernel())
             });
+            // Whoever updated a link meanwhile did not see the application to which the old program was on its way.
+            if offered.is_some_and(|then| then != updates::count()) {
+                exchange();
+            }
             carrier.round(|| existing()?.carry());
             let over = live().is_over();
             start().over = over;

@@ -38,6 +38,7 @@ pub mod session;
 mod sink;
 pub mod spec;
 pub mod uapi;
+mod updates;
 pub mod user;
 pub mod user_ring;
 mod walk;

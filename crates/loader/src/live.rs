@@ -3,6 +3,8 @@
 //!
 //! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds nothing.
 
+mod exchange;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +16,8 @@ use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
 use warpbpf_maps::{MapPlan, MapView, merge};
 use warpbpf_wire::{
-    ContextInfo, Listener, MapOp, NoteLevel, OpCode, Outcome, PRINTK, SharedError, SharedReader,
-    ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
+    Changed, ContextInfo, Listener, MapOp, NoteLevel, OpCode, Outcome, PRINTK, SharedError,
+    SharedReader, ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
 use crate::feed::Feed;
@@ -75,6 +77,8 @@ struct Agent {
     asked: Option<u64>,
     answer: Option<Result<Vec<u8>, String>>,
     snapshotted: u64,
+    /// What became of an exchange.
+    changed: Option<Changed>,
 }
 
 #[derive(Default)]
@@ -198,6 +202,7 @@ impl Live {
             asked: None,
             answer: None,
             snapshotted: 0,
+            changed: None,
         };
         let end = Instant::now() + PATIENCE;
         while agent.sms == 0 && agent.connection.is_some() && Instant::now() < end {
@@ -304,14 +309,14 @@ impl Agent {
                     feed.answered(token, &outcomes, tell);
                 }
             }
-            // Neither a timeline nor an exchange is asked for.
+            ToTool::Changed(changed) => self.changed = Some(changed),
+            // No timeline is asked for.
             ToTool::Sites(_)
             | ToTool::Counts(_)
             | ToTool::Attached
             | ToTool::Operations(_)
             | ToTool::Ranges(_)
-            | ToTool::Stacks(_)
-            | ToTool::Changed(_) => {}
+            | ToTool::Stacks(_) => {}
             // The connection's end follows; what is in the shared memory is final.
             ToTool::Bye { .. } => self.tell_losses(tell),
         }

@@ -11,40 +11,47 @@ use warpbpf_abi::layout::{gate, slot};
 use warpbpf_abi::names::{GROUP_MASK, SLOTS};
 use warpbpf_codegen::SlotSpace;
 
-/// Registers that [`Gates`] uses: type and name.
-pub(crate) const REGISTERS: [(&str, &str); 4] = [
-    ("pred", "%wbpf_shut"),
-    ("b32", "%wbpf_gate_sm"),
-    ("b64", "%wbpf_gate"),
-    ("b64", "%wbpf_gate_at"),
-];
+use crate::Gate;
 
 /// The gates of one site.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gates {
     bits: BTreeSet<u32>,
+    /// Bits of its slots, which are read together with the word.
+    slots: BTreeSet<u32>,
     /// Something runs there whatever the gate says.
     always: bool,
 }
 
 impl Gates {
-    /// Of a site where such programs stand; without a bit, one always runs.
-    pub(crate) fn of(bits: impl Iterator<Item = Option<u32>>) -> Gates {
+    /// Of a site where such programs stand; without a gate, one always runs.
+    pub(crate) fn of(all: impl Iterator<Item = Option<Gate>>) -> Gates {
         let mut gates = Gates::default();
-        for bit in bits {
-            match bit {
-                Some(bit) => {
-                    gates.bits.insert(bit);
-                }
+        for gate in all {
+            match gate {
+                Some(Gate::Program(bit)) => drop(gates.bits.insert(bit)),
+                Some(Gate::Slot(bit)) => drop(gates.slots.insert(bit)),
                 None => gates.always = true,
             }
         }
         gates
     }
 
+    /// Registers that it uses: type and name.
+    pub(crate) fn registers(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+        let open = (!self.slots.is_empty()).then_some(("b64", "%wbpf_open"));
+        let always = [
+            ("pred", "%wbpf_shut"),
+            ("b32", "%wbpf_gate_sm"),
+            ("b64", "%wbpf_gate"),
+            ("b64", "%wbpf_gate_at"),
+        ];
+        always.into_iter().chain(open)
+    }
+
     /// There is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bits.is_empty()
+        self.bits.is_empty() && self.slots.is_empty()
     }
 
     /// All of the site can be left out at once.
@@ -60,18 +67,38 @@ impl Gates {
             0 => SLOTS.to_owned(),
             number => format!("{SLOTS}+{}", number * 8),
         };
+        // The word of slots stands behind the other, so that it costs no load of its own.
+        let (vector, into) = match self.slots.is_empty() {
+            true => ("", "%wbpf_gate"),
+            false => ("v2.", "{%wbpf_gate, %wbpf_open}"),
+        };
         let mut out = format!(
             "\tmov.u32 %wbpf_gate_sm, %smid;\n\tand.b32 %wbpf_gate_sm, %wbpf_gate_sm, {};\n\tld.{space}.u64 %wbpf_gate_at, [{table}];\n\t\
-             mad.wide.u32 %wbpf_gate_at, %wbpf_gate_sm, {}, %wbpf_gate_at;\n\tld.relaxed.gpu.global.u64 %wbpf_gate, [%wbpf_gate_at+{}];\n",
+             mad.wide.u32 %wbpf_gate_at, %wbpf_gate_sm, {}, %wbpf_gate_at;\n\tld.relaxed.gpu.global.{vector}u64 {into}, [%wbpf_gate_at+{}];\n",
             gate::COPIES - 1,
             gate::STRIDE,
             gate::COPIES_AT
         );
         if let Some(label) = skip {
-            let all = self.bits.iter().fold(0u64, |all, bit| all | 1 << bit);
-            let test = format!(
-                "\tand.b64 %wbpf_gate_at, %wbpf_gate, {all:#x};\n\tsetp.eq.u64 %wbpf_shut, %wbpf_gate_at, {all:#x};\n"
-            );
+            let mask = |bits: &BTreeSet<u32>| bits.iter().fold(0u64, |all, bit| all | 1 << bit);
+            let (all, slots) = (mask(&self.bits), mask(&self.slots));
+            let mut test = String::new();
+            if all != 0 {
+                test = format!(
+                    "\tand.b64 %wbpf_gate_at, %wbpf_gate, {all:#x};\n\tsetp.eq.u64 %wbpf_shut, %wbpf_gate_at, {all:#x};\n"
+                );
+            }
+            if slots != 0 {
+                let (and, shut) = match all {
+                    0 => ("", ""),
+                    _ => (".and", ", %wbpf_shut"),
+                };
+                // Writing to a String cannot fail.
+                let _ = write!(
+                    test,
+                    "\tand.b64 %wbpf_gate_at, %wbpf_open, {slots:#x};\n\tsetp.eq{and}.u64 %wbpf_shut, %wbpf_gate_at, 0{shut};\n"
+                );
+            }
             out.push_str(&test);
             leave(together, label, &mut out);
         }
@@ -82,16 +109,21 @@ impl Gates {
     /// `together`: with the whole group or not at all.
     pub(crate) fn test(
         &self,
-        bit: Option<u32>,
+        gate: Option<Gate>,
         skipped: bool,
         together: bool,
         label: &str,
     ) -> String {
-        let Some(bit) = bit.filter(|_| !skipped || self.bits.len() > 1) else {
+        let alone = self.bits.len() + self.slots.len() == 1;
+        let Some(gate) = gate.filter(|_| !(skipped && alone)) else {
             return String::new();
         };
+        let (word, bit, closed) = match gate {
+            Gate::Program(bit) => ("%wbpf_gate", bit, "ne"),
+            Gate::Slot(bit) => ("%wbpf_open", bit, "eq"),
+        };
         let mut out = format!(
-            "\tand.b64 %wbpf_gate_at, %wbpf_gate, {:#x};\n\tsetp.ne.u64 %wbpf_shut, %wbpf_gate_at, 0;\n",
+            "\tand.b64 %wbpf_gate_at, {word}, {:#x};\n\tsetp.{closed}.u64 %wbpf_shut, %wbpf_gate_at, 0;\n",
             1u64 << bit
         );
         leave(together, label, &mut out);

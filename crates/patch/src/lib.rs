@@ -34,6 +34,7 @@ mod slice;
 mod sums;
 mod tensor;
 mod tools;
+mod tools_access;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
@@ -47,7 +48,8 @@ pub use patcher::Patcher;
 pub use select::Select;
 pub use slice::slice;
 pub use tensor::{TensorBits, TensorField, TensorLayout};
-pub use tools::tools_function;
+pub use tools::{Caller, tools_function};
+pub use tools_access::SPACES;
 pub use variant::*;
 
 /// A piece of code and where it goes.
@@ -61,8 +63,17 @@ pub struct Attachment<'a> {
     pub select: &'a Select,
     /// The code.
     pub fragment: &'a Fragment,
-    /// Its bit in the gate ([`warpbpf_abi::layout::gate`]), if it has one.
-    pub gate: Option<u32>,
+    /// What says whether it runs, if something does ([`warpbpf_abi::layout::gate`]).
+    pub gate: Option<Gate>,
+}
+
+/// A bit that is read at each site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// A program, which does not run while this bit of the gate is set.
+    Program(u32),
+    /// A slot, which is empty while this bit of the word behind the gate is not set.
+    Slot(u32),
 }
 
 /// The slot table of the session.

@@ -22,7 +22,7 @@ use crate::body::Symbols;
 use crate::capture::{Block, Slots, Source};
 use crate::closure::Closure;
 use crate::find::{Anchor, Fact, Place, Scene, TextLines, is_last};
-use crate::gate::{self, Gates};
+use crate::gate::Gates;
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
 use crate::{Attachment, PatchError, Select, SiteInfo, TensorLayout};
@@ -430,7 +430,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         let timed = captures.contains(&Capture::Waited);
         let mut gate = String::new();
         if !gates.is_empty() {
-            for (ty, name) in gate::REGISTERS {
+            for (ty, name) in gates.registers() {
                 block.register(ty, name);
             }
             let all = gates.closes_all().then_some(skip.as_str());

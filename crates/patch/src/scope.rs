@@ -13,10 +13,10 @@ use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::{GROUP_MASK, LAUNCH_PARAM};
 use warpbpf_codegen::Fragment;
 
-use crate::Attachment;
 use crate::capture::{Block, Source};
-use crate::gate::{self, Gates};
+use crate::gate::Gates;
 use crate::program::Programs;
+use crate::{Attachment, Gate};
 
 /// The attachments of one site, by scope, in the order in which they run.
 #[derive(Debug, Clone, Default)]
@@ -27,8 +27,8 @@ pub(crate) struct SiteCode<'a> {
     block: Vec<Placed<'a>>,
 }
 
-/// A fragment, and its bit in the gate.
-type Placed<'a> = (&'a Fragment, Option<u32>);
+/// A fragment, and its gate.
+type Placed<'a> = (&'a Fragment, Option<Gate>);
 
 impl<'a> SiteCode<'a> {
     /// Those of `attachments` that are for `site`.
@@ -136,7 +136,7 @@ impl<'a> SiteCode<'a> {
         }
         w.out.push_str(&captured.declarations());
         if !w.gates.is_empty() {
-            for (ty, name) in gate::REGISTERS {
+            for (ty, name) in w.gates.registers() {
                 w.put(format_args!(".reg .{ty} {name};"));
             }
             let skip = w.skips.then(|| w.label("shut"));

@@ -4,16 +4,41 @@
 //! Such a function stands in a kernel that it knows nothing of. It has no constants and no parameters of the kernel, so addresses
 //! are written into it ([`crate::bake`]) or read where its own parameter points, and what only the kernel could tell is refused by name.
 
+use warpbpf_abi::access::Space;
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_abi::context::Capture;
+use warpbpf_abi::context::{Capture, FieldSource};
 use warpbpf_abi::names::TABLE;
 
 use crate::program::Programs;
 use crate::scope::{SiteCode, ends_thread};
-use crate::{Attachment, Options, PatchError};
+use crate::{Attachment, Options, PatchError, tools_access};
+
+/// Where a function is called, and by whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Caller {
+    /// A kernel's entry or exit, by code that `warpbpf-sass` puts there. The argument is always an address.
+    Splice(Site),
+    /// A kernel's entry or exit, by Compute Sanitizer. All kernels of a module call it; the argument is 0 in those that are not meant.
+    Sanitizer(Site),
+    /// Each access to memory of a space, by Compute Sanitizer.
+    Access(Space),
+}
+
+impl Caller {
+    /// The kind of site.
+    pub fn site(self) -> Site {
+        match self {
+            Caller::Splice(site) | Caller::Sanitizer(site) => site,
+            Caller::Access(_) => Site::Mem,
+        }
+    }
+}
+
+/// Skips everything where the argument is 0.
+const NOBODY: &str = "\t.reg .pred %wbpf_none;\n\tsetp.eq.u64 %wbpf_none, TABLE, 0;\n\t@%wbpf_none bra wbpf_nobody;\n";
 
 /// A PTX module with one function: `.visible .func (.param .b32) NAME(.param .b64 userdata, .param .b64 pc)`, which runs the
-/// attachments of `site` and returns 0.
+/// attachments of the caller's site and returns 0. One for accesses has four parameters more.
 ///
 /// Fragments that read the slot table by name get addresses by [`crate::bake`]; those that were made for [`warpbpf_codegen::SlotSpace::Table`] read it where
 /// `userdata` points, so that one text serves all kernels. `target` is the operand of `.target`, `version` that of `.version`.
@@ -24,11 +49,12 @@ pub fn tools_function(
     name: &str,
     target: (&str, u32),
     version: (u32, u32),
-    site: Site,
+    caller: Caller,
     attachments: &[Attachment<'_>],
 ) -> Result<String, PatchError> {
+    let site = caller.site();
     for attachment in attachments {
-        check(site, attachment)?;
+        check(caller, attachment)?;
     }
     let fragments = || attachments.iter().map(|a| a.fragment);
     let programs = Programs::of(fragments(), &Options::default());
@@ -41,27 +67,54 @@ pub fn tools_function(
         text.push('\n');
         text.push_str(function);
     }
-    let code = SiteCode::of(site, attachments).text_alone(number, &programs);
-    let table = match code.contains(TABLE) {
-        true => format!("\t.reg .b64 {TABLE};\n\tld.param.b64 {TABLE}, [wbpf_userdata];\n"),
-        false => String::new(),
+    let code = match caller {
+        Caller::Access(space) => tools_access::code(space, attachments, &programs),
+        Caller::Splice(_) | Caller::Sanitizer(_) => {
+            SiteCode::of(site, attachments).text_alone(number, &programs)
+        }
+    };
+    let may_be_none = !matches!(caller, Caller::Splice(_));
+    let mut table = String::new();
+    if may_be_none || code.contains(TABLE) {
+        table = format!("\t.reg .b64 {TABLE};\n\tld.param.b64 {TABLE}, [wbpf_userdata];\n");
+    }
+    let mut end = "";
+    if may_be_none {
+        table.push_str(&NOBODY.replace("TABLE", TABLE));
+        end = "wbpf_nobody:\n";
+    }
+    let more = match caller {
+        Caller::Access(_) => tools_access::PARAMETERS,
+        Caller::Splice(_) | Caller::Sanitizer(_) => "",
     };
     text.push_str(&format!(
-        "\n.visible .func (.param .b32 wbpf_result) {name}(.param .b64 wbpf_userdata, .param .b64 wbpf_pc)\n{{\n{table}{code}\tst.param.b32 [wbpf_result], 0;\n\tret;\n}}\n"
+        "\n.visible .func (.param .b32 wbpf_result) {name}(.param .b64 wbpf_userdata, .param .b64 wbpf_pc{more})\n{{\n{table}{code}{end}\tst.param.b32 [wbpf_result], 0;\n\tret;\n}}\n"
     ));
     Ok(text)
 }
 
-fn check(site: Site, attachment: &Attachment<'_>) -> Result<(), PatchError> {
-    let refused = |what: &str, advice: &str| {
-        Err(PatchError::MachineCode {
-            what: what.to_owned(),
-            advice: advice.to_owned(),
-        })
-    };
-    if attachment.site != site || !matches!(site, Site::Entry | Site::Exit) {
+fn check(caller: Caller, attachment: &Attachment<'_>) -> Result<(), PatchError> {
+    let site = caller.site();
+    if attachment.site != site {
         return refused(
             &format!("a program at `{}`", attachment.site.word()),
+            "use `entry` or `exit`",
+        );
+    }
+    match caller {
+        Caller::Access(_) => tools_access::check(attachment)?,
+        Caller::Splice(site) | Caller::Sanitizer(site) => at_end(site, attachment)?,
+    }
+    if ends_thread(attachment.fragment) {
+        return refused("helper 507 (it ends the thread)", "do without it");
+    }
+    Ok(())
+}
+
+fn at_end(site: Site, attachment: &Attachment<'_>) -> Result<(), PatchError> {
+    if !matches!(site, Site::Entry | Site::Exit) {
+        return refused(
+            &format!("a program at `{}`", site.word()),
             "use `entry` or `exit`",
         );
     }
@@ -71,17 +124,36 @@ fn check(site: Site, attachment: &Attachment<'_>) -> Result<(), PatchError> {
             "use `thread` scope, since arrivals are counted in a parameter that the kernel does not have",
         );
     }
-    if let Some(capture) = attachment.fragment.captures.first() {
-        let what = match capture {
-            Capture::Arg(position) => format!("`args[{position}]`"),
-            Capture::ArgCount => "`arg_count`".to_owned(),
-            Capture::Launch => "`launch_id`".to_owned(),
-            other => format!("the context field behind `{}`", other.register()),
-        };
-        return refused(&what, "do without it");
+    match attachment.fragment.captures.first() {
+        Some(capture) => not_here(*capture),
+        None => Ok(()),
     }
-    if ends_thread(attachment.fragment) {
-        return refused("helper 507 (it ends the thread)", "do without it");
-    }
-    Ok(())
+}
+
+/// A value that nobody gives the function.
+pub(crate) fn not_here(capture: Capture) -> Result<(), PatchError> {
+    let what = match capture {
+        Capture::Arg(position) => format!("`args[{position}]`"),
+        Capture::ArgCount => "`arg_count`".to_owned(),
+        Capture::Launch => "`launch_id`".to_owned(),
+        other => field(other).map_or_else(
+            || format!("the context field behind `{}`", other.register()),
+            |name| format!("`{name}`"),
+        ),
+    };
+    refused(&what, "do without it")
+}
+
+/// The name of a field of `mem`, as programs have it.
+fn field(capture: Capture) -> Option<&'static str> {
+    let fields = warpbpf_abi::context::MEM.fields.iter();
+    let mut of = fields.filter(|f| f.source == FieldSource::Captured(capture));
+    of.next().map(|field| field.name)
+}
+
+pub(crate) fn refused(what: &str, advice: &str) -> Result<(), PatchError> {
+    Err(PatchError::MachineCode {
+        what: what.to_owned(),
+        advice: advice.to_owned(),
+    })
 }

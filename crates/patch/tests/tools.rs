@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::access::{Cache, Kind, Space};
+use warpbpf_abi::attach::{Scope, Site, When};
 use warpbpf_abi::context::Capture;
 use warpbpf_codegen::Fragment;
-use warpbpf_patch::{Attachment, Select, bake, tools_function};
+use warpbpf_patch::{Attachment, Caller, Select, bake, tools_function};
+use warpbpf_softgpu::{Config, Gpu, Launch, Outcome};
 
 fn text(site: Site, scope: Scope, fragment: &Fragment) -> Result<String, String> {
     let select = Select::default();
@@ -16,7 +18,8 @@ fn text(site: Site, scope: Scope, fragment: &Fragment) -> Result<String, String>
         fragment,
         gate: None,
     };
-    tools_function("probe", ("sm_90", 90), (8, 0), site, &[attachment]).map_err(|e| e.to_string())
+    let caller = Caller::Splice(site);
+    tools_function("probe", ("sm_90", 90), (8, 0), caller, &[attachment]).map_err(|e| e.to_string())
 }
 
 fn counter() -> Fragment {
@@ -84,4 +87,268 @@ fn what_only_ptx_has_is_refused_by_name() {
         refused(Site::Entry, Scope::Thread, &ends),
         "helper 507 (it ends the thread) is not to be had in a kernel without PTX; do without it"
     );
+}
+
+fn accessed(scope: Scope, select: &Select, fragment: &Fragment) -> Result<String, String> {
+    let attachment = Attachment {
+        site: Site::Mem,
+        scope,
+        select,
+        fragment,
+        gate: None,
+    };
+    let caller = Caller::Access(Space::Shared);
+    let target = ("sm_90", 90);
+    tools_function("probe", target, (8, 0), caller, &[attachment]).map_err(|e| e.to_string())
+}
+
+#[test]
+fn one_that_all_kernels_of_a_module_call_looks_whether_it_is_meant() {
+    let attachment = Attachment {
+        site: Site::Exit,
+        scope: Scope::Thread,
+        select: &Select::default(),
+        fragment: &Fragment {
+            body: "\tmembar.gl;\n".to_owned(),
+            ..Fragment::default()
+        },
+        gate: None,
+    };
+    let caller = Caller::Sanitizer(Site::Exit);
+    let text = tools_function("probe", ("sm_90", 90), (8, 0), caller, &[attachment]).unwrap();
+    assert_eq!(
+        text,
+        ".version 8.0\n.target sm_90\n.address_size 64\n\n.visible .func (.param .b32 wbpf_result) probe(.param .b64 wbpf_userdata, .param .b64 wbpf_pc)\n{\n\t.reg .b64 %wbpf_table;\n\tld.param.b64 %wbpf_table, [wbpf_userdata];\n\t.reg .pred %wbpf_none;\n\tsetp.eq.u64 %wbpf_none, %wbpf_table, 0;\n\t@%wbpf_none bra wbpf_nobody;\n\tmembar.gl;\nwbpf_nobody:\n\tst.param.b32 [wbpf_result], 0;\n\tret;\n}\n"
+    );
+}
+
+/// Writes all that a program can know of an access, and counts who does.
+fn witness() -> Fragment {
+    Fragment {
+        body: "\t{\n\t.reg .b64 %o;\n\tld.global.u64 %o, [%wbpf_table];\n\tst.global.u64 [%o], %wbpf_v_address;\n\tst.global.u64 [%o+8], %wbpf_v_value0;\n\tst.global.u64 [%o+16], %wbpf_v_value1;\n\tst.global.u32 [%o+24], %wbpf_v_bytes;\n\tst.global.u32 [%o+28], %wbpf_v_kind;\n\tst.global.u32 [%o+32], %wbpf_v_space;\n\tst.global.u32 [%o+36], %wbpf_v_valuebytes;\n\tred.global.add.u64 [%o+40], 1;\n\t}\n".to_owned(),
+        captures: BTreeSet::from([
+            Capture::Address,
+            Capture::Value(0),
+            Capture::Value(1),
+            Capture::Bytes,
+            Capture::Kind,
+            Capture::Space,
+            Capture::ValueBytes,
+        ]),
+        ..Fragment::default()
+    }
+}
+
+/// A kernel that calls the function as Compute Sanitizer would, with its own parameters.
+const CALLING: &str = "
+.visible .entry calling(.param .b64 table, .param .b64 ptr, .param .b32 size, .param .b32 flags, .param .b64 data)
+{
+	.reg .b64 %t, %a, %d;
+	.reg .b32 %s, %f, %r;
+	ld.param.b64 %t, [table];
+	ld.param.b64 %a, [ptr];
+	ld.param.b32 %s, [size];
+	ld.param.b32 %f, [flags];
+	ld.param.b64 %d, [data];
+	{
+	.param .b64 p0;
+	.param .b64 p1;
+	.param .b64 p2;
+	.param .b32 p3;
+	.param .b32 p4;
+	.param .b64 p5;
+	.param .b32 q;
+	st.param.b64 [p0], %t;
+	st.param.b64 [p1], 4096;
+	st.param.b64 [p2], %a;
+	st.param.b32 [p3], %s;
+	st.param.b32 [p4], %f;
+	st.param.b64 [p5], %d;
+	call (q), probe, (p0, p1, p2, p3, p4, p5);
+	ld.param.b32 %r, [q];
+	}
+	ret;
+}
+";
+
+/// What the witness says of one access by `threads` threads: its words, and how often it was there.
+fn witnessed(text: &str, threads: u32, (size, flags, data): (u32, u32, bool)) -> [u64; 6] {
+    let gpu = Gpu::new(Config::default());
+    let module = gpu.load(&format!("{text}{CALLING}")).unwrap();
+    let [out, table, value] = [64, 8, 16].map(|bytes| gpu.alloc(bytes).unwrap());
+    gpu.fill(out, 0, 64).unwrap();
+    gpu.write(table, &out.to_le_bytes()).unwrap();
+    let bytes: Vec<u8> = (1..=16).collect();
+    gpu.write(value, &bytes).unwrap();
+    let mut params = Vec::new();
+    for word in [table, 0x1234] {
+        params.extend(word.to_le_bytes());
+    }
+    for word in [size, flags] {
+        params.extend(word.to_le_bytes());
+    }
+    params.extend(if data { value } else { 0 }.to_le_bytes());
+    let outcome = gpu.launch(Launch {
+        kernel: &module.kernel("calling").unwrap(),
+        grid: [1; 3],
+        block: [threads, 1, 1],
+        cluster: [1; 3],
+        dynamic_shared: 0,
+        params: &params,
+        grid_id: 1,
+        stdout: None,
+    });
+    assert!(matches!(outcome, Ok(Outcome::Done { .. })), "{outcome:?}");
+    let mut words = [0u8; 48];
+    gpu.read(out, &mut words).unwrap();
+    let word = |at: usize| u64::from_le_bytes(words[at * 8..at * 8 + 8].try_into().unwrap());
+    [0, 1, 2, 3, 4, 5].map(word)
+}
+
+#[test]
+fn accesses_are_what_the_flags_say() {
+    let all = Select::default();
+    let text = accessed(Scope::Thread, &all, &witness()).unwrap();
+    let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    let [read, write, system, prefetch, quiet] = [1, 2, 4, 8, 0x100];
+    // Each with a scope, which says nothing of the kind.
+    for (size, flags, kind, value, value_bytes) in [
+        (4, read | 0x40, Kind::Load, [0, 0], 0),
+        (1, write, Kind::Store, [1, 0], 1),
+        (2, write, Kind::Store, [0x0201, 0], 2),
+        (4, write, Kind::Store, [0x0403_0201, 0], 4),
+        (8, write | 0x80, Kind::Store, [0x0807_0605_0403_0201, 0], 8),
+        (
+            16,
+            write,
+            Kind::Store,
+            [0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09],
+            16,
+        ),
+        (4, read | write, Kind::Atomic, [0, 0], 0),
+        (4, read | system, Kind::Atomic, [0, 0], 0),
+        (4, write | quiet, Kind::Atomic, [0, 0], 0),
+        (4, read | prefetch, Kind::Prefetch, [0, 0], 0),
+        (4, 0, Kind::Other, [0, 0], 0),
+    ] {
+        assert_eq!(
+            witnessed(&text, 1, (size, flags, true)),
+            [
+                0x1234,
+                value[0],
+                value[1],
+                pair(size, kind as u32),
+                pair(Space::Shared as u32, value_bytes),
+                1
+            ],
+            "{size} bytes, flags {flags:#x}"
+        );
+    }
+    // Who has no value to show has none.
+    let without = witnessed(&text, 1, (4, write, false));
+    assert_eq!(without[1..3], [0, 0]);
+}
+
+#[test]
+fn selectors_and_scopes_of_accesses_are_looked_at_by_the_function() {
+    let select = Select {
+        kinds: vec![Kind::Store, Kind::Prefetch],
+        bytes: Some(4..=8),
+        spaces: vec![Space::Shared, Space::Generic],
+        ..Select::default()
+    };
+    let text = accessed(Scope::Thread, &select, &witness()).unwrap();
+    let count = |text: &str, size, flags| witnessed(text, 40, (size, flags, true))[5];
+    assert_eq!(count(&text, 4, 2), 40);
+    assert_eq!(count(&text, 8, 8), 40);
+    assert_eq!(count(&text, 2, 2), 0);
+    assert_eq!(count(&text, 16, 2), 0);
+    assert_eq!(count(&text, 4, 1), 0);
+    for (scope, times) in [(Scope::Warp, 2), (Scope::Block, 1)] {
+        let text = accessed(scope, &Select::default(), &witness()).unwrap();
+        assert_eq!(count(&text, 4, 1), times);
+    }
+}
+
+#[test]
+fn what_compute_sanitizer_does_not_tell_is_refused_by_name() {
+    let refused = |select: Select, fragment: &Fragment| {
+        let text = accessed(Scope::Thread, &select, fragment).unwrap_err();
+        let what = text.strip_suffix("; do without it").unwrap_or(&text);
+        what.replace(" is not to be had in a kernel without PTX", "")
+    };
+    let plain = counter();
+    for (select, text) in [
+        (
+            Select {
+                when: When::After,
+                ..Select::default()
+            },
+            "`when=after`; use `when=before`",
+        ),
+        (
+            Select {
+                kinds: vec![Kind::Load, Kind::TensorCopy],
+                ..Select::default()
+            },
+            "`kind=tensor_copy`; use `load`, `store`, `atomic` (reductions are among them) or `prefetch`",
+        ),
+        (
+            Select {
+                spaces: vec![Space::Generic],
+                ..Select::default()
+            },
+            "`space=generic`; use `global`, `shared` or `local`, one of which each access is of, whatever its instruction says",
+        ),
+        (
+            Select {
+                spaces: vec![Space::Global, Space::Param],
+                ..Select::default()
+            },
+            "`space=param`; use `global`, `shared` or `local`, one of which each access is of, whatever its instruction says",
+        ),
+        (
+            Select {
+                op: Some("ld.*".into()),
+                ..Select::default()
+            },
+            "`op=`",
+        ),
+        (
+            Select {
+                at: Some(("a.cu".into(), 3)),
+                ..Select::default()
+            },
+            "`at=`",
+        ),
+        (
+            Select {
+                functions: Some(BTreeSet::new()),
+                ..Select::default()
+            },
+            "`func=`",
+        ),
+        (
+            Select {
+                caches: vec![Cache::Nc],
+                ..Select::default()
+            },
+            "`cache=`",
+        ),
+    ] {
+        assert_eq!(refused(select, &plain), text);
+    }
+    for (capture, name) in [
+        (Capture::Site, "`site`"),
+        (Capture::Line, "`line`"),
+        (Capture::Cache, "`cache`"),
+        (Capture::Target, "`target`"),
+        (Capture::Arg(0), "`args[0]`"),
+    ] {
+        let fragment = Fragment {
+            captures: BTreeSet::from([capture]),
+            ..counter()
+        };
+        assert_eq!(refused(Select::default(), &fragment), name);
+    }
 }

@@ -43,15 +43,18 @@ pub fn check(
     let growth = layout(&old, &new, text)?;
     same_bytes(before, after, &old, &new, symbol, text, growth)?;
     symbols(&old, &new, symbol)?;
+    let read = |bytes| Cubin::parse(bytes).map_err(|e| unreadable(&e));
+    let (was, is) = (read(before)?, read(after)?);
+    let frame = |cubin: &Cubin| cubin.kernel(kernel).map(|k| k.frame_size);
     let code = Code {
         arch: old.arch,
         old: words(old.data(text)),
         new: words(new.data(text)),
         exit,
+        stack: frame(&was) != frame(&is),
     };
     let exits = code.check(entry)?;
-    let read = |bytes| Cubin::parse(bytes).map_err(|e| unreadable(&e));
-    facts(&read(before)?, &read(after)?, kernel, growth, &exits)?;
+    facts(&was, &is, kernel, growth, &exits)?;
     let header = new.sections[text].info >> 24;
     let registers = read(after)?.kernel(kernel).and_then(|k| k.registers);
     if header != 0 && registers.map(u64::from) != Some(header) {
@@ -305,6 +308,8 @@ struct Code {
     old: Vec<Word>,
     new: Vec<Word>,
     exit: bool,
+    /// Probes have a stack.
+    stack: bool,
 }
 
 impl Code {
@@ -424,21 +429,24 @@ impl Code {
     ) -> Result<u64, CheckError> {
         const STEP: u64 = BYTES as u64;
         let mut at = stub;
-        let first = self.expect(at, "the load of the stack pointer", |_, insn| {
-            insn.is_some_and(|i| {
-                matches!(i.op, Op::Ldc | Op::MovConst)
-                    && always(&i)
-                    && i.target == 1
-                    && i.number == self.arch.stack_pointer()
-            })
-        })?;
+        let first = self.expect(at, "the beginning of a call", |_, insn| insn.is_some())?;
         if at_exit && first.control().wait != ALL_BARRIERS {
             return Err(CheckError::Added {
                 at,
                 expected: "behind all barriers",
             });
         }
-        at += STEP;
+        if self.stack {
+            self.expect(at, "the load of the stack pointer", |_, insn| {
+                insn.is_some_and(|i| {
+                    matches!(i.op, Op::Ldc | Op::MovConst)
+                        && always(&i)
+                        && i.target == 1
+                        && i.number == self.arch.stack_pointer()
+                })
+            })?;
+            at += STEP;
+        }
         let mut arguments = [0u64; 6];
         for (register, value) in [4, 5, 6, 7, 20, 21].into_iter().zip(&mut arguments) {
             let word = self.expect(at, "an argument", |_, insn| {

@@ -19,25 +19,24 @@ const ADDRESSES: u128 = 4;
 /// Tables of the compiler's own functions, such as that of `sinf` for large numbers: nobody writes them.
 const TABLES: &str = "__cudart_";
 
+/// Beginnings of the names of functions that launch kernels or graphs.
+const LAUNCHING: [&str; 6] = [
+    "cudaLaunchDevice",
+    "cudaGraphLaunch",
+    "cudaCDP",
+    "__cudaCDP",
+    "__cuda_syscall_cnp",
+    "cudaGetParameterBuffer",
+];
+
 /// What stands against running `kernel` out of a second copy of its file.
 pub fn shared_data(image: &Image, kernel: &str) -> Option<SharedData> {
-    let own = format!(".text.{kernel}");
-    let is_kernel = |section: usize| {
-        let here = |symbol: &&crate::elf::Symbol| symbol.section == section && symbol.is_kernel;
-        image.symbols.iter().any(|symbol| here(&symbol))
-    };
+    if is_relocated(image, kernel) {
+        return Some(SharedData::Relocations);
+    }
     let only_tables = only_tables(image);
-    for (index, section) in image.sections.iter().enumerate() {
-        // What is called may stand in a section of its own, from which no relocation tells who calls it.
-        let code = section.name == own || section.name.starts_with(".text.") && !is_kernel(index);
-        if RELOCATIONS.contains(&section.kind) && section.size > 0 {
-            let of = image.sections.get(section.info as usize);
-            let of = of.map_or("", |of| of.name.as_str());
-            if of == own || of.starts_with(".text.") && !is_kernel(section.info as usize) {
-                return Some(SharedData::Relocations);
-            }
-        }
-        if !code {
+    for index in 0..image.sections.len() {
+        if !is_code(image, kernel, index) {
             continue;
         }
         let data = image.data(index);
@@ -55,6 +54,50 @@ pub fn shared_data(image: &Image, kernel: &str) -> Option<SharedData> {
         }
     }
     None
+}
+
+/// The same by the tables of the file alone, without a look at any code: who might be sharing something is refused.
+pub fn shared_tables(image: &Image, kernel: &str) -> Option<SharedData> {
+    let is_there = |name: &str| {
+        let section = image.section(name);
+        section.is_some_and(|index| image.sections[index].size > 0)
+    };
+    if is_relocated(image, kernel) {
+        return Some(SharedData::Relocations);
+    }
+    if is_there(".nv.constant3") {
+        return Some(SharedData::Constants);
+    }
+    let addresses = is_there(".nv.constant4") && !only_tables(image);
+    addresses.then_some(SharedData::Addresses)
+}
+
+/// A function by which the code of a file may launch something on the device.
+pub fn launches(image: &Image) -> Option<&str> {
+    let names = image.symbols.iter().map(|symbol| symbol.name.as_str());
+    let mut launching = names.filter(|name| LAUNCHING.iter().any(|start| name.starts_with(start)));
+    launching.next()
+}
+
+/// A section holds code that the kernel may run: its own, or that of a function which is called, from which nothing tells who calls it.
+fn is_code(image: &Image, kernel: &str, section: usize) -> bool {
+    let Some(name) = image.sections.get(section).map(|of| of.name.as_str()) else {
+        return false;
+    };
+    let of_kernel = |symbol: &crate::elf::Symbol| symbol.section == section && symbol.is_kernel;
+    let Some(function) = name.strip_prefix(".text.") else {
+        return false;
+    };
+    function == kernel || !image.symbols.iter().any(of_kernel)
+}
+
+/// Code that the kernel may run has relocations.
+fn is_relocated(image: &Image, kernel: &str) -> bool {
+    let mut relocations = image
+        .sections
+        .iter()
+        .filter(|section| RELOCATIONS.contains(&section.kind) && section.size > 0);
+    relocations.any(|section| is_code(image, kernel, section.info as usize))
 }
 
 /// Nothing but tables of the compiler has its address in bank 4.

@@ -28,7 +28,7 @@ mod probe;
 mod scan;
 mod splice;
 
-pub use data::shared_data;
+pub use data::{launches, shared_data, shared_tables};
 pub use error::{CheckError, ElfError, Refusal, SharedData};
 pub use probe::{Probe, REGISTERS};
 pub use splice::{Hook, Spliced, splice};

@@ -1,7 +1,7 @@
 //! The edit itself: what is put where.
 //!
 //! Behind the kernel's code come the probes, then the stub of the entry, then one for each exit. A stub sets the stack
-//! pointer to where a thread's stack begins, which is right because no frame is alive at these places; it passes the arguments,
+//! pointer to where a thread's stack begins, if probes have a stack, which is right because no frame is alive at these places; it passes the arguments,
 //! calls, and goes on as the kernel would have.
 
 use warpbpf_fatbin::Cubin;
@@ -93,7 +93,13 @@ pub fn splice(
     let list = image.sections[place.info].name.clone();
     check_attributes(&list, image.data(place.info), &code, &patched)?;
 
-    let mut text = Text::new(image.arch, code.words.clone());
+    let probes = || hooks.iter().flatten().map(|h| h.probe);
+    let stack = probes().map(|p| p.stack).max().unwrap_or(0);
+    let mut text = Text {
+        arch: image.arch,
+        words: code.words.clone(),
+        stack: stack > 0,
+    };
     if let Some(barrier) = barrier {
         for at in &code.unguarded {
             text.change(*at, |word| guarded(word, barrier));
@@ -111,8 +117,6 @@ pub fn splice(
     }
     text.fill();
 
-    let probes = || hooks.iter().flatten().map(|h| h.probe);
-    let stack = probes().map(|p| p.stack).max().unwrap_or(0);
     let needed = probes().map(|p| p.registers).max().unwrap_or(0);
     let old = facts.registers.ok_or(Refusal::NoAttribute {
         attribute: "REGCOUNT",
@@ -282,13 +286,11 @@ impl Place {
 struct Text {
     arch: Arch,
     words: Vec<Word>,
+    /// A probe has a stack.
+    stack: bool,
 }
 
 impl Text {
-    fn new(arch: Arch, words: Vec<Word>) -> Text {
-        Text { arch, words }
-    }
-
     fn end(&self) -> u64 {
         (self.words.len() * BYTES) as u64
     }
@@ -384,21 +386,24 @@ impl Text {
         meet: bool,
     ) -> Result<(), Refusal> {
         let soon = Control::stall(1).staying();
-        let stack = Insn {
-            target: 1,
-            number: self.arch.stack_pointer(),
-            ..match self.arch {
-                Arch::Sm80 => Insn::new(Op::MovConst, soon.after(wait)),
-                Arch::Sm90 => Insn::new(
-                    Op::Ldc,
-                    Control {
-                        write: 0,
-                        ..soon.after(wait)
-                    },
-                ),
-            }
-        };
-        self.push(stack)?;
+        // A probe without a stack does not look at the pointer, and its load takes as long as all the rest.
+        if self.stack {
+            let stack = Insn {
+                target: 1,
+                number: self.arch.stack_pointer(),
+                ..match self.arch {
+                    Arch::Sm80 => Insn::new(Op::MovConst, soon.after(wait)),
+                    Arch::Sm90 => Insn::new(
+                        Op::Ldc,
+                        Control {
+                            write: 0,
+                            ..soon.after(wait)
+                        },
+                    ),
+                }
+            };
+            self.push(stack)?;
+        }
         // Lanes that the probe parts are together again behind it, in a barrier that it does not use.
         let region = (6..16).find(|b| hook.probe.barriers & 1 << b == 0);
         let region = region.filter(|_| meet && hook.probe.branches);
@@ -413,11 +418,10 @@ impl Text {
             (21, (back >> 32) as u32),
         ];
         for (register, number) in arguments {
-            let last = register == 21;
-            let control = if last {
-                Control::stall(MOV_LATENCY)
-            } else {
-                soon
+            let control = match register {
+                4 if !self.stack => soon.after(wait),
+                21 => Control::stall(MOV_LATENCY),
+                _ => soon,
             };
             self.push(Insn {
                 target: register,

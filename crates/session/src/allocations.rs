@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use warpbpf_abi::layout::fence;
 use warpbpf_driver::{Driver, DriverError, Stream};
 
 use crate::held::Held;
 use crate::plan::Session;
+use crate::readers::Readers;
 
 /// What an allocation is given back by. The same address may be of two kinds at once: an exporter's memory can be opened
 /// again in its own process.
@@ -286,33 +287,29 @@ pub struct Fence {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// The current table.
     index: u64,
-    /// The current set of counters.
-    epoch: u64,
+    readers: Readers,
     /// Nobody reads by the other table.
     quiet: bool,
 }
-
-/// Time between two looks at the counters, after the first ones.
-const PAUSE: Duration = Duration::from_micros(50);
-/// Looks without a pause: readers are out within microseconds.
-const LOOKS: u32 = 8;
 
 impl Fence {
     /// Makes it in the current context: two empty tables, nobody reading.
     pub(crate) fn new(driver: &Driver, held: &mut Held<'_>) -> Result<Fence, DriverError> {
         // A stream of its own: that of the maps may be busy with a large one.
         let stream = held.stream()?;
+        let base = held.alloc_zeroed(fence::SIZE, stream)?;
         Ok(Fence {
-            base: held.alloc_zeroed(fence::SIZE, stream)?,
+            base,
             device: driver.current_device()?,
             stream,
             state: Mutex::new(State {
+                index: 0,
+                readers: Readers::new(base, stream),
                 quiet: true,
-                ..State::default()
             }),
         })
     }
@@ -342,7 +339,7 @@ impl Fence {
     ) -> Result<bool, DriverError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let readers_stay = warpbpf_faults::strikes("session/fence-readers");
-        if readers_stay || !state.quiet && !self.drain(driver, &mut state, limit)? {
+        if readers_stay || !state.quiet && !Fence::drain(driver, &mut state, limit)? {
             return Ok(false);
         }
         let ranges = &ranges[..ranges.len().min(fence::CAPACITY as usize)];
@@ -400,51 +397,13 @@ impl Fence {
         if warpbpf_faults::strikes("session/fence-wait") {
             return Ok(false);
         }
-        Ok(state.quiet || self.drain(driver, &mut state, limit)?)
+        Ok(state.quiet || Fence::drain(driver, &mut state, limit)?)
     }
 
-    /// Nobody reads, or two sets of counters, one after the other: who comes later is counted in the one that nobody waits for. A reader
-    /// that chose its set long ago and is counted in only now sees the current table, because it was counted in after
-    /// that was made current.
-    fn drain(
-        &self,
-        driver: &Driver,
-        state: &mut State,
-        limit: Duration,
-    ) -> Result<bool, DriverError> {
-        let end = Instant::now() + limit;
-        if !self.empties(driver, state.epoch ^ 1, end)? {
-            return Ok(false);
-        }
-        let next = state.epoch ^ 1;
-        driver.write(self.base + fence::EPOCH, &next.to_le_bytes(), self.stream)?;
-        let old = std::mem::replace(&mut state.epoch, next);
-        state.quiet = self.empties(driver, old, end)?;
+    /// Waits until nobody reads by the other table.
+    fn drain(driver: &Driver, state: &mut State, limit: Duration) -> Result<bool, DriverError> {
+        state.quiet = state.readers.drain(driver, limit, &|| true)?;
         Ok(state.quiet)
-    }
-
-    /// Waits until each counter of a set was zero once.
-    fn empties(&self, driver: &Driver, set: u64, end: Instant) -> Result<bool, DriverError> {
-        let mut counters = vec![0; fence::SET as usize];
-        let mut left = vec![true; fence::COUNTERS as usize];
-        for look in 0.. {
-            let from = self.base + fence::READERS + set * fence::SET;
-            driver.read(from, &mut counters, self.stream)?;
-            let lines = counters.chunks_exact(fence::COUNTER_STRIDE as usize);
-            for (left, line) in left.iter_mut().zip(lines) {
-                *left &= line[..4] != [0; 4];
-            }
-            if !left.contains(&true) {
-                return Ok(true);
-            }
-            if Instant::now() >= end {
-                return Ok(false);
-            }
-            if look >= LOOKS {
-                std::thread::sleep(PAUSE);
-            }
-        }
-        Ok(false)
     }
 }
 

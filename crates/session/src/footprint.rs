@@ -1,7 +1,7 @@
 //! What a session takes of a device's memory before any kernel runs, by name: so that it can be refused before it is asked for.
 
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_abi::layout::{HostedLayout, MapLayout, env, gate};
+use warpbpf_abi::layout::{HostedLayout, MapLayout, env, gate, slots};
 use warpbpf_maps::Placement;
 
 use crate::plan::Session;
@@ -40,7 +40,11 @@ impl Session {
             Some((name, bytes))
         });
         let gate = self.has_gate().then(|| ("the gate".to_owned(), gate::SIZE));
+        let slots = self
+            .has_slots()
+            .then(|| ("the slots".to_owned(), slots::SIZE));
         maps.chain([("the environment".to_owned(), env::SIZE)])
             .chain(gate)
+            .chain(slots)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use warpbpf_fatbin as fatbin;
 
 use crate::names::demangle;
+use crate::recovered;
 
 /// An image, understood.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +19,8 @@ pub struct ImageInfo {
     pub machine_code: Option<Arc<[u8]>>,
     /// Why that gets no probes, whatever the user wants.
     pub untouchable: Option<String>,
+    /// It is somebody's who does not want it taken apart: of the file only its tables may be read.
+    pub unread: bool,
     /// Its kernels.
     pub kernels: Vec<KernelSummary>,
 }
@@ -120,12 +123,24 @@ fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
 }
 
 fn from_cubin(bytes: &[u8]) -> ImageInfo {
-    let mut info = ImageInfo {
-        why_no_ptx: Some("the image is a cubin: machine code without PTX".into()),
-        ..Default::default()
-    };
+    let why = || "the image is a cubin: machine code without PTX".to_owned();
+    let mut info = recovered(bytes, why);
     add_machine_code(&mut info, bytes, "cubin");
     info
+}
+
+/// The PTX that machine code holds; if there is none that may be used, `why` says what the user is told.
+fn recovered(cubin: &[u8], why: impl FnOnce() -> String) -> ImageInfo {
+    let refused = |why| ImageInfo {
+        why_no_ptx: Some(why),
+        ..ImageInfo::default()
+    };
+    match recovered::of(cubin) {
+        Ok(Some(text)) => from_ptx(text, "line information, PTX")
+            .unwrap_or_else(|error| refused(error.to_string())),
+        Ok(None) => refused(why()),
+        Err(other) => refused(format!("{}; {other}", why())),
+    }
 }
 
 fn from_fatbin(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageError> {
@@ -139,12 +154,17 @@ fn from_fatbin(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
         info = from_ptx(text(&payload)?, "fatbin, PTX")?;
     }
     if info.ptx.is_none() && info.why_no_ptx.is_none() {
-        info.why_no_ptx = choice.why_no_ptx;
+        info.why_no_ptx = choice.why_no_ptx.clone();
     }
     if let Some(index) = choice.sass {
         let name = format!("fatbin, SASS {}", entries[index].arch_name());
         match entries[index].payload() {
-            Ok(payload) => add_machine_code(&mut info, &payload, &name),
+            Ok(payload) => {
+                if choice.ptx.is_none() {
+                    info = recovered(&payload, || choice.why_no_ptx.unwrap_or_default());
+                }
+                add_machine_code(&mut info, &payload, &name);
+            }
             Err(source) => return Err(ImageError::Fatbin { source }),
         }
     }

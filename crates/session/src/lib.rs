@@ -7,16 +7,19 @@
 
 pub mod names;
 pub mod section;
+pub mod short_name;
 
 pub mod plan;
 pub mod succeed;
 
 pub mod executable;
 pub mod image;
+mod recovered;
 
 pub mod listing;
 mod machine;
 pub mod own;
+mod patched;
 pub mod prepare;
 pub mod preset;
 mod probe;
@@ -43,7 +46,9 @@ mod gate;
 pub mod host_ops;
 pub mod live;
 mod process;
+mod readers;
 pub mod resources;
+pub mod slots;
 mod tensor_maps;
 pub mod user_ring;
 pub mod variant;
@@ -54,7 +59,7 @@ pub use calls::{Calls, Pause};
 pub use code_cache::CodeCache;
 pub use cpu::{CpuError, HostPlace, HostProgram};
 pub use drain::{Chunk, DrainStats, Landing, Part, RingEvent};
-pub use gate::GateError;
+pub use gate::{GateError, Unwritten};
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{ImageError, ImageInfo, KernelSummary, inspect, machine_code};
 pub use live::{Live, MapLayoutInfo};
@@ -64,10 +69,12 @@ pub use prepare::{NO_SITE, Prepared, PreparedKernel};
 pub use preset::PresetError;
 pub use probe::probe_text;
 pub use resources::{Change, Resources, Room};
+pub use slots::{Filling, SlotError};
 pub use standing::Standing;
 pub use succeed::{Change as ProgramChange, SucceedError};
 pub use user_ring::{UserRing, UserRingError};
 pub use variant::LoadedVariant;
 pub use warpbpf_abi::maps::Placement;
+pub use warpbpf_sanitizer::{Sanitizer, SanitizerError};
 pub use warpbpf_sass::Arch;
 pub use warpbpf_verify::{HelperUse, SourceLine, helpers_used, map_def};

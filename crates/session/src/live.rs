@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env, gate};
+use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env, gate, slots};
 use warpbpf_driver::{Context, Driver, DriverError, JitOptions, Module, Stream};
 use warpbpf_maps::ring::Lost;
 use warpbpf_maps::{MapPlan, Placement, inner};
@@ -12,7 +12,7 @@ use crate::allocations::Fence;
 use crate::calls::{self, Calls};
 use crate::clock::{Clock, Reading};
 use crate::drain::{DrainStats, Landing, RingEvent, Rings};
-use crate::gate::DeviceGate;
+use crate::gate::{DeviceGate, Unwritten};
 use crate::ground::Ground;
 use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
@@ -37,6 +37,8 @@ pub struct Live {
     maps: Vec<u64>,
     /// Those of maps that sessions after it brought, by the maps' identities.
     added: Mutex<HashMap<u64, u64>>,
+    /// Held while one of those is made, which may take as long as kernels run: nobody waits so who needs only what is there.
+    making: Mutex<()>,
     /// It is the first of its session: what is added up over contexts begins here.
     first: bool,
     /// The memory of those that lie on the host.
@@ -133,12 +135,10 @@ impl Live {
             None => Ground::default(),
         };
         let gate_bytes = if session.has_gate() { gate::SIZE } else { 0 };
-        let env = ground.zeroed(held, env::SIZE + gate_bytes, stream)?;
+        let slot_bytes = if session.has_slots() { slots::SIZE } else { 0 };
+        let env = ground.zeroed(held, env::SIZE + gate_bytes + slot_bytes, stream)?;
         let gate = match session.has_gate() {
-            true => {
-                let gates = &session.lineage.gates;
-                Some(DeviceGate::new(driver, env, held.stream()?, gates)?)
-            }
+            true => Some(DeviceGate::new(env, held.stream()?, session.has_slots())),
             false => None,
         };
         for (at, bytes) in process::of_process() {
@@ -209,7 +209,7 @@ impl Live {
         let addresses = session.in_slots(env, own, printk.first().copied());
         let host_ops = HostOps::new(driver, held, &session, &addresses, stream)?;
         let calls = Calls::new(&session, &in_host).map(Arc::new);
-        Ok(Live {
+        let live = Live {
             driver: *driver,
             session,
             context,
@@ -217,6 +217,7 @@ impl Live {
             env,
             maps,
             added: Mutex::default(),
+            making: Mutex::default(),
             first,
             in_host,
             rings: Mutex::new(rings),
@@ -228,7 +229,12 @@ impl Live {
             calls,
             records: OnceLock::new(),
             kept: Mutex::default(),
-        })
+        };
+        // Nobody can be in a slot yet.
+        match live.write_gate() {
+            Ok(()) | Err(Unwritten::Busy | Unwritten::Missing) => Ok(live),
+            Err(Unwritten::Driver(error)) => Err(error),
+        }
     }
 
     /// Gives the context back all that this took from it. The context must be current, and its kernels have ended.
@@ -348,24 +354,42 @@ impl Live {
     /// # Errors
     /// [`DriverError`]: they cannot be made.
     pub fn addresses(&self, session: &Session) -> Result<Vec<u64>, DriverError> {
-        let mut added = lock(&self.added);
-        let own = self.session.map_count();
+        let maps = self.map_addresses(session)?;
+        let printk = self.maps.get(self.session.map_count()).copied();
+        Ok(session.in_slots(self.env, &maps, printk))
+    }
+
+    /// Where a session's maps are. Those that this has not got yet are made; the context must be current.
+    pub(crate) fn map_addresses(&self, session: &Session) -> Result<Vec<u64>, DriverError> {
         let mut maps = Vec::with_capacity(session.map_count());
         for (index, plan) in session.maps().iter().enumerate() {
             let id = session.map_id(index);
-            let address = if index < own && self.session.map_id(index) == id {
-                self.maps[index]
-            } else if let Some(address) = added.get(&id) {
-                *address
-            } else {
-                let address = self.driver.relaxed(|| self.make_map(plan))?;
-                added.insert(id, address);
-                address
+            let address = match self.known_map(index, id) {
+                Some(address) => address,
+                None => {
+                    let _making = lock(&self.making);
+                    // Somebody else may have made it meanwhile.
+                    match self.known_map(index, id) {
+                        Some(address) => address,
+                        None => {
+                            let address = self.driver.relaxed(|| self.make_map(plan))?;
+                            lock(&self.added).insert(id, address);
+                            address
+                        }
+                    }
+                }
             };
             maps.push(address);
         }
-        let printk = self.maps.get(own).copied();
-        Ok(session.in_slots(self.env, &maps, printk))
+        Ok(maps)
+    }
+
+    /// Where a map is, if it has been made.
+    fn known_map(&self, index: usize, id: u64) -> Option<u64> {
+        match index < self.session.map_count() && self.session.map_id(index) == id {
+            true => Some(self.maps[index]),
+            false => lock(&self.added).get(&id).copied(),
+        }
     }
 
     fn make_map(&self, plan: &MapPlan) -> Result<u64, DriverError> {

@@ -5,19 +5,20 @@
 //! takes for a text what was assembled of just that.
 //!
 //! What runs is a second copy of the kernel's file, loaded beside the first one: so kernels that share variables with others of their file are left
-//! alone ([`warpbpf_sass::shared_data`]).
+//! alone ([`warpbpf_sass::shared_data`]). The calls are put into the file before it is loaded, or into the loaded copy by Compute Sanitizer ([`crate::patched`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use warpbpf_abi::attach::Site;
 use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile};
 use warpbpf_driver::sys::CUdeviceptr;
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
-use warpbpf_patch::{Attachment, Select, tools_function};
+use warpbpf_patch::{Attachment, Caller, Select, tools_function};
 use warpbpf_sass::{Arch, Hook, Probe, elf, shared_data, splice};
 
-use crate::plan::Session;
+use crate::patched::{self, Calls, Patched};
+use crate::plan::{PlannedProgram, Session};
 use crate::prepare::{Code, PreparedKernel};
 
 /// `.version` of the functions: what the kernels are of is not known.
@@ -38,6 +39,20 @@ impl Assembled {
     pub fn add(&mut self, text: String, cubin: Result<Vec<u8>, String>) {
         self.0.insert(text, cubin.map(Arc::from));
     }
+
+    /// What became of a text.
+    ///
+    /// # Errors
+    /// Why there is no cubin, for the user.
+    pub(crate) fn get(&self, text: &str) -> Result<&Arc<[u8]>, String> {
+        match self.0.get(text) {
+            Some(made) => made.as_ref().map_err(String::clone),
+            None => Err(
+                "no function was assembled for just these programs; let them be for the same kernels"
+                    .to_owned(),
+            ),
+        }
+    }
 }
 
 /// What runs in a kernel's place where it is only machine code.
@@ -57,23 +72,36 @@ impl Session {
         self.options.assembled.is_some()
     }
 
+    /// It gets them by Compute Sanitizer.
+    pub fn sanitizes(&self) -> bool {
+        self.options.sanitizer.is_some()
+    }
+
     /// The texts that have to be assembled for kernels of which there is only machine code for `arch`, each once. Programs that cannot stand in such
     /// a kernel have none.
     pub fn probe_texts(&self, arch: Arch) -> Vec<String> {
         let texts = SITES.iter().flat_map(|site| {
-            let sets = self.combinations(*site);
-            sets.into_iter()
-                .filter_map(|set| self.probe_text(*site, &set, arch).ok())
+            let sets = self.combinations(|program| program.spec.site == *site);
+            let text = |set: Vec<usize>| self.splice_text(*site, &set, arch).ok();
+            sets.into_iter().filter_map(text)
         });
         let texts: BTreeSet<String> = texts.collect();
         texts.into_iter().collect()
     }
 
-    /// Programs that may meet at the entry, or the exits, of one kernel.
-    fn combinations(&self, site: Site) -> BTreeSet<Vec<usize>> {
+    fn splice_text(&self, site: Site, programs: &[usize], arch: Arch) -> Result<String, String> {
+        let target = (arch.number(), PTX_VERSION);
+        self.probe_text(FUNCTION, Caller::Splice(site), programs, target)
+    }
+
+    /// Of programs that `here` says yes to, those that may meet at the entry, the exits or the like of one kernel.
+    pub(crate) fn combinations(
+        &self,
+        here: impl Fn(&PlannedProgram) -> bool,
+    ) -> BTreeSet<Vec<usize>> {
         let mut globs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, program) in self.programs().iter().enumerate() {
-            if program.spec.site == site {
+            if here(program) {
                 globs.entry(&program.spec.kernels).or_default().push(index);
             }
         }
@@ -95,7 +123,15 @@ impl Session {
         sets
     }
 
-    fn probe_text(&self, site: Site, programs: &[usize], arch: Arch) -> Result<String, String> {
+    /// The text of a function that runs these programs; `target` is the architecture's number and the version of PTX.
+    pub(crate) fn probe_text(
+        &self,
+        name: &str,
+        caller: Caller,
+        programs: &[usize],
+        (sm, ptx): (u32, (u32, u32)),
+    ) -> Result<String, String> {
+        let site = caller.site();
         let fragments = programs.iter().map(|index| {
             let program = &self.programs()[*index];
             let named = |error: String| format!("program `{}`: {error}", program.name());
@@ -104,10 +140,7 @@ impl Session {
                 return Err(named(error.to_owned()));
             }
             let env = Env {
-                target: Target {
-                    ptx: PTX_VERSION,
-                    sm: arch.number(),
-                },
+                target: Target { ptx, sm },
                 site,
                 scope: program.spec.scope,
                 kernel_id: 0,
@@ -122,22 +155,27 @@ impl Session {
                 args: Vec::new(),
             };
             let fragment = compile(&program.verified, &env).map_err(|e| named(e.to_string()))?;
-            Ok((program.spec.scope, fragment))
+            let select = Select {
+                // No function is told by its name.
+                functions: program.spec.functions.as_ref().map(|_| BTreeSet::new()),
+                ..program.spec.select.clone()
+            };
+            Ok((program.spec.scope, select, fragment))
         });
         let fragments: Vec<_> = fragments.collect::<Result<_, String>>()?;
-        let select = Select::default();
-        let attachments = fragments.iter().map(|(scope, fragment)| Attachment {
-            site,
-            scope: *scope,
-            select: &select,
-            fragment,
-            gate: None,
-        });
+        let attachments = fragments
+            .iter()
+            .map(|(scope, select, fragment)| Attachment {
+                site,
+                scope: *scope,
+                select,
+                fragment,
+                gate: None,
+            });
         let attachments: Vec<_> = attachments.collect();
-        let target = format!("sm_{}", arch.number());
-        let target = (target.as_str(), arch.number());
-        tools_function(FUNCTION, target, PTX_VERSION, site, &attachments)
-            .map_err(|error| error.to_string())
+        let target = format!("sm_{sm}");
+        let target = (target.as_str(), sm);
+        tools_function(name, target, ptx, caller, &attachments).map_err(|error| error.to_string())
     }
 }
 
@@ -157,7 +195,9 @@ impl<'s> Splicer<'s> {
         let assembled = session.options.assembled.as_deref();
         let assembled = assembled.ok_or("it gets probes only with `--backend splice`")?;
         if session.has_gate() {
-            return Err("programs behind a gate (`--gate`) are put into PTX only".to_owned());
+            return Err(
+                "programs behind a gate (`--gate`, `--slots`) are put into PTX only".to_owned(),
+            );
         }
         Ok(Splicer {
             session,
@@ -222,16 +262,11 @@ impl<'s> Splicer<'s> {
         if let Some(known) = self.functions.get(&key) {
             return known.clone();
         }
-        let text = session.probe_text(SITES[at], &key.1, arch);
-        let made = text.and_then(|text| match assembled.0.get(&text) {
-            Some(Ok(cubin)) => Probe::parse(cubin, FUNCTION)
-                .map(Arc::new)
-                .map_err(|error| error.to_string()),
-            Some(Err(reason)) => Err(reason.clone()),
-            None => Err(
-                "no function was assembled for just these programs; let them be for the same kernels"
-                    .to_owned(),
-            ),
+        let text = session.splice_text(SITES[at], &key.1, arch);
+        let made = text.and_then(|text| {
+            let cubin = assembled.get(&text)?;
+            let probe = Probe::parse(cubin, FUNCTION).map_err(|error| error.to_string())?;
+            Ok(Arc::new(probe))
         });
         self.functions.insert(key, made.clone());
         made
@@ -267,52 +302,74 @@ pub(crate) struct Duplicate {
     pub(crate) module: Module,
     /// What its kernels' functions read.
     tables: CUdeviceptr,
+    /// It was patched after it was loaded.
+    patched: Option<patched::Told>,
 }
 
-/// The copy of an image in a context, made when the first of its kernels is loaded.
+/// The copies of an image in a context, each made when the first of its kernels is loaded.
 #[derive(Debug, Default)]
-pub(crate) struct Once(OnceLock<Result<Arc<Duplicate>, String>>);
+pub(crate) struct Once(Mutex<BTreeMap<Calls, Result<Arc<Duplicate>, String>>>);
 
 impl Once {
-    /// The copy with calls in all of `kernels` that get them, which are of one file. `slots` are what every kernel's table has, and the
-    /// kernel's number.
+    /// The copy with calls in all of `kernels` that get them and are in one copy with `kernel`; all are of one file. `slots` are what every kernel's
+    /// table has, and the kernel's number.
     ///
     /// # Errors
     /// Why there is none, for the user.
     pub(crate) fn get(
         &self,
         on: (&Driver, Stream),
-        kernels: &[&PreparedKernel],
+        (kernel, kernels): (&PreparedKernel, &[&PreparedKernel]),
         slots: &[u64],
     ) -> Result<Arc<Duplicate>, String> {
-        let made = self.0.get_or_init(|| {
-            let spliced = kernels.iter().filter_map(|kernel| match &kernel.code {
-                Some(Code::Splice(spliced)) => Some((*kernel, spliced)),
-                _ => None,
-            });
-            let spliced: Vec<_> = spliced.collect();
-            load(on, &spliced, slots).map(Arc::new)
-        });
-        made.clone()
+        let key = together(kernel);
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = made.get(&key) {
+            return made.clone();
+        }
+        let kernels = kernels.iter().copied();
+        let kernels: Vec<_> = kernels.filter(|kernel| together(kernel) == key).collect();
+        let copy = load(on, &kernels, slots).map(Arc::new);
+        made.insert(key, copy.clone());
+        copy
+    }
+}
+
+/// What kernels that can be in one copy have in common: Compute Sanitizer calls the same functions in all of a module.
+fn together(kernel: &PreparedKernel) -> Calls {
+    match &kernel.code {
+        Some(Code::Patched(patched)) => patched.calls(),
+        _ => Vec::new(),
+    }
+}
+
+/// The slot of a kernel's number in its table, if it has one.
+fn number_at(kernel: &PreparedKernel) -> Option<u32> {
+    match &kernel.code {
+        Some(
+            Code::Splice(Spliced { number_at, .. }) | Code::Patched(Patched { number_at, .. }),
+        ) => Some(*number_at),
+        _ => None,
     }
 }
 
 fn load(
     (driver, stream): (&Driver, Stream),
-    kernels: &[(&PreparedKernel, &Spliced)],
+    kernels: &[&PreparedKernel],
     slots: &[u64],
 ) -> Result<Duplicate, String> {
     let say = |error: DriverError| error.to_string();
-    let numbers = kernels
-        .iter()
-        .map(|(_, spliced)| spliced.number_at as usize);
+    let kernels = kernels.iter().copied();
+    let kernels = kernels.filter_map(|kernel| Some((kernel, number_at(kernel)?)));
+    let kernels: Vec<(&PreparedKernel, u32)> = kernels.collect();
+    let numbers = kernels.iter().map(|(_, number_at)| *number_at as usize);
     let words = numbers.max().map_or(0, |last| last + 1).max(slots.len());
     let tables: Vec<u64> = kernels
         .iter()
-        .flat_map(|(kernel, spliced)| {
+        .flat_map(|(kernel, number_at)| {
             let mut table = slots.to_vec();
             table.resize(words, 0);
-            table[spliced.number_at as usize] = kernel.kernel_id.unwrap_or(0);
+            table[*number_at as usize] = kernel.kernel_id.unwrap_or(0);
             table
         })
         .collect();
@@ -320,22 +377,32 @@ fn load(
     let base = driver
         .alloc_zeroed(bytes.len() as u64, stream)
         .map_err(say)?;
-    let made = driver
-        .write(base, &bytes, stream)
-        .map_err(say)
-        .and_then(|()| {
-            let mut file: Option<Vec<u8>> = None;
-            for (at, (kernel, spliced)) in kernels.iter().enumerate() {
-                let table = base + (at * words * 8) as u64;
-                let before = file.as_deref().unwrap_or(&spliced.file);
-                file = Some(spliced.splice_into(before, &kernel.mangled, table)?.cubin);
+    let made = driver.write(base, &bytes, stream).map_err(say);
+    let made = made.and_then(|()| {
+        let mut file: Option<Vec<u8>> = None;
+        let mut told = Vec::new();
+        for (at, (kernel, _)) in kernels.iter().enumerate() {
+            let table = base + (at * words * 8) as u64;
+            match &kernel.code {
+                Some(Code::Splice(spliced)) => {
+                    let before = file.as_deref().unwrap_or(&spliced.file);
+                    file = Some(spliced.splice_into(before, &kernel.mangled, table)?.cubin);
+                }
+                Some(Code::Patched(patched)) => told.push((*kernel, patched, table)),
+                _ => {}
             }
-            driver.load_image(&file.unwrap_or_default()).map_err(say)
-        });
+        }
+        let Some((_, patched, _)) = told.first() else {
+            let module = driver.load_image(&file.unwrap_or_default()).map_err(say)?;
+            return Ok((module, None));
+        };
+        patched::load(driver, patched, &told).map(|(module, told)| (module, Some(told)))
+    });
     match made {
-        Ok(module) => Ok(Duplicate {
+        Ok((module, patched)) => Ok(Duplicate {
             module,
             tables: base,
+            patched,
         }),
         Err(reason) => {
             // It costs memory if it stays.
@@ -348,6 +415,9 @@ fn load(
 impl Duplicate {
     /// Gives the driver back what it took.
     pub(crate) fn unload(&self, driver: &Driver) -> Result<(), DriverError> {
+        if let Some(told) = &self.patched {
+            told.forget();
+        }
         driver.unload(self.module)?;
         driver.free(self.tables)
     }

@@ -4,6 +4,8 @@
 use cpp_demangle::{DemangleOptions, Symbol};
 use wildmatch::WildMatch;
 
+use crate::short_name::{LEFT_OUT, short};
+
 /// The readable name of a kernel: demangled without its parameter list and return type; names that are not C++ stay.
 pub fn demangle(mangled: &str) -> String {
     demangled(
@@ -19,15 +21,51 @@ pub fn matches(glob: &str, mangled: &str) -> bool {
     if let Some((prefix, rest)) = glob.strip_prefix('[').and_then(|g| g.split_once(']')) {
         return matches(rest, mangled) || matches(&format!("{prefix}{rest}"), mangled);
     }
-    let glob = WildMatch::new(glob);
+    // As tables show a template's name, it names what it stands for.
+    let is_template = glob.contains('<');
+    let glob = WildMatch::new(&glob.replace(LEFT_OUT, "*"));
     if glob.matches(mangled) {
         return true;
     }
-    let short = demangle(mangled);
-    if glob.matches(&short) || glob.matches(without_template_arguments(&short)) {
+    let readable = demangle(mangled);
+    if glob.matches(&readable)
+        || glob.matches(without_template_arguments(&readable))
+        || glob.matches(&without_arguments(&readable))
+        || is_template && glob.matches(&short(&readable))
+    {
         return true;
     }
     demangled(mangled, &DemangleOptions::new()).is_some_and(|full| glob.matches(&full))
+}
+
+/// Without all template arguments and their brackets. A name whose brackets are not pairs stays.
+fn without_arguments(name: &str) -> String {
+    let mut left = String::new();
+    let (mut depth, mut is_operator, mut before) = (0usize, false, ' ');
+    for char in name.chars() {
+        // `operator<=>` and `operator->` are names; arguments of an operator come behind a space.
+        is_operator =
+            (is_operator || depth == 0 && left.ends_with("operator")) && "<>=-".contains(char);
+        match char {
+            '<' if !is_operator => {
+                if depth == 0 {
+                    left.truncate(left.trim_end().len());
+                }
+                depth += 1;
+            }
+            '>' if !is_operator && before != '-' => match depth.checked_sub(1) {
+                Some(outer) => depth = outer,
+                None => return name.to_owned(),
+            },
+            _ if depth == 0 => left.push(char),
+            _ => {}
+        }
+        before = char;
+    }
+    match depth {
+        0 => left,
+        _ => name.to_owned(),
+    }
 }
 
 /// Does `glob` stand for this text, as it is?
@@ -82,6 +120,39 @@ mod tests {
         assert_eq!(demangle(TEMPLATE), "ns::gemm<float, 4>");
         assert_eq!(demangle("saxpy"), "saxpy");
         assert_eq!(demangle("_Znot_a_symbol"), "_Znot_a_symbol");
+    }
+
+    #[test]
+    fn globs_over_names_without_arguments_and_as_tables_show_them() {
+        for (name, bare) in [
+            ("Tile<4>::run<A<B>>", "Tile::run"),
+            ("operator<=>", "operator<=>"),
+            ("operator< <int>", "operator<"),
+            ("A<1>::operator->", "A::operator->"),
+            ("f<(a->b)>", "f"),
+            ("odd<name", "odd<name"),
+            ("odd>name", "odd>name"),
+        ] {
+            assert_eq!(without_arguments(name), bare, "{name}");
+        }
+        // ns::Tile<float, 128l, 64l, 32l, ns::Pipes<3l, 2l>, ns::Layout<true> >::run<double>
+        let long =
+            "_ZN2ns4TileIfLi128ELi64ELi32ENS_5PipesILi3ELi2EEENS_6LayoutILb1EEEE3runIdEEvPT_";
+        let demangled = demangle(long);
+        let shown = short(&demangled);
+        for glob in [
+            "ns::Tile::run",
+            "ns::Tile*::run*",
+            shown.as_str(),
+            demangled.as_str(),
+        ] {
+            assert!(matches(glob, long), "{glob} {demangled}");
+        }
+        assert!(!matches("ns::Tile<…>::walk<…>", long));
+        assert!(matches("gemm<float>", "_ZN2ns4gemmIfEEvv"));
+        for other in ["gemm", "gemm*"] {
+            assert!(!matches(other, "_ZN2ns4gemmIfEEvv"), "{other}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use warpbpf_driver::{DeviceInfo, DriverError};
 use warpbpf_maps::{Hardware, MapError, MapPlan, SumUse, inner};
 use warpbpf_object::{Btf, MapDef, Object, ObjectError, Program};
 use warpbpf_patch::TensorLayout;
+use warpbpf_sanitizer::Sanitizer;
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
 
@@ -49,6 +50,8 @@ pub struct Options {
     ///
     /// [`Live::write_gate`]: crate::Live::write_gate
     pub gate: bool,
+    /// Beside each program in a kernel there is a slot for programs that come while kernels run ([`Session::filling`]). Then there is a gate.
+    pub slots: bool,
     /// Whose memory maps lie in, by name, where it is not to be what their type says.
     pub place: Vec<(String, Placement)>,
     /// How long a program waits for the host when it asks for a key of a hash that lies there; a second if not said.
@@ -57,6 +60,8 @@ pub struct Options {
     pub timeline: bool,
     /// Kernels of which there is only machine code get probes there, by these functions.
     pub assembled: Option<Arc<Assembled>>,
+    /// Those are called by Compute Sanitizer, which was told of before the first context, and not out of the kernels' files.
+    pub sanitizer: Option<&'static Sanitizer>,
     /// Where compiled code is kept from one process to the next.
     pub cache: Option<Arc<CodeCache>>,
 }
@@ -316,6 +321,9 @@ impl Session {
         let kernels_for_host = cpu::needs_kernels(&by_the_host, &defs);
         let reads = (programs.iter()).any(|p| p.verified.facts().reads_application());
         let lineage = Lineage::first(&defs, programs.len(), reads, types.as_ref());
+        if options.slots {
+            lineage.slots.make(&programs);
+        }
         Ok(Session {
             programs,
             host_programs,
@@ -327,6 +335,7 @@ impl Session {
             sites: Arc::default(),
             options: Options {
                 host_ops: options.host_ops || kernels_for_host,
+                gate: options.gate || options.slots,
                 ..options.clone()
             },
             tensors: OnceLock::new(),
@@ -419,13 +428,18 @@ impl Session {
 
     /// Slots of the maps, for the code generator.
     pub fn bindings(&self) -> Vec<MapBinding> {
+        self.bindings_of(&self.maps)
+    }
+
+    /// The same of maps of which its own are the first.
+    pub(crate) fn bindings_of(&self, maps: &[MapPlan]) -> Vec<MapBinding> {
         let bind = |(index, map): (usize, &MapPlan)| MapBinding {
             slot: self.map_slot(index),
             session_index: index as u32,
             layout: map.layout,
             inner: self.inner.get(index).copied().flatten(),
         };
-        self.maps.iter().enumerate().map(bind).collect()
+        maps.iter().enumerate().map(bind).collect()
     }
 
     /// Slot of a map. Slots stay what they are when programs are exchanged, because text of an earlier session may be loaded

@@ -8,6 +8,7 @@ use warpbpf_patch::{Patcher, Variant, Way};
 use crate::image::{ImageInfo, KernelSummary};
 use crate::machine::{Spliced, Splicer};
 use crate::names::demangle;
+use crate::patched::{Chooser, Patched};
 use crate::plan::Session;
 use crate::sites;
 use crate::texts::{Clone, Texts};
@@ -48,7 +49,7 @@ pub struct PreparedKernel {
     pub kernel_id: Option<u64>,
     /// Programs that want it, by index.
     pub programs: Vec<usize>,
-    /// `slice`, `clone: reasons`, `splice`, `not matched`, [`NO_SITE`] or `refused: reason`.
+    /// `slice`, `clone: reasons`, `splice`, `sanitizer`, `not matched`, [`NO_SITE`] or `refused: reason`.
     pub way: String,
     /// It will be instrumented.
     pub wanted: bool,
@@ -67,7 +68,9 @@ pub struct PreparedKernel {
 impl Prepared {
     /// A kernel gets its probes in machine code: the image's is still needed.
     pub fn uses_machine_code(&self) -> bool {
-        let splices = |kernel: &PreparedKernel| matches!(kernel.code, Some(Code::Splice(_)));
+        let splices = |kernel: &PreparedKernel| {
+            matches!(kernel.code, Some(Code::Splice(_) | Code::Patched(_)))
+        };
         self.kernels.iter().any(splices)
     }
 
@@ -118,7 +121,7 @@ impl PreparedKernel {
             Some(Code::Slice { variant, .. } | Code::Clone { variant }) => {
                 variant.hidden.is_some_and(|hidden| hidden.counts())
             }
-            Some(Code::Splice(_)) | None => false,
+            Some(Code::Splice(_) | Code::Patched(_)) | None => false,
         }
     }
 
@@ -154,12 +157,17 @@ pub(crate) enum Code {
     },
     /// Its machine code with calls, in a copy of its file.
     Splice(Spliced),
+    /// The same by Compute Sanitizer, in a loaded copy.
+    Patched(Patched),
     /// A second entry in the rewritten module.
     Clone {
         /// How to launch it.
         variant: Variant,
     },
 }
+
+/// Makes a kernel's code, and says how often each program stands in it.
+type Make<'m> = dyn FnMut(&PreparedKernel) -> Result<(Code, Vec<(usize, u32)>), String> + 'm;
 
 impl Session {
     /// Decides for each kernel of an image and makes the texts. Failures concern one kernel and stand in its `way`.
@@ -244,23 +252,34 @@ impl Session {
 
     /// Puts calls into the machine code of kernels that are refused for lack of PTX, where that is possible.
     fn splice_kernels(&self, image: &ImageInfo, refused: &mut Prepared) {
+        if let Some(sanitizer) = self.options.sanitizer {
+            let chooser = Chooser::new(self, sanitizer, image);
+            self.take_machine_code(refused, "sanitizer", &mut |kernel| match &chooser {
+                Ok(chooser) => chooser.choose(kernel),
+                Err(why) => Err(why.clone()),
+            });
+            return;
+        }
         let mut splicer = match (&image.untouchable, &image.machine_code) {
             (Some(why), _) => Err(why.clone()),
             (None, None) => Err("its machine code is not there".to_owned()),
             (None, Some(file)) => Splicer::new(self, file),
         };
+        self.take_machine_code(refused, "splice", &mut |kernel| match &mut splicer {
+            Ok(splicer) => splicer.splice(kernel),
+            Err(why) => Err(why.clone()),
+        });
+    }
+
+    fn take_machine_code(&self, refused: &mut Prepared, way: &str, make: &mut Make<'_>) {
         for kernel in &mut refused.kernels {
             if kernel.programs.is_empty() {
                 continue;
             }
             kernel.kernel_id = Some(self.kernel_id(&kernel.demangled));
-            let made = match &mut splicer {
-                Ok(splicer) => caught(|| splicer.splice(kernel)),
-                Err(why) => Err(why.clone()),
-            };
-            match made {
+            match caught(|| make(kernel)) {
                 Ok((code, placed)) => {
-                    kernel.way = "splice".into();
+                    kernel.way = way.into();
                     kernel.wanted = true;
                     kernel.machine_code = true;
                     kernel.placed = placed;

@@ -1,7 +1,7 @@
 //! A program as a function that `warpbpf-sass` can put into a kernel of which there is only machine code.
 
 use warpbpf_codegen::Fragment;
-use warpbpf_patch::{Attachment, PatchError, Select, bake, tools_function};
+use warpbpf_patch::{Attachment, Caller, PatchError, Select, bake, tools_function};
 
 use crate::PlannedProgram;
 
@@ -24,8 +24,8 @@ pub fn probe_text(
         fragment,
         gate: None,
     };
-    let site = program.spec.site;
-    let text = tools_function(program.name(), target, version, site, &[attachment])?;
+    let caller = Caller::Splice(program.spec.site);
+    let text = tools_function(program.name(), target, version, caller, &[attachment])?;
     if slots.is_empty() {
         return Ok(text);
     }

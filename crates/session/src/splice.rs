@@ -107,7 +107,7 @@ fn why_not(kernel: &PreparedKernel) -> String {
 fn text_of<'p>(code: &'p Code, prepared: &'p Prepared) -> Option<&'p str> {
     match code {
         Code::Slice { ptx, .. } => Some(ptx),
-        Code::Splice(_) => None,
+        Code::Splice(_) | Code::Patched(_) => None,
         Code::Clone { .. } => prepared.rewritten.as_deref(),
     }
 }

@@ -19,6 +19,7 @@ use warpbpf_verify::verify;
 use crate::cpu;
 use crate::gate::Gates;
 use crate::plan::{self, PlannedProgram, Session, SessionError};
+use crate::slots::Slots;
 
 /// Most maps that a session comes to have: each version of constants is one.
 const MOST_MAPS: usize = 4096;
@@ -97,6 +98,7 @@ pub(crate) struct Lineage {
     /// Programs are numbered by themselves, so that as many as possible have a bit of their own in the gate.
     next_program: Arc<AtomicU64>,
     pub(crate) gates: Arc<Gates>,
+    pub(crate) slots: Arc<Slots>,
     /// Parallel to the maps: variables of data sections, where the object's types tell them.
     variables: Vec<Option<Vec<Variable>>>,
     /// A program reads the application's memory, or did.
@@ -119,6 +121,7 @@ impl Lineage {
             next_id: Arc::default(),
             next_program: Arc::default(),
             gates: Arc::default(),
+            slots: Arc::default(),
             variables: defs.iter().map(|def| variables(def, types)).collect(),
             reads,
         };
@@ -185,9 +188,14 @@ impl Session {
             },
         };
         let (programs, ids) = match change {
-            Change::Replace(object) => next.take_in(object, true)?,
+            Change::Replace(object) => {
+                let programs = next.take_in(object, true)?;
+                let ids = next.program_ids(&programs);
+                (programs, ids)
+            }
             Change::Add(object) => {
-                let (added, added_ids) = next.take_in(object, false)?;
+                let added = next.take_in(object, false)?;
+                let added_ids = next.program_ids(&added);
                 let twice = added.iter().find(|p| self.has_program(p.name()));
                 if let Some(program) = twice.map(|p| p.name().to_owned()) {
                     return Err(SucceedError::Twice { program });
@@ -218,6 +226,9 @@ impl Session {
         let in_kernels = programs.iter().map(|p| p.verified.program());
         cpu::check_shared(&self.host_programs, in_kernels, &defs).map_err(SessionError::Cpu)?;
         let maps = self.plans(&programs, &defs)?;
+        if self.options.slots {
+            lineage.slots.make(&programs);
+        }
         let mut inner = self.inner.clone();
         inner.resize(defs.len(), None);
         Ok(Session {
@@ -234,6 +245,26 @@ impl Session {
             hardware: self.hardware,
             lineage,
         })
+    }
+
+    /// The programs of an object that run beside those of this session, with the plans of all maps. Constants that they bring stand behind
+    /// its own.
+    pub(crate) fn beside(
+        &self,
+        object: &[u8],
+    ) -> Result<(Vec<PlannedProgram>, Vec<MapPlan>), SucceedError> {
+        let mut next = Next {
+            before: self,
+            defs: self.defs.clone(),
+            lineage: self.lineage.clone(),
+        };
+        let programs = next.take_in(object, false)?;
+        let all = [&self.programs[..], &programs].concat();
+        let in_kernels = all.iter().map(|p| p.verified.program());
+        cpu::check_shared(&self.host_programs, in_kernels, &next.defs)
+            .map_err(SessionError::Cpu)?;
+        let plans = self.plans(&all, &next.defs)?;
+        Ok((programs, plans))
     }
 
     fn has_program(&self, name: &str) -> bool {
@@ -344,7 +375,7 @@ impl Next<'_> {
         &mut self,
         object: &[u8],
         replaces: bool,
-    ) -> Result<(Vec<PlannedProgram>, Vec<u64>), SucceedError> {
+    ) -> Result<Vec<PlannedProgram>, SucceedError> {
         let options = &self.before.options;
         let object = warpbpf_object::load(object);
         let mut object = object.map_err(|source| SessionError::Object { source })?;
@@ -382,8 +413,11 @@ impl Next<'_> {
             options,
             &mut |program, maps, platform| verify(program, maps, platform),
         )?;
-        let ids = programs.iter().map(|_| self.lineage.program_id()).collect();
-        Ok((programs, ids))
+        Ok(programs)
+    }
+
+    fn program_ids(&self, programs: &[PlannedProgram]) -> Vec<u64> {
+        programs.iter().map(|_| self.lineage.program_id()).collect()
     }
 
     /// The map of this name, which must be declared alike.

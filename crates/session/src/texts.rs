@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use warpbpf_codegen::{Env, Fragment, Input, SlotSpace, Target, compile};
-use warpbpf_patch::{Attachment, Options, PatchError, Patcher, Select, Variant};
+use warpbpf_patch::{Attachment, Gate, Options, PatchError, Patcher, Select, Variant};
 use warpbpf_ptx::arguments::Arguments;
 use warpbpf_ptx::ast::Module;
 
@@ -13,6 +13,7 @@ use crate::names;
 use crate::plan::Session;
 use crate::prepare::{CloneTexts, Code, Prepared, refuse};
 use crate::sites;
+use crate::slots::bit;
 
 /// What the compiler speaks of in warnings that a probe can bring about: `C75xx`.
 const COMMENTED: &[&str] = &["wgmma.", "setmaxnreg."];
@@ -100,9 +101,9 @@ impl<'w, 'a> Texts<'w, 'a> {
             ptx: self.module.version,
             sm,
         };
-        let compile_one = |index: &usize| {
-            let program = &self.session.programs()[*index];
-            let env = Env {
+        let env_of = |index: usize| -> Result<Env, String> {
+            let program = &self.session.programs()[index];
+            Ok(Env {
                 target,
                 site: program.spec.site,
                 scope: program.spec.scope,
@@ -115,11 +116,24 @@ impl<'w, 'a> Texts<'w, 'a> {
                 args: self
                     .positions(kernel, &program.spec.arguments)
                     .map_err(|reason| format!("program `{}`: {reason}", program.name()))?,
-            };
-            compile(&program.verified, &env)
+            })
+        };
+        let compile_one = |index: &usize| {
+            let program = &self.session.programs()[*index];
+            compile(&program.verified, &env_of(*index)?)
                 .map_err(|e| format!("program `{}`: {e}", program.name()))
         };
-        programs.iter().map(compile_one).collect()
+        let mut fragments: Vec<Fragment> = (programs.iter())
+            .map(compile_one)
+            .collect::<Result<_, String>>()?;
+        let slots = self.session.slots_beside(programs);
+        if !slots.is_empty() {
+            let interpreter = self.session.interpreter(target);
+            for (slot, index) in slots {
+                fragments.push(interpreter.slot(&env_of(index)?, slot));
+            }
+        }
+        Ok(fragments)
     }
 
     /// Where the named parameters of a kernel are.
@@ -305,22 +319,27 @@ impl<'w, 'a> Texts<'w, 'a> {
         })
     }
 
+    /// `fragments` are those of the programs, then those of the slots beside them.
     fn attachments<'f>(
         &'f self,
         programs: &[usize],
         fragments: &'f [Fragment],
     ) -> Vec<Attachment<'f>> {
-        let attach = |(index, fragment): (&usize, &'f Fragment)| {
-            let spec = &self.session.programs()[*index].spec;
+        let own = |index: &usize| (*index, self.session.gate_of(*index).map(Gate::Program));
+        let beside = self.session.slots_beside(programs).into_iter();
+        let beside = beside.map(|(slot, index)| (index, Some(Gate::Slot(bit(slot)))));
+        let attach = |((index, gate), fragment): ((usize, Option<Gate>), &'f Fragment)| {
+            let spec = &self.session.programs()[index].spec;
             Attachment {
                 site: spec.site,
                 scope: spec.scope,
-                select: &self.selects[*index],
+                select: &self.selects[index],
                 fragment,
-                gate: self.session.gate_of(*index),
+                gate,
             }
         };
-        programs.iter().zip(fragments).map(attach).collect()
+        let all = programs.iter().map(own).chain(beside);
+        all.zip(fragments).map(attach).collect()
     }
 
     fn options(&self, slot_space: SlotSpace, first_site: u32) -> Options {

@@ -42,6 +42,8 @@ pub struct LoadedVariant {
     pub cached: Option<bool>,
     /// Time that it took to make it machine code and load it; `None` for a clone.
     pub loaded_in: Option<Duration>,
+    /// It is told at each launch which kernel it is. In a graph it was seen to be told what another node is, so it may not go into one.
+    pub told_at_launch: bool,
     rooms: Rooms,
     /// What was loaded for it; `None` for a clone, which goes with the original's.
     module: Mutex<Option<Own>>,
@@ -247,7 +249,7 @@ impl Loading<'_> {
             let before = driver.function(original, &kernel.mangled)?;
             let variant = match &kernel.code {
                 Some(Code::Slice { variant, .. } | Code::Clone { variant }) => variant,
-                Some(Code::Splice(_)) | None => return Ok((before, Vec::new())),
+                Some(Code::Splice(_) | Code::Patched(_)) | None => return Ok((before, Vec::new())),
             };
             let slots = slots(driver, original, variant, &self.addresses)?;
             Ok((before, slots))
@@ -294,9 +296,9 @@ impl Loading<'_> {
                     }
                 }
             }
-            Some(Code::Splice(_)) => {
+            Some(Code::Splice(_) | Code::Patched(_)) => {
                 let (on, fixed) = ((driver, self.stream), self.addresses.fixed);
-                let copy = self.duplicate.get(on, self.kernels, fixed)?;
+                let copy = self.duplicate.get(on, (kernel, self.kernels), fixed)?;
                 let variant = Variant {
                     entry: kernel.mangled.clone(),
                     ..Variant::default()
@@ -385,6 +387,7 @@ fn bind(
         compiler_warnings: Vec::new(),
         cached: None,
         loaded_in: None,
+        told_at_launch: matches!(kernel.code, Some(Code::Patched(_))),
         rooms: Rooms::default(),
         module: Mutex::new(None),
         records: variant.hidden.and(records),

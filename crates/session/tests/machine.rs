@@ -1,14 +1,16 @@
 //! Kernels of which there is only machine code: what gets calls, and why others do not. Programs are compiled by clang, kernels and functions
 //! assembled by `ptxas`; nothing runs.
 
+use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbpf_driver::DeviceInfo;
+use warpbpf_sanitizer::sys::{CallbackFunc, Table};
 use warpbpf_session::{
-    Arch, Assembled, ImageInfo, Options, Prepared, Session, inspect, machine_code,
+    Arch, Assembled, ImageInfo, Options, Prepared, Sanitizer, Session, inspect, machine_code,
 };
 
 const KERNELS: &str = "
@@ -124,11 +126,73 @@ fn programs(sections: &[(&str, u32)]) -> Vec<u8> {
 }
 
 fn session(object: &[u8], assembled: Option<Assembled>, arch: Arch) -> Session {
+    session_by(object, assembled, arch, None)
+}
+
+fn session_by(
+    object: &[u8],
+    assembled: Option<Assembled>,
+    arch: Arch,
+    sanitizer: Option<&'static Sanitizer>,
+) -> Session {
     let options = Options {
         assembled: assembled.map(Arc::new),
+        sanitizer,
         ..Options::default()
     };
     Session::new(object, &options, &device(arch)).unwrap()
+}
+
+/// One that does nothing: only the file is looked at here.
+fn sanitizer() -> &'static Sanitizer {
+    unsafe extern "C" fn subscribe(_: *mut *mut c_void, _: CallbackFunc, _: *mut c_void) -> u32 {
+        0
+    }
+    unsafe extern "C" fn one(_: *mut c_void) -> u32 {
+        0
+    }
+    unsafe extern "C" fn enable(_: u32, _: *mut c_void, _: u32, _: u32) -> u32 {
+        0
+    }
+    unsafe extern "C" fn add(_: *const c_void, _: *mut c_void) -> u32 {
+        0
+    }
+    unsafe extern "C" fn instructions(_: u32, _: *mut c_void, _: *const c_char) -> u32 {
+        0
+    }
+    unsafe extern "C" fn data(_: *mut c_void, _: *const c_void) -> u32 {
+        0
+    }
+    unsafe extern "C" fn launch(
+        _: *mut c_void,
+        _: *mut c_void,
+        _: *mut c_void,
+        _: *const c_void,
+    ) -> u32 {
+        0
+    }
+    Sanitizer::with(Table {
+        subscribe,
+        unsubscribe: one,
+        enable_callback: enable,
+        add_patches: add,
+        patch_instructions: instructions,
+        patch_module: one,
+        set_callback_data: data,
+        set_launch_callback_data: launch,
+    })
+    .unwrap()
+}
+
+/// What the tool does for Compute Sanitizer.
+fn patches(object: &[u8], arch: Arch) -> Assembled {
+    let mut all = Assembled::default();
+    for text in session(object, None, arch).patch_texts(arch.number()) {
+        let cubin = ptxas(&text, arch, &["--compile-as-tools-patch"]);
+        cubin.as_ref().unwrap();
+        all.add(text, cubin);
+    }
+    all
 }
 
 fn device(arch: Arch) -> DeviceInfo {
@@ -244,7 +308,7 @@ fn what_cannot_be_is_told_by_its_name() {
     let gated = Session::new(&entry, &options, &device(arch)).unwrap();
     assert_eq!(
         way(&gated.prepare(&image(arch)), "plain"),
-        format!("{without}; programs behind a gate (`--gate`) are put into PTX only")
+        format!("{without}; programs behind a gate (`--gate`, `--slots`) are put into PTX only")
     );
     // Names of parameters are PTX's.
     let named = programs(&[("gpu/entry/*|args=n", 0)]);
@@ -264,5 +328,153 @@ fn what_cannot_be_is_told_by_its_name() {
     assert_eq!(
         way(&prepared, "plain"),
         format!("{without}; it is part of a library that is left alone")
+    );
+}
+
+#[test]
+fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
+    let object = programs(&[
+        ("gpu/entry/*", 0),
+        ("gpu/exit/*", 1),
+        ("gpu/entry.block/pl*", 2),
+        ("gpu/mem.warp/*|space=global+shared", 3),
+    ]);
+    for arch in [Arch::Sm80, Arch::Sm90] {
+        let by = session_by(
+            &object,
+            Some(patches(&object, arch)),
+            arch,
+            Some(sanitizer()),
+        );
+        // Those of the splice, with names of their own, and one for both spaces, which the program does not ask for.
+        let texts = by.patch_texts(arch.number());
+        assert_eq!(texts.len(), 5);
+        let name = |text: &String| {
+            let start = text.find(" wbpf_result) ").unwrap() + 14;
+            text[start..start + 21].to_owned()
+        };
+        let names: std::collections::BTreeSet<String> = texts.iter().map(name).collect();
+        assert_eq!(names.len(), 5);
+        let prepared = by.prepare(&image(arch));
+        assert!(prepared.uses_machine_code());
+        assert_eq!(way(&prepared, "plain"), "sanitizer");
+        let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
+        let plain = plain.unwrap();
+        assert!(plain.wanted && plain.machine_code && plain.kernel_id.is_some());
+        assert_eq!(
+            way(&prepared, "constant"),
+            "refused: the image is a cubin: machine code without PTX; it reads `__constant__` variables, and would have its own ones in the copy that is loaded beside it"
+        );
+        // Nobody looks who of the kernels it is that reads them where the code is not to be read.
+        let theirs = ImageInfo {
+            unread: true,
+            ..image(arch)
+        };
+        assert_eq!(
+            way(&by.prepare(&theirs), "plain"),
+            way(&prepared, "constant")
+        );
+    }
+}
+
+#[test]
+fn lanes_of_a_function_for_machine_code_can_add_up() {
+    let text = "SEC(\"gpu/entry/*\") int p(struct wbpf_kernel_ctx *ctx) { return count(ctx, bpf_gpu_warp_sum(1) & 3); }\n";
+    let object = object(text);
+    for arch in [Arch::Sm80, Arch::Sm90] {
+        let by = session_by(
+            &object,
+            Some(patches(&object, arch)),
+            arch,
+            Some(sanitizer()),
+        );
+        assert_eq!(way(&by.prepare(&image(arch)), "plain"), "sanitizer");
+    }
+}
+
+#[test]
+fn what_compute_sanitizer_does_not_tell_of_is_refused() {
+    let arch = Arch::Sm90;
+    let without = "refused: the image is a cubin: machine code without PTX";
+    for (section, reason) in [
+        (
+            "gpu/barrier/*",
+            "program `p0` is at places of kind `barrier`, which Compute Sanitizer does not tell of; use `entry`, `exit` or `mem`",
+        ),
+        (
+            "gpu/exit.warp/*",
+            "`warp` scope at exit is not to be had in a kernel without PTX; use `thread` scope, since arrivals are counted in a parameter that the kernel does not have",
+        ),
+        (
+            "gpu/mem/*|kind=texture",
+            "`kind=texture` is not to be had in a kernel without PTX; use `load`, `store`, `atomic` (reductions are among them) or `prefetch`",
+        ),
+        (
+            "gpu/mem/*|func=f*",
+            "`func=` is not to be had in a kernel without PTX; do without it",
+        ),
+        (
+            "gpu/mem/*|space=const",
+            "program `p0` wants no access that Compute Sanitizer tells of; use `global`, `shared` or `local`",
+        ),
+    ] {
+        let object = programs(&[(section, 0)]);
+        let by = session_by(
+            &object,
+            Some(patches(&object, arch)),
+            arch,
+            Some(sanitizer()),
+        );
+        let prepared = by.prepare(&image(arch));
+        assert_eq!(way(&prepared, "plain"), format!("{without}; {reason}"));
+    }
+    // One that would never run is not hidden behind one that does.
+    let both = programs(&[("gpu/entry/*", 0), ("gpu/mem/*|space=const", 1)]);
+    let by = session_by(&both, Some(patches(&both, arch)), arch, Some(sanitizer()));
+    let prepared = by.prepare(&image(arch));
+    assert_eq!(
+        way(&prepared, "plain"),
+        format!(
+            "{without}; program `p1` wants no access that Compute Sanitizer tells of; use `global`, `shared` or `local`"
+        )
+    );
+    let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
+    assert!(plain.unwrap().placed.is_empty());
+    // The tool did not send what it should have.
+    let entry = programs(&[("gpu/entry/*", 0)]);
+    let text = session(&entry, None, arch).patch_texts(arch.number());
+    let whole = ptxas(&text[0], arch, &["--compile-as-tools-patch"]).unwrap();
+    let mut long = whole.clone();
+    // The size in the file of the first segment.
+    let segments = u64::from_le_bytes(whole[32..40].try_into().unwrap()) as usize;
+    long[segments + 32..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    for (sent, reason) in [
+        (b"\x7fELF".to_vec(), "not a 64-bit ELF"),
+        (whole[..whole.len() / 2].to_vec(), "its tables are damaged"),
+        (long, "a segment of the cubin ends behind it"),
+    ] {
+        let mut all = Assembled::default();
+        all.add(text[0].clone(), Ok(sent));
+        let by = session_by(&entry, Some(all), arch, Some(sanitizer()));
+        assert_eq!(
+            way(&by.prepare(&image(arch)), "plain"),
+            format!("{without}; the function that the tool sent: {reason}")
+        );
+    }
+    let by = session_by(&entry, Some(Assembled::default()), arch, Some(sanitizer()));
+    assert_eq!(
+        way(&by.prepare(&image(arch)), "plain"),
+        format!(
+            "{without}; no function was assembled for just these programs; let them be for the same kernels"
+        )
+    );
+    // Inferred files have no code.
+    let inferred = ImageInfo {
+        untouchable: Some("it was loaded before".to_owned()),
+        ..image(arch)
+    };
+    assert_eq!(
+        way(&by.prepare(&inferred), "plain"),
+        format!("{without}; it was loaded before")
     );
 }

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbpf_driver::DeviceInfo;
@@ -291,13 +292,17 @@ const ADDS: &str = "SEC(\"gpu/entry/*\") int first(void *ctx) {
 }";
 
 fn begun(object: &[u8]) -> Session {
+    begun_with(object, &Options::default())
+}
+
+fn begun_with(object: &[u8], options: &Options) -> Session {
     let info = DeviceInfo {
         name: String::new(),
         capability: CAPABILITY,
         sms: 4,
         driver_version: 13000,
     };
-    Session::new(object, &Options::default(), &info).expect("a session")
+    Session::new(object, options, &info).expect("a session")
 }
 
 fn map_names(session: &Session) -> Vec<&str> {
@@ -417,18 +422,12 @@ fn what_cannot_follow_is_refused_by_name() {
 
 #[test]
 fn the_gate_has_a_place_for_each_of_the_first_programs() {
-    let info = DeviceInfo {
-        name: String::new(),
-        capability: CAPABILITY,
-        sms: 4,
-        driver_version: 13000,
-    };
     let options = Options {
         gate: true,
         ..Options::default()
     };
     let named = |name: &str| versioned(8, 1, &ADDS.replace("first", name));
-    let first = Session::new(&named("first"), &options, &info).expect("a session");
+    let first = begun_with(&named("first"), &options);
     let stop = |session: &Session, name: &str| {
         let done = session.set_gate(false, &[name.to_owned()]);
         done.map_err(|error| error.to_string())
@@ -462,4 +461,175 @@ fn the_gate_has_a_place_for_each_of_the_first_programs() {
         (false, vec!["next".to_owned()])
     );
     assert_eq!(late.set_gate(false, &[]), Ok(()));
+}
+
+fn with_slots(object: &[u8]) -> Arc<Session> {
+    let options = Options {
+        slots: true,
+        ..Options::default()
+    };
+    Arc::new(begun_with(object, &options))
+}
+
+#[test]
+fn programs_for_slots_are_proved_translated_and_kept() {
+    let session = with_slots(&versioned(8, 1, ADDS));
+    assert!(session.has_gate(), "slots come with a gate");
+    let filled = |object: &[u8]| {
+        let made = session.filling(object);
+        made.map(|filling| filling.programs().to_vec())
+            .map_err(|error| error.to_string())
+    };
+    // A constant that is another one comes along; a program may have the name of one that is there.
+    assert_eq!(filled(&versioned(8, 2, ADDS)), Ok(vec!["first".to_owned()]));
+    let two = ADDS.to_owned()
+        + &ADDS
+            .replace("first", "more")
+            .replace("void *ctx", "struct c *ctx");
+    let two = two.replacen("SEC", "struct c { int x; };\nSEC", 1);
+    assert_eq!(
+        filled(&versioned(8, 3, &two)),
+        Ok(vec!["first".to_owned(), "more".to_owned()])
+    );
+    assert_eq!(session.in_slots_now(), Vec::<String>::new());
+    let filling = session.filling(&versioned(8, 2, ADDS)).unwrap();
+    session.fill_slots(Some(Arc::new(filling)));
+    let next = session.succeeded(ProgramChange::Remove(&["first".into()]));
+    let next = next.unwrap();
+    assert_eq!(next.in_slots_now(), ["first"], "an exchange leaves it");
+    session.fill_slots(None);
+    assert_eq!(next.in_slots_now(), Vec::<String>::new());
+    // The place stays, because kernels with it may run.
+    let next = Arc::new(next);
+    assert!(next.filling(&versioned(8, 2, ADDS)).is_ok());
+
+    assert_eq!(
+        begun_shared(&versioned(8, 1, ADDS))
+            .filling(&versioned(8, 1, ADDS))
+            .unwrap_err()
+            .to_string(),
+        "programs of this session have no slots: begin it with `--slots`"
+    );
+    assert_eq!(
+        filled(&versioned(8, 1, &ADDS.replace("entry/*", "entry/other"))),
+        Err("program `first` is for `gpu/entry/other`, where there is no slot; there is one for `gpu/entry/*`. A slot is where the session has, or had, a program: begin it with one at that place, which may do nothing".to_owned())
+    );
+    let unsafe_one = ADDS
+        .replace("key = at", "key = at + 100")
+        .replace("if (value)", "");
+    assert!(
+        filled(&versioned(8, 1, &unsafe_one))
+            .unwrap_err()
+            .starts_with("program `first` was refused")
+    );
+    let reads = ADDS.replace("*value += 1", "*value = *value * 2");
+    assert!(filled(&versioned(8, 1, &reads)).unwrap_err().starts_with(
+        "map `counts` has a copy for each multiprocessor, because programs only added to it so far, and now one does more ("
+    ));
+    let halves = ADDS.replace("*value += 1", "*((__u32 *)value + 1) += 1");
+    let halved = filled(&versioned(8, 1, &halves)).unwrap_err();
+    assert!(
+        halved.ends_with("now one does more (adds of different sizes overlap at offset 4); use another map for that, or begin with this program"),
+        "{halved}"
+    );
+    let random = ADDS.replace("*value += 1", "*value += bpf_get_prandom_u32()");
+    assert!(
+        filled(&versioned(8, 1, &random))
+            .unwrap_err()
+            .starts_with("program `first` cannot run in a slot: instruction `")
+    );
+    assert!(
+        filled(&versioned(9, 1, ADDS))
+            .unwrap_err()
+            .starts_with("map `counts` is there already with another `max_entries`")
+    );
+    let large = ADDS.replace("key = at", "key = at + big[at & 7]");
+    let large = "const volatile __u32 big[300000] = {1};\n".to_owned() + &large;
+    assert_eq!(
+        filled(&versioned(8, 1, &large))
+            .unwrap_err()
+            .split_once(" bytes, ")
+            .map(|(_, rest)| rest.to_owned()),
+        Some("and slots have room for 1048576".to_owned())
+    );
+}
+
+#[test]
+fn what_maps_are_not_made_for_is_refused_in_slots() {
+    let adds = |field: &str| {
+        compiled(&format!(
+            "struct pair {{ __u64 one, two; }};
+            struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1);
+                __type(key, __u32); __type(value, struct pair); }} pairs SEC(\".maps\");
+            SEC(\"gpu/entry/*\") int p(void *ctx) {{
+                __u32 key = 0;
+                struct pair *pair = bpf_map_lookup_elem(&pairs, &key);
+                if (pair) pair->{field} += 1;
+                return 0;
+            }}"
+        ))
+    };
+    // A hash whose values are too large to be handed over in a slot.
+    let large = compiled(
+        "struct large { char bytes[300]; };
+        struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4);
+            __type(key, __u32); __type(value, struct large); } larges SEC(\".maps\");
+        SEC(\"gpu/entry/*\") int p(void *ctx) {
+            __u32 key = 0;
+            return !bpf_map_lookup_elem(&larges, &key);
+        }",
+    );
+    assert_eq!(
+        with_slots(&large).filling(&large).unwrap_err().to_string(),
+        "program `p` cannot run in a slot: it calls `bpf_map_lookup_elem` on map `larges`, and programs there can only for arrays and for hashes on the device whose keys have at most 64 and values at most 256 bytes, and not for maps in maps"
+    );
+    let counts = |statement: &str| {
+        compiled(&format!(
+            "struct {{ __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4);
+                __type(key, __u32); __type(value, __u64); }} counts SEC(\".maps\");
+            SEC(\"gpu/entry/*\") int p(void *ctx) {{
+                __u32 key = 0;
+                __u64 *n = bpf_map_lookup_elem(&counts, &key);
+                if (n) {{ {statement} }}
+                return 0;
+            }}"
+        ))
+    };
+    let (add, set) = ("__sync_fetch_and_add(n, 1);", "*n = *n / 2;");
+    let session = with_slots(&counts(add));
+    assert!(session.filling(&counts(add)).is_ok());
+    assert_eq!(
+        session.filling(&counts(set)).unwrap_err().to_string(),
+        "program `p` changes how map `counts` is added up over GPUs, which is decided by the programs of the session: exchange those for some that use the same fields as it does, or use another map"
+    );
+    // Nothing of the session adds or stores: it stays what it is, a map of which the first GPU with a value is shown.
+    let session = with_slots(&counts("return *n;"));
+    assert!(session.filling(&counts(add)).is_ok());
+    let session = with_slots(&adds("one"));
+    assert!(session.filling(&adds("one")).is_ok());
+    assert_eq!(
+        session.filling(&adds("two")).unwrap_err().to_string(),
+        "program `p` changes how map `pairs` is added up over multiprocessors, which is decided when a session begins: begin with a program that adds to the same fields, or use another map"
+    );
+}
+
+fn begun_shared(object: &[u8]) -> Arc<Session> {
+    Arc::new(begun(object))
+}
+
+#[test]
+fn a_kernel_has_a_slot_for_each_place_and_the_memory_is_counted() {
+    let two = ADDS.to_owned() + &ADDS.replace("first", "more");
+    let session = with_slots(&versioned(8, 1, &two));
+    let prepared = session.prepare(&inspect(MODULE.as_bytes(), CAPABILITY).unwrap());
+    let wanted: Vec<_> = prepared.kernels.iter().filter(|k| k.wanted).collect();
+    assert!(!wanted.is_empty());
+    // What is in a slot is no program of the kernel.
+    assert!(wanted.iter().all(|k| k.placed.len() == 2));
+    let memory = session.device_memory();
+    let slots = memory.iter().find(|(name, _)| name == "the slots");
+    assert_eq!(
+        slots,
+        Some(&("the slots".to_owned(), 256 + 2 * 8192 + (2 << 20)))
+    );
 }

@@ -106,14 +106,13 @@ fn mapped_memory_is_seen_while_access_is_granted() {
     assert_eq!(set(second, 1, &all), 0);
     assert_eq!(read(second), Ok(5));
 
-    // An address that is free is had, and a taken one is not.
-    let wish = 0x3070_0000_0000;
-    let mut at = [0u64; 2];
-    for at in &mut at {
-        assert_eq!(call!(cuMemAddressReserve(at, PIECE, 0, wish, 0)), 0);
+    // An address that is free is had for a large piece, and a taken one is not.
+    let (wish, large) = (0x3070_0000_0000, 1 << 30);
+    let mut at = [0u64; 3];
+    for (at, bytes) in at.iter_mut().zip([PIECE, large, large]) {
+        assert_eq!(call!(cuMemAddressReserve(at, bytes, 0, wish, 0)), 0);
     }
-    assert_eq!(at[0], wish);
-    assert_ne!(at[1], wish);
+    assert_eq!(at.map(|at| at == wish), [false, true, false]);
     assert_eq!(call!(cuMemMap(wish, PIECE, 0, one, 0)), 0);
     assert_eq!(set(wish, 1, &all), 0);
     assert_eq!(read(wish), Ok(5));
@@ -121,8 +120,8 @@ fn mapped_memory_is_seen_while_access_is_granted() {
     assert_eq!(call!(cuCtxSetCurrent(0)), 0);
     assert_eq!(call!(cuMemUnmap(wish, PIECE)), 0);
     assert_eq!(call!(cuCtxSetCurrent(context)), 0);
-    for at in at {
-        assert_eq!(call!(cuMemAddressFree(at, PIECE)), 0);
+    for (at, bytes) in at.into_iter().zip([PIECE, large, large]) {
+        assert_eq!(call!(cuMemAddressFree(at, bytes)), 0);
     }
     let (mut handle, huge) = (0, 1usize << 45);
     let code = call!(cuMemCreate(&mut handle, huge, wanted, 0));

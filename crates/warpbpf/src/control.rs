@@ -76,6 +76,9 @@ pub enum Reply {
         programs: Vec<String>,
         /// Kernels that run without, and why.
         without: Vec<(String, String)>,
+        /// Programs in slots.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        slots: Vec<String>,
     },
     /// It cannot be answered.
     Failed {
@@ -358,10 +361,12 @@ impl Client {
                 generation,
                 programs,
                 without,
+                slots,
             } => Ok(Exchanged {
                 generation,
                 programs,
                 without,
+                slots,
             }),
             Reply::Failed { message, errno } => Err(Error::Answered { message, errno }),
             other => Err(unexpected(other)),

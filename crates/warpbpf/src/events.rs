@@ -112,3 +112,22 @@ impl Batch {
         })
     }
 }
+
+/// Records of a ring that never came, by why.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Losses {
+    /// Not sent: the ring on the device had no room.
+    pub full: u64,
+    /// Not sent: a bounded retry ran out.
+    pub busy: u64,
+    /// Sent, and not taken in time here.
+    pub unread: u64,
+}
+
+impl Losses {
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        self.full + self.busy + self.unread
+    }
+}

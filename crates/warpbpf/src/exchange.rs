@@ -30,6 +30,10 @@ pub enum Exchange {
         /// Their C functions' names.
         programs: Vec<String>,
     },
+    /// The same, and in slots are the programs of this object, and no others.
+    Slots(Object),
+    /// The same, and nothing is in slots.
+    Clear,
 }
 
 /// What became of it.
@@ -41,6 +45,8 @@ pub struct Exchanged {
     pub programs: Vec<String>,
     /// Kernels that programs want and that run without, and why: names for people.
     pub without: Vec<(String, String)>,
+    /// The programs that are in slots.
+    pub slots: Vec<String>,
 }
 
 impl Exchange {
@@ -55,13 +61,17 @@ impl Exchange {
                 open: *open,
                 programs: programs.clone(),
             },
+            Exchange::Slots(_) => warpbpf_wire::Change::Slots,
+            Exchange::Clear => warpbpf_wire::Change::Clear,
         }
     }
 
     fn object(&self) -> Option<&Object> {
         match self {
-            Exchange::Replace(object) | Exchange::Add(object) => Some(object),
-            Exchange::Remove(_) | Exchange::Gate { .. } => None,
+            Exchange::Replace(object) | Exchange::Add(object) | Exchange::Slots(object) => {
+                Some(object)
+            }
+            Exchange::Remove(_) | Exchange::Gate { .. } | Exchange::Clear => None,
         }
     }
 }
@@ -103,6 +113,25 @@ impl Process {
         let programs = programs.iter().map(|name| (*name).to_owned()).collect();
         let exchange = Exchange::Gate { open, programs };
         self.exchange(&exchange, EXCHANGE_LIMIT).map(drop)
+    }
+
+    /// Puts the programs of an object into slots of its kernels, in place of those that are there: when this returns, a site that is reached
+    /// from then on runs them, in kernels that were launched long ago too. They are interpreted on the device, so nothing is loaded, and kernels may run for
+    /// ever. A slot is where a program is, or was, of the same section; [`Options::slots`](crate::Options::slots) must have been asked for.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] and nothing has changed: no slots were asked for, there is none for a program, it cannot be interpreted, or kernels
+    /// still run what was there before the last ones (`-EBUSY`); [`Error::Ended`], [`Error::NoAnswer`].
+    pub fn put_in_slots(&self, object: &Object) -> Result<Exchanged, Error> {
+        self.exchange(&Exchange::Slots(object.clone()), EXCHANGE_LIMIT)
+    }
+
+    /// Takes out what is in slots.
+    ///
+    /// # Errors
+    /// As [`Process::put_in_slots`].
+    pub fn clear_slots(&self) -> Result<(), Error> {
+        self.exchange(&Exchange::Clear, EXCHANGE_LIMIT).map(drop)
     }
 
     /// An exchange with a limit of its own. Code is loaded beside kernels that run, for which the driver may wait: if it takes
@@ -151,6 +180,7 @@ impl Process {
             generation: changed.generation,
             programs: changed.programs.into_iter().map(|p| p.name).collect(),
             without: changed.without,
+            slots: changed.slots,
         })
     }
 }
@@ -166,8 +196,11 @@ fn exchange_message(exchange: &Exchange, token: u64, limit: Duration) -> ToAgent
 impl crate::state::State {
     /// The object that tells of all programs and maps that there are and were.
     fn merge(&mut self, exchange: &Exchange, changed: &Changed) {
-        let Some(new) = exchange.object() else {
-            return;
+        let new = match exchange {
+            Exchange::Replace(new) | Exchange::Add(new) => new,
+            Exchange::Remove(_) | Exchange::Gate { .. } | Exchange::Slots(_) | Exchange::Clear => {
+                return;
+            }
         };
         self.object = Some(match self.object.take() {
             Some(old) => merged(&old, exchange, &changed.maps),
@@ -181,7 +214,9 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
     let (new, replaces) = match exchange {
         Exchange::Replace(new) => (new, true),
         Exchange::Add(new) => (new, false),
-        Exchange::Remove(_) | Exchange::Gate { .. } => return old.clone(),
+        Exchange::Remove(_) | Exchange::Gate { .. } | Exchange::Slots(_) | Exchange::Clear => {
+            return old.clone();
+        }
     };
     let was = &old.parsed().maps;
     let of_new = |name: &str| {

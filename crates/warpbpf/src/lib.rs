@@ -46,7 +46,7 @@ pub mod control;
 
 pub use control::{Client, SessionInfo};
 pub use error::{Error, errno_text};
-pub use events::{Event, Message};
+pub use events::{Event, Losses, Message};
 pub use exchange::{EXCHANGE_LIMIT, Exchange, Exchanged};
 pub use live::{AttachError, Change, CudaProcess};
 pub use machine::{Device, DeviceChoice};

@@ -8,7 +8,7 @@ use warpbpf_maps::{MapPlan, MapView, merge};
 use warpbpf_wire::{ContextInfo, MapInfo, MapOp, OpCode, Outcome, encode_ops};
 
 use crate::typed::{Plain, Queue, TypedMap};
-use crate::{Error, Event, Process};
+use crate::{Error, Event, Losses, Process};
 
 pub use warpbpf_maps::Entry;
 
@@ -330,7 +330,12 @@ impl Map {
 
     /// Records of this ring that never came, wherever they were lost.
     pub fn lost(&self) -> u64 {
-        self.process.lock().lost(self.index)
+        self.losses().sum()
+    }
+
+    /// The same, by why they were lost.
+    pub fn losses(&self) -> Losses {
+        self.process.lock().losses(self.index)
     }
 
     /// The plan that a view needs, from what the agent sent.

@@ -17,6 +17,8 @@ pub const INJECTION: &str = "CUDA_INJECTION64_PATH";
 pub const NVTX_INJECTION: &str = "NVTX_INJECTION64_PATH";
 /// The variable by which the agent is told where its tool is.
 pub const SOCKET: &str = "WARPBPF_SOCKET";
+/// Names the library of Compute Sanitizer that the agent is to subscribe with.
+pub const SANITIZER: &str = "WARPBPF_SANITIZER_LIBRARY";
 
 /// What the environment says of tools around us.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -143,11 +145,37 @@ pub fn start(
     surroundings: &Surroundings,
     ranges: bool,
 ) -> Result<(Child, Entry), Error> {
+    start_with(
+        command,
+        device,
+        inject,
+        socket,
+        surroundings,
+        (ranges, Vec::new()),
+    )
+}
+
+/// As [`start`], with more variables ([`crate::Tool::more_variables`]).
+///
+/// # Errors
+/// As there.
+pub fn start_with(
+    command: &[OsString],
+    device: &Device,
+    inject: Inject,
+    socket: &Path,
+    surroundings: &Surroundings,
+    (ranges, more): (bool, Variables),
+) -> Result<(Child, Entry), Error> {
     let (program, arguments) = split(command);
     let path = find(program)?;
     let (variables, entry) = environment(device, inject, socket, surroundings, ranges)?;
     let mut command = Command::new(&path);
-    command.args(arguments).arg0(program).envs(variables);
+    command
+        .args(arguments)
+        .arg0(program)
+        .envs(variables)
+        .envs(more);
     let child = command.spawn().map_err(|e| Error::BadProgram {
         program: display(program),
         reason: e.to_string(),

@@ -8,7 +8,7 @@ use warpbpf_wire::{
     PRINTK, Program, Ranges, SharedError, SharedReader, Sites, ToTool, ToolConnection, WireError,
 };
 
-use crate::events::Batch;
+use crate::events::{Batch, Losses};
 use crate::process::Note;
 
 /// Bytes of events that are kept for handles that have not asked for them.
@@ -301,18 +301,23 @@ impl State {
         }
     }
 
-    /// Records of a ring that did not reach us, wherever they were lost.
-    pub(crate) fn lost(&self, map: u32) -> u64 {
-        let dropped = self.dropped.get(&map).copied().unwrap_or(0);
-        let lost = self.contexts.iter().map(|context| {
+    /// Records of a ring that did not reach us.
+    pub(crate) fn losses(&self, map: u32) -> Losses {
+        let mut losses = Losses {
+            unread: self.dropped.get(&map).copied().unwrap_or(0),
+            ..Losses::default()
+        };
+        for context in &self.contexts {
             let device = context.shared.device_losses(map);
-            context.shared.lost(map) + device.full + device.busy
-        });
-        lost.sum::<u64>() + dropped
+            losses.full += device.full;
+            losses.busy += device.busy;
+            losses.unread += context.shared.lost(map);
+        }
+        losses
     }
 
     pub(crate) fn messages_lost(&self) -> u64 {
-        self.lost(PRINTK)
+        self.losses(PRINTK).sum()
     }
 }
 

@@ -43,7 +43,11 @@ pub type Function = (String, Result<Vec<u8>, String>);
 
 type Assemble = dyn Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync;
 
-struct Assembler(Box<Assemble>);
+struct Assembler {
+    assemble: Box<Assemble>,
+    /// The library of Compute Sanitizer, if that is to call the functions.
+    sanitizer: Option<PathBuf>,
+}
 
 impl std::fmt::Debug for Assembler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -166,9 +170,33 @@ impl Tool {
         &self,
         assemble: impl Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync + 'static,
     ) {
-        self.shared
-            .assembler
-            .get_or_init(|| Assembler(Box::new(assemble)));
+        self.shared.assembler.get_or_init(|| Assembler {
+            assemble: Box::new(assemble),
+            sanitizer: None,
+        });
+    }
+
+    /// As [`Tool::splice`], at accesses of memory, too, but Compute Sanitizer, whose library this is, calls the functions in applications that are started
+    /// from now on: it must be there before their first context is.
+    pub fn sanitize(
+        &self,
+        library: &Path,
+        assemble: impl Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync + 'static,
+    ) {
+        self.shared.assembler.get_or_init(|| Assembler {
+            assemble: Box::new(assemble),
+            sanitizer: Some(library.to_owned()),
+        });
+    }
+
+    /// What an application on such a device needs in its environment besides what [`start::environment`] says. The soft GPU has no Compute
+    /// Sanitizer.
+    pub fn more_variables(&self, device: &Device) -> Variables {
+        let assembler = self.shared.assembler.get();
+        let library = assembler.and_then(|assembler| assembler.sanitizer.as_ref());
+        let library = library.filter(|_| !matches!(device, Device::Soft { .. }));
+        let library = library.map(|path| (start::SANITIZER, path.clone().into_os_string()));
+        library.into_iter().collect()
     }
 
     /// What is to become of compiled code in applications that come from now on. Else their environment decides.
@@ -204,7 +232,10 @@ impl Tool {
         let device = machine::choose(device)?;
         let surroundings = Surroundings::look();
         let ranges = self.wants_ranges();
-        Ok(start::environment(&device, inject, self.socket(), &surroundings, ranges)?.0)
+        let of = start::environment(&device, inject, self.socket(), &surroundings, ranges)?;
+        let mut variables = of.0;
+        variables.extend(self.more_variables(&device));
+        Ok(variables)
     }
 
     /// The NVTX ranges of applications matter: to a timeline, or to which launches get probes.
@@ -237,13 +268,13 @@ impl Tool {
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
-        let (child, entry) = start::start(
+        let (child, entry) = start::start_with(
             &launch.command,
             &device,
             launch.inject,
             self.socket(),
             surroundings,
-            self.wants_ranges(),
+            (self.wants_ranges(), self.more_variables(&device)),
         )?;
         Ok(App {
             tool: self,
@@ -388,7 +419,7 @@ impl Shared {
                     {
                         splice = true;
                         let mut result = Ok(());
-                        (assembler.0)(device, &mut |(text, made)| {
+                        (assembler.assemble)(device, &mut |(text, made)| {
                             let (cubin, error) = match made {
                                 Ok(cubin) => (cubin, None),
                                 Err(error) => (Vec::new(), Some(error)),
@@ -398,6 +429,9 @@ impl Shared {
                                 result = connection.send(&message, &cubin, None, SEND);
                             }
                         });
+                        if result.is_ok() && assembler.sanitizer.is_some() {
+                            result = connection.send(&ToAgent::Sanitize, &[], None, SEND);
+                        }
                         sent = sent.and(result);
                     }
                     first = Some(frame);

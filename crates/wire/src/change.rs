@@ -24,6 +24,10 @@ pub enum Change {
         /// Their C functions' names; all if there is none.
         programs: Vec<String>,
     },
+    /// The same as before, and in slots are the programs of the object that comes along, and no others.
+    Slots,
+    /// The same as before, and nothing is in slots.
+    Clear,
 }
 
 /// What became of a change.
@@ -43,6 +47,9 @@ pub struct Changed {
     /// Kernels that programs want and that run without: names for people, and why.
     #[serde(default)]
     pub without: Vec<(String, String)>,
+    /// The programs that are in slots.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<String>,
 }
 
 /// Why programs were not exchanged.
@@ -81,6 +88,15 @@ mod tests {
         };
         let text = serde_json::to_string(&message).unwrap();
         let expected = r#"{"type":"change","token":8,"change":{"change":"gate","open":false,"programs":[]},"limit_ms":500}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
+        let message = ToAgent::Change {
+            token: 9,
+            change: Change::Slots,
+            limit_ms: 500,
+        };
+        let text = serde_json::to_string(&message).unwrap();
+        let expected = r#"{"type":"change","token":9,"change":{"change":"slots"},"limit_ms":500}"#;
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
         let refused = Refusal {

@@ -6,13 +6,13 @@
 use std::sync::atomic::AtomicU32;
 
 /// Both sides have the same; another one means that they are of different releases.
-pub const CONTROL_VERSION: u32 = 1;
+pub const CONTROL_VERSION: u32 = 2;
 /// Name of the agent's function that takes a [`Control`].
 pub const CONTROL_ENTRY: &str = "warpbpf_live";
 /// Bytes for a path, and for what went wrong, with their NULs.
 pub const CONTROL_TEXT: usize = 1024;
 /// Most bytes of one change of code.
-pub const PATCH_BYTES: usize = 8;
+pub const PATCH_BYTES: usize = 12;
 
 /// Whose turn it is, and how far it went. Values of [`Control::state`].
 pub mod state {
@@ -126,21 +126,21 @@ impl Patch {
 
     /// As it lies in memory.
     pub fn from_bytes(bytes: &[u8; size_of::<Patch>()]) -> Patch {
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            word
-        };
+        fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+            let mut part = [0; N];
+            part.copy_from_slice(&bytes[at..at + N]);
+            part
+        }
         Patch {
-            at: u64::from_le_bytes(word(0)),
-            length: u64::from_le_bytes(word(8)),
-            before: word(16),
-            after: word(24),
+            at: u64::from_le_bytes(part(bytes, 0)),
+            length: u64::from_le_bytes(part(bytes, 8)),
+            before: part(bytes, 16),
+            after: part(bytes, 16 + PATCH_BYTES),
         }
     }
 }
 
-const _: () = assert!(size_of::<Patch>() == 32 && size_of::<Control>() < 4096);
+const _: () = assert!(size_of::<Patch>() == 40 && size_of::<Control>() < 4096);
 
 #[cfg(test)]
 mod tests {
@@ -149,15 +149,15 @@ mod tests {
     #[test]
     fn a_patch_and_back_is_nothing() {
         let patch = Patch::new(0x1001, &[1, 2, 3, 4, 5], &[9, 8, 7, 6, 5]).unwrap();
-        assert_eq!(patch.back().before, [9, 8, 7, 6, 5, 0, 0, 0]);
+        assert_eq!(patch.back().before, [9, 8, 7, 6, 5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(patch.back().back(), patch);
         assert_eq!(Patch::new(0, &[1], &[1, 2]), None);
-        assert_eq!(Patch::new(0, &[0; 9], &[0; 9]), None);
-        let mut bytes = [0; 32];
+        assert_eq!(Patch::new(0, &[0; 13], &[0; 13]), None);
+        let mut bytes = [0; 40];
         bytes[..8].copy_from_slice(&0x1001u64.to_le_bytes());
         bytes[8] = 5;
         bytes[16..21].copy_from_slice(&[1, 2, 3, 4, 5]);
-        bytes[24..29].copy_from_slice(&[9, 8, 7, 6, 5]);
+        bytes[28..33].copy_from_slice(&[9, 8, 7, 6, 5]);
         assert_eq!(Patch::from_bytes(&bytes), patch);
     }
 }

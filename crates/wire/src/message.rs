@@ -47,6 +47,8 @@ pub enum ToAgent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+    /// Before `Attach`: Compute Sanitizer calls the functions that `Probe` brought, at accesses of memory, too.
+    Sanitize,
     /// Before `Attach`: what is to become of compiled code, if the application's environment is not to decide.
     Cache(CacheWish),
     /// Operations on a live map. The frame's blob is a batch ([`crate::encode_ops`]); answered by [`ToTool::MapOps`].
@@ -152,6 +154,9 @@ pub struct Options {
     /// A gate stands in front of each program ([`crate::Change::Gate`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gate: bool,
+    /// Beside each program is a slot for others that come while kernels run ([`crate::Change::Slots`]). Then there is a gate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub slots: bool,
     /// Whose memory maps lie in, by name, where it is not to be what their type says.
     #[serde(default)]
     pub place: Vec<(String, Place)>,
@@ -469,6 +474,7 @@ mod tests {
                     host_ops: false,
                     live_sums: false,
                     gate: false,
+                    slots: false,
                     place: Vec::new(),
                     call_limit_us: None,
                     choice: Choice::default(),

@@ -22,6 +22,7 @@ pub fn cases() -> Vec<Case> {
         case("attach: a tool that was killed", killed),
         case("attach: one that has programs in it", taken),
         case("attach: one that ends meanwhile", ends),
+        case("attach: a timeline with stacks", timeline),
     ]
 }
 
@@ -63,16 +64,22 @@ impl Application {
 
     /// So many launches more of each kernel of `live.cu`; their results are what they would be without us.
     pub fn launch(&mut self, count: u64) -> Result<(), String> {
-        let orders = self.orders.as_mut().ok_or("its input is closed")?;
-        writeln!(orders, "{count}").map_err(|e| e.to_string())?;
+        let line = self.ask(&count.to_string())?;
         self.launches += count;
-        let mut line = String::new();
-        let read = self.answers.read_line(&mut line);
-        read.map_err(|e| e.to_string())?;
         let all = self.launches;
         // Sums of thread numbers: 0 to 63 four times, 0 to 31 twice and times three.
         let expected = format!("{} {} {}", all * 8064, all * 2976, all * 4);
-        same("results", line.trim_end(), expected.as_str())
+        same("results", line, expected)
+    }
+
+    /// The line that it answers a line with.
+    pub(crate) fn ask(&mut self, order: &str) -> Result<String, String> {
+        let orders = self.orders.as_mut().ok_or("its input is closed")?;
+        writeln!(orders, "{order}").map_err(|e| e.to_string())?;
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line);
+        read.map_err(|e| e.to_string())?;
+        Ok(line.trim_end().to_owned())
     }
 
     /// Its last words.
@@ -250,6 +257,56 @@ fn value(report: &Value, map: &str, key: u64) -> u64 {
     let mut entries = entries.into_iter().flatten();
     let found = entries.find(|entry| number(&entry["key"]) == key);
     found.map_or(0, |entry| number(&entry["value"]))
+}
+
+/// From some moment on every launch is in the file, with a stack that comes from the application's `main`.
+fn timeline(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let before = application.launches;
+    let (trace, folded) = (bench.scratch("late.json"), bench.scratch("late.folded"));
+    let (pid, path) = (application.pid(), trace.display().to_string());
+    let folded_path = folded.display().to_string();
+    let flags = [
+        "-p",
+        &pid,
+        "--timeline",
+        &path,
+        "--stacks",
+        "--folded",
+        &folded_path,
+    ];
+    let attached = match Attached::to(bench, &flags, "launchcount") {
+        Err(error) if error.starts_with("skipped") => return Ok(error),
+        attached => attached?,
+    };
+    until_counted(bench, &mut application, "kernels")?;
+    application.launch(20)?;
+    let report = attached.interrupt()?;
+    let remarks = report["remarks"].to_string();
+    says(&remarks, "operations, ")?;
+    application.launch(1)?;
+    let launched = application.launches - before;
+    application.end()?;
+    let read = |path| std::fs::read_to_string(path).map_err(|e| format!("{e}"));
+    let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
+    let events = file["traceEvents"].as_array().cloned().unwrap_or_default();
+    let kernels = events.iter().filter(|event| event["cat"] == "kernel");
+    let steps = kernels.filter(|event| event["name"] == "step").count() as u64;
+    // Those behind the first that was counted, and none behind the detach.
+    if !(21..launched).contains(&steps) {
+        return Err(format!(
+            "{steps} launches of `step` in the file, of {launched}"
+        ));
+    }
+    let folded = read(&folded)?;
+    let of_step: Vec<&str> = folded
+        .lines()
+        .filter(|line| line.contains(";step "))
+        .collect();
+    if of_step.is_empty() || of_step.iter().any(|line| !line.contains(";main;")) {
+        return Err(format!("stacks of `step`: {folded}"));
+    }
+    Ok("launches of an application that ran already".to_owned())
 }
 
 fn twice(bench: &Bench) -> Told {

@@ -145,7 +145,8 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
             .step_by(2)
             .map(|n| u64::from(*n))
             .sum();
-        let lost = process.map(name).map_err(failed)?.lost();
+        let losses = process.map(name).map_err(failed)?.losses();
+        let lost = losses.sum();
         same(
             "received and lost events",
             received + lost,
@@ -156,6 +157,8 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
             .and_then(|map| map.typed::<u32, u64>());
         let refused = refused.and_then(|map| map.get(&(parity as u32)));
         let refused = refused.map_err(failed)?.unwrap_or_default();
+        let device = losses.full + losses.busy;
+        same("events lost on the device", device, refused)?;
         if reader == Reader::Eager {
             same("events lost while writers wait", (lost, refused), (0, 0))?;
         } else if refused == 0 || lost < refused || (reads && received == 0) {
@@ -165,7 +168,7 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
         }
         if reads {
             // While the application runs nothing is lost but on the device, and a tool that reads gets the rest at the end.
-            same("lost on the device", refused, lost)?;
+            same("events lost here", losses.unread, 0)?;
         }
         told.push(format!(
             "{received} received, {lost} lost ({refused} on the device)"

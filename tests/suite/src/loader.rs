@@ -1,6 +1,6 @@
 //! Tools that use libbpf, unchanged, under `warpbpf loader`: what they print is known in closed form.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -34,6 +34,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: userring, records of a tool", userring),
         case("loader: linuxside, programs of Linux too", linuxside),
         case("loader: hostside, fentry and a lone kprobe", hostside),
+        case("loader: update, another program for a link", update),
         case("loader: mixed with probes of the host", mixed),
         case("loader: the verifier's text in log_buf", refused),
         case("loader: statuses", statuses),
@@ -117,6 +118,60 @@ fn ends_with_app(bench: &Bench, name: &str, words: &[&str], app: App, expected: 
         same(&tool.display().to_string(), last, expected)?;
     }
     Ok(format!("{} forms: {}", tools.len(), expected.join("; ")))
+}
+
+/// Threads of a launch of `step` in `live.cu`.
+const STEP: u64 = 4 * 64;
+
+/// Launches before and after a link got another program, in an application that runs: each thread is counted by the program of its time.
+/// One with other maps does not get there, and it is said.
+fn update(bench: &Bench) -> Told {
+    let tools = tools(bench, "update");
+    if tools.is_empty() {
+        return Ok(SKIPPED.into());
+    }
+    for tool in &tools {
+        for other in [false, true] {
+            let enough = (3 * STEP).to_string();
+            let mut command = bench.warpbpf("loader");
+            command
+                .arg(tool)
+                .arg(&enough)
+                .args(other.then_some("other"));
+            command.arg("--").arg(bench.app("live"));
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = (command.stderr(Stdio::piped()).spawn()).map_err(|e| e.to_string())?;
+            let mut orders = child.stdin.take().ok_or("no input")?;
+            let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
+            let errors = child.stderr.take().ok_or("no errors")?;
+            let errors = std::thread::spawn(move || std::io::read_to_string(errors));
+            let mut until = |wanted: &str| -> Result<(), String> {
+                let mut said = Vec::new();
+                for line in lines.by_ref().map_while(Result::ok) {
+                    if line == wanted {
+                        return Ok(());
+                    }
+                    said.push(line);
+                }
+                Err(format!("`{wanted}` was not said: {}", said.join("; ")))
+            };
+            let order = |orders: &mut std::process::ChildStdin, text: &[u8]| {
+                orders.write_all(text).map_err(|e| e.to_string())
+            };
+            order(&mut orders, b"3\n")?;
+            until("updated")?;
+            order(&mut orders, b"5\n")?;
+            drop(orders);
+            let (first, second) = if other { (8, 0) } else { (3, 5) };
+            until(&format!("first {} second {}", first * STEP, second * STEP))?;
+            let status = child.wait().map_err(|e| e.to_string())?;
+            same("exit status", status.code(), Some(0))?;
+            let errors = errors.join().map_err(|_| "a panic")?.unwrap_or_default();
+            let refused = "a link's new program is not in all applications that run: 1 of 1 keep the old one: the maps of its programs were hits, and would be other";
+            same("refused", errors.contains(refused), other)?;
+        }
+    }
+    Ok("3 launches with the first, 5 with the second".to_owned())
 }
 
 fn counter(bench: &Bench) -> Told {

@@ -33,6 +33,7 @@ mod places;
 mod ranges;
 mod run;
 mod selectors;
+mod slots;
 mod splice;
 mod swap;
 mod tensors;
@@ -120,6 +121,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(ways::cases());
     cases.extend(swap::cases());
     cases.extend(gate::cases());
+    cases.extend(slots::cases());
     cases.extend(bad_input::cases());
     cases.extend(faults::cases());
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);

@@ -1,9 +1,11 @@
-//! Kernels without PTX: probes in their machine code, which only a GPU runs.
+//! Kernels without PTX: probes in their machine code, put there by us or by Compute Sanitizer, which only a GPU runs.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use crate::run::{Bench, Case, Told, same, says};
+use serde_json::Value;
+
+use crate::run::{Bench, Case, Run, Told, same, says};
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -12,6 +14,11 @@ pub fn cases() -> Vec<Case> {
         case("probes in machine code", machine_code),
         case("machine code: an application", application),
         case("machine code: ptxas", assembler),
+        case("machine code: the PTX in its line information", recovered),
+        case("machine code: Triton's kernels", triton),
+        case("sanitizer: an application", patched),
+        case("sanitizer: accesses", accesses),
+        case("sanitizer: the library", library),
     ]
 }
 
@@ -21,28 +28,55 @@ const LAUNCHES: u64 = 20;
 
 /// An application without PTX: what its kernels compute is the same, and each thread was seen once at its entry and once at its end.
 fn application(bench: &Bench) -> Told {
+    of_application(bench, "splice")
+}
+
+/// The same by Compute Sanitizer, but in a graph.
+fn patched(bench: &Bench) -> Told {
+    of_application(bench, "sanitizer")
+}
+
+/// As `machine.bpf.c` counts them, at entries and at exits; both together.
+fn threads_of(run: &Run, kernel: u64, expected: u64) -> Result<u64, String> {
+    for (which, what) in [(0, "threads that begin"), (1, "threads that end")] {
+        same(what, run.value("counts", kernel * 4 + which)?, expected)?;
+    }
+    Ok(2 * expected)
+}
+
+fn launches_of(kernel: &Value, launched: u64, missed: u64) -> Result<(), String> {
+    let counted = [&kernel["launches"], &kernel["missed"]];
+    same(
+        "launches and missed ones",
+        counted,
+        [&launched.into(), &missed.into()],
+    )
+}
+
+const NO_GPU: &str = "skipped: no GPU, and the soft one runs no machine code";
+
+fn of_application(bench: &Bench, backend: &str) -> Told {
     if bench.soft {
-        return Ok("skipped: no GPU, and the soft one runs no machine code".to_owned());
+        return Ok(NO_GPU.to_owned());
     }
     let launches = LAUNCHES.to_string();
-    let flags = ["--backend", "splice"];
+    let flags = ["--backend", backend];
     let run = bench.both_with(&flags, "machine", "machine", &[&launches])?;
     let mut threads = 0;
-    for (name, launched, blocks) in [("halve", LAUNCHES, 0), ("sums", LAUNCHES * 2, 400)] {
+    // Compute Sanitizer takes nodes of graphs for each other, so there the originals run.
+    let in_graph = match backend {
+        "sanitizer" => 0,
+        _ => LAUNCHES,
+    };
+    for (name, launched, missed, blocks) in [
+        ("halve", LAUNCHES, 0, 0),
+        ("sums", LAUNCHES + in_graph, LAUNCHES - in_graph, 400),
+    ] {
         let kernel = run.kernel(name)?;
-        same("way", &kernel["way"], &"splice".into())?;
-        let counted = [&kernel["launches"], &kernel["missed"]];
-        same(
-            "launches and missed ones",
-            counted,
-            [&launched.into(), &0.into()],
-        )?;
+        same("way", &kernel["way"], &backend.into())?;
+        launches_of(kernel, launched, missed)?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
-        for which in [0, 1] {
-            let seen = run.value("counts", id * 4 + which)?;
-            same("threads", seen, launched * THREADS)?;
-            threads += seen;
-        }
+        threads += threads_of(&run, id, launched * THREADS)?;
         same(
             "blocks",
             run.value("counts", id * 4 + 2)?,
@@ -52,7 +86,11 @@ fn application(bench: &Bench) -> Told {
     let entries = run.entries("blocks")?;
     same("keys of blocks", entries.len(), 400)?;
     for (_, value) in entries {
-        same("launches of a block", value.as_u64(), Some(LAUNCHES * 2))?;
+        same(
+            "launches of a block",
+            value.as_u64(),
+            Some(LAUNCHES + in_graph),
+        )?;
     }
     // It shares a constant with its module.
     let kernel = run.kernel("scale")?;
@@ -64,9 +102,173 @@ fn application(bench: &Bench) -> Told {
     ))
 }
 
+/// The same application with line information: what is machine code for a GPU gets programs by the PTX that is in it, as all of
+/// Triton's kernels do.
+fn recovered(bench: &Bench) -> Told {
+    let launches = LAUNCHES.to_string();
+    let run = bench.both("machine", "lineinfo", &[&launches])?;
+    let mut threads = 0;
+    let all = [
+        ("halve", LAUNCHES, "slice"),
+        ("sums", LAUNCHES * 2, "slice"),
+        ("scale", 1, "clone"),
+    ];
+    for (name, launched, way) in all {
+        let kernel = run.kernel(name)?;
+        let there = kernel["way"].as_str().unwrap_or_default();
+        let first = there.split(':').next().unwrap_or_default();
+        same("way", first, way)?;
+        let source = kernel["source"].as_str().unwrap_or_default();
+        says(
+            source,
+            "line information, PTX 9.0 sm_90; fatbin, SASS sm_90",
+        )?;
+        launches_of(kernel, launched, 0)?;
+        let id = kernel["id"].as_u64().ok_or("no number")?;
+        threads += threads_of(&run, id, launched * THREADS)?;
+    }
+    Ok(format!(
+        "{threads} threads at entries and exits of machine code"
+    ))
+}
+
+/// Kernels that Triton compiles are machine code with line information.
+fn triton(bench: &Bench) -> Told {
+    if bench.soft {
+        return Ok("skipped: no GPU, and Triton compiles for no other device".to_owned());
+    }
+    let python = |arguments: &[&str]| {
+        let mut command = Command::new("python3");
+        // Compiled anew, whatever other runs have left.
+        command.env("TRITON_CACHE_DIR", bench.scratch("triton-plain"));
+        let output = command.args(arguments).output();
+        output.map_err(|e| format!("python3: {e}"))
+    };
+    match python(&["-c", "import torch, triton"]) {
+        Ok(output) if output.status.success() => {}
+        _ => return Ok("skipped: no Triton".to_owned()),
+    }
+    let script = bench.scratch("triton_kernels.py");
+    std::fs::write(&script, include_str!("../../apps/triton_kernels.py"))
+        .map_err(|e| format!("{}: {e}", script.display()))?;
+    let script = script.display().to_string();
+    let launches = LAUNCHES.to_string();
+    let plain = python(&[&script, &launches])?;
+    same("exit status without us", plain.status.code(), Some(0))?;
+    let cache = bench.scratch("triton-probed").display().to_string();
+    let probed = bench.with(&[("TRITON_CACHE_DIR", &cache)]);
+    let run = probed.probed(
+        &[],
+        &bench.object("machine"),
+        "python3".as_ref(),
+        &[&script, &launches],
+    )?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    same("output", text(&run.output.stdout), text(&plain.stdout))?;
+    let mut threads = 0;
+    for (name, blocks) in [("add", 97), ("softmax", 64)] {
+        let kernel = run.kernel(name)?;
+        same("way", &kernel["way"], &"slice".into())?;
+        launches_of(kernel, LAUNCHES, 0)?;
+        let id = kernel["id"].as_u64().ok_or("no number")?;
+        threads += threads_of(&run, id, LAUNCHES * blocks * 128)?;
+    }
+    // How many threads it has, Triton chooses: as many begin as end.
+    let matmul = run.kernel("matmul")?;
+    launches_of(matmul, LAUNCHES, 0)?;
+    let id = matmul["id"].as_u64().ok_or("no number")?;
+    let begun = run.value("counts", id * 4)?;
+    same("whether it has threads", begun > 0, true)?;
+    threads += threads_of(&run, id, begun)?;
+    Ok(format!("{threads} threads at entries and exits"))
+}
+
+/// Each access to global and shared memory of one kernel, with its kind, its bytes and its warps.
+fn accesses(bench: &Bench) -> Told {
+    if bench.soft {
+        return Ok(NO_GPU.to_owned());
+    }
+    let launches = LAUNCHES.to_string();
+    let flags = ["--backend", "sanitizer"];
+    let run = bench.both_with(&flags, "machine_access", "machine", &[&launches])?;
+    let kernel = run.kernel("sums")?;
+    same("way", &kernel["way"], &"sanitizer".into())?;
+    let id = kernel["id"].as_u64().ok_or("no number")?;
+    let launched = LAUNCHES;
+    for (which, what, times) in [
+        (0, "loads", THREADS),
+        (1, "stores", 400),
+        (2, "bytes stored", 400 * 4),
+        (3, "warps that load", THREADS / 32),
+        // 255 sums of two, one by one put there first, and the last one read.
+        (4, "loads of shared memory", 400 * 511),
+        (5, "stores to shared memory", 400 * 511),
+    ] {
+        let seen = run.value("counts", id * 8 + which)?;
+        same(what, seen, launched * times)?;
+    }
+    Ok(format!("{} loads", launched * THREADS))
+}
+
+/// Without the library nothing is started. The soft GPU has none, which costs kernels with PTX nothing.
+fn library(bench: &Bench) -> Told {
+    let ptxas = refusing_ptxas(bench)?;
+    let ptxas = ("WARPBPF_PTXAS", ptxas.as_str());
+    let nothing = bench.with(&[ptxas, ("WARPBPF_SANITIZER", "/nowhere")]);
+    let object = bench.object("machine");
+    let flags = ["--backend", "sanitizer"];
+    let run = nothing.probed(&flags, &object, &bench.app("variants"), &[])?;
+    same("exit status", run.output.status.code(), Some(125))?;
+    same("output", run.output.stdout.len(), 0)?;
+    says(
+        &run.errors(),
+        "WARPBPF_SANITIZER names `/nowhere`, which is neither a file nor a folder with `libsanitizer-public.so`",
+    )?;
+    for backend in ["sanitizer", "splice"] {
+        for flag in ["--gate", "--slots"] {
+            let gated = ["--backend", backend, flag];
+            let run = bench.probed(&gated, &object, &bench.app("variants"), &[])?;
+            same("exit status", run.output.status.code(), Some(125))?;
+            let why = format!(
+                "`{flag}` does not go with `--backend {backend}`: gates and slots stand in a kernel's PTX"
+            );
+            says(&run.errors(), &why)?;
+        }
+    }
+    // One that is none: on a GPU the agent cannot load it, on the soft one nobody tries.
+    let file = bench.scratch("libsanitizer-public.so");
+    std::fs::write(&file, b"no library").map_err(|e| format!("{}: {e}", file.display()))?;
+    let other = bench.with(&[ptxas, ("WARPBPF_SANITIZER", &file.display().to_string())]);
+    let run = other.both_with(&flags, "machine", "variants", &[])?;
+    let kernel = run.kernel("templated<int, 5>")?;
+    let id = kernel["id"].as_u64().ok_or("no number")?;
+    for which in [0, 1] {
+        same("threads", run.value("counts", id * 4 + which)?, 50)?;
+    }
+    let notes = run.report["notes"].to_string();
+    let said = match bench.soft {
+        true => "Compute Sanitizer is not in the application",
+        false => "Compute Sanitizer cannot be used: `",
+    };
+    says(&notes, said)?;
+    Ok("none, one that is none, and a gate".to_owned())
+}
+
+/// A `ptxas` that refuses everything.
+fn refusing_ptxas(bench: &Bench) -> Result<String, String> {
+    let file = bench.scratch("ptxas");
+    std::fs::write(
+        &file,
+        "#!/bin/sh\necho nothing is good enough >&2\nexit 1\n",
+    )
+    .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)))
+    .map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(file.display().to_string())
+}
+
 fn machine_code(bench: &Bench) -> Told {
     if bench.soft {
-        return Ok("skipped: no GPU, and the soft one runs no machine code".to_owned());
+        return Ok(NO_GPU.to_owned());
     }
     let mut command = Command::new(bench.folder.join("warpbpf-splice"));
     command.arg(bench.folder.join("splice"));
@@ -85,14 +287,7 @@ fn machine_code(bench: &Bench) -> Told {
 
 /// Without `ptxas` nothing is started. One that refuses everything costs kernels with PTX nothing.
 fn assembler(bench: &Bench) -> Told {
-    let file = bench.scratch("ptxas");
-    std::fs::write(
-        &file,
-        "#!/bin/sh\necho nothing is good enough >&2\nexit 1\n",
-    )
-    .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)))
-    .map_err(|e| format!("{}: {e}", file.display()))?;
-    let refusing = bench.with(&[("WARPBPF_PTXAS", &file.display().to_string())]);
+    let refusing = bench.with(&[("WARPBPF_PTXAS", &refusing_ptxas(bench)?)]);
     let run = refusing.both_with(&["--backend", "splice"], "machine", "variants", &[])?;
     let kernel = run.kernel("templated<int, 5>")?;
     let id = kernel["id"].as_u64().ok_or("no number")?;

@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// An application that is told what to do by its input, with the tool's agent in it.
-fn start(bench: &Bench, tool: &Tool, command: &[&str]) -> Result<Application, String> {
+pub(crate) fn start(bench: &Bench, tool: &Tool, command: &[&str]) -> Result<Application, String> {
     let device = match bench.soft {
         true => DeviceChoice::Soft,
         false => DeviceChoice::Gpu,

@@ -69,6 +69,7 @@ unsafe fn exchange(
         // An attribute of the node may still say so.
         cooperative: true,
         overlaps: false,
+        in_graph: true,
     };
     let run = |func, kernel_params, extra| {
         set(Some(&KernelNodeParams {

@@ -6,12 +6,15 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
+use super::machine;
 use crate::maps::mappings;
 
-/// How far from the library stubs may lie. Half of what a jump reaches, so that the data of a large library is in reach
-/// of instructions moved there.
-const REACH: usize = 1 << 30;
-const PAGE: usize = 4096;
+/// Bytes that regions are multiples of: the largest pages that the processor's kernels have.
+const PAGE: usize = if cfg!(target_arch = "aarch64") {
+    64 << 10
+} else {
+    4096
+};
 /// Lowest address that is tried; below are guard pages.
 const LOWEST: usize = 1 << 20;
 
@@ -36,12 +39,12 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// `bytes` within reach of both `low` and `high`.
-    pub(super) fn near(low: usize, high: usize, bytes: usize) -> Option<Region> {
+    /// `bytes` within `reach` of both `low` and `high`.
+    pub(super) fn near(low: usize, high: usize, bytes: usize, reach: usize) -> Option<Region> {
         let bytes = bytes.next_multiple_of(PAGE);
         warpbpf_faults::check("hook/maps", || ()).ok()?;
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-        let mut candidates = gaps(&maps, low, high, bytes);
+        let mut candidates = gaps(&maps, low..high, bytes, reach);
         candidates.sort_by_key(|base| base.abs_diff(low));
         candidates.into_iter().find_map(|base| map_at(base, bytes))
     }
@@ -58,16 +61,17 @@ impl Region {
         // SAFETY: the region is ours, at least that long, writable, and not yet executed by anyone.
         unsafe {
             std::ptr::copy_nonoverlapping(code.as_ptr(), self.base as *mut u8, code.len());
+            machine::flush(self.base, code.len());
             protect(self.base, self.bytes, libc::PROT_READ | libc::PROT_EXEC)
         }
     }
 }
 
-/// Addresses of free ranges of `bytes` in a `/proc/PID/maps` text, within reach of `low` and `high`: one from each end
+/// Addresses of free ranges of `bytes` in a `/proc/PID/maps` text, within `reach` of both ends of `code`: one from each end
 /// of each gap.
-fn gaps(maps: &str, low: usize, high: usize, bytes: usize) -> Vec<usize> {
-    let first = high.saturating_sub(REACH).max(LOWEST);
-    let last = low.saturating_add(REACH).saturating_sub(bytes);
+fn gaps(maps: &str, code: Range<usize>, bytes: usize, reach: usize) -> Vec<usize> {
+    let first = code.end.saturating_sub(reach).max(LOWEST);
+    let last = code.start.saturating_add(reach).saturating_sub(bytes);
     let mut found = Vec::new();
     let mut free = LOWEST;
     for Range { start, end } in mappings(maps).map(|mapping| mapping.range) {
@@ -133,6 +137,7 @@ pub(super) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(),
         // SAFETY: the caller's promise.
         unsafe { write_through_mapping(start, &bytes)? };
     }
+    machine::flush(at, new.len());
     // SAFETY: as above; volatile, because it was changed behind the compiler's back.
     let now: Vec<u8> = (0..new.len())
         .map(|i| unsafe { std::ptr::read_volatile((at + i) as *const u8) })
@@ -161,8 +166,10 @@ fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
 /// # Safety
 /// As [`patch`].
 unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
-    let start = at & !(PAGE - 1);
-    let length = (at + bytes.len()).next_multiple_of(PAGE) - start;
+    // The pages of this kernel: larger ones might hold something else, too.
+    let page = rustix::param::page_size();
+    let start = at & !(page - 1);
+    let length = (at + bytes.len()).next_multiple_of(page) - start;
     let failed = |call: &str| format!("{call} failed: {}", std::io::Error::last_os_error());
     warpbpf_faults::check("hook/code-memfd", || failed("memfd_create"))?;
     let name = c"warpbpf-code";
@@ -213,9 +220,26 @@ unsafe fn protect(base: usize, bytes: usize, rights: i32) -> Result<(), String> 
 
 #[cfg(test)]
 mod tests {
+    use super::machine::REACHES;
     use super::*;
 
+    /// `mov eax, 1; ret`
+    #[cfg(target_arch = "x86_64")]
+    const ONE: &[u8] = &[0xb8, 1, 0, 0, 0, 0xc3];
+    /// `mov w0, #1; ret`
+    #[cfg(target_arch = "aarch64")]
+    const ONE: &[u8] = &[0x20, 0, 0x80, 0x52, 0xc0, 0x03, 0x5f, 0xd6];
+
+    /// The first four bytes of [`ONE`] with another number.
+    fn number(value: u8) -> [u8; 4] {
+        #[cfg(target_arch = "x86_64")]
+        return [0xb8, value, 0, 0];
+        #[cfg(target_arch = "aarch64")]
+        return (0x5280_0000 | u32::from(value) << 5).to_le_bytes();
+    }
+
     #[test]
+    #[cfg(target_arch = "x86_64")]
     fn gaps_are_free_and_within_reach() {
         let maps = "\
 200000-300000 r-xp 00000000 00:00 0
@@ -223,7 +247,8 @@ mod tests {
 7f0000000000-7f0000100000 r-xp 00000000 00:00 0 /lib/y.so
 7fff00000000-7fff00001000 rw-p 00000000 00:00 0 [stack]
 ";
-        let found = gaps(maps, 0x500000, 0x5f0000, 0x2000);
+        const REACH: usize = 1 << 30;
+        let found = gaps(maps, 0x500000..0x5f0000, 0x2000, REACH);
         assert_eq!(
             found,
             [
@@ -235,7 +260,7 @@ mod tests {
                 0x500000 + REACH - 0x2000
             ]
         );
-        let found = gaps(maps, 0x7f0000000000, 0x7f0000001000, 0x1000);
+        let found = gaps(maps, 0x7f0000000000..0x7f0000001000, 0x1000, REACH);
         assert_eq!(
             found,
             [
@@ -250,31 +275,35 @@ mod tests {
                 a
             })
         );
-        assert!(gaps("100000-7fffffffffff r-xp 0", 0x500000, 0x500000, PAGE).is_empty());
+        assert!(
+            gaps(
+                "100000-7fffffffffff r-xp 0",
+                0x500000..0x500000,
+                PAGE,
+                REACH
+            )
+            .is_empty()
+        );
     }
 
     #[test]
     fn both_ways_of_writing_change_code_and_leave_it_executable() {
         for way in [true, false] {
-            let region = Region::near(
-                gaps_are_free_and_within_reach as *const () as usize,
-                gaps_are_free_and_within_reach as *const () as usize,
-                PAGE,
-            )
-            .unwrap();
+            let near = a_changed_target_is_left_alone as *const () as usize;
+            let region = Region::near(near, near, PAGE, REACHES[0]).unwrap();
             let base = region.base();
-            // mov eax, 1; ret
-            region.finish(&[0xb8, 1, 0, 0, 0, 0xc3]).unwrap();
+            region.finish(ONE).unwrap();
             // SAFETY: the code just written has this signature.
             let function: extern "C" fn() -> i32 = unsafe { std::mem::transmute(base) };
             assert_eq!(function(), 1);
             if way {
                 // SAFETY: nobody executes it now.
-                unsafe { patch(base + 1, &[1, 0, 0, 0], &[2, 0, 0, 0]).unwrap() };
+                unsafe { patch(base, &ONE[..4], &number(2)).unwrap() };
             } else {
                 // SAFETY: as above.
-                unsafe { write_through_mapping(base + 1, &[2, 0, 0, 0]).unwrap() };
+                unsafe { write_through_mapping(base, &number(2)).unwrap() };
             }
+            machine::flush(base, 4);
             assert_eq!(function(), 2);
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
             let line = maps
@@ -289,11 +318,10 @@ mod tests {
     fn code_can_be_run_while_it_is_changed() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let near = code_can_be_run_while_it_is_changed as *const () as usize;
-        let region = Region::near(near, near, PAGE).unwrap();
+        let region = Region::near(near, near, PAGE, REACHES[0]).unwrap();
         let base = region.base();
         assert!(is_ours(base, 16) && !is_ours(base, PAGE + 1) && !is_ours(near, 1));
-        // mov eax, 1; ret
-        region.finish(&[0xb8, 1, 0, 0, 0, 0xc3]).unwrap();
+        region.finish(ONE).unwrap();
         // SAFETY: the code just written has this signature.
         let function: extern "C" fn() -> i32 = unsafe { std::mem::transmute(base) };
         let done = AtomicBool::new(false);
@@ -308,8 +336,9 @@ mod tests {
                 calls
             });
             for value in 2..=200u8 {
-                // SAFETY: the byte is all of the number that changes, so a thread reads the old or the new one.
-                unsafe { write_through_mapping(base + 1, &[value]).unwrap() };
+                // SAFETY: the number changes at once, so a thread reads the old or the new one.
+                unsafe { write_through_mapping(base, &number(value)).unwrap() };
+                machine::flush(base, 4);
             }
             done.store(true, Ordering::Release);
             runner.join().unwrap()

@@ -1,31 +1,36 @@
 //! Inline hooks at functions that we cannot rebuild, without touching their first byte.
 //!
-//! The first instruction stays, so that a kernel uprobe may sit on it; a 5-byte jump replaces what follows. The jump
+//! The first instruction stays, so that a kernel uprobe may sit on it; a jump replaces what follows. The jump
 //! leads to an *entry stub* that undoes the first instruction and goes on to our function. A *trampoline* holds the
 //! displaced instructions and jumps back behind them: calling it is calling the original.
 //!
-//! Three steps: [`plan`] reads and judges, [`stage`] builds stubs in fresh memory within reach, [`Staged::commit`] writes
-//! the jumps. Between the last two the caller publishes the trampolines, because a hooked function may be called at once.
+//! Three steps: [`plan`](machine::plan) reads and judges, [`stage`] builds stubs in fresh memory within reach, [`Staged::commit`]
+//! writes the jumps. Between the last two the caller publishes the trampolines, because a hooked function may be called at once.
+//!
+//! What instructions look like is in a module for each kind of processor, with the same functions.
 
 mod memory;
-mod plan;
 mod stub;
 
-pub(crate) use plan::{Plan, plan};
+// Words in, words out: tests run it anywhere.
+#[cfg(any(target_arch = "aarch64", test))]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+use aarch64 as machine;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as machine;
+
 pub(crate) use stub::{Link, link, stubs};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Encoder, Instruction, InstructionBlock};
 use warpbpf_wire::late;
 
 use memory::Region;
 
-/// Bytes of `jmp rel32`.
-const JUMP: usize = 5;
-/// Bytes of `jmp [rip]` and the address behind it.
-const FAR_JUMP: usize = 14;
-const NOP: u8 = 0x90;
 /// Most bytes of one stub and trampoline; displaced instructions grow when they are relocated.
 const ROOM: usize = 256;
 
@@ -40,8 +45,8 @@ pub(crate) enum HookError {
     Breakpoint,
     #[error("it is hooked already by somebody else (`{text}`)")]
     Taken { text: String },
-    #[error("it ends {bytes} bytes behind its first instruction, a jump needs {JUMP}")]
-    Short { bytes: usize },
+    #[error("it ends {bytes} bytes behind its first instruction, a jump needs {needs}")]
+    Short { bytes: usize, needs: usize },
     #[error("the branch at {from:#x} leads into its first instructions")]
     BranchedInto { from: u64 },
     #[error("its first instructions cannot be moved: {reason}")]
@@ -82,7 +87,7 @@ pub(crate) struct Staged {
 struct Patch {
     at: usize,
     expected: Vec<u8>,
-    jump: [u8; JUMP],
+    jump: Vec<u8>,
 }
 
 /// Changes of code that were made, for whoever takes them back.
@@ -104,7 +109,7 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
             } else {
                 &t.code
             };
-            let plan = plan(t.address as u64, code)?;
+            let plan = machine::plan(t.address as u64, code)?;
             match plan.call().filter(|_| t.may_throw) {
                 Some(text) => Err(HookError::Calls { text }),
                 None => Ok(plan),
@@ -114,7 +119,11 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
     let addresses = targets.iter().zip(&plans).filter(|(_, p)| p.is_ok());
     let addresses: Vec<usize> = addresses.map(|(t, _)| t.address).collect();
     let region = match (addresses.iter().min(), addresses.iter().max()) {
-        (Some(low), Some(high)) => Region::near(*low, *high, targets.len() * ROOM),
+        (Some(low), Some(high)) => {
+            let bytes = targets.len() * ROOM;
+            let mut reaches = machine::REACHES.iter();
+            reaches.find_map(|reach| Region::near(*low, *high, bytes, *reach))
+        }
         _ => None,
     };
     let mut staged = Staged {
@@ -125,14 +134,14 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
     for (target, plan) in targets.iter().zip(plans) {
         let built = plan.and_then(|plan| {
             let base = region.as_ref().ok_or(HookError::NoRoom)?.base() + code.len();
-            build(&plan, base as u64, target)
+            machine::build(&plan, base as u64, target)
         });
         match built {
             Ok((bytes, original, patch)) => {
                 staged.originals.push(Ok(original));
                 staged.patches.push(Some(patch));
                 code.extend(bytes);
-                code.resize(code.len().next_multiple_of(16), 0xcc);
+                code.resize(code.len().next_multiple_of(16), machine::FILL);
             }
             Err(error) => {
                 staged.originals.push(Err(error));
@@ -188,59 +197,3 @@ impl Patch {
         late::Patch::new(self.at as u64, &self.expected, &self.jump)
     }
 }
-
-/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub.
-fn build(plan: &Plan, base: u64, target: &Target) -> Result<(Vec<u8>, usize, Patch), HookError> {
-    let relocate = |e: iced_x86::IcedError| HookError::Relocate {
-        reason: e.to_string(),
-    };
-    let mut code = Vec::new();
-    if let Some(undo) = &plan.undo {
-        let mut encoder = Encoder::new(64);
-        encoder.encode(undo, base).map_err(relocate)?;
-        code.extend(encoder.take_buffer());
-    }
-    // The address of our function stands in one aligned word, so that it can be exchanged while others jump (`stub`).
-    while !(base as usize + code.len() + FAR_JUMP).is_multiple_of(8) {
-        code.push(NOP);
-    }
-    far_jump(&mut code, target.replacement as u64);
-    code.resize(code.len().next_multiple_of(16), 0xcc);
-
-    let trampoline = base + code.len() as u64;
-    let mut moved = vec![Instruction::with(Code::Endbr64)];
-    moved.extend(plan.displaced.iter().copied());
-    let block = InstructionBlock::new(&moved, trampoline);
-    let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).map_err(relocate)?;
-    code.extend(encoded.code_buffer);
-    far_jump(&mut code, plan.resume);
-    if code.len() > ROOM - 16 {
-        return Err(HookError::Relocate {
-            reason: format!("they take {} bytes", code.len()),
-        });
-    }
-    let distance = base.wrapping_sub(plan.jump_at + JUMP as u64) as i64;
-    let Ok(distance) = i32::try_from(distance) else {
-        return Err(HookError::NoRoom);
-    };
-    let mut jump = [0xe9, 0, 0, 0, 0];
-    jump[1..].copy_from_slice(&distance.to_le_bytes());
-    let skip = plan.jump_at as usize - target.address;
-    let patch = Patch {
-        at: plan.jump_at as usize,
-        expected: target.code[skip..skip + JUMP].to_vec(),
-        jump,
-    };
-    Ok((code, trampoline as usize, patch))
-}
-
-/// `jmp [rip]`: reaches everything and, unlike push and ret, does not upset a shadow stack.
-fn far_jump(code: &mut Vec<u8>, to: u64) {
-    let start = code.len();
-    code.extend([0xff, 0x25, 0, 0, 0, 0]);
-    code.extend(to.to_le_bytes());
-    debug_assert_eq!(code.len() - start, FAR_JUMP);
-}
-
-#[cfg(test)]
-mod tests;

@@ -13,5 +13,6 @@ mod host_ops;
 mod late;
 mod loads;
 mod memory;
+mod slots;
 mod waiting;
 mod world;

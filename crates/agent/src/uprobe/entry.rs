@@ -8,7 +8,7 @@ use std::time::Instant;
 use warpbpf_session::cpu::{self, CpuError};
 use warpbpf_wire::NoteLevel;
 
-use super::lost::{LIMIT, count, patiently};
+use super::lost::{LIMIT, count, within_patience};
 use super::waiting::{Call, Waiting, own_stack};
 use super::world::World;
 use super::{Sites, api, sites};
@@ -90,6 +90,7 @@ impl Registers {
 
 /// The code that calls `$hit` around a function: with its number pushed, as at a call or behind a return. `r11` is nobody's
 /// there, so it takes the address to go on to. Vector registers are kept whole: functions may be given and give back any of them.
+#[cfg(target_arch = "x86_64")]
 macro_rules! around {
     ($(#[$doc:meta])* $name:ident, $hit:path) => {
         $(#[$doc])*
@@ -172,12 +173,22 @@ macro_rules! around {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
 around!(
     /// # Safety
     /// Only stubs go here.
     common,
     hit
 );
+
+/// Where stubs go. `None`: nobody has written that for this processor, and [`super::prepare`] has said so.
+pub(super) fn entry() -> Option<usize> {
+    #[cfg(target_arch = "x86_64")]
+    let entry = Some(common as *const () as usize);
+    #[cfg(not(target_arch = "x86_64"))]
+    let entry = None;
+    entry
+}
 
 thread_local! {
     /// None of them has a destructor, so they can be used while the thread ends.
@@ -205,6 +216,10 @@ static TURN: Mutex<()> = Mutex::new(());
 ///
 /// # Safety
 /// `registers` is as the common code laid it out.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "no code calls it there")
+)]
 unsafe extern "C" fn hit(number: u64, registers: *mut Registers) -> usize {
     let Some(sites) = sites() else {
         // Stubs are reached only after all has been published.
@@ -286,7 +301,7 @@ pub(super) fn execute(sites: &Sites, programs: &[usize], context: &[u8]) {
     if programs.is_empty() {
         return;
     }
-    let turn = patiently(Instant::now() + LIMIT, || match TURN.try_lock() {
+    let turn = within_patience(Instant::now() + LIMIT, || match TURN.try_lock() {
         Err(TryLockError::WouldBlock) => None,
         turn => Some(turn),
     });
@@ -309,5 +324,5 @@ pub(super) fn execute(sites: &Sites, programs: &[usize], context: &[u8]) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests;

@@ -1,6 +1,7 @@
 //! What programs on the CPU could not do, counted, because the application's threads do not wait for ever.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf_session::cpu::FUEL;
@@ -8,6 +9,9 @@ use warpbpf_session::cpu::FUEL;
 /// How long one run of a program may take, and how long a thread waits for the programs of others. An operation on a map that
 /// is under way at that moment is waited for, at most as long again.
 pub(super) const LIMIT: Duration = Duration::from_secs(2);
+/// After a wait in vain nobody waits for so long: what was busy for [`LIMIT`] may be so for good, and threads of the application would wait at each
+/// call.
+const REST: Duration = Duration::from_secs(60);
 /// Time between two looks at a lock.
 const PAUSE: Duration = Duration::from_micros(20);
 
@@ -55,8 +59,35 @@ impl Lost {
     }
 }
 
+/// When a wait was in vain.
+static IN_VAIN: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Until when one may wait that begins now: not at all, for a while after a wait in vain.
+pub(super) fn patience() -> Instant {
+    // Only ever held for a moment.
+    let last = *IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner);
+    may_wait(Instant::now(), last)
+}
+
+fn may_wait(now: Instant, in_vain: Option<Instant>) -> Instant {
+    match in_vain {
+        Some(then) if now < then + REST => now,
+        _ => now + LIMIT,
+    }
+}
+
+/// As [`patiently`], until [`patience`] ends, or it is `until`; a wait in vain is remembered.
+pub(super) fn within_patience<T>(until: Instant, ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    let got = patiently(patience().min(until), ask);
+    if got.is_none() && begun.elapsed() >= LIMIT / 2 {
+        *IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+    got
+}
+
 /// Asks until there is something or it is `until`; asks once in any case.
-pub(super) fn patiently<T>(until: Instant, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+fn patiently<T>(until: Instant, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     loop {
         if let Some(got) = ask() {
             return Some(got);
@@ -88,6 +119,14 @@ mod tests {
             lost.text("p").unwrap(),
             "program `p` on the CPU: 1 runs were left out, because programs of other threads took 2 s; 1 runs were stopped at their limit (1048576 instructions, 2 s); 2 operations on maps were given up, because the maps or the device were busy"
         );
+    }
+
+    #[test]
+    fn nobody_waits_for_a_while_after_a_wait_in_vain() {
+        let now = Instant::now();
+        assert_eq!(may_wait(now, None), now + LIMIT);
+        assert_eq!(may_wait(now + REST / 2, Some(now)), now + REST / 2);
+        assert_eq!(may_wait(now + REST, Some(now)), now + REST + LIMIT);
     }
 
     #[test]

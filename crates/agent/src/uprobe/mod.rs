@@ -135,9 +135,8 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
     if (programs.is_empty() && !session.timeline()) || sites().is_some() {
         return prepared;
     }
-    if !std::arch::is_x86_feature_detected!("xsave") {
-        let why = "the processor has no XSAVE".to_owned();
-        prepared.refused = (0..programs.len()).map(|n| (n, why.clone())).collect();
+    if let Some(why) = unable() {
+        prepared.refused = (0..programs.len()).map(|n| (n, why.into())).collect();
         return prepared;
     }
     let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -191,6 +190,17 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
     }
     prepared.sites = wanted.into_values().collect();
     prepared
+}
+
+/// Why nothing can be put around functions on this machine.
+fn unable() -> Option<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    let why =
+        (!std::arch::is_x86_feature_detected!("xsave")).then_some("the processor has no XSAVE");
+    // What would save registers there is not written: an aarch64 build has probes in kernels, and these have none.
+    #[cfg(not(target_arch = "x86_64"))]
+    let why = Some("programs on the CPU, timelines and stacks need an x86-64 processor");
+    why
 }
 
 /// Finds all versions of a function of the driver API. False: there is none.
@@ -253,14 +263,14 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
     if session.timeline() && prepared.asked.is_none() {
         no_timeline(
             agent,
-            "the driver has no `cuEventElapsedTime`, or the processor no XSAVE",
+            unable().unwrap_or("the driver has no `cuEventElapsedTime`"),
         );
     }
     let (mut all, codes): (Vec<Site>, Vec<Vec<u8>>) = prepared.sites.into_iter().unzip();
-    let Some(near) = all.first().map(|site| site.address) else {
+    let (Some(near), Some(common)) = (all.first().map(|site| site.address), entry::entry()) else {
         return;
     };
-    let (count, common) = (all.len() as u32, entry::common as *const () as usize);
+    let count = all.len() as u32;
     let made = warpbpf_faults::check("uprobe/stubs", || "there is no room near it".to_owned())
         .and_then(|()| stubs(0..count, near, common));
     let made = made.and_then(|starts| {

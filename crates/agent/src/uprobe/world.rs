@@ -12,7 +12,7 @@ use warpbpf_session::{Action, Answer, HostOp, Progress};
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use super::Sites;
-use super::lost::{LIMIT, Lost, count, patiently};
+use super::lost::{LIMIT, Lost, count, within_patience};
 use crate::lives::{LiveState, tried};
 use crate::spread::{Spread, Work};
 
@@ -42,7 +42,7 @@ impl<'s> World<'s> {
             value: value.to_vec(),
         };
         // Meanwhile an operation of the tool may be on the device, or the control thread copies maps.
-        let answer = patiently(self.until, || {
+        let answer = within_patience(self.until, || {
             let answer = self.try_once(map as usize, &op);
             (answer != Err(EBUSY)).then_some(answer)
         });
@@ -148,7 +148,7 @@ impl Surroundings for World<'_> {
             }
             Some(Err(EIO))
         };
-        patiently(self.until, output).unwrap_or_else(|| {
+        within_patience(self.until, output).unwrap_or_else(|| {
             count(&self.lost.refused);
             Err(EAGAIN)
         })

@@ -30,7 +30,7 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     if session.work.choice.choice().needs_nvtx() {
         return Err(CliError::Other(NO_RANGES.into()));
     }
-    let attachment = Attachment::for_session(session)?;
+    let attachment = Attachment::wished(&session.wish, &session.work)?;
     let tool = &attachment.tool;
     // From here on Ctrl-C must not leave programs behind.
     Interrupted::watch();
@@ -43,6 +43,7 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let mut report = collector.report(command(&tool.processes()), None);
     attachment.conclude(&mut report);
     report.notes.extend(targets.notes);
+    attachment.write_timeline(&session.wish, &mut report)?;
     show(&session.work, &report)?;
     Ok(0)
 }

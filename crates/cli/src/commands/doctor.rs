@@ -10,6 +10,7 @@ use crate::error::CliError;
 use crate::flags::DoctorFlags;
 use crate::machine;
 use crate::output::say;
+use crate::sanitizer;
 
 struct Check {
     name: &'static str,
@@ -28,6 +29,7 @@ pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
         kernel_bpf(),
         clang(),
         ptxas(),
+        sanitizer(),
         cache(),
     ];
     let usable = (checks[0].ok || checks[1].ok) && checks[2].ok;
@@ -125,7 +127,17 @@ fn ptxas() -> Check {
         name: "ptxas",
         ok: result.is_ok(),
         found: result.map_or_else(|reason| reason, |path| path.display().to_string()),
-        advice: "without it `--backend splice` is not to be had; all else is",
+        advice: "without it `--backend splice` and `sanitizer` are not to be had; all else is",
+    }
+}
+
+fn sanitizer() -> Check {
+    let result = sanitizer::library();
+    Check {
+        name: "sanitizer",
+        ok: result.is_ok(),
+        found: result.map_or_else(|reason| reason, |path| path.display().to_string()),
+        advice: "without it `--backend sanitizer` is not to be had; all else is",
     }
 }
 

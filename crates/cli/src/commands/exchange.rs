@@ -1,4 +1,4 @@
-//! `warpbpf replace`, `add`, `remove`, `gate` and `programs`: the programs of applications that run under another `warpbpf`.
+//! `warpbpf replace`, `add`, `remove`, `gate`, `slots` and `programs`: the programs of applications that run under another `warpbpf`.
 
 use std::time::Duration;
 
@@ -7,7 +7,9 @@ use warpbpf::control::{ProcessInfo, ProgramChange};
 use warpbpf::{Client, Exchanged};
 
 use crate::error::CliError;
-use crate::exchange::{ExchangeFlags, GateFlags, GateState, ProgramsFlags, RemoveFlags, ToFlags};
+use crate::exchange::{
+    ExchangeFlags, GateFlags, GateState, ProgramsFlags, RemoveFlags, SlotsVerb, ToFlags,
+};
 use crate::objects;
 use crate::output::say;
 use crate::table::Table;
@@ -40,6 +42,18 @@ pub fn gate(flags: &GateFlags) -> Result<u8, CliError> {
     let open = flags.to_be == GateState::On;
     let programs = flags.programs.clone();
     exchange(&flags.to, &ProgramChange::Gate { open, programs }, None)
+}
+
+/// Puts programs into slots of kernels that run, or takes them out.
+pub fn slots(verb: &SlotsVerb) -> Result<u8, CliError> {
+    match verb {
+        SlotsVerb::Put(flags) => {
+            let loaded = objects::bring(&flags.object)?;
+            let object = Some((loaded.name.as_str(), loaded.bytes.as_slice()));
+            exchange(&flags.to, &ProgramChange::Slots, object)
+        }
+        SlotsVerb::Clear(to) => exchange(to, &ProgramChange::Clear, None),
+    }
 }
 
 /// Lists programs.
@@ -143,13 +157,20 @@ fn exchange(
                     };
                     say(&format!("process {}: {what}\n", process.pid));
                 }
+                ProgramChange::Slots | ProgramChange::Clear => {
+                    let what = match exchanged.slots.is_empty() {
+                        true => "nothing is in slots".to_owned(),
+                        false => format!("`{}` in slots", exchanged.slots.join("`, `")),
+                    };
+                    say(&format!("process {}: {what}\n", process.pid));
+                }
                 ProgramChange::Replace | ProgramChange::Add | ProgramChange::Remove { .. } => {
                     tell(process, &exchanged);
                 }
             }
         }
         done.push(json!({ "pid": process.pid, "generation": exchanged.generation, "programs": exchanged.programs,
-                          "without": exchanged.without }));
+                          "without": exchanged.without, "slots": exchanged.slots }));
     }
     if to.json {
         say(&format!("{}\n", json!({ "ok": true, "processes": done })));

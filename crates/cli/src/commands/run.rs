@@ -12,17 +12,16 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_session::NO_SITE;
 use warpbpf_session::section::Form;
 
-use crate::assemble;
+use crate::assemble::{self, Backend};
 use crate::collect::Collector;
 use crate::error::CliError;
-use crate::flags::{
-    Backend, ObjectFlags, OutputFlags, RunFlags, SessionFlags, TargetFlags, WorkFlags,
-};
+use crate::flags::{ObjectFlags, OutputFlags, RunFlags, TargetFlags, WishFlags, WorkFlags};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
 use crate::output::say;
 use crate::render;
+use crate::sanitizer;
 use crate::target::{Entry, Surroundings};
 use crate::timeline;
 
@@ -33,26 +32,12 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
-    let attachment = match (&flags.timeline, flags.objects.is_empty()) {
-        (Some(_), true) => Attachment::without_programs(flags.stacks)?,
-        (timeline, _) => Attachment::bring(
-            &flags.object(),
-            &flags.work,
-            (timeline.is_some(), flags.stacks),
-        )?,
-    };
+    let attachment = Attachment::wished(&flags.wish, &flags.work)?;
     let tool = &attachment.tool;
     let live = flags.work.live();
     let mut report = observe(&flags.target, surroundings, tool, flags.work.events, live)?;
     attachment.conclude(&mut report);
-    if let Some(path) = &flags.timeline {
-        timeline::write(
-            path,
-            flags.folded.as_deref(),
-            &tool.processes(),
-            &mut report,
-        )?;
-    }
+    attachment.write_timeline(&flags.wish, &mut report)?;
     show(&flags.work, &report)?;
     Ok(report.status.unwrap_or(125) as u8)
 }
@@ -114,6 +99,7 @@ impl Attachment {
             host_ops,
             live_sums: code.live_sums,
             gate: code.gate,
+            slots: code.slots,
             place: program.place.clone(),
             call_limit_us: Some(program.call_limit * 1000),
             choice: choice.choice(),
@@ -135,10 +121,26 @@ impl Attachment {
             warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
         let bytes = loaded.bytes.clone();
         let tool = Tool::attach(object, options)?;
-        if code.backend == Backend::Splice {
+        if code.backend != Backend::Ptx {
+            if code.gate || code.slots {
+                let flag = if code.slots { "--slots" } else { "--gate" };
+                let backend = match code.backend {
+                    Backend::Sanitizer => "sanitizer",
+                    Backend::Ptx | Backend::Splice => "splice",
+                };
+                return Err(CliError::Other(format!(
+                    "`{flag}` does not go with `--backend {backend}`: gates and slots stand in a kernel's PTX"
+                )));
+            }
             let ptxas = assemble::ptxas().map_err(CliError::Other)?;
             let known = Mutex::new(HashMap::new());
-            tool.splice(move |device, give| {
+            let library = match code.backend {
+                Backend::Sanitizer => Some(sanitizer::library().map_err(CliError::Other)?),
+                Backend::Ptx | Backend::Splice => None,
+            };
+            let by_sanitizer = library.is_some();
+            let functions = move |device: &_, give: &mut dyn FnMut(_)| {
+                let device: &warpbpf_wire::Device = device;
                 let device = DeviceInfo {
                     name: device.name.clone(),
                     capability: device.capability,
@@ -152,12 +154,23 @@ impl Attachment {
                     return Vec::clone(made).into_iter().for_each(give);
                 }
                 let mut made = Vec::new();
-                assemble::functions(&ptxas, &bytes, &planned, &device, &mut |function| {
-                    made.push(function.clone());
-                    give(function);
-                });
+                assemble::functions(
+                    &ptxas,
+                    by_sanitizer,
+                    &bytes,
+                    &planned,
+                    &device,
+                    &mut |function| {
+                        made.push(function.clone());
+                        give(function);
+                    },
+                );
                 known.insert(kind, made);
-            });
+            };
+            match library {
+                Some(library) => tool.sanitize(&library, functions),
+                None => tool.splice(functions),
+            }
         }
         if let Some(wish) = code.keep.wish() {
             tool.keep_code(wish);
@@ -178,12 +191,28 @@ impl Attachment {
         })
     }
 
-    /// As [`Attachment::bring`], by the flags of a session with applications that others start.
+    /// As [`Attachment::bring`], or with a timeline alone.
     ///
     /// # Errors
     /// As there.
-    pub fn for_session(flags: &SessionFlags) -> Result<Attachment, CliError> {
-        Attachment::bring(&flags.object, &flags.work, (false, false))
+    pub fn wished(wish: &WishFlags, work: &WorkFlags) -> Result<Attachment, CliError> {
+        match (&wish.timeline, wish.objects.is_empty()) {
+            (Some(_), true) => Attachment::without_programs(wish.stacks),
+            (timeline, _) => {
+                Attachment::bring(&wish.object(), work, (timeline.is_some(), wish.stacks))
+            }
+        }
+    }
+
+    /// Writes the timeline, if one is wished for.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_timeline(&self, wish: &WishFlags, report: &mut Report) -> Result<(), CliError> {
+        let Some(path) = &wish.timeline else {
+            return Ok(());
+        };
+        timeline::write(path, wish.folded.as_deref(), &self.tool.processes(), report)
     }
 
     /// A tool that changes no kernel and is told what the device does.

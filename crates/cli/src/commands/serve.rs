@@ -20,20 +20,21 @@ const WAITING: &str = "warpbpf: Ctrl-C ends this and shows what they did";
 /// Waits for applications, and shows what they have at the end.
 pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let session = &flags.session;
-    let attachment = Attachment::for_session(session)?;
+    let attachment = Attachment::wished(&session.wish, &session.work)?;
     let tool = &attachment.tool;
     let device = machine::choose(flags.device)?;
     if let Device::Soft { why, .. } = &device {
         eprintln!("warpbpf: applications run on the soft GPU ({why})");
     }
     let place = absolute(&flags.socket)?;
-    let (variables, entry) = start::environment(
+    let (mut variables, entry) = start::environment(
         &device,
         flags.inject.into(),
         &place,
         surroundings,
         tool.wants_ranges(),
     )?;
+    variables.extend(tool.more_variables(&device));
     Interrupted::watch();
     let post = Signpost::put_up(&place, tool.socket()).map_err(warpbpf::Error::Wire)?;
     eprintln!("warpbpf: waiting for applications with this in their environment:");
@@ -57,6 +58,7 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
         );
     }
     attachment.conclude(&mut report);
+    attachment.write_timeline(&session.wish, &mut report)?;
     show(&session.work, &report)?;
     Ok(0)
 }

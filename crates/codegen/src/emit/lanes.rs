@@ -5,6 +5,7 @@
 //! handed round, in at most 32 rounds.
 
 use super::Emit;
+use crate::SlotSpace;
 use crate::ir::{LaneOp, Ty, Value};
 
 /// First PTX version and target with `redux.sync`.
@@ -40,7 +41,9 @@ impl Emit<'_> {
             }
             LaneOp::Sum | LaneOp::Min | LaneOp::Max | LaneOp::And | LaneOp::Or => {
                 let target = self.env.target;
-                if target.ptx >= REDUX_PTX && target.sm >= REDUX_SM {
+                // `ptxas --compile-as-tools-patch` takes none.
+                let patches = matches!(self.env.slots, SlotSpace::Table { .. });
+                if target.ptx >= REDUX_PTX && target.sm >= REDUX_SM && !patches {
                     self.reduce(op, &d, &value, &mask);
                 } else {
                     self.hand_round(op, &d, &value, &mask);

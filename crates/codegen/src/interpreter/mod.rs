@@ -1,5 +1,5 @@
 //! Programs that a kernel gets while it runs: a function on the device that runs instructions out of memory, because no code can be loaded
-//! beside a kernel that never ends. No kernel has a place for it yet: the conformance suite runs it.
+//! beside a kernel that never ends. A kernel has places for it where slots were asked for ([`slot`]); the conformance suite runs it too.
 //!
 //! What it runs is not eBPF but what [`translate`] makes of a program that was verified: instructions of one size, decoded, with jumps and
 //! addresses resolved. The proof's facts are used up there: each function is written out where it is called, as in compiled code, so the
@@ -8,6 +8,7 @@
 
 mod form;
 mod ops;
+mod slot;
 mod text;
 mod translate;
 
@@ -22,7 +23,8 @@ use crate::prelude::{hash_function, hash_name};
 
 pub use form::Form;
 use ops::DeviceOp;
-pub use translate::{NotInterpreted, translate};
+pub use slot::holds;
+pub use translate::{NotInterpreted, translate, translate_for_slot};
 
 /// The function on the device, for programs that use maps of some layouts.
 #[derive(Debug, Clone)]

@@ -414,7 +414,7 @@ pub enum Op {
         values: [Value; 2],
     },
     /// An atomic on global memory. Without a result it becomes `red`. `guard` skips it where it is false.
-    /// Nothing here adds for several lanes at once: ptxas does, where it sees the same address in all of them.
+    /// ptxas adds for several lanes at once where it sees the same address in all of them; `opt_together` does where it cannot.
     Atomic {
         /// `None` for the control words of a layout.
         origin: Option<Origin>,

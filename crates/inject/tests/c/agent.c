@@ -20,7 +20,7 @@ struct control {
 };
 struct patch {
   uint64_t at, length;
-  unsigned char before[8], after[8];
+  unsigned char before[12], after[12];
 };
 enum { BEGUN, NOT_LOADED, REFUSED, PREPARED, PATCHED, PATCHED_BUSY, NOT_PATCHED, DONE };
 enum { ATTACH = 1, DETACH = 2 };

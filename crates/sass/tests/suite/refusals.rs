@@ -354,13 +354,17 @@ const SHARING: &str = "
 
 #[test]
 fn what_a_kernel_shares_with_its_module_is_known() {
-    use warpbpf_sass::{SharedData, shared_data};
+    use warpbpf_sass::{SharedData, shared_data, shared_tables};
     for arch in ["sm_80", "sm_90"] {
         let of = |kernel: &str, variable: &str| {
             let text = SHARING.replace("NAME", variable);
             let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
             let cubin = ptxas(&format!("sharing-{variable}"), &text, arch, &[]);
-            shared_data(&Image::parse(&cubin).unwrap(), kernel)
+            let image = Image::parse(&cubin).unwrap();
+            if variable == "tables" {
+                return shared_tables(&image, kernel);
+            }
+            shared_data(&image, kernel)
         };
         assert_eq!(of("alone", "shared"), None);
         assert_eq!(of("constants", "shared"), Some(SharedData::Constants));
@@ -370,6 +374,48 @@ fn what_a_kernel_shares_with_its_module_is_known() {
         assert_eq!(
             of("constants", "__cudart_table"),
             Some(SharedData::Constants)
+        );
+        // The file's tables do not say who of its kernels reads them.
+        assert_eq!(of("alone", "tables"), Some(SharedData::Constants));
+    }
+}
+
+#[test]
+fn files_whose_tables_tell_of_nothing_shared_are_known_without_their_code() {
+    use warpbpf_sass::{SharedData, launches, shared_tables};
+    for arch in ["sm_80", "sm_90"] {
+        let of = |name: &str, text: &str, options: &[&str]| {
+            let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
+            let cubin = ptxas(name, &text, arch, options);
+            let image = Image::parse(&cubin).unwrap();
+            (
+                shared_tables(&image, "alone"),
+                launches(&image).map(str::to_owned),
+            )
+        };
+        let alone = ".visible .entry alone(.param .u64 p) {\n\t.reg .b64 %rd1;\n\tld.param.u64 %rd1, [p];\n\tst.global.u32 [%rd1], 7;\n\tret;\n}\n";
+        assert_eq!(of("alone", alone, &[]), (None, None));
+        let variable = format!(
+            ".global .align 4 .u32 count;\n{alone}.visible .entry other() {{\n\tred.global.add.u32 [count], 1;\n\tret;\n}}\n"
+        );
+        assert_eq!(
+            of("addresses", &variable, &[]),
+            (Some(SharedData::Addresses), None)
+        );
+        // A function beside the kernels has relocations: nothing tells who of them calls it.
+        let called = format!(
+            ".extern .func other ();\n.visible .func between ()\n{{\n\tcall other, ();\n\tret;\n}}\n{alone}"
+        );
+        assert_eq!(
+            of("called", &called, &["-c"]),
+            (Some(SharedData::Relocations), None)
+        );
+        let launching = format!(
+            ".extern .func (.param .b32 r) cudaLaunchDeviceV2 (.param .b64 a, .param .b64 b);\n{alone}.visible .entry parent() {{\n\t{{\n\t.param .b64 a;\n\t.param .b64 b;\n\t.param .b32 r;\n\tst.param.b64 [a], 0;\n\tst.param.b64 [b], 0;\n\tcall (r), cudaLaunchDeviceV2, (a, b);\n\t}}\n\tret;\n}}\n"
+        );
+        assert_eq!(
+            of("launching", &launching, &["-c"]),
+            (None, Some("cudaLaunchDeviceV2".to_owned()))
         );
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_void};
 
 use warpbpf_fatbin::{
     CUBIN_HEADER_BYTES, Entry, EntryKind, FATBIN_HEADER_BYTES, FatbinError, FatbinWrapper,
-    ImageKind, choose, entries, fatbin_len, sniff,
+    ImageKind, choose, cubin_len, embedded_ptx, entries, fatbin_len, sniff,
 };
 
 use crate::config::newest_ptx_text;
@@ -62,15 +62,11 @@ pub(crate) unsafe fn text_at(image: *const c_void) -> Result<String, Refusal> {
         ImageKind::Cubin => {
             // SAFETY: an ELF begins with a header of this size.
             let header = unsafe { std::slice::from_raw_parts(start, CUBIN_HEADER_BYTES) };
-            let what = if header[18] == 190 {
-                "machine code for a GPU"
-            } else {
-                "an ELF that is no cubin"
-            };
-            refuse(
-                CuError::NO_BINARY_FOR_GPU,
-                format!("the image is {what}; the soft GPU runs PTX only"),
-            )
+            match cubin_len(header) {
+                // SAFETY: the header says how much belongs to it.
+                Some(length) => from_cubin(unsafe { std::slice::from_raw_parts(start, length) }),
+                None => from_cubin(header),
+            }
         }
         ImageKind::PtxText | ImageKind::Unknown => {
             // SAFETY: neither of the binary kinds: then it is text by the caller's promise.
@@ -119,15 +115,28 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
                 format!("the PTX is not UTF-8: {error}"),
             ),
         },
-        ImageKind::Cubin => refuse(
-            CuError::NO_BINARY_FOR_GPU,
-            "the image is an ELF; the soft GPU runs PTX only",
-        ),
+        ImageKind::Cubin => from_cubin(bytes),
         ImageKind::FatbinWrapper | ImageKind::Unknown => refuse(
             CuError::INVALID_IMAGE,
             "the image is neither PTX, nor a fatbin, nor a cubin",
         ),
     }
+}
+
+/// Machine code is not run, but it may hold the text that it was made from.
+fn from_cubin(bytes: &[u8]) -> Result<String, Refusal> {
+    if let Some(text) = embedded_ptx(bytes) {
+        return checked(&text);
+    }
+    let what = if bytes.get(18) == Some(&190) {
+        "machine code for a GPU without line information"
+    } else {
+        "an ELF that is no cubin"
+    };
+    refuse(
+        CuError::NO_BINARY_FOR_GPU,
+        format!("the image is {what}; the soft GPU runs PTX only"),
+    )
 }
 
 fn from_fatbin(bytes: &[u8]) -> Result<String, Refusal> {
@@ -137,6 +146,11 @@ fn from_fatbin(bytes: &[u8]) -> Result<String, Refusal> {
     };
     let all = entries(bytes).map_err(bad)?;
     let choice = choose(&all, CAPABILITY);
+    if let (None, Some(index)) = (choice.ptx, choice.sass)
+        && let Some(text) = embedded_ptx(&all[index].payload().map_err(bad)?)
+    {
+        return checked(&text);
+    }
     // Where a driver would run machine code that no PTX of the file belongs to, we still need PTX: the best there is.
     let entry: &Entry<'_> = match choice.ptx {
         Some(index) => &all[index],

@@ -177,6 +177,9 @@ unsafe fn give_back(at: u64, bytes: u64) {
     }
 }
 
+/// Fewer bytes are not reserved where one wishes them to be, as with NVIDIA's driver.
+const HEEDED: usize = 1 << 30;
+
 pub(crate) unsafe fn reserve(
     to: *mut u64,
     bytes: usize,
@@ -190,7 +193,8 @@ pub(crate) unsafe fn reserve(
         return Err(CuError::INVALID_VALUE);
     }
     let start = with(|_, tables| {
-        if wish != 0 && wish.is_multiple_of(alignment as u64) && forbid_free(wish, bytes) {
+        let heeded = wish != 0 && bytes >= HEEDED && wish.is_multiple_of(alignment as u64);
+        if heeded && forbid_free(wish, bytes) {
             tables.reserved.insert(wish, bytes);
             return Ok(wish);
         }

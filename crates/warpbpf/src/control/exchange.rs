@@ -59,6 +59,8 @@ impl Pending {
                 open: *open,
                 programs: programs.clone(),
             },
+            warpbpf_wire::Change::Slots => Exchange::Slots(object()?),
+            warpbpf_wire::Change::Clear => Exchange::Clear,
         };
         let limit = Duration::from_millis(request.limit_ms);
         let token = process.begin_exchange(&exchange, limit)?;
@@ -78,10 +80,12 @@ impl Pending {
                 generation,
                 programs,
                 without,
+                slots,
             }) => Reply::Exchanged {
                 generation,
                 programs,
                 without,
+                slots,
             },
             Err(error) => failed(&error),
         })

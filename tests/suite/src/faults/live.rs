@@ -78,6 +78,17 @@ pub fn attach(
     })
 }
 
+/// Programs put into slots of a session, and taken out, as [`operate`] has it.
+pub fn fill(bench: &Bench, tool: u32) {
+    let object = bench.object("slots_spin");
+    for verb in ["put", "put", "clear", "put", "put"] {
+        let mut command = bench.warpbpf("slots");
+        command.args([verb, "--json", "--pid", &tool.to_string()]);
+        command.args((verb == "put").then_some(&object));
+        unheard(command, "`warpbpf slots`");
+    }
+}
+
 /// Operations on maps of a session, whose answers are nobody's business: that they come is.
 pub fn operate(bench: &Bench, tool: u32) {
     let words: [&[&str]; 5] = [
@@ -93,14 +104,18 @@ pub fn operate(bench: &Bench, tool: u32) {
             .arg("maps")
             .args(words)
             .args(["--json", "--pid", &tool.to_string()]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        if let Ok(mut child) = command.spawn() {
-            // One that hangs is ended; that the run hangs with it is seen there.
-            let _ = within(&mut child, "`warpbpf maps`", PATIENCE);
-        }
-        std::thread::sleep(Duration::from_millis(30));
+        unheard(command, "`warpbpf maps`");
     }
+}
+
+fn unheard(mut command: Command, name: &str) {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if let Ok(mut child) = command.spawn() {
+        // One that hangs is ended; that the run hangs with it is seen there.
+        let _ = within(&mut child, name, PATIENCE);
+    }
+    std::thread::sleep(Duration::from_millis(30));
 }

@@ -39,6 +39,8 @@ pub enum How {
     Run,
     /// The same, and the tool asks for operations on this map meanwhile.
     Operations,
+    /// The same, and the tool puts other programs into slots meanwhile.
+    Slots,
     /// They come while it runs, and go again.
     Attach,
 }
@@ -72,11 +74,18 @@ pub const SCENARIOS: &[Scenario] = &[
         is_quick: true,
         ..PLAIN
     },
+    // Programs on the CPU, at calls of the driver.
+    Scenario {
+        name: "calls",
+        object: "driverapi",
+        app: "driverapi",
+        arguments: &["2", "2"],
+        ..PLAIN
+    },
     // Code from the cache and code that goes there, in a cache that is too small.
     Scenario {
         name: "cache",
         app: "variants",
-        flags: &["--cache-size", "40K"],
         counts: Counts::Scopes(&["addToGlobal"]),
         keeps: true,
         is_quick: true,
@@ -161,6 +170,31 @@ pub const SCENARIOS: &[Scenario] = &[
             "--host-ops",
         ],
         how: How::Operations,
+        ..PLAIN
+    },
+    // Operations, their stacks and ranges.
+    Scenario {
+        name: "timeline",
+        object: "launchcount",
+        app: "ranges",
+        flags: &["--timeline", "/dev/null", "--stacks"],
+        ..PLAIN
+    },
+    // Kernels that ask before each program.
+    Scenario {
+        name: "gate",
+        arguments: &["1000", "4"],
+        flags: &["--gate"],
+        counts: Counts::Scopes(&[]),
+        ..PLAIN
+    },
+    Scenario {
+        name: "slots",
+        object: "gate",
+        app: "longrun",
+        arguments: &["1200"],
+        flags: &["--allow-modify", "--slots"],
+        how: How::Slots,
         ..PLAIN
     },
     Scenario {

@@ -33,6 +33,8 @@ pub struct Trial<'b> {
     /// The application's output without anything of ours, and its status.
     expected: String,
     clean: Value,
+    /// Where code is kept: `--cache-size`.
+    room: Option<String>,
     pub sites: Vec<Site>,
 }
 
@@ -54,6 +56,7 @@ impl<'b> Trial<'b> {
             scenario,
             expected: String::new(),
             clean: Value::Null,
+            room: None,
             sites: Vec::new(),
         };
         if scenario.how != How::Attach {
@@ -62,7 +65,7 @@ impl<'b> Trial<'b> {
             trial.expected = format!("{}status 0\n", String::from_utf8_lossy(&output));
         }
         if scenario.keeps {
-            trial.seed()?;
+            trial.room = Some(trial.seed()?);
         }
         let facts = trial.facts(None, usize::MAX)?;
         if facts.output != trial.expected {
@@ -115,7 +118,7 @@ impl<'b> Trial<'b> {
     }
 
     /// What the cache has before each run: all that a run leaves there but one entry.
-    fn seed(&self) -> Result<(), String> {
+    fn seed(&self) -> Result<String, String> {
         let text = |e: std::io::Error| e.to_string();
         let seed = self.cache("seed");
         let _ = std::fs::remove_dir_all(&seed);
@@ -126,8 +129,17 @@ impl<'b> Trial<'b> {
         entries.retain(|path| path.extension().is_some_and(|e| e == "code"));
         entries.sort();
         let one = entries.pop().filter(|_| !entries.is_empty());
+        // Too little for all that is made. A GPU gives application's variables other addresses in each run, so that most is made again, and
+        // what is found must still be there then.
+        let sizes = entries.iter().map(|path| path.metadata().map(|m| m.len()));
+        let bytes: u64 = sizes.sum::<Result<u64, _>>().map_err(text)?;
+        let room = match self.bench.soft {
+            true => bytes,
+            false => bytes * 3 / 2,
+        };
         std::fs::remove_file(one.ok_or("too little was kept")?).map_err(text)?;
-        std::fs::rename(made, seed).map_err(text)
+        std::fs::rename(made, seed).map_err(text)?;
+        Ok(room.to_string())
     }
 
     fn cache(&self, whose: &str) -> PathBuf {
@@ -213,6 +225,9 @@ impl<'b> Trial<'b> {
             .arg(run.get_program())
             .args(run.get_args())
             .args(flags);
+        if let Some(room) = &self.room {
+            command.args(["--cache-size", room]);
+        }
         command.args(["--json", "-o"]).arg(&files.report);
         command.arg(self.bench.object(object)).arg("--");
         command.args(["sh", "-c", r#""$@"; echo "status $?""#, "sh"]);
@@ -226,8 +241,10 @@ impl<'b> Trial<'b> {
         // A group of its own, so that all of it can be ended.
         command.process_group(0);
         let mut child = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
-        if how == How::Operations {
-            live::operate(self.bench, child.id());
+        match how {
+            How::Operations => live::operate(self.bench, child.id()),
+            How::Slots => live::fill(self.bench, child.id()),
+            How::Run | How::Attach => {}
         }
         let status = within(&mut child, "`warpbpf run`", PATIENCE)?;
         let output = files.whole_output(child.id())?;

@@ -17,9 +17,27 @@ use super::{
 use crate::ir::HashOp;
 use crate::stack::{key_size, value_size};
 
-const INSTEAD: &str = "leave it out, or begin a session with the program";
+/// The helpers that can be called.
+const HELPERS: [HelperId; 11] = [
+    HelperId::MapLookupElem,
+    HelperId::MapUpdateElem,
+    HelperId::MapDeleteElem,
+    HelperId::Loop,
+    HelperId::KtimeGetNs,
+    HelperId::GpuMembar,
+    HelperId::GpuLaneId,
+    HelperId::GpuBlockIdx,
+    HelperId::GpuBlockDim,
+    HelperId::GpuThreadIdx,
+    HelperId::GpuGridDim,
+];
 
-impl<'a> Translator<'a> {
+fn names() -> String {
+    let names = HELPERS.map(|helper| format!("`bpf_{}`", helpers::of(helper).name));
+    names.join(", ")
+}
+
+impl<'a> Translator<'a, '_> {
     pub(super) fn helper(
         &mut self,
         frame: Frame<'a>,
@@ -43,7 +61,7 @@ impl<'a> Translator<'a> {
             other => Err(NotInterpreted::Helper {
                 pc: self.pc,
                 helper: helpers::of(other).name,
-                advice: INSTEAD,
+                there: names(),
             }),
         }
     }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use warpbpf_abi::context;
 use warpbpf_ebpf::{AluOp, AtomicOp, Code, Insn, JumpOp, Pc, Source, Width};
 use warpbpf_verify::{InsnFact, Instance, Place, Region};
 
 use super::super::form::Imm;
 use super::super::ops::{DeviceOp, Reg16, Rmw};
+use super::super::slot::holds;
 use super::{NotInterpreted, R0, Translator};
 
-impl Translator<'_> {
+impl Translator<'_, '_> {
     /// Load, combine, store on one map value, in a row: an atomic, as in compiled code, because `(*v)++` on memory that all threads share
     /// would lose counts.
     pub(super) fn adds_to_map(
@@ -105,13 +107,30 @@ impl Translator<'_> {
         Ok(true)
     }
 
-    pub(super) fn access(&self, fact: &InsnFact) -> Result<Place, NotInterpreted> {
+    pub(super) fn access(&self, fact: &InsnFact, width: Width) -> Result<Place, NotInterpreted> {
         match fact {
             InsnFact::Access(place) if place.region == Region::Context => {
-                self.refuse("reads its context")
+                self.field(*place, width).map(|()| *place)
             }
             InsnFact::Access(place) => Ok(*place),
             _ => self.missing("the memory of an access"),
+        }
+    }
+
+    /// What is read of the context is there.
+    fn field(&self, place: Place, width: Width) -> Result<(), NotInterpreted> {
+        let Some(site) = self.site else {
+            return self.refuse("reads its context");
+        };
+        let offset = place.offset.and_then(|offset| u32::try_from(offset).ok());
+        let field = offset.and_then(|at| context::of(site).containing(at, width.bytes()));
+        match field {
+            Some(field) if holds(field) => Ok(()),
+            Some(field) => Err(NotInterpreted::Field {
+                pc: self.pc,
+                field: field.name,
+            }),
+            None => self.missing("a field of the context"),
         }
     }
 

@@ -6,6 +6,7 @@
 mod helpers;
 mod memory;
 
+use warpbpf_abi::attach::Site;
 use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_ebpf::{AluOp, Callee, Code, EndKind, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
@@ -27,8 +28,10 @@ pub const VALUE_BYTES: u32 = 256;
 const KEPT_AT: u32 = VALUE_AT + VALUE_BYTES;
 const KEPT_BYTES: u32 = 64;
 const DEPTHS: u32 = 16;
+/// What `r1` was when the run began: several programs of a slot get it one after the other.
+const CONTEXT_AT: u32 = KEPT_AT + DEPTHS * KEPT_BYTES;
 /// Bytes of the run's own memory.
-pub const AREA_BYTES: u32 = KEPT_AT + DEPTHS * KEPT_BYTES;
+pub const AREA_BYTES: u32 = CONTEXT_AT + 16;
 /// In what a function keeps, behind `r6` to `r9`: rounds that `may_goto` has left; how often `bpf_loop` calls, its
 /// context and its number.
 const ROUNDS: u32 = 32;
@@ -42,11 +45,13 @@ const MOST_WORDS: usize = 1 << 14;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
 pub enum NotInterpreted {
-    #[error("instruction `{pc}` calls `bpf_{helper}`, which programs in a slot cannot: {advice}")]
+    #[error(
+        "instruction `{pc}` calls `bpf_{helper}`, which programs in a slot cannot; they can call {there}"
+    )]
     Helper {
         pc: Pc,
         helper: &'static str,
-        advice: &'static str,
+        there: String,
     },
     #[error(
         "instruction `{pc}` calls `bpf_{helper}` on map `{map}`, which programs in a slot can only for arrays and for hashes on the device whose keys have at most {KEY_BYTES} and values at most {VALUE_BYTES} bytes, and not for maps in maps"
@@ -56,6 +61,10 @@ pub enum NotInterpreted {
         helper: &'static str,
         map: u32,
     },
+    #[error(
+        "instruction `{pc}` reads `{field}` of its context, which a slot does not have: it has where the thread is, the kernel's numbers, and of the place its number, line, address, bytes and kinds"
+    )]
+    Field { pc: Pc, field: &'static str },
     #[error("instruction `{pc}` {what}, which programs in a slot cannot")]
     Instruction { pc: Pc, what: &'static str },
     #[error("its functions need {bytes} bytes of stack together, and a slot has {STACK}")]
@@ -79,42 +88,63 @@ pub fn translate<P: Subject>(
     maps: &[MapBinding],
     interpreter: &Interpreter,
 ) -> Result<Form, NotInterpreted> {
-    let facts = program.facts();
-    if facts.stack_bytes > STACK {
-        return Err(NotInterpreted::Stack {
-            bytes: facts.stack_bytes,
-        });
-    }
-    let mut t = Translator {
-        code: program.program().code(),
-        facts,
-        maps,
-        interpreter,
-        words: Vec::new(),
-        labels: Vec::new(),
-        jumps: Vec::new(),
-        pc: Pc(0),
-    };
-    let Some(entry) = facts.instances.first() else {
-        return t.missing("an instance for the entry function");
-    };
-    t.instance(entry, STACK, None)?;
+    let mut output = Output::default();
+    let mut t = Translator::new(program, maps, interpreter, None, &mut output);
+    t.program(None)?;
     t.finish()
+}
+
+/// Programs of one site, in the order in which they run; errors come with the place of theirs among them.
+///
+/// # Errors
+/// As [`translate`].
+pub fn translate_for_slot<P: Subject>(
+    programs: &[&Verified<P>],
+    maps: &[MapBinding],
+    interpreter: &Interpreter,
+    site: Site,
+) -> Result<Form, (usize, NotInterpreted)> {
+    let mut output = Output::default();
+    for (number, program) in programs.iter().enumerate() {
+        let mut t = Translator::new(*program, maps, interpreter, Some(site), &mut output);
+        let is_last = number + 1 == programs.len();
+        let done = t.context(number == 0).and_then(|()| {
+            let end = (!is_last).then(|| t.label());
+            t.program(end)?;
+            end.into_iter().for_each(|end| t.place(end));
+            match is_last {
+                true => t.finish().map(Some),
+                false => Ok(None),
+            }
+        });
+        if let Some(form) = done.map_err(|error| (number, error))? {
+            return Ok(form);
+        }
+    }
+    Ok(Form { words: Vec::new() })
 }
 
 /// A place that jumps go to.
 #[derive(Clone, Copy)]
 struct Label(usize);
 
-struct Translator<'a> {
-    code: &'a Code,
-    facts: &'a Facts,
-    maps: &'a [MapBinding],
-    interpreter: &'a Interpreter,
+/// What becomes of programs.
+#[derive(Default)]
+struct Output {
     words: Vec<Word>,
     labels: Vec<Option<usize>>,
     /// Words whose offset is a label.
     jumps: Vec<(usize, Label)>,
+}
+
+struct Translator<'a, 'o> {
+    code: &'a Code,
+    facts: &'a Facts,
+    maps: &'a [MapBinding],
+    interpreter: &'a Interpreter,
+    /// Of a program in a slot: where `r1` points to the context.
+    site: Option<Site>,
+    output: &'o mut Output,
     pc: Pc,
 }
 
@@ -138,7 +168,47 @@ fn reg(number: u8) -> Reg16 {
     Reg16(number)
 }
 
-impl<'a> Translator<'a> {
+impl<'a, 'o> Translator<'a, 'o> {
+    fn new<P: Subject>(
+        program: &'a Verified<P>,
+        maps: &'a [MapBinding],
+        interpreter: &'a Interpreter,
+        site: Option<Site>,
+        output: &'o mut Output,
+    ) -> Translator<'a, 'o> {
+        Translator {
+            code: program.program().code(),
+            facts: program.facts(),
+            maps,
+            interpreter,
+            site,
+            output,
+            pc: Pc(0),
+        }
+    }
+
+    /// The whole program; where it ends it goes to `end`, or the run does.
+    fn program(&mut self, end: Option<Label>) -> Result<(), NotInterpreted> {
+        let facts = self.facts;
+        if facts.stack_bytes > STACK {
+            return Err(NotInterpreted::Stack {
+                bytes: facts.stack_bytes,
+            });
+        }
+        let Some(entry) = facts.instances.first() else {
+            return self.missing("an instance for the entry function");
+        };
+        self.instance(entry, STACK, end)
+    }
+
+    /// Keeps `r1` as the run begins, or sets it to that again.
+    fn context(&mut self, first: bool) -> Result<(), NotInterpreted> {
+        match first {
+            true => self.store(Width::W64, Reg16::AREA, CONTEXT_AT as i32, reg(1), 0),
+            false => self.load(Width::W64, false, reg(1), Reg16::AREA, CONTEXT_AT as i32),
+        }
+    }
+
     fn missing<T>(&self, expected: &'static str) -> Result<T, NotInterpreted> {
         Err(NotInterpreted::Missing {
             pc: self.pc,
@@ -162,10 +232,10 @@ impl<'a> Translator<'a> {
         let Some(op) = self.interpreter.number(op) else {
             return self.missing("an operation of the device");
         };
-        if self.words.len() >= MOST_WORDS {
+        if self.output.words.len() >= MOST_WORDS {
             return Err(NotInterpreted::Long);
         }
-        self.words.push(Word {
+        self.output.words.push(Word {
             op,
             dst,
             src,
@@ -219,16 +289,16 @@ impl<'a> Translator<'a> {
     }
 
     fn label(&mut self) -> Label {
-        self.labels.push(None);
-        Label(self.labels.len() - 1)
+        self.output.labels.push(None);
+        Label(self.output.labels.len() - 1)
     }
 
     fn place(&mut self, label: Label) {
-        self.labels[label.0] = Some(self.words.len());
+        self.output.labels[label.0] = Some(self.output.words.len());
     }
 
     fn goto(&mut self, to: Label) -> Result<(), NotInterpreted> {
-        self.jumps.push((self.words.len(), to));
+        self.output.jumps.push((self.output.words.len(), to));
         self.emit(DeviceOp::Goto, [R0; 3], 0, Imm::Value(0))
     }
 
@@ -241,7 +311,7 @@ impl<'a> Translator<'a> {
         imm: u64,
         to: Label,
     ) -> Result<(), NotInterpreted> {
-        self.jumps.push((self.words.len(), to));
+        self.output.jumps.push((self.output.words.len(), to));
         self.emit(DeviceOp::Jump(wide, op), [a, b, R0], 0, Imm::Value(imm))
     }
 
@@ -255,14 +325,16 @@ impl<'a> Translator<'a> {
         self.jump(true, op, a, Reg16::IMM, imm, to)
     }
 
-    fn finish(mut self) -> Result<Form, NotInterpreted> {
-        for (word, label) in std::mem::take(&mut self.jumps) {
-            let Some(to) = self.labels[label.0] else {
+    fn finish(&mut self) -> Result<Form, NotInterpreted> {
+        for (word, label) in std::mem::take(&mut self.output.jumps) {
+            let Some(to) = self.output.labels[label.0] else {
                 return self.missing("the target of a jump");
             };
-            self.words[word].off = to as i32;
+            self.output.words[word].off = to as i32;
         }
-        Ok(Form { words: self.words })
+        Ok(Form {
+            words: std::mem::take(&mut self.output.words),
+        })
     }
 
     // --- functions ------------------------------------------------------------------------------------------------
@@ -386,7 +458,7 @@ impl<'a> Translator<'a> {
                 base,
                 off,
             } => {
-                let place = self.access(fact)?;
+                let place = self.access(fact, width)?;
                 let (base, off) = (base.into(), i32::from(off));
                 self.read(place, width, signed, dst.into(), base, off)
             }
@@ -396,7 +468,7 @@ impl<'a> Translator<'a> {
                 base,
                 off,
             } => {
-                let place = self.access(fact)?;
+                let place = self.access(fact, width)?;
                 let (base, off) = (base.into(), i32::from(off));
                 self.read(place, width, false, dst.into(), base, off)?;
                 self.emit(DeviceOp::Fence, [R0; 3], 0, Imm::Value(0))
@@ -407,7 +479,7 @@ impl<'a> Translator<'a> {
                 off,
                 src,
             } => {
-                let place = self.access(fact)?;
+                let place = self.access(fact, width)?;
                 let (src, imm) = source(src);
                 self.write(place, width, base.into(), i32::from(off), src, imm)
             }
@@ -417,7 +489,7 @@ impl<'a> Translator<'a> {
                 off,
                 src,
             } => {
-                let place = self.access(fact)?;
+                let place = self.access(fact, width)?;
                 self.emit(DeviceOp::Fence, [R0; 3], 0, Imm::Value(0))?;
                 self.write(place, width, base.into(), i32::from(off), src.into(), 0)
             }
@@ -428,7 +500,7 @@ impl<'a> Translator<'a> {
                 off,
                 src,
             } => {
-                let place = self.access(fact)?;
+                let place = self.access(fact, width)?;
                 self.atomic(place, width, op, base.into(), i32::from(off), src.into())
             }
             Insn::Jump {

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::memory::Region;
 use super::*;
+use crate::hook::memory::Region;
+use crate::hook::{link, stage, stubs};
 
 /// Puts code into executable memory and returns its address.
 fn place(code: &[u8]) -> usize {
     let here = place as *const () as usize;
-    let region = Region::near(here, here, code.len().max(1)).unwrap();
+    let region = Region::near(here, here, code.len().max(1), REACHES[0]).unwrap();
     let base = region.base();
     region.finish(code).unwrap();
     base

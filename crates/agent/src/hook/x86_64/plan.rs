@@ -5,7 +5,8 @@ use iced_x86::{
     IntelFormatter, MemoryOperand, OpAccess, OpKind, Register,
 };
 
-use super::{HookError, JUMP};
+use super::JUMP;
+use crate::hook::HookError;
 
 /// How a function is hooked.
 #[derive(Debug, Clone)]
@@ -51,6 +52,7 @@ pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     while resume - jump_at < JUMP as u64 {
         let short = HookError::Short {
             bytes: (resume - jump_at) as usize,
+            needs: JUMP,
         };
         if !decoder.can_decode() {
             return Err(short);
@@ -65,6 +67,7 @@ pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
         if leaves(&instruction) && !enough {
             return Err(HookError::Short {
                 bytes: (instruction.next_ip() - jump_at) as usize,
+                needs: JUMP,
             });
         }
         resume = instruction.next_ip();

@@ -1,0 +1,36 @@
+//! Flags that say how programs are put into kernels, and what those can be told while they run.
+
+use clap::Args;
+
+use crate::assemble::Backend;
+use crate::cache::KeepFlags;
+
+/// How programs are put into kernels.
+#[derive(Debug, Clone, Args)]
+pub struct CodeFlags {
+    /// Which kernels get programs
+    #[arg(long, value_enum, default_value = "ptx")]
+    pub backend: Backend,
+    /// Registers per thread that instrumented kernels may have; what does not fit goes to local memory. For a kernel whose
+    /// probes leave room for fewer blocks at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=255))]
+    pub max_registers: Option<u32>,
+    /// Put each program into a kernel once, as a function that its sites call, instead of inline at each site: slower to
+    /// run, but less code and fewer registers
+    #[arg(long)]
+    pub out_of_line: bool,
+    /// Add to counters at each pass of a place in the middle of a kernel, so that they can be watched while it runs,
+    /// instead of when a thread leaves it: slower
+    #[arg(long)]
+    pub live_sums: bool,
+    /// Put a gate in front of each program, so that `warpbpf gate off` stops programs in kernels that run and perhaps never end, and so
+    /// does `warpbpf remove`. A site reads one word more; counters are added to at each pass, as with `--live-sums`
+    #[arg(long)]
+    pub gate: bool,
+    /// Put a slot beside each program, so that `warpbpf slots put` brings other programs to the same places of kernels that run and perhaps
+    /// never end; they are interpreted there. A site reads what it does with `--gate`, which this is too. Threads get about 2 KiB of local memory
+    #[arg(long)]
+    pub slots: bool,
+    #[command(flatten)]
+    pub keep: KeepFlags,
+}

@@ -1,0 +1,156 @@
+//! PTX out of machine code: what was compiled with line information, as Triton does, holds the text that it was assembled from. It stands for
+//! the machine code only if all that this says of its kernels agrees with it.
+
+use warpbpf_fatbin::{Cubin, Kernel, Param, embedded_ptx};
+use warpbpf_ptx::ast::Function;
+use warpbpf_ptx::{index, type_size};
+
+/// The text that is in a cubin; `Ok(None)` if it has none.
+///
+/// # Errors
+/// Why it does not stand for the machine code.
+pub(crate) fn of(cubin: &[u8]) -> Result<Option<String>, String> {
+    let Some(text) = embedded_ptx(cubin) else {
+        return Ok(None);
+    };
+    let machine_code = Cubin::parse(cubin).map_err(|error| error.to_string())?;
+    agrees(&text, &machine_code).map_err(|why| {
+        format!("the PTX in its line information is not what it was made from: {why}")
+    })?;
+    Ok(Some(text))
+}
+
+fn agrees(text: &str, machine_code: &Cubin) -> Result<(), String> {
+    let texts = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with(".version"));
+    match texts.count() {
+        1 => {}
+        n => return Err(format!("it is {n} texts, linked into one file")),
+    }
+    let module = index(text).map_err(|error| error.to_string())?;
+    let target = module.targets.first().copied().unwrap_or("no target");
+    let number: String = target.chars().filter(char::is_ascii_digit).collect();
+    if machine_code
+        .virtual_arch
+        .is_some_and(|arch| arch.to_string() != number)
+    {
+        return Err(format!(
+            "it is for `{target}`, and the machine code was compiled from `compute_{}`",
+            machine_code.virtual_arch.unwrap_or_default()
+        ));
+    }
+    for kernel in &machine_code.kernels {
+        let mut functions = module.functions.iter();
+        let there = functions.find(|f| f.is_entry && f.body.is_some() && f.name == kernel.name);
+        let there = there.ok_or_else(|| format!("it has no kernel `{}`", kernel.name))?;
+        same_kernel(there, kernel)
+            .map_err(|what| format!("`{}` has other {what} there", kernel.name))?;
+    }
+    Ok(())
+}
+
+/// What is not the same.
+fn same_kernel(text: &Function<'_>, kernel: &Kernel) -> Result<(), &'static str> {
+    let (params, bytes) = layout(text);
+    if params != kernel.params || bytes != kernel.param_bytes {
+        return Err("parameters");
+    }
+    let bound = bound(&text.directives);
+    match bound.is_none() || kernel.max_threads.is_none() || bound == kernel.max_threads {
+        true => Ok(()),
+        false => Err("bounds of its blocks"),
+    }
+}
+
+/// Parameters as they lie in their buffer, and its bytes.
+fn layout(function: &Function<'_>) -> (Vec<Param>, u32) {
+    let mut end = 0;
+    let params = function.params.iter().map(|param| {
+        let offset = u64::from(end).next_multiple_of(param.align.max(1)) as u32;
+        let size = type_size(param.ty).unwrap_or(0) as u32 * param.array.unwrap_or(1) as u32;
+        end = offset + size;
+        Param { offset, size }
+    });
+    let params = params.collect();
+    (params, end)
+}
+
+/// `.maxntid` or `.reqntid`, with ones for what is not said.
+fn bound(directives: &[&str]) -> Option<[u32; 3]> {
+    let numbers = directives.iter().find_map(|directive| {
+        let directive = directive.trim();
+        let numbers = [".maxntid", ".reqntid"].map(|name| directive.strip_prefix(name));
+        numbers.into_iter().flatten().next()
+    })?;
+    let mut bound = [1; 3];
+    for (to, number) in bound.iter_mut().zip(numbers.split(',')) {
+        *to = number.trim().parse().ok()?;
+    }
+    Some(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = ".version 8.7\n.target sm_90a\n.address_size 64\n.extern .shared .align 16 .b8 global_smem[];\n\
+        .visible .entry add_kernel(\n.param .u64 .ptr .global .align 1 p0,\n.param .u32 p1,\n.param .align 8 .b8 p2[16]\n)\n\
+        .reqntid 128\n{\nret;\n}\n";
+
+    fn cubin() -> Cubin {
+        let param = |offset, size| Param { offset, size };
+        Cubin {
+            arch: 90,
+            virtual_arch: Some(90),
+            kernels: vec![Kernel {
+                name: "add_kernel".into(),
+                params: vec![param(0, 8), param(8, 4), param(16, 16)],
+                param_bytes: 32,
+                max_threads: Some([128, 1, 1]),
+                ..Kernel::default()
+            }],
+        }
+    }
+
+    #[test]
+    fn a_text_stands_for_machine_code_that_agrees() {
+        assert_eq!(agrees(TEXT, &cubin()), Ok(()));
+        let but = |change: fn(&mut Cubin)| {
+            let mut cubin = cubin();
+            change(&mut cubin);
+            agrees(TEXT, &cubin).unwrap_err()
+        };
+        assert_eq!(
+            but(|c| c.virtual_arch = Some(80)),
+            "it is for `sm_90a`, and the machine code was compiled from `compute_80`"
+        );
+        assert_eq!(
+            but(|c| c.kernels[0].name = "other".into()),
+            "it has no kernel `other`"
+        );
+        assert_eq!(
+            but(|c| c.kernels[0].params[1].size = 8),
+            "`add_kernel` has other parameters there"
+        );
+        assert_eq!(
+            but(|c| c.kernels[0].param_bytes = 40),
+            "`add_kernel` has other parameters there"
+        );
+        assert_eq!(
+            but(|c| c.kernels[0].max_threads = Some([256, 1, 1])),
+            "`add_kernel` has other bounds of its blocks there"
+        );
+        let two = format!("{TEXT}{TEXT}");
+        assert_eq!(
+            agrees(&two, &cubin()).unwrap_err(),
+            "it is 2 texts, linked into one file"
+        );
+    }
+
+    #[test]
+    fn what_is_no_cubin_has_no_text() {
+        assert_eq!(of(b"\x7fELF"), Ok(None));
+        assert_eq!(of(&[]), Ok(None));
+    }
+}
