@@ -171,7 +171,12 @@ const RECORD: usize = 9;
 /// is told as a result that cannot be.
 fn machine(map_type: MapType, entries: u32, words: usize, threads: usize) -> Case<Program> {
     let is_list = matches!(map_type, MapType::Queue | MapType::Stack);
-    let key = if is_list { "" } else { "__type(key, __u64);" };
+    let key = match map_type {
+        _ if is_list => "",
+        // Of the same bytes.
+        MapType::Array | MapType::GpuArray | MapType::GpuHostArray => "__type(key, __u32);",
+        _ => "__type(key, __u64);",
+    };
     let act = if is_list {
         r"
         if (op->what == 3) {
@@ -381,13 +386,30 @@ fn of_list() -> impl Strategy<Value = Todo> {
     })
 }
 
-/// Keys are ordered each by itself.
+/// Keys are ordered each by itself, from nothing on.
 fn by_key(history: &[Done]) -> bool {
+    by_key_from(Key(None), history)
+}
+
+fn by_key_from(first: Key, history: &[Done]) -> bool {
     let mut keys: BTreeMap<u64, Vec<Done>> = BTreeMap::new();
     for done in history {
         keys.entry(done.key).or_default().push(*done);
     }
-    keys.values().all(|key| is_linearizable(Key(None), key))
+    keys.values().all(|key| is_linearizable(first.clone(), key))
+}
+
+/// A word of an array is there from the beginning, and stays.
+#[test]
+fn operations_on_an_element_of_an_array_have_an_order() {
+    let what = prop_oneof![
+        3 => (0..3u64).prop_map(|flags| (What::Update, flags)),
+        3 => Just((What::Lookup, 0)),
+    ];
+    let op = (what, 0..3u64).prop_map(|((what, flags), key)| Todo { what, flags, key });
+    let types = [MapType::Array, MapType::GpuArray, MapType::GpuHostArray];
+    let cases = types.map(|map_type| machine(map_type, 3, 1, THREADS));
+    try_all(&cases, op, |history| by_key_from(Key(Some(0)), history));
 }
 
 /// A large value is replaced by another node, so what a lookup found is what the key had then.

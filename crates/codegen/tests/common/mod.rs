@@ -563,12 +563,14 @@ fn layout_of(
     shards: u32,
 ) -> MapLayout {
     match map_type {
-        MapType::Array => MapLayout::Array(ArrayLayout {
-            max_entries,
-            value_size,
-            shards: 1,
-            summed: false,
-        }),
+        MapType::Array | MapType::GpuArray | MapType::GpuHostArray => {
+            MapLayout::Array(ArrayLayout {
+                max_entries,
+                value_size,
+                shards: 1,
+                summed: false,
+            })
+        }
         MapType::PercpuArray => MapLayout::Array(ArrayLayout {
             max_entries,
             value_size,
