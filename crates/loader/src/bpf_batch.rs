@@ -1,14 +1,30 @@
 //! `bpf()` for several entries of a map at once.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use warpbpf_maps::MapView;
 
-use crate::bpf_map::flags;
+use crate::bpf_map::{errno, flags};
+use crate::contents::Contents;
 use crate::kernel::{Attr, Kernel};
 use crate::uapi::{F_LOCK, attr};
 use crate::user::User;
-use crate::walk::Walk;
+use crate::walk::{Entries, Walk};
+
+/// Where keys and values go, the bytes of a value there, and whose memory that is.
+type Places<'u> = ((u64, u64, usize), &'u dyn User);
+
+/// What came of a batch.
+#[derive(Default)]
+struct Batch {
+    /// Keys that the walk has gone past.
+    passed: u32,
+    /// Entries that the tool has.
+    done: u32,
+    failed: Option<Errno>,
+}
 
 impl Kernel {
     /// Several entries at once. The place of a walk is a number, as for Linux's hashes.
@@ -40,69 +56,152 @@ impl Kernel {
                 u32::from_ne_bytes(place)
             }
         };
-        let keys = self.batch_keys(at, start)?;
-        let bytes = self.user_bytes(&spec) as u64;
-        let (mut place, mut done) = (start, 0u32);
-        let mut failed = None;
-        for key in keys.iter().skip(start as usize) {
-            if done == wanted {
-                break;
-            }
-            place += 1;
-            let number = u64::from(done);
-            let key_at = a.u64(attr::batch::KEYS) + number * u64::from(spec.key_size);
-            let value_at = a.u64(attr::batch::VALUES) + number * bytes;
-            let moved = if take {
-                // Nothing is taken that cannot be given: first it is seen whether the places can be written.
-                (user.write(key_at, key))
-                    .and_then(|()| user.write(value_at, &vec![0; bytes as usize]))
-                    .and_then(|()| self.take(at, key))
-            } else {
-                self.lookup(at, key)
-            };
-            let moved = moved.and_then(|value| {
-                user.write(key_at, key)?;
-                user.write(value_at, &value)
-            });
-            match moved {
-                Ok(()) => done += 1,
-                // It went while the walk went on.
-                Err(Errno::NOENT) => {}
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-        }
+        let entries = self.batch_entries(at, start)?;
+        let places = (
+            a.u64(attr::batch::KEYS),
+            a.u64(attr::batch::VALUES),
+            self.user_bytes(&spec),
+        );
+        let left = start as usize..entries.len().max(start as usize);
+        let batch = if take {
+            self.take_batch(at, (&entries, left), wanted, (places, user))
+        } else {
+            self.look_up_batch(at, (&entries, left), wanted, (places, user))
+        };
         // Also before an error: what was taken is the tool's.
-        a.answer(user, attr::batch::COUNT, done)?;
-        if let Some(error) = failed {
+        a.answer(user, attr::batch::COUNT, batch.done)?;
+        if let Some(error) = batch.failed {
             return Err(error);
         }
+        let place = start + batch.passed;
         user.write(a.u64(attr::batch::OUT), &place.to_ne_bytes())?;
-        if place as usize >= keys.len() {
+        if place as usize >= entries.len() {
             return Err(Errno::NOENT);
         }
         Ok(0)
     }
 
+    /// Values of all of them from one copy of the map, if there is a device that has it.
+    fn look_up_batch(
+        &self,
+        at: usize,
+        (entries, left): (&Entries, Range<usize>),
+        wanted: u32,
+        ((keys_at, values_at, bytes), user): Places<'_>,
+    ) -> Batch {
+        let mut batch = Batch::default();
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        let look = || {
+            let map = self.map(at)?;
+            let whole = map.twin.is_none() && !matches!(map.contents, Contents::Maps(_));
+            let copied = if whole { self.copied(at)? } else { None };
+            let view = copied
+                .as_ref()
+                .map(|copied| MapView::merged(&copied.plan, &copied.parts))
+                .transpose()
+                .map_err(|error| errno(error.errno()))?;
+            for place in left {
+                let Some(key) = entries.key(place).filter(|_| batch.done < wanted) else {
+                    break;
+                };
+                let known = copied
+                    .as_ref()
+                    .and_then(|c| entries.value_in(&c.parts, place));
+                let found = match (known, &view) {
+                    (Some(value), _) => {
+                        values.extend_from_slice(value);
+                        Ok(())
+                    }
+                    (None, Some(view)) => view
+                        .lookup(key)
+                        .map_err(|error| errno(error.errno()))
+                        .and_then(|value| self.user_value(&map.spec, value.ok_or(Errno::NOENT)?))
+                        .map(|value| values.extend(value)),
+                    (None, None) => self.lookup(at, key).map(|value| values.extend(value)),
+                };
+                match found {
+                    Ok(()) => {
+                        keys.extend_from_slice(key);
+                        batch.done += 1;
+                    }
+                    // It went while the walk went on.
+                    Err(Errno::NOENT) => {}
+                    Err(error) => return Err(error),
+                }
+                batch.passed += 1;
+            }
+            Ok(())
+        };
+        batch.failed = look().err();
+        debug_assert_eq!(values.len(), batch.done as usize * bytes);
+        let given = (user.write(keys_at, &keys)).and_then(|()| user.write(values_at, &values));
+        if let Err(error) = given {
+            (batch.done, batch.failed) = (0, Some(error));
+        }
+        batch
+    }
+
+    /// One after the other: what is taken and what is given must be the same.
+    fn take_batch(
+        &mut self,
+        at: usize,
+        (entries, left): (&Entries, Range<usize>),
+        wanted: u32,
+        ((keys_at, values_at, bytes), user): Places<'_>,
+    ) -> Batch {
+        let mut batch = Batch::default();
+        for key in left.map_while(|place| entries.key(place)) {
+            if batch.done == wanted {
+                break;
+            }
+            batch.passed += 1;
+            let number = u64::from(batch.done);
+            let key_at = keys_at + number * key.len() as u64;
+            let value_at = values_at + number * bytes as u64;
+            // Nothing is taken that cannot be given: first it is seen whether the places can be written.
+            let taken = (user.write(key_at, key))
+                .and_then(|()| user.write(value_at, &vec![0; bytes]))
+                .and_then(|()| self.take(at, key))
+                .and_then(|value| user.write(value_at, &value));
+            match taken {
+                Ok(()) => batch.done += 1,
+                // It went while the walk went on.
+                Err(Errno::NOENT) => {}
+                Err(error) => {
+                    batch.failed = Some(error);
+                    break;
+                }
+            }
+        }
+        batch
+    }
+
     /// All keys, those of the walk that has come to `start`.
-    fn batch_keys(&mut self, at: usize, start: u32) -> Result<Arc<Vec<Vec<u8>>>, Errno> {
+    fn batch_entries(&mut self, at: usize, start: u32) -> Result<Arc<Entries>, Errno> {
         if start == 0 || self.map(at)?.walk.is_none() {
             // That of a walk before is not gone on with.
             self.map_mut(at)?.walk = None;
-            let mut keys: Vec<Vec<u8>> = Vec::new();
-            loop {
-                match self.next_key(at, keys.last().map(Vec::as_slice)) {
-                    Ok(key) => keys.push(key),
-                    Err(Errno::NOENT) => break,
-                    Err(error) => return Err(error),
+            let keyed = matches!(self.map(at)?.contents, Contents::Keyed(_));
+            if keyed && self.session_of(at).is_some() {
+                self.start_walk(at)?;
+            } else {
+                let mut entries = Entries::new(self.map(at)?.spec.key_size);
+                let mut last: Option<Vec<u8>> = None;
+                loop {
+                    match self.next_key(at, last.as_deref()) {
+                        Ok(key) => {
+                            entries.push(&key, &[]);
+                            last = Some(key);
+                        }
+                        Err(Errno::NOENT) => break,
+                        Err(error) => return Err(error),
+                    }
                 }
+                self.map_mut(at)?.walk = Some(Walk::new(entries));
             }
-            self.map_mut(at)?.walk = Some(Walk::new(keys));
         }
         let walk = self.map(at)?.walk.as_ref();
-        Ok(walk.map(|walk| walk.keys().clone()).unwrap_or_default())
+        Ok(walk.map(|walk| walk.entries().clone()).unwrap_or_default())
     }
 
     pub(crate) fn map_update_batch(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {

@@ -19,7 +19,7 @@ use crate::spec::Spec;
 use crate::twin::Twin;
 use crate::uapi::{F_LOCK, F_RDONLY, F_WRONLY, LAST_MAP_TYPE, attr};
 use crate::user::User;
-use crate::walk::Walk;
+use crate::walk::{Entries, Walk};
 
 /// A map.
 #[derive(Debug)]
@@ -215,7 +215,7 @@ impl Kernel {
     }
 
     /// A value of the device as user space sees it: a multiprocessor is a CPU.
-    fn user_value(&self, spec: &Spec, value: Value) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn user_value(&self, spec: &Spec, value: Value) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; self.user_bytes(spec)];
         let mut put = |at: usize, value: &[u8]| match bytes.get_mut(at..at + value.len()) {
             Some(place) => {
@@ -559,20 +559,31 @@ impl Kernel {
         }
     }
 
-    /// Notes the keys that the device's map has now.
-    fn start_walk(&mut self, at: usize) -> Result<(), Errno> {
-        let mut keys = Vec::new();
+    /// Notes the keys that the device's map has now, and their values where the copy says them already.
+    pub(crate) fn start_walk(&mut self, at: usize) -> Result<(), Errno> {
+        let (spec, is_twin) = (self.map(at)?.spec, self.map(at)?.twin.is_some());
+        let mut entries = Entries::new(spec.key_size);
         if let Some(copied) = self.copied(at)? {
             let view = MapView::merged(&copied.plan, &copied.parts);
             let view = view.map_err(|error| errno(error.errno()))?;
-            keys.extend(view.entries().map(|entry| entry.key));
-            if self.map(at)?.twin.is_some() {
-                let known: HashSet<Vec<u8>> = keys.iter().cloned().collect();
+            if spec.is_percpu() {
+                view.entries()
+                    .for_each(|entry| entries.push(&entry.key, &[]));
+            } else if is_twin {
+                let mut known = HashSet::new();
+                view.each(|key, _| {
+                    entries.push(key, &[]);
+                    known.insert(key.to_vec());
+                });
                 let more = self.keys_of_twin(at)?.into_iter();
-                keys.extend(more.filter(|key| !known.contains(key)));
+                more.filter(|key| !known.contains(key))
+                    .for_each(|key| entries.push(&key, &[]));
+            } else {
+                entries = entries.with_values(&copied.parts, spec.value_size as usize);
+                view.each(|key, value| entries.push(key, value));
             }
         }
-        self.map_mut(at)?.walk = Some(Walk::new(keys));
+        self.map_mut(at)?.walk = Some(Walk::new(entries));
         Ok(())
     }
 }
