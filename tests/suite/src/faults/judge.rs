@@ -212,10 +212,35 @@ fn counted(scenario: &Scenario, all: &Seen<'_>, seen: &Seen<'_>) -> Result<(), S
                     share(events(all)),
                 )?;
             }
-            Counts::Scopes(_) | Counts::Report => {}
+            Counts::Scopes(_) | Counts::Versions | Counts::Report => {}
         }
     }
-    Ok(())
+    match scenario.counts {
+        Counts::Versions => versions(seen),
+        _ => Ok(()),
+    }
+}
+
+/// Every launch with probes had those of one version, from its start to its end. Programs that came besides count where no version does.
+fn versions(seen: &Seen<'_>) -> Result<(), String> {
+    const BESIDES: u64 = 1000;
+    let counts = |map: &str| -> Vec<(u64, u64)> {
+        let entries = seen.entries(map).iter();
+        let counts = entries.map(|entry| (number(&entry["key"]), number(&entry["value"])));
+        counts.filter(|(key, n)| *key < BESIDES && *n > 0).collect()
+    };
+    let entered = counts("entered");
+    same(
+        "launches by version, at their end",
+        counts("left"),
+        entered.clone(),
+    )?;
+    let launches: u64 = seen
+        .kernels()
+        .map(|kernel| number(&kernel["launches"]))
+        .sum();
+    let sum: u64 = entered.iter().map(|(_, n)| n).sum();
+    same("launches of all versions", sum, launches)
 }
 
 /// The first process of a report.

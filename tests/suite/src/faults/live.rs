@@ -89,6 +89,24 @@ pub fn fill(bench: &Bench, tool: u32) {
     }
 }
 
+/// Programs exchanged in a session, as [`operate`] has it. What is taken out is only what came besides, so that every launch has a version.
+pub fn exchange(bench: &Bench, tool: u32) {
+    let [swap, other] = ["swap", "swap_other"].map(|name| bench.object(name).display().to_string());
+    let steps: [(&str, &[&str]); 5] = [
+        ("replace", &[&swap, "--set", "version=2"]),
+        ("add", &[&other]),
+        ("remove", &["other"]),
+        ("replace", &[&swap, "--set", "version=3"]),
+        ("replace", &[&swap, "--set", "version=4"]),
+    ];
+    for (verb, words) in steps {
+        let mut command = bench.warpbpf(verb);
+        command.args(words);
+        command.args(["--json", "--limit", "10", "--pid", &tool.to_string()]);
+        unheard(command, "`warpbpf` with an exchange");
+    }
+}
+
 /// Operations on maps of a session, whose answers are nobody's business: that they come is.
 pub fn operate(bench: &Bench, tool: u32) {
     let words: [&[&str]; 5] = [

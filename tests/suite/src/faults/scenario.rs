@@ -26,6 +26,8 @@ pub enum Counts {
     Launches,
     /// `scopes`: threads, warps and blocks; each kernel is launched in one shape only, but for those named.
     Scopes(&'static [&'static str]),
+    /// `swap`: launches by version, at their start and at their end.
+    Versions,
     /// Records of this map, one for each thread.
     Events(&'static str),
     /// The report alone is looked at.
@@ -41,6 +43,8 @@ pub enum How {
     Operations,
     /// The same, and the tool puts other programs into slots meanwhile.
     Slots,
+    /// The same, and the tool exchanges the programs meanwhile.
+    Exchange,
     /// They come while it runs, and go again.
     Attach,
 }
@@ -195,6 +199,15 @@ pub const SCENARIOS: &[Scenario] = &[
         arguments: &["1200"],
         flags: &["--allow-modify", "--slots"],
         how: How::Slots,
+        ..PLAIN
+    },
+    Scenario {
+        name: "exchange",
+        object: "swap",
+        app: "rounds",
+        arguments: &["60", "20"],
+        counts: Counts::Versions,
+        how: How::Exchange,
         ..PLAIN
     },
     Scenario {
