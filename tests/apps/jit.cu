@@ -99,6 +99,10 @@ static std::vector<char> image(const std::string &how, const char *folder)
     if (folder)
         Library("libnvrtc-builtins.so.13.0", folder);
     Library nvrtc("libnvrtc.so.13", folder);
+    // Memory comes first in a framework, too.
+    void *some;
+    CHECK(cudaMalloc(&some, 4));
+    CHECK(cudaFree(some));
     std::string together = std::string(function) + kernel;
     if (how == "ptx")
         return compiled(nvrtc, together.c_str(), {virtual_arch, "-lineinfo"}, "nvrtcGetPTX");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::setup::Tools;
+use crate::setup::{self, Tools};
 use crate::shell::{Failure, cargo, read, root, run, write};
 use crate::{libbpf, soft};
 
@@ -162,6 +162,7 @@ const APPS: &[(&str, &str)] = &[
     ("live", "tests/apps/live.cu"),
     ("ranges", "tests/apps/ranges.cu"),
     ("forks", "tests/apps/forks.cu"),
+    ("jit", "tests/apps/jit.cu"),
     ("swapstress", "tests/apps/swapstress.cu"),
     ("graphs", "tests/apps/graphs.cu"),
     ("cudagraph", "tests/apps/cudagraph.cu"),
@@ -385,7 +386,20 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
             run(nvcc.arg(&source))?;
         }
     }
-    other_tool(into)
+    other_tool(into)?;
+    jit_folder(&into.with_file_name("jit"))
+}
+
+/// Says where what `jit` compiles with is. A bundle has none of it: the machine that it runs on has its own.
+fn jit_folder(link: &Path) -> Result<(), Failure> {
+    let folder = setup::jit_folder();
+    if std::fs::read_link(link).is_ok_and(|there| there == folder) {
+        return Ok(());
+    }
+    // What stands there may be a link of another checkout.
+    let _ = std::fs::remove_file(link);
+    std::os::unix::fs::symlink(&folder, link)
+        .map_err(|e| Failure(format!("cannot link `{}`: {e}", link.display())))
 }
 
 /// Compiles the corpus. Device code is compiled once, its PTX is kept, and both runtimes are linked to it.

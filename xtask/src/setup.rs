@@ -21,6 +21,9 @@ const CUDA_WHEELS: &[&str] = &[
 /// a folder of its own, so that it can change without the compiler being fetched again.
 const NVDISASM_WHEEL: &str = "nvidia-cuda-nvdisasm==13.2.51";
 
+/// What compiles while an application runs, for the tests' one that does that. 250 MB, in a folder of its own as above.
+const JIT_WHEELS: &[&str] = &["nvidia-cuda-nvrtc==13.0.88", "nvidia-nvjitlink==13.0.88"];
+
 /// The other processor that the agent is written for: what is for it is at least compiled.
 pub const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 
@@ -40,6 +43,7 @@ pub fn run() -> Result<Tools, Failure> {
         cuda: cuda()?,
     };
     nvdisasm()?;
+    jit_compilers()?;
     println!(
         "setup: {} for BPF, CUDA 13.0 in {}",
         tools.clang,
@@ -191,6 +195,22 @@ fn cuda() -> Result<PathBuf, Failure> {
     }
     put_in_place(&fresh, &target, &CUDA_WHEELS.join("\n"))?;
     Ok(target.join("nvidia/cu13"))
+}
+
+/// The folder of NVRTC and nvJitLink.
+pub fn jit_folder() -> PathBuf {
+    root().join(".toolchain/jit/nvidia/cu13/lib")
+}
+
+fn jit_compilers() -> Result<(), Failure> {
+    let target = root().join(".toolchain/jit");
+    let stamp = std::fs::read_to_string(target.join("installed")).unwrap_or_default();
+    let wanted = JIT_WHEELS.join("\n");
+    if stamp == wanted && jit_folder().is_dir() {
+        return Ok(());
+    }
+    let fresh = install("jit", JIT_WHEELS)?;
+    put_in_place(&fresh, &target, &wanted)
 }
 
 fn nvdisasm() -> Result<(), Failure> {

@@ -20,7 +20,7 @@ use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
-use crate::{modules, nvtx, sanitizer, stacks, thread, timeline};
+use crate::{modules, nvrtc, nvtx, sanitizer, stacks, thread, timeline};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
@@ -214,6 +214,7 @@ impl Control {
 
     fn work(&mut self) -> Result<(), WireError> {
         self.operate()?;
+        nvrtc::look(self.agent);
         let now = Instant::now();
         self.agent.give_up_change(now);
         let steps = self.agent.launch_steps();

@@ -40,6 +40,7 @@ mod maps;
 mod memory;
 mod memory_hooks;
 mod modules;
+mod nvrtc;
 mod nvtx;
 mod observe;
 mod origin;

@@ -13,6 +13,7 @@ use crate::graphs::is_capturing;
 use crate::guard::Outcome;
 use crate::launch::StreamName;
 use crate::memory::{add, add_here, settle, withdraw};
+use crate::nvrtc;
 
 /// `CUipcMemHandle`, passed by value.
 #[repr(C)]
@@ -80,6 +81,7 @@ pub(crate) unsafe fn alloc(
     bytes: usize,
 ) -> CUresult {
     look_for_life(agent);
+    nvrtc::look(agent);
     // SAFETY: the application's own arguments.
     let code = outcome.keep(unsafe { original::mem_alloc(address, bytes) });
     // SAFETY: the driver has written it.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary, CUresult};
 use warpbpf_driver::{Context, JitOptions};
-use warpbpf_session::{ImageInfo, Prepared, Session, Standing, inspect, machine_code};
+use warpbpf_session::{ImageInfo, Prepared, Session, Standing, inspect_compiled, machine_code};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
@@ -16,7 +16,7 @@ use crate::entry::{self, Entry};
 use crate::guard::Outcome;
 use crate::lives::{LiveState, Shard};
 use crate::lock::lock;
-use crate::{observe, origin};
+use crate::{nvrtc, observe, origin};
 
 mod exchange;
 mod report;
@@ -224,7 +224,13 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
     warpbpf_faults::bug("agent/read-panics");
     // Half an image cannot be read.
     let cut = usize::from(warpbpf_faults::strikes("agent/image"));
-    let info = match inspect(&bytes[..bytes.len() >> cut], capability) {
+    let made_from = nvrtc::text_of(bytes);
+    let read = inspect_compiled(
+        &bytes[..bytes.len() >> cut],
+        capability,
+        made_from.as_deref(),
+    );
+    let info = match read {
         Ok(info) => info,
         Err(error) => {
             agent.note(
@@ -313,6 +319,7 @@ pub(crate) fn load(
     jit: JitOptions,
     mut load: impl FnMut(*const c_void) -> (CUresult, Handle),
 ) -> CUresult {
+    nvrtc::look(agent);
     let Some(mut incoming) = read(agent, bytes) else {
         return outcome.keep(load(ptr::null()).0);
     };

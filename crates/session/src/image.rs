@@ -56,9 +56,21 @@ pub enum ImageError {
 /// # Errors
 /// [`ImageError`] when the bytes are nothing that a driver loads, or are damaged.
 pub fn inspect(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageError> {
+    inspect_compiled(bytes, capability, None)
+}
+
+/// [`inspect`] of an image that may be a cubin of which a compiler in the same process says which PTX it was made from.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_compiled(
+    bytes: &[u8],
+    capability: (u32, u32),
+    made_from: Option<&str>,
+) -> Result<ImageInfo, ImageError> {
     match fatbin::sniff(bytes) {
         fatbin::ImageKind::PtxText => from_ptx(text(bytes)?, "PTX text"),
-        fatbin::ImageKind::Cubin => Ok(from_cubin(bytes)),
+        fatbin::ImageKind::Cubin => Ok(from_cubin(bytes, made_from)),
         fatbin::ImageKind::Fatbin => from_fatbin(bytes, capability),
         fatbin::ImageKind::FatbinWrapper | fatbin::ImageKind::Unknown => {
             let start = bytes
@@ -122,9 +134,14 @@ fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
     Ok(info)
 }
 
-fn from_cubin(bytes: &[u8]) -> ImageInfo {
-    let why = || "the image is a cubin: machine code without PTX".to_owned();
-    let mut info = recovered(bytes, why);
+fn from_cubin(bytes: &[u8], made_from: Option<&str>) -> ImageInfo {
+    let why = "the image is a cubin: machine code without PTX";
+    let mut info = match made_from.map(|text| (text, recovered::stands_for(text, bytes))) {
+        Some((text, Ok(()))) => from_ptx(text.to_owned(), "NVRTC, PTX")
+            .unwrap_or_else(|error| recovered(bytes, || error.to_string())),
+        Some((_, Err(other))) => recovered(bytes, || format!("{why}; {other}")),
+        None => recovered(bytes, || why.to_owned()),
+    };
     add_machine_code(&mut info, bytes, "cubin");
     info
 }

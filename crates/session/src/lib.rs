@@ -61,7 +61,7 @@ pub use cpu::{CpuError, HostPlace, HostProgram};
 pub use drain::{Chunk, DrainStats, Landing, Part, RingEvent};
 pub use gate::{GateError, Unwritten};
 pub use host_ops::{Action, Answer, HostOp, Progress};
-pub use image::{ImageError, ImageInfo, KernelSummary, inspect, machine_code};
+pub use image::{ImageError, ImageInfo, KernelSummary, inspect, inspect_compiled, machine_code};
 pub use live::{Live, MapLayoutInfo};
 pub use machine::Assembled;
 pub use plan::{Options, PlannedProgram, Session, SessionError};

@@ -1,5 +1,5 @@
-//! PTX out of machine code: what was compiled with line information, as Triton does, holds the text that it was assembled from. It stands for
-//! the machine code only if all that this says of its kernels agrees with it.
+//! PTX for machine code: what was compiled with line information, as Triton does, holds the text that it was assembled from, and of what NVRTC
+//! made in the same process the text is known. It stands for the machine code only if all that this says of its kernels agrees with it.
 
 use warpbpf_fatbin::{Cubin, Kernel, Param, embedded_ptx};
 use warpbpf_ptx::ast::Function;
@@ -18,6 +18,17 @@ pub(crate) fn of(cubin: &[u8]) -> Result<Option<String>, String> {
         format!("the PTX in its line information is not what it was made from: {why}")
     })?;
     Ok(Some(text))
+}
+
+/// A text that a compiler says it made the cubin from may stand for it.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn stands_for(text: &str, cubin: &[u8]) -> Result<(), String> {
+    let machine_code = Cubin::parse(cubin).map_err(|error| error.to_string())?;
+    agrees(text, &machine_code).map_err(|why| {
+        format!("the PTX that its compiler gives is not what it was made from: {why}")
+    })
 }
 
 fn agrees(text: &str, machine_code: &Cubin) -> Result<(), String> {
@@ -152,5 +163,6 @@ mod tests {
     fn what_is_no_cubin_has_no_text() {
         assert_eq!(of(b"\x7fELF"), Ok(None));
         assert_eq!(of(&[]), Ok(None));
+        assert!(stands_for(TEXT, b"\x7fELF").is_err());
     }
 }

@@ -22,6 +22,7 @@ mod gate;
 mod graphs;
 mod helpers;
 mod host_ops;
+mod jit;
 mod library;
 mod loader;
 mod lookup;
@@ -110,6 +111,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(ranges::cases());
     cases.extend(devices::cases());
     cases.extend(driver_api::cases());
+    cases.extend(jit::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());
     cases.extend(timeline::cases());

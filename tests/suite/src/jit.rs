@@ -1,0 +1,73 @@
+//! Kernels that are compiled while the application runs: each way in which NVRTC and nvJitLink hand them out, with exact counts.
+
+use std::path::PathBuf;
+
+use crate::run::{Bench, Case, Told, same, says};
+
+const LAUNCHES: u64 = 5;
+const BLOCKS: u64 = 10;
+const THREADS: u64 = 640;
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("jit: PTX of NVRTC", |bench| {
+            compiled(bench, "ptx", "PTX text")
+        }),
+        case("jit: machine code of NVRTC", |bench| {
+            compiled(bench, "cubin", "NVRTC, PTX")
+        }),
+        case("jit: PTX of nvJitLink", |bench| {
+            compiled(bench, "lto", "PTX text")
+        }),
+        case("jit: machine code of nvJitLink", linked),
+    ]
+}
+
+/// Where the compilers are.
+fn folder(bench: &Bench) -> Option<PathBuf> {
+    let toolkit = PathBuf::from("/usr/local/cuda/lib64");
+    let mut all = [bench.folder().join("jit"), toolkit].into_iter();
+    all.find(|folder| folder.join("libnvrtc.so.13").exists())
+}
+
+fn compiled(bench: &Bench, how: &str, source: &str) -> Told {
+    let Some(folder) = folder(bench) else {
+        return Ok("skipped: no NVRTC of CUDA 13".to_owned());
+    };
+    let (launches, folder) = (LAUNCHES.to_string(), folder.display().to_string());
+    let run = bench.both("launchcount", "jit", &[how, &launches, &folder])?;
+    let kernel = run.kernel("jit_add")?;
+    let told = kernel["source"].as_str().unwrap_or_default();
+    says(told, source)?;
+    same("way", &kernel["way"], &"slice".into())?;
+    same("launches", &kernel["launches"], &LAUNCHES.into())?;
+    same("missed", &kernel["missed"], &0.into())?;
+    let entries = run.entries("kernels")?;
+    let [(name, value)] = entries.as_slice() else {
+        return Err(format!("{} kernels counted", entries.len()));
+    };
+    same("kernel", name.as_str(), Some("jit_add"))?;
+    let counts = ["launches", "blocks", "threads"].map(|field| value[field].as_u64());
+    let expected = [1, BLOCKS, THREADS].map(|each| Some(each * LAUNCHES));
+    same("launches, blocks and threads", counts, expected)?;
+    Ok(format!("{LAUNCHES} launches; {told}"))
+}
+
+/// Several texts, linked to machine code: there is no PTX of it, which is told.
+fn linked(bench: &Bench) -> Told {
+    if bench.soft {
+        return Ok("skipped: no GPU, and nothing else runs machine code without PTX".to_owned());
+    }
+    let Some(folder) = folder(bench) else {
+        return Ok("skipped: no nvJitLink of CUDA 13".to_owned());
+    };
+    let (launches, folder) = (LAUNCHES.to_string(), folder.display().to_string());
+    let run = bench.both("launchcount", "jit", &["linked", &launches, &folder])?;
+    let kernel = run.kernel("jit_add")?;
+    let way = kernel["way"].as_str().unwrap_or_default();
+    says(way, "the image is a cubin: machine code without PTX")?;
+    same("missed", &kernel["missed"], &LAUNCHES.into())?;
+    Ok(way.to_owned())
+}
