@@ -7,8 +7,10 @@
 //! `ptxas -v` and against the source.
 
 use object::elf;
+use std::collections::HashMap;
+
+use object::LittleEndian;
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
-use object::{LittleEndian, SectionIndex};
 
 use crate::error::CubinError;
 
@@ -35,7 +37,29 @@ mod eiattr {
 }
 
 type Header = elf::FileHeader64<LittleEndian>;
-type Sections<'a> = SectionTable<'a, Header>;
+
+/// The sections of a file by name; of several the first.
+struct Sections<'a> {
+    bytes: &'a [u8],
+    by_name: HashMap<&'a [u8], &'a elf::SectionHeader64<LittleEndian>>,
+}
+
+impl<'a> Sections<'a> {
+    fn new(table: &SectionTable<'a, Header>, bytes: &'a [u8]) -> Sections<'a> {
+        let mut by_name = HashMap::new();
+        for section in table.iter() {
+            if let Ok(name) = table.section_name(LittleEndian, section) {
+                by_name.entry(name).or_insert(section);
+            }
+        }
+        Sections { bytes, by_name }
+    }
+
+    fn get(&self, name: &str) -> Option<(&'a elf::SectionHeader64<LittleEndian>, &'a [u8])> {
+        let header = *self.by_name.get(name.as_bytes())?;
+        Some((header, header.data(LittleEndian, self.bytes).ok()?))
+    }
+}
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,15 +120,16 @@ impl Cubin {
         if machine != EM_CUDA {
             return Err(CubinError::Machine { machine });
         }
-        let sections = header.sections(endian, bytes).map_err(elf_error)?;
-        let symbols = sections
+        let table = header.sections(endian, bytes).map_err(elf_error)?;
+        let sections = Sections::new(&table, bytes);
+        let symbols = table
             .symbols(endian, bytes, elf::SHT_SYMTAB)
             .map_err(elf_error)?;
-        let reserved = section(&sections, bytes, ".nv.shared.reserved.0").is_some();
+        let reserved = sections.get(".nv.shared.reserved.0").is_some();
 
         let mut kernels = Vec::new();
         // Which symbol is which kernel: the file's own attributes name kernels by symbol.
-        let mut by_symbol = Vec::new();
+        let mut by_symbol = HashMap::new();
         for (index, symbol) in symbols.enumerate() {
             if symbol.st_type() != elf::STT_FUNC || symbol.st_other().0 & STO_CUDA_ENTRY == 0 {
                 continue;
@@ -115,23 +140,21 @@ impl Cubin {
                 code_bytes: symbol.st_size(endian),
                 ..Kernel::default()
             };
-            if let Some((shared, _)) =
-                section(&sections, bytes, &format!(".nv.shared.{}", kernel.name))
-            {
+            if let Some((shared, _)) = sections.get(&format!(".nv.shared.{}", kernel.name)) {
                 let kept = if reserved { RESERVED_SHARED } else { 0 };
                 let own = shared.sh_size(endian).saturating_sub(kept);
                 kernel.static_shared = u32::try_from(own).unwrap_or(u32::MAX);
             }
             let info = format!(".nv.info.{}", kernel.name);
-            if let Some((_, data)) = section(&sections, bytes, &info) {
+            if let Some((_, data)) = sections.get(&info) {
                 for attribute in Attributes::new(&info, data) {
                     kernel_attribute(&mut kernel, &info, &attribute?)?;
                 }
             }
-            by_symbol.push((index.0 as u32, kernels.len()));
+            by_symbol.insert(index.0 as u32, kernels.len());
             kernels.push(kernel);
         }
-        if let Some((_, data)) = section(&sections, bytes, ".nv.info") {
+        if let Some((_, data)) = sections.get(".nv.info") {
             for attribute in Attributes::new(".nv.info", data) {
                 file_attribute(&mut kernels, &by_symbol, &attribute?)?;
             }
@@ -143,8 +166,8 @@ impl Cubin {
         } else {
             flags & 0xff
         };
-        let virtual_arch =
-            section(&sections, bytes, ".note.nv.cuinfo").and_then(|(_, note)| compiled_from(note));
+        let note = sections.get(".note.nv.cuinfo");
+        let virtual_arch = note.and_then(|(_, note)| compiled_from(note));
         Ok(Cubin {
             arch,
             virtual_arch,
@@ -163,8 +186,8 @@ impl Cubin {
 pub fn embedded_ptx(bytes: &[u8]) -> Option<String> {
     let header = Header::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
-    let sections = header.sections(endian, bytes).ok()?;
-    let (_, lines) = section(&sections, bytes, ".nv_debug_ptx_txt")?;
+    let table = header.sections(endian, bytes).ok()?;
+    let (_, lines) = Sections::new(&table, bytes).get(".nv_debug_ptx_txt")?;
     // Each line ends in a NUL.
     let text = String::from_utf8(lines.to_vec()).ok()?;
     Some(text.replace('\0', "\n"))
@@ -192,15 +215,6 @@ fn elf_error(error: object::read::Error) -> CubinError {
     CubinError::Elf {
         reason: error.to_string(),
     }
-}
-
-fn section<'a>(
-    sections: &Sections<'a>,
-    bytes: &'a [u8],
-    name: &str,
-) -> Option<(&'a elf::SectionHeader64<LittleEndian>, &'a [u8])> {
-    let (_, header): (SectionIndex, _) = sections.section_by_name(LittleEndian, name.as_bytes())?;
-    Some((header, header.data(LittleEndian, bytes).ok()?))
 }
 
 /// The note's words behind its name are a version and, in two bytes, the virtual architecture.
@@ -355,7 +369,7 @@ fn set_param(kernel: &mut Kernel, ordinal: u32, param: Param) {
 
 fn file_attribute(
     kernels: &mut [Kernel],
-    by_symbol: &[(u32, usize)],
+    by_symbol: &HashMap<u32, usize>,
     attribute: &Attribute<'_>,
 ) -> Result<(), CubinError> {
     type Field = fn(&mut Kernel, u32);
@@ -367,7 +381,7 @@ fn file_attribute(
     };
     let symbol = attribute.word(".nv.info", 0)?;
     let value = attribute.word(".nv.info", 4)?;
-    if let Some(&(_, index)) = by_symbol.iter().find(|&&(number, _)| number == symbol) {
+    if let Some(&index) = by_symbol.get(&symbol) {
         set(&mut kernels[index], value);
     }
     Ok(())
