@@ -184,7 +184,12 @@ impl Image {
 
     /// The cubin as it is now: the tables written from what was read and changed, everything else as it stands.
     pub fn write(&self) -> Vec<u8> {
-        let mut out = self.bytes.clone();
+        self.clone().into_bytes()
+    }
+
+    /// The same, without a copy of it.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        let mut out = std::mem::take(&mut self.bytes);
         let mut put = |at: u64, bytes: usize, value: u64| {
             let at = at as usize;
             out[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
@@ -245,33 +250,49 @@ impl Image {
         section.offset as usize..(section.offset + section.size) as usize
     }
 
-    /// Puts bytes behind those of a section. What follows in the file moves back.
+    /// Sections that may be in the way of one that grows, by number. Most files have none.
+    pub(crate) fn obstacles(&self) -> Vec<usize> {
+        let with_bytes = |s: &&Section| s.is_stored() && s.size > 0;
+        let mut ranges: Vec<(u64, u64)> = self
+            .sections
+            .iter()
+            .filter(with_bytes)
+            .map(|s| (s.offset, s.offset + s.size))
+            .collect();
+        ranges.sort_unstable();
+        let overlap = ranges.windows(2).any(|pair| pair[0].1 > pair[1].0);
+        let all = self.sections.iter().enumerate();
+        all.filter(|(_, s)| overlap || s.address != 0 || s.is_stored() && s.align > GRAIN)
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// Whether a section can grow where it is; `obstacles` are those of [`Image::obstacles`].
     ///
     /// # Errors
-    /// [`ElfError`] if the growth is no multiple of [`GRAIN`], something lies across the section's end, or a part that moves
-    /// has an address or needs a larger alignment.
-    pub fn append(&mut self, section: usize, bytes: &[u8]) -> Result<(), ElfError> {
-        let grown = self.sections[section].clone();
-        let growth = bytes.len() as u64;
+    /// [`ElfError`] if something lies across the section's end, or a part that would move has an address or needs a larger
+    /// alignment.
+    pub(crate) fn can_grow(&self, section: usize, obstacles: &[usize]) -> Result<(), ElfError> {
+        let grown = &self.sections[section];
         let awkward = |what: &str| ElfError::CannotGrow {
             section: grown.name.clone(),
             reason: what.to_owned(),
         };
-        if !growth.is_multiple_of(GRAIN) || !grown.is_stored() {
-            return Err(awkward("it does not grow by a multiple of 128"));
+        if !grown.is_stored() || grown.size == 0 {
+            return Err(awkward("it has no bytes"));
         }
         let end = grown.offset + grown.size;
-        for (index, other) in self.sections.iter().enumerate() {
-            let moves = other.offset >= end && index != section;
-            if index != section && other.is_stored() {
+        for index in obstacles {
+            let other = &self.sections[*index];
+            if *index != section && other.is_stored() {
                 let inside = other.offset < end && other.offset + other.size > end;
                 let overlaps = other.offset < end && other.offset + other.size > grown.offset;
                 if inside || overlaps && other.size > 0 {
                     return Err(awkward(&format!("`{}` lies across its end", other.name)));
                 }
-            }
-            if moves && other.is_stored() && other.align > GRAIN {
-                return Err(awkward(&format!("`{}` is aligned to more", other.name)));
+                if other.offset >= end && other.align > GRAIN {
+                    return Err(awkward(&format!("`{}` is aligned to more", other.name)));
+                }
             }
             if other.address != 0 {
                 return Err(awkward(&format!("`{}` has an address", other.name)));
@@ -281,35 +302,88 @@ impl Image {
         if tables.iter().any(|t| (grown.offset..end).contains(t)) {
             return Err(awkward("a table lies in it"));
         }
-        for segment in &mut self.segments {
+        for segment in &self.segments {
             if segment.address != 0 {
                 return Err(awkward("a segment has an address"));
             }
             let segment_end = segment.offset + segment.file_bytes;
-            if segment.offset >= end {
-                segment.offset += growth;
-            } else if segment_end >= end {
-                segment.file_bytes += growth;
-                segment.memory_bytes += growth;
-            } else if segment_end > grown.offset {
+            if segment.offset < end && segment_end < end && segment_end > grown.offset {
                 return Err(awkward("a segment ends in it"));
             }
         }
-        for (index, other) in self.sections.iter_mut().enumerate() {
-            if index == section {
-                other.size += growth;
-            } else if other.offset >= end {
-                other.offset += growth;
-            }
+        Ok(())
+    }
+
+    /// Puts bytes behind those of sections, each of which can grow and gets a multiple of [`GRAIN`]. What follows in the file
+    /// moves back, once for all of them.
+    pub(crate) fn grow(&mut self, mut pieces: Vec<(usize, Vec<u8>)>) {
+        let end = |section: &Section| section.offset + section.size;
+        pieces.sort_by_key(|(section, _)| self.sections[*section].offset);
+        let ends = pieces
+            .iter()
+            .map(|(section, _)| end(&self.sections[*section]));
+        let moves = Moves::new(ends.zip(pieces.iter().map(|(_, bytes)| bytes.len() as u64)));
+        let mut bytes = Vec::with_capacity(self.bytes.len() + moves.by(u64::MAX) as usize);
+        let mut from = 0;
+        for (section, added) in &pieces {
+            let end = end(&self.sections[*section]) as usize;
+            bytes.extend_from_slice(&self.bytes[from..end]);
+            bytes.extend_from_slice(added);
+            from = end;
+        }
+        bytes.extend_from_slice(&self.bytes[from..]);
+        self.bytes = bytes;
+        for segment in &mut self.segments {
+            *segment = moves.segment(segment);
+        }
+        for section in &mut self.sections {
+            section.offset += moves.by(section.offset);
+        }
+        for (section, added) in &pieces {
+            self.sections[*section].size += added.len() as u64;
         }
         for table in [&mut self.section_table, &mut self.segment_table] {
-            if *table >= end {
-                *table += growth;
-            }
+            *table += moves.by(*table);
         }
-        let end = end as usize;
-        self.bytes.splice(end..end, bytes.iter().copied());
-        Ok(())
+    }
+}
+
+/// How far what lies in a file moves back when sections before it grow.
+#[derive(Debug)]
+pub(crate) struct Moves {
+    /// Ends of the sections, in order, and by how much all up to there grow together.
+    ends: Vec<(u64, u64)>,
+}
+
+impl Moves {
+    /// By ends of sections in the file, in order, and how much is put there.
+    pub(crate) fn new(pieces: impl Iterator<Item = (u64, u64)>) -> Moves {
+        let mut all = 0;
+        let ends = pieces.map(|(end, growth)| {
+            all += growth;
+            (end, all)
+        });
+        Moves {
+            ends: ends.collect(),
+        }
+    }
+
+    /// How far what lies at an offset moves.
+    pub(crate) fn by(&self, offset: u64) -> u64 {
+        let before = self.ends.partition_point(|(end, _)| *end <= offset);
+        before.checked_sub(1).map_or(0, |last| self.ends[last].1)
+    }
+
+    /// A segment moves with what lies before it, and grows by what is put into it.
+    pub(crate) fn segment(&self, segment: &Segment) -> Segment {
+        let moved = self.by(segment.offset);
+        let growth = self.by(segment.offset + segment.file_bytes) - moved;
+        Segment {
+            offset: segment.offset + moved,
+            file_bytes: segment.file_bytes + growth,
+            memory_bytes: segment.memory_bytes + growth,
+            ..*segment
+        }
     }
 }
 

@@ -69,6 +69,12 @@ pub enum Refusal {
     /// Nothing to put in.
     #[error("neither a probe for the entry nor one for the exits was given")]
     NoProbe,
+    /// Two edits of one kernel in one pass.
+    #[error("kernel `{kernel}` has probes by another edit already")]
+    Twice {
+        /// Its name.
+        kernel: String,
+    },
     /// The kernel's symbol and section do not cover the same bytes.
     #[error("kernel `{kernel}` does not fill its section `{section}`")]
     NotAlone {

@@ -2,8 +2,8 @@
 //! begins and wherever a thread of it ends.
 //!
 //! ```text
-//! cubin ── elf ── table, word ──▶ splice ──▶ check ──▶ cubin with probes
-//!                                   ▲
+//! cubin ── elf ── file ──▶ splice, one kernel after the other ──▶ check ──▶ cubin with probes
+//!                            ▲   table, word
 //! cubin of a function ── probe ─────┘      made outside, by `ptxas --compile-as-tools-patch`
 //! ```
 //!
@@ -24,14 +24,15 @@ pub mod table;
 pub mod word;
 
 mod data;
+mod file;
 mod probe;
 mod scan;
 mod splice;
 
-pub use data::{launches, shared_data, shared_tables};
 pub use error::{CheckError, ElfError, Refusal, SharedData};
+pub use file::{File, Written};
 pub use probe::{Probe, REGISTERS};
-pub use splice::{Hook, Spliced, splice};
+pub use splice::{Change, Edit, Hook, Spliced, splice};
 
 /// An architecture whose machine code is in [`table`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

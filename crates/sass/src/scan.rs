@@ -2,14 +2,11 @@
 //! instructions still read registers when the next ones are issued.
 
 use crate::Arch;
-use crate::elf::Image;
 use crate::error::Refusal;
+use crate::file::File;
 use crate::info;
 use crate::table::{Family, Late, Op, base, ends_group_products, family, is_group_product, late};
 use crate::word::{BYTES, Control, Insn, NO_BARRIER, Word};
-
-const SHT_RELA: u64 = 4;
-const SHT_REL: u64 = 9;
 
 /// A kernel's code.
 #[derive(Debug, Clone)]
@@ -82,7 +79,7 @@ impl Code {
     }
 
     /// Every way out of the kernel is an exit of a known form, and in this section.
-    pub(crate) fn check_exits(&self, image: &Image, section: usize) -> Result<(), Refusal> {
+    pub(crate) fn check_exits(&self, file: &File<'_>, section: usize) -> Result<(), Refusal> {
         for (word, at) in self.words.iter().zip((0u64..).step_by(BYTES)) {
             if family(word.opcode()) != Family::Control {
                 continue;
@@ -90,7 +87,7 @@ impl Code {
             let control = word.control();
             match word.base() {
                 base::EXIT => {
-                    let known = Insn::decode(*word, image.arch).is_some();
+                    let known = Insn::decode(*word, file.arch()).is_some();
                     let bare = control.read == NO_BARRIER && control.write == NO_BARRIER;
                     if !known || !bare {
                         return Err(Refusal::ExitForm { at, word: word.0 });
@@ -122,28 +119,13 @@ impl Code {
                 }
             }
         }
-        if !self.calls_out {
-            return Ok(());
+        let ending = self.calls_out.then(|| file.ends_elsewhere(section));
+        match ending.flatten() {
+            Some(other) => Err(Refusal::ExitsElsewhere {
+                section: file.image.sections[other].name.clone(),
+            }),
+            None => Ok(()),
         }
-        // Kernels are not called by the code of others.
-        let own: Vec<usize> = image
-            .symbols
-            .iter()
-            .filter(|s| s.is_kernel)
-            .map(|s| s.section)
-            .collect();
-        for (number, other) in image.sections.iter().enumerate() {
-            if number == section || own.contains(&number) || !other.name.starts_with(".text.") {
-                continue;
-            }
-            let mut words = image.data(number).chunks_exact(BYTES);
-            if words.any(|w| Word::at(w, 0).is_some_and(|w| w.base() == base::EXIT)) {
-                return Err(Refusal::ExitsElsewhere {
-                    section: other.name.clone(),
-                });
-            }
-        }
-        Ok(())
     }
 
     /// The instructions that get a barrier, and which one.
@@ -200,25 +182,15 @@ pub(crate) fn guarded(word: Word, barrier: u8) -> Word {
 
 /// No place of a relocation is among `patched`.
 pub(crate) fn check_relocations(
-    image: &Image,
+    file: &File<'_>,
     section: usize,
     patched: &[u64],
 ) -> Result<(), Refusal> {
-    for (number, list) in image.sections.iter().enumerate() {
-        let size = match list.kind {
-            SHT_RELA => 24,
-            SHT_REL => 16,
-            _ => continue,
-        };
-        if list.info as usize != section {
-            continue;
-        }
-        for entry in image.data(number).chunks_exact(size) {
-            let at = entry.first_chunk().map_or(0, |at| u64::from_le_bytes(*at));
-            let word = at / BYTES as u64 * BYTES as u64;
-            if patched.contains(&word) {
-                return Err(Refusal::Relocated { at: word });
-            }
+    for entry in file.relocations(section) {
+        let at = entry.first_chunk().map_or(0, |at| u64::from_le_bytes(*at));
+        let word = at / BYTES as u64 * BYTES as u64;
+        if patched.contains(&word) {
+            return Err(Refusal::Relocated { at: word });
         }
     }
     Ok(())

@@ -4,12 +4,11 @@
 //! pointer to where a thread's stack begins, if probes have a stack, which is right because no frame is alive at these places; it passes the arguments,
 //! calls, and goes on as the kernel would have.
 
-use warpbpf_fatbin::Cubin;
-
 use crate::Arch;
-use crate::check;
+use crate::check::{self, Put};
 use crate::elf::{GRAIN, Image};
 use crate::error::Refusal;
+use crate::file::{File, Place};
 use crate::info;
 use crate::probe::{FixKind, Probe, REGISTERS};
 use crate::scan::{Code, check_attributes, check_relocations, guarded};
@@ -33,24 +32,32 @@ pub struct Hook<'a> {
     pub userdata: u64,
 }
 
-/// A cubin with probes.
+/// What an edit changes of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Registers per thread before and after.
+    pub registers: (u32, u32),
+    /// Stack per thread that is added, in bytes.
+    pub stack: u32,
+    /// Bytes of code before and after.
+    pub code_bytes: (u64, u64),
+    /// Exits that get the probe: where each was, and where threads end then.
+    pub exits: Vec<(u64, u64)>,
+    /// Instructions that are given a barrier, because they may still read or write registers when a thread comes to an exit.
+    pub guarded: usize,
+}
+
+/// A cubin with probes in one kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spliced {
     /// The whole file.
     pub cubin: Vec<u8>,
-    /// Registers per thread before and after.
-    pub registers: (u32, u32),
-    /// Stack per thread that was added, in bytes.
-    pub stack: u32,
-    /// Bytes of code before and after.
-    pub code_bytes: (u64, u64),
-    /// Exits that got the probe: where each was, and where threads end now.
-    pub exits: Vec<(u64, u64)>,
-    /// Instructions that were given a barrier, because they may still read or write registers when a thread comes to an exit.
-    pub guarded: usize,
+    /// What was changed.
+    pub change: Change,
 }
 
 /// Puts probes into one kernel of a cubin. The other kernels stay as they are; the result can be given to this function again.
+/// For several kernels of a file [`File`] does it in one pass.
 ///
 /// # Errors
 /// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the result did not pass its check.
@@ -60,199 +67,180 @@ pub fn splice(
     entry: Option<Hook<'_>>,
     exit: Option<Hook<'_>>,
 ) -> Result<Spliced, Refusal> {
-    let mut image = Image::parse(cubin)?;
-    let facts = Cubin::parse(cubin)?;
-    let facts = facts.kernel(kernel).ok_or_else(|| Refusal::NoKernel {
-        kernel: kernel.to_owned(),
-    })?;
-    let hooks = [entry, exit];
-    if hooks.iter().all(Option::is_none) {
-        return Err(Refusal::NoProbe);
-    }
-    if hooks.iter().flatten().any(|h| h.probe.arch != image.arch) {
-        return Err(Refusal::ProbeArch);
-    }
-    if exit.is_some_and(|hook| hook.probe.meets) {
-        return Err(Refusal::ProbeMeets);
-    }
-    let place = Place::find(&image, kernel)?;
-    let code = Code::read(image.data(place.text), image.arch)?;
-    let first = code.check_first(image.arch)?;
-
-    let mut patched = Vec::new();
-    let mut barrier = None;
-    if entry.is_some() {
-        patched.push(0);
-    }
-    if exit.is_some() {
-        code.check_exits(&image, place.text)?;
-        barrier = code.barrier()?;
-        patched.extend(&code.exits);
-    }
-    check_relocations(&image, place.text, &patched)?;
-    let list = image.sections[place.info].name.clone();
-    check_attributes(&list, image.data(place.info), &code, &patched)?;
-
-    let probes = || hooks.iter().flatten().map(|h| h.probe);
-    let stack = probes().map(|p| p.stack).max().unwrap_or(0);
-    let mut text = Text {
-        arch: image.arch,
-        words: code.words.clone(),
-        stack: stack > 0,
-    };
-    if let Some(barrier) = barrier {
-        for at in &code.unguarded {
-            text.change(*at, |word| guarded(word, barrier));
-        }
-    }
-    let starts = text.add_probes(hooks)?;
-    if let (Some(hook), Some(start)) = (entry, starts[0]) {
-        text.entry(hook, start, first)?;
-    }
-    let mut exits = Vec::new();
-    if let (Some(hook), Some(start)) = (exit, starts[1]) {
-        for at in &code.exits {
-            exits.push((*at, text.exit(hook, start, *at)?));
-        }
-    }
-    text.fill();
-
-    let needed = probes().map(|p| p.registers).max().unwrap_or(0);
-    let old = facts.registers.ok_or(Refusal::NoAttribute {
-        attribute: "REGCOUNT",
-    })?;
-    // The stubs set registers themselves, up to the last one of the convention.
-    let registers = old.max(needed).max(REGISTERS);
-    check_registers(registers, old, facts.max_threads)?;
-
-    let before = image.sections[place.text].size;
-    let (old_words, new_words) = text.words.split_at(code.words.len());
-    let bytes = |words: &[Word]| -> Vec<u8> { words.iter().flat_map(|w| w.bytes()).collect() };
-    image
-        .data_mut(place.text)
-        .copy_from_slice(&bytes(old_words));
-    image.append(place.text, &bytes(new_words))?;
-    let after = image.sections[place.text].size;
-    image.symbols[place.symbol as usize].size = after;
-    place.write_attributes(&mut image, registers, stack, &exits)?;
-
-    let cubin_after = image.write();
-    check::check(cubin, &cubin_after, kernel, entry.is_some(), exit.is_some())?;
-    Ok(Spliced {
-        cubin: cubin_after,
-        registers: (old, registers),
-        stack,
-        code_bytes: (before, after),
-        exits,
-        guarded: barrier.map_or(0, |_| code.unguarded.len()),
-    })
-}
-
-/// The largest block that the kernel allows must still fit.
-fn check_registers(registers: u32, old: u32, bounds: Option<[u32; 3]>) -> Result<(), Refusal> {
-    let threads = bounds.map_or(MAX_THREADS, |[x, y, z]| {
-        x.saturating_mul(y).saturating_mul(z).min(MAX_THREADS)
-    });
-    let fits = |registers: u32| {
-        let per_block = registers.next_multiple_of(8) * threads.next_multiple_of(32);
-        per_block <= REGISTER_FILE
-    };
-    // One that did not fit before is launched with fewer threads anyway, and gets no more registers than it had.
-    if fits(registers) || registers == old {
-        Ok(())
-    } else {
-        Err(Refusal::Registers { registers, threads })
+    let file = File::parse(cubin)?;
+    let edit = file.edit(kernel, entry, exit)?;
+    let written = file.write(std::slice::from_ref(&edit))?;
+    match written.left_out.into_iter().next() {
+        Some((_, refusal)) => Err(refusal),
+        None => Ok(Spliced {
+            cubin: written.cubin,
+            change: edit.change,
+        }),
     }
 }
 
-/// Where a kernel is in the file.
-struct Place {
-    symbol: u32,
-    text: usize,
-    info: usize,
-    file_info: usize,
+/// Probes for one kernel of a file, which is as it was: [`File::write`] puts them in.
+#[derive(Debug)]
+pub struct Edit {
+    /// What it changes.
+    pub change: Change,
+    kernel: String,
+    pub(crate) place: Place,
+    entry: bool,
+    exit: bool,
+    /// The kernel's own instructions that become other ones.
+    changed: Vec<(u64, Word)>,
+    /// Its code behind those. [`File::write`] checks what it writes, whatever stands here.
+    pub added: Vec<Word>,
+    numbers: Vec<Number>,
 }
 
-impl Place {
-    fn find(image: &Image, kernel: &str) -> Result<Place, Refusal> {
-        // Newer architectures carry the code in a second form.
-        let twin = |name: &str| name.starts_with(".nv.merc") || name.starts_with(".nv.capmerc");
-        if let Some(twin) = image.sections.iter().find(|s| twin(&s.name)) {
-            return Err(Refusal::OtherForm {
-                section: twin.name.clone(),
-            });
-        }
-        let missing = || Refusal::NoKernel {
-            kernel: kernel.to_owned(),
-        };
-        let symbol = image
-            .symbols
-            .iter()
-            .find(|s| s.is_kernel && s.name == kernel)
-            .ok_or_else(missing)?;
-        let section = image.sections.get(symbol.section).ok_or_else(missing)?;
-        let others = |s: &&crate::elf::Symbol| s.is_kernel && s.section == symbol.section;
-        let alone = image.symbols.iter().filter(others).count() == 1;
-        if symbol.value != 0
-            || symbol.size != section.size
-            || !alone
-            || !section.size.is_multiple_of(GRAIN)
-        {
-            return Err(Refusal::NotAlone {
-                kernel: kernel.to_owned(),
-                section: section.name.clone(),
-            });
-        }
-        let list = |name: &str| image.section(name).ok_or_else(missing);
-        Ok(Place {
-            symbol: symbol.index,
-            text: symbol.section,
-            info: list(&format!(".nv.info.{kernel}"))?,
-            file_info: list(".nv.info")?,
-        })
-    }
+/// A number in an attribute list that becomes another one.
+#[derive(Debug)]
+struct Number {
+    section: usize,
+    offset: usize,
+    /// Four bytes of it, or two.
+    value: u32,
+    bytes: usize,
+}
 
-    fn write_attributes(
+impl File<'_> {
+    /// Makes the edit of one kernel, and looks at nothing else of the file. What was made of its code is checked.
+    ///
+    /// # Errors
+    /// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the code did not pass its check.
+    pub fn edit(
         &self,
-        image: &mut Image,
+        kernel: &str,
+        entry: Option<Hook<'_>>,
+        exit: Option<Hook<'_>>,
+    ) -> Result<Edit, Refusal> {
+        let arch = self.image.arch;
+        let facts = self.facts(kernel)?;
+        let hooks = [entry, exit];
+        if hooks.iter().all(Option::is_none) {
+            return Err(Refusal::NoProbe);
+        }
+        if hooks.iter().flatten().any(|h| h.probe.arch != arch) {
+            return Err(Refusal::ProbeArch);
+        }
+        if exit.is_some_and(|hook| hook.probe.meets) {
+            return Err(Refusal::ProbeMeets);
+        }
+        let place = self.place(kernel)?;
+        let code = Code::read(self.image.data(place.text), arch)?;
+        let first = code.check_first(arch)?;
+
+        let mut patched = Vec::new();
+        let mut barrier = None;
+        if entry.is_some() {
+            patched.push(0);
+        }
+        if exit.is_some() {
+            code.check_exits(self, place.text)?;
+            barrier = code.barrier()?;
+            patched.extend(&code.exits);
+        }
+        check_relocations(self, place.text, &patched)?;
+        let list = &self.image.sections[place.info].name;
+        check_attributes(list, self.image.data(place.info), &code, &patched)?;
+
+        let probes = || hooks.iter().flatten().map(|h| h.probe);
+        let stack = probes().map(|p| p.stack).max().unwrap_or(0);
+        let mut text = Text {
+            arch,
+            words: code.words.clone(),
+            stack: stack > 0,
+        };
+        if let Some(barrier) = barrier {
+            for at in &code.unguarded {
+                text.change(*at, |word| guarded(word, barrier));
+            }
+        }
+        let starts = text.add_probes(hooks)?;
+        if let (Some(hook), Some(start)) = (entry, starts[0]) {
+            text.entry(hook, start, first)?;
+        }
+        let mut exits = Vec::new();
+        if let (Some(hook), Some(start)) = (exit, starts[1]) {
+            for at in &code.exits {
+                exits.push((*at, text.exit(hook, start, *at)?));
+            }
+        }
+        text.fill();
+
+        let needed = probes().map(|p| p.registers).max().unwrap_or(0);
+        let old = facts.registers.ok_or(Refusal::NoAttribute {
+            attribute: "REGCOUNT",
+        })?;
+        // The stubs set registers themselves, up to the last one of the convention.
+        let registers = old.max(needed).max(REGISTERS);
+        check_registers(registers, old, facts.max_threads)?;
+
+        self.can_grow(place)?;
+        let numbers = self.changed_numbers(place, registers, stack, &exits)?;
+        let edit = Edit {
+            change: Change {
+                registers: (old, registers),
+                stack,
+                code_bytes: (self.image.sections[place.text].size, text.end()),
+                exits,
+                guarded: barrier.map_or(0, |_| code.unguarded.len()),
+            },
+            kernel: kernel.to_owned(),
+            place,
+            entry: entry.is_some(),
+            exit: exit.is_some(),
+            changed: differences(&code.words, &text.words),
+            added: text.words[code.words.len()..].to_vec(),
+            numbers,
+        };
+        check::check_code(arch, &code.words, &text.words, edit.put(), stack > 0)?;
+        Ok(edit)
+    }
+
+    fn changed_numbers(
+        &self,
+        place: Place,
         registers: u32,
         stack: u32,
         exits: &[(u64, u64)],
-    ) -> Result<(), Refusal> {
-        let data = image.data_mut(self.info);
+    ) -> Result<Vec<Number>, Refusal> {
+        let mut numbers = Vec::new();
+        let data = self.image.data(place.info);
         for attribute in info::attributes(".nv.info", data)? {
             if info::meaning(attribute.number) == Some(info::Meaning::Exits) {
                 for (index, old) in attribute.words(data).into_iter().enumerate() {
                     let new = exits.iter().find(|(at, _)| *at == u64::from(old));
                     if let Some((_, new)) = new {
-                        attribute.set(data, index, *new as u32);
+                        let offset = attribute.offset + 4 * index;
+                        numbers.push(Number::new(place.info, offset, *new as u32));
                     }
                 }
             }
             // A limit that the kernel was compiled with.
             if attribute.number == info::MAXREG_COUNT && u32::from(attribute.value) < registers {
-                let at = attribute.offset - 2;
-                data[at..at + 2].copy_from_slice(&(registers as u16).to_le_bytes());
+                numbers.push(Number {
+                    bytes: 2,
+                    ..Number::new(place.info, attribute.offset - 2, registers)
+                });
             }
         }
-        let data = image.data_mut(self.file_info);
+        let data = self.image.data(place.file_info);
         let (mut counted, mut stacks) = (0, 0);
-        for attribute in info::attributes(".nv.info", data)? {
-            let words = attribute.words(data);
-            let &[symbol, value] = words.as_slice() else {
-                continue;
-            };
-            if symbol != self.symbol {
-                continue;
-            }
+        for attribute in self.numbers(place)? {
+            let offset = attribute.offset + 4;
+            let mut set = |value| numbers.push(Number::new(place.file_info, offset, value));
             match info::meaning(attribute.number) {
                 Some(info::Meaning::Registers) => {
                     counted += 1;
-                    attribute.set(data, 1, registers);
+                    set(registers);
                 }
                 Some(info::Meaning::Stack) => {
                     stacks += 1;
-                    attribute.set(data, 1, value.saturating_add(stack));
+                    let old = attribute.words(data).get(1).copied().unwrap_or(0);
+                    set(old.saturating_add(stack));
                 }
                 Some(info::Meaning::Plain | info::Meaning::Places | info::Meaning::Exits) => {}
                 Some(info::Meaning::Refused) | None => {
@@ -273,12 +261,84 @@ impl Place {
                 attribute: "MIN_STACK_SIZE",
             });
         }
-        // Some architectures keep the number in the section's header too.
-        let header = &mut image.sections[self.text];
-        if header.info >> 24 != 0 {
-            header.info = header.info & 0x00ff_ffff | u64::from(registers) << 24;
+        Ok(numbers)
+    }
+}
+
+impl Number {
+    fn new(section: usize, offset: usize, value: u32) -> Number {
+        Number {
+            section,
+            offset,
+            value,
+            bytes: 4,
         }
+    }
+}
+
+impl Edit {
+    /// What its check has to know.
+    pub(crate) fn put(&self) -> Put<'_> {
+        Put {
+            kernel: &self.kernel,
+            entry: self.entry,
+            exit: self.exit,
+        }
+    }
+
+    /// There is another edit of the same kernel.
+    pub(crate) fn twice(&self) -> Refusal {
+        Refusal::Twice {
+            kernel: self.kernel.clone(),
+        }
+    }
+
+    /// Writes everything but what is added behind the code.
+    pub(crate) fn write(&self, image: &mut Image) {
+        let text = self.place.text;
+        let code = image.data_mut(text);
+        for (at, word) in &self.changed {
+            let at = *at as usize;
+            code[at..at + BYTES].copy_from_slice(&word.bytes());
+        }
+        for number in &self.numbers {
+            let at = number.offset..number.offset + number.bytes;
+            let value = number.value.to_le_bytes();
+            image.data_mut(number.section)[at].copy_from_slice(&value[..number.bytes]);
+        }
+        // Some architectures keep the number in the section's header too.
+        let header = &mut image.sections[text];
+        if header.info >> 24 != 0 {
+            let registers = u64::from(self.change.registers.1);
+            header.info = header.info & 0x00ff_ffff | registers << 24;
+        }
+        image.symbols[self.place.symbol].size = self.change.code_bytes.1;
+    }
+}
+
+/// Which of the old instructions are others.
+fn differences(old: &[Word], new: &[Word]) -> Vec<(u64, Word)> {
+    let pairs = old.iter().zip(new).zip((0u64..).step_by(BYTES));
+    pairs
+        .filter(|((was, is), _)| was != is)
+        .map(|((_, is), at)| (at, *is))
+        .collect()
+}
+
+/// The largest block that the kernel allows must still fit.
+fn check_registers(registers: u32, old: u32, bounds: Option<[u32; 3]>) -> Result<(), Refusal> {
+    let threads = bounds.map_or(MAX_THREADS, |[x, y, z]| {
+        x.saturating_mul(y).saturating_mul(z).min(MAX_THREADS)
+    });
+    let fits = |registers: u32| {
+        let per_block = registers.next_multiple_of(8) * threads.next_multiple_of(32);
+        per_block <= REGISTER_FILE
+    };
+    // One that did not fit before is launched with fewer threads anyway, and gets no more registers than it had.
+    if fits(registers) || registers == old {
         Ok(())
+    } else {
+        Err(Refusal::Registers { registers, threads })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an application handed to the driver: a fatbin, a cubin or PTX text, and which PTX of it stands for the machine
 //! code that the driver would run.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use warpbpf_fatbin as fatbin;
@@ -193,8 +194,10 @@ fn add_machine_code(info: &mut ImageInfo, bytes: &[u8], name: &str) {
     let Ok(cubin) = fatbin::Cubin::parse(bytes) else {
         return;
     };
+    let known = info.kernels.iter().enumerate();
+    let known: HashMap<String, usize> = known.map(|(at, k)| (k.mangled.clone(), at)).collect();
     for kernel in cubin.kernels {
-        match info.kernels.iter_mut().find(|k| k.mangled == kernel.name) {
+        match known.get(&kernel.name).map(|at| &mut info.kernels[*at]) {
             Some(known) => {
                 known.registers = kernel.registers;
                 known.source = format!("{}; {name}", known.source);

@@ -5,7 +5,7 @@
 //! takes for a text what was assembled of just that.
 //!
 //! What runs is a second copy of the kernel's file, loaded beside the first one: so kernels that share variables with others of their file are left
-//! alone ([`warpbpf_sass::shared_data`]). The calls are put into the file before it is loaded, or into the loaded copy by Compute Sanitizer ([`crate::patched`]).
+//! alone ([`File::shared_data`]). The calls are put into the file before it is loaded, or into the loaded copy by Compute Sanitizer ([`crate::patched`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +15,11 @@ use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile};
 use warpbpf_driver::sys::CUdeviceptr;
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
 use warpbpf_patch::{Attachment, Caller, Select, tools_function};
-use warpbpf_sass::{Arch, Hook, Probe, elf, shared_data, splice};
+use warpbpf_sass::{Arch, Edit, File, Hook, Probe};
 
 use crate::patched::{self, Calls, Patched};
 use crate::plan::{PlannedProgram, Session};
-use crate::prepare::{Code, PreparedKernel};
+use crate::prepare::{Code, Prepared, PreparedKernel};
 
 /// `.version` of the functions: what the kernels are of is not known.
 const PTX_VERSION: (u32, u32) = (8, 0);
@@ -179,19 +179,19 @@ impl Session {
     }
 }
 
-/// Puts calls into the kernels of one file. The file is read once, and so is each function.
+/// Finds out which kernels of one file can get calls. The file is read once, and so is each function; of the code only each kernel's own is looked at.
 pub(crate) struct Splicer<'s> {
     session: &'s Session,
     assembled: &'s Assembled,
-    file: &'s Arc<[u8]>,
-    image: elf::Image,
+    bytes: &'s Arc<[u8]>,
+    file: File<'s>,
     functions: BTreeMap<(usize, Vec<usize>), Result<Arc<Probe>, String>>,
 }
 
 impl<'s> Splicer<'s> {
     /// # Errors
     /// Why no kernel of the file gets calls, for the user.
-    pub(crate) fn new(session: &'s Session, file: &'s Arc<[u8]>) -> Result<Splicer<'s>, String> {
+    pub(crate) fn new(session: &'s Session, bytes: &'s Arc<[u8]>) -> Result<Splicer<'s>, String> {
         let assembled = session.options.assembled.as_deref();
         let assembled = assembled.ok_or("it gets probes only with `--backend splice`")?;
         if session.has_gate() {
@@ -202,8 +202,8 @@ impl<'s> Splicer<'s> {
         Ok(Splicer {
             session,
             assembled,
-            file,
-            image: elf::Image::parse(file).map_err(|error| error.to_string())?,
+            bytes,
+            file: File::parse(bytes).map_err(|error| error.to_string())?,
             functions: BTreeMap::new(),
         })
     }
@@ -225,7 +225,7 @@ impl<'s> Splicer<'s> {
                 program.spec.site.word()
             ));
         }
-        if let Some(shared) = shared_data(&self.image, &kernel.mangled) {
+        if let Some(shared) = self.file.shared_data(&kernel.mangled) {
             return Err(format!(
                 "{shared}, and would have its own ones in the copy that is loaded beside it"
             ));
@@ -239,12 +239,12 @@ impl<'s> Splicer<'s> {
             }
         }
         let spliced = Spliced {
-            file: Arc::clone(self.file),
+            file: Arc::clone(self.bytes),
             probes,
             number_at: self.session.first_free_slot(),
         };
-        let tried = spliced.splice_into(self.file, &kernel.mangled, 0)?;
-        let exits = tried.exits.len() as u32;
+        let tried = spliced.edit(&self.file, &kernel.mangled, 0)?;
+        let exits = tried.change.exits.len() as u32;
         let placed = kernel.programs.iter().map(|index| {
             let count = match self.session.programs()[*index].spec.site {
                 Site::Exit => exits,
@@ -257,7 +257,7 @@ impl<'s> Splicer<'s> {
 
     /// What was assembled of these programs at one kind of place.
     fn function(&mut self, at: usize, programs: Vec<usize>) -> Result<Arc<Probe>, String> {
-        let (session, assembled, arch) = (self.session, self.assembled, self.image.arch);
+        let (session, assembled, arch) = (self.session, self.assembled, self.file.arch());
         let key = (at, programs);
         if let Some(known) = self.functions.get(&key) {
             return known.clone();
@@ -274,25 +274,64 @@ impl<'s> Splicer<'s> {
 }
 
 impl Spliced {
-    fn splice_into(
+    fn edit(&self, file: &File<'_>, kernel: &str, table: u64) -> Result<Edit, String> {
+        let [entry, exit] = [0, 1].map(|at: usize| {
+            let probe = self.probes[at].as_deref();
+            probe.map(|probe| Hook {
+                probe,
+                userdata: table,
+            })
+        });
+        let edit = file.edit(kernel, entry, exit);
+        edit.map_err(|error| error.to_string())
+    }
+}
+
+/// The file with calls in these kernels, each with the address of its table, in one pass; and those that got none, and why.
+fn with_calls(kernels: &[(&str, &Spliced, u64)]) -> Result<(Vec<u8>, Failed), String> {
+    let Some((_, first, _)) = kernels.first() else {
+        return Err("no kernel of the file gets calls".to_owned());
+    };
+    let file = File::parse(&first.file).map_err(|error| error.to_string())?;
+    let mut failed = Failed::new();
+    let mut edits = Vec::new();
+    let mut names = Vec::new();
+    for (kernel, spliced, table) in kernels {
+        match spliced.edit(&file, kernel, *table) {
+            Ok(edit) => {
+                edits.push(edit);
+                names.push(*kernel);
+            }
+            Err(why) => {
+                failed.insert((*kernel).to_owned(), why);
+            }
+        }
+    }
+    let written = file.write(&edits).map_err(|error| error.to_string())?;
+    let left_out = written.left_out.into_iter();
+    failed.extend(left_out.map(|(at, why)| (names[at].to_owned(), why.to_string())));
+    Ok((written.cubin, failed))
+}
+
+/// Kernels without calls in a file with some, and why.
+type Failed = BTreeMap<String, String>;
+
+impl Prepared {
+    /// The machine code as it would be loaded, with calls in all kernels that get some by `--backend splice`, each with the table at this address;
+    /// and kernels that got none in the end, and why.
+    ///
+    /// # Errors
+    /// Why there is no such file, for the user.
+    pub fn edited_machine_code(
         &self,
-        file: &[u8],
-        kernel: &str,
         table: u64,
-    ) -> Result<warpbpf_sass::Spliced, String> {
-        let hook = |probe: &Option<Arc<Probe>>| probe.clone();
-        let [entry, exit] = [hook(&self.probes[0]), hook(&self.probes[1])];
-        let hook = |probe| Hook {
-            probe,
-            userdata: table,
-        };
-        splice(
-            file,
-            kernel,
-            entry.as_deref().map(hook),
-            exit.as_deref().map(hook),
-        )
-        .map_err(|error| error.to_string())
+    ) -> Result<(Vec<u8>, BTreeMap<String, String>), String> {
+        let kernels = self.kernels.iter().filter_map(|kernel| match &kernel.code {
+            Some(Code::Splice(code)) => Some((kernel.mangled.as_str(), code, table)),
+            _ => None,
+        });
+        let kernels: Vec<_> = kernels.collect();
+        with_calls(&kernels)
     }
 }
 
@@ -304,6 +343,7 @@ pub(crate) struct Duplicate {
     tables: CUdeviceptr,
     /// It was patched after it was loaded.
     patched: Option<patched::Told>,
+    failed: Failed,
 }
 
 /// The copies of an image in a context, each made when the first of its kernels is loaded.
@@ -324,14 +364,16 @@ impl Once {
     ) -> Result<Arc<Duplicate>, String> {
         let key = together(kernel);
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = made.get(&key) {
-            return made.clone();
+        let copy = made.entry(key).or_insert_with_key(|key| {
+            let kernels = kernels.iter().copied();
+            let kernels: Vec<_> = kernels.filter(|kernel| together(kernel) == *key).collect();
+            load(on, &kernels, slots).map(Arc::new)
+        });
+        let copy = copy.clone()?;
+        match copy.failed.get(&kernel.mangled) {
+            Some(why) => Err(why.clone()),
+            None => Ok(copy),
         }
-        let kernels = kernels.iter().copied();
-        let kernels: Vec<_> = kernels.filter(|kernel| together(kernel) == key).collect();
-        let copy = load(on, &kernels, slots).map(Arc::new);
-        made.insert(key, copy.clone());
-        copy
     }
 }
 
@@ -379,30 +421,30 @@ fn load(
         .map_err(say)?;
     let made = driver.write(base, &bytes, stream).map_err(say);
     let made = made.and_then(|()| {
-        let mut file: Option<Vec<u8>> = None;
+        let mut spliced = Vec::new();
         let mut told = Vec::new();
         for (at, (kernel, _)) in kernels.iter().enumerate() {
             let table = base + (at * words * 8) as u64;
             match &kernel.code {
-                Some(Code::Splice(spliced)) => {
-                    let before = file.as_deref().unwrap_or(&spliced.file);
-                    file = Some(spliced.splice_into(before, &kernel.mangled, table)?.cubin);
-                }
+                Some(Code::Splice(code)) => spliced.push((kernel.mangled.as_str(), code, table)),
                 Some(Code::Patched(patched)) => told.push((*kernel, patched, table)),
                 _ => {}
             }
         }
         let Some((_, patched, _)) = told.first() else {
-            let module = driver.load_image(&file.unwrap_or_default()).map_err(say)?;
-            return Ok((module, None));
+            let (file, failed) = with_calls(&spliced)?;
+            let module = driver.load_image(&file).map_err(say)?;
+            return Ok((module, None, failed));
         };
-        patched::load(driver, patched, &told).map(|(module, told)| (module, Some(told)))
+        let (module, told) = patched::load(driver, patched, &told)?;
+        Ok((module, Some(told), Failed::new()))
     });
     match made {
-        Ok((module, patched)) => Ok(Duplicate {
+        Ok((module, patched, failed)) => Ok(Duplicate {
             module,
             tables: base,
             patched,
+            failed,
         }),
         Err(reason) => {
             // It costs memory if it stays.

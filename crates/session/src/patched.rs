@@ -13,7 +13,7 @@ use warpbpf_driver::{Driver, DriverError, Module};
 use warpbpf_patch::{Caller, SPACES};
 use warpbpf_sanitizer::sys::Instruction;
 use warpbpf_sanitizer::{Patch, Sanitizer, SanitizerError};
-use warpbpf_sass::{elf, launches, shared_data, shared_tables};
+use warpbpf_sass::{File, elf};
 
 use crate::image::ImageInfo;
 use crate::own::ptx_version;
@@ -126,8 +126,8 @@ fn is_whole(cubin: &[u8]) -> Result<(), String> {
 pub(crate) struct Chooser<'s> {
     session: &'s Session,
     sanitizer: &'static Sanitizer,
-    file: &'s Arc<[u8]>,
-    image: elf::Image,
+    bytes: &'s Arc<[u8]>,
+    file: File<'s>,
     /// Its code is not to be read.
     unread: bool,
 }
@@ -148,10 +148,10 @@ impl<'s> Chooser<'s> {
                 "programs behind a gate (`--gate`, `--slots`) are put into PTX only".to_owned(),
             );
         }
-        let file = image.machine_code.as_ref();
-        let file = file.ok_or("its machine code is not there")?;
-        let tables = elf::Image::parse(file).map_err(|error| error.to_string())?;
-        if let Some(name) = launches(&tables) {
+        let bytes = image.machine_code.as_ref();
+        let bytes = bytes.ok_or("its machine code is not there")?;
+        let file = File::parse(bytes).map_err(|error| error.to_string())?;
+        if let Some(name) = file.launches() {
             return Err(format!(
                 "its file uses `{name}`: kernels and graphs that the device launches would give our functions a wrong argument"
             ));
@@ -159,8 +159,8 @@ impl<'s> Chooser<'s> {
         Ok(Chooser {
             session,
             sanitizer,
+            bytes,
             file,
-            image: tables,
             unread: image.unread,
         })
     }
@@ -193,8 +193,8 @@ impl<'s> Chooser<'s> {
             ));
         }
         let shared = match self.unread {
-            true => shared_tables(&self.image, &kernel.mangled),
-            false => shared_data(&self.image, &kernel.mangled),
+            true => self.file.shared_tables(&kernel.mangled),
+            false => self.file.shared_data(&kernel.mangled),
         };
         if let Some(shared) = shared {
             return Err(format!(
@@ -203,7 +203,7 @@ impl<'s> Chooser<'s> {
         }
         let assembled = self.session.options.assembled.as_deref();
         let assembled = assembled.ok_or("no functions were assembled")?;
-        let sm = self.image.arch.number();
+        let sm = self.file.arch().number();
         let mut functions = Vec::new();
         for caller in CALLERS {
             let here = |index: &&usize| is_for(of(index), caller);
@@ -223,7 +223,7 @@ impl<'s> Chooser<'s> {
         let placed = kernel.programs.iter().map(|index| (*index, 1));
         let code = Code::Patched(Patched {
             sanitizer: self.sanitizer,
-            file: Arc::clone(self.file),
+            file: Arc::clone(self.bytes),
             functions,
             number_at: self.session.first_free_slot(),
         });

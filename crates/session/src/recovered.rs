@@ -1,6 +1,8 @@
 //! PTX for machine code: what was compiled with line information, as Triton does, holds the text that it was assembled from, and of what NVRTC
 //! made in the same process the text is known. It stands for the machine code only if all that this says of its kernels agrees with it.
 
+use std::collections::HashMap;
+
 use warpbpf_fatbin::{Cubin, Kernel, Param, embedded_ptx};
 use warpbpf_ptx::ast::Function;
 use warpbpf_ptx::{index, type_size};
@@ -51,9 +53,11 @@ fn agrees(text: &str, machine_code: &Cubin) -> Result<(), String> {
             machine_code.virtual_arch.unwrap_or_default()
         ));
     }
+    let entries = module.functions.iter();
+    let entries = entries.filter(|f| f.is_entry && f.body.is_some());
+    let entries: HashMap<&str, &Function<'_>> = entries.map(|f| (f.name, f)).collect();
     for kernel in &machine_code.kernels {
-        let mut functions = module.functions.iter();
-        let there = functions.find(|f| f.is_entry && f.body.is_some() && f.name == kernel.name);
+        let there = entries.get(kernel.name.as_str());
         let there = there.ok_or_else(|| format!("it has no kernel `{}`", kernel.name))?;
         same_kernel(there, kernel)
             .map_err(|what| format!("`{}` has other {what} there", kernel.name))?;

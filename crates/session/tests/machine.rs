@@ -14,7 +14,24 @@ use warpbpf_session::{
 };
 
 const KERNELS: &str = "
+.extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
 .const .align 4 .b32 numbers[2] = {1, 2};
+.global .align 1 .b8 $str[6] = {104, 101, 108, 108, 111, 0};
+.visible .entry prints()
+{
+	.reg .b64 %rd<3>;
+	mov.u64 %rd1, $str;
+	cvta.global.u64 %rd2, %rd1;
+	{
+	.param .b64 a;
+	.param .b64 b;
+	.param .b32 r;
+	st.param.b64 [a], %rd2;
+	st.param.b64 [b], 0;
+	call.uni (r), vprintf, (a, b);
+	}
+	ret;
+}
 .visible .entry plain(.param .u64 p, .param .u32 n)
 {
 	.reg .pred %p1;
@@ -249,6 +266,8 @@ fn entries_and_exits_get_calls_on_both_architectures() {
         assert!(plain.wanted && plain.machine_code);
         // Each program once at the entry, and at both ways out.
         assert_eq!(plain.placed, [(0, 1), (1, 2), (2, 1)]);
+        // Its string is the same in the copy, and so is the driver's function.
+        assert_eq!(way(&prepared, "prints"), "splice");
         assert_eq!(
             way(&prepared, "constant"),
             "refused: the image is a cubin: machine code without PTX; it reads `__constant__` variables, and would have its own ones in the copy that is loaded beside it"
@@ -358,6 +377,7 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
         let prepared = by.prepare(&image(arch));
         assert!(prepared.uses_machine_code());
         assert_eq!(way(&prepared, "plain"), "sanitizer");
+        assert_eq!(way(&prepared, "prints"), "sanitizer");
         let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
         let plain = plain.unwrap();
         assert!(plain.wanted && plain.machine_code && plain.kernel_id.is_some());
@@ -476,5 +496,61 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
     assert_eq!(
         way(&by.prepare(&inferred), "plain"),
         format!("{without}; it was loaded before")
+    );
+}
+
+/// Each gets its own table in the file that is loaded, and what cannot get calls costs the others nothing.
+#[test]
+fn hundreds_of_kernels_of_a_file_get_calls() {
+    let arch = Arch::Sm90;
+    let object = programs(&[("gpu/entry/*", 0), ("gpu/exit/*", 1)]);
+    let session = session(&object, Some(assembled(&object, arch)), arch);
+    let count = 400;
+    let odd = |number: usize| number % 100 == 7;
+    let kernels = (0..count).map(|number| {
+        let load = match odd(number) {
+            true => "ld.const.u32 %r1, [numbers+4]",
+            false => "mov.u32 %r1, %tid.x",
+        };
+        format!(
+            ".visible .entry kernel_{number}(.param .u64 p)\n{{\n\t.reg .b64 %rd<2>;\n\t.reg .b32 %r<3>;\n\tld.param.u64 %rd1, [p];\n\t{load};\n\t\
+             add.u32 %r2, %r1, {number};\n\tst.global.u32 [%rd1], %r2;\n\tret;\n}}\n"
+        )
+    });
+    let text: String = kernels.collect();
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.const .align 4 .b32 numbers[2] = {{1, 2}};\n{text}"
+    );
+    let cubin = ptxas(&text, arch, &[]).unwrap();
+    let image = ImageInfo {
+        machine_code: machine_code(&cubin, (9, 0)),
+        ..inspect(&cubin, (9, 0)).unwrap()
+    };
+    let prepared = session.prepare(&image);
+    assert_eq!(prepared.kernels.len(), count);
+    let table = 0x7f12_3456_7890;
+    let (edited, failed) = prepared.edited_machine_code(table).unwrap();
+    assert!(failed.is_empty(), "{failed:?}");
+    let facts = warpbpf_fatbin::Cubin::parse;
+    let (before, after) = (facts(&cubin).unwrap(), facts(&edited).unwrap());
+    for number in 0..count {
+        let name = format!("kernel_{number}");
+        let bytes = |cubin: &warpbpf_fatbin::Cubin| cubin.kernel(&name).unwrap().code_bytes;
+        let longer = bytes(&after) > bytes(&before);
+        assert_eq!(longer, !odd(number), "{name}");
+        match odd(number) {
+            true => assert!(way(&prepared, &name).contains("`__constant__`"), "{name}"),
+            false => assert_eq!(way(&prepared, &name), "splice"),
+        }
+    }
+    // Moves of the table's lower half, one at the entry and one at the exit: `MOV R4, 0x34567890`.
+    let halves = edited.windows(8);
+    let halves = halves.filter(|w| *w == [0x02, 0x78, 0x04, 0x00, 0x90, 0x78, 0x56, 0x34]);
+    assert_eq!(halves.count(), 2 * (count - count / 100));
+    // Nobody wants any of them.
+    let none = session.prepare_for(&image, &|_| Vec::new());
+    assert_eq!(
+        none.edited_machine_code(table).unwrap_err(),
+        "no kernel of the file gets calls"
     );
 }

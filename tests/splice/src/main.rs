@@ -91,12 +91,12 @@ fn make(words: &[&str]) -> Result<String, String> {
     )
     .map_err(|e| e.to_string())?;
     std::fs::write(into, &spliced.cubin).map_err(|e| format!("{into}: {e}"))?;
-    let ((old, new), (before, after)) = (spliced.registers, spliced.code_bytes);
+    let ((old, new), (before, after)) = (spliced.change.registers, spliced.change.code_bytes);
     Ok(format!(
         "{kernel}: {old} -> {new} registers, {before} -> {after} bytes of code, {} more bytes of stack, {} exits, {} instructions with a barrier",
-        spliced.stack,
-        spliced.exits.len(),
-        spliced.guarded
+        spliced.change.stack,
+        spliced.change.exits.len(),
+        spliced.change.guarded
     ))
 }
 

@@ -5,7 +5,7 @@ use warpbpf_sass::check::check;
 use warpbpf_sass::elf::Image;
 use warpbpf_sass::table::Op;
 use warpbpf_sass::word::{BYTES, Control, Insn, Word};
-use warpbpf_sass::{Arch, Hook, Probe, Refusal, splice};
+use warpbpf_sass::{Arch, File, Hook, Probe, Refusal, splice};
 
 const KERNEL: &str = "
 .version 8.0
@@ -244,7 +244,7 @@ fn regions() {
     assert_eq!(count(&entry.cubin, Op::Bssy), before + own + 1);
     let exit = splice(&kernel(), "k", None, hook).expect("taken");
     assert_eq!(count(&exit.cubin, Op::Bssy), before);
-    assert!(entry.stack >= 40 && entry.stack.is_multiple_of(16));
+    assert!(entry.change.stack >= 40 && entry.change.stack.is_multiple_of(16));
 }
 
 /// Every single bit of the code that is changed behind our back is noticed, or means nothing: fillers, and the probe's own work.
@@ -354,17 +354,17 @@ const SHARING: &str = "
 
 #[test]
 fn what_a_kernel_shares_with_its_module_is_known() {
-    use warpbpf_sass::{SharedData, shared_data, shared_tables};
+    use warpbpf_sass::SharedData;
     for arch in ["sm_80", "sm_90"] {
         let of = |kernel: &str, variable: &str| {
             let text = SHARING.replace("NAME", variable);
             let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
             let cubin = ptxas(&format!("sharing-{variable}"), &text, arch, &[]);
-            let image = Image::parse(&cubin).unwrap();
+            let file = File::parse(&cubin).unwrap();
             if variable == "tables" {
-                return shared_tables(&image, kernel);
+                return file.shared_tables(kernel);
             }
-            shared_data(&image, kernel)
+            file.shared_data(kernel)
         };
         assert_eq!(of("alone", "shared"), None);
         assert_eq!(of("constants", "shared"), Some(SharedData::Constants));
@@ -380,17 +380,97 @@ fn what_a_kernel_shares_with_its_module_is_known() {
     }
 }
 
+/// Kernels that print, read a string by its own address, and count in a variable; `STRING` is a name for the string.
+const PRINTING: &str = "
+.extern .func (.param .b32 r) FUNCTION (.param .b64 a, .param .b64 b);
+.global .align 1 .b8 STRING[6] = {104, 101, 108, 108, 111, 0};
+VARIABLE
+.visible .entry prints() {
+    .reg .b64 %rd<3>;
+    mov.u64 %rd1, STRING;
+    cvta.global.u64 %rd2, %rd1;
+    { .param .b64 a; .param .b64 b; .param .b32 r;
+      st.param.b64 [a], %rd2; st.param.b64 [b], 0;
+      call.uni (r), FUNCTION, (a, b); }
+    ret;
+}
+.visible .entry reads(.param .u64 p, .param .u32 i) {
+    .reg .b64 %rd<6>;
+    .reg .b32 %r<4>;
+    ld.param.u64 %rd1, [p];
+    ld.param.u32 %r1, [i];
+    cvt.u64.u32 %rd2, %r1;
+    mov.u64 %rd3, STRING;
+    add.u64 %rd4, %rd3, %rd2;
+    ld.global.u8 %r2, [%rd4];
+    st.global.u32 [%rd1], %r2;
+    ret;
+}
+";
+
+const COUNTER: &str = "
+.global .align 4 .u32 counter;
+.visible .entry counts() {
+    red.global.add.u32 [counter], 1;
+    ret;
+}
+";
+
+#[test]
+fn strings_and_functions_of_the_driver_are_the_same_in_each_copy() {
+    use warpbpf_sass::SharedData::Addresses;
+    for arch in ["sm_80", "sm_90"] {
+        let cubin = |name: &str, string: &str, function: &str, variable: &str| {
+            let text = PRINTING
+                .replace("STRING", string)
+                .replace("FUNCTION", function)
+                .replace("VARIABLE", variable);
+            let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
+            ptxas(&format!("printing-{name}"), &text, arch, &[])
+        };
+        let of = |cubin: &[u8], kernel: &str| File::parse(cubin).unwrap().shared_data(kernel);
+        for string in ["$str", "$str$1", "_$_str_$_2", "__unnamed_3"] {
+            let alone = cubin("alone", string, "vprintf", "");
+            assert_eq!(of(&alone, "prints"), None, "{string}");
+            assert_eq!(of(&alone, "reads"), None, "{string}");
+            let file = File::parse(&alone).unwrap();
+            assert_eq!(file.shared_tables("reads"), None, "{string}");
+        }
+        // A variable that only another kernel uses: what is read by its own address is known, where a function is called the offset is in a register.
+        let beside = cubin("beside", "$str", "vprintf", COUNTER);
+        assert_eq!(of(&beside, "reads"), None);
+        assert_eq!(of(&beside, "counts"), Some(Addresses));
+        assert_eq!(of(&beside, "prints"), Some(Addresses));
+        let file = File::parse(&beside).unwrap();
+        assert_eq!(file.shared_tables("reads"), Some(Addresses));
+        // Nobody knows who writes another one.
+        for string in ["message", "$string", "__unnamed_x"] {
+            let named = cubin("named", string, "vprintf", "");
+            assert_eq!(of(&named, "reads"), Some(Addresses), "{string}");
+            assert_eq!(of(&named, "prints"), Some(Addresses), "{string}");
+        }
+        // The driver has the function by that name only; this one is left for a linker.
+        let text = PRINTING
+            .replace("STRING", "$str")
+            .replace("FUNCTION", "other")
+            .replace("VARIABLE", "");
+        let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
+        let linked = ptxas("printing-linked", &text, arch, &["-c"]);
+        assert!(of(&linked, "prints").is_some());
+    }
+}
+
 #[test]
 fn files_whose_tables_tell_of_nothing_shared_are_known_without_their_code() {
-    use warpbpf_sass::{SharedData, launches, shared_tables};
+    use warpbpf_sass::SharedData;
     for arch in ["sm_80", "sm_90"] {
         let of = |name: &str, text: &str, options: &[&str]| {
             let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
             let cubin = ptxas(name, &text, arch, options);
-            let image = Image::parse(&cubin).unwrap();
+            let file = File::parse(&cubin).unwrap();
             (
-                shared_tables(&image, "alone"),
-                launches(&image).map(str::to_owned),
+                file.shared_tables("alone"),
+                file.launches().map(str::to_owned),
             )
         };
         let alone = ".visible .entry alone(.param .u64 p) {\n\t.reg .b64 %rd1;\n\tld.param.u64 %rd1, [p];\n\tst.global.u32 [%rd1], 7;\n\tret;\n}\n";

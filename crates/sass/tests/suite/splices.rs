@@ -1,9 +1,12 @@
 //! Probes in all our kernels, seen with NVIDIA's disassembler: whatever was not replaced reads as it did before.
 
-use crate::common::{BRANCHES, CALLS, COUNT, Line, corpus, disassemble, probe_cubin};
+use crate::common::{
+    BRANCHES, CALLS, COUNT, Line, corpus, disassemble, nvcc, probe_cubin, workspace,
+};
 use warpbpf_fatbin::Cubin;
 use warpbpf_sass::elf::Image;
-use warpbpf_sass::{Hook, Probe, Refusal, Spliced, splice};
+use warpbpf_sass::word::Word;
+use warpbpf_sass::{CheckError, File, Hook, Probe, Refusal, Spliced, splice};
 
 const USERDATA: u64 = 0x7f12_3456_789a_bcd0;
 
@@ -58,6 +61,8 @@ fn stay_what_they_were(arch: u32) {
         // Each kernel gets its probes behind those of the kernels before it.
         let mut cubin = original.clone();
         let mut done: Vec<(String, Spliced)> = Vec::new();
+        let file = File::parse(&original).expect("a cubin");
+        let mut edits = Vec::new();
         for symbol in image.symbols.iter().filter(|s| s.is_kernel) {
             let entry = &probes[kernels % 3];
             let exit = &probes[kernels / 3 % 3];
@@ -65,21 +70,33 @@ fn stay_what_they_were(arch: u32) {
                 probe,
                 userdata: USERDATA,
             };
+            let edit = file.edit(&symbol.name, Some(hook(entry)), Some(hook(exit)));
             match splice(&cubin, &symbol.name, Some(hook(entry)), Some(hook(exit))) {
                 Ok(spliced) => {
+                    let edit = edit.expect("an edit");
+                    assert_eq!(edit.change, spliced.change, "{}", symbol.name);
+                    edits.push(edit);
                     kernels += 1;
-                    exits += spliced.exits.len();
-                    guarded += spliced.guarded;
+                    exits += spliced.change.exits.len();
+                    guarded += spliced.change.guarded;
                     cubin.clone_from(&spliced.cubin);
                     done.push((symbol.name.clone(), spliced));
                 }
-                Err(refusal) => assert!(
-                    is_expected(&symbol.name, &refusal),
-                    "{name}, {}: {refusal}",
-                    symbol.name
-                ),
+                Err(refusal) => {
+                    assert!(
+                        is_expected(&symbol.name, &refusal),
+                        "{name}, {}: {refusal}",
+                        symbol.name
+                    );
+                    assert_eq!(edit.err(), Some(refusal));
+                }
             }
         }
+        // All at once is the same, byte for byte, by one pass.
+        let written = file.write(&edits).expect("a file");
+        assert!(written.cubin == cubin, "{name} for sm_{arch} differs");
+        assert_eq!(written.passes, usize::from(!edits.is_empty()), "{name}");
+        assert_eq!(written.left_out, [], "{name}");
         let before = disassemble(&format!("{name}.{arch}.before"), &original);
         let after = disassemble(&format!("{name}.{arch}.after"), &cubin);
         for (section, old) in &before {
@@ -96,8 +113,8 @@ fn stay_what_they_were(arch: u32) {
         let facts = Cubin::parse(&cubin).expect("a cubin");
         for (kernel, spliced) in &done {
             let facts = facts.kernel(kernel).expect("the kernel");
-            assert_eq!(facts.registers, Some(spliced.registers.1));
-            assert_eq!(facts.code_bytes, spliced.code_bytes.1);
+            assert_eq!(facts.registers, Some(spliced.change.registers.1));
+            assert_eq!(facts.code_bytes, spliced.change.code_bytes.1);
         }
     }
     let least = if arch == 80 { 60 } else { 90 };
@@ -109,12 +126,12 @@ fn stay_what_they_were(arch: u32) {
 }
 
 fn compare(kernel: &str, old: &[Line], new: &[Line], spliced: &Spliced) {
-    let size = spliced.code_bytes.0;
+    let size = spliced.change.code_bytes.0;
     assert_eq!(old.len() as u64 * 16, size, "{kernel}");
     let mut changed = 0;
     for (was, is) in old.iter().zip(new) {
         assert_eq!(was.at, is.at);
-        let exit = spliced.exits.iter().find(|(at, _)| *at == was.at);
+        let exit = spliced.change.exits.iter().find(|(at, _)| *at == was.at);
         if was.at == 0 {
             let target = is
                 .text
@@ -151,11 +168,81 @@ fn compare(kernel: &str, old: &[Line], new: &[Line], spliced: &Spliced) {
             changed += usize::from(was.word != is.word);
         }
     }
-    assert_eq!(changed, spliced.guarded, "{kernel}");
+    assert_eq!(changed, spliced.change.guarded, "{kernel}");
     // No way out but those of the stubs.
     let ends = |l: &&Line| l.text.split_whitespace().any(|word| word == "EXIT");
     let left: Vec<u64> = new.iter().filter(ends).map(|l| l.at).collect();
-    let mut expected: Vec<u64> = spliced.exits.iter().map(|(_, end)| *end).collect();
+    let mut expected: Vec<u64> = spliced.change.exits.iter().map(|(_, end)| *end).collect();
     expected.sort_unstable();
     assert_eq!(left, expected, "{kernel}");
+}
+
+/// A file of hundreds of kernels, one of which is not what it should be: it is refused by its own reason, and all others get probes by one pass over the file.
+#[test]
+fn hundreds_of_kernels_get_probes_by_one_pass() {
+    let mut cubin = nvcc(&workspace().join("benches/many.cu"), "sm_90");
+    let names: Vec<String> = Cubin::parse(&cubin)
+        .expect("a cubin")
+        .kernels
+        .into_iter()
+        .map(|kernel| kernel.name)
+        .collect();
+    assert_eq!(names.len(), 300);
+    let odd = 123;
+    let image = Image::parse(&cubin).expect("a cubin");
+    let text = format!(".text.{}", names[odd]);
+    let text = &image.sections[image.section(&text).expect("the code")];
+    cubin[text.offset as usize] ^= 1;
+
+    let probe = probe("many", BRANCHES, 90);
+    let hook = |userdata| {
+        Some(Hook {
+            probe: &probe,
+            userdata,
+        })
+    };
+    let file = File::parse(&cubin).expect("a cubin");
+    let mut edits = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        assert_eq!(file.shared_data(name), None, "{name}");
+        let userdata = number as u64 * 8;
+        match file.edit(name, hook(userdata), hook(userdata)) {
+            Ok(edit) => edits.push(edit),
+            Err(refusal) => {
+                assert_eq!(number, odd, "{name}: {refusal}");
+                assert!(
+                    matches!(refusal, Refusal::FirstInstruction { .. }),
+                    "{refusal}"
+                );
+            }
+        }
+    }
+    let written = file.write(&edits).expect("a file");
+    assert_eq!((written.passes, written.left_out.len()), (1, 0));
+    let facts = Cubin::parse(&written.cubin).expect("a cubin");
+    for (number, kernel) in facts.kernels.iter().enumerate() {
+        assert_eq!(kernel.name, names[number]);
+        assert_eq!(kernel.frame_size > 0, number != odd, "{}", kernel.name);
+    }
+    // One that does not pass its check costs the others nothing but a second pass.
+    let bad = 7;
+    edits[bad].added.fill(Word(0));
+    let again = file.write(&edits).expect("a file");
+    assert_eq!(again.passes, 2);
+    let [(left_out, Refusal::Check(CheckError::Added { .. }))] = again.left_out.as_slice() else {
+        panic!("{:?}", again.left_out);
+    };
+    assert_eq!(*left_out, bad);
+    edits.remove(bad);
+    let without = file.write(&edits).expect("a file");
+    assert!(again.cubin == without.cubin);
+    // Nor does one that is there twice.
+    edits.push(file.edit(&names[0], hook(1), None).expect("an edit"));
+    let twice = file.write(&edits).expect("a file");
+    assert!(twice.cubin == without.cubin);
+    let kernel = names[0].clone();
+    assert_eq!(twice.left_out, [(298, Refusal::Twice { kernel })]);
+    // Without any it is what it was.
+    let nothing = file.write(&[]).expect("a file");
+    assert!(nothing.cubin == cubin && nothing.passes == 0);
 }

@@ -1,0 +1,261 @@
+//! The code of a kernel with probes, beside what it was: every thread must still go where it went, by way of a probe.
+
+use std::ops::Range;
+
+use crate::Arch;
+use crate::error::CheckError;
+use crate::table::{Family, Late, Op, base, family, late};
+use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Predicate, Word};
+
+/// The kernel's code before and after.
+pub(super) struct Code<'a> {
+    pub(super) arch: Arch,
+    pub(super) old: &'a [Word],
+    pub(super) new: &'a [Word],
+    pub(super) exit: bool,
+    /// Probes have a stack.
+    pub(super) stack: bool,
+}
+
+impl Code<'_> {
+    /// Gives where threads end now.
+    pub(super) fn check(&self, entry: bool) -> Result<Vec<u64>, CheckError> {
+        let mut stubs: Vec<Range<u64>> = Vec::new();
+        let mut probes = Vec::new();
+        let mut exits = Vec::new();
+        for (index, (was, is)) in self.old.iter().zip(self.new).enumerate() {
+            let at = (index * BYTES) as u64;
+            if index == 0 && entry {
+                let stub = self.leads(at, *was, *is, Predicate::ALWAYS, Predicate::ALWAYS)?;
+                let mut end = self.stub(stub, at, &mut probes, false)?;
+                self.expect(end, "the instruction that was replaced", |w, _| w == *was)?;
+                end += BYTES as u64;
+                self.expect(end, "a branch to the second instruction", |w, insn| {
+                    insn.is_some_and(|i| i.op == Op::Bra && always(&i))
+                        && w.leads_to(end, self.arch) == Some(BYTES as u64)
+                })?;
+                stubs.push(stub..end + BYTES as u64);
+            } else if was.base() == base::EXIT && self.exit {
+                let old = Insn::decode(*was, self.arch).ok_or(CheckError::ExitLeft { at })?;
+                let stub = self.leads(at, *was, *is, old.guard, old.second)?;
+                if is.control() != was.control() {
+                    return Err(self.differs(at, *was, *is));
+                }
+                let end = self.stub(stub, at, &mut probes, true)?;
+                self.expect(end, "an exit", |_, insn| {
+                    insn.is_some_and(|i| i.op == Op::Exit && always(&i))
+                })?;
+                exits.push(end);
+                stubs.push(stub..end + BYTES as u64);
+            } else if was != is || self.exit && is_late(*was) {
+                self.guarded(at, *was, *is)?;
+            } else if was.base() == base::EXIT {
+                exits.push(at);
+            }
+        }
+        self.added(&mut stubs, &probes)?;
+        Ok(exits)
+    }
+
+    fn differs(&self, at: u64, was: Word, is: Word) -> CheckError {
+        CheckError::Instruction {
+            at,
+            was: was.0,
+            is: is.0,
+        }
+    }
+
+    fn word(&self, at: u64) -> Option<Word> {
+        self.new.get(at as usize / BYTES).copied()
+    }
+
+    fn expect(
+        &self,
+        at: u64,
+        expected: &'static str,
+        holds: impl Fn(Word, Option<Insn>) -> bool,
+    ) -> Result<Word, CheckError> {
+        let word = self.word(at).unwrap_or(Word(0));
+        if holds(word, Insn::decode(word, self.arch)) {
+            Ok(word)
+        } else {
+            Err(CheckError::Added { at, expected })
+        }
+    }
+
+    /// A replaced instruction is a branch under the same predicates to what was added; gives where.
+    fn leads(
+        &self,
+        at: u64,
+        was: Word,
+        is: Word,
+        guard: Predicate,
+        second: Predicate,
+    ) -> Result<u64, CheckError> {
+        let insn = Insn::decode(is, self.arch).filter(|i| {
+            i.op == Op::Bra && i.guard == guard && i.second == second && i.control.reuse == 0
+        });
+        let to = insn.and_then(|_| is.leads_to(at, self.arch));
+        let added = (self.old.len() * BYTES) as u64..(self.new.len() * BYTES) as u64;
+        to.filter(|to| added.contains(to) && to.is_multiple_of(BYTES as u64))
+            .ok_or_else(|| self.differs(at, was, is))
+    }
+
+    /// An instruction is what it was but for a barrier that says when it is done with its registers.
+    fn guarded(&self, at: u64, was: Word, is: Word) -> Result<(), CheckError> {
+        let control = was.control();
+        let new = is.control();
+        let expected = match late(was) {
+            Late::Reads => Control {
+                read: new.read,
+                ..control
+            },
+            Late::Writes => Control {
+                write: new.write,
+                ..control
+            },
+            Late::Nothing | Late::Unknown => control,
+        };
+        let one = (new.read < 6) != (new.write < 6);
+        if self.exit && is_late(was) && one && is == was.with_control(expected) {
+            Ok(())
+        } else {
+            Err(self.differs(at, was, is))
+        }
+    }
+
+    /// The part of a stub that calls; gives where it goes on. What it calls is noted.
+    fn stub(
+        &self,
+        stub: u64,
+        site: u64,
+        probes: &mut Vec<u64>,
+        at_exit: bool,
+    ) -> Result<u64, CheckError> {
+        const STEP: u64 = BYTES as u64;
+        let mut at = stub;
+        let first = self.expect(at, "the beginning of a call", |_, insn| insn.is_some())?;
+        if at_exit && first.control().wait != ALL_BARRIERS {
+            return Err(CheckError::Added {
+                at,
+                expected: "behind all barriers",
+            });
+        }
+        if self.stack {
+            self.expect(at, "the load of the stack pointer", |_, insn| {
+                insn.is_some_and(|i| {
+                    matches!(i.op, Op::Ldc | Op::MovConst)
+                        && always(&i)
+                        && i.target == 1
+                        && i.number == self.arch.stack_pointer()
+                })
+            })?;
+            at += STEP;
+        }
+        let mut arguments = [0u64; 6];
+        for (register, value) in [4, 5, 6, 7, 20, 21].into_iter().zip(&mut arguments) {
+            let word = self.expect(at, "an argument", |_, insn| {
+                insn.is_some_and(|i| i.op == Op::MovImm && always(&i) && i.target == register)
+            })?;
+            *value = Insn::decode(word, self.arch).map_or(0, |i| u64::from(i.number));
+            at += STEP;
+        }
+        let region = self.word(at).and_then(|w| Insn::decode(w, self.arch));
+        let region = region.filter(|i| i.op == Op::Bssy && always(i) && !at_exit);
+        let opened = at;
+        if region.is_some() {
+            at += STEP;
+        }
+        let call = self.expect(at, "a call behind all barriers", |_, insn| {
+            insn.is_some_and(|i| {
+                i.op == Op::CallRel && always(&i) && i.control.wait == ALL_BARRIERS
+            })
+        })?;
+        probes.extend(call.leads_to(at, self.arch));
+        at += STEP;
+        let back = arguments[4] | arguments[5] << 32;
+        if back != at || arguments[2] | arguments[3] << 32 != site {
+            return Err(CheckError::Added {
+                at: stub,
+                expected: "a call with this place and the way back",
+            });
+        }
+        if let Some(region) = region {
+            self.expect(at, "the end of its region", |_, insn| {
+                insn.is_some_and(|i| i.op == Op::Bsync && always(&i) && i.barrier == region.barrier)
+            })?;
+            at += STEP;
+            if self
+                .word(opened)
+                .and_then(|w| w.leads_to(opened, self.arch))
+                != Some(at)
+            {
+                return Err(CheckError::Added {
+                    at: opened,
+                    expected: "a region up to here",
+                });
+            }
+        }
+        Ok(at)
+    }
+
+    /// What was added and is no stub: probes, which stay within themselves, and nothing behind the last stub.
+    fn added(&self, stubs: &mut [Range<u64>], probes: &[u64]) -> Result<(), CheckError> {
+        stubs.sort_by_key(|stub| stub.start);
+        let (from, to) = (
+            (self.old.len() * BYTES) as u64,
+            (self.new.len() * BYTES) as u64,
+        );
+        let first = stubs.first().map_or(to, |stub| stub.start);
+        let last = stubs.last().map_or(to, |stub| stub.end);
+        if stubs.windows(2).any(|pair| pair[0].end != pair[1].start) {
+            return Err(CheckError::Added {
+                at: first,
+                expected: "one stub behind the other",
+            });
+        }
+        let code = from..first;
+        if let Some(at) = probes.iter().find(|at| !code.contains(at)) {
+            return Err(CheckError::Added {
+                at: *at,
+                expected: "a probe",
+            });
+        }
+        for at in (from..first).step_by(BYTES) {
+            self.expect(at, "an instruction that a probe may have", |word, insn| {
+                let inside = || {
+                    let to = word.leads_to(at, self.arch);
+                    to.is_some_and(|to| code.contains(&to) && to.is_multiple_of(BYTES as u64))
+                };
+                match family(word.opcode()) {
+                    Family::Control => match (word.base(), insn.map(|i| (i.op, i.distance))) {
+                        (base::BRA, _) | (_, Some((Op::Bssy | Op::CallRel, _))) => inside(),
+                        // Back to the kernel's first instruction plus the return address.
+                        (_, Some((Op::RetRel, distance))) => at as i64 + 16 + distance == 0,
+                        (_, Some((Op::Bsync | Op::Break | Op::WarpSync, _))) => true,
+                        (base::NANOSLEEP | base::YIELD, _) => true,
+                        _ => false,
+                    },
+                    Family::Barrier => false,
+                    Family::Plain => true,
+                }
+            })?;
+        }
+        for at in (last..to).step_by(BYTES) {
+            self.expect(at, "nothing", |_, insn| {
+                insn.is_some_and(|i| i.op == Op::Nop)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn always(insn: &Insn) -> bool {
+    insn.guard == Predicate::ALWAYS && insn.second == Predicate::ALWAYS
+}
+
+/// It may still use registers when the next instructions are issued, and nothing tells when it is done.
+fn is_late(word: Word) -> bool {
+    let control = word.control();
+    late(word) != Late::Nothing && control.read == NO_BARRIER && control.write == NO_BARRIER
+}
