@@ -1,6 +1,7 @@
 // Kernels of which there is only machine code: one that ends early in some threads, one with shared memory and barriers, one that
-// reads a constant of its module, and the same as a graph's node.
+// reads a constant of its module, one that asserts and prints, and one of them as a graph's node.
 // usage: machine [launches]
+#include <cassert>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -42,6 +43,14 @@ __global__ void scale(float *values, int n)
         values[i] *= factor;
 }
 
+__global__ void says(const float *in, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    assert(n > 0 && "values");
+    if (i == 3)
+        printf("says: %d values, the first is %.1f\n", n, in[0]);
+}
+
 int main(int argc, char **argv)
 {
     int launches = argc > 1 ? atoi(argv[1]) : 20;
@@ -63,6 +72,7 @@ int main(int argc, char **argv)
         sums<<<blocks, threads, 0, stream>>>(out, part);
     }
     scale<<<blocks, threads, 0, stream>>>(out, n);
+    says<<<blocks, threads, 0, stream>>>(in, n);
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
