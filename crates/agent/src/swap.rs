@@ -293,7 +293,11 @@ fn exchange(
     let session = session.map_err(|error: SucceedError| (EINVAL, error.to_string()))?;
     let session = Arc::new(session);
     progress.next = Some(Arc::clone(&session));
-    let goes_on = || agent.is_on() && agent.swap.phase() == Some(Phase::Working);
+    // The control thread may not have come to look yet.
+    let goes_on = || {
+        agent.give_up_change(Instant::now());
+        agent.is_on() && agent.swap.phase() == Some(Phase::Working)
+    };
     modules::make_maps(agent, &session).map_err(|message| (ENOMEM, message))?;
     let mut turns = 0;
     let old = loop {
@@ -309,7 +313,11 @@ fn exchange(
             continue;
         }
         let agreed = || match agent.swap.lock().as_mut() {
-            Some(running) if running.phase == Phase::Working && agent.is_on() => {
+            Some(running)
+                if running.phase == Phase::Working
+                    && Instant::now() < running.end
+                    && agent.is_on() =>
+            {
                 running.phase = Phase::Done;
                 true
             }

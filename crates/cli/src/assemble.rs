@@ -17,6 +17,8 @@ pub enum Backend {
     Splice,
     /// Those, and of others the entry, the exits and the accesses of memory, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
     Sanitizer,
+    /// `sanitizer` for programs at accesses of memory, else `splice`, if what it needs is there; the report says which, and why
+    Auto,
 }
 
 /// Names the assembler, before any other place is looked at.

@@ -30,6 +30,7 @@ mod commands {
 }
 
 mod assemble;
+mod backend;
 mod cache;
 mod choice;
 mod code;

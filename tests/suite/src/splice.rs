@@ -16,6 +16,7 @@ pub fn cases() -> Vec<Case> {
         case("machine code: ptxas", assembler),
         case("machine code: the PTX in its line information", recovered),
         case("machine code: Triton's kernels", triton),
+        case("machine code: the back end is chosen", chosen),
         case("sanitizer: an application", patched),
         case("sanitizer: accesses", accesses),
         case("sanitizer: the library", library),
@@ -255,6 +256,50 @@ fn library(bench: &Bench) -> Told {
     };
     says(&notes, said)?;
     Ok("none, one that is none, and a gate".to_owned())
+}
+
+/// Who leaves the choice to us is told what it was; what is missing costs kernels with PTX nothing.
+fn chosen(bench: &Bench) -> Told {
+    let ptxas = refusing_ptxas(bench)?;
+    let ptxas = ("WARPBPF_PTXAS", ptxas.as_str());
+    let auto = ["--backend", "auto"];
+    let by = |bench: &Bench, flags: &[&str], object: &str, said: &str| -> Result<(), String> {
+        let run = bench.both_with(flags, object, "variants", &[])?;
+        same(
+            "launches",
+            &run.kernel("templated<int, 5>")?["missed"],
+            &0.into(),
+        )?;
+        says(&run.report["notes"].to_string(), said)
+    };
+    let splices = "kernels without PTX get programs by `splice`";
+    by(&bench.with(&[ptxas]), &auto, "machine", splices)?;
+    let library = ("WARPBPF_SANITIZER", "/nowhere");
+    let without = format!(
+        "no programs: program `access` needs `sanitizer`: {}",
+        "WARPBPF_SANITIZER names"
+    );
+    by(
+        &bench.with(&[ptxas, library]),
+        &auto,
+        "machine_access",
+        &without,
+    )?;
+    let nothing = bench.with(&[("WARPBPF_PTXAS", "/nowhere/ptxas")]);
+    by(
+        &nothing,
+        &auto,
+        "machine",
+        "get no programs: WARPBPF_PTXAS names `/nowhere/ptxas`",
+    )?;
+    let gated = ["--backend", "auto", "--gate"];
+    by(
+        bench,
+        &gated,
+        "machine",
+        "get no programs: `--gate` puts gates and slots into PTX only",
+    )?;
+    Ok("splice, and why not others".to_owned())
 }
 
 /// A `ptxas` that refuses everything.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf::{AttachError, Change, Process, Tool};
 
+use crate::backend::Moment;
 use crate::collect::Collector;
 use crate::commands::run::{Attachment, show};
 use crate::error::CliError;
@@ -30,7 +31,7 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     if session.work.choice.choice().needs_nvtx() {
         return Err(CliError::Other(NO_RANGES.into()));
     }
-    let attachment = Attachment::wished(&session.wish, &session.work)?;
+    let attachment = Attachment::wished(&session.wish, &session.work, Moment::Late)?;
     let tool = &attachment.tool;
     // From here on Ctrl-C must not leave programs behind.
     Interrupted::watch();

@@ -12,7 +12,8 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_session::NO_SITE;
 use warpbpf_session::section::Form;
 
-use crate::assemble::{self, Backend};
+use crate::assemble;
+use crate::backend::{self, Moment};
 use crate::collect::Collector;
 use crate::error::CliError;
 use crate::flags::{ObjectFlags, OutputFlags, RunFlags, TargetFlags, WishFlags, WorkFlags};
@@ -21,7 +22,6 @@ use crate::model::{self, Report};
 use crate::objects;
 use crate::output::say;
 use crate::render;
-use crate::sanitizer;
 use crate::target::{Entry, Surroundings};
 use crate::timeline;
 
@@ -32,7 +32,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
-    let attachment = Attachment::wished(&flags.wish, &flags.work)?;
+    let attachment = Attachment::wished(&flags.wish, &flags.work, Moment::Start)?;
     let tool = &attachment.tool;
     let live = flags.work.live();
     let mut report = observe(&flags.target, surroundings, tool, flags.work.events, live)?;
@@ -65,6 +65,8 @@ pub struct Attachment {
     pub tool: Tool,
     session: Vec<warpbpf_session::PlannedProgram>,
     programs: Vec<model::Program>,
+    /// What was chosen for kernels without PTX.
+    machine_code: Option<String>,
 }
 
 impl Attachment {
@@ -76,6 +78,7 @@ impl Attachment {
         object: &ObjectFlags,
         work: &WorkFlags,
         (timeline, stacks): (bool, bool),
+        moment: Moment,
     ) -> Result<Attachment, CliError> {
         let WorkFlags {
             program,
@@ -121,23 +124,10 @@ impl Attachment {
             warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
         let bytes = loaded.bytes.clone();
         let tool = Tool::attach(object, options)?;
-        if code.backend != Backend::Ptx {
-            if code.gate || code.slots {
-                let flag = if code.slots { "--slots" } else { "--gate" };
-                let backend = match code.backend {
-                    Backend::Sanitizer => "sanitizer",
-                    Backend::Ptx | Backend::Splice => "splice",
-                };
-                return Err(CliError::Other(format!(
-                    "`{flag}` does not go with `--backend {backend}`: gates and slots stand in a kernel's PTX"
-                )));
-            }
-            let ptxas = assemble::ptxas().map_err(CliError::Other)?;
+        let chosen = backend::choose(code, &session, moment).map_err(CliError::Other)?;
+        if let Some(ptxas) = chosen.ptxas {
             let known = Mutex::new(HashMap::new());
-            let library = match code.backend {
-                Backend::Sanitizer => Some(sanitizer::library().map_err(CliError::Other)?),
-                Backend::Ptx | Backend::Splice => None,
-            };
+            let library = chosen.library;
             let by_sanitizer = library.is_some();
             let functions = move |device: &_, give: &mut dyn FnMut(_)| {
                 let device: &warpbpf_wire::Device = device;
@@ -188,6 +178,7 @@ impl Attachment {
             tool,
             programs: programs.chain(on_the_host(&loaded)?).collect(),
             session,
+            machine_code: chosen.note,
         })
     }
 
@@ -195,11 +186,16 @@ impl Attachment {
     ///
     /// # Errors
     /// As there.
-    pub fn wished(wish: &WishFlags, work: &WorkFlags) -> Result<Attachment, CliError> {
+    pub fn wished(
+        wish: &WishFlags,
+        work: &WorkFlags,
+        moment: Moment,
+    ) -> Result<Attachment, CliError> {
         match (&wish.timeline, wish.objects.is_empty()) {
             (Some(_), true) => Attachment::without_programs(wish.stacks),
             (timeline, _) => {
-                Attachment::bring(&wish.object(), work, (timeline.is_some(), wish.stacks))
+                let what = (timeline.is_some(), wish.stacks);
+                Attachment::bring(&wish.object(), work, what, moment)
             }
         }
     }
@@ -227,12 +223,14 @@ impl Attachment {
             },
             session: Vec::new(),
             programs: Vec::new(),
+            machine_code: None,
         })
     }
 
     /// Adds to a report what is known of the programs.
     pub fn conclude(&self, report: &mut Report) {
         report.programs = self.programs.clone();
+        report.notes.extend(self.machine_code.clone());
         for program in &self.session {
             let warnings = program.verified.warnings().iter();
             report

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use warpbpf::start::{self, Entry};
 use warpbpf_wire::rendezvous::Signpost;
 
+use crate::backend::Moment;
 use crate::collect::Collector;
 use crate::commands::attach::{Interrupted, let_go, watch};
 use crate::commands::run::{Attachment, show};
@@ -20,7 +21,7 @@ const WAITING: &str = "warpbpf: Ctrl-C ends this and shows what they did";
 /// Waits for applications, and shows what they have at the end.
 pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let session = &flags.session;
-    let attachment = Attachment::wished(&session.wish, &session.work)?;
+    let attachment = Attachment::wished(&session.wish, &session.work, Moment::Start)?;
     let tool = &attachment.tool;
     let device = machine::choose(flags.device)?;
     if let Device::Soft { why, .. } = &device {

@@ -1,0 +1,216 @@
+//! What puts programs into kernels without PTX: what the user says, or what the programs need and the machine has.
+
+use std::path::PathBuf;
+
+use warpbpf_abi::attach::Site;
+use warpbpf_session::PlannedProgram;
+
+use crate::assemble::{self, Backend};
+use crate::code::CodeFlags;
+use crate::sanitizer;
+
+/// When the programs come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Before the application does anything.
+    Start,
+    /// While it runs: what has to be in it from the start is not.
+    Late,
+}
+
+/// For kernels of which there is only machine code.
+#[derive(Debug, Default)]
+pub struct Chosen {
+    /// Assembles functions; `None`: such kernels run as they are.
+    pub ptxas: Option<PathBuf>,
+    /// Compute Sanitizer calls them.
+    pub library: Option<PathBuf>,
+    /// What the user is told, who left the choice to us.
+    pub note: Option<String>,
+}
+
+/// Chooses.
+///
+/// # Errors
+/// What the user asks for does not go together, or is not on this machine.
+pub fn choose(
+    code: &CodeFlags,
+    programs: &[PlannedProgram],
+    moment: Moment,
+) -> Result<Chosen, String> {
+    let gated = [(code.slots, "--slots"), (code.gate, "--gate")];
+    let gated = gated.into_iter().find(|(on, _)| *on).map(|(_, flag)| flag);
+    let named = match code.backend {
+        Backend::Ptx => return Ok(Chosen::default()),
+        Backend::Auto => {
+            return Ok(match gated {
+                Some(flag) => Chosen::none(&format!("`{flag}` puts gates and slots into PTX only")),
+                None => {
+                    let places = programs.iter().map(|p| (p.name(), p.spec.site));
+                    let places: Vec<(&str, Site)> = places.collect();
+                    for_programs(&places, moment, assemble::ptxas(), sanitizer::library)
+                }
+            });
+        }
+        Backend::Splice => "splice",
+        Backend::Sanitizer => "sanitizer",
+    };
+    if let Some(flag) = gated {
+        return Err(format!(
+            "`{flag}` does not go with `--backend {named}`: gates and slots stand in a kernel's PTX"
+        ));
+    }
+    let ptxas = assemble::ptxas()?;
+    let by_sanitizer = code.backend == Backend::Sanitizer;
+    Ok(Chosen {
+        ptxas: Some(ptxas),
+        library: by_sanitizer.then(sanitizer::library).transpose()?,
+        note: None,
+    })
+}
+
+/// Compute Sanitizer only where a program needs it: it costs more, and shuts out profilers.
+fn for_programs(
+    programs: &[(&str, Site)],
+    moment: Moment,
+    ptxas: Result<PathBuf, String>,
+    library: impl FnOnce() -> Result<PathBuf, String>,
+) -> Chosen {
+    let ptxas = match ptxas {
+        Ok(ptxas) => ptxas,
+        Err(reason) => return Chosen::none(&reason),
+    };
+    let spliced = |(_, site): &(&str, Site)| matches!(site, Site::Entry | Site::Exit);
+    let accesses = programs.iter().find(|(_, site)| *site == Site::Mem);
+    let sanitized = accesses.map(|(name, _)| match moment {
+        Moment::Start => {
+            library().map_err(|reason| format!("program `{name}` needs `sanitizer`: {reason}"))
+        }
+        Moment::Late => Err(format!(
+            "program `{name}` needs `sanitizer`, which has to be in the application from the start"
+        )),
+    });
+    let refused = match (sanitized, accesses) {
+        (Some(Ok(library)), Some((name, _))) => {
+            return Chosen {
+                ptxas: Some(ptxas),
+                library: Some(library),
+                note: Some(format!(
+                    "kernels without PTX get programs by `sanitizer`, as `{name}` is at accesses of memory: profilers that use CUPTI do not work in the application"
+                )),
+            };
+        }
+        (Some(Err(reason)), _) => Some(reason),
+        _ => None,
+    };
+    // Where nothing is at entries or exits, there is nothing to put there.
+    if !programs.iter().any(spliced) {
+        let reason = refused.as_deref();
+        return Chosen::none(reason.unwrap_or("all are at places that are found in PTX only"));
+    }
+    let but = refused.map(|reason| format!("; {reason}"));
+    Chosen {
+        ptxas: Some(ptxas),
+        library: None,
+        note: Some(format!(
+            "kernels without PTX get programs by `splice`{}",
+            but.unwrap_or_default()
+        )),
+    }
+}
+
+impl Chosen {
+    fn none(why: &str) -> Chosen {
+        Chosen {
+            note: Some(format!("kernels without PTX get no programs: {why}")),
+            ..Chosen::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRY: (&str, Site) = ("enters", Site::Entry);
+    const EXIT: (&str, Site) = ("leaves", Site::Exit);
+    const MEM: (&str, Site) = ("reads", Site::Mem);
+    const BARRIER: (&str, Site) = ("waits", Site::Barrier);
+
+    fn here(name: &str) -> Result<PathBuf, String> {
+        Ok(name.into())
+    }
+
+    fn chosen(programs: &[(&str, Site)], moment: Moment) -> (bool, bool, String) {
+        let chosen = for_programs(programs, moment, here("ptxas"), || here("library"));
+        (
+            chosen.ptxas.is_some(),
+            chosen.library.is_some(),
+            chosen.note.unwrap_or_default(),
+        )
+    }
+
+    #[test]
+    fn what_programs_need_is_taken_and_no_more() {
+        let splice = (
+            true,
+            false,
+            "kernels without PTX get programs by `splice`".to_owned(),
+        );
+        for programs in [&[ENTRY][..], &[EXIT], &[ENTRY, EXIT, BARRIER]] {
+            assert_eq!(chosen(programs, Moment::Start), splice);
+            assert_eq!(chosen(programs, Moment::Late), splice);
+        }
+        let (ptxas, library, note) = chosen(&[ENTRY, MEM], Moment::Start);
+        assert!(
+            ptxas && library && note.contains("`reads` is at accesses of memory"),
+            "{note}"
+        );
+        assert_eq!(
+            chosen(&[ENTRY, MEM], Moment::Late),
+            (
+                true,
+                false,
+                "kernels without PTX get programs by `splice`; program `reads` needs `sanitizer`, which has to be in the application from the start".to_owned()
+            )
+        );
+        assert_eq!(
+            chosen(&[MEM], Moment::Late),
+            (
+                false,
+                false,
+                "kernels without PTX get no programs: program `reads` needs `sanitizer`, which has to be in the application from the start".to_owned()
+            )
+        );
+        assert_eq!(
+            chosen(&[BARRIER], Moment::Start),
+            (
+                false,
+                false,
+                "kernels without PTX get no programs: all are at places that are found in PTX only"
+                    .to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let missing = || Err("it is not there".to_owned());
+        let without = for_programs(&[ENTRY], Moment::Start, missing(), || here("library"));
+        assert_eq!(
+            (without.ptxas, without.note.as_deref()),
+            (
+                None,
+                Some("kernels without PTX get no programs: it is not there")
+            )
+        );
+        let without = for_programs(&[EXIT, MEM], Moment::Start, here("ptxas"), missing);
+        assert_eq!(
+            without.note.as_deref(),
+            Some(
+                "kernels without PTX get programs by `splice`; program `reads` needs `sanitizer`: it is not there"
+            )
+        );
+        assert!(without.library.is_none() && without.ptxas.is_some());
+    }
+}
