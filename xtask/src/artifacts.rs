@@ -299,6 +299,7 @@ fn examples(profile: Profile) -> Result<(), Failure> {
 
 /// What [`build`] does, the tests' own programs, and the corpus of kernels, which takes longer than all else.
 pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> {
+    setup::for_tests()?;
     // Before the agent that everything else uses, whose place it takes meanwhile.
     agent_with_faults(profile)?;
     let artifacts = build(tools, profile)?;
@@ -316,6 +317,7 @@ pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> 
     kernels(tools, &artifacts.kernels)?;
     sanitizer(tools, &artifacts.sanitizer)?;
     splice(tools, &artifacts.splice)?;
+    jit_folder(&artifacts.apps.with_file_name("jit"))?;
     Ok(artifacts)
 }
 
@@ -386,8 +388,7 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
             run(nvcc.arg(&source))?;
         }
     }
-    other_tool(into)?;
-    jit_folder(&into.with_file_name("jit"))
+    other_tool(into)
 }
 
 /// Says where what `jit` compiles with is. A bundle has none of it: the machine that it runs on has its own.

@@ -45,7 +45,7 @@ fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["setup"] => setup::run().map(|_| ()),
+        ["setup"] => setup::run().and_then(|_| setup::for_tests()),
         ["build"] => setup::run()
             .and_then(|tools| artifacts::build(&tools, artifacts::Profile::Release))
             .map(|_| ()),

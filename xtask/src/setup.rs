@@ -42,14 +42,18 @@ pub fn run() -> Result<Tools, Failure> {
         clang: system_packages()?,
         cuda: cuda()?,
     };
-    nvdisasm()?;
-    jit_compilers()?;
     println!(
         "setup: {} for BPF, CUDA 13.0 in {}",
         tools.clang,
         tools.cuda.display()
     );
     Ok(tools)
+}
+
+/// Finds or installs what tests use besides.
+pub fn for_tests() -> Result<(), Failure> {
+    nvdisasm()?;
+    jit_compilers()
 }
 
 /// Rust's library for [`OTHER_TARGET`] is there, or could be had: it cannot where Rust did not come by rustup, or without a network.
