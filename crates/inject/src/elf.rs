@@ -178,4 +178,44 @@ mod tests {
         assert!(Library::at(&memory, base + 4096).is_none());
         assert!(Library::at(&memory, 8).is_none());
     }
+
+    #[test]
+    fn a_file_that_is_mapped_besides_changes_nothing() {
+        use std::os::fd::AsRawFd as _;
+        let pid = std::process::id();
+        let memory = Memory::open(pid).unwrap();
+        let look = || Subject {
+            pid,
+            seccomp: false,
+            maps: crate::process::mappings(pid).unwrap(),
+        };
+        let is_libc = |name: &str| name == "libc.so.6";
+        let before = look();
+        let base = before.base_of(is_libc).unwrap();
+        let mapping = before.maps.iter().find(|m| m.range.start == base).unwrap();
+        let file = std::fs::File::open(&mapping.name).unwrap();
+        let bytes = file.metadata().unwrap().len() as usize;
+        // SAFETY: new memory, of a file that nobody changes.
+        let there = unsafe {
+            let (rights, kind) = (libc::PROT_READ, libc::MAP_PRIVATE);
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                rights,
+                kind,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(there, libc::MAP_FAILED);
+        let now = look();
+        assert!(now.maps.iter().any(|m| m.range.start == there as u64));
+        assert_eq!(now.base_of(is_libc), Some(base));
+        let libc = Library::at(&memory, base).unwrap();
+        // SAFETY: a NUL-terminated name.
+        let expected = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"getppid".as_ptr()) } as u64;
+        assert_eq!(libc.function("getppid").unwrap().unwrap().start, expected);
+        // SAFETY: it was mapped above, and nothing refers to it.
+        assert_eq!(unsafe { libc::munmap(there, bytes) }, 0);
+    }
 }

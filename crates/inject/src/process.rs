@@ -176,11 +176,20 @@ impl Subject {
         path.is_absolute() && (here.dev(), here.ino()) == (there.dev(), there.ino())
     }
 
-    /// Where the first file lies whose name `is` one that is looked for.
+    /// Where the first library lies whose name `is` one that is looked for. Somebody may have mapped its file besides, to read it, as the agent does while it
+    /// searches for kernels: that has no code, and where it lies says nothing.
     pub fn base_of(&self, is: impl Fn(&str) -> bool) -> Option<u64> {
-        let found = self.maps.iter();
-        let mut found = found.filter(|m| m.file.1 != 0 && m.offset == 0);
-        Some(found.find(|m| is(m.file_name()))?.range.start)
+        let mut code = self.maps.iter().filter(|m| m.code && m.file.1 != 0);
+        let code = code.find(|m| is(m.file_name()))?;
+        let begins = |m: &&Mapping| {
+            m.offset == 0
+                && m.range.start <= code.range.start
+                && m.file == code.file
+                && m.name == code.name
+        };
+        // The loader puts all of a library into one piece of addresses.
+        let bases = self.maps.iter().filter(begins);
+        bases.map(|m| m.range.start).max()
     }
 
     /// Code of the file that lies at `base`.
@@ -272,6 +281,28 @@ mod tests {
         assert_eq!(code.len(), 1);
         assert_eq!(code[0], 0x55d0_c000_1000..0x55d0_c000_5000);
         assert!(!subject.has_driver());
+    }
+
+    #[test]
+    fn a_file_that_is_mapped_to_be_read_is_not_the_library() {
+        let subject = |text: &str| Subject {
+            pid: 1,
+            seccomp: false,
+            maps: parse_maps(text),
+        };
+        let library = "7f0000200000-7f0000228000 r--p 00000000 08:01 77 /lib/libc.so.6\n\
+             7f0000228000-7f0000390000 r-xp 00028000 08:01 77 /lib/libc.so.6\n";
+        let below = "7f0000000000-7f00001f0000 r--p 00000000 08:01 77 /lib/libc.so.6\n";
+        let above = "7f0000400000-7f00005f0000 r--p 00000000 08:01 77 /lib/libc.so.6\n";
+        let base = |text: String| subject(&text).base_of(|name| name == "libc.so.6");
+        assert_eq!(
+            base(format!("{below}{library}{above}")),
+            Some(0x7f00_0020_0000)
+        );
+        assert_eq!(base(format!("{below}{above}")), None);
+        // One that was replaced while it is in use has another inode.
+        let new = "7f0000000000-7f00001f0000 r--p 00000000 08:01 78 /lib/libc.so.6\n";
+        assert_eq!(base(format!("{new}{library}")), Some(0x7f00_0020_0000));
     }
 
     #[test]
