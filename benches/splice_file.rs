@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use warpbpf_fatbin::Cubin;
-use warpbpf_sass::{File, Hook, Probe, splice};
+use warpbpf_sass::{Addresses, File, Hook, Probe, splice};
 
 /// Kernels of which each gets a pass of its own.
 const ALONE: usize = 20;
@@ -64,7 +64,7 @@ fn measure(cubin: &[u8], probe: &Probe) {
     let edits: Vec<_> = edits.collect();
     timed("each kernel looked at", begun);
     let begun = Instant::now();
-    let written = file.write(&edits).expect("a file");
+    let written = file.write(&edits, &Addresses::new()).expect("a file");
     timed("all written and checked", begun);
     assert!(written.left_out.is_empty());
     println!("{} pass, {} bytes", written.passes, written.cubin.len());
@@ -78,7 +78,9 @@ fn measure(cubin: &[u8], probe: &Probe) {
             .cubin;
     }
     timed(&format!("{few} kernels with a pass for each"), begun);
-    let together = file.write(&edits[..few]).expect("a file");
+    let together = file
+        .write(&edits[..few], &Addresses::new())
+        .expect("a file");
     assert!(by_one == together.cubin, "the same bytes");
 }
 

@@ -1,5 +1,5 @@
 // Kernels of which there is only machine code: one that ends early in some threads, one with shared memory and barriers, one that
-// reads a constant of its module, one that asserts and prints, and one of them as a graph's node.
+// reads a constant of its module, one that counts in a variable of it, one that asserts and prints, and one of them as a graph's node.
 // usage: machine [launches]
 #include <cassert>
 #include <cstdio>
@@ -8,6 +8,7 @@
 #include "check.h"
 
 __constant__ float factor;
+__device__ unsigned tallied[2] = { 0, 5 };
 
 __global__ void halve(const float *in, float *out, int n)
 {
@@ -43,6 +44,14 @@ __global__ void scale(float *values, int n)
         values[i] *= factor;
 }
 
+// What it finds there the host has written, and other launches.
+__global__ void tally(const float *values, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && values[i] > 100.0f)
+        atomicAdd(&tallied[0], tallied[1]);
+}
+
 __global__ void says(const float *in, int n)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -73,6 +82,10 @@ int main(int argc, char **argv)
     }
     scale<<<blocks, threads, 0, stream>>>(out, n);
     says<<<blocks, threads, 0, stream>>>(in, n);
+    unsigned step = 3, counted;
+    tally<<<blocks, threads, 0, stream>>>(in, n);
+    CHECK(cudaMemcpyToSymbolAsync(tallied, &step, sizeof(step), sizeof(step), cudaMemcpyHostToDevice, stream));
+    tally<<<blocks, threads, 0, stream>>>(in, n);
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -82,6 +95,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < launches; i++)
         CHECK(cudaGraphLaunch(exec, stream));
     CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemcpyFromSymbol(&counted, tallied, sizeof(counted)));
     std::vector<float> sum(blocks);
     CHECK(cudaMemcpy(host.data(), out, host.size() * sizeof(float), cudaMemcpyDeviceToHost));
     CHECK(cudaMemcpy(sum.data(), part, blocks * sizeof(float), cudaMemcpyDeviceToHost));
@@ -90,6 +104,6 @@ int main(int argc, char **argv)
     for (const std::vector<float> *all : { &host, &sum })
         for (const float &value : *all)
             hash = (hash ^ *(const unsigned *)&value) * 1099511628211ull;
-    printf("machine: %d launches, outputs %016llx\n", launches, hash);
+    printf("machine: %d launches, outputs %016llx, %u tallied\n", launches, hash, counted);
     return 0;
 }

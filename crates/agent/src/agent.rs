@@ -438,6 +438,7 @@ impl Agent {
                         assembled: by_sanitizer
                             .map_or(options.splice, |sanitizer| sanitizer.is_some())
                             .then(|| Arc::new(assembled)),
+                        splice_variables: options.splice_variables,
                         sanitizer: by_sanitizer.flatten(),
                         cache: code_cache::open(self, device, &cache),
                     };

@@ -38,6 +38,12 @@ pub fn choose(
     programs: &[PlannedProgram],
     moment: Moment,
 ) -> Result<Chosen, String> {
+    if code.splice_variables && !matches!(code.backend, Backend::Splice | Backend::Auto) {
+        return Err(
+            "`--splice-variables` is for `--backend splice`: only there a copy of machine code is written"
+                .to_owned(),
+        );
+    }
     let gated = [(code.slots, "--slots"), (code.gate, "--gate")];
     let gated = gated.into_iter().find(|(on, _)| *on).map(|(_, flag)| flag);
     let named = match code.backend {

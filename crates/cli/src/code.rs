@@ -11,6 +11,10 @@ pub struct CodeFlags {
     /// Which kernels get programs
     #[arg(long, value_enum, default_value = "ptx")]
     pub backend: Backend,
+    /// With `--backend splice`, programs in kernels, too, that use variables of their module: the copy that runs gets the addresses of those.
+    /// This has not been tried on a GPU
+    #[arg(long)]
+    pub splice_variables: bool,
     /// Registers per thread that instrumented kernels may have; what does not fit goes to local memory. For a kernel whose
     /// probes leave room for fewer blocks at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=255))]

@@ -4,6 +4,7 @@
 //! It knows the original and the result and nothing of how one became the other. Sections and kernels are read a second time by
 //! `warpbpf-fatbin`, whose ELF reader is not ours.
 
+mod bank;
 mod code;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use warpbpf_fatbin::{Cubin, Kernel};
 use code::Code;
 
 use crate::Arch;
+use crate::data::Addresses;
 use crate::elf::{GRAIN, Image, Moves};
 use crate::error::CheckError;
 use crate::info;
@@ -50,23 +52,31 @@ pub fn check(
         entry,
         exit,
     };
-    let wrong = check_all(before, after, &[put])?;
+    let wrong = check_all(before, after, &[put], &Addresses::new())?;
     wrong
         .into_iter()
         .next()
         .map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Checks that `after` is `before` with probes in these kernels, and nothing else; each is there once. Gives those that are wrong by themselves.
+/// Checks that `after` is `before` with probes in these kernels and these addresses of variables, and nothing else; each kernel is there once. Gives
+/// those that are wrong by themselves.
 ///
 /// # Errors
 /// [`CheckError`]: what is wrong with the file.
-pub fn check_all(before: &[u8], after: &[u8], puts: &[Put<'_>]) -> Result<Wrong, CheckError> {
+pub fn check_all(
+    before: &[u8],
+    after: &[u8],
+    puts: &[Put<'_>],
+    addresses: &Addresses,
+) -> Result<Wrong, CheckError> {
     let unreadable = |e: &dyn std::fmt::Display| CheckError::Unreadable(e.to_string());
     let old = Image::parse(before).map_err(|e| unreadable(&e))?;
     let new = Image::parse(after).map_err(|e| unreadable(&e))?;
-    let edited = Edited::find(&old, &new, puts)?;
+    let mut edited = Edited::find(&old, &new, puts)?;
+    edited.bank = bank::expected(&old, addresses)?;
     layout(&old, &new, &edited)?;
+    bank::check((&old, &new), after, &edited.bank)?;
     same_bytes((before, after), (&old, &new), &edited)?;
     symbols(&old, &new, &edited)?;
     let read = |bytes| Cubin::parse(bytes).map_err(|e| unreadable(&e));
@@ -119,6 +129,8 @@ struct Edited {
     by_info: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
     moves: Moves,
+    /// Sections where addresses of variables stand.
+    bank: bank::Expected,
 }
 
 impl Edited {
@@ -131,6 +143,7 @@ impl Edited {
             by_info: HashMap::new(),
             by_name: HashMap::new(),
             moves: Moves::new(std::iter::empty()),
+            bank: bank::Expected::new(),
         };
         let mut pieces = Vec::new();
         for (index, put) in puts.iter().enumerate() {
@@ -222,6 +235,9 @@ fn layout(old: &Image, new: &Image, edited: &Edited) -> Result<(), CheckError> {
             expected.size += edited.all[*one].growth;
             // The number of registers; compared with the attributes elsewhere.
             expected.info = was.info & 0x00ff_ffff | is.info & 0xff00_0000;
+        }
+        if let Some((_, bytes)) = edited.bank.iter().find(|(of, _)| *of == index) {
+            expected.size = bytes.len() as u64;
         }
         if *is != expected {
             return Err(wrong(&was.name));
@@ -315,7 +331,8 @@ fn open(
     }
     for (index, section) in old.sections.iter().enumerate() {
         let range = section.offset as usize..(section.offset + section.size) as usize;
-        if edited.by_text.contains_key(&index) {
+        let in_bank = edited.bank.iter().any(|(of, _)| *of == index);
+        if in_bank || edited.by_text.contains_key(&index) {
             open.push(range);
         } else if section.kind == 2 {
             // `st_size` of the kernels.

@@ -5,7 +5,11 @@
 //! variables and functions are, and by relocations in the code itself. So nothing is followed here: who names one of those banks is refused, but where
 //! an address leads to what is the same in each copy: strings and tables that the compiler made, and functions of the driver's. By those kernels print and assert.
 
-use crate::elf::Image;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use crate::elf::{Image, Section, Symbol};
 use crate::error::SharedData;
 use crate::file::File;
 use crate::word::{BYTES, RZ, Word};
@@ -19,6 +23,10 @@ const ADDRESSES: u128 = 4;
 const ULDC_INDEXED: u16 = 0x0bb;
 const LDC: u16 = 0x182;
 
+/// The section with the second one.
+pub(crate) const BANK: &str = ".nv.constant4";
+/// Sections with variables.
+const OF_MODULE: [&str; 2] = [".nv.global", ".nv.global.init"];
 /// Relocation of an address of 64 bits.
 const ADDRESS: u32 = 2;
 /// Bytes of that.
@@ -47,24 +55,70 @@ const LAUNCHING: [&str; 6] = [
     "cudaGetParameterBuffer",
 ];
 
+/// Addresses of variables, by their names.
+pub type Addresses = BTreeMap<String, u64>;
+
+/// A variable of a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Variable {
+    /// Its name, which no other one has.
+    pub name: String,
+    /// Its bytes.
+    pub size: u64,
+}
+
 impl File<'_> {
     /// What stands against running `kernel` out of a second copy of the file.
     pub fn shared_data(&self, kernel: &str) -> Option<SharedData> {
-        let own = self.sections(&format!(".text.{kernel}"));
-        if self.has_relocations(own) {
-            return Some(SharedData::Relocations);
+        let first = |uses: &Uses| uses.first;
+        self.of_code(kernel, first).unwrap_or_else(Some)
+    }
+
+    /// The variables that `kernel` shares with the file, where it could run out of a second copy that had their addresses in place of those of its own
+    /// ([`File::write`]). It may use fewer.
+    ///
+    /// # Errors
+    /// What stands against it nevertheless.
+    pub fn variables(&self, kernel: &str) -> Result<Vec<Variable>, SharedData> {
+        if let Some(refused) = self.of_code(kernel, |uses| uses.refused)? {
+            return Err(refused);
         }
-        let of_functions = self.functions_share.get_or_init(|| {
-            let shares = |index: &usize| Some((*index, self.shared_by(*index)?));
-            self.functions().iter().find_map(shares)
+        let mut all = BTreeSet::new();
+        for uses in self.uses_of(kernel) {
+            all.extend(uses.variables.iter().map(|index| {
+                let symbol = &self.image.symbols[*index];
+                Variable {
+                    name: symbol.name.clone(),
+                    size: symbol.size,
+                }
+            }));
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// The first thing, in the order of the file, that is found in code which the kernel may run.
+    fn of_code(
+        &self,
+        kernel: &str,
+        of: impl Fn(&Uses) -> Option<SharedData>,
+    ) -> Result<Option<SharedData>, SharedData> {
+        if self.has_relocations(self.sections(&format!(".text.{kernel}"))) {
+            return Err(SharedData::Relocations);
+        }
+        let mut found: Vec<_> = self.uses_of(kernel).collect();
+        found.sort_by_key(|uses| uses.section);
+        Ok(found.into_iter().find_map(|uses| of(&uses)))
+    }
+
+    /// What a kernel's own code uses, and that of all functions.
+    fn uses_of(&self, kernel: &str) -> impl Iterator<Item = Cow<'_, Uses>> {
+        let of_functions = self.functions_use.get_or_init(|| {
+            let uses = self.functions().iter().map(|section| self.uses(*section));
+            uses.collect()
         });
-        let of_own = own
-            .iter()
-            .find_map(|index| Some((*index, self.shared_by(*index)?)));
-        // The first in the order of the file.
-        let all = [of_own, *of_functions].into_iter().flatten();
-        all.min_by_key(|(index, _)| *index)
-            .map(|(_, shared)| shared)
+        let own = self.sections(&format!(".text.{kernel}")).iter();
+        let own = own.map(|section| Cow::Owned(self.uses(*section)));
+        own.chain(of_functions.iter().map(Cow::Borrowed))
     }
 
     /// The same by the tables of the file alone, without a look at any code: who might be sharing something is refused.
@@ -97,66 +151,151 @@ impl File<'_> {
         all.any(|section| self.is_relocated(*section))
     }
 
-    /// What the code in a section shares with the module, by its first instruction that does.
-    fn shared_by(&self, section: usize) -> Option<SharedData> {
+    /// What the code in a section uses, up to what stands against any copy.
+    fn uses(&self, section: usize) -> Uses {
         let data = self.image.data(section);
-        let mut words = (0..data.len() / BYTES).filter_map(|at| Word::at(data, at * BYTES));
-        words.find_map(|word| {
+        let words = (0..data.len() / BYTES).filter_map(|at| Word::at(data, at * BYTES));
+        let mut uses = Uses {
+            section,
+            ..Uses::default()
+        };
+        for word in words {
             let form = word.bits(9, 3);
             if !WITH_CONSTANT.contains(&form) {
-                return None;
+                continue;
             }
             match word.bits(54, 5) {
-                VARIABLES => Some(SharedData::Constants),
-                ADDRESSES if !self.bank().is_read_alike(word) => Some(SharedData::Addresses),
-                _ => None,
+                VARIABLES => uses.refused = Some(SharedData::Constants),
+                ADDRESSES => {
+                    let mut read = self.bank().read(word).peekable();
+                    if read.peek().is_none() {
+                        uses.refused = Some(SharedData::Addresses);
+                    }
+                    for slot in read {
+                        match slot.leads_to {
+                            Leads::Same => {}
+                            Leads::Variable(symbol) => {
+                                uses.first = uses.first.or(Some(SharedData::Addresses));
+                                uses.variables.insert(symbol);
+                            }
+                            Leads::Elsewhere => uses.refused = Some(SharedData::Addresses),
+                        }
+                    }
+                }
+                _ => {}
             }
-        })
+            if uses.refused.is_some() {
+                uses.first = uses.first.or(uses.refused);
+                break;
+            }
+        }
+        uses
     }
 
-    fn bank(&self) -> &Bank {
-        self.bank.get_or_init(|| Bank::read(self))
+    pub(crate) fn bank(&self) -> &Bank {
+        self.bank.get_or_init(|| Bank::new(self))
     }
+}
+
+/// What the code in a section uses of its module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Uses {
+    section: usize,
+    /// The first that a copy would have for itself.
+    first: Option<SharedData>,
+    /// The first that it cannot be given either.
+    refused: Option<SharedData>,
+    /// Symbols of variables.
+    variables: BTreeSet<usize>,
 }
 
 /// Bank 4: addresses that the loader writes.
 #[derive(Debug)]
 pub(crate) struct Bank {
-    /// Where each is, in order, and whether what it leads to is the same in each copy of the file.
-    slots: Vec<(u64, bool)>,
+    /// In order.
+    slots: Vec<Slot>,
+}
+
+/// An address in it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// Where it is.
+    pub(crate) at: u64,
+    /// Distance from the symbol.
+    pub(crate) addend: u64,
+    pub(crate) leads_to: Leads,
+}
+
+/// What an address in bank 4 leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leads {
+    /// What is the same in each copy of the file.
+    Same,
+    /// A variable that the driver gives the address of by its name: its symbol.
+    Variable(usize),
+    /// Something else.
+    Elsewhere,
 }
 
 impl Bank {
-    fn read(file: &File<'_>) -> Bank {
-        let bank = file.section(".nv.constant4");
+    fn new(file: &File<'_>) -> Bank {
+        let mut names: HashMap<&str, usize> = HashMap::new();
+        for symbol in &file.image.symbols {
+            *names.entry(&symbol.name).or_default() += 1;
+        }
+        let bank = file.section(BANK);
         let entries = bank.into_iter().flat_map(|bank| file.relocations(bank));
-        let mut slots: Vec<(u64, bool)> = entries
+        let mut slots: Vec<Slot> = entries
             .map(|entry| {
-                let number = |range: std::ops::Range<usize>| {
-                    let bytes = entry[range].iter().rev();
-                    bytes.fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+                let (at, symbol) = (number(entry, 0..8), number(entry, 12..16) as usize);
+                let addend = match entry.len() {
+                    24 => number(entry, 16..24),
+                    // It stands where the address will.
+                    _ => bank
+                        .and_then(|bank| {
+                            let at = usize::try_from(at).ok()?;
+                            let there = file.image.data(bank).get(at..at.checked_add(8)?)?;
+                            Some(number(there, 0..8))
+                        })
+                        .unwrap_or(0),
                 };
-                let symbol = file.image.symbols.get(number(12..16) as usize);
-                let same = number(8..12) == u64::from(ADDRESS)
-                    && symbol.is_some_and(|symbol| is_same_in_copies(&file.image, symbol));
-                (number(0..8), same)
+                let leads_to = match number(entry, 8..12) == u64::from(ADDRESS) {
+                    true => leads_to(&file.image, symbol, &names),
+                    false => Leads::Elsewhere,
+                };
+                Slot {
+                    at,
+                    addend,
+                    leads_to,
+                }
             })
             .collect();
-        slots.sort_unstable();
+        slots.sort_by_key(|slot| slot.at);
         Bank { slots }
     }
 
-    fn is_same_in_copies(&self) -> bool {
-        !self.slots.is_empty() && self.slots.iter().all(|(_, same)| *same)
+    /// Slots of variables whose addresses are given, and those addresses.
+    pub(crate) fn given(&self, image: &Image, addresses: &Addresses) -> Vec<(u64, u64)> {
+        let given = self.slots.iter().filter_map(|slot| match slot.leads_to {
+            Leads::Variable(symbol) => {
+                let address = addresses.get(&image.symbols[symbol].name)?;
+                Some((slot.at, address.wrapping_add(slot.addend)))
+            }
+            Leads::Same | Leads::Elsewhere => None,
+        });
+        given.collect()
     }
 
-    /// What an instruction takes out of the bank is, or leads to, the same in each copy.
-    fn is_read_alike(&self, word: Word) -> bool {
+    fn is_same_in_copies(&self) -> bool {
+        let same = |slot: &Slot| slot.leads_to == Leads::Same;
+        !self.slots.is_empty() && self.slots.iter().all(same)
+    }
+
+    /// The slots that an instruction may read.
+    fn read(&self, word: Word) -> impl Iterator<Item = &Slot> {
         let base = word.base();
         let index = word.bits(24, 8);
-        if base == ULDC_INDEXED || base == LDC && index != u128::from(RZ) {
-            return self.is_same_in_copies();
-        }
+        let any = base == ULDC_INDEXED || base == LDC && index != u128::from(RZ);
         let at = word.bits(38, 16) as u64;
         // Halves of an address are read one by one, too.
         let end = at
@@ -165,27 +304,49 @@ impl Bank {
             } else {
                 WIDE / 2
             };
-        let slots = self.slots.iter();
-        let mut read = slots
-            .filter(|(slot, _)| *slot < end && slot.saturating_add(WIDE) > at)
-            .peekable();
-        read.peek().is_some() && read.all(|(_, same)| *same)
+        self.slots
+            .iter()
+            .filter(move |slot| any || slot.at < end && slot.at.saturating_add(WIDE) > at)
+    }
+}
+
+fn number(entry: &[u8], range: Range<usize>) -> u64 {
+    let bytes = entry[range].iter().rev();
+    bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+fn leads_to(image: &Image, index: usize, names: &HashMap<&str, usize>) -> Leads {
+    let Some(symbol) = image.symbols.get(index) else {
+        return Leads::Elsewhere;
+    };
+    let section = image.sections.get(symbol.section);
+    let section = section.map_or("", |section| &section.name);
+    let alone = names.get(symbol.name.as_str()) == Some(&1);
+    match is_same_in_copies(image, symbol) {
+        true => Leads::Same,
+        false
+            if alone
+                && symbol.is_plain_variable
+                && symbol.size > 0
+                && OF_MODULE.contains(&section) =>
+        {
+            Leads::Variable(index)
+        }
+        false => Leads::Elsewhere,
     }
 }
 
 /// What a symbol stands for is never written, and nobody asks for its address by its name; or the driver has it once.
-fn is_same_in_copies(image: &Image, symbol: &crate::elf::Symbol) -> bool {
+fn is_same_in_copies(image: &Image, symbol: &Symbol) -> bool {
     let name = symbol.name.as_str();
     if symbol.section == 0 {
         return symbol.is_function && OF_DRIVER.contains(&name);
     }
-    let stored = image
-        .sections
-        .get(symbol.section)
-        .is_some_and(|s| s.is_stored());
+    let section = image.sections.get(symbol.section);
     let numbered = |start: &&str| {
         let rest = name.strip_prefix(*start);
         rest.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || "$_".contains(c)))
     };
-    name.starts_with(TABLES) || stored && STRINGS.iter().any(numbered)
+    let is_string = || STRINGS.iter().any(numbered);
+    name.starts_with(TABLES) || section.is_some_and(Section::is_stored) && is_string()
 }

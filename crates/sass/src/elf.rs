@@ -19,7 +19,8 @@ const SYMBOL: usize = 24;
 const EM_CUDA: u64 = 190;
 const SHT_SYMTAB: u64 = 2;
 const SHT_NOBITS: u64 = 8;
-/// A function, in the low bits of a symbol's `st_info`.
+/// A variable and a function, in the low bits of a symbol's `st_info`.
+const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 /// `st_other` of a kernel.
 const STO_ENTRY: u8 = 0x10;
@@ -80,6 +81,8 @@ pub struct Symbol {
     pub value: u64,
     /// Bytes.
     pub size: u64,
+    /// A variable whose symbol says nothing else of it: neither who may see it nor whose memory it is in.
+    pub is_plain_variable: bool,
     /// A function.
     pub is_function: bool,
     /// A function that can be launched.
@@ -395,15 +398,18 @@ fn symbols(whole: Reader<'_>, sections: &[Section], table: usize) -> Result<Vec<
     let mut symbols = Vec::new();
     for index in 0..header.size / SYMBOL as u64 {
         let at = place(0, index, SYMBOL)?;
-        let is_function = table.number(at + 4, 1)? as u8 & 15 == STT_FUNC;
+        let kind = table.number(at + 4, 1)? as u8 & 15;
+        let other = table.number(at + 5, 1)? as u8;
+        let is_function = kind == STT_FUNC;
         symbols.push(Symbol {
             index: index as u32,
             name: names.string(table.number(at, 4)?)?,
             section: table.number(at + 6, 2)? as usize,
             value: table.number(at + 8, 8)?,
             size: table.number(at + 16, 8)?,
+            is_plain_variable: kind == STT_OBJECT && other == 0,
             is_function,
-            is_kernel: is_function && table.number(at + 5, 1)? as u8 & STO_ENTRY != 0,
+            is_kernel: is_function && other & STO_ENTRY != 0,
         });
     }
     Ok(symbols)

@@ -8,9 +8,9 @@ use warpbpf_fatbin::{Cubin, CubinError, Kernel};
 
 use crate::Arch;
 use crate::check::{Put, check_all};
-use crate::data::Bank;
+use crate::data::{Addresses, BANK, Bank, Uses};
 use crate::elf::{GRAIN, Image};
-use crate::error::{ElfError, Refusal, SharedData};
+use crate::error::{ElfError, Refusal};
 use crate::info::{self, Attribute};
 use crate::splice::Edit;
 use crate::table::base;
@@ -42,7 +42,7 @@ pub struct File<'a> {
     numbers: OnceCell<Result<HashMap<u32, Vec<Attribute>>, Refusal>>,
     ending: OnceCell<Vec<usize>>,
     pub(crate) bank: OnceCell<Bank>,
-    pub(crate) functions_share: OnceCell<Option<(usize, SharedData)>>,
+    pub(crate) functions_use: OnceCell<Vec<Uses>>,
 }
 
 /// Where a kernel is in the file.
@@ -118,7 +118,7 @@ impl<'a> File<'a> {
             numbers: OnceCell::new(),
             ending: OnceCell::new(),
             bank: OnceCell::new(),
-            functions_share: OnceCell::new(),
+            functions_use: OnceCell::new(),
         })
     }
 
@@ -145,12 +145,15 @@ impl<'a> File<'a> {
     /// Entries of the relocations of a section.
     pub(crate) fn relocations(&self, section: usize) -> impl Iterator<Item = &[u8]> {
         let lists = self.relocations.get(&section).into_iter().flatten();
-        lists.flat_map(|list| {
-            let kind = self.image.sections[*list].kind;
-            let known = RELOCATIONS.iter().find(|(of, _)| *of == kind);
-            let bytes = known.map_or(24, |(_, bytes)| *bytes);
-            self.image.data(*list).chunks_exact(bytes)
-        })
+        lists.flat_map(|list| self.entries(*list))
+    }
+
+    /// Entries of a list of relocations.
+    fn entries(&self, list: usize) -> impl Iterator<Item = &[u8]> {
+        let kind = self.image.sections[list].kind;
+        let known = RELOCATIONS.iter().find(|(of, _)| *of == kind);
+        let bytes = known.map_or(24, |(_, bytes)| *bytes);
+        self.image.data(list).chunks_exact(bytes)
     }
 
     /// A section has relocations.
@@ -243,11 +246,12 @@ impl<'a> File<'a> {
         self.image.can_grow(place.text, &self.obstacles)
     }
 
-    /// The file with edits of it: all are put in, the file is laid out and checked once. What does not pass is left out.
+    /// The file with edits of it: all are put in, the file is laid out and checked once. What does not pass is left out. Variables whose
+    /// addresses are given ([`File::variables`]) are at those, wherever code takes their addresses from bank 4.
     ///
     /// # Errors
     /// [`Refusal::Check`]: the file as a whole did not pass.
-    pub fn write(&self, edits: &[Edit]) -> Result<Written, Refusal> {
+    pub fn write(&self, edits: &[Edit], addresses: &Addresses) -> Result<Written, Refusal> {
         let mut left_out = Vec::new();
         let mut seen = HashSet::new();
         let mut chosen: Vec<usize> = Vec::new();
@@ -268,9 +272,9 @@ impl<'a> File<'a> {
                 });
             }
             passes += 1;
-            let cubin = self.laid_out(chosen.iter().map(|index| &edits[*index]));
+            let cubin = self.laid_out(chosen.iter().map(|index| &edits[*index]), addresses);
             let puts: Vec<Put<'_>> = chosen.iter().map(|index| edits[*index].put()).collect();
-            let failed = check_all(self.bytes, &cubin, &puts)?;
+            let failed = check_all(self.bytes, &cubin, &puts, addresses)?;
             if failed.is_empty() {
                 return Ok(Written {
                     cubin,
@@ -287,8 +291,13 @@ impl<'a> File<'a> {
         }
     }
 
-    fn laid_out<'e>(&self, edits: impl Iterator<Item = &'e Edit>) -> Vec<u8> {
+    fn laid_out<'e>(
+        &self,
+        edits: impl Iterator<Item = &'e Edit>,
+        addresses: &Addresses,
+    ) -> Vec<u8> {
         let mut image = self.image.clone();
+        self.give(&mut image, addresses);
         let mut pieces = Vec::new();
         for edit in edits {
             let text = edit.place.text;
@@ -297,5 +306,33 @@ impl<'a> File<'a> {
         }
         image.grow(pieces);
         image.into_bytes()
+    }
+
+    /// Writes addresses into bank 4, and takes the relocations away by which the loader would write others.
+    fn give(&self, image: &mut Image, addresses: &Addresses) {
+        let Some(bank) = self.section(BANK).filter(|_| !addresses.is_empty()) else {
+            return;
+        };
+        let given = self.bank().given(image, addresses);
+        for (at, address) in &given {
+            let at = *at as usize;
+            if let Some(slot) = image.data_mut(bank).get_mut(at..at + 8) {
+                slot.copy_from_slice(&address.to_le_bytes());
+            }
+        }
+        let given: HashSet<u64> = given.into_iter().map(|(at, _)| at).collect();
+        for list in self.relocations.get(&bank).into_iter().flatten() {
+            let entries = self.entries(*list);
+            let kept = entries.filter(|entry| {
+                let at = entry.first_chunk().map_or(0, |at| u64::from_le_bytes(*at));
+                !given.contains(&at)
+            });
+            let kept: Vec<u8> = kept.flatten().copied().collect();
+            let data = image.data_mut(*list);
+            let (written, rest) = data.split_at_mut(kept.len());
+            written.copy_from_slice(&kept);
+            rest.fill(0);
+            image.sections[*list].size = kept.len() as u64;
+        }
     }
 }

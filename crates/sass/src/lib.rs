@@ -29,6 +29,7 @@ mod probe;
 mod scan;
 mod splice;
 
+pub use data::{Addresses, Variable};
 pub use error::{CheckError, ElfError, Refusal, SharedData};
 pub use file::{File, Written};
 pub use probe::{Probe, REGISTERS};

@@ -6,6 +6,7 @@
 
 use crate::Arch;
 use crate::check::{self, Put};
+use crate::data::Addresses;
 use crate::elf::{GRAIN, Image};
 use crate::error::Refusal;
 use crate::file::{File, Place};
@@ -69,7 +70,7 @@ pub fn splice(
 ) -> Result<Spliced, Refusal> {
     let file = File::parse(cubin)?;
     let edit = file.edit(kernel, entry, exit)?;
-    let written = file.write(std::slice::from_ref(&edit))?;
+    let written = file.write(std::slice::from_ref(&edit), &Addresses::new())?;
     match written.left_out.into_iter().next() {
         Some((_, refusal)) => Err(refusal),
         None => Ok(Spliced {

@@ -5,7 +5,7 @@
 //! takes for a text what was assembled of just that.
 //!
 //! What runs is a second copy of the kernel's file, loaded beside the first one: so kernels that share variables with others of their file are left
-//! alone ([`File::shared_data`]). The calls are put into the file before it is loaded, or into the loaded copy by Compute Sanitizer ([`crate::patched`]).
+//! alone ([`File::shared_data`]), unless the user wants the copy to have the addresses of the first one's ([`File::variables`]). The calls are put into the file before it is loaded, or into the loaded copy by Compute Sanitizer ([`crate::patched`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile};
 use warpbpf_driver::sys::CUdeviceptr;
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
 use warpbpf_patch::{Attachment, Caller, Select, tools_function};
-use warpbpf_sass::{Arch, Edit, File, Hook, Probe};
+use warpbpf_sass::{Addresses, Arch, Edit, File, Hook, Probe, SharedData, Variable};
 
 use crate::patched::{self, Calls, Patched};
 use crate::plan::{PlannedProgram, Session};
@@ -62,6 +62,8 @@ pub(crate) struct Spliced {
     file: Arc<[u8]>,
     /// What is called at its entry and its exits.
     probes: [Option<Arc<Probe>>; 2],
+    /// Variables of the application's module that it uses.
+    variables: Vec<Variable>,
     /// The slot of the kernel's number, in the session that the functions were made for.
     number_at: u32,
 }
@@ -225,11 +227,9 @@ impl<'s> Splicer<'s> {
                 program.spec.site.word()
             ));
         }
-        if let Some(shared) = self.file.shared_data(&kernel.mangled) {
-            return Err(format!(
-                "{shared}, and would have its own ones in the copy that is loaded beside it"
-            ));
-        }
+        let variables = self.shared(&kernel.mangled).map_err(|shared| {
+            format!("{shared}, and would have its own ones in the copy that is loaded beside it")
+        })?;
         let mut probes = [None, None];
         for (at, probe) in probes.iter_mut().enumerate() {
             let here = |index: &&usize| of(index).spec.site == SITES[at];
@@ -241,6 +241,7 @@ impl<'s> Splicer<'s> {
         let spliced = Spliced {
             file: Arc::clone(self.bytes),
             probes,
+            variables,
             number_at: self.session.first_free_slot(),
         };
         let tried = spliced.edit(&self.file, &kernel.mangled, 0)?;
@@ -253,6 +254,15 @@ impl<'s> Splicer<'s> {
             (*index, count)
         });
         Ok((Code::Splice(spliced), placed.collect()))
+    }
+
+    /// The variables that a kernel shares with its file and is to get from there.
+    fn shared(&self, kernel: &str) -> Result<Vec<Variable>, SharedData> {
+        match self.file.shared_data(kernel) {
+            Some(_) if self.session.options.splice_variables => self.file.variables(kernel),
+            Some(shared) => Err(shared),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// What was assembled of these programs at one kind of place.
@@ -287,17 +297,58 @@ impl Spliced {
     }
 }
 
+/// Where a variable of the application's module is, and its bytes.
+type Find<'f> = dyn Fn(&str) -> Result<(u64, u64), String> + 'f;
+
+/// The addresses of variables, each looked for once.
+struct Found<'f> {
+    find: &'f Find<'f>,
+    known: BTreeMap<String, Result<u64, String>>,
+}
+
+impl Found<'_> {
+    /// Those of one kernel.
+    fn all(&mut self, variables: &[Variable]) -> Result<Addresses, String> {
+        let address = |variable: &Variable| {
+            let found = self.known.entry(variable.name.clone());
+            let found = found.or_insert_with(|| {
+                let (address, size) = (self.find)(&variable.name)?;
+                match size == variable.size {
+                    true => Ok(address),
+                    false => Err(format!(
+                        "its variable `{}` has {} bytes in its file and {size} for the driver",
+                        variable.name, variable.size
+                    )),
+                }
+            });
+            Ok((variable.name.clone(), found.clone()?))
+        };
+        variables.iter().map(address).collect()
+    }
+}
+
 /// The file with calls in these kernels, each with the address of its table, in one pass; and those that got none, and why.
-fn with_calls(kernels: &[(&str, &Spliced, u64)]) -> Result<(Vec<u8>, Failed), String> {
+fn with_calls(
+    kernels: &[(&str, &Spliced, u64)],
+    find: &Find<'_>,
+) -> Result<(Vec<u8>, Failed), String> {
     let Some((_, first, _)) = kernels.first() else {
         return Err("no kernel of the file gets calls".to_owned());
     };
     let file = File::parse(&first.file).map_err(|error| error.to_string())?;
+    let known = BTreeMap::new();
+    let mut found = Found { find, known };
+    let mut addresses = Addresses::new();
     let mut failed = Failed::new();
     let mut edits = Vec::new();
     let mut names = Vec::new();
     for (kernel, spliced, table) in kernels {
-        match spliced.edit(&file, kernel, *table) {
+        let edit = found.all(&spliced.variables).and_then(|own| {
+            let edit = spliced.edit(&file, kernel, *table)?;
+            addresses.extend(own);
+            Ok(edit)
+        });
+        match edit {
             Ok(edit) => {
                 edits.push(edit);
                 names.push(*kernel);
@@ -307,7 +358,9 @@ fn with_calls(kernels: &[(&str, &Spliced, u64)]) -> Result<(Vec<u8>, Failed), St
             }
         }
     }
-    let written = file.write(&edits).map_err(|error| error.to_string())?;
+    let written = file
+        .write(&edits, &addresses)
+        .map_err(|error| error.to_string())?;
     let left_out = written.left_out.into_iter();
     failed.extend(left_out.map(|(at, why)| (names[at].to_owned(), why.to_string())));
     Ok((written.cubin, failed))
@@ -317,21 +370,22 @@ fn with_calls(kernels: &[(&str, &Spliced, u64)]) -> Result<(Vec<u8>, Failed), St
 type Failed = BTreeMap<String, String>;
 
 impl Prepared {
-    /// The machine code as it would be loaded, with calls in all kernels that get some by `--backend splice`, each with the table at this address;
-    /// and kernels that got none in the end, and why.
+    /// The machine code as it would be loaded, with calls in all kernels that get some by `--backend splice`, each with the table at this address and the
+    /// variables of its module, if it uses some, where `find` says, and of how many bytes they are; and kernels that got none in the end, and why.
     ///
     /// # Errors
     /// Why there is no such file, for the user.
     pub fn edited_machine_code(
         &self,
         table: u64,
+        find: &dyn Fn(&str) -> Result<(u64, u64), String>,
     ) -> Result<(Vec<u8>, BTreeMap<String, String>), String> {
         let kernels = self.kernels.iter().filter_map(|kernel| match &kernel.code {
             Some(Code::Splice(code)) => Some((kernel.mangled.as_str(), code, table)),
             _ => None,
         });
         let kernels: Vec<_> = kernels.collect();
-        with_calls(&kernels)
+        with_calls(&kernels, find)
     }
 }
 
@@ -352,7 +406,7 @@ pub(crate) struct Once(Mutex<BTreeMap<Calls, Result<Arc<Duplicate>, String>>>);
 
 impl Once {
     /// The copy with calls in all of `kernels` that get them and are in one copy with `kernel`; all are of one file. `slots` are what every kernel's
-    /// table has, and the kernel's number.
+    /// table has, and the kernel's number. `find` knows the variables of the application's own module.
     ///
     /// # Errors
     /// Why there is none, for the user.
@@ -361,13 +415,14 @@ impl Once {
         on: (&Driver, Stream),
         (kernel, kernels): (&PreparedKernel, &[&PreparedKernel]),
         slots: &[u64],
+        find: &Find<'_>,
     ) -> Result<Arc<Duplicate>, String> {
         let key = together(kernel);
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = made.entry(key).or_insert_with_key(|key| {
             let kernels = kernels.iter().copied();
             let kernels: Vec<_> = kernels.filter(|kernel| together(kernel) == *key).collect();
-            load(on, &kernels, slots).map(Arc::new)
+            load(on, &kernels, slots, find).map(Arc::new)
         });
         let copy = copy.clone()?;
         match copy.failed.get(&kernel.mangled) {
@@ -399,6 +454,7 @@ fn load(
     (driver, stream): (&Driver, Stream),
     kernels: &[&PreparedKernel],
     slots: &[u64],
+    find: &Find<'_>,
 ) -> Result<Duplicate, String> {
     let say = |error: DriverError| error.to_string();
     let kernels = kernels.iter().copied();
@@ -432,7 +488,7 @@ fn load(
             }
         }
         let Some((_, patched, _)) = told.first() else {
-            let (file, failed) = with_calls(&spliced)?;
+            let (file, failed) = with_calls(&spliced, find)?;
             let module = driver.load_image(&file).map_err(say)?;
             return Ok((module, None, failed));
         };

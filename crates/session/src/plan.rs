@@ -60,6 +60,8 @@ pub struct Options {
     pub timeline: bool,
     /// Kernels of which there is only machine code get probes there, by these functions.
     pub assembled: Option<Arc<Assembled>>,
+    /// Such kernels get probes, too, if they use variables of their module: by the addresses of those. Not tried on a GPU.
+    pub splice_variables: bool,
     /// Those are called by Compute Sanitizer, which was told of before the first context, and not out of the kernels' files.
     pub sanitizer: Option<&'static Sanitizer>,
     /// Where compiled code is kept from one process to the next.

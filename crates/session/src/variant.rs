@@ -298,7 +298,14 @@ impl Loading<'_> {
             }
             Some(Code::Splice(_) | Code::Patched(_)) => {
                 let (on, fixed) = ((driver, self.stream), self.addresses.fixed);
-                let copy = self.duplicate.get(on, (kernel, self.kernels), fixed)?;
+                let find = |name: &str| {
+                    let found = self
+                        .standing
+                        .while_loaded(|| driver.global(original, name).map_err(text));
+                    found.unwrap_or_else(|| Err(gone()))
+                };
+                let kernels = (kernel, self.kernels);
+                let copy = self.duplicate.get(on, kernels, fixed, &find)?;
                 let variant = Variant {
                     entry: kernel.mangled.clone(),
                     ..Variant::default()

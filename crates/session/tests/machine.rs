@@ -499,6 +499,10 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
     );
 }
 
+fn nothing_there(name: &str) -> Result<(u64, u64), String> {
+    Err(format!("`{name}` is not there"))
+}
+
 /// Each gets its own table in the file that is loaded, and what cannot get calls costs the others nothing.
 #[test]
 fn hundreds_of_kernels_of_a_file_get_calls() {
@@ -529,7 +533,7 @@ fn hundreds_of_kernels_of_a_file_get_calls() {
     let prepared = session.prepare(&image);
     assert_eq!(prepared.kernels.len(), count);
     let table = 0x7f12_3456_7890;
-    let (edited, failed) = prepared.edited_machine_code(table).unwrap();
+    let (edited, failed) = prepared.edited_machine_code(table, &nothing_there).unwrap();
     assert!(failed.is_empty(), "{failed:?}");
     let facts = warpbpf_fatbin::Cubin::parse;
     let (before, after) = (facts(&cubin).unwrap(), facts(&edited).unwrap());
@@ -550,7 +554,115 @@ fn hundreds_of_kernels_of_a_file_get_calls() {
     // Nobody wants any of them.
     let none = session.prepare_for(&image, &|_| Vec::new());
     assert_eq!(
-        none.edited_machine_code(table).unwrap_err(),
+        none.edited_machine_code(table, &nothing_there).unwrap_err(),
         "no kernel of the file gets calls"
     );
+}
+
+/// Kernels that use variables of their module, a constant of it, and a function that a linker would bring.
+const VARIABLES: &str = "
+.const .align 4 .b32 numbers[2] = {1, 2};
+.global .align 4 .u32 counter;
+.global .align 4 .u32 table[4] = {1, 2, 3, 4};
+.visible .entry counts()
+{
+	red.global.add.u32 [counter], 1;
+	ret;
+}
+.visible .entry looks(.param .u64 p)
+{
+	.reg .b64 %rd<2>;
+	.reg .b32 %r<3>;
+	ld.param.u64 %rd1, [p];
+	ld.global.u32 %r1, [table+8];
+	st.global.u32 [%rd1], %r1;
+	red.global.add.u32 [counter], 1;
+	ret;
+}
+.visible .entry constant(.param .u64 p)
+{
+	.reg .b64 %rd<2>;
+	.reg .b32 %r<3>;
+	ld.param.u64 %rd1, [p];
+	ld.const.u32 %r2, [numbers+4];
+	st.global.u32 [%rd1], %r2;
+	red.global.add.u32 [counter], 1;
+	ret;
+}
+";
+
+#[test]
+fn a_copy_can_have_the_variables_of_its_module() {
+    let object = programs(&[("gpu/entry/*", 0)]);
+    for arch in [Arch::Sm80, Arch::Sm90] {
+        let number = arch.number();
+        let text = format!(".version 8.0\n.target sm_{number}\n.address_size 64\n{VARIABLES}");
+        let cubin = ptxas(&text, arch, &[]).unwrap();
+        let capability = (number / 10, number % 10);
+        let image = ImageInfo {
+            machine_code: machine_code(&cubin, capability),
+            ..inspect(&cubin, capability).unwrap()
+        };
+        let by = |splice_variables| {
+            let options = Options {
+                assembled: Some(Arc::new(assembled(&object, arch))),
+                splice_variables,
+                ..Options::default()
+            };
+            let session = Session::new(&object, &options, &device(arch)).unwrap();
+            session.prepare(&image)
+        };
+        let refused = |what| {
+            format!(
+                "refused: the image is a cubin: machine code without PTX; it {what}, and would have its own ones in the copy that is loaded beside it"
+            )
+        };
+        let addresses = refused("uses variables of its module, or functions by their address");
+        // What it comes to first says why, where nobody wants more.
+        let prepared = by(false);
+        for kernel in ["counts", "looks"] {
+            assert_eq!(way(&prepared, kernel), addresses);
+        }
+        let prepared = by(true);
+        assert_eq!(way(&prepared, "counts"), "splice");
+        assert_eq!(way(&prepared, "looks"), "splice");
+        assert_eq!(
+            way(&prepared, "constant"),
+            refused("reads `__constant__` variables")
+        );
+
+        let (counter, table) = (0x7f00_1122_3344_u64, 0x7f00_5566_7788_u64);
+        let edited = |table: Result<(u64, u64), String>| {
+            let find = |name: &str| match name {
+                "counter" => Ok((counter, 4)),
+                _ => table.clone(),
+            };
+            prepared.edited_machine_code(8, &find).unwrap()
+        };
+        let has = |cubin: &[u8], address: u64| {
+            let mut there = cubin.windows(8);
+            there.any(|bytes| bytes == address.to_le_bytes())
+        };
+        let (both, failed) = edited(Ok((table, 16)));
+        assert!(failed.is_empty(), "{failed:?}");
+        assert!(has(&both, counter) && has(&both, table));
+        assert!(!has(&cubin, counter) && !has(&cubin, table));
+        // One whose variable the driver does not know, or knows to be another, gets no calls; the other kernel does.
+        for (found, why) in [
+            (Err("it is not there".to_owned()), "it is not there"),
+            (
+                Ok((table, 12)),
+                "its variable `table` has 16 bytes in its file and 12 for the driver",
+            ),
+        ] {
+            let (one, failed) = edited(found);
+            let failed: Vec<_> = failed.into_iter().collect();
+            assert_eq!(failed, [("looks".to_owned(), why.to_owned())]);
+            assert!(has(&one, counter) && !has(&one, table));
+            let facts = |bytes: &[u8]| warpbpf_fatbin::Cubin::parse(bytes).unwrap();
+            let (before, after) = (facts(&cubin), facts(&one));
+            assert_eq!(before.kernel("looks"), after.kernel("looks"));
+            assert_ne!(before.kernel("counts"), after.kernel("counts"));
+        }
+    }
 }

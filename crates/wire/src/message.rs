@@ -178,6 +178,9 @@ pub struct Options {
     /// Kernels of which there is only machine code get programs at their entry and exits, by the functions that `Probe` brought.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub splice: bool,
+    /// Those kernels get programs, too, that use variables of their module; with `splice` alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub splice_variables: bool,
     /// With a timeline: tell from where on the CPU each operation was asked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stacks: bool,

@@ -13,6 +13,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("probes in machine code", machine_code),
         case("machine code: an application", application),
+        case("machine code: variables of the module", variables),
         case("machine code: ptxas", assembler),
         case("machine code: the PTX in its line information", recovered),
         case("machine code: Triton's kernels", triton),
@@ -29,12 +30,17 @@ const LAUNCHES: u64 = 20;
 
 /// An application without PTX: what its kernels compute is the same, and each thread was seen once at its entry and once at its end.
 fn application(bench: &Bench) -> Told {
-    of_application(bench, "splice")
+    of_application(bench, "splice", &[])
+}
+
+/// The same with the kernel that counts in a variable of its module: what it counts is the same, too.
+fn variables(bench: &Bench) -> Told {
+    of_application(bench, "splice", &["--splice-variables"])
 }
 
 /// The same by Compute Sanitizer, but in a graph.
 fn patched(bench: &Bench) -> Told {
-    of_application(bench, "sanitizer")
+    of_application(bench, "sanitizer", &[])
 }
 
 /// As `machine.bpf.c` counts them, at entries and at exits; both together.
@@ -56,12 +62,12 @@ fn launches_of(kernel: &Value, launched: u64, missed: u64) -> Result<(), String>
 
 const NO_GPU: &str = "skipped: no GPU, and the soft one runs no machine code";
 
-fn of_application(bench: &Bench, backend: &str) -> Told {
+fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
     if bench.soft {
         return Ok(NO_GPU.to_owned());
     }
     let launches = LAUNCHES.to_string();
-    let flags = ["--backend", backend];
+    let flags = [&["--backend", backend], more].concat();
     let run = bench.both_with(&flags, "machine", "machine", &[&launches])?;
     let mut threads = 0;
     // Compute Sanitizer takes nodes of graphs for each other, so there the originals run.
@@ -74,8 +80,15 @@ fn of_application(bench: &Bench, backend: &str) -> Told {
         ("sums", LAUNCHES + in_graph, LAUNCHES - in_graph, 400),
         // Its strings are in the copy, too.
         ("says", 1, 0, 0),
+        ("tally", 2, 0, 0),
     ] {
         let kernel = run.kernel(name)?;
+        if name == "tally" && more.is_empty() {
+            let way = kernel["way"].as_str().unwrap_or_default();
+            says(way, "it uses variables of its module")?;
+            launches_of(kernel, 0, 2)?;
+            continue;
+        }
         same("way", &kernel["way"], &backend.into())?;
         launches_of(kernel, launched, missed)?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
@@ -116,6 +129,7 @@ fn recovered(bench: &Bench) -> Told {
         ("sums", LAUNCHES * 2, "slice"),
         ("scale", 1, "clone"),
         ("says", 1, "slice"),
+        ("tally", 2, "slice"),
     ];
     for (name, launched, way) in all {
         let kernel = run.kernel(name)?;
@@ -336,7 +350,8 @@ fn machine_code(bench: &Bench) -> Told {
 /// Without `ptxas` nothing is started. One that refuses everything costs kernels with PTX nothing.
 fn assembler(bench: &Bench) -> Told {
     let refusing = bench.with(&[("WARPBPF_PTXAS", &refusing_ptxas(bench)?)]);
-    let run = refusing.both_with(&["--backend", "splice"], "machine", "variants", &[])?;
+    let flags = ["--backend", "splice", "--splice-variables"];
+    let run = refusing.both_with(&flags, "machine", "variants", &[])?;
     let kernel = run.kernel("templated<int, 5>")?;
     let id = kernel["id"].as_u64().ok_or("no number")?;
     for which in [0, 1] {
@@ -356,5 +371,15 @@ fn assembler(bench: &Bench) -> Told {
         &run.errors(),
         "WARPBPF_PTXAS names `/nowhere/ptxas`, where no file is",
     )?;
-    Ok("one that refuses, and none".to_owned())
+    for backend in ["ptx", "sanitizer"] {
+        let flags = ["--backend", backend, "--splice-variables"];
+        let run = bench.probed(&flags, &object, &bench.app("variants"), &[])?;
+        same("exit status", run.output.status.code(), Some(125))?;
+        same("output", run.output.stdout.len(), 0)?;
+        says(
+            &run.errors(),
+            "`--splice-variables` is for `--backend splice`",
+        )?;
+    }
+    Ok("one that refuses, none, and a flag for another back end".to_owned())
 }

@@ -111,6 +111,7 @@ impl Attachment {
             timeline,
             stacks,
             splice: false,
+            splice_variables: code.splice_variables,
         };
         let planned = warpbpf_session::Options {
             max_registers: code.max_registers,

@@ -1,6 +1,6 @@
 //! What is not understood is refused by name, and what is wrong is found by the check.
 
-use crate::common::{BRANCHES, COUNT, probe_cubin, ptxas};
+use crate::common::{BRANCHES, COUNT, disassemble, probe_cubin, ptxas};
 use warpbpf_sass::check::check;
 use warpbpf_sass::elf::Image;
 use warpbpf_sass::table::Op;
@@ -457,6 +457,169 @@ fn strings_and_functions_of_the_driver_are_the_same_in_each_copy() {
         let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{text}");
         let linked = ptxas("printing-linked", &text, arch, &["-c"]);
         assert!(of(&linked, "prints").is_some());
+    }
+}
+
+/// A constant in it and a function's address stand against a copy whatever it is given.
+const OTHERS: &str = "
+.const .align 4 .b32 numbers[2] = {1, 2};
+.global .align 4 .u32 counter;
+.global .align 8 .u64 started = 7;
+.func (.param .b32 r) called(.param .b32 a) {
+    .reg .b32 %r<3>;
+    ld.param.u32 %r1, [a];
+    add.u32 %r2, %r1, 1;
+    st.param.b32 [r], %r2;
+    ret;
+}
+.visible .entry counts() {
+    red.global.add.u32 [counter], 1;
+    ret;
+}
+.visible .entry starts(.param .u64 p) {
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [p];
+    ld.global.u64 %rd2, [started];
+    st.global.u64 [%rd1], %rd2;
+    ret;
+}
+.visible .entry constants(.param .u64 p) {
+    .reg .b64 %rd<2>;
+    .reg .b32 %r<2>;
+    red.global.add.u32 [counter], 1;
+    ld.param.u64 %rd1, [p];
+    ld.const.u32 %r1, [numbers+4];
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+";
+
+/// Bank 4 of a file, and the symbols and offsets of its relocations.
+fn bank(cubin: &[u8]) -> (Vec<u8>, Vec<(String, u64)>) {
+    let image = Image::parse(cubin).unwrap();
+    let bank = image.section(".nv.constant4").unwrap();
+    let mut named = Vec::new();
+    for (index, list) in image.sections.iter().enumerate() {
+        let bytes = match list.kind {
+            4 => 24,
+            9 => 16,
+            _ => continue,
+        };
+        if list.info as usize == bank {
+            let entries = image.data(index).chunks_exact(bytes);
+            named.extend(entries.map(|entry| {
+                let at = u64::from_le_bytes(entry[..8].try_into().unwrap());
+                let symbol = u32::from_le_bytes(entry[12..16].try_into().unwrap());
+                (image.symbols[symbol as usize].name.clone(), at)
+            }));
+        }
+    }
+    (image.data(bank).to_vec(), named)
+}
+
+#[test]
+fn variables_can_be_those_of_another_copy() {
+    use warpbpf_sass::check::{Put, check_all};
+    use warpbpf_sass::{Addresses, SharedData, Variable};
+    for arch in ["sm_80", "sm_90"] {
+        let text = format!(".version 8.0\n.target {arch}\n.address_size 64\n{OTHERS}");
+        let mut cubin = ptxas("given", &text, arch, &[]);
+        let (_, named) = bank(&cubin);
+        let slot = |name: &str| named.iter().find(|(of, _)| of == name).unwrap().1 as usize;
+        let (counter, started) = (slot("counter"), slot("started"));
+        // The compiler writes no distance from a variable; a linker might.
+        let image = Image::parse(&cubin).unwrap();
+        let place = |name: &str| image.sections[image.section(name).unwrap()].offset as usize;
+        match arch {
+            "sm_80" => cubin[place(".nv.constant4") + started] = 4,
+            _ => {
+                let list = place(".rela.nv.constant4");
+                let at = named.iter().position(|(of, _)| of == "started").unwrap();
+                cubin[list + 24 * at + 16] = 4;
+            }
+        }
+        let file = File::parse(&cubin).unwrap();
+        let variable = |name: &str, size| Variable {
+            name: name.to_owned(),
+            size,
+        };
+        assert_eq!(file.variables("counts"), Ok(vec![variable("counter", 4)]));
+        assert_eq!(file.variables("starts"), Ok(vec![variable("started", 8)]));
+        assert_eq!(file.variables("constants"), Err(SharedData::Constants));
+        assert_eq!(file.shared_data("counts"), Some(SharedData::Addresses));
+
+        let probe = Probe::parse(&probe_cubin("given", COUNT, arch), "given").unwrap();
+        let hook = Some(Hook {
+            probe: &probe,
+            userdata: 8,
+        });
+        let edit = file.edit("starts", hook, hook).unwrap();
+        let address = 0x7f11_2233_4450_u64;
+        let addresses = Addresses::from([("started".to_owned(), address)]);
+        let given = file.write(&[edit], &addresses).unwrap();
+        assert_eq!((given.passes, given.left_out.len()), (1, 0));
+        let (slots, left) = bank(&given.cubin);
+        assert_eq!(slots[started..started + 8], (address + 4).to_le_bytes());
+        assert_eq!(slots[counter..counter + 8], [0; 8]);
+        let names: Vec<&str> = left.iter().map(|(name, _)| name.as_str()).collect();
+        assert!(
+            names.contains(&"counter") && !names.contains(&"started"),
+            "{names:?}"
+        );
+        assert_eq!(left.len() + 1, named.len());
+
+        // Whatever else is changed there, is noticed.
+        let put = Put {
+            kernel: "starts",
+            entry: true,
+            exit: true,
+        };
+        let check = |after: &[u8], addresses: &Addresses| {
+            check_all(&cubin, after, &[put], addresses).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&given.cubin, &addresses), Ok(Vec::new()));
+        let other = Addresses::from([("started".to_owned(), address + 8)]);
+        for wrong in [Addresses::new(), other] {
+            assert!(check(&given.cubin, &wrong).is_err());
+        }
+        let image = Image::parse(&given.cubin).unwrap();
+        for (section, was) in image
+            .sections
+            .iter()
+            .zip(&Image::parse(&cubin).unwrap().sections)
+        {
+            if section.name.ends_with(".nv.constant4") {
+                let start = section.offset as usize;
+                for byte in start..start + was.size as usize {
+                    let mut bad = given.cubin.clone();
+                    bad[byte] ^= 4;
+                    assert!(
+                        check(&bad, &addresses).is_err(),
+                        "{} {byte:#x}",
+                        section.name
+                    );
+                }
+            }
+        }
+        // What reads the addresses is as it was.
+        let code = |name: &str, cubin: &[u8]| {
+            let mut sections = disassemble(&format!("{name}.{arch}"), cubin).into_iter();
+            sections.find(|(section, _)| section == ".text.counts")
+        };
+        let was = code("given.before", &cubin);
+        assert!(was.is_some() && was == code("given.after", &given.cubin));
+
+        // Two variables of one name: nobody knows which one the driver means.
+        let image = Image::parse(&cubin).unwrap();
+        let table = image.sections.iter().find(|s| s.kind == 2).unwrap().offset as usize;
+        let entry = |name: &str| {
+            let index = image.symbols.iter().position(|s| s.name == name).unwrap();
+            table + 24 * index
+        };
+        let name = entry("counter")..entry("counter") + 4;
+        cubin.copy_within(name, entry("started"));
+        let file = File::parse(&cubin).unwrap();
+        assert_eq!(file.variables("counts"), Err(SharedData::Addresses));
     }
 }
 

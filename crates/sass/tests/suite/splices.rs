@@ -6,7 +6,7 @@ use crate::common::{
 use warpbpf_fatbin::Cubin;
 use warpbpf_sass::elf::Image;
 use warpbpf_sass::word::Word;
-use warpbpf_sass::{CheckError, File, Hook, Probe, Refusal, Spliced, splice};
+use warpbpf_sass::{Addresses, CheckError, File, Hook, Probe, Refusal, Spliced, splice};
 
 const USERDATA: u64 = 0x7f12_3456_789a_bcd0;
 
@@ -93,7 +93,7 @@ fn stay_what_they_were(arch: u32) {
             }
         }
         // All at once is the same, byte for byte, by one pass.
-        let written = file.write(&edits).expect("a file");
+        let written = file.write(&edits, &Addresses::new()).expect("a file");
         assert!(written.cubin == cubin, "{name} for sm_{arch} differs");
         assert_eq!(written.passes, usize::from(!edits.is_empty()), "{name}");
         assert_eq!(written.left_out, [], "{name}");
@@ -217,7 +217,7 @@ fn hundreds_of_kernels_get_probes_by_one_pass() {
             }
         }
     }
-    let written = file.write(&edits).expect("a file");
+    let written = file.write(&edits, &Addresses::new()).expect("a file");
     assert_eq!((written.passes, written.left_out.len()), (1, 0));
     let facts = Cubin::parse(&written.cubin).expect("a cubin");
     for (number, kernel) in facts.kernels.iter().enumerate() {
@@ -227,22 +227,22 @@ fn hundreds_of_kernels_get_probes_by_one_pass() {
     // One that does not pass its check costs the others nothing but a second pass.
     let bad = 7;
     edits[bad].added.fill(Word(0));
-    let again = file.write(&edits).expect("a file");
+    let again = file.write(&edits, &Addresses::new()).expect("a file");
     assert_eq!(again.passes, 2);
     let [(left_out, Refusal::Check(CheckError::Added { .. }))] = again.left_out.as_slice() else {
         panic!("{:?}", again.left_out);
     };
     assert_eq!(*left_out, bad);
     edits.remove(bad);
-    let without = file.write(&edits).expect("a file");
+    let without = file.write(&edits, &Addresses::new()).expect("a file");
     assert!(again.cubin == without.cubin);
     // Nor does one that is there twice.
     edits.push(file.edit(&names[0], hook(1), None).expect("an edit"));
-    let twice = file.write(&edits).expect("a file");
+    let twice = file.write(&edits, &Addresses::new()).expect("a file");
     assert!(twice.cubin == without.cubin);
     let kernel = names[0].clone();
     assert_eq!(twice.left_out, [(298, Refusal::Twice { kernel })]);
     // Without any it is what it was.
-    let nothing = file.write(&[]).expect("a file");
+    let nothing = file.write(&[], &Addresses::new()).expect("a file");
     assert!(nothing.cubin == cubin && nothing.passes == 0);
 }
