@@ -241,7 +241,7 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
         }
     };
     let Some(session) = session else {
-        observe::report(agent, &info);
+        observe::report(agent, &with_machine_code(agent, bytes, info));
         return None;
     };
     Some(prepare(
@@ -251,18 +251,26 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
     ))
 }
 
-/// Notes whose machine code an image is, where that may get probes.
-fn with_origin(agent: &Agent, session: &Session, bytes: &[u8], mut info: ImageInfo) -> ImageInfo {
-    if session.splices() && info.ptx.is_none() {
+/// Notes what machine code an image is and whose, where that may get probes.
+fn with_origin(agent: &Agent, session: &Session, bytes: &[u8], info: ImageInfo) -> ImageInfo {
+    if !session.splices() {
+        return info;
+    }
+    let mut info = with_machine_code(agent, bytes, info);
+    if session.sanitizes() {
+        // It does not read it, and Compute Sanitizer is NVIDIA's.
+        info.unread = info.untouchable.take().is_some();
+    }
+    info
+}
+
+/// The same where nothing else is to be had.
+fn with_machine_code(agent: &Agent, bytes: &[u8], mut info: ImageInfo) -> ImageInfo {
+    if info.ptx.is_none() {
         let capability = agent.device().map_or((0, 0), |device| device.capability);
         info.machine_code = machine_code(bytes, capability);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let untouchable = origin::untouchable(bytes.as_ptr() as usize, &maps, &info);
-        match session.sanitizes() {
-            // It does not read it, and Compute Sanitizer is NVIDIA's.
-            true => info.unread = untouchable.is_some(),
-            false => info.untouchable = untouchable,
-        }
+        info.untouchable = origin::untouchable(bytes.as_ptr() as usize, &maps, &info);
     }
     info
 }

@@ -1,7 +1,8 @@
-//! Kernels as a list, without a program: what could be done with each.
+//! Kernels as a list, without a program: what could be done with each, and by which back end.
 
 use warpbpf_patch::{Patcher, Way};
 use warpbpf_session::ImageInfo;
+use warpbpf_session::backends::without_ptx;
 use warpbpf_wire::Kernel;
 
 use crate::agent::Agent;
@@ -11,9 +12,19 @@ use crate::modules::send_kernel;
 pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
     let module = info.ptx.as_deref().map(warpbpf_ptx::index);
     let patcher = module.as_ref().map(|m| m.as_ref().map(Patcher::new));
-    for kernel in &info.kernels {
+    let others = match &module {
+        None => without_ptx(info),
+        Some(_) => Vec::new(),
+    };
+    for (index, kernel) in info.kernels.iter().enumerate() {
         let way = match &patcher {
-            None => refused(info.why_no_ptx.as_deref().unwrap_or("the image has no PTX")),
+            None => {
+                let why = info.why_no_ptx.as_deref().unwrap_or("the image has no PTX");
+                match others.get(index) {
+                    Some(others) => refused(&format!("{why}; {others}")),
+                    None => refused(why),
+                }
+            }
             Some(Err(error)) => refused(&format!("its PTX cannot be read: {error}")),
             Some(Ok(patcher)) => match patcher.way(&kernel.mangled) {
                 Ok(Way::Slice) => "slice".into(),

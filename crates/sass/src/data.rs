@@ -6,12 +6,14 @@
 //! an address leads to what is the same in each copy: strings and tables that the compiler made, and functions of the driver's. By those kernels print and assert.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::elf::{Image, Section, Symbol};
 use crate::error::SharedData;
 use crate::file::File;
+use crate::offsets::{self, LDC};
 use crate::word::{BYTES, RZ, Word};
 
 /// Operand forms with a constant in the second or in the third place; loads from a bank are of the second one too.
@@ -19,9 +21,8 @@ const WITH_CONSTANT: [u128; 2] = [5, 3];
 /// The banks.
 const VARIABLES: u128 = 3;
 const ADDRESSES: u128 = 4;
-/// Opcodes that load from a bank at an offset in a register: always, and if it names one.
+/// Opcode of a load from a bank at an offset in a register; [`LDC`] is one if it names a register.
 const ULDC_INDEXED: u16 = 0x0bb;
-const LDC: u16 = 0x182;
 
 /// The section with the second one.
 pub(crate) const BANK: &str = ".nv.constant4";
@@ -154,12 +155,16 @@ impl File<'_> {
     /// What the code in a section uses, up to what stands against any copy.
     fn uses(&self, section: usize) -> Uses {
         let data = self.image.data(section);
-        let words = (0..data.len() / BYTES).filter_map(|at| Word::at(data, at * BYTES));
+        let words: Vec<Word> = data
+            .chunks_exact(BYTES)
+            .filter_map(|word| Word::at(word, 0))
+            .collect();
         let mut uses = Uses {
             section,
             ..Uses::default()
         };
-        for word in words {
+        let offsets = OnceCell::new();
+        for (word, at) in words.iter().copied().zip((0u64..).step_by(BYTES)) {
             let form = word.bits(9, 3);
             if !WITH_CONSTANT.contains(&form) {
                 continue;
@@ -167,7 +172,14 @@ impl File<'_> {
             match word.bits(54, 5) {
                 VARIABLES => uses.refused = Some(SharedData::Constants),
                 ADDRESSES => {
-                    let mut read = self.bank().read(word).peekable();
+                    let from = match is_indexed(word) {
+                        false => Some(word.bits(38, 16) as u64),
+                        true => offsets
+                            .get_or_init(|| offsets::of_loads(&words, self.arch()))
+                            .get(&at)
+                            .copied(),
+                    };
+                    let mut read = self.bank().read(from).peekable();
                     if read.peek().is_none() {
                         uses.refused = Some(SharedData::Addresses);
                     }
@@ -291,23 +303,25 @@ impl Bank {
         !self.slots.is_empty() && self.slots.iter().all(same)
     }
 
-    /// The slots that an instruction may read.
-    fn read(&self, word: Word) -> impl Iterator<Item = &Slot> {
-        let base = word.base();
-        let index = word.bits(24, 8);
-        let any = base == ULDC_INDEXED || base == LDC && index != u128::from(RZ);
-        let at = word.bits(38, 16) as u64;
-        // Halves of an address are read one by one, too.
-        let end = at
-            + if at.is_multiple_of(WIDE) {
-                WIDE
-            } else {
-                WIDE / 2
-            };
-        self.slots
-            .iter()
-            .filter(move |slot| any || slot.at < end && slot.at.saturating_add(WIDE) > at)
+    /// The slots that a read from an offset may take, or one from an offset that is not known.
+    fn read(&self, from: Option<u64>) -> impl Iterator<Item = &Slot> {
+        let read = from.map(|at| {
+            // Halves of an address are read one by one, too.
+            let wide = at.is_multiple_of(WIDE);
+            at..at + if wide { WIDE } else { WIDE / 2 }
+        });
+        self.slots.iter().filter(move |slot| {
+            let slot = slot.at..slot.at.saturating_add(WIDE);
+            let overlaps = |read: &Range<u64>| slot.start < read.end && read.start < slot.end;
+            read.as_ref().is_none_or(overlaps)
+        })
     }
+}
+
+/// A load at an offset in a register.
+fn is_indexed(word: Word) -> bool {
+    let base = word.base();
+    base == ULDC_INDEXED || base == LDC && word.bits(24, 8) != u128::from(RZ)
 }
 
 fn number(entry: &[u8], range: Range<usize>) -> u64 {

@@ -25,6 +25,7 @@ pub mod word;
 
 mod data;
 mod file;
+mod offsets;
 mod probe;
 mod scan;
 mod splice;

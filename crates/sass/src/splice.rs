@@ -4,6 +4,8 @@
 //! pointer to where a thread's stack begins, if probes have a stack, which is right because no frame is alive at these places; it passes the arguments,
 //! calls, and goes on as the kernel would have.
 
+use warpbpf_fatbin::Kernel;
+
 use crate::Arch;
 use crate::check::{self, Put};
 use crate::data::Addresses;
@@ -96,6 +98,17 @@ pub struct Edit {
     numbers: Vec<Number>,
 }
 
+/// What is known of a kernel that can have probes.
+struct Examined<'f> {
+    facts: &'f Kernel,
+    place: Place,
+    code: Code,
+    /// Its first instruction.
+    first: Word,
+    /// What instructions get that nothing waits for.
+    barrier: Option<u8>,
+}
+
 /// A number in an attribute list that becomes another one.
 #[derive(Debug)]
 struct Number {
@@ -118,7 +131,7 @@ impl File<'_> {
         exit: Option<Hook<'_>>,
     ) -> Result<Edit, Refusal> {
         let arch = self.image.arch;
-        let facts = self.facts(kernel)?;
+        self.facts(kernel)?;
         let hooks = [entry, exit];
         if hooks.iter().all(Option::is_none) {
             return Err(Refusal::NoProbe);
@@ -129,23 +142,8 @@ impl File<'_> {
         if exit.is_some_and(|hook| hook.probe.meets) {
             return Err(Refusal::ProbeMeets);
         }
-        let place = self.place(kernel)?;
-        let code = Code::read(self.image.data(place.text), arch)?;
-        let first = code.check_first(arch)?;
-
-        let mut patched = Vec::new();
-        let mut barrier = None;
-        if entry.is_some() {
-            patched.push(0);
-        }
-        if exit.is_some() {
-            code.check_exits(self, place.text)?;
-            barrier = code.barrier()?;
-            patched.extend(&code.exits);
-        }
-        check_relocations(self, place.text, &patched)?;
-        let list = &self.image.sections[place.info].name;
-        check_attributes(list, self.image.data(place.info), &code, &patched)?;
+        let examined = self.examined(kernel, entry.is_some(), exit.is_some())?;
+        let (place, code, barrier) = (examined.place, &examined.code, examined.barrier);
 
         let probes = || hooks.iter().flatten().map(|h| h.probe);
         let stack = probes().map(|p| p.stack).max().unwrap_or(0);
@@ -161,7 +159,7 @@ impl File<'_> {
         }
         let starts = text.add_probes(hooks)?;
         if let (Some(hook), Some(start)) = (entry, starts[0]) {
-            text.entry(hook, start, first)?;
+            text.entry(hook, start, examined.first)?;
         }
         let mut exits = Vec::new();
         if let (Some(hook), Some(start)) = (exit, starts[1]) {
@@ -172,18 +170,11 @@ impl File<'_> {
         text.fill();
 
         let needed = probes().map(|p| p.registers).max().unwrap_or(0);
-        let old = facts.registers.ok_or(Refusal::NoAttribute {
-            attribute: "REGCOUNT",
-        })?;
-        // The stubs set registers themselves, up to the last one of the convention.
-        let registers = old.max(needed).max(REGISTERS);
-        check_registers(registers, old, facts.max_threads)?;
-
-        self.can_grow(place)?;
-        let numbers = self.changed_numbers(place, registers, stack, &exits)?;
+        let registers = self.room(&examined, needed)?;
+        let numbers = self.changed_numbers(place, registers.1, stack, &exits)?;
         let edit = Edit {
             change: Change {
-                registers: (old, registers),
+                registers,
                 stack,
                 code_bytes: (self.image.sections[place.text].size, text.end()),
                 exits,
@@ -199,6 +190,57 @@ impl File<'_> {
         };
         check::check_code(arch, &code.words, &text.words, edit.put(), stack > 0)?;
         Ok(edit)
+    }
+
+    /// Whether a kernel can have probes at its entry, its exits, or both, as far as it does not depend on the probes.
+    ///
+    /// # Errors
+    /// [`Refusal`]: something in the kernel or the file is not understood.
+    pub fn can_have(&self, kernel: &str, entry: bool, exit: bool) -> Result<(), Refusal> {
+        let examined = self.examined(kernel, entry, exit)?;
+        let (_, registers) = self.room(&examined, 0)?;
+        self.changed_numbers(examined.place, registers, 0, &[])?;
+        Ok(())
+    }
+
+    fn examined(&self, kernel: &str, entry: bool, exit: bool) -> Result<Examined<'_>, Refusal> {
+        let arch = self.image.arch;
+        let facts = self.facts(kernel)?;
+        let place = self.place(kernel)?;
+        let code = Code::read(self.image.data(place.text), arch)?;
+        let first = code.check_first(arch)?;
+        let mut patched = Vec::new();
+        let mut barrier = None;
+        if entry {
+            patched.push(0);
+        }
+        if exit {
+            code.check_exits(self, place.text)?;
+            barrier = code.barrier()?;
+            patched.extend(&code.exits);
+        }
+        check_relocations(self, place.text, &patched)?;
+        let list = &self.image.sections[place.info].name;
+        check_attributes(list, self.image.data(place.info), &code, &patched)?;
+        Ok(Examined {
+            facts,
+            place,
+            code,
+            first,
+            barrier,
+        })
+    }
+
+    /// Registers before and after, of probes that need so many; and its code can be longer.
+    fn room(&self, examined: &Examined<'_>, needed: u32) -> Result<(u32, u32), Refusal> {
+        let old = examined.facts.registers.ok_or(Refusal::NoAttribute {
+            attribute: "REGCOUNT",
+        })?;
+        // The stubs set registers themselves, up to the last one of the convention.
+        let registers = old.max(needed).max(REGISTERS);
+        check_registers(registers, old, examined.facts.max_threads)?;
+        self.can_grow(examined.place)?;
+        Ok((old, registers))
     }
 
     fn changed_numbers(

@@ -16,6 +16,7 @@ pub mod executable;
 pub mod image;
 mod recovered;
 
+pub mod backends;
 pub mod listing;
 mod machine;
 pub mod own;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbpf_driver::DeviceInfo;
 use warpbpf_sanitizer::sys::{CallbackFunc, Table};
+use warpbpf_session::backends::without_ptx;
 use warpbpf_session::{
     Arch, Assembled, ImageInfo, Options, Prepared, Sanitizer, Session, inspect, machine_code,
 };
@@ -664,5 +665,63 @@ fn a_copy_can_have_the_variables_of_its_module() {
             assert_eq!(before.kernel("looks"), after.kernel("looks"));
             assert_ne!(before.kernel("counts"), after.kernel("counts"));
         }
+    }
+}
+
+#[test]
+fn which_back_ends_take_a_kernel_is_told_without_a_program() {
+    for arch in [Arch::Sm80, Arch::Sm90] {
+        let told = |image: &ImageInfo, kernel: &str| {
+            let at = image.kernels.iter().position(|k| k.mangled == kernel);
+            without_ptx(image).swap_remove(at.unwrap())
+        };
+        let image = image(arch);
+        let taken = "`--backend splice` takes it at `entry` and `exit`; `--backend sanitizer` takes it at `entry`, `exit` and `mem`";
+        assert_eq!(told(&image, "plain"), taken);
+        assert_eq!(told(&image, "prints"), taken);
+        assert_eq!(
+            told(&image, "constant"),
+            "neither `--backend splice` nor `sanitizer` takes it: it reads `__constant__` variables"
+        );
+        // Of a library that is left alone only tables are read, which do not say who reads the constant.
+        let theirs = ImageInfo {
+            untouchable: Some("it is theirs".to_owned()),
+            ..image.clone()
+        };
+        assert_eq!(
+            told(&theirs, "plain"),
+            "`--backend splice` does not: it is theirs; `--backend sanitizer` does not: it reads `__constant__` variables"
+        );
+        let nothing = ImageInfo {
+            machine_code: None,
+            ..image.clone()
+        };
+        assert_eq!(
+            told(&nothing, "plain"),
+            "neither `--backend splice` nor `sanitizer` takes it: its machine code is not there"
+        );
+
+        let number = arch.number();
+        let of = |kernels: &str| {
+            let text = format!(".version 8.0\n.target sm_{number}\n.address_size 64\n{kernels}");
+            let cubin = ptxas(&text, arch, &[]).unwrap();
+            let capability = (number / 10, number % 10);
+            ImageInfo {
+                machine_code: machine_code(&cubin, capability),
+                ..inspect(&cubin, capability).unwrap()
+            }
+        };
+        assert_eq!(
+            told(&of(VARIABLES), "counts"),
+            "`--backend splice` takes it at `entry` and `exit`, with `--splice-variables`; `--backend sanitizer` does not: it uses variables of its module, or functions by their address"
+        );
+        // Nothing tells when a surface store has read its registers.
+        let surface = of(
+            ".visible .entry stores(.param .u64 s)\n{\n\t.reg .b64 %rd1;\n\t.reg .b32 %r<3>;\n\tld.param.u64 %rd1, [s];\n\tmov.u32 %r1, %tid.x;\n\tmov.u32 %r2, %tid.y;\n\t\
+             sust.b.2d.b32.trap [%rd1, {%r1, %r2}], {%r1};\n\tret;\n}\n",
+        );
+        let told = told(&surface, "stores");
+        let start = "`--backend splice` takes it at `entry`, not at `exit`: nothing tells when the instruction at `0x";
+        assert!(told.starts_with(start), "{told}");
     }
 }

@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         case("probes in machine code", machine_code),
         case("machine code: an application", application),
         case("machine code: variables of the module", variables),
+        case("machine code: which back ends", listed),
         case("machine code: ptxas", assembler),
         case("machine code: the PTX in its line information", recovered),
         case("machine code: Triton's kernels", triton),
@@ -148,6 +149,45 @@ fn recovered(bench: &Bench) -> Told {
     Ok(format!(
         "{threads} threads at entries and exits of machine code"
     ))
+}
+
+/// Without a program it is told which back ends would take a kernel: also where the device cannot run it.
+fn listed(bench: &Bench) -> Told {
+    let file = bench.scratch("machine-kernels.json");
+    let mut command = bench.warpbpf("kernels");
+    command.args(["--json", "-o"]).arg(&file);
+    command.arg("--").arg(bench.app("machine"));
+    let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+    let read = std::fs::read_to_string(&file).map_err(|e| {
+        format!(
+            "{}: {e}; {}",
+            file.display(),
+            String::from_utf8_lossy(&output.stderr)
+        )
+    })?;
+    let report: Value = serde_json::from_str(&read).map_err(|e| e.to_string())?;
+    let kernels = report["processes"][0]["kernels"].as_array();
+    let kernels = kernels.ok_or_else(|| format!("no kernels: {report}"))?;
+    let both = "`--backend splice` takes it at `entry` and `exit`; `--backend sanitizer` takes it at `entry`, `exit` and `mem`";
+    for (name, told) in [
+        ("halve", both),
+        ("sums", both),
+        ("says", both),
+        (
+            "tally",
+            "`--backend splice` takes it at `entry` and `exit`, with `--splice-variables`; `--backend sanitizer` does not: it uses variables of its module, or functions by their address",
+        ),
+        (
+            "scale",
+            "neither `--backend splice` nor `sanitizer` takes it: it reads `__constant__` variables",
+        ),
+    ] {
+        let kernel = kernels.iter().find(|kernel| kernel["name"] == name);
+        let kernel = kernel.ok_or_else(|| format!("no kernel `{name}`: {report}"))?;
+        let way = kernel["way"].as_str().unwrap_or_default();
+        same(name, way.split_once("; ").map(|(_, told)| told), Some(told))?;
+    }
+    Ok(format!("{} kernels", kernels.len()))
 }
 
 /// Kernels that Triton compiles are machine code with line information.
