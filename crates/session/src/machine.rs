@@ -298,7 +298,7 @@ impl Spliced {
 }
 
 /// Where a variable of the application's module is, and its bytes.
-type Find<'f> = dyn Fn(&str) -> Result<(u64, u64), String> + 'f;
+pub type Find<'f> = dyn Fn(&str) -> Result<(u64, u64), String> + 'f;
 
 /// The addresses of variables, each looked for once.
 struct Found<'f> {
@@ -367,7 +367,7 @@ fn with_calls(
 }
 
 /// Kernels without calls in a file with some, and why.
-type Failed = BTreeMap<String, String>;
+pub type Failed = BTreeMap<String, String>;
 
 impl Prepared {
     /// The machine code as it would be loaded, with calls in all kernels that get some by `--backend splice`, each with the table at this address and the
@@ -378,8 +378,8 @@ impl Prepared {
     pub fn edited_machine_code(
         &self,
         table: u64,
-        find: &dyn Fn(&str) -> Result<(u64, u64), String>,
-    ) -> Result<(Vec<u8>, BTreeMap<String, String>), String> {
+        find: &Find<'_>,
+    ) -> Result<(Vec<u8>, Failed), String> {
         let kernels = self.kernels.iter().filter_map(|kernel| match &kernel.code {
             Some(Code::Splice(code)) => Some((kernel.mangled.as_str(), code, table)),
             _ => None,

@@ -486,6 +486,7 @@ mod tests {
                     timeline: false,
                     stacks: false,
                     splice: false,
+                    splice_variables: false,
                 }
             }
         );
