@@ -23,7 +23,7 @@ mod machine;
 mod place;
 
 use machine::Cpu;
-pub use place::{HostPlace, section};
+pub use place::{HostPlace, is_on_cpu, section};
 
 /// Most instructions of one run: about ten milliseconds.
 pub const FUEL: u64 = 1 << 20;

@@ -23,6 +23,15 @@ pub(crate) fn ptx_version(sm: u32) -> (u32, u32) {
     known.map_or((8, 8), |(_, version)| *version)
 }
 
+/// A module with a kernel of this name that does nothing.
+pub fn empty_kernel(name: &str, capability: (u32, u32)) -> String {
+    let sm = capability.0 * 10 + capability.1;
+    let (major, minor) = ptx_version(sm);
+    format!(
+        ".version {major}.{minor}\n.target sm_{sm}\n.address_size 64\n.visible .entry {name}()\n{{\n\tret;\n}}\n"
+    )
+}
+
 impl Session {
     /// The programs that are kernels, by index.
     pub fn own_kernels(&self) -> Vec<usize> {
@@ -38,12 +47,7 @@ impl Session {
     /// # Errors
     /// Why no code can be made for it.
     pub fn own_kernel(&self, index: usize, capability: (u32, u32)) -> Result<OwnKernel, String> {
-        let name = self.programs()[index].name();
-        let sm = capability.0 * 10 + capability.1;
-        let (major, minor) = ptx_version(sm);
-        let text = format!(
-            ".version {major}.{minor}\n.target sm_{sm}\n.address_size 64\n.visible .entry {name}()\n{{\n\tret;\n}}\n"
-        );
+        let text = empty_kernel(self.programs()[index].name(), capability);
         let image: ImageInfo =
             inspect(text.as_bytes(), capability).map_err(|error| error.to_string())?;
         let prepared = self.prepare_for(&image, &|_| vec![index]);

@@ -7,6 +7,7 @@
 //!
 //! The agent connects, the tool listens. Both check that the other one runs as the same user.
 
+pub mod inside;
 pub mod late;
 pub mod message;
 pub mod rendezvous;
@@ -14,6 +15,7 @@ pub mod rendezvous;
 mod change;
 mod choice;
 mod connection;
+mod given;
 mod layout;
 mod listener;
 mod ops;
@@ -24,6 +26,7 @@ mod words;
 pub use change::{Change, Changed, Refusal};
 pub use choice::{Choice, StreamPick};
 pub use connection::{Connection, Frame, WireError};
+pub use given::{Given, Giver, Taker};
 pub use layout::{Layout, SumField};
 pub use listener::{Acceptor, Listener};
 pub use message::{

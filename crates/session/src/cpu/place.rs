@@ -40,6 +40,11 @@ pub fn section(path: &str, offset: u64, at_end: bool) -> String {
     format!("{head}/{path}+{offset:#x}")
 }
 
+/// The section is of a program on the CPU.
+pub fn is_on_cpu(section: &str) -> bool {
+    !matches!(parse("", section), Ok(None))
+}
+
 /// Reads a section; `None` if it is not of a program on the CPU. True: at the function's end.
 ///
 /// # Errors
@@ -102,6 +107,24 @@ mod tests {
         assert_eq!(place.text(), "/lib/a+0x1.so+0x40");
         for other in ["uprobe//bin/app:main", "gpu/entry/*", "uprobe", "kprobe/x"] {
             assert_eq!(parse("p", other), Ok(None), "{other}");
+        }
+    }
+
+    #[test]
+    fn who_runs_on_the_cpu_is_told_by_the_section() {
+        let all = [
+            section("/lib/a.so", 0x40, false),
+            "cuda/cuLaunchKernel".into(),
+            "cuda/none".into(),
+        ];
+        assert!(all.iter().all(|section| is_on_cpu(section)));
+        for section in [
+            "gpu/entry/k",
+            "kprobe/__directly_run",
+            "uprobe/nothing",
+            "none",
+        ] {
+            assert!(!is_on_cpu(section), "{section}");
         }
     }
 
