@@ -8,10 +8,12 @@ use warpbpf_session::cpu;
 use warpbpf_session::section::bpftime_kernel;
 
 use crate::bpf_prog::BPFTIME_PREFIX;
+use crate::gather::Programs;
 use crate::kernel::{Attr, Handle, Kernel};
 use crate::linux::Place;
 use crate::perf::{Perf, Probe};
 use crate::uapi::{ATTACH_PERF_EVENT, attr};
+use crate::updates::{self, Change};
 
 /// `BPF_F_REPLACE`
 const F_REPLACE: u32 = 4;
@@ -86,7 +88,7 @@ impl Kernel {
             enabled: true,
             in_linux,
         });
-        self.version += 1;
+        self.changed(Change::Began);
         Ok(link)
     }
 
@@ -218,10 +220,13 @@ impl Kernel {
             return;
         };
         link.enabled = enabled;
-        self.version += 1;
         if let (Some(event), Some(linux)) = (&link.in_linux, &self.linux) {
             linux.enable(event, enabled);
         }
+        self.changed(match enabled {
+            true => Change::Began,
+            false => Change::Ended,
+        });
     }
 
     fn link_at(&self, fd: i32) -> Result<usize, Errno> {
@@ -263,19 +268,21 @@ impl Kernel {
         let section = self.section_for(prog, &probe)?;
         let in_linux = self.place_in_linux(prog, &probe);
         let link = self.links.get_mut(at).ok_or(Errno::BADF)?;
-        let changes = link.enabled && link.prog != prog;
         (link.prog, link.section, link.in_linux) = (prog, section, in_linux);
-        self.version += 1;
-        if changes {
-            crate::updates::note();
-        }
+        self.changed(Change::Began);
         self.collect();
         Ok(0)
     }
 
+    /// Something else is attached now.
+    pub(crate) fn changed(&mut self, change: Change) {
+        self.version += 1;
+        updates::note(change);
+    }
+
     /// Programs that are to run on the GPU now, each with its section, in the order of their links.
-    pub fn attached(&self) -> Vec<(usize, String)> {
-        let mut attached: Vec<(usize, String)> = Vec::new();
+    pub fn attached(&self) -> Programs {
+        let mut attached = Programs::new();
         for (_, link) in self.links.iter() {
             let Some(section) = link.active() else {
                 continue;

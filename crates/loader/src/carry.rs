@@ -15,6 +15,7 @@ use warpbpf_wire::OpCode;
 
 use crate::bpf_map::{errno, one};
 use crate::contents::Contents;
+use crate::gather::Programs;
 use crate::kernel::Kernel;
 use crate::uapi::Command;
 
@@ -46,20 +47,32 @@ impl Carrier {
 }
 
 impl Kernel {
-    /// Notes which maps the programs that are attached now may write to.
-    pub(crate) fn note_written(&mut self) {
+    /// Notes which maps these programs may write to.
+    pub(crate) fn note_written(&mut self, programs: &Programs) {
+        self.written = self.written_by_all(programs);
+    }
+
+    /// The same of what is attached now, where an application runs: what its programs wrote to before was carried to Linux, and still is.
+    pub(crate) fn note_more_written(&mut self) {
+        if self.maps.iter().any(|(_, map)| map.twin.is_some()) {
+            let now = self.written_by_all(&self.attached());
+            self.written.extend(now);
+        }
+    }
+
+    fn written_by_all(&self, programs: &Programs) -> BTreeSet<usize> {
         let mut written = BTreeSet::new();
-        for (at, section) in self.attached() {
-            match self.written_by(at, &section) {
+        for (at, section) in programs {
+            match self.written_by(*at, section) {
                 Some(maps) => written.extend(maps),
                 // Nothing is proved of programs on the CPU.
-                None => written.extend(self.progs.get(at).into_iter().flat_map(|p| p.all_maps())),
+                None => written.extend(self.progs.get(*at).into_iter().flat_map(|p| p.all_maps())),
             }
         }
         // A proof does not say which of the maps in a map it was.
         let held = self.maps.iter().flat_map(|(_, map)| map.held());
         written.extend(held);
-        self.written = written;
+        written
     }
 
     fn written_by(&self, at: usize, section: &str) -> Option<BTreeSet<usize>> {
@@ -121,6 +134,8 @@ impl Kernel {
             }
             one(&*session, number, OpCode::Update, key, &value, BPF_ANY)?;
             twin.set_base(key, &value);
+            // A program that comes later may count on from here.
+            twin.set_given(key, &value);
         }
         if keyed {
             let there: BTreeSet<&Vec<u8>> = keys.iter().collect();

@@ -6,6 +6,7 @@ use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, MapType};
 use warpbpf_object::{Assembly, LoadedMap, LoadedProgram, MapReference, TypeId, assemble};
 
 use crate::bpf_map::Map;
+use crate::bpf_prog::Prog;
 use crate::contents::Contents;
 use crate::kernel::Kernel;
 
@@ -18,7 +19,15 @@ pub struct Gathered {
     pub numbers: BTreeMap<usize, u32>,
     /// The names that maps have there, by number.
     pub names: Vec<String>,
+    /// The names that programs have there.
+    pub programs: Vec<String>,
 }
+
+/// Programs by place, each with the section that it is in.
+pub type Programs = Vec<(usize, String)>;
+
+/// Names of maps by place.
+pub type MapNames = BTreeMap<usize, String>;
 
 /// A map on its way into the object.
 struct Chosen<'k> {
@@ -35,11 +44,29 @@ impl Kernel {
     /// # Errors
     /// Text for the tool's author.
     pub fn gather(&self, programs: &[(usize, String)]) -> Result<Gathered, String> {
+        self.gather_beside(programs, &[], &MapNames::new())
+    }
+
+    /// The same with the maps of other programs too, which are not in it themselves; maps that have a name already keep it.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn gather_beside(
+        &self,
+        programs: &[(usize, String)],
+        others: &[usize],
+        known: &MapNames,
+    ) -> Result<Gathered, String> {
+        let prog = |at: &usize| self.progs.get(*at).ok_or("a program is gone");
         let mut progs = Vec::new();
         for (at, section) in programs {
-            progs.push((self.progs.get(*at).ok_or("a program is gone")?, section));
+            progs.push((prog(at)?, section));
         }
-        let chosen = self.choose_maps(&progs)?;
+        let mut users: Vec<&Prog> = progs.iter().map(|(prog, _)| *prog).collect();
+        for at in others {
+            users.push(prog(at)?);
+        }
+        let chosen = self.choose_maps(&users, known)?;
         let place: BTreeMap<usize, usize> = chosen.iter().map(|c| c.at).zip(0..).collect();
 
         let mut btfs: Vec<usize> = Vec::new();
@@ -91,7 +118,7 @@ impl Kernel {
                 initial,
             });
         }
-        let names = unique(progs.iter().map(|(prog, _)| prog.name.clone()));
+        let names = unique(progs.iter().map(|(prog, _)| prog.name.clone()), &[]);
         let mut loaded = Vec::new();
         for ((prog, section), name) in progs.iter().zip(&names) {
             loaded.push(LoadedProgram {
@@ -125,17 +152,34 @@ impl Kernel {
             object,
             numbers: order.iter().map(|c| c.at).zip(0..).collect(),
             names: order.iter().map(|c| c.name.clone()).collect(),
+            programs: names,
         })
     }
 
+    /// Programs that can only be for a GPU, attached or not: an application has their maps from the start, so that they can be
+    /// attached later.
+    pub(crate) fn loaded_for_gpu(&self) -> Vec<usize> {
+        let mine = (self.progs.iter()).filter(|(_, prog)| prog.is_for_gpu() && !prog.in_linux);
+        mine.map(|(at, _)| at).collect()
+    }
+
+    /// Names of maps that a program uses, or that are in those, and that have none in `known`.
+    pub(crate) fn unknown_maps(&self, prog: usize, known: &MapNames) -> Vec<String> {
+        let used = self.progs.get(prog).into_iter().flat_map(Prog::all_maps);
+        let mut used: Vec<usize> = used.collect();
+        let maps = used.iter().filter_map(|at| self.maps.get(*at));
+        let within: Vec<usize> = maps.flat_map(|map| map.held()).collect();
+        used.extend(within);
+        used.sort_unstable();
+        used.dedup();
+        used.retain(|at| !known.contains_key(at));
+        let maps = used.iter().filter_map(|at| self.maps.get(*at));
+        maps.map(|map| map.name.clone()).collect()
+    }
+
     /// The maps that programs use and those in them, in the order of their creation.
-    fn choose_maps(
-        &self,
-        progs: &[(&crate::bpf_prog::Prog, &String)],
-    ) -> Result<Vec<Chosen<'_>>, String> {
-        let mut used: Vec<usize> = (progs.iter())
-            .flat_map(|(prog, _)| prog.all_maps())
-            .collect();
+    fn choose_maps(&self, progs: &[&Prog], known: &MapNames) -> Result<Vec<Chosen<'_>>, String> {
+        let mut used: Vec<usize> = progs.iter().flat_map(|prog| prog.all_maps()).collect();
         let within: Vec<usize> = (used.iter())
             .filter_map(|at| self.maps.get(*at))
             .flat_map(|map| map.held().collect::<Vec<_>>())
@@ -148,7 +192,7 @@ impl Kernel {
         for at in used {
             let map = self.maps.get(at).ok_or("a map is gone")?;
             let variables = (progs.iter())
-                .flat_map(|(prog, _)| &prog.references)
+                .flat_map(|prog| &prog.references)
                 .any(|reference| reference.map == at && reference.offset.is_some());
             let one = map.spec.kind() == Some(MapType::Array) && map.spec.max_entries == 1;
             let data = (variables && one).then(|| {
@@ -157,22 +201,26 @@ impl Kernel {
                 bytes.truncate(map.spec.value_size as usize);
                 bytes
             });
-            names.push(match &data {
-                Some(_) => section_name(map),
-                None => map.name.clone(),
-            });
+            if !known.contains_key(&at) {
+                names.push(match &data {
+                    Some(_) => section_name(map),
+                    None => map.name.clone(),
+                });
+            }
             chosen.push((at, map, data));
         }
-        Ok(chosen
-            .into_iter()
-            .zip(unique(names.into_iter()))
-            .map(|((at, map, data), name)| Chosen {
+        let taken: Vec<&str> = known.values().map(String::as_str).collect();
+        let mut fresh = unique(names.into_iter(), &taken).into_iter();
+        let named = chosen.into_iter().filter_map(|(at, map, data)| {
+            let name = known.get(&at).cloned().or_else(|| fresh.next())?;
+            Some(Chosen {
                 at,
                 map,
                 name,
                 data,
             })
-            .collect())
+        });
+        Ok(named.collect())
     }
 }
 
@@ -188,8 +236,8 @@ fn section_name(map: &Map) -> String {
     base.to_owned()
 }
 
-/// The same names, numbers behind those that occur again. A map without a name gets one.
-fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
+/// The same names, numbers behind those that occur again or are taken. A map without a name gets one.
+fn unique(names: impl Iterator<Item = String>, taken: &[&str]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for name in names {
         let name = if name.is_empty() {
@@ -199,7 +247,7 @@ fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
         };
         let mut candidate = name.clone();
         let mut number = 2;
-        while all.contains(&candidate) {
+        while all.contains(&candidate) || taken.contains(&candidate.as_str()) {
             candidate = format!("{name}.{number}");
             number += 1;
         }
@@ -216,8 +264,10 @@ mod tests {
     fn names_become_unique() {
         let names = ["a", "b", "a", "", "a", ""].map(str::to_owned);
         assert_eq!(
-            unique(names.into_iter()),
+            unique(names.into_iter(), &[]),
             ["a", "b", "a.2", "unnamed", "a.3", "unnamed.2"]
         );
+        let names = ["a", "a"].map(str::to_owned);
+        assert_eq!(unique(names.into_iter(), &["a", "a.3"]), ["a.2", "a.4"]);
     }
 }

@@ -2,13 +2,14 @@
 //! tool waits, when all is over.
 
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, IntoRawFd as _, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use warpbpf_wire::Taker;
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::bell::Bell;
@@ -19,6 +20,7 @@ use crate::guard;
 use crate::kernel::{Config, Descriptors, Kernel};
 use crate::linux::Linux;
 use crate::live::Live;
+use crate::live::exchange::{self, Wanted};
 use crate::offer::Offer;
 use crate::real::Host;
 use crate::remote;
@@ -30,12 +32,17 @@ const CPUS: u32 = 256;
 const THREADS: u64 = 1024;
 /// How long after its last link a tool is taken to be ready, if it does not wait before.
 const SETTLED: Duration = Duration::from_millis(300);
+/// Between two looks whether applications have what is attached now.
+const LOOK: Duration = Duration::from_micros(500);
+/// How long after a launch its agent may take to say what became of the kernel.
+const LAUNCHED: Duration = Duration::from_secs(2);
 /// How long records of Linux's ring buffers wait at most.
 const DRAWN_EVERY: Duration = Duration::from_millis(1);
 /// How long a tool that waits without end after the last event is left to be sure that it has nothing to say.
 const SILENT: Duration = Duration::from_millis(50);
 
-/// Environment: a descriptor that is told, a line each, `ready PATH`, `agent` and `done`.
+/// Environment: a descriptor that is told, a line each, `ready PATH`, `agent` and `done`; and of agents that came from there ([`warpbpf_wire::Given`])
+/// `attached PID`, `refused PID` and `left PID`.
 const NOTIFY: &str = "WARPBPF_LOADER_NOTIFY";
 /// Environment: how many CPUs instead of [`CPUS`].
 const CPUS_VARIABLE: &str = "WARPBPF_LOADER_CPUS";
@@ -63,7 +70,6 @@ static WAITS: AtomicU32 = AtomicU32::new(0);
 /// Waits without end that go on.
 static ENDLESS: AtomicU32 = AtomicU32::new(0);
 static DONE: AtomicBool = AtomicBool::new(false);
-static AGENTS: AtomicU64 = AtomicU64::new(0);
 
 struct Start {
     /// Version of the kernel that was looked at last.
@@ -177,12 +183,9 @@ fn start() -> MutexGuard<'static, Start> {
     START.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Exchanges come one after the other, each with what is attached when its turn comes.
-static EXCHANGES: Mutex<()> = Mutex::new(());
-
-/// Looks whether a call of the tool has changed what is attached.
+/// Looks whether a call of the tool has changed what is attached, and waits until applications that run have it.
 pub fn noticed() {
-    let updated = updates::take();
+    let change = updates::take();
     let Some(kernel) = existing() else { return };
     let (version, attached) = (kernel.version, !kernel.attached().is_empty());
     if !kernel.drawn.is_empty() {
@@ -190,23 +193,18 @@ pub fn noticed() {
     }
     drop(kernel);
     let mut start = start();
-    // Another thread may have seen the version of an update that is this one's to carry out.
-    if start.seen == version && !updated {
-        return;
+    let mut all_ended = false;
+    if version > start.seen {
+        start.seen = version;
+        start.changed = Some(Instant::now());
+        let was = std::mem::replace(&mut start.attached, attached);
+        all_ended = was && !attached;
     }
-    start.seen = version;
-    start.changed = Some(Instant::now());
-    let was = std::mem::replace(&mut start.attached, attached);
-    let late = attached && start.open && live().any() && !start.over;
-    if late && !updated {
-        tell("what the tool attaches now is only in applications that start from now on");
-    }
+    let serves = start.open;
     drop(start);
-    if late && updated {
-        exchange();
-    }
-    if was && !attached {
+    if all_ended {
         live().detach();
+        wait(exchange::END, || live().is_let_go());
     }
     if attached {
         THREAD.call_once(|| {
@@ -220,21 +218,76 @@ pub fn noticed() {
             }
         });
     }
+    if let Some(change) = change
+        && attached
+        && serves
+        && live().any()
+    {
+        settle(change, version);
+    }
 }
 
-/// Puts what is attached now into applications that run.
-fn exchange() {
-    let _turn = EXCHANGES.lock().unwrap_or_else(PoisonError::into_inner);
-    let gathered = existing().map(|kernel| kernel.gather(&kernel.attached()));
-    let done = match gathered {
-        Some(Ok(gathered)) => live().exchange(&gathered),
-        Some(Err(text)) => Err(text),
-        None => return,
+/// Waits until applications that run have what is attached now.
+fn settle(change: updates::Change, version: u64) {
+    let (limit, ends) = match change {
+        updates::Change::Began => (exchange::BEGIN, false),
+        updates::Change::Ended => (exchange::END, true),
     };
-    if let Err(why) = done {
-        tell(&format!(
-            "a link's new program is not in all applications that run: {why}"
-        ));
+    if !ends && live().was_left() {
+        tell(
+            "applications in which all programs have ended get no more: what the tool attaches now is only in those that start from now on",
+        );
+    }
+    // What takes too long goes on, and what becomes of it is said.
+    wait(limit, || {
+        live().is_settled(version) || ends && live().is_slow()
+    });
+}
+
+/// Waits until `done` says so. False: not within `limit`.
+fn wait(limit: Duration, done: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if done() {
+            return true;
+        }
+        if begun.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Asks applications for what is attached now, if they have something else.
+fn exchange_programs() {
+    let version = start().seen;
+    for (at, names) in live().behind(version) {
+        let Some(mut kernel) = existing() else { return };
+        let wanted = Wanted::new(&mut kernel, &names);
+        drop(kernel);
+        live().ask_for(at, wanted);
+    }
+}
+
+/// A process wants to launch a program of the tool's itself.
+///
+/// # Errors
+/// `EBUSY` while an application runs, which has maps of its own; else the kernel's.
+pub fn launch_wanted(pid: u32, name: &str) -> Result<i64, Errno> {
+    if live().runs() {
+        return Err(Errno::BUSY);
+    }
+    kernel().launch_wanted(pid, name)
+}
+
+/// It has launched it.
+///
+/// # Errors
+/// `EIO` if that did not run the program.
+pub fn launched(pid: u32) -> Result<i64, Errno> {
+    match wait(LAUNCHED, || live().launched(pid) == Some(true)) {
+        true => Ok(0),
+        false => Err(Errno::IO),
     }
 }
 
@@ -320,15 +373,36 @@ fn names_a_control(link: &Path) -> bool {
         && folder.is_some_and(|f| f.as_encoded_bytes().starts_with(b"warpbpf-"))
 }
 
+/// The descriptor that who started this process has left for us.
+fn notified() -> Option<RawFd> {
+    number(NOTIFY).filter(|fd| *fd > 2)
+}
+
 fn notify(line: &str) {
-    let Some(fd) = number::<RawFd>(NOTIFY).filter(|fd| *fd > 2) else {
-        return;
-    };
+    let Some(fd) = notified() else { return };
     // SAFETY: the descriptor was made for this process by who started it, and stays open: the file is not dropped.
     let mut file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd) });
     // Who does not listen any more does not wait either.
     let _ = file.write_all(format!("{line}\n").as_bytes());
     let _ = file.as_raw_fd();
+}
+
+/// Where agents come from that others have put into processes.
+fn taker() -> Option<Taker> {
+    // SAFETY: as in `notify`; a name of our own is made of it at once.
+    let named = unsafe { BorrowedFd::borrow_raw(notified()?) };
+    Taker::trusted(named.try_clone_to_owned().ok()?).ok()
+}
+
+/// Takes those that are there. `None` once nobody gives any more.
+fn take_given(taker: Option<Taker>) -> Option<Taker> {
+    let mut taker = taker?;
+    while let Some(frame) = taker.try_recv().ok()? {
+        if let Some(socket) = frame.fd {
+            live().give(frame.message.pid, socket);
+        }
+    }
+    Some(taker)
 }
 
 fn run() {
@@ -337,6 +411,7 @@ fn run() {
     let Err(payload) = std::panic::catch_unwind(|| {
         let mut silent: Option<Instant> = None;
         let mut carrier = Carrier::default();
+        let mut taker = taker();
         loop {
             let settled = {
                 let start = start();
@@ -345,18 +420,16 @@ fn run() {
             if settled {
                 open();
             }
-            let mut offered = None;
-            live().round(&mut || {
-                offered = Some(updates::count());
-                if AGENTS.fetch_add(1, Ordering::Relaxed) == 0 {
-                    notify("agent");
-                }
-                Offer::new(&mut kernel())
+            taker = take_given(taker.take());
+            live().round(&mut |pid| {
+                DONE.store(false, Ordering::Relaxed);
+                notify("agent");
+                Offer::new(&mut kernel(), pid)
             });
-            // Whoever updated a link meanwhile did not see the application to which the old program was on its way.
-            if offered.is_some_and(|then| then != updates::count()) {
-                exchange();
+            for (pid, what) in live().arrivals() {
+                notify(&format!("{what} {pid}"));
             }
+            exchange_programs();
             carrier.round(|| existing()?.carry());
             let over = live().is_over();
             start().over = over;

@@ -19,6 +19,7 @@ use crate::linux::Linux;
 use crate::perf::Perf;
 use crate::session::Session;
 use crate::uapi::{Command, attr};
+use crate::updates::Change;
 use crate::user::User;
 
 /// Where descriptors come from. They must be real, so that the tool can poll, duplicate and close them.
@@ -122,6 +123,8 @@ pub struct Kernel {
     pub(crate) session: Option<Arc<dyn Session>>,
     /// Counts changes of what is attached.
     pub(crate) version: u64,
+    /// Programs that processes will launch, by the number of the process, each with its section there.
+    pub(crate) launches: BTreeMap<u32, (usize, String)>,
 }
 
 /// The fields of `union bpf_attr`, zero where the tool gave none.
@@ -254,6 +257,7 @@ impl Kernel {
             drawn: AllDrawn::default(),
             session: None,
             version: 0,
+            launches: BTreeMap::new(),
         }
     }
 
@@ -430,7 +434,7 @@ impl Kernel {
             .collect();
         self.links.retain(|at| alive.contains(&at));
         if self.links.iter().count() != links {
-            self.version += 1;
+            self.changed(Change::Ended);
         }
         let mut used: Vec<Handle> = Vec::new();
         used.extend(self.links.iter().map(|(_, link)| Handle::Prog(link.prog)));

@@ -29,6 +29,7 @@ pub mod feed;
 pub mod files;
 pub mod gather;
 pub mod handlers;
+pub mod launches;
 pub mod live;
 pub mod mapped;
 pub mod memory;

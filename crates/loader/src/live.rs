@@ -3,23 +3,26 @@
 //!
 //! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds nothing.
 
-mod exchange;
+mod after;
+mod events;
+pub mod exchange;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use warpbpf::{Message, plan_of};
-use warpbpf_abi::layout::MapLayout;
-use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
-use warpbpf_maps::{MapPlan, MapView, merge};
+use rustix::net::sockopt::socket_peercred;
+use warpbpf::plan_of;
+use warpbpf_maps::MapPlan;
 use warpbpf_wire::{
-    Changed, ContextInfo, Listener, MapOp, NoteLevel, OpCode, Outcome, PRINTK, SharedError,
-    SharedReader, ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
+    Changed, ContextInfo, Listener, MapOp, NoteLevel, OpCode, Outcome, SharedReader, ToAgent,
+    ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
+use self::exchange::Running;
 use crate::feed::Feed;
 use crate::kernel::Tell;
 use crate::offer::Offer;
@@ -53,6 +56,21 @@ struct Copies {
 struct Agent {
     connection: Option<ToolConnection>,
     offer: Offer,
+    /// Number of its process: as it is seen from here, if that is known.
+    pid: u32,
+    /// What has become of it, until somebody asks.
+    arrival: Option<&'static str>,
+    /// It is in one that ran already, and has not been said to have left.
+    given: bool,
+    /// It will not have any program.
+    refused: bool,
+    /// Some kernel of it has programs.
+    instrumented: bool,
+    /// It was told that all have ended.
+    left: bool,
+    /// Who attaches others was told so.
+    left_told: bool,
+    running: Running,
     sms: u32,
     /// By number; `None` for a type that is not known here.
     maps: Vec<Option<Arc<MapPlan>>>,
@@ -84,6 +102,10 @@ struct Agent {
 #[derive(Default)]
 struct State {
     listener: Option<Listener>,
+    /// Connections that were not made by way of the listener, each with the number of its process.
+    given: VecDeque<(u32, OwnedFd)>,
+    /// Those of them for which there is nothing.
+    turned_away: Vec<u32>,
     agents: Vec<Agent>,
     token: u64,
 }
@@ -128,10 +150,50 @@ impl Live {
         Some(listener.path().to_path_buf())
     }
 
+    /// The end of a connection with the agent in a process that ran already.
+    pub fn give(&self, pid: u32, socket: OwnedFd) {
+        self.state().given.push_back((pid, socket));
+    }
+
+    /// What is new of processes that ran already, in a word: `attached`, each launch is seen from now on; `refused`; `left`.
+    pub fn arrivals(&self) -> Vec<(u32, &'static str)> {
+        let mut state = self.state();
+        let away = std::mem::take(&mut state.turned_away);
+        let mut news: Vec<_> = away.into_iter().map(|pid| (pid, "refused")).collect();
+        for agent in state.agents.iter_mut().filter(|agent| agent.given) {
+            news.extend(agent.arrival.take().map(|word| (agent.pid, word)));
+            if agent.connection.is_none() {
+                agent.given = false;
+                news.push((agent.pid, "left"));
+            }
+        }
+        news
+    }
+
+    /// Some application runs.
+    pub fn runs(&self) -> bool {
+        let mut state = self.state();
+        let mut agents = state.agents.iter_mut();
+        agents.any(|agent| {
+            // One that has ended may not have been noticed yet.
+            agent.take_messages(self.tell);
+            agent.connection.is_some()
+        })
+    }
+
+    /// The process of this number that launches a program has done so, with that program in it. `None` if it is not here.
+    pub fn launched(&self, pid: u32) -> Option<bool> {
+        let state = self.state();
+        let mut agents = state.agents.iter().rev();
+        let agent = agents.find(|agent| agent.offer.launches && agent.pid == pid)?;
+        Some(agent.instrumented)
+    }
+
     /// All launches are of originals from now on.
     pub fn detach(&self) {
         for agent in &mut self.state().agents {
             if let Some(connection) = &mut agent.connection {
+                agent.left = true;
                 // An agent that is gone has nothing attached either.
                 let _ = connection.send(&ToAgent::Detach, &[], None, PATIENCE);
             }
@@ -154,26 +216,30 @@ impl Live {
         !state.agents.is_empty() && state.agents.iter().all(ended)
     }
 
-    /// One round of the thread: `offer` makes what a new agent is given. True if something came.
-    pub fn round(&self, offer: &mut dyn FnMut() -> Result<Offer, String>) -> bool {
+    /// One round of the thread: `offer` makes what a new agent is given, in a process of this number if that is known. True if something came.
+    pub fn round(&self, offer: &mut dyn FnMut(Option<u32>) -> Result<Offer, String>) -> bool {
         let (accepted, mut busy) = {
             let mut state = self.state();
-            let accepted = match &state.listener {
-                Some(listener) => listener.accept(Duration::ZERO).ok().flatten(),
-                None => None,
-            };
+            let accepted = state.accept(self.tell);
             let mut busy = accepted.is_some();
             for agent in &mut state.agents {
                 agent.take_messages(self.tell);
+                agent.settle(self.tell);
                 busy |= agent.take_events(self.tell);
             }
             busy |= state.feed(self.tell);
             (accepted, busy)
         };
-        if let Some(connection) = accepted {
-            match offer() {
-                Ok(offer) => self.welcome(connection, offer),
-                Err(text) => (self.tell)(&text),
+        if let Some((pid, connection)) = accepted {
+            let peer = socket_peercred(&connection).ok();
+            let peer = peer.map(|peer| peer.pid.as_raw_nonzero().get() as u32);
+            let given = pid.is_some();
+            match offer(peer.filter(|_| !given)) {
+                Ok(offer) => self.welcome(pid.or(peer), given, connection, offer),
+                Err(text) => {
+                    (self.tell)(&text);
+                    self.state().turned_away.extend(pid);
+                }
             }
             busy = true;
         }
@@ -184,10 +250,18 @@ impl Live {
     }
 
     /// Greets an agent and sends it everything.
-    fn welcome(&self, connection: ToolConnection, offer: Offer) {
+    fn welcome(&self, pid: Option<u32>, given: bool, connection: ToolConnection, offer: Offer) {
         let mut agent = Agent {
             connection: Some(connection),
+            running: Running::of(&offer),
             offer,
+            pid: pid.unwrap_or(0),
+            arrival: None,
+            given,
+            refused: false,
+            instrumented: false,
+            left: false,
+            left_told: false,
             sms: 0,
             maps: Vec::new(),
             contexts: Vec::new(),
@@ -264,18 +338,20 @@ impl Agent {
         self.offer.feeds.iter_mut().for_each(Feed::failed);
     }
 
-    fn take_message(
-        &mut self,
-        message: ToTool,
-        blob: Vec<u8>,
-        fd: Option<std::os::fd::OwnedFd>,
-        tell: Tell,
-    ) {
+    fn take_message(&mut self, message: ToTool, blob: Vec<u8>, fd: Option<OwnedFd>, tell: Tell) {
         match message {
             ToTool::Hello(hello) => {
                 self.sms = hello.device.map_or(1, |d| d.cpus.max(d.sms).max(1));
+                if self.pid == 0 {
+                    self.pid = hello.pid;
+                }
             }
-            ToTool::Refused { message } => tell(&format!("nothing is instrumented: {message}")),
+            ToTool::Refused { message } => {
+                self.refused = true;
+                self.arrival = Some("refused");
+                tell(&format!("nothing is instrumented: {message}"));
+            }
+            ToTool::Attached => self.arrival = Some("attached"),
             ToTool::Ready(ready) => {
                 self.ready = true;
                 self.offer.feeds.iter_mut().for_each(Feed::arrived);
@@ -285,6 +361,7 @@ impl Agent {
             }
             ToTool::Context(context) => self.open(context, fd, tell),
             ToTool::Kernel(kernel) => {
+                self.instrumented |= !kernel.placed.is_empty();
                 let failed = ["refused", "failed"];
                 if failed.iter().any(|word| kernel.way.starts_with(word)) {
                     tell(&format!("`{}`: {}", kernel.demangled, kernel.way));
@@ -313,7 +390,6 @@ impl Agent {
             // No timeline is asked for.
             ToTool::Sites(_)
             | ToTool::Counts(_)
-            | ToTool::Attached
             | ToTool::Operations(_)
             | ToTool::Ranges(_)
             | ToTool::Stacks(_) => {}
@@ -322,100 +398,11 @@ impl Agent {
         }
     }
 
-    fn open(&mut self, context: ContextInfo, fd: Option<std::os::fd::OwnedFd>, tell: Tell) {
+    fn open(&mut self, context: ContextInfo, fd: Option<OwnedFd>, tell: Tell) {
         match fd.map(SharedReader::open) {
             Some(Ok(reader)) => self.contexts.push((context, reader)),
             Some(Err(error)) => tell(&error.to_string()),
             None => tell("the agent sent no shared memory"),
-        }
-    }
-
-    /// Says how many events did not get here, and why. libbpf has no place for it.
-    fn tell_losses(&self, tell: Tell) {
-        let each = self.contexts.iter().flat_map(|(_, shared)| {
-            let names = (0..).zip(&self.offer.gathered.names);
-            names.map(move |(number, name)| (shared, number, name))
-        });
-        for (shared, number, name) in each {
-            let device = shared.device_losses(number);
-            let here = shared.lost(number);
-            for (count, why) in [
-                (
-                    device.full,
-                    "its ring on the device was full; a larger `max_entries` helps",
-                ),
-                (device.busy, "a bounded retry ran out"),
-                (here, "the tool did not read them in time"),
-            ] {
-                if count > 0 {
-                    tell(&format!("map `{name}`: {count} events were lost: {why}"));
-                }
-            }
-        }
-    }
-
-    /// Hands on events while there is room for them. True if some came.
-    fn take_events(&mut self, tell: Tell) -> bool {
-        for (map, queue) in &mut self.queues {
-            if let Some(sink) = self.offer.sinks.get(*map as usize) {
-                queue.drain(sink);
-            }
-        }
-        let (offer, queues, damaged) = (&self.offer, &mut self.queues, &mut self.damaged);
-        let mut came = false;
-        self.contexts.retain_mut(|(context, shared)| {
-            let first = context.number * context.cpus;
-            let taken = shared.events(|event| {
-                if event.map == PRINTK {
-                    if let Some(message) = Message::read(&offer.object, event.payload) {
-                        tell(&message.to_string());
-                    }
-                    return;
-                }
-                let Some(sink) = offer.sinks.get(event.map as usize) else {
-                    return;
-                };
-                if !matches!(sink, Sink::Nowhere) {
-                    let queue = queues.entry(event.map).or_default();
-                    // A tool has buffers for so many CPUs as it was told of.
-                    let cpu = (first + event.shard) % offer.cpus.max(1);
-                    queue.push(sink, cpu, event.payload);
-                }
-            });
-            match taken {
-                Ok(count) => {
-                    came |= count != 0;
-                    true
-                }
-                // What lies behind a damaged chunk is still good.
-                Err(error @ SharedError::Record { .. }) => {
-                    if !std::mem::replace(damaged, true) {
-                        tell(&error.to_string());
-                    }
-                    came = true;
-                    true
-                }
-                Err(error) => {
-                    tell(&error.to_string());
-                    false
-                }
-            }
-        });
-        if !came && self.connection.is_none() {
-            self.tell_dropped(tell);
-        }
-        came
-    }
-
-    /// Says, once, what did not even find room to wait.
-    fn tell_dropped(&mut self, tell: Tell) {
-        for (map, queue) in &mut self.queues {
-            let lost = std::mem::take(&mut queue.lost);
-            if let (Some(name), 1..) = (self.offer.gathered.names.get(*map as usize), lost) {
-                tell(&format!(
-                    "map `{name}`: {lost} events were lost: the tool did not read them in time"
-                ));
-            }
         }
     }
 
@@ -499,80 +486,6 @@ impl Agent {
         };
         self.copies.insert(number, copies);
         Some(Copied { plan, parts })
-    }
-
-    /// Changes the final copy, as the devices would have been changed.
-    fn operate_on_copy(&mut self, number: u32, op: &MapOp<'_>) -> Option<Outcome> {
-        let copied = self.copy(number)?;
-        // What is known of a user ring are its positions only, and no program drains it any more.
-        if matches!(copied.plan.layout, MapLayout::UserRing(_)) {
-            return None;
-        }
-        let (plan, count) = (&copied.plan, copied.parts.len());
-        let lookup = || {
-            MapView::merged(plan, &copied.parts)
-                .ok()?
-                .lookup(op.key)
-                .ok()
-        };
-        let values = match op.code {
-            OpCode::Update if count > 1 => {
-                match (op.flags, lookup()?.is_some()) {
-                    (BPF_NOEXIST, true) => return Some(Outcome::failed(EEXIST as i32)),
-                    (BPF_EXIST, false) => return Some(Outcome::failed(ENOENT as i32)),
-                    _ => {}
-                }
-                merge::split(plan, op.value, count)
-            }
-            OpCode::Update => vec![op.value.to_vec()],
-            OpCode::Delete => Vec::new(),
-            OpCode::LookupAndDelete => {
-                let value = match lookup()?? {
-                    warpbpf_maps::Value::One(value) => value,
-                    warpbpf_maps::Value::PerSm(_) | warpbpf_maps::Value::PerThread(_) => {
-                        return None;
-                    }
-                };
-                let delete = MapOp {
-                    code: OpCode::Delete,
-                    ..*op
-                };
-                let outcome = self.operate_on_copy(number, &delete)?;
-                return Some(if outcome.errno == 0 {
-                    Outcome::done(value)
-                } else {
-                    outcome
-                });
-            }
-            OpCode::Lookup | OpCode::Push | OpCode::Pop | OpCode::Peek | OpCode::Snapshot => {
-                return None;
-            }
-        };
-        let flags = if count > 1 { BPF_ANY } else { op.flags };
-        let mut parts = copied.parts.as_ref().clone();
-        let (mut done, mut failed) = (false, None);
-        for (at, bytes) in parts.iter_mut().enumerate() {
-            let writes = match values.get(at) {
-                Some(value) => warpbpf_maps::update(plan, bytes, op.key, value, flags),
-                None => warpbpf_maps::delete(plan, bytes, op.key),
-            };
-            match writes {
-                Ok(writes) => {
-                    done = true;
-                    for write in writes {
-                        let at = write.offset as usize;
-                        bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
-                    }
-                }
-                Err(error) => failed = Some(Outcome::failed(error.errno() as i32)),
-            }
-        }
-        // A key that is deleted need not have been in all parts.
-        if let Some(failed) = failed.filter(|_| !done || op.code == OpCode::Update) {
-            return Some(failed);
-        }
-        self.after.insert(number, Arc::new(parts));
-        Some(Outcome::done(Vec::new()))
     }
 }
 
@@ -664,6 +577,21 @@ impl Session for Live {
 }
 
 impl State {
+    /// Somebody who wants to be served, with the number of its process if it was given.
+    fn accept(&mut self, tell: Tell) -> Option<(Option<u32>, ToolConnection)> {
+        if let Some((pid, socket)) = self.given.pop_front() {
+            return match ToolConnection::trusted(socket) {
+                Ok(connection) => Some((Some(pid), connection)),
+                Err(error) => {
+                    tell(&error.to_string());
+                    None
+                }
+            };
+        }
+        let accepted = self.listener.as_ref()?.accept(Duration::ZERO);
+        Some((None, accepted.ok().flatten()?))
+    }
+
     /// Sends the application that came last what the tool has for it. True if there was something.
     fn feed(&mut self, tell: Tell) -> bool {
         let mut token = self.token;

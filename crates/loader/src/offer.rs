@@ -1,16 +1,22 @@
 //! What an application is given: the object, and what its maps hold at first, made when it connects.
 
-use warpbpf_object::{MapKind, Object};
+use warpbpf_object::{MapDef, MapKind, Object};
 use warpbpf_wire::Options;
 
 use crate::contents::Contents;
 use crate::feed::Feed;
-use crate::gather::Gathered;
+use crate::gather::{Gathered, MapNames, Programs};
 use crate::kernel::Kernel;
 use crate::sink::Sink;
 
 /// What an agent is given, made when it connects: values may change until then.
 pub struct Offer {
+    /// The kernel's version that this is of.
+    pub version: u64,
+    /// It is for a process that launches a program itself.
+    pub launches: bool,
+    /// The programs, in the object's order.
+    pub programs: Programs,
     /// The object and what became of the tool's maps in it.
     pub gathered: Gathered,
     /// The object, read.
@@ -38,18 +44,18 @@ pub struct Preset {
 }
 
 impl Offer {
-    /// Makes it from what is attached now.
+    /// Makes it for the process with this number, if that is known: from what is attached now, or from what it will launch.
     ///
     /// # Errors
     /// Text for the tool's author.
-    pub fn new(kernel: &mut Kernel) -> Result<Offer, String> {
+    pub fn new(kernel: &mut Kernel, pid: Option<u32>) -> Result<Offer, String> {
         let adopted = kernel.adopt_twins();
         adopted.map_err(|error| format!("the maps of Linux cannot be read: {error}"))?;
+        let (programs, launches) = kernel.programs_for(pid);
         if kernel.maps.iter().any(|(_, map)| map.twin.is_some()) {
-            kernel.note_written();
+            kernel.note_written(&programs);
         }
-        let gathered = kernel.gather(&kernel.attached())?;
-        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
+        let (gathered, object) = with_maps_of_all(kernel, &programs)?;
         let mut sinks = vec![Sink::Nowhere; gathered.names.len()];
         let mut feeds = Vec::new();
         let mut presets = Vec::new();
@@ -63,7 +69,10 @@ impl Offer {
                 feeds.push(Feed::new(*number, name.clone(), ring.clone()));
             }
             let data = object.maps.get(*number as usize).map(|def| &def.kind);
-            let entries = map.contents.entries(&map.spec, kernel.slot(&map.spec));
+            let entries = match launches {
+                true => kernel.seen(*at),
+                false => map.contents.entries(&map.spec, kernel.slot(&map.spec)),
+            };
             if matches!(data, Some(MapKind::User)) && !entries.is_empty() {
                 let stride = map.spec.value_size as usize;
                 let entries = entries.into_iter().map(|(key, mut value)| {
@@ -81,6 +90,9 @@ impl Offer {
         }
         kernel.note_mapped();
         Ok(Offer {
+            version: kernel.version,
+            launches,
+            programs,
             gathered,
             object,
             presets,
@@ -95,4 +107,19 @@ impl Offer {
             },
         })
     }
+}
+
+/// Programs as an object with the maps of all that are loaded and may come later. If one of those cannot be had, it keeps nothing
+/// out that is attached.
+fn with_maps_of_all(kernel: &Kernel, programs: &Programs) -> Result<(Gathered, Object), String> {
+    let with = |others: &[usize]| {
+        let gathered = kernel.gather_beside(programs, others, &MapNames::new())?;
+        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
+        Ok::<_, String>((gathered, object))
+    };
+    let all = with(&kernel.loaded_for_gpu());
+    let fits = |def: &MapDef| warpbpf_maps::plan(def, 1, &[]).is_ok();
+    all.ok()
+        .filter(|(_, object)| object.maps.iter().all(fits))
+        .map_or_else(|| with(&[]), Ok)
 }

@@ -14,6 +14,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use warpbpf_wire::inside::{
+    self, BPF, BYTES, CLOSED, DUPLICATED, LAUNCH, LAUNCHED, LONGEST_NAME, SUFFIX, request,
+};
 
 use crate::bell::Bell;
 use crate::global::{self, tell};
@@ -22,30 +25,11 @@ use crate::user::Process;
 
 /// Environment: the socket of the tool whose objects are wanted.
 const INSIDE: &str = "WARPBPF_LOADER_INSIDE";
-/// What is appended to the name of a tool's control socket.
-const SUFFIX: &str = "-bpf";
-
-/// A request: what, a descriptor, and three numbers. The answer is a number, negative for an error.
-const BYTES: usize = 32;
-const BPF: u32 = 1;
-const CLOSED: u32 = 2;
-const DUPLICATED: u32 = 3;
-
 /// After a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
 static SOCKET: OnceLock<PathBuf> = OnceLock::new();
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
-
-fn request(what: u32, fd: RawFd, numbers: [u64; 3]) -> [u8; BYTES] {
-    let mut bytes = [0; BYTES];
-    bytes[..4].copy_from_slice(&what.to_ne_bytes());
-    bytes[4..8].copy_from_slice(&fd.to_ne_bytes());
-    for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
-        place.copy_from_slice(&number.to_ne_bytes());
-    }
-    bytes
-}
 
 /// Lets other processes ask, beside the control socket.
 pub fn serve(control: &Path) {
@@ -98,38 +82,60 @@ fn serve_one(mut stream: UnixStream) {
     if peer.uid != rustix::process::geteuid() {
         return;
     }
-    let user = Process::other(peer.pid.as_raw_nonzero().get());
+    let pid = peer.pid.as_raw_nonzero().get();
+    let user = Process::other(pid);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let mut bytes = [0; BYTES];
     while stream.read_exact(&mut bytes).is_ok() {
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_ne_bytes(word)
+        let (what, fd, numbers) = inside::read(&bytes);
+        let answer = match what {
+            LAUNCH => {
+                let mut name = vec![0; numbers[0].min(LONGEST_NAME) as usize];
+                // Nobody knows where a longer one ends.
+                if numbers[0] > LONGEST_NAME || stream.read_exact(&mut name).is_err() {
+                    break;
+                }
+                global::launch_wanted(pid as u32, &String::from_utf8_lossy(&name))
+            }
+            LAUNCHED => global::launched(pid as u32),
+            _ => answer(what, fd, numbers, number, &user),
         };
-        let (what, fd) = (word(0) as u32, (word(0) >> 32) as RawFd);
-        let (a, b, c) = (word(8), word(16), word(24));
-        let mut kernel = global::kernel();
-        let answer = kernel.asked_by(number, fd, |kernel| match what {
-            BPF => kernel.bpf(a as u32, b, c as u32, &user),
-            CLOSED => {
-                kernel.closed(fd);
-                Ok(0)
-            }
-            DUPLICATED => {
-                kernel.duplicated(fd, a as RawFd);
-                Ok(0)
-            }
-            _ => Err(Errno::INVAL),
-        });
-        drop(kernel);
-        global::noticed();
         let answer = answer.unwrap_or_else(|error| -i64::from(error.raw_os_error()));
         if stream.write_all(&answer.to_ne_bytes()).is_err() {
             break;
         }
     }
-    global::kernel().gone(number);
+    let mut kernel = global::kernel();
+    kernel.gone(number);
+    kernel.launches.remove(&(pid as u32));
+    drop(kernel);
+    global::noticed();
+}
+
+/// Answers what is about the tool's kernel.
+fn answer(
+    what: u32,
+    fd: RawFd,
+    [a, b, c]: [u64; 3],
+    connection: u64,
+    user: &Process,
+) -> Result<i64, Errno> {
+    let mut kernel = global::kernel();
+    let answer = kernel.asked_by(connection, fd, |kernel| match what {
+        BPF => kernel.bpf(a as u32, b, c as u32, user),
+        CLOSED => {
+            kernel.closed(fd);
+            Ok(0)
+        }
+        DUPLICATED => {
+            kernel.duplicated(fd, a as RawFd);
+            Ok(0)
+        }
+        _ => Err(Errno::INVAL),
+    });
+    drop(kernel);
+    global::noticed();
+    answer
 }
 
 /// This process asks another one.
@@ -199,15 +205,7 @@ impl Inside {
 
 impl Asking {
     fn ask(&mut self, request: &[u8; BYTES]) -> Result<i64, Errno> {
-        let mut answer = [0; 8];
-        let asked = self.stream.write_all(request);
-        let answered = asked.and_then(|()| self.stream.read_exact(&mut answer));
-        answered.map_err(|_| Errno::IO)?;
-        let answer = i64::from_ne_bytes(answer);
-        if (-4095..0).contains(&answer) {
-            return Err(Errno::from_raw_os_error(-answer as i32));
-        }
-        Ok(answer)
+        inside::ask(&mut self.stream, request)
     }
 }
 

@@ -1,28 +1,27 @@
-//! Links that got another program while they were on. Only the thread whose call did that carries it out, and its call returns when it is done.
+//! Calls that change what is attached. The thread that made one waits until applications that run have it.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a call did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// It only took programs away.
+    Ended,
+    /// It brought one.
+    Began,
+}
 
 thread_local! {
     /// The call that this thread makes did so.
-    static MINE: Cell<bool> = const { Cell::new(false) };
-}
-static COUNT: AtomicU64 = AtomicU64::new(0);
-
-/// A link that is on gets another program.
-pub fn note() {
-    MINE.set(true);
-    COUNT.fetch_add(1, Ordering::SeqCst);
+    static MINE: Cell<Option<Change>> = const { Cell::new(None) };
 }
 
-/// Did a call of this thread do so since this was asked?
-#[cfg_attr(test, expect(dead_code, reason = "who asks is not compiled for tests"))]
-pub fn take() -> bool {
+/// What is attached has changed.
+pub fn note(change: Change) {
+    MINE.set(MINE.get().max(Some(change)));
+}
+
+/// What calls of this thread did since this was asked.
+pub fn take() -> Option<Change> {
     MINE.take()
-}
-
-/// How often that happened.
-#[cfg_attr(test, expect(dead_code, reason = "as above"))]
-pub fn count() -> u64 {
-    COUNT.load(Ordering::SeqCst)
 }

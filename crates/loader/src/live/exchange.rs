@@ -1,98 +1,313 @@
-//! Other programs for applications that run: what `BPF_LINK_UPDATE` asks for. Maps keep their numbers, so only programs with the same maps can
-//! take the place of others; an application that comes later gets what is attached then in any case.
+//! Other programs for applications that run, when the tool attaches one, ends one of several, or gives a link another one. Maps keep
+//! their names and numbers there, so only programs come in whose maps an application had from its start; one that comes later gets
+//! what is attached then in any case.
+//!
+//! The thread that serves applications asks for exchanges, one at a time of each application, and always for what is attached by
+//! then. So calls that follow each other quickly cost fewer exchanges than there are calls, and none if no application runs.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use warpbpf_session::cpu::is_on_cpu;
 use warpbpf_wire::{Change, ToAgent};
 
 use super::{Agent, Live};
-use crate::gather::Gathered;
+use crate::gather::{Gathered, MapNames, Programs};
+use crate::kernel::{Kernel, Tell};
+use crate::offer::Offer;
 
 /// How long an application may take: code of every kernel is compiled, and loaded beside kernels that run.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How much longer it may take to say so.
 const GRACE: Duration = Duration::from_secs(5);
-/// Between two looks for an answer, while the thread that reads events goes on.
-const LOOK: Duration = Duration::from_micros(500);
 
-impl Live {
-    /// Puts these programs in place of those that run. When this returns, the next launch of every application has them.
-    ///
-    /// # Errors
-    /// Why one of them still has the old ones.
-    pub fn exchange(&self, gathered: &Gathered) -> Result<(), String> {
-        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
-        let mut asked = Vec::new();
-        let (mut running, mut refusals) = (0usize, Vec::new());
-        {
-            let mut state = self.state();
-            for at in 0..state.agents.len() {
-                state.token += 1;
-                let token = state.token;
-                match state.agents[at].begin_exchange(gathered, token) {
-                    Ok(true) => asked.push((at, token)),
-                    Ok(false) => continue,
-                    Err(why) => refusals.push(why),
-                }
-                running += 1;
-            }
-        }
-        let end = Instant::now() + LIMIT + GRACE;
-        for (at, token) in asked {
-            let answer = loop {
-                let mut state = self.state();
-                let agent = &mut state.agents[at];
-                agent.take_messages(self.tell);
-                let changed = agent.changed.take_if(|changed| changed.token == token);
-                match changed.map(|changed| changed.refused) {
-                    Some(None) => {
-                        agent.offer.gathered = gathered.clone();
-                        agent.offer.object = object.clone();
-                        break Ok(());
-                    }
-                    Some(Some(refusal)) => break Err(refusal.message),
-                    // It has ended, and launches nothing any more.
-                    None if agent.connection.is_none() => break Ok(()),
-                    None if Instant::now() > end => break Err("it does not answer".to_owned()),
-                    None => {}
-                }
-                drop(state);
-                std::thread::sleep(LOOK);
-            };
-            refusals.extend(answer.err());
-        }
-        match refusals.first() {
-            None => Ok(()),
-            Some(why) => Err(format!(
-                "{} of {running} keep the old one: {why}",
-                refusals.len()
-            )),
+/// How long a call that brings a program waits for applications.
+pub const BEGIN: Duration = LIMIT.saturating_add(GRACE);
+/// How long one that ends a program does. Tools end all that they have, one after the other, when they end themselves.
+pub const END: Duration = Duration::from_secs(1);
+
+/// What is to run now.
+pub struct Wanted {
+    /// The kernel's version that this is of.
+    version: u64,
+    /// Programs in kernels.
+    in_kernels: Programs,
+    /// Programs at functions on the CPU.
+    on_cpu: Programs,
+    /// Programs in kernels that cannot come in, with what is told.
+    strange: Vec<(usize, String)>,
+    /// The first ones as an object.
+    gathered: Result<Gathered, String>,
+}
+
+impl Wanted {
+    /// What is attached now, for an application that knows maps by these names.
+    pub fn new(kernel: &mut Kernel, names: &MapNames) -> Wanted {
+        kernel.note_more_written();
+        let (on_cpu, mut in_kernels) = apart(kernel.attached());
+        let mut strange = Vec::new();
+        in_kernels.retain(|(at, _)| {
+            let unknown = kernel.unknown_maps(*at, names);
+            let name = kernel.progs.get(*at).map_or("", |prog| &prog.name);
+            let missing = unknown.join("`, `");
+            let text = format!(
+                "program `{name}` is only in applications that start from now on: this one has no map `{missing}`, and maps are made when an application starts; load the program before"
+            );
+            strange.extend((!unknown.is_empty()).then_some((*at, text)));
+            unknown.is_empty()
+        });
+        Wanted {
+            version: kernel.version,
+            gathered: kernel.gather_beside(&in_kernels, &[], names),
+            in_kernels,
+            on_cpu,
+            strange,
         }
     }
 }
 
-impl Agent {
-    /// Asks for it. False: the application has ended.
-    fn begin_exchange(&mut self, gathered: &Gathered, token: u64) -> Result<bool, String> {
-        if self.connection.is_none() {
-            return Ok(false);
+/// Programs on the CPU, and those in kernels.
+fn apart(programs: Programs) -> (Programs, Programs) {
+    let on_cpu = |(_, section): &(usize, String)| is_on_cpu(section);
+    programs.into_iter().partition(on_cpu)
+}
+
+/// What an application runs.
+pub(super) struct Running {
+    /// The kernel's version that it has, or has refused.
+    version: u64,
+    /// `None` if that is not known.
+    in_kernels: Option<Programs>,
+    /// What the former are called there.
+    names: Vec<String>,
+    on_cpu: Programs,
+    asked: Option<Asked>,
+    /// What it has refused last.
+    refused: Option<Programs>,
+    /// Programs of which it was told that they cannot come in.
+    told: BTreeSet<usize>,
+}
+
+/// An exchange under way.
+struct Asked {
+    token: u64,
+    since: Instant,
+    version: u64,
+    in_kernels: Programs,
+    names: Vec<String>,
+    /// Nothing is to come.
+    only_ends: bool,
+}
+
+impl Running {
+    /// What it begins with.
+    pub(super) fn of(offer: &Offer) -> Running {
+        let all = offer.programs.iter().zip(&offer.gathered.programs);
+        let in_kernels = all.filter(|((_, section), _)| !is_on_cpu(section));
+        Running {
+            version: offer.version,
+            names: in_kernels.map(|(_, name)| name.clone()).collect(),
+            in_kernels: Some(apart(offer.programs.clone()).1),
+            on_cpu: apart(offer.programs.clone()).0,
+            asked: None,
+            refused: None,
+            told: BTreeSet::new(),
         }
-        let known = &self.offer.gathered;
-        if (&known.names, &known.numbers) != (&gathered.names, &gathered.numbers) {
-            return Err(format!(
-                "the maps of its programs were {}, and would be {}",
-                known.names.join(", "),
-                gathered.names.join(", ")
+    }
+
+    /// Those that are wanted no more are to go, and nothing is to come: the programs that stay, their names, and names of those that go.
+    fn without(&self, wanted: &Programs) -> (Programs, Vec<String>, Vec<String>) {
+        let there = self.in_kernels.iter().flatten().zip(&self.names);
+        let (stay, go): (Vec<_>, Vec<_>) = there.partition(|(program, _)| wanted.contains(program));
+        let names = |all: &[(&(usize, String), &String)]| -> Vec<String> {
+            all.iter().map(|(_, name)| (*name).clone()).collect()
+        };
+        let (stay_names, go_names) = (names(&stay), names(&go));
+        let stay = stay.into_iter().map(|(program, _)| program.clone());
+        (stay.collect(), stay_names, go_names)
+    }
+}
+
+impl Live {
+    /// Applications that do not have this version of what is attached and can be asked for it, each with its names of maps.
+    pub fn behind(&self, version: u64) -> Vec<(usize, MapNames)> {
+        let state = self.state();
+        let behind = (state.agents.iter().enumerate())
+            .filter(|(_, agent)| agent.is_behind(version) && agent.running.asked.is_none());
+        let names = |agent: &Agent| {
+            let known = &agent.offer.gathered;
+            let name = |(at, number): (&usize, &u32)| {
+                Some((*at, known.names.get(*number as usize)?.clone()))
+            };
+            known.numbers.iter().filter_map(name).collect()
+        };
+        behind.map(|(at, agent)| (at, names(agent))).collect()
+    }
+
+    /// Asks one of them for it.
+    pub fn ask_for(&self, at: usize, wanted: Wanted) {
+        let mut state = self.state();
+        state.token += 1;
+        let token = state.token;
+        if let Some(agent) = state.agents.get_mut(at) {
+            agent.ask_for(wanted, token, self.tell);
+        }
+    }
+
+    /// Every application that runs has this version, or will not.
+    pub fn is_settled(&self, version: u64) -> bool {
+        let state = self.state();
+        !state.agents.iter().any(|agent| agent.is_behind(version))
+    }
+
+    /// An exchange takes longer than who ends a program waits.
+    pub fn is_slow(&self) -> bool {
+        let state = self.state();
+        let mut asked = (state.agents.iter()).filter_map(|agent| agent.running.asked.as_ref());
+        asked.any(|asked| asked.since.elapsed() > END)
+    }
+
+    /// Every application that was told that all have ended launches originals only.
+    pub fn is_let_go(&self) -> bool {
+        let state = self.state();
+        !(state.agents.iter()).any(|agent| agent.left && agent.connection.is_some())
+    }
+
+    /// Programs have been taken out of an application for good, as all of them had ended, since this was last asked.
+    pub fn was_left(&self) -> bool {
+        let mut state = self.state();
+        let mut agents = state.agents.iter_mut();
+        let new = agents.any(|agent| agent.left && !agent.left_told);
+        agents = state.agents.iter_mut();
+        agents.for_each(|agent| agent.left_told = agent.left);
+        new
+    }
+}
+
+impl Agent {
+    fn is_behind(&self, version: u64) -> bool {
+        let stays = self.left || self.refused || self.offer.launches;
+        let goes_on = self.connection.is_some() && !stays;
+        goes_on && self.running.version < version
+    }
+
+    fn ask_for(&mut self, wanted: Wanted, token: u64, tell: Tell) {
+        let version = wanted.version;
+        let new = (wanted.on_cpu.iter()).any(|program| !self.running.on_cpu.contains(program));
+        if new {
+            tell(&format!(
+                "process {}: programs at functions on the CPU come in when an application starts; what the tool attaches there now is only in applications that start from now on",
+                self.pid
             ));
         }
+        self.running.on_cpu.clone_from(&wanted.on_cpu);
+        for (at, text) in &wanted.strange {
+            if self.running.told.insert(*at) {
+                tell(&format!("process {}: {text}", self.pid));
+            }
+        }
+        match self.send_change(wanted, token) {
+            Ok(Some(asked)) => self.running.asked = Some(asked),
+            Ok(None) => self.running.version = version,
+            Err(why) => {
+                self.running.version = version;
+                self.tell_kept(&why, tell);
+            }
+        }
+    }
+
+    /// `None` if there is nothing to exchange.
+    fn send_change(&mut self, wanted: Wanted, token: u64) -> Result<Option<Asked>, String> {
+        let running = &self.running;
+        let in_kernels = wanted.in_kernels;
+        // When all have ended, applications are let go.
+        let ended = in_kernels.is_empty() && wanted.on_cpu.is_empty() && wanted.strange.is_empty();
+        if ended || running.in_kernels.as_ref() == Some(&in_kernels) {
+            return Ok(None);
+        }
+        let there = |program| running.in_kernels.iter().flatten().any(|p| p == program);
+        // Where what comes was refused, those that have ended end all the same.
+        let only_ends =
+            in_kernels.iter().all(there) || running.refused.as_ref() == Some(&in_kernels);
+        let (change, object, in_kernels, names) = match only_ends {
+            true => {
+                let (stay, names, programs) = running.without(&in_kernels);
+                if programs.is_empty() {
+                    return Ok(None);
+                }
+                (Change::Remove { programs }, Vec::new(), stay, names)
+            }
+            false => {
+                let gathered = wanted.gathered?;
+                let Gathered {
+                    object, programs, ..
+                } = gathered;
+                (Change::Replace, object, in_kernels, programs)
+            }
+        };
         self.changed = None;
         let message = ToAgent::Change {
             token,
-            change: Change::Replace,
+            change,
             limit_ms: LIMIT.as_millis() as u64,
         };
-        let sent = self.send(&message, &gathered.object);
-        sent.map(|()| true)
-            .map_err(|errno| format!("it cannot be told: {errno}"))
+        let sent = self.send(&message, &object);
+        sent.map_err(|errno| format!("it cannot be told: {errno}"))?;
+        Ok(Some(Asked {
+            token,
+            since: Instant::now(),
+            version: wanted.version,
+            in_kernels,
+            names,
+            only_ends,
+        }))
+    }
+
+    /// Looks what became of what it was asked for.
+    pub(super) fn settle(&mut self, tell: Tell) {
+        let Some(asked) = &self.running.asked else {
+            return;
+        };
+        let changed = self.changed.take_if(|changed| changed.token == asked.token);
+        let late = asked.since.elapsed() > BEGIN;
+        // One that has ended launches nothing any more.
+        if changed.is_none() && self.connection.is_some() && !late {
+            return;
+        }
+        let Some(asked) = self.running.asked.take() else {
+            return;
+        };
+        match changed.map(|changed| changed.refused) {
+            Some(None) => {
+                self.running.in_kernels = Some(asked.in_kernels);
+                self.running.names = asked.names;
+                if !asked.only_ends {
+                    self.running.refused = None;
+                }
+            }
+            Some(Some(refusal)) if asked.only_ends => tell(&format!(
+                "process {} still runs programs that have ended: {}",
+                self.pid, refusal.message
+            )),
+            Some(Some(refusal)) => {
+                self.tell_kept(&refusal.message, tell);
+                // It is asked once more, for the end of others.
+                self.running.refused = Some(asked.in_kernels);
+                return;
+            }
+            None if self.connection.is_none() => {}
+            None => {
+                self.running.in_kernels = None;
+                self.tell_kept("it does not answer", tell);
+            }
+        }
+        self.running.version = asked.version;
+    }
+
+    fn tell_kept(&self, why: &str, tell: Tell) {
+        tell(&format!(
+            "process {} does not get what is attached now, and only applications that start from now on do: {why}",
+            self.pid
+        ));
     }
 }

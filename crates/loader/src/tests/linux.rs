@@ -175,7 +175,7 @@ fn tool() -> (Tool, Fake) {
 }
 
 /// A program that names a map.
-fn naming(map: RawFd) -> Vec<u8> {
+pub(super) fn naming(map: RawFd) -> Vec<u8> {
     code(&[
         (0x18, 1, pseudo::MAP_FD, 0, map),
         (0, 0, 0, 0, 0),
@@ -461,7 +461,8 @@ fn what_linux_writes_is_carried_to_a_device_that_only_reads_and_the_other_way_it
         std::mem::take(&mut *device.done.lock().unwrap())
     };
     // A program that only looks at the map.
-    tool.kernel.note_written();
+    let attached = tool.kernel.attached();
+    tool.kernel.note_written(&attached);
     assert!(tool.kernel.written.is_empty());
     fake.set("a_map", &key(2), &word(9));
     fake.set("a_map", &key(3), &word(0));
@@ -487,6 +488,7 @@ fn what_linux_writes_is_carried_to_a_device_that_only_reads_and_the_other_way_it
     linux(&tool, 1, 7);
     assert_eq!(carried(&mut tool), []);
     assert_eq!([below(&tool, 1), below(&tool, 0)], [57, 0]);
+    assert_eq!(below(&tool, 2), 0, "what came from Linux is not added");
     device.set(&key(1), &word(40));
     linux(&tool, 1, 1);
     assert_eq!(carried(&mut tool), []);

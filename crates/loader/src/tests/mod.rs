@@ -1,5 +1,6 @@
 //! The kernel asked as libbpf asks it, without libbpf and without an application.
 
+mod exchange;
 mod linux;
 mod maps;
 mod progs;

@@ -69,6 +69,19 @@ impl Tool {
         opened.unwrap().unwrap() as i32
     }
 
+    /// A function of a file, on the CPU.
+    pub(super) fn event_of_function(&mut self, path: &[u8], ret: bool) -> i32 {
+        let path = self.memory.put(&[path, b"\0"].concat());
+        let mut bytes = [0u8; perf::ATTR_SIZE];
+        bytes[..4].copy_from_slice(&PROBE_TYPES.uprobe.to_ne_bytes());
+        bytes[perf::CONFIG] = u8::from(ret);
+        bytes[perf::CONFIG1..perf::CONFIG1 + 8].copy_from_slice(&path.to_ne_bytes());
+        bytes[perf::CONFIG2..perf::CONFIG2 + 8].copy_from_slice(&0x1230u64.to_ne_bytes());
+        let at = self.memory.put(&bytes);
+        let opened = (self.kernel).perf_event_open(at, PROBE_TYPES, |_| false, &self.memory);
+        opened.unwrap().unwrap() as i32
+    }
+
     pub(super) fn link(&mut self, prog: i32, event: i32) -> Result<i64, Errno> {
         self.call(
             Command::LinkCreate,
@@ -312,17 +325,6 @@ fn of_a_map_with_a_value_per_cpu_a_program_that_is_tried_has_the_first() {
 #[test]
 fn probes_of_functions_are_known_by_file_and_offset() {
     let mut tool = Tool::new();
-    let probe = |tool: &mut Tool, path: &[u8], ret: bool| {
-        let path = tool.memory.put(&[path, b"\0"].concat());
-        let mut bytes = [0u8; perf::ATTR_SIZE];
-        bytes[..4].copy_from_slice(&PROBE_TYPES.uprobe.to_ne_bytes());
-        bytes[perf::CONFIG] = u8::from(ret);
-        bytes[perf::CONFIG1..perf::CONFIG1 + 8].copy_from_slice(&path.to_ne_bytes());
-        bytes[perf::CONFIG2..perf::CONFIG2 + 8].copy_from_slice(&0x1230u64.to_ne_bytes());
-        let at = tool.memory.put(&bytes);
-        let opened = (tool.kernel).perf_event_open(at, PROBE_TYPES, |_| false, &tool.memory);
-        opened.unwrap().unwrap() as i32
-    };
     let counts = tool.load(b"on_call", &nothing(), 0).unwrap() as i32;
     // Of the task, which is none of the application's alone.
     let asks = code(&[(0x85, 0, 0, 0, 35), (0x95, 0, 0, 0, 0)]);
@@ -333,7 +335,7 @@ fn probes_of_functions_are_known_by_file_and_offset() {
         (counts, b"/nowhere/app", false),
         (asks, b"/proc/self/exe", false),
     ] {
-        let event = probe(&mut tool, path, ret);
+        let event = tool.event_of_function(path, ret);
         tool.link(prog, event).unwrap();
     }
     let exe = std::fs::canonicalize("/proc/self/exe").unwrap();

@@ -1,0 +1,86 @@
+//! Changes of what an application has left behind.
+
+use std::sync::Arc;
+
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
+use warpbpf_maps::{MapView, merge};
+use warpbpf_wire::{MapOp, OpCode, Outcome};
+
+use super::Agent;
+
+impl Agent {
+    /// Changes the final copy, as the devices would have been changed.
+    pub(super) fn operate_on_copy(&mut self, number: u32, op: &MapOp<'_>) -> Option<Outcome> {
+        let copied = self.copy(number)?;
+        // What is known of a user ring are its positions only, and no program drains it any more.
+        if matches!(copied.plan.layout, MapLayout::UserRing(_)) {
+            return None;
+        }
+        let (plan, count) = (&copied.plan, copied.parts.len());
+        let lookup = || {
+            MapView::merged(plan, &copied.parts)
+                .ok()?
+                .lookup(op.key)
+                .ok()
+        };
+        let values = match op.code {
+            OpCode::Update if count > 1 => {
+                match (op.flags, lookup()?.is_some()) {
+                    (BPF_NOEXIST, true) => return Some(Outcome::failed(EEXIST as i32)),
+                    (BPF_EXIST, false) => return Some(Outcome::failed(ENOENT as i32)),
+                    _ => {}
+                }
+                merge::split(plan, op.value, count)
+            }
+            OpCode::Update => vec![op.value.to_vec()],
+            OpCode::Delete => Vec::new(),
+            OpCode::LookupAndDelete => {
+                let value = match lookup()?? {
+                    warpbpf_maps::Value::One(value) => value,
+                    warpbpf_maps::Value::PerSm(_) | warpbpf_maps::Value::PerThread(_) => {
+                        return None;
+                    }
+                };
+                let delete = MapOp {
+                    code: OpCode::Delete,
+                    ..*op
+                };
+                let outcome = self.operate_on_copy(number, &delete)?;
+                return Some(if outcome.errno == 0 {
+                    Outcome::done(value)
+                } else {
+                    outcome
+                });
+            }
+            OpCode::Lookup | OpCode::Push | OpCode::Pop | OpCode::Peek | OpCode::Snapshot => {
+                return None;
+            }
+        };
+        let flags = if count > 1 { BPF_ANY } else { op.flags };
+        let mut parts = copied.parts.as_ref().clone();
+        let (mut done, mut failed) = (false, None);
+        for (at, bytes) in parts.iter_mut().enumerate() {
+            let writes = match values.get(at) {
+                Some(value) => warpbpf_maps::update(plan, bytes, op.key, value, flags),
+                None => warpbpf_maps::delete(plan, bytes, op.key),
+            };
+            match writes {
+                Ok(writes) => {
+                    done = true;
+                    for write in writes {
+                        let at = write.offset as usize;
+                        bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+                    }
+                }
+                Err(error) => failed = Some(Outcome::failed(error.errno() as i32)),
+            }
+        }
+        // A key that is deleted need not have been in all parts.
+        if let Some(failed) = failed.filter(|_| !done || op.code == OpCode::Update) {
+            return Some(failed);
+        }
+        self.after.insert(number, Arc::new(parts));
+        Some(Outcome::done(Vec::new()))
+    }
+}
