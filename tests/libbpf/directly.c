@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Attaches bpftime's two names that are no kernels', and runs those that are kernels themselves, thread by thread, on the CPU.
+// Attaches bpftime's two names that are no kernels', and runs those that are kernels themselves, thread by thread, on the CPU. Whoever
+// launches them on a GPU then finds other numbers, and is told of their sums.
 #include "tool.h"
 #include "directly.skel.h"
 
@@ -70,6 +71,34 @@ static int matrices(struct directly_bpf *skel)
 	return 0;
 }
 
+// Other numbers for who launches the sum of vectors.
+static int others(struct directly_bpf *skel)
+{
+	uint32_t value;
+
+	for (uint32_t key = 0; key < 1024; key++) {
+		value = 5 * key;
+		MUST(bpf_map_update_elem(bpf_map__fd(skel->maps.vec_B), &key, &value, BPF_ANY) == 0, "B");
+	}
+	return 0;
+}
+
+static int answer(struct directly_bpf *skel)
+{
+	uint32_t key, value, last = 0, wrong = 0;
+	uint64_t runs;
+
+	for (key = 0; key < 1024; key++) {
+		MUST(bpf_map_lookup_elem(bpf_map__fd(skel->maps.vec_C), &key, &value) == 0, "C");
+		wrong += value != (key < 1000 ? 6 * key : 0);
+		last = key == 999 ? value : last;
+	}
+	key = 0;
+	MUST(bpf_map_lookup_elem(bpf_map__fd(skel->maps.runs), &key, &runs) == 0, "runs");
+	printf("launched: C[999]=%u, wrong %u, runs %lu\n", last, wrong, runs);
+	return 0;
+}
+
 int main(void)
 {
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .repeat = 5);
@@ -82,11 +111,19 @@ int main(void)
 	MUST(skel, "load");
 	MUST(bpf_prog_test_run_opts(bpf_program__fd(skel->progs.cuda__run), &opts) == 0, "run");
 	printf("returned %u, took %s\n", opts.retval, opts.duration ? "some time" : "none");
-	if (vectors(skel) || matrices(skel))
+	if (vectors(skel) || matrices(skel) || others(skel))
 		return 1;
 	MUST(directly_bpf__attach(skel) == 0, "attach");
-	while (!exiting)
+	while (!exiting) {
 		usleep(50000);
+		if (asked) {
+			asked = 0;
+			// A copy of the device's memory may be as old as this.
+			usleep(110000);
+			if (answer(skel))
+				return 1;
+		}
+	}
 	MUST(bpf_map_lookup_elem(bpf_map__fd(skel->maps.runs), &key, &runs) == 0, "lookup");
 	printf("accesses %lu, runs %lu\n", runs / 100000, runs % 100000);
 	directly_bpf__destroy(skel);

@@ -23,6 +23,20 @@ static unsigned score(const uint64_t *threads)
 	return 1000 - 1000 * off / (2 * total);
 }
 
+// How many threads have been counted, for whoever asks while applications run.
+static void answer(int map)
+{
+	uint64_t value, total = 0;
+	uint32_t key, *before = NULL;
+
+	// A copy of the device's memory may be as old as this.
+	usleep(110000);
+	for (; bpf_map_get_next_key(map, before, &key) == 0; before = &key)
+		if (bpf_map_lookup_elem(map, &key, &value) == 0)
+			total += value;
+	printf("so far %lu\n", total);
+}
+
 int main(int argc, char **argv)
 {
 	// Of one launch each thread's place is there still, so that the histogram can be told from them.
@@ -39,8 +53,13 @@ int main(int argc, char **argv)
 	MUST(skel, "load");
 	MUST(OBJECT(bpf__attach)(skel) == 0, "attach");
 	printf("mapping probe started\n");
-	while (!exiting)
+	while (!exiting) {
 		usleep(50000);
+		if (asked) {
+			asked = 0;
+			answer(bpf_map__fd(skel->maps.sm_histogram));
+		}
+	}
 	fd = bpf_map__fd(skel->maps.thread_mapping);
 	for (; bpf_map_get_next_key(fd, before, &key) == 0; before = &key) {
 		MUST(bpf_map_lookup_elem(fd, &key, &place) == 0, "lookup");

@@ -19,6 +19,14 @@ static void on_signal(int signal)
 	exiting = signal;
 }
 
+// Somebody wants to know how it stands, by SIGUSR1.
+static volatile sig_atomic_t asked;
+
+static void on_question(int signal)
+{
+	asked = signal;
+}
+
 static int print_warnings(enum libbpf_print_level level, const char *format, va_list args)
 {
 	return level == LIBBPF_DEBUG ? 0 : vfprintf(stderr, format, args);
@@ -30,6 +38,7 @@ static void begin(void)
 	libbpf_set_print(print_warnings);
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
+	signal(SIGUSR1, on_question);
 }
 
 #define MUST(condition, what)                                                                    \

@@ -4,11 +4,11 @@
 #include "tool.h"
 #include "update.skel.h"
 
-static uint64_t hits(struct update_bpf *skel, uint32_t key)
+static uint64_t hits(struct bpf_map *map, uint32_t key)
 {
 	uint64_t value = 0;
 
-	bpf_map_lookup_elem(bpf_map__fd(skel->maps.hits), &key, &value);
+	bpf_map_lookup_elem(bpf_map__fd(map), &key, &value);
 	return value;
 }
 
@@ -30,13 +30,14 @@ int main(int argc, char **argv)
 	MUST(skel->links.cuda__first, "attach");
 	while (!exiting) {
 		usleep(20000);
-		if (!updated && hits(skel, 0) >= enough) {
+		if (!updated && hits(skel->maps.hits, 0) >= enough) {
 			MUST(bpf_link__update_program(skel->links.cuda__first, next) == 0, "update");
 			updated = 1;
 			printf("updated\n");
 		}
 	}
-	printf("first %lu second %lu\n", hits(skel, 0), hits(skel, 1));
+	printf("first %lu second %lu third %lu\n", hits(skel->maps.hits, 0), hits(skel->maps.hits, 1),
+	       hits(skel->maps.other, 0));
 	update_bpf__destroy(skel);
 	return 0;
 }

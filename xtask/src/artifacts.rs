@@ -160,6 +160,7 @@ const APPS: &[(&str, &str)] = &[
     ("persistent", "tests/apps/persistent.cu"),
     ("rounds", "tests/apps/rounds.cu"),
     ("live", "tests/apps/live.cu"),
+    ("addlines", "tests/apps/addlines.cu"),
     ("ranges", "tests/apps/ranges.cu"),
     ("forks", "tests/apps/forks.cu"),
     ("jit", "tests/apps/jit.cu"),

@@ -28,6 +28,7 @@ const TOOLS: &[&str] = &[
     "atomizer",
     "templates",
     "launchlate",
+    "links",
     "kernelshared",
     "faulty",
     "userring",

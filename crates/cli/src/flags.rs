@@ -59,6 +59,8 @@ pub enum Command {
     Slots(SlotsFlags),
     /// Run programs that are kernels themselves (`gpu/run`, bpftime's `__directly_run`)
     Launch(LaunchFlags),
+    /// Launch a program of a tool that runs under `warpbpf loader` as a kernel, with that tool's maps
+    LaunchInside(LaunchInsideFlags),
     /// Prove a program safe, or say why it is not
     Verify(VerifyFlags),
     /// Show what a program becomes
@@ -292,6 +294,10 @@ pub struct LoaderFlags {
     /// Let the tool's `bpf()` be answered by another tool that runs, by its control socket (`--socket`): for `bpftool`
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     pub inside: Option<PathBuf>,
+    /// Put the tool's programs into the process with this number, which runs already, when the tool has attached them; can be
+    /// given several times. Programs are taken out again when the tool ends
+    #[arg(short, long, value_name = "PID", conflicts_with = "inside")]
+    pub pid: Vec<u32>,
     /// Seconds that the tool gets to show what it has after the application has ended; then it is interrupted
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub linger: f64,
@@ -302,7 +308,7 @@ pub struct LoaderFlags {
     #[arg(long, value_enum, default_value = "auto")]
     pub inject: Inject,
     /// The tool and its arguments; behind `--` the application and its own, started when the tool has attached its programs.
-    /// Without an application, what to set in its environment is said instead
+    /// Without an application or `--pid`, what to set in its environment is said instead
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -440,6 +446,29 @@ pub struct LaunchFlags {
     /// Rows to print per map; all are in the JSON
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
+    /// Where it runs
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceChoice,
+}
+
+/// `warpbpf launch-inside`
+#[derive(Debug, Args)]
+pub struct LaunchInsideFlags {
+    /// The tool's control socket: the file that `warpbpf loader --socket` was given
+    #[arg(value_name = "SOCKET")]
+    pub socket: PathBuf,
+    /// The program's C function, such as one of `SEC("kprobe/__directly_run")`
+    #[arg(value_name = "PROGRAM")]
+    pub program: String,
+    /// Blocks of the grid
+    #[arg(long, value_name = "X[,Y[,Z]]", default_value = "1", value_parser = shape)]
+    pub grid: Shape,
+    /// Threads of a block
+    #[arg(long, value_name = "X[,Y[,Z]]", default_value = "1", value_parser = shape)]
+    pub block: Shape,
+    /// Launches, one after the other
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub count: u32,
     /// Where it runs
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceChoice,
@@ -592,10 +621,11 @@ mod tests {
                 words.join(" ")
             };
             let (tool, app) = flags.tool_and_app();
-            (flags.allow_modify, text(tool), text(app))
+            (flags.allow_modify, flags.pid.clone(), text(tool), text(app))
         };
-        let expect =
-            |modify: bool, tool: &str, app: &str| (modify, tool.to_owned(), app.to_owned());
+        let expect = |modify: bool, tool: &str, app: &str| {
+            (modify, Vec::new(), tool.to_owned(), app.to_owned())
+        };
         assert_eq!(
             split(&["--allow-modify", "./tool", "-v", "--", "./app", "--", "x"]),
             expect(true, "./tool -v", "./app -- x")
@@ -603,6 +633,10 @@ mod tests {
         assert_eq!(
             split(&["./tool", "--linger", "1"]),
             expect(false, "./tool --linger 1", "")
+        );
+        assert_eq!(
+            split(&["-p", "5", "--pid", "6", "./tool", "-p", "7"]),
+            (false, vec![5, 6], "./tool -p 7".to_owned(), String::new())
         );
     }
 

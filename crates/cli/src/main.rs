@@ -17,8 +17,10 @@ mod commands {
     pub mod exchange;
     pub mod kernels;
     pub mod launch;
+    pub mod launch_inside;
     pub mod link;
     pub mod loader;
+    pub mod loader_late;
     pub mod maps;
     pub mod ps;
     pub mod report;
@@ -88,6 +90,7 @@ fn main() -> std::process::ExitCode {
             output::answer(flags.verb.to().json, commands::exchange::slots(&flags.verb))
         }
         Command::Launch(flags) => output::answer(flags.output.json, commands::launch::run(&flags)),
+        Command::LaunchInside(flags) => commands::launch_inside::run(&flags),
         Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
         Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),
         Command::Link(flags) => output::answer(flags.json, commands::link::run(&flags)),

@@ -23,6 +23,7 @@ mod graphs;
 mod helpers;
 mod host_ops;
 mod jit;
+mod late_tools;
 mod library;
 mod loader;
 mod lookup;
@@ -119,6 +120,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(selectors::cases());
     cases.extend(splice::cases());
     cases.extend(loader::cases());
+    cases.extend(late_tools::cases());
     cases.extend(attach::cases());
     cases.extend(ways::cases());
     cases.extend(swap::cases());

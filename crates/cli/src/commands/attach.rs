@@ -157,22 +157,26 @@ impl<'t> Targets<'t> {
     /// Puts the code of those that live back as it was.
     fn leave(&mut self) {
         for pid in std::mem::take(&mut self.attached) {
-            if !is_there(pid) {
-                continue;
-            }
-            match warpbpf::live::detach(pid) {
-                Ok(change) => {
-                    self.notes.push(told(pid, "detached from", &change));
-                    if !change.said.is_empty() {
-                        self.notes.push(change.said);
-                    }
-                }
-                Err(_) if !is_there(pid) => {}
-                Err(error) => self.notes.push(format!(
-                    "its code is not as it was before: {error}; `warpbpf detach -p {pid}` tries again"
-                )),
-            }
+            self.notes.extend(leave(pid));
         }
+    }
+}
+
+/// Puts the code of a process back as it was, if it lives, and says what was done.
+pub fn leave(pid: u32) -> Vec<String> {
+    if !is_there(pid) {
+        return Vec::new();
+    }
+    match warpbpf::live::detach(pid) {
+        Ok(change) => {
+            let done = told(pid, "detached from", &change);
+            let said = [done, change.said].into_iter();
+            said.filter(|text| !text.is_empty()).collect()
+        }
+        Err(_) if !is_there(pid) => Vec::new(),
+        Err(error) => vec![format!(
+            "its code is not as it was before: {error}; `warpbpf detach -p {pid}` tries again"
+        )],
     }
 }
 
@@ -225,11 +229,13 @@ fn command(processes: &[Process]) -> Vec<String> {
         .unwrap_or_default()
 }
 
-fn is_there(pid: u32) -> bool {
+/// The process lives.
+pub fn is_there(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}/exe")).exists()
 }
 
-fn told(pid: u32, what: &str, change: &Change) -> String {
+/// What was done, in words.
+pub fn told(pid: u32, what: &str, change: &Change) -> String {
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     format!(
         "{what} process {pid} in {:.0} ms, no thread of it stood longer than {:.1} ms",

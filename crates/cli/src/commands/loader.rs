@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
+use crate::commands::loader_late::Late;
 use crate::commands::run::{InterruptsIgnored, shell_status};
 use crate::error::CliError;
 use crate::flags::{LoaderFlags, TargetFlags};
@@ -28,8 +29,19 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs both. The application's exit status is ours, or the tool's if that one failed alone.
 pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
+    let app = flags.tool_and_app().1;
+    if !flags.pid.is_empty() && !app.is_empty() {
+        return Err(CliError::Other(
+            "`--pid` names an application that runs already, and the one behind `--` is to be started: give one of the two"
+                .into(),
+        ));
+    }
+    let late = Late::look(&flags.pid)?;
     let device = machine::choose(flags.device)?;
-    if let Device::Soft { why, .. } = &device {
+    // One that runs already has its driver.
+    if let Device::Soft { why, .. } = &device
+        && !late.is_wanted()
+    {
         eprintln!("warpbpf: running on the soft GPU ({why})");
     }
     let ignore = InterruptsIgnored::new();
@@ -40,6 +52,7 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
         device,
         tool: Process::new(tool),
         app: None,
+        late,
         news,
         partial: Vec::new(),
         ready: None,
@@ -49,6 +62,7 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
     let result = both.follow();
     // Whatever went wrong: the tool is not left behind.
     both.tool.stop();
+    both.late.leave();
     both.clean();
     drop(ignore);
     result
@@ -149,6 +163,7 @@ struct Both<'a> {
     device: Device,
     tool: Process,
     app: Option<Process>,
+    late: Late,
     news: UnixStream,
     /// A line that has not ended.
     partial: Vec<u8>,
@@ -156,7 +171,7 @@ struct Both<'a> {
     ready: Option<PathBuf>,
     /// The application's agent has come.
     agent: bool,
-    /// The tool has seen everything.
+    /// The tool has seen everything of the applications that came so far.
     done: bool,
 }
 
@@ -167,32 +182,76 @@ impl Both<'_> {
             for line in self.lines() {
                 self.take(&line)?;
             }
-            let tool = self.tool.status();
-            let app = self.app.as_mut().map(|app| app.status());
-            match (tool, app) {
-                // It never got as far as attaching, or there is no application to wait for.
-                (Some(status), None) => return self.alone(status),
-                (Some(tool), Some(Some(app))) => return Ok(self.verdict(tool, app)),
-                (None, Some(Some(app))) => {
-                    let since = *ended.get_or_insert_with(Instant::now);
-                    let linger = Duration::from_secs_f64(self.flags.linger.clamp(0.0, 1e6));
-                    if self.done || !self.agent || since.elapsed() > linger {
-                        if !self.agent {
-                            eprintln!(
-                                "warpbpf: nothing was instrumented: the application loaded no CUDA code"
-                            );
-                        }
-                        self.tool.stop();
-                        let Some(tool) = self.tool.status() else {
-                            return Ok(shell_status(app) as u8);
-                        };
-                        return Ok(self.verdict(tool, app));
-                    }
-                }
-                (None, _) | (Some(_), Some(None)) => {}
+            let verdict = match self.late.is_wanted() {
+                true => self.follow_late(&mut ended),
+                false => self.follow_app(&mut ended),
+            };
+            if let Some(verdict) = verdict {
+                return Ok(verdict);
             }
             std::thread::sleep(TICK);
         }
+    }
+
+    /// The exit status, once it is known.
+    fn follow_app(&mut self, ended: &mut Option<Instant>) -> Option<u8> {
+        let tool = self.tool.status();
+        let app = self.app.as_mut().map(|app| app.status());
+        match (tool, app) {
+            // It never got as far as attaching, or there is no application to wait for.
+            (Some(status), None) => Some(self.alone(status)),
+            (Some(tool), Some(Some(app))) => Some(self.verdict(tool, app)),
+            (None, Some(Some(app))) => {
+                if !self.agent {
+                    eprintln!(
+                        "warpbpf: nothing was instrumented: the application loaded no CUDA code"
+                    );
+                } else if !self.done && !self.has_lingered(ended) {
+                    return None;
+                }
+                self.tool.stop();
+                Some(match self.tool.status() {
+                    Some(tool) => self.verdict(tool, app),
+                    None => shell_status(app) as u8,
+                })
+            }
+            (None, _) | (Some(_), Some(None)) => None,
+        }
+    }
+
+    /// The same where programs come into processes that run already, whose status nobody tells us.
+    fn follow_late(&mut self, ended: &mut Option<Instant>) -> Option<u8> {
+        if let Some(status) = self.tool.status() {
+            if self.ready.is_none() {
+                eprintln!(
+                    "warpbpf: the tool has ended before it attached a program to a kernel; nothing was put into {}",
+                    self.late.names()
+                );
+                if status.success() {
+                    return Some(125);
+                }
+            }
+            return Some(shell_status(status) as u8);
+        }
+        if self.ready.is_none() || !self.late.have_ended() {
+            return None;
+        }
+        // Others may use the tool, if it can be found.
+        let lingered = self.has_lingered(ended) && self.link().is_none();
+        if !self.done && !lingered {
+            return None;
+        }
+        self.tool.stop();
+        let status = self.tool.status();
+        // A tool that ends by our signal has done what it should.
+        let fails = status.filter(|status| status.code().is_some());
+        Some(fails.map_or(0, |status| shell_status(status) as u8))
+    }
+
+    /// The tool has had its time after the end of the application, which was noted in `ended` when this was asked first.
+    fn has_lingered(&self, ended: &mut Option<Instant>) -> bool {
+        let since = *ended.get_or_insert_with(Instant::now);
+        since.elapsed() > Duration::from_secs_f64(self.flags.linger.clamp(0.0, 1e6))
     }
 
     /// A tool that a signal has ended has not removed its sockets.
@@ -218,16 +277,16 @@ impl Both<'_> {
     }
 
     /// The tool has ended and no application was started.
-    fn alone(&self, status: ExitStatus) -> Result<u8, CliError> {
+    fn alone(&self, status: ExitStatus) -> u8 {
         if !self.flags.tool_and_app().1.is_empty() {
             eprintln!(
                 "warpbpf: the tool has ended before it attached a program to a kernel; the application was not started"
             );
             if status.success() {
-                return Ok(125);
+                return 125;
             }
         }
-        Ok(shell_status(status) as u8)
+        shell_status(status) as u8
     }
 
     fn verdict(&self, tool: ExitStatus, app: ExitStatus) -> u8 {
@@ -258,17 +317,22 @@ impl Both<'_> {
                 self.ready = Some(path.into());
                 self.start_app(path)
             }
-            _ => {
+            Some((what, pid)) => self.late.take(what, pid),
+            None => {
                 self.agent |= line == "agent";
-                self.done |= line == "done";
+                self.done = line == "done";
                 Ok(())
             }
         }
     }
 
     fn start_app(&mut self, socket: &str) -> Result<(), CliError> {
+        self.late.begin(&self.news)?;
         if self.flags.tool_and_app().1.is_empty() {
-            return self.explain(socket);
+            return match self.late.is_wanted() && self.link().is_none() {
+                true => Ok(()),
+                false => self.explain(socket),
+            };
         }
         let target = TargetFlags {
             device: self.flags.device,
