@@ -104,8 +104,8 @@ int cuda__gemm(void)
 	n = dims[1];
 	if (row >= dims[0] || column >= n)
 		return 0;
-	// The map's number alone is no bound.
-	for (__u32 k = 0; k < 32 && k < dims[2]; k++) {
+	// Only the map knows how often.
+	for (__u32 k = 0; k < dims[2]; k++) {
 		__u32 in_a = row * dims[2] + k, in_b = k * n + column;
 		__s32 *a = bpf_map_lookup_elem(&gemm_A, &in_a), *b = bpf_map_lookup_elem(&gemm_B, &in_b);
 
@@ -114,6 +114,21 @@ int cuda__gemm(void)
 	key = row * n + column;
 	row = sum >> 16;
 	bpf_map_update_elem(&gemm_C, &key, &row, BPF_ANY);
+	return 0;
+}
+
+// In the application's kernel: more rounds than the budget has.
+SEC("kprobe/vectorAdd")
+int cuda__walk(void)
+{
+	__u32 key = 0, sum = 0, *n = bpf_map_lookup_elem(&vec_N, &key);
+
+	for (__u32 k = 0; n && k < *n; k++) {
+		sum = (sum ^ k) * 3;
+		asm volatile("" : "+r"(sum));
+	}
+	key = 0;
+	bpf_map_update_elem(&vec_C, &key, &sum, BPF_ANY);
 	return 0;
 }
 

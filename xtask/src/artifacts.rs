@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::setup::{self, Tools};
 use crate::shell::{Failure, cargo, read, root, run, write};
-use crate::{libbpf, soft};
+use crate::{cutlass, libbpf, soft};
 
 /// Cargo profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +88,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("longrun", "tests/programs/longrun.bpf.c"),
     ("together", "tests/programs/together.bpf.c"),
     ("gate", "tests/programs/gate.bpf.c"),
+    ("bounded", "tests/programs/bounded.bpf.c"),
     ("slots", "tests/programs/slots.bpf.c"),
     ("slots_first", "tests/programs/slots_first.bpf.c"),
     ("slots_second", "tests/programs/slots_second.bpf.c"),
@@ -169,6 +170,7 @@ const APPS: &[(&str, &str)] = &[
     ("cudagraph", "tests/apps/cudagraph.cu"),
     ("templates", "tests/apps/templates.cu"),
     ("twogpus", "tests/apps/twogpus.cu"),
+    ("stub", "tests/apps/stub.cu"),
     (UNOPTIMISED, "tests/apps/vec_add.cu"),
     (MACHINE_CODE, "tests/apps/machine.cu"),
     (RECOVERED, "tests/apps/machine.cu"),
@@ -315,6 +317,7 @@ pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> 
     )?;
     examples(profile)?;
     libbpf::tools(tools, &artifacts.libbpf)?;
+    cutlass::app(tools, &artifacts.apps)?;
     kernels(tools, &artifacts.kernels)?;
     sanitizer(tools, &artifacts.sanitizer)?;
     splice(tools, &artifacts.splice)?;

@@ -39,6 +39,9 @@ const TOOLS: &[&str] = &[
     "kernelretsnoop",
     "gpusharedmap",
     "update",
+    "stubtrace",
+    "launchshared",
+    "cutlass",
 ];
 
 /// What several of them include.
@@ -48,6 +51,7 @@ const HEADERS: &[&str] = &[
     "tests/libbpf/kernelretsnoop.h",
     "tests/libbpf/kerneltrace.h",
     "tests/libbpf/launchlate.h",
+    "tests/libbpf/stubtrace.h",
     "tests/libbpf/scheduling.h",
     "tests/libbpf/scheduling.bpf.h",
     "tests/libbpf/scheduling.tool.h",

@@ -11,6 +11,7 @@ mod artifacts;
 mod bundle;
 mod conformance;
 mod cuda_header;
+mod cutlass;
 mod demo;
 mod generated;
 mod header;

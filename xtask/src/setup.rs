@@ -23,6 +23,8 @@ const NVDISASM_WHEEL: &str = "nvidia-cuda-nvdisasm==13.2.51";
 
 /// What compiles while an application runs, for the tests' one that does that. 250 MB, in a folder of its own as above.
 const JIT_WHEELS: &[&str] = &["nvidia-cuda-nvrtc==13.0.88", "nvidia-nvjitlink==13.0.88"];
+/// Headers of CUTLASS, for an application of the tests. They are not kept here, and a folder of their own is changed alone.
+const CUTLASS_WHEEL: &str = "nvidia-cutlass==4.2.0.0";
 
 /// The other processor that the agent is written for: what is for it is at least compiled.
 pub const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -228,6 +230,21 @@ fn nvdisasm() -> Result<(), Failure> {
     }
     let fresh = install("nvdisasm", &[NVDISASM_WHEEL])?;
     put_in_place(&fresh, &target, NVDISASM_WHEEL)
+}
+
+/// Finds or installs the headers of CUTLASS, which only tests use: the folder with `cutlass/cutlass.h`.
+pub fn cutlass() -> Result<PathBuf, Failure> {
+    if let Some(folder) = std::env::var_os("WARPBPF_CUTLASS") {
+        return Ok(folder.into());
+    }
+    let target = root().join(".toolchain/cutlass");
+    let headers = target.join("cutlass_library/source/include");
+    let stamp = std::fs::read_to_string(target.join("installed")).unwrap_or_default();
+    if stamp != CUTLASS_WHEEL || !headers.join("cutlass/cutlass.h").exists() {
+        let fresh = install("cutlass", &[CUTLASS_WHEEL])?;
+        put_in_place(&fresh, &target, CUTLASS_WHEEL)?;
+    }
+    Ok(headers)
 }
 
 /// Installs wheels beside the folder that they are for; gives where.

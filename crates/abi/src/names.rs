@@ -13,5 +13,8 @@ pub const LAUNCH_PARAM: &str = "wbpf_launch";
 pub const GROUP_MASK: &str = "%wbpf_mask";
 /// Name of the hidden ring that carries `bpf_trace_printk` records.
 pub const PRINTK_RING: &str = "wbpf.printk";
+/// The name of the hidden array that counts how often a program was ended in a loop without a bound begins so; the program's name
+/// follows.
+pub const STOPS: &str = "wbpf.stops.";
 /// `cuDeviceGetName` of the built-in soft GPU. Its %globaltimer is the host's CLOCK_MONOTONIC.
 pub const SOFT_DEVICE: &str = "warpbpf soft GPU";

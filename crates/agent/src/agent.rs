@@ -425,6 +425,7 @@ impl Agent {
                     let options = warpbpf_session::Options {
                         allow_modify: options.allow_modify,
                         budget: options.budget,
+                        bound_loops: options.bound_loops,
                         threads: options.threads,
                         max_registers: options.max_registers,
                         out_of_line: options.out_of_line,

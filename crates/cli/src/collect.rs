@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use warpbpf::{KernelInfo, NoteLevel, Process, Tool};
 use warpbpf_abi::maps::MapType;
+use warpbpf_maps::stops;
 use warpbpf_object::MapDef;
 
 use crate::contents::fill;
@@ -234,6 +235,10 @@ impl Agent {
             .filter_map(|map| self.map_now(map, &printer))
             .collect();
         now.messages_lost = process.messages_lost();
+        let stopped = process.stopped().into_iter();
+        now.stopped = stopped
+            .map(|(program, times)| model::Stopped { program, times })
+            .collect();
         now.clock_error_ns = process.clock_error();
         now
     }
@@ -265,9 +270,11 @@ impl Agent {
     }
 }
 
-/// What is known of a map without its contents; `None` for constants, which nobody asks for.
+/// What is known of a map without its contents; `None` for constants, which nobody asks for, and for counts of ended programs, which
+/// are told in words.
 pub fn begun(map: &warpbpf::Map) -> Option<(MapDef, model::Map)> {
-    let def = map.definition().filter(|def| !def.is_constant())?;
+    let shown = |def: &MapDef| !def.is_constant() && stops::program_of(&def.name).is_none();
+    let def = map.definition().filter(shown)?;
     let begun = model::Map {
         name: map.name().to_owned(),
         kind: map.map_type().map_or("unknown", MapType::name).into(),

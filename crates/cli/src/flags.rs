@@ -127,6 +127,9 @@ pub struct ProgramFlags {
     /// Instructions that one invocation may execute, instead of the attach point's default
     #[arg(long, value_name = "N")]
     pub budget: Option<u64>,
+    /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is counted and told
+    #[arg(long)]
+    pub bound_loops: bool,
     /// Threads of per-thread arrays that do not say `map_extra`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub threads: Option<u64>,
@@ -163,6 +166,7 @@ impl ProgramFlags {
         warpbpf_session::Options {
             allow_modify: self.allow_modify,
             budget: self.budget,
+            bound_loops: self.bound_loops,
             threads: self.threads,
             place: self
                 .place
@@ -288,6 +292,9 @@ pub struct LoaderFlags {
     /// Instructions that one invocation may execute, instead of the attach point's default
     #[arg(long, value_name = "N")]
     pub budget: Option<u64>,
+    /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is counted and told
+    #[arg(long)]
+    pub bound_loops: bool,
     /// A file name for the control socket, the same each time, for applications that are started by others
     #[arg(long, value_name = "FILE")]
     pub socket: Option<PathBuf>,

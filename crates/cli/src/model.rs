@@ -78,6 +78,18 @@ pub struct Process {
     pub messages: Vec<String>,
     /// Messages that were lost.
     pub messages_lost: u64,
+    /// Programs that were ended in loops without a bound of their own (`--bound-loops`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped: Vec<Stopped>,
+}
+
+/// A program that was ended in a loop.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Name of the C function.
+    pub program: String,
+    /// How often.
+    pub times: u64,
 }
 
 /// A kernel.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use warpbpf_maps::stops;
 use warpbpf_session::NO_SITE;
 
 use crate::kernel_table::kernel_table;
@@ -153,6 +154,10 @@ fn process_text(out: &mut String, process: &Process, rows: usize) {
     }
     if process.messages_lost > 0 {
         let _ = writeln!(out, "  {} messages were lost", process.messages_lost);
+    }
+    for stopped in &process.stopped {
+        let told = stops::told(&stopped.program, stopped.times);
+        let _ = writeln!(out, "\nwarning: {told}");
     }
 }
 
@@ -401,6 +406,21 @@ mod tests {
             out,
             "\njobs (user_ringbuf): 48 bytes not drained\n  warning: 1 drain was taken over\n"
         );
+    }
+
+    #[test]
+    fn programs_that_were_ended_are_told() {
+        let mut out = String::new();
+        let process = Process {
+            stopped: vec![crate::model::Stopped {
+                program: "walks".into(),
+                times: 2,
+            }],
+            ..Process::default()
+        };
+        process_text(&mut out, &process, 20);
+        let told = "\nwarning: program `walks` was ended 2 times in a loop that used up the budget (--bound-loops); what was still to be done is missing: raise the budget (--budget N)\n";
+        assert!(out.ends_with(told), "{out}");
     }
 
     #[test]

@@ -233,3 +233,65 @@ out:
         }
     }
 }
+
+#[test]
+fn a_bound_at_run_time_is_the_proofs_in_compiled_code() {
+    let source = r#"
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 64);
+    __type(key, __u32);
+    __type(value, __u64);
+} bounds SEC(".maps");
+SEC("gpu/entry/*")
+int f(struct wbpf_kernel_ctx *ctx)
+{
+    __u32 key = ctx->thread_idx[0];
+    __u64 *count = bpf_map_lookup_elem(&bounds, &key), sum = 1;
+    if (!count)
+        return 0;
+    for (__u64 k = 0, n = *count; k < n; k++)
+        sum = (sum ^ k) * 3;
+    put(ctx, sum);
+    return 0;
+}
+"#;
+    for cpu in CPUS {
+        let object = clang("bounded", &format!("{HEAD}{source}"), cpu);
+        let case = Case::bounded(&object, 4, 4096);
+        common::ptxas(&case.module("sm_90", (8, 0)), "sm_90", &[]);
+        let rounds = u64::from(case.program.facts().may_goto_rounds);
+        let device = Device::new(&case, Config::default());
+        let map = |name: &str| {
+            let found = object.maps.iter().position(|def| def.name == name);
+            found.expect("the map")
+        };
+        // Around the bound, and far from it.
+        let count = |thread: u64| match thread {
+            0 => 0,
+            1 => u64::MAX,
+            _ => rounds + thread - THREADS / 2,
+        };
+        for thread in 0..THREADS {
+            let bytes = count(thread).to_le_bytes();
+            device.write(map("bounds") + 1, thread * 8, &bytes);
+        }
+        device.launch([1, 1, 1], [THREADS as u32, 1, 1]);
+        let ran = device.maps();
+        let mut ended = 0;
+        for thread in 0..THREADS {
+            let n = count(thread);
+            ended += u64::from(n > rounds);
+            let sum = || (0..n).fold(1u64, |sum, k| (sum ^ k).wrapping_mul(3));
+            let expected = if n > rounds { 0 } else { sum() };
+            let result = ran.u64(map("out"), thread * 8);
+            assert_eq!(result, expected, "thread {thread}, {cpu}");
+        }
+        assert_eq!(ended, THREADS / 2);
+        let stride = 128;
+        let counted: u64 = (0..4)
+            .map(|shard| ran.u64(object.maps.len(), shard * stride))
+            .sum();
+        assert_eq!(counted, ended, "{cpu}");
+    }
+}

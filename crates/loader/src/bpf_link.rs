@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use warpbpf_session::cpu;
-use warpbpf_session::section::bpftime_kernel;
+use warpbpf_session::section::{SPECIAL, bpftime_kernel};
 
 use crate::bpf_prog::BPFTIME_PREFIX;
 use crate::gather::Programs;
@@ -17,9 +17,6 @@ use crate::updates::{self, Change};
 
 /// `BPF_F_REPLACE`
 const F_REPLACE: u32 = 4;
-
-/// Names that mean no kernel, with the form that they ask for.
-const SPECIAL: &[&str] = &["__memcapture", "__directly_run"];
 
 /// A program at a place.
 #[derive(Debug, Clone)]

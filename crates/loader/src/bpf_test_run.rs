@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use warpbpf_abi::maps::{EAGAIN, EINVAL};
+use warpbpf_maps::stops;
 use warpbpf_session::cpu::{self, Coordinates, Surroundings};
-use warpbpf_session::section;
 
 use crate::kernel::{Attr, Kernel};
 use crate::sink::Sink;
@@ -47,13 +47,15 @@ impl Kernel {
         let section = prog.likely_section().to_owned();
         let gathered = (self.gather(&[(at, section)])).map_err(|_| Errno::INVAL)?;
         let object = warpbpf_object::load(&gathered.object).map_err(|_| Errno::INVAL)?;
-        let program = object.programs.first().ok_or(Errno::INVAL)?;
-        if let Err(error) = cpu::check(program, &object.maps, true) {
+        let proved = warpbpf_session::plan::prove(object, &self.config.options);
+        let (programs, maps) = proved.map_err(|_| Errno::INVAL)?;
+        let program = programs.first().ok_or(Errno::INVAL)?;
+        let verified = &program.verified;
+        if let Err(error) = cpu::check(verified.program(), &maps, true) {
             (self.config.tell)(&error.to_string());
             return Err(Errno::OPNOTSUPP);
         }
-        let spec = section::parse(&program.name, &program.section).map_err(|_| Errno::INVAL)?;
-        let size = spec.context().size as usize;
+        let size = program.spec.context().size as usize;
         let given = a.u32(attr::test::CTX_SIZE_IN) as usize;
         if given > size {
             return Err(Errno::TOOBIG);
@@ -72,17 +74,27 @@ impl Kernel {
         let mut world = Tried {
             coordinates: Coordinates::of_context(&context),
             maps: gathered.numbers.iter().map(|(at, n)| (*n, *at)).collect(),
+            stops: Stops {
+                map: maps
+                    .iter()
+                    .position(|map| stops::program_of(&map.name).is_some()),
+                count: [0; 8],
+            },
             kernel: self,
         };
         let began = Instant::now();
         let mut result = Ok(0);
         for _ in 0..repeat {
-            result = cpu::execute(program, &object.maps, &context, &mut world);
+            result = cpu::execute_proved(verified, &maps, &context, &mut world);
             if result.is_err() {
                 break;
             }
         }
         let average = began.elapsed().as_nanos() / u128::from(repeat);
+        let stopped = u64::from_le_bytes(world.stops.count);
+        if stopped > 0 {
+            (self.config.tell)(&stops::told(&name, stopped));
+        }
         let result = result.map_err(|error| {
             (self.config.tell)(&error.to_string());
             Errno::FAULT
@@ -109,7 +121,15 @@ struct Tried<'k> {
     kernel: &'k mut Kernel,
     /// By number in the object: place in the kernel's table.
     maps: BTreeMap<u32, usize>,
+    stops: Stops,
     coordinates: Coordinates,
+}
+
+/// What counts that the program was ended in a loop: a map that the tool does not have.
+struct Stops {
+    /// Its number, if the program has such a loop.
+    map: Option<usize>,
+    count: [u8; 8],
 }
 
 fn number(errno: Errno) -> i64 {
@@ -124,6 +144,9 @@ impl Tried<'_> {
 
 impl Surroundings for Tried<'_> {
     fn lookup(&mut self, map: u32, key: &[u8]) -> Result<Vec<u8>, i64> {
+        if self.stops.map == Some(map as usize) {
+            return Ok(self.stops.count.to_vec());
+        }
         let at = self.place(map)?;
         let mut value = self.kernel.lookup(at, key).map_err(number)?;
         let spec = self.kernel.map(at).map_err(number)?.spec;
@@ -133,6 +156,10 @@ impl Surroundings for Tried<'_> {
     }
 
     fn update(&mut self, map: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), i64> {
+        if self.stops.map == Some(map as usize) {
+            self.stops.count = value.try_into().map_err(|_| EINVAL)?;
+            return Ok(());
+        }
         let at = self.place(map)?;
         let spec = self.kernel.map(at).map_err(number)?.spec;
         let mut value = value.to_vec();

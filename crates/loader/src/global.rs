@@ -52,6 +52,8 @@ const THREADS_VARIABLE: &str = "BPFTIME_MAP_GPU_THREAD_COUNT";
 const ALLOW_MODIFY: &str = "WARPBPF_LOADER_ALLOW_MODIFY";
 /// Environment: instructions that one invocation may execute.
 const BUDGET: &str = "WARPBPF_LOADER_BUDGET";
+/// Environment: loops that nothing bounds are ended when they run.
+const BOUND_LOOPS: &str = "WARPBPF_LOADER_BOUND_LOOPS";
 /// Environment: a name for the socket that is the same each time.
 const LINK: &str = "WARPBPF_LOADER_SOCKET";
 
@@ -134,6 +136,7 @@ pub fn kernel() -> MutexGuard<'static, Kernel> {
             options: warpbpf_session::Options {
                 allow_modify: std::env::var_os(ALLOW_MODIFY).is_some(),
                 budget: number(BUDGET),
+                bound_loops: std::env::var_os(BOUND_LOOPS).is_some(),
                 ..warpbpf_session::Options::default()
             },
             is_kernel_symbol,

@@ -4,6 +4,7 @@
 //! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds nothing.
 
 mod after;
+mod ends;
 mod events;
 pub mod exchange;
 
@@ -394,7 +395,10 @@ impl Agent {
             | ToTool::Ranges(_)
             | ToTool::Stacks(_) => {}
             // The connection's end follows; what is in the shared memory is final.
-            ToTool::Bye { .. } => self.tell_losses(tell),
+            ToTool::Bye { .. } => {
+                self.tell_losses(tell);
+                self.tell_stops(tell);
+            }
         }
     }
 

@@ -103,6 +103,7 @@ impl Offer {
                 host_ops: true,
                 allow_modify: kernel.config.options.allow_modify,
                 budget: kernel.config.options.budget,
+                bound_loops: kernel.config.options.bound_loops,
                 ..Options::default()
             },
         })

@@ -38,6 +38,7 @@ pub mod percpu;
 pub mod printk;
 mod queue;
 pub mod ring;
+pub mod stops;
 pub mod user_ring;
 
 mod bytes;

@@ -16,6 +16,7 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::interp::RunError;
 use warpbpf_ebpf::{Callee, Imm64, Insn, Limits, Outcome, Pc, TrapKind, run};
 use warpbpf_object::{MapDef, Object, Program};
+use warpbpf_verify::Verified;
 
 mod dynptr;
 mod helpers;
@@ -325,11 +326,38 @@ pub fn execute(
     context: &[u8],
     world: &mut dyn Surroundings,
 ) -> Result<u64, CpuError> {
-    let mut cpu = Cpu::new(maps, context, world);
     let limits = Limits {
         fuel: FUEL,
         ..Limits::default()
     };
+    execute_within(program, maps, context, world, limits)
+}
+
+/// The same for a program that was proved: its loops end after as many rounds as everywhere else.
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_proved(
+    proved: &Verified<Program>,
+    maps: &[MapDef],
+    context: &[u8],
+    world: &mut dyn Surroundings,
+) -> Result<u64, CpuError> {
+    let limits = Limits {
+        fuel: FUEL,
+        may_goto: proved.facts().may_goto_rounds.into(),
+    };
+    execute_within(proved.program(), maps, context, world, limits)
+}
+
+fn execute_within(
+    program: &Program,
+    maps: &[MapDef],
+    context: &[u8],
+    world: &mut dyn Surroundings,
+    limits: Limits,
+) -> Result<u64, CpuError> {
+    let mut cpu = Cpu::new(maps, context, world);
     let ended = run(&program.code, Pc(0), &[machine::CONTEXT], &mut cpu, limits);
     let ended = ended.map_err(|error| CpuError::Start {
         program: program.name.clone(),

@@ -10,12 +10,16 @@ use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_abi::names::PRINTK_RING;
 use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
-use warpbpf_maps::{Hardware, MapError, MapPlan, SumUse, inner};
+use warpbpf_ebpf::Pc;
+use warpbpf_maps::{Hardware, MapError, MapPlan, SumUse, inner, stops};
 use warpbpf_object::{Btf, MapDef, Object, ObjectError, Program};
 use warpbpf_patch::TensorLayout;
 use warpbpf_sanitizer::Sanitizer;
 pub use warpbpf_verify::LogStep;
-use warpbpf_verify::{Platform, Rejection, Verified, verify, verify_logged};
+use warpbpf_verify::{
+    Bounded, Platform, Rejection, SourceLine, Subject, Verified, prove_bounded, verify,
+    verify_logged,
+};
 
 use crate::code_cache::CodeCache;
 use crate::cpu::{self, CpuError, HostProgram};
@@ -35,6 +39,9 @@ pub struct Options {
     pub allow_modify: bool,
     /// Instructions that one invocation may execute, instead of the site's default.
     pub budget: Option<u64>,
+    /// Loops that the proof finds no bound for, or a later one than the budget, are ended when they run; each time counts, in an array
+    /// behind the object's maps ([`STOPS`](warpbpf_abi::names::STOPS)).
+    pub bound_loops: bool,
     /// Threads of per-thread arrays (1502) that do not say `map_extra`, instead of the default.
     pub threads: Option<u64>,
     /// Registers per thread that the compiler may give to instrumented kernels. It then spills what it has no register
@@ -115,12 +122,20 @@ pub struct PlannedProgram {
     pub spec: AttachSpec,
     /// What.
     pub verified: Verified<Program>,
+    /// Heads of its loops that are ended when they run ([`Options::bound_loops`]).
+    pub bounded: Vec<Pc>,
 }
 
 impl PlannedProgram {
     /// The C function's name.
     pub fn name(&self) -> &str {
         &self.verified.program().name
+    }
+    /// Where the loops begin that are ended when they run, as far as the object says.
+    pub fn bounded_lines(&self) -> Vec<Option<SourceLine>> {
+        let program = self.verified.program();
+        let heads = self.bounded.iter();
+        heads.map(|head| Subject::line_of(program, *head)).collect()
     }
     /// It is at sites in the middle of kernels, of which there may be any number; at a kernel's start and end there always
     /// is one.
@@ -207,7 +222,7 @@ fn prove_each(
         return Err(SessionError::Empty);
     }
     place(&mut maps, &options.place)?;
-    let programs = prove_programs(object.programs, &maps, options, prove)?;
+    let programs = prove_programs(object.programs, &mut maps, options, prove)?;
     let in_kernels = programs.iter().map(|p| p.verified.program());
     cpu::check_shared(&host_programs, in_kernels, &maps).map_err(SessionError::Cpu)?;
     Ok((host_programs, programs, maps))
@@ -231,10 +246,10 @@ pub(crate) fn complete(maps: &mut [MapDef], types: Option<&Btf>, options: &Optio
     }
 }
 
-/// Proves programs that name maps by their index in `maps`.
+/// Proves programs that name maps by their index in `maps`. Counts of loops that are ended come behind these.
 pub(crate) fn prove_programs(
     programs: Vec<Program>,
-    maps: &[MapDef],
+    maps: &mut Vec<MapDef>,
     options: &Options,
     prove: &mut Prove<'_>,
 ) -> Result<Vec<PlannedProgram>, SessionError> {
@@ -252,11 +267,46 @@ pub(crate) fn prove_programs(
             Some(budget) => platform.with_budget(budget),
             None => platform,
         };
-        let verified = prove(program, maps, &platform)
-            .map_err(|rejection| SessionError::Rejected { rejection })?;
-        proved.push(PlannedProgram { spec, verified });
+        let proof = if options.bound_loops {
+            prove_ending(&program, maps, &platform, prove)
+        } else {
+            prove(program, maps, &platform).map(|verified| Bounded {
+                verified,
+                heads: Vec::new(),
+            })
+        };
+        let Bounded { verified, heads } =
+            proof.map_err(|rejection| SessionError::Rejected { rejection })?;
+        proved.push(PlannedProgram {
+            spec,
+            verified,
+            bounded: heads,
+        });
     }
     Ok(proved)
+}
+
+/// Proves a program, with loops ended when they run where that is needed; then its count is among the maps.
+fn prove_ending(
+    program: &Program,
+    maps: &mut Vec<MapDef>,
+    platform: &Platform,
+    prove: &mut Prove<'_>,
+) -> Result<Bounded, Box<Rejection>> {
+    let counter = stops::counter(&program.name);
+    let there = maps.iter().position(|map| map.name == counter.name);
+    let index = there.unwrap_or(maps.len());
+    if there.is_none() {
+        maps.push(counter);
+    }
+    let proof = prove_bounded(program, index as u32, |program| {
+        prove(program, maps, platform)
+    });
+    let counts = matches!(&proof, Ok(bounded) if !bounded.heads.is_empty());
+    if there.is_none() && !counts {
+        maps.pop();
+    }
+    proof
 }
 
 /// Notes the user's wishes in the definitions, which everything that depends on them is made from.

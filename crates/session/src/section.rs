@@ -1,5 +1,5 @@
 //! Section names as attach points: `gpu/<where>[.<scope>]/<kernel glob>[|key=value,…]`, and bpftime's `kprobe/` and
-//! `kretprobe/` with its two special names.
+//! `kretprobe/` with its three special names.
 //!
 //! Globs are over C++ names, which hold `::`, `<` and commas. So selectors stand behind `|`, and a comma ends a value only
 //! outside brackets.
@@ -69,6 +69,10 @@ const RUN: &str = "run";
 /// bpftime's names of no kernel.
 const MEM_CAPTURE: &str = "__memcapture";
 const DIRECTLY_RUN: &str = "__directly_run";
+/// The device function that an application calls where it wants to be traced. bpftime calls the program in its place.
+const STUB: &str = "__bpftime_cuda__kernel_trace";
+/// All of these; what they ask for goes with `kprobe/`.
+pub const SPECIAL: [&str; 3] = [MEM_CAPTURE, DIRECTLY_RUN, STUB];
 
 const SCOPES: &[Scope] = &[Scope::Thread, Scope::Warp, Scope::Block];
 const WHENS: &[When] = &[When::Before, When::After];
@@ -259,7 +263,6 @@ impl<'a> Reading<'a> {
     }
 
     fn bpftime(self, site: Site, rest: &str) -> Result<AttachSpec, SectionError> {
-        let special = [MEM_CAPTURE, DIRECTLY_RUN];
         match (rest, site) {
             ("", _) => Err(self.no_kernel(site.word())),
             (MEM_CAPTURE, Site::Entry) => {
@@ -269,7 +272,11 @@ impl<'a> Reading<'a> {
                 Ok(spec)
             }
             (DIRECTLY_RUN, Site::Entry) => Ok(spec(Form::Run, Site::Entry, self.program)),
-            (name, _) => match special.into_iter().find(|s| *s == name) {
+            (STUB, Site::Entry) => Ok(AttachSpec {
+                functions: Some(STUB.to_owned()),
+                ..spec(Form::Probe, Site::Func, "*")
+            }),
+            (name, _) => match SPECIAL.into_iter().find(|s| *s == name) {
                 Some(name) => {
                     let (program, section) = self.whose();
                     Err(SectionError::NotAtExit {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{Code, Imm64, Insn};
-use warpbpf_maps::{MapPlan, SumUse};
+use warpbpf_maps::{MapPlan, SumUse, stops};
 use warpbpf_object::{Btf, MapDef, MapKind, Program, Type};
 use warpbpf_verify::verify;
 
@@ -66,6 +66,10 @@ pub enum SucceedError {
         "program `{program}` prints, and no program did when the session began: its ring of messages is made then"
     )]
     Printk { program: String },
+    #[error(
+        "program `{program}` has a loop that is ended when it runs, which no program of this name had when the session began: what counts that is made then"
+    )]
+    Stops { program: String },
     #[error(
         "program `{program}` reads the application's memory, and no program did when the session began: what memory there is was not followed"
     )]
@@ -407,13 +411,20 @@ impl Next<'_> {
             });
         }
         let renumbered = object.programs.into_iter().map(|p| renumber(p, &numbers));
+        let mut defs = self.defs.clone();
         let programs = plan::prove_programs(
             renumbered.collect(),
-            &self.defs,
+            &mut defs,
             options,
             &mut |program, maps, platform| verify(program, maps, platform),
         )?;
-        Ok(programs)
+        let counts = defs[self.defs.len()..].iter();
+        match counts.filter_map(|map| stops::program_of(&map.name)).next() {
+            Some(program) => Err(SucceedError::Stops {
+                program: program.to_owned(),
+            }),
+            None => Ok(programs),
+        }
     }
 
     fn program_ids(&self, programs: &[PlannedProgram]) -> Vec<u64> {

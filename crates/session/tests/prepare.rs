@@ -633,3 +633,49 @@ fn a_kernel_has_a_slot_for_each_place_and_the_memory_is_counted() {
         Some(&("the slots".to_owned(), 256 + 2 * 8192 + (2 << 20)))
     );
 }
+
+/// A program whose loop runs as often as a variable says; without an end of its own if `many`.
+fn looping(many: bool) -> Vec<u8> {
+    let bound = if many { "k < n" } else { "k < n && k < 9" };
+    compiled(&format!(
+        "__u64 rounds = 1; __u64 sums[1];
+        SEC(\"gpu/entry/*\") int walks(void *ctx) {{
+            __u64 n = rounds, x = 0;
+            for (__u64 k = 0; {bound}; k++) x = (x ^ k) * 3;
+            sums[0] = x;
+            return 0;
+        }}"
+    ))
+}
+
+#[test]
+fn loops_without_a_bound_get_one_and_a_count_where_that_is_asked_for() {
+    let options = Options {
+        bound_loops: true,
+        ..Options::default()
+    };
+    let refused = warpbpf_session::plan::prove(
+        warpbpf_object::load(&looping(true)).unwrap(),
+        &Options::default(),
+    );
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("error[loop-budget]") && refused.contains("`--bound-loops`"));
+    let first = begun_with(&looping(true), &options);
+    let stops = "wbpf.stops.walks";
+    assert_eq!(map_names(&first).last(), Some(&stops));
+    assert_eq!(first.programs()[0].bounded.len(), 1);
+    // Its count has a copy for each multiprocessor, as nothing else is done with it.
+    assert_eq!(first.maps().last().unwrap().not_summed, None);
+    // What ends by itself has no count, and the next programs keep that of their name.
+    let ends = begun_with(&looping(false), &options);
+    assert!(!map_names(&ends).contains(&stops));
+    let second = first
+        .succeeded(ProgramChange::Replace(&looping(true)))
+        .unwrap();
+    assert_eq!(map_names(&second), map_names(&first));
+    let next = ends.succeeded(ProgramChange::Replace(&looping(true)));
+    assert_eq!(
+        next.map(|_| ()).unwrap_err().to_string(),
+        "program `walks` has a loop that is ended when it runs, which no program of this name had when the session began: what counts that is made then"
+    );
+}

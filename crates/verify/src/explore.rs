@@ -92,7 +92,11 @@ pub fn explore(
         Rule::Budget { .. } | Rule::WalkBudget { .. } | Rule::LoopBudget { .. }
             if env.code.insns().iter().any(may_goto) =>
         {
-            explore_by(env, functions, Method::Joining, long - short, log).or(first)
+            match explore_by(env, functions, Method::Joining, long - short, log) {
+                // Else it is about something that the first did not come to.
+                Err(second) if is_about_cost(&second.rule) => first,
+                second => second,
+            }
         }
         _ => first,
     }
@@ -549,7 +553,8 @@ impl Explorer<'_, '_, '_> {
     fn broken(&self, rule: Rule, path: &Path) -> Box<Broken> {
         let mut pc = path.pc;
         // A loop is better named by its head than by the instruction that happened to be one too many.
-        if let (Rule::LoopBudget { .. }, Some((head, _))) = (&rule, self.paths.most_met(path.node))
+        if let (Rule::LoopBudget { .. } | Rule::TooComplex { .. }, Some((head, 2..))) =
+            (&rule, self.paths.most_met(path.node))
         {
             pc = head;
         }
@@ -561,19 +566,9 @@ impl Explorer<'_, '_, '_> {
             pc = Pc(path.state.frames[deep].return_to.0 - 1);
         }
         // Where it is about cost or room, no value is at fault.
-        let about_cost = matches!(
-            rule,
-            Rule::LoopBudget { .. }
-                | Rule::Budget { .. }
-                | Rule::WalkBudget { .. }
-                | Rule::StackTooDeep { .. }
-                | Rule::MayNotEnd
-                | Rule::TooComplex { .. }
-                | Rule::TooLarge { .. }
-        );
         let insn = self.env.code.insns().get(path.pc.index());
         let registers = insn
-            .filter(|_| !about_cost)
+            .filter(|_| !is_about_cost(&rule))
             .map(registers)
             .unwrap_or_default();
         let holds = |reg: &Reg| !matches!(path.state.reg(*reg), Value::Nothing(_));
@@ -589,6 +584,20 @@ impl Explorer<'_, '_, '_> {
             values,
         })
     }
+}
+
+/// The rule is about cost or room.
+fn is_about_cost(rule: &Rule) -> bool {
+    matches!(
+        rule,
+        Rule::LoopBudget { .. }
+            | Rule::Budget { .. }
+            | Rule::WalkBudget { .. }
+            | Rule::StackTooDeep { .. }
+            | Rule::MayNotEnd
+            | Rule::TooComplex { .. }
+            | Rule::TooLarge { .. }
+    )
 }
 
 /// Drops what nobody reads and forgets numbers that steer nothing: see [`crate::liveness`].

@@ -9,7 +9,8 @@
 //! - a reserved record is submitted or discarded exactly once on every path;
 //! - an iterator is made once, used with its own functions only, and destroyed on every path;
 //! - the program ends within its budget of instructions, 8 call frames and 512 bytes of stack. Loops end by their own
-//!   counters, or by what counts their rounds: an iterator, a helper that calls back, `may_goto`.
+//!   counters, or by what counts their rounds: an iterator, a helper that calls back, `may_goto`. Others can be given one of
+//!   these ([`bounded`]).
 //!
 //! How: every path is followed (`explore`), with sets of values in place of values (`domain`); a path is dropped where
 //! an earlier one covers it, and states are joined where too many meet.
@@ -27,6 +28,7 @@
 mod assert;
 mod atomic;
 mod bound;
+pub mod bounded;
 pub mod budget;
 mod call;
 mod check;
@@ -53,6 +55,7 @@ mod wait;
 pub mod warn;
 pub mod warp;
 
+pub use bounded::{Bounded, prove_bounded};
 pub use budget::{HelperUse, helpers_used};
 pub use facts::*;
 pub use log::LogStep;

@@ -403,7 +403,7 @@ impl Rule {
             Rule::StackTooDeep { .. } => "use smaller buffers, or a per-thread map for them",
             Rule::MayNotEnd => "give the loop a constant bound that the program counts up to",
             Rule::LoopBudget { .. } => {
-                "give the loop a constant bound that the program counts up to, beside one that a map holds (`k < 32 && k < n`); where it ends later than this budget, raise that (`--budget N`)"
+                "give the loop a constant bound that the program counts up to, beside one that a map holds (`k < 32 && k < n`); where it ends later than this budget, raise that (`--budget N`); or have it ended when it runs, which is counted (`--bound-loops`; not in functions that are called, but in those that are `__always_inline`)"
             }
             Rule::Budget { .. } => {
                 "do less per invocation, attach with a wider scope, or raise the budget (`--budget N`); an array that is keyed by a small number such as `ctx->site` costs a tenth of a hash"

@@ -33,7 +33,7 @@ pub(crate) fn named(
                 what: format!("`bpf_{name}` is not served"),
             };
         }
-        Rule::MayNotEnd | Rule::LoopBudget { .. } => {
+        Rule::MayNotEnd | Rule::LoopBudget { .. } | Rule::TooComplex { .. } => {
             if let Some((whom, what, pc)) = spin(env, functions, broken.pc) {
                 broken.rule = Rule::Spin { whom, what };
                 broken.pc = pc;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use warpbpf_maps::stops;
 use warpbpf_wire::{
     ContextInfo, Device, HostStacks, Kernel, MapInfo, NoteLevel, Operations, Outcome, PRINTK,
     Program, Ranges, ToAgent, ToolConnection,
@@ -393,6 +394,17 @@ impl Process {
             }
             std::thread::sleep(left.min(TICK));
         }
+    }
+
+    /// Programs that were ended in loops that nothing bounds ([`Options::bound_loops`](crate::Options::bound_loops)), and how
+    /// often, as it was last copied: of what they would have done after that, nothing is done.
+    pub fn stopped(&self) -> Vec<(String, u64)> {
+        let counts = self.maps().into_iter().filter_map(|map| {
+            let program = stops::program_of(map.name())?.to_owned();
+            let snapshot = map.last_snapshot().ok()?;
+            Some((program, stops::count(&map.plan()?, snapshot.parts())))
+        });
+        counts.filter(|(_, count)| *count > 0).collect()
     }
 
     /// Messages of `bpf_printk` that did not reach this tool, wherever they were lost.

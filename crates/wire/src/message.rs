@@ -134,6 +134,9 @@ pub struct Options {
     pub allow_modify: bool,
     /// Instructions per invocation, instead of the default of the site.
     pub budget: Option<u64>,
+    /// Loops without a bound are ended when they run, and counted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bound_loops: bool,
     /// Threads that a per-thread array has values for.
     pub threads: Option<u64>,
     /// Bytes of the event ring in the shared area: 64 MiB when absent, more if two sub-buffers of a ring need more; locked where there are rings.
@@ -470,6 +473,7 @@ mod tests {
                 options: Options {
                     allow_modify: true,
                     budget: None,
+                    bound_loops: false,
                     threads: Some(64),
                     ring_bytes: None,
                     max_registers: None,

@@ -37,6 +37,14 @@ pub fn cases() -> Vec<Case> {
             "bpftime: directly_run_on_gpu, kernels of their own",
             directly,
         ),
+        case("bpftime: a loop that a map bounds, and its end", bounded),
+        case("bpftime: a loop without a bound in a kernel", bounded_probe),
+        case("bpftime: kernel_trace, calls of a stub", stubtrace),
+        case(
+            "bpftime: launchlate, three maps of 1504 and two clocks",
+            launchshared,
+        ),
+        case("bpftime: CUTLASS's own kernel", cutlass),
         case("bpftime: a tool and an application of one name", apart),
     ]
 }
@@ -344,14 +352,10 @@ fn directly(bench: &Bench) -> Told {
     if !object.exists() {
         return Ok(SKIPPED.into());
     }
-    let mut command = bench.warpbpf("launch");
-    command
-        .args(["--json", "--grid", "1", "--block", "32,32"])
-        .arg(&object);
-    let output = command.output().map_err(|e| e.to_string())?;
-    let report: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|e| format!("{e}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let (status, report, errors) = launched(bench, &object, &["--bound-loops"])?;
+    same(&errors, status, Some(0))?;
     let process = &report["processes"][0];
+    same("stopped", &process["stopped"], &Value::Null)?;
     let names: Vec<&str> = (process["kernels"].as_array().into_iter().flatten())
         .filter_map(|kernel| kernel["name"].as_str())
         .collect();
@@ -382,6 +386,206 @@ fn directly(bench: &Bench) -> Told {
         .filter(|(_, value)| *value != 0);
     same("gemm_C", values("gemm_C")?, product.collect())?;
     Ok("1,024 runs, 32 sums, a product of 32 × 32".into())
+}
+
+/// What a program of kernels that was launched left: standard output as JSON, and standard error.
+fn launched(
+    bench: &Bench,
+    object: &Path,
+    flags: &[&str],
+) -> Result<(Option<i32>, Value, String), String> {
+    let mut command = bench.warpbpf("launch");
+    command.args(["--json", "--grid", "1", "--block", "32,32"]);
+    let output = command
+        .args(flags)
+        .arg(object)
+        .output()
+        .map_err(|e| e.to_string())?;
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((output.status.code(), report, errors))
+}
+
+/// Refused without the option; with it exact, or ended and counted where the budget is too small, by each engine alike.
+fn bounded(bench: &Bench) -> Told {
+    let object = bench.folder.join("libbpf/directly.bpf.o");
+    let tools = tools(bench, "directly");
+    let Some(tool) = tools.last() else {
+        return Ok(SKIPPED.into());
+    };
+    let (status, report, _) = launched(bench, &object, &[])?;
+    same("refused", status, Some(1))?;
+    let why = report["error"].as_str().unwrap_or_default();
+    says(why, "error[loop-budget]")?;
+    says(why, "`--bound-loops`")?;
+    let verified = |flags: &[&str]| {
+        let mut command = bench.warpbpf("verify");
+        let output = command
+            .args(flags)
+            .arg("--bound-loops")
+            .arg(&object)
+            .output();
+        let output = output.map_err(|e| e.to_string())?;
+        Ok::<_, String>(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let report: Value = serde_json::from_str(&verified(&["--json"])?).unwrap_or_default();
+    let mut programs = report["programs"].as_array().into_iter().flatten();
+    let gemm = programs.find(|program| program["program"] == "cuda__gemm");
+    let bounded = gemm.map_or(&Value::Null, |gemm| &gemm["bounded"]);
+    same("loops", bounded["loops"].as_array().map(Vec::len), Some(1))?;
+    let rounds = bounded["rounds"].as_u64().unwrap_or(0);
+    // It goes round 32 times, and 4,096 instructions are no hundred rounds.
+    within("rounds", rounds, 32..=99)?;
+    let told = format!("): ended after {rounds} rounds, which is counted\n");
+    says(&verified(&[])?, &told)?;
+    let small = &["--bound-loops", "--budget", "1500"][..];
+    let (_, report, errors) = launched(bench, &object, small)?;
+    let process = &report["processes"][0];
+    let ended = serde_json::json!([{ "program": "cuda__gemm", "times": 1024 }]);
+    same(&errors, &process["stopped"], &ended)?;
+    let maps = process["maps"].as_array().into_iter().flatten();
+    let names: Vec<&str> = maps
+        .clone()
+        .filter_map(|map| map["name"].as_str())
+        .collect();
+    same(
+        "maps",
+        names.iter().any(|name| name.contains("stops")),
+        false,
+    )?;
+    let product = maps.clone().find(|map| map["name"] == "gemm_C");
+    let entries = product.and_then(|map| map["entries"].as_array());
+    same("entries", entries.map(Vec::len), Some(0))?;
+    let mut command = bench.warpbpf("launch");
+    command
+        .args(["--grid", "1", "--block", "32,32"])
+        .args(small);
+    let output = (command.arg(&object).output()).map_err(|e| e.to_string())?;
+    let ended = "\nwarning: program `cuda__gemm` was ended 1024 times in a loop that used up the budget (--bound-loops); what was still to be done is missing: raise the budget (--budget N)\n";
+    says(&String::from_utf8_lossy(&output.stderr), ended)?;
+    // A tool that runs it thread by thread on the CPU is told the same.
+    let mut command = bench.warpbpf("loader");
+    command.args(small).arg(tool).arg("--");
+    command.arg(bench.app("vectoradd")).args(["1000", "3"]);
+    let output = command.output().map_err(|e| e.to_string())?;
+    let (shown, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    says(&shown, "VecAdd C[999]=3996, wrong 0\n")?;
+    says(&shown, "GEMM C[0]=0, wrong ")?;
+    let told = "warpbpf: program `cuda__gemm` was ended 1 time in a loop that used up the budget (--bound-loops); what was still to be done is missing: raise the budget (--budget N)\n";
+    same("messages", errors.matches(told).count(), 1024)?;
+    // So it is told of the one that was a probe in the application.
+    let told = told.replace("gemm` was ended 1 time", "walk` was ended 3072 times");
+    same("the probe", errors.matches(&told).count(), 1)?;
+    Ok("refused, exact, or ended 1,024 times".into())
+}
+
+/// In an application's kernel: threads whose loop is too long end there, and only they.
+fn bounded_probe(bench: &Bench) -> Told {
+    let app = ["1000", "3"];
+    let refused = bench.probed(&[], &bench.object("bounded"), &bench.app("vectoradd"), &app)?;
+    same("refused", refused.output.status.code(), Some(1))?;
+    let threads = 3 * 4 * 256u64;
+    for (rounds, ended) in [("8", 0), ("1000000000000", 3 * 4 * 5)] {
+        let set = format!("rounds={rounds}");
+        let flags = ["--bound-loops", "--set", &set];
+        let run = bench.both_with(&flags, "bounded", "vectoradd", &app)?;
+        let expected = threads - ended + threads * 1_000_000;
+        same("done", run.value("done", 0)?, expected)?;
+        let stopped = &run.process()["stopped"];
+        match ended {
+            0 => same("stopped", stopped, &Value::Null)?,
+            _ => {
+                let one = serde_json::json!([{ "program": "walks", "times": ended }]);
+                same("stopped", stopped, &one)?;
+            }
+        }
+        same("its map", run.map("wbpf.stops.walks").is_err(), true)?;
+    }
+    Ok("60 of 3,072 threads ended".into())
+}
+
+fn stubtrace(bench: &Bench) -> Told {
+    each(bench, "stubtrace", |tool| {
+        for [launches, blocks, threads] in [[1, 32, 128], [3, 2, 34]] {
+            let app = words([launches, blocks, threads]);
+            let app: Vec<&str> = app.iter().map(String::as_str).collect();
+            let alone = bench.plain("stub", &app)?;
+            // A block's first thread: once, once more as its number in the grid is even, and once in the second kernel.
+            let records = 3 * launches;
+            let mut command = bench.warpbpf("loader");
+            command
+                .arg(tool)
+                .args([blocks.to_string(), records.to_string()])
+                .arg("--")
+                .arg(bench.app("stub"))
+                .args(&app);
+            let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            same(&errors, output.status.code(), Some(0))?;
+            let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+            says(&shown, String::from_utf8_lossy(&alone).trim_end())?;
+            let n = blocks * threads;
+            let calls = launches * (n + n / 2 + n);
+            let events = blocks * records;
+            let line = format!("total events: {events}, calls {calls}, strange 0\n");
+            says(&shown, &line)?;
+        }
+        Ok("32 blocks of 128 threads, and 2 of 34".into())
+    })
+}
+
+fn cutlass(bench: &Bench) -> Told {
+    each(bench, "cutlass", |tool| {
+        let app = ["4", "128"];
+        let alone = bench.plain("cutlass", &app)?;
+        let alone = String::from_utf8_lossy(&alone).into_owned();
+        same(
+            "alone",
+            alone.trim_end(),
+            "cutlass: 4 launches, 16384 elements, wrong 0",
+        )?;
+        let mut command = bench.warpbpf("loader");
+        command
+            .arg(tool)
+            .arg("--")
+            .arg(bench.app("cutlass"))
+            .args(app);
+        let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        same(&errors, output.status.code(), Some(0))?;
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        says(&shown, alone.trim_end())?;
+        // A block of 256 threads for all of it.
+        says(&shown, "CUTLASS launches: 4, threads 1024\n")?;
+        Ok("4 launches, 1,024 threads, the same product".into())
+    })
+}
+
+fn launchshared(bench: &Bench) -> Told {
+    each(bench, "launchshared", |tool| {
+        // The soft GPU's clock is the CPU's.
+        let given: &[&str] = match bench.soft {
+            true => &["-", "", "same"],
+            false => &["-", ""],
+        };
+        let run = traced(bench, tool, given, &[], [3, 2, 32])?;
+        says(&run.shown, "Monitoring CUDA kernel launch latency\n")?;
+        says(&run.shown, ", last launch seen\n")?;
+        let (samples, early) = (run.last("Total samples: ")?, run.last(", early ")?);
+        same("samples", samples + early, 192)?;
+        // How well a GPU's clock is set is up to its driver.
+        if bench.soft {
+            same("early", early, 0)?;
+            // By an offset from the time of day all are early.
+            let run = traced(bench, tool, &["-", ""], &[], [3, 2, 32])?;
+            let none = "Total samples: 0, early 192, last launch seen\n";
+            says(&run.shown, none)?;
+        }
+        Ok("192 samples".into())
+    })
 }
 
 /// The two are started by different commands, and all that they share is bpftime's variable.

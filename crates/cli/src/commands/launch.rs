@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use warpbpf_driver::{Driver, DriverError, JitOptions};
+use warpbpf_maps::stops;
 use warpbpf_object::Object;
 use warpbpf_session::{Calls, Live, LoadedVariant, PlannedProgram, RingEvent, Session};
 
@@ -74,6 +75,7 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
         });
     }
     process.maps = maps(&live, &session, &loaded.object, &found).map_err(failed)?;
+    process.stopped = stopped(&live, &session).map_err(failed)?;
     process.messages = found.messages;
     process.messages_lost = lost(&live, RingEvent::PRINTK);
     process.clock_error_ns = Some(live.clock().error);
@@ -249,7 +251,7 @@ fn maps(
     let layouts = live.layouts();
     let mut maps = Vec::new();
     for (index, (plan, def)) in session.maps().iter().zip(session.map_defs()).enumerate() {
-        if def.is_constant() {
+        if def.is_constant() || stops::program_of(&plan.name).is_some() {
             continue;
         }
         let mut map = model::Map {
@@ -264,11 +266,34 @@ fn maps(
             events.lost = lost(live, index as u32);
             map.events = Some(events);
         } else {
-            let mut snapshot = vec![0; bytes as usize];
-            live.snapshot(index, 0, &mut snapshot)?;
-            fill(&mut map, plan, def, &[snapshot], &printer);
+            fill(&mut map, plan, def, &[copy(live, index)?], &printer);
         }
         maps.push(map);
     }
     Ok(maps)
+}
+
+/// Programs that were ended in loops.
+fn stopped(live: &Live, session: &Session) -> Result<Vec<model::Stopped>, DriverError> {
+    let mut stopped = Vec::new();
+    for (index, plan) in session.maps().iter().enumerate() {
+        let Some(program) = stops::program_of(&plan.name) else {
+            continue;
+        };
+        let times = stops::count(plan, &[copy(live, index)?]);
+        if times > 0 {
+            stopped.push(model::Stopped {
+                program: program.to_owned(),
+                times,
+            });
+        }
+    }
+    Ok(stopped)
+}
+
+/// What is in a map now.
+fn copy(live: &Live, map: usize) -> Result<Vec<u8>, DriverError> {
+    let mut snapshot = vec![0; live.layouts()[map].snapshot_bytes as usize];
+    live.snapshot(map, 0, &mut snapshot)?;
+    Ok(snapshot)
 }

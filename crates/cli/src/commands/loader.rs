@@ -105,6 +105,9 @@ fn start_tool(flags: &LoaderFlags) -> Result<(Child, UnixStream), CliError> {
     if let Some(budget) = flags.budget {
         command.env("WARPBPF_LOADER_BUDGET", budget.to_string());
     }
+    if flags.bound_loops {
+        command.env("WARPBPF_LOADER_BOUND_LOOPS", "1");
+    }
     if let Some(inside) = &flags.inside {
         command.env("WARPBPF_LOADER_INSIDE", inside);
     }

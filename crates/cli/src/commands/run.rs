@@ -95,6 +95,7 @@ impl Attachment {
         let options = Options {
             allow_modify: program.allow_modify,
             budget: program.budget,
+            bound_loops: program.bound_loops,
             threads: program.threads,
             ring_bytes: None,
             max_registers: code.max_registers,

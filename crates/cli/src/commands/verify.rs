@@ -3,6 +3,7 @@
 use std::io::{BufWriter, Write as _};
 
 use serde_json::{Value, json};
+use warpbpf_maps::stops;
 use warpbpf_object::MapDef;
 use warpbpf_session::cpu::FUEL;
 use warpbpf_session::plan::{LogStep, prove, prove_logged};
@@ -13,7 +14,7 @@ use crate::explain::output_in_colour;
 use crate::flags::{ProgramFlags, VerifyFlags};
 use crate::objects;
 use crate::output::{line_json, say};
-use crate::table::group;
+use crate::table::{counted, group};
 
 /// Proves every program of an object.
 pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
@@ -38,10 +39,13 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
             let rows = programs
                 .iter()
                 .map(|p| program_json(p, &maps, &flags.program));
+            let own = maps
+                .iter()
+                .filter(|map| stops::program_of(&map.name).is_none());
             let rows: Vec<_> = rows.chain(on_the_host.iter().map(host_json)).collect();
             say(&format!(
                 "{}\n",
-                json!({ "ok": true, "programs": rows, "maps": maps.len() })
+                json!({ "ok": true, "programs": rows, "maps": own.count() })
             ));
             Ok(0)
         }
@@ -95,6 +99,21 @@ fn program_text(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
         },
         facts.stack_bytes,
     );
+    if !program.bounded.is_empty() {
+        let lines = program.bounded_lines();
+        let places: Vec<String> = (lines.iter().flatten())
+            .map(|line| format!("{}:{}", line.file, line.line))
+            .collect();
+        let at = match places.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", places.join(", ")),
+        };
+        text += &format!(
+            "  {} without a bound of its own{at}: ended after {}, which is counted\n",
+            counted(program.bounded.len() as u128, "loop"),
+            counted(facts.may_goto_rounds.into(), "round"),
+        );
+    }
     for used in helpers_used(facts, maps) {
         let on = used
             .map
@@ -146,13 +165,18 @@ fn program_json(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
                     "message": w.message, "help": w.help, "related": related })
         })
         .collect();
+    let bounded = (!program.bounded.is_empty()).then(|| {
+        let lines = program.bounded_lines();
+        let loops: Vec<_> = lines.iter().map(|line| line_json(line.as_ref())).collect();
+        json!({ "rounds": facts.may_goto_rounds, "loops": loops })
+    });
     json!({ "program": program.name(), "section": program.section(), "site": program.spec.site.word(),
             "scope": program.spec.scope.word(), "kernels": program.spec.kernels,
             "instructions": program.verified.program().code.insns().len(), "cost": facts.cost,
             "budget": budget(program, flags), "budget_default": program.spec.site.default_budget(),
             "stack_bytes": facts.stack_bytes, "modifies": facts.modifies,
             "branches": { "uniform": uniform, "varying": varying },
-            "helpers": helpers, "warnings": warnings })
+            "bounded": bounded, "helpers": helpers, "warnings": warnings })
 }
 
 fn host_json(host: &HostProgram) -> Value {

@@ -18,7 +18,7 @@ use warpbpf_codegen::{Env, Fragment, Input, MapBinding, SlotSpace, Target, compi
 use warpbpf_ebpf::Code;
 use warpbpf_object::{MapDef, MapKind, Object, Program};
 use warpbpf_softgpu::{Config, Gpu, Launch, Module, Outcome};
-use warpbpf_verify::{Platform, Subject, Verified, verify};
+use warpbpf_verify::{Platform, Subject, Verified, prove_bounded, verify};
 
 /// `.target` and `.version` pairs that must assemble: the oldest version that knows the target, and the newest we have.
 pub const TARGETS: &[(&str, u32, (u32, u32))] = &[
@@ -159,6 +159,27 @@ impl Case<Program> {
         });
         Case::prove(object.programs[0].clone(), maps.collect(), None)
     }
+
+    /// The same with loops that are bounded when they run, for which one more map counts.
+    pub fn bounded(object: &Object, shards: u32, budget: u64) -> Case<Program> {
+        let mut maps: Vec<_> = (object.maps.iter())
+            .map(|def| {
+                let MapType::Array = MapType::from_number(def.map_type).expect("a map type") else {
+                    panic!("an array")
+                };
+                array(def.value_size, def.max_entries)
+            })
+            .collect();
+        maps.push(sharded(8, 1, shards));
+        let counter = object.maps.len() as u32;
+        let defs: Vec<MapDef> = maps.iter().map(|(def, _)| def.clone()).collect();
+        let platform = Platform::new(Site::Entry).with_budget(budget);
+        let bounded = prove_bounded(&object.programs[0], counter, |program| {
+            verify(program, &defs, &platform)
+        });
+        let bounded = bounded.unwrap_or_else(|rejection| panic!("{rejection}"));
+        Case::of_proved(bounded.verified, maps, None)
+    }
 }
 
 impl<P: Subject + Clone> Case<P> {
@@ -193,6 +214,14 @@ impl<P: Subject + Clone> Case<P> {
         }
         let program =
             verify(code, &defs, &platform).unwrap_or_else(|rejection| panic!("{rejection}"));
+        Case::of_proved(program, maps, memory)
+    }
+
+    fn of_proved(
+        program: Verified<P>,
+        maps: Vec<(MapDef, MapLayout)>,
+        memory: Option<u32>,
+    ) -> Case<P> {
         let bind = |i: usize, layout| MapBinding {
             slot: slot::FIRST_MAP + i as u32,
             session_index: 100 + i as u32,

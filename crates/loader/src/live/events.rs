@@ -1,4 +1,4 @@
-//! Events of an application: handed on while there is room for them, and counted where there was none.
+//! Events of an application: handed on while there is room for them, and counted where there was none. What was lost is said in the end: [`super::ends`].
 
 use warpbpf::Message;
 use warpbpf_wire::{PRINTK, SharedError};
@@ -8,30 +8,6 @@ use crate::kernel::Tell;
 use crate::sink::Sink;
 
 impl Agent {
-    /// Says how many events did not get here, and why. libbpf has no place for it.
-    pub(super) fn tell_losses(&self, tell: Tell) {
-        let each = self.contexts.iter().flat_map(|(_, shared)| {
-            let names = (0..).zip(&self.offer.gathered.names);
-            names.map(move |(number, name)| (shared, number, name))
-        });
-        for (shared, number, name) in each {
-            let device = shared.device_losses(number);
-            let here = shared.lost(number);
-            for (count, why) in [
-                (
-                    device.full,
-                    "its ring on the device was full; a larger `max_entries` helps",
-                ),
-                (device.busy, "a bounded retry ran out"),
-                (here, "the tool did not read them in time"),
-            ] {
-                if count > 0 {
-                    tell(&format!("map `{name}`: {count} events were lost: {why}"));
-                }
-            }
-        }
-    }
-
     /// Hands on events while there is room for them. True if some came.
     pub(super) fn take_events(&mut self, tell: Tell) -> bool {
         for (map, queue) in &mut self.queues {

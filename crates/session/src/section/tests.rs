@@ -163,6 +163,16 @@ fn forms_of_bpftime() {
         "kprobe/__directly_run",
         "entry thread cuda__gemm (run)",
     );
+    check(
+        "cuda__kernel_trace",
+        "kprobe/__bpftime_cuda__kernel_trace",
+        "func thread * func=__bpftime_cuda__kernel_trace",
+    );
+    check(
+        "cuda__kernel_trace",
+        "kretprobe/__bpftime_cuda__kernel_trace",
+        "`cuda__kernel_trace`: section `kretprobe/__bpftime_cuda__kernel_trace` is bpftime's `__bpftime_cuda__kernel_trace`, which goes with `kprobe/`",
+    );
     check("p", "gpu/run", "entry thread p (run)");
     check("p", "gpu/run/gemm", "entry thread gemm (run)");
     check(

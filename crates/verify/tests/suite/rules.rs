@@ -745,7 +745,7 @@ fn loops_end_within_the_budget() {
     );
     assert_eq!(
         r.help(),
-        "give the loop a constant bound that the program counts up to, beside one that a map holds (`k < 32 && k < n`); where it ends later than this budget, raise that (`--budget N`)"
+        "give the loop a constant bound that the program counts up to, beside one that a map holds (`k < 32 && k < n`); where it ends later than this budget, raise that (`--budget N`); or have it ended when it runs, which is counted (`--bound-loops`; not in functions that are called, but in those that are `__always_inline`)"
     );
     accept("r1 = 0\nagain:\nr1 += 1\nif r1 != 2046 goto again\nr0 = 0\nexit");
     refuse_on(

@@ -7,13 +7,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::{
     AluOp, AtomicOp, Callback, Callee, Code, EndKind, FlatMemory, Imm64, Insn, JumpOp, Limits,
     Machine, Memory, Outcome, Pc, Reg, Region, Source, TrapKind, Width, bpf_loop, run,
 };
-use warpbpf_verify::{InsnFact, verify};
+use warpbpf_object::Program;
+use warpbpf_verify::{Facts, InsnFact, prove_bounded, verify};
 
 use crate::common::{RODATA_BYTES, maps, platform};
 
@@ -67,6 +68,13 @@ enum Piece {
     },
     /// `bpf_loop` calls the third function so many times, which gets 16 bytes of the stack.
     Loop(Source),
+    /// Back, as often as the registers have it.
+    Again {
+        op: JumpOp,
+        dst: Reg,
+        src: Source,
+        back: usize,
+    },
     /// Back, as often as `may_goto` allows.
     MayGoto {
         back: usize,
@@ -379,6 +387,16 @@ fn emit(insns: &mut Vec<Insn>, pieces: &[Piece]) {
                 });
                 insns.push(mov(reg(6), Source::Reg(reg(0))));
                 refill(insns);
+            }
+            Piece::Again { op, dst, src, back } => {
+                fixes.push((insns.len(), i.saturating_sub(back)));
+                insns.push(Insn::Jump {
+                    wide: true,
+                    op,
+                    dst,
+                    src,
+                    target: Pc(0),
+                });
             }
             Piece::MayGoto { back } => {
                 let next = insns.len() as u32 + 2;
@@ -734,6 +752,7 @@ impl World {
             world.region(3, key, vec![key as u8; 16], true);
             world.region(9, key, vec![key as u8; 64], true);
         }
+        world.region(10, 0, vec![0; 8], true);
         world
     }
 
@@ -753,7 +772,13 @@ impl World {
 
     /// Everything that outlives the program.
     fn result(&self) -> BTreeMap<(u64, u64), Vec<u8>> {
-        let all = [(1, 16u64, 8usize), (3, 16, 16), (5, 1, 16), (9, 16, 64)];
+        let all = [
+            (1, 16u64, 8usize),
+            (3, 16, 16),
+            (5, 1, 16),
+            (9, 16, 64),
+            (10, 1, 8),
+        ];
         let mut result = BTreeMap::new();
         for (kind, items, len) in all {
             for item in 0..items {
@@ -823,6 +848,91 @@ impl Machine for World {
     }
 }
 
+/// A proved program returns, within its cost, and what it leaves depends on its input alone: that.
+fn agrees(
+    code: &Code,
+    facts: &Facts,
+    input: &Input,
+) -> Result<BTreeMap<(u64, u64), Vec<u8>>, TestCaseError> {
+    let mut results = Vec::new();
+    for (base, garbage) in [(0x1_0000_0000, 0xaa), (0x77_0000_0000, 0x55)] {
+        let mut world = World::new(input, base, garbage);
+        let ctx = world.address(CTX, 0);
+        let limits = Limits {
+            fuel: facts.cost,
+            may_goto: u64::from(facts.may_goto_rounds),
+        };
+        match run(code, Pc(0), &[ctx], &mut world, limits) {
+            Ok(Outcome::Return(r0)) => results.push((r0, world.result())),
+            other => prop_assert!(false, "{other:?}\n{}", warpbpf_ebpf::listing(code)),
+        }
+    }
+    prop_assert_eq!(
+        &results[0],
+        &results[1],
+        "\n{}",
+        warpbpf_ebpf::listing(code)
+    );
+    Ok(results.swap_remove(0).1)
+}
+
+/// Loops that end or do not, as the input has it: bounded where that is needed.
+#[test]
+fn bounded_programs_return_and_see_no_garbage_or_address() {
+    let again = (jump_op(), number_reg(), source(), 0usize..4)
+        .prop_map(|(op, dst, src, back)| Piece::Again { op, dst, src, back });
+    let strategy = (
+        prop::collection::vec(prop_oneof![6 => piece(), 1 => again], 1..10),
+        prop::collection::vec(piece(), 1..8),
+        prop::collection::vec(input(), 2),
+    );
+    let maps = [maps(), vec![maps()[0].clone()]].concat();
+    let counter = maps.len() as u32 - 1;
+    let (bounded, ended) = (Cell::new(0u32), Cell::new(0u32));
+    let mut runner = TestRunner::new(Config {
+        failure_persistence: None,
+        ..Config::with_cases(CASES / 2)
+    });
+    let outcome = runner.run(&strategy, |(pieces, callee, inputs)| {
+        let mut platform = platform();
+        platform.effort = 20_000;
+        let program = Program {
+            name: String::new(),
+            section: String::new(),
+            code: code_of(&pieces, &callee),
+            functions: Vec::new(),
+            lines: Vec::new(),
+            unresolved: BTreeMap::new(),
+        };
+        let proof = prove_bounded(&program, counter, |program| {
+            verify(program, &maps, &platform)
+        });
+        let Ok(proof) = proof else {
+            return Ok(());
+        };
+        if proof.heads.is_empty() {
+            return Ok(());
+        }
+        bounded.set(bounded.get() + 1);
+        for input in &inputs {
+            let code = &proof.verified.program().code;
+            let left = agrees(code, proof.verified.facts(), input)?;
+            let count = &left[&(u64::from(counter) + 1, 0)];
+            prop_assert!(count[0] <= 1 && count[1..].iter().all(|byte| *byte == 0));
+            ended.set(ended.get() + u32::from(count[0]));
+        }
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+    let (bounded, ended) = (bounded.get(), ended.get());
+    assert!(
+        bounded > 50 && ended > 10 && ended < 2 * bounded,
+        "{bounded} were bounded, {ended} runs ended"
+    );
+}
+
 #[test]
 fn accepted_programs_never_trap_and_see_no_garbage_or_address() {
     let strategy = (
@@ -857,32 +967,9 @@ fn accepted_programs_never_trap_and_see_no_garbage_or_address() {
             )
         };
         prop_assert!(!facts.clone().any(stuck), "a reached branch goes somewhere");
-        for input in &inputs {
-            let mut results = Vec::new();
-            for (base, garbage) in [(0x1_0000_0000, 0xaa), (0x77_0000_0000, 0x55)] {
-                let mut world = World::new(input, base, garbage);
-                let ctx = world.address(CTX, 0);
-                let limits = Limits {
-                    fuel: verified.facts().cost,
-                    may_goto: u64::from(verified.facts().may_goto_rounds),
-                };
-                match run(verified.program(), Pc(0), &[ctx], &mut world, limits) {
-                    Ok(Outcome::Return(r0)) => results.push((r0, world.result())),
-                    other => prop_assert!(
-                        false,
-                        "{other:?}\n{}",
-                        warpbpf_ebpf::listing(verified.program())
-                    ),
-                }
-            }
-            prop_assert_eq!(
-                &results[0],
-                &results[1],
-                "\n{}",
-                warpbpf_ebpf::listing(verified.program())
-            );
-        }
-        Ok(())
+        inputs
+            .iter()
+            .try_for_each(|input| agrees(verified.program(), verified.facts(), input).map(drop))
     });
     if let Err(error) = outcome {
         panic!("{error}");

@@ -1,0 +1,301 @@
+//! Loops that are bounded when they run: which get a bound, what the program becomes, and that it does what the proof says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use warpbpf_ebpf::interp::stack_regions;
+use warpbpf_ebpf::memory::{FlatMemory, Memory, Region};
+use warpbpf_ebpf::{Callback, Limits, Machine, Outcome, Pc, TrapKind, Width, listing, run};
+use warpbpf_object::{FunctionInfo, LineInfo, MapDef, Program};
+use warpbpf_verify::{Bounded, Platform, Rejection, prove_bounded, verify};
+
+use crate::common::{code, maps, platform};
+
+/// Index of the counter, behind the maps that all tests have.
+const COUNTER: u32 = 9;
+
+/// A program whose functions begin at these instructions.
+fn program(text: &str, functions: &[u32]) -> Program {
+    let code = code(text);
+    let end = code.insns().len() as u32;
+    let ends = functions.iter().skip(1).copied().chain([end]);
+    let both = functions.iter().zip(ends);
+    Program {
+        name: "p".into(),
+        section: "gpu/entry/*".into(),
+        code,
+        functions: both
+            .map(|(start, end)| FunctionInfo {
+                name: format!("f{start}"),
+                start: Pc(*start),
+                end: Pc(end),
+                btf: None,
+            })
+            .collect(),
+        lines: Vec::new(),
+        unresolved: BTreeMap::new(),
+    }
+}
+
+fn all_maps() -> Vec<MapDef> {
+    let mut maps = maps();
+    let counts = maps[0].clone();
+    maps.push(MapDef {
+        name: "stops".into(),
+        max_entries: 1,
+        ..counts
+    });
+    maps
+}
+
+fn bound_on(program: &Program, platform: &Platform) -> Result<Bounded, Box<Rejection>> {
+    let maps = all_maps();
+    prove_bounded(program, COUNTER, |program| verify(program, &maps, platform))
+}
+
+fn bound(text: &str) -> Bounded {
+    bound_on(&program(text, &[0]), &platform()).unwrap_or_else(|error| panic!("{}", error.render()))
+}
+
+fn heads(bounded: &Bounded) -> Vec<u32> {
+    bounded.heads.iter().map(|head| head.0).collect()
+}
+
+/// The name of the rule by which a program is refused, bounds or not.
+fn refused(text: &str, functions: &[u32]) -> &'static str {
+    match bound_on(&program(text, functions), &platform()) {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(rejection) => rejection.rule.name(),
+    }
+}
+
+/// The counter and `.bss`, whose words a program reads and writes.
+struct World(FlatMemory);
+
+const AT: [(u32, u64); 2] = [(4, 0x1_0000), (COUNTER, 0x2_0000)];
+
+impl Memory for World {
+    fn load(&mut self, address: u64, width: Width) -> Result<u64, TrapKind> {
+        self.0.load(address, width)
+    }
+    fn store(&mut self, address: u64, width: Width, value: u64) -> Result<(), TrapKind> {
+        self.0.store(address, width, value)
+    }
+}
+
+impl Machine for World {
+    fn call_helper(&mut self, id: u32, _: [u64; 5], _: &mut Callback<'_>) -> Result<u64, TrapKind> {
+        Err(TrapKind::NoHelper { id })
+    }
+    fn map_value_address(&mut self, map: u32, offset: u32) -> Result<u64, TrapKind> {
+        let at = AT.iter().find(|(of, _)| *of == map);
+        at.map(|(_, base)| base + u64::from(offset))
+            .ok_or(TrapKind::NoMap { map })
+    }
+}
+
+/// What it returns, its result in the second word of `.bss`, and the counter; `n` is in the first. It executes no more than was
+/// proved.
+fn ran(bounded: &Bounded, n: u64) -> (u64, u64, u64) {
+    let mut world = World(FlatMemory::new());
+    for region in stack_regions() {
+        assert!(world.0.add(region));
+    }
+    let bss = [n, 0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    for ((_, base), bytes) in AT.iter().zip([bss, vec![0; 8]]) {
+        assert!(world.0.add(Region {
+            base: *base,
+            bytes,
+            writable: true
+        }));
+    }
+    let facts = bounded.verified.facts();
+    let limits = Limits {
+        fuel: facts.cost,
+        may_goto: facts.may_goto_rounds.into(),
+    };
+    let code = &bounded.verified.program().code;
+    let Ok(Outcome::Return(r0)) = run(code, Pc(0), &[0], &mut world, limits) else {
+        panic!("n = {n}\n{}", listing(code));
+    };
+    let mut word = |at| world.0.load(at, Width::W64).unwrap();
+    (r0, word(AT[0].1 + 8), word(AT[1].1))
+}
+
+/// As many rounds as `.bss` says, and then their sum is stored.
+const SUM: &str = "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nr9 = 0\nif r7 == 0 goto out\nagain:\nr9 += r8\nr8 += 1\nif r8 != r7 goto again\nout:\n*(u64 *)(r6 + 8) = r9\nr0 = 7\nexit";
+
+#[test]
+fn the_budget_ends_what_a_map_bounds() {
+    let bounded = bound(SUM);
+    assert_eq!(
+        listing(&bounded.verified.program().code),
+        "    0: r6 = map[4][0] + 0\n    2: r7 = *(u64 *)(r6 + 0)\n    3: r8 = 0\n    4: r9 = 0\n    5: if r7 == 0 goto +4\n\
+         \x20   6: may_goto +6\n    7: r9 += r8\n    8: r8 += 1\n    9: if r8 != r7 goto -4\n   10: *(u64 *)(r6 + 8) = r9\n\
+         \x20  11: r0 = 7\n   12: exit\n   13: r1 = map[9][0] + 0\n   15: r0 = 1\n   16: lock *(u64 *)(r1 + 0) += r0\n   17: r0 = 0\n   18: exit\n"
+    );
+    assert_eq!(heads(&bounded), [5]);
+    let rounds = u64::from(bounded.verified.facts().may_goto_rounds);
+    // Of 4096: six for a round, but for those that were followed before states repeated.
+    assert_eq!(rounds, 659);
+    assert!((4090..=4096).contains(&bounded.verified.facts().cost));
+    for n in [0, 1, 2, rounds - 1, rounds] {
+        assert_eq!(ran(&bounded, n), (7, (n * n - n.min(n * n)) / 2, 0), "{n}");
+    }
+    for n in [rounds + 1, 1 << 40, u64::MAX] {
+        assert_eq!(ran(&bounded, n), (0, 0, 1), "{n}");
+    }
+}
+
+#[test]
+fn a_larger_budget_is_more_rounds() {
+    let program = program(SUM, &[0]);
+    for (budget, rounds) in [(200, 10), (1 << 20, 172_691)] {
+        let bounded = bound_on(&program, &platform().with_budget(budget)).unwrap();
+        assert_eq!(bounded.verified.facts().may_goto_rounds, rounds);
+        assert!(bounded.verified.facts().cost <= budget);
+        assert_eq!(ran(&bounded, rounds.into()).2, 0);
+        assert_eq!(ran(&bounded, u64::from(rounds) + 1), (0, 0, 1));
+    }
+}
+
+#[test]
+fn what_ends_by_itself_stays_as_it_is() {
+    let text = "r6 = 0\nagain:\nr6 += 1\nif r6 < 20 goto again\nr0 = 0\nexit";
+    let bounded = bound(text);
+    assert_eq!(bounded.verified.program().code, code(text));
+    assert_eq!(heads(&bounded), [0; 0]);
+}
+
+#[test]
+fn a_loop_that_is_tested_at_its_top_is_entered_through_the_check() {
+    let bounded = bound(
+        "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\ngoto test\nbody:\nr8 += 1\ntest:\nif r8 != r7 goto body\n*(u64 *)(r6 + 8) = r8\nr0 = 7\nexit",
+    );
+    let rounds = u64::from(bounded.verified.facts().may_goto_rounds);
+    // The test is made once more than the body is run.
+    assert_eq!(ran(&bounded, rounds - 1), (7, rounds - 1, 0));
+    assert_eq!(ran(&bounded, rounds), (0, 0, 1));
+}
+
+/// Rounds of the outer and the inner loop; a number of `.bss` where 0.
+fn nested(outer: u32, inner: u32) -> Bounded {
+    let set = |reg: &str, count: u32| match count {
+        0 => format!("{reg} = *(u64 *)(r6 + 0)\n"),
+        count => format!("{reg} = {count}\n"),
+    };
+    bound(&format!(
+        "r6 = map[4][0] + 0\nr9 = 0\nr7 = 0\nouter:\nr8 = 0\ninner:\nr9 += 1\nr8 += 1\n{}if r8 < r1 goto inner\nr7 += 1\n{}if r7 < r1 goto outer\n*(u64 *)(r6 + 8) = r9\nr0 = 7\nexit",
+        set("r1", inner),
+        set("r1", outer),
+    ))
+}
+
+#[test]
+fn of_nested_loops_those_get_a_bound_that_need_one() {
+    let (outer, inner, both) = (nested(0, 5), nested(5, 0), nested(0, 0));
+    assert_eq!((heads(&outer), heads(&inner)), (vec![3], vec![4]));
+    // Each round of the outer loop takes rounds of the inner one.
+    assert_eq!(heads(&both), [4]);
+    assert_eq!(ran(&outer, 9), (7, 45, 0));
+    assert_eq!(ran(&inner, 9), (7, 45, 0));
+    assert_eq!(ran(&both, 9), (7, 81, 0));
+    for bounded in [outer, inner, both] {
+        assert_eq!(ran(&bounded, 1 << 30), (0, 0, 1));
+    }
+}
+
+#[test]
+fn only_loops_of_the_entry_function_can_end_the_program() {
+    let with = |caller: &str, callee: &str| {
+        format!(
+            "r6 = map[4][0] + 0\nr7 = 0\nagain:\ncall f\nr7 += 1\n{caller}r0 = 0\nexit\nf:\nr0 = map[4][0] + 0\nr1 = *(u64 *)(r0 + 0)\nr0 = 0\nround:\nr0 += 1\n{callee}exit"
+        )
+    };
+    let on = |count: &str| format!("if r0 != {count} goto round\n");
+    let back = "r1 = *(u64 *)(r6 + 0)\nif r7 != r1 goto again\n";
+    let start = |text: &str| text.lines().position(|l| l == "f:").unwrap() as u32 - 1;
+    let endless = with("", &on("r1"));
+    assert_eq!(refused(&endless, &[0, start(&endless)]), "loop-budget");
+    // The callee's own ends by itself, and is only met so often because of the caller's.
+    let text = with(back, &on("8"));
+    let program = program(&text, &[0, start(&text)]);
+    let bounded = bound_on(&program, &platform()).unwrap();
+    assert_eq!(heads(&bounded), [2]);
+    assert_eq!(ran(&bounded, 3), (0, 0, 0));
+    assert_eq!(ran(&bounded, 1 << 30), (0, 0, 1));
+    let functions = &bounded.verified.program().functions;
+    assert_eq!(
+        (functions[0].end, functions[1].start),
+        (functions[1].start, Pc(start(&text) + 6))
+    );
+}
+
+#[test]
+fn a_bound_is_no_pardon() {
+    let body = |body: &str| {
+        format!(
+            "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nagain:\n{body}r8 += 1\nif r8 != r7 goto again\nr0 = 0\nexit"
+        )
+    };
+    assert_eq!(
+        refused(&body("r1 = r6\nr1 += r8\n*(u8 *)(r1 + 0) = 1\n"), &[0]),
+        "out-of-bounds"
+    );
+    assert_eq!(
+        refused(&body("r9 = *(u64 *)(r10 - 8)\n"), &[0]),
+        "stack-uninitialised"
+    );
+    // What is held where the program may be ended.
+    let held = "r1 = map[1]\nr2 = 8\nr3 = 0\ncall 131\nr9 = r0\nif r9 == 0 goto out\nr6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nagain:\nr8 += 1\nif r8 != r7 goto again\nr1 = r9\nr2 = 0\ncall 133\nout:\nr0 = 0\nexit";
+    assert_eq!(refused(held, &[0]), "record-held");
+    // Rounds do not make another thread write.
+    let spins =
+        "r6 = map[4][0] + 0\nagain:\nr7 = *(u64 *)(r6 + 0)\nif r7 == 0 goto again\nr0 = 0\nexit";
+    assert_eq!(refused(spins, &[0]), "spin");
+    // Around a loop there may be too much for any round.
+    let tight = platform().with_budget(5);
+    let error = bound_on(&program(SUM, &[0]), &tight).unwrap_err();
+    assert_eq!(error.rule.name(), "budget");
+}
+
+#[test]
+fn a_proof_without_end_is_one_of_a_loop_without_end() {
+    let platform = Platform {
+        effort: 20_000,
+        ..platform().with_budget(1 << 30)
+    };
+    let program = program(SUM, &[0]);
+    let maps = all_maps();
+    let plain = verify(&program, &maps, &platform).unwrap_err();
+    assert_eq!((plain.rule.name(), plain.pc), ("too-complex", Pc(5)));
+    let bounded = bound_on(&program, &platform).unwrap();
+    assert_eq!(heads(&bounded), [5]);
+    assert_eq!(ran(&bounded, 1000), (7, 499_500, 0));
+}
+
+#[test]
+fn lines_and_what_is_unresolved_move_with_the_code() {
+    let mut program = program(SUM, &[0]);
+    let line = |pc: u32| LineInfo {
+        pc: Pc(pc),
+        file: Arc::from("p.c"),
+        line: 10 + pc,
+        column: 1,
+        text: Arc::from(""),
+    };
+    program.lines = [0, 5, 6, 8].map(line).to_vec();
+    program.unresolved.insert(Pc(6), "a field".to_owned());
+    let bounded = bound_on(&program, &platform()).unwrap();
+    let program = bounded.verified.program();
+    let lines: Vec<u32> = (0..17)
+        .map(|pc| program.line_of(Pc(pc)).unwrap().line)
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            10, 10, 10, 10, 10, 15, 15, 16, 16, 18, 18, 18, 15, 15, 15, 15, 15
+        ]
+    );
+    assert_eq!(program.unresolved.keys().collect::<Vec<_>>(), [&Pc(7)]);
+}
