@@ -55,6 +55,7 @@ pub fn run() -> Result<Tools, Failure> {
 /// Finds or installs what tests use besides.
 pub fn for_tests() -> Result<(), Failure> {
     nvdisasm()?;
+    cutlass()?;
     jit_compilers()
 }
 

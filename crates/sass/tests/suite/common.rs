@@ -152,6 +152,13 @@ L:
     ret;
 }";
 
+/// The headers of CUTLASS.
+fn cutlass() -> PathBuf {
+    let headers = ".toolchain/cutlass/cutlass_library/source/include";
+    let named = std::env::var_os("WARPBPF_CUTLASS").map(PathBuf::from);
+    there(named.unwrap_or_else(|| workspace().join(headers)))
+}
+
 /// One compiler at a time, so that tests do not make the same cubin at once.
 static COMPILING: Mutex<()> = Mutex::new(());
 
@@ -170,6 +177,10 @@ pub fn nvcc(source: &Path, arch: &str) -> Vec<u8> {
             Command::new(cuda("nvcc"))
                 .args(["-O2", "-std=c++17", "-cubin"])
                 .arg(format!("-arch={arch}"))
+                // One of them is made of CUTLASS.
+                .arg("--expt-relaxed-constexpr")
+                .arg("-isystem")
+                .arg(cutlass())
                 .arg("-o")
                 .arg(&partial)
                 .arg(source),
