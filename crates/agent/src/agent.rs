@@ -36,7 +36,7 @@ use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
-use crate::{code_cache, control, guard, host_ops, nvtx, sanitizer, swap};
+use crate::{code_cache, control, guard, host_ops, nvrtc, nvtx, sanitizer, swap};
 
 /// How long the application's first load waits for the tool's wish.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -249,6 +249,7 @@ impl Agent {
         self.table.close();
         self.quiet.forget();
         self.memory.forget_if_unused();
+        nvrtc::forget_texts();
     }
 
     /// A hook of ours failed in a way that nobody thought of, and may have left half of something behind: no kernel runs with

@@ -214,7 +214,7 @@ impl Control {
 
     fn work(&mut self) -> Result<(), WireError> {
         self.operate()?;
-        nvrtc::look(self.agent);
+        nvrtc::serve(self.agent);
         let now = Instant::now();
         self.agent.give_up_change(now);
         let steps = self.agent.launch_steps();

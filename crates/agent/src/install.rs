@@ -13,7 +13,7 @@ use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, Row, agent, publish};
 use crate::hook::{HookError, Staged, Target, stage};
 use crate::symbols::{Library, Symbols, code_of};
-use crate::{graphs, quiet, sanitizer};
+use crate::{graphs, nvrtc, quiet, sanitizer};
 
 /// Path of the tool's control socket. Without it, and without the name of one that is there, nothing of us does anything.
 const SOCKET: &str = "WARPBPF_SOCKET";
@@ -286,14 +286,21 @@ pub(crate) fn watch_the_end() {
 }
 
 fn watch() {
+    unsafe extern "C" fn prepare() {
+        nvrtc::before_fork();
+    }
+    unsafe extern "C" fn parent() {
+        nvrtc::after_fork();
+    }
     unsafe extern "C" fn child() {
+        nvrtc::after_fork();
         if let Some(agent) = agent() {
             agent.turn_off_in_child();
         }
     }
     bring_home_at_exit();
-    // SAFETY: the function lives as long as the process: this library is never unloaded.
-    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    // SAFETY: the functions live as long as the process: this library is never unloaded.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     stay_loaded();
 }
 

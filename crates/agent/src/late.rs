@@ -20,7 +20,7 @@ use crate::guard::quietly;
 use crate::hook;
 use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
 use crate::symbols::{Library, Symbols};
-use crate::{thread, timeline, unknown};
+use crate::{nvrtc, thread, timeline, unknown};
 
 /// How long whoever called us may take for the changes; after that it is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -179,6 +179,7 @@ impl Call {
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
         let quiet = self.patch(&back)?;
         hook::in_force().retain(|patch| !in_force.contains(patch));
+        nvrtc::taken_out();
         let Some(agent) = agent else {
             return Ok(String::new());
         };

@@ -53,6 +53,14 @@ impl Library {
         })
     }
 
+    /// A library that is loaded by this path, and is from now on as long as the process lives. Who has the loader's lock is waited for.
+    pub(crate) fn kept(path: &CStr) -> Option<Library> {
+        let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY | libc::RTLD_NODELETE;
+        // SAFETY: as in `open_loaded`.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), flags) };
+        (!handle.is_null()).then_some(Library(handle))
+    }
+
     /// Address of a function, if the library has it.
     pub(crate) fn address(self, symbol: &str) -> Option<usize> {
         let symbol = CString::new(symbol).ok()?;
@@ -178,5 +186,10 @@ mod tests {
                 .any(|p| p.to_bytes().ends_with(b"libc.so.6"))
         );
         assert!(open_loaded(c"libcuda-is-not-here.so.1").is_none());
+        assert_eq!(
+            Library::kept(c"libc.so.6").unwrap().address("getppid"),
+            Some(address)
+        );
+        assert!(Library::kept(c"libcuda-is-not-here.so.1").is_none());
     }
 }

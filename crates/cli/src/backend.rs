@@ -49,14 +49,23 @@ pub fn choose(
     let named = match code.backend {
         Backend::Ptx => return Ok(Chosen::default()),
         Backend::Auto => {
-            return Ok(match gated {
+            let mut chosen = match gated {
                 Some(flag) => Chosen::none(&format!("`{flag}` puts gates and slots into PTX only")),
                 None => {
                     let places = programs.iter().map(|p| (p.name(), p.spec.site));
                     let places: Vec<(&str, Site)> = places.collect();
                     for_programs(&places, moment, assemble::ptxas(), sanitizer::library)
                 }
-            });
+            };
+            let spliced = chosen.ptxas.is_some() && chosen.library.is_none();
+            if let Some(note) = chosen
+                .note
+                .as_mut()
+                .filter(|_| code.splice_variables && !spliced)
+            {
+                *note += "; `--splice-variables` is for `splice`";
+            }
+            return Ok(chosen);
         }
         Backend::Splice => "splice",
         Backend::Sanitizer => "sanitizer",

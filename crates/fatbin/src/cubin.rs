@@ -29,12 +29,16 @@ mod eiattr {
     pub const MIN_STACK_SIZE: u8 = 0x12;
     pub const KPARAM_INFO: u8 = 0x17;
     pub const CBANK_PARAM_SIZE: u8 = 0x19;
+    pub const MAXREG_COUNT: u8 = 0x1b;
     pub const EXIT_INSTR_OFFSETS: u8 = 0x1c;
     pub const REGCOUNT: u8 = 0x2f;
     /// Parameters beyond 4 KiB do not fit the fields of `KPARAM_INFO`.
     pub const KPARAM_INFO_V2: u8 = 0x45;
     pub const NUM_BARRIERS: u8 = 0x4c;
 }
+
+/// What `MAXREG_COUNT` says where nothing limits a kernel.
+const NO_LIMIT: u32 = 255;
 
 type Header = elf::FileHeader64<LittleEndian>;
 
@@ -77,6 +81,8 @@ pub struct Kernel {
     pub name: String,
     /// Registers per thread.
     pub registers: Option<u32>,
+    /// How many it may have, by an option of the compiler or its launch bounds; `None` if as many as there are.
+    pub max_registers: Option<u32>,
     /// Static shared memory per block in bytes, without what the system keeps.
     pub static_shared: u32,
     /// Launch bounds (`.maxntid`), if the kernel has them.
@@ -322,6 +328,10 @@ fn kernel_attribute(
     let word = |at| attribute.word(section, at);
     match attribute.number {
         eiattr::MAX_THREADS => kernel.max_threads = Some([word(0)?, word(4)?, word(8)?]),
+        eiattr::MAXREG_COUNT => {
+            let most = u32::from(attribute.value);
+            kernel.max_registers = (most < NO_LIMIT).then_some(most);
+        }
         eiattr::CBANK_PARAM_SIZE => kernel.param_bytes = u32::from(attribute.value),
         eiattr::NUM_BARRIERS => kernel.barriers = Some(u32::from(attribute.value & 0xff)),
         eiattr::EXIT_INSTR_OFFSETS => {

@@ -103,7 +103,11 @@ impl File<'_> {
         kernel: &str,
         of: impl Fn(&Uses) -> Option<SharedData>,
     ) -> Result<Option<SharedData>, SharedData> {
-        if self.has_relocations(self.sections(&format!(".text.{kernel}"))) {
+        let own = self.sections(&format!(".text.{kernel}"));
+        if own.is_empty() {
+            return Err(SharedData::Unknown);
+        }
+        if self.has_relocations(own) {
             return Err(SharedData::Relocations);
         }
         let mut found: Vec<_> = self.uses_of(kernel).collect();
@@ -128,7 +132,11 @@ impl File<'_> {
             let section = self.section(name);
             section.is_some_and(|index| self.image.sections[index].size > 0)
         };
-        if self.has_relocations(self.sections(&format!(".text.{kernel}"))) {
+        let own = self.sections(&format!(".text.{kernel}"));
+        if own.is_empty() {
+            return Some(SharedData::Unknown);
+        }
+        if self.has_relocations(own) {
             return Some(SharedData::Relocations);
         }
         if is_there(".nv.constant3") {

@@ -46,6 +46,9 @@ pub enum SharedData {
     /// In the code.
     #[error("its code has relocations")]
     Relocations,
+    /// Where its code would be.
+    #[error("its code is in no section of its own, so what it shares is not known")]
+    Unknown,
 }
 
 /// A kernel that got no probe. `at` is an offset in the kernel's code.

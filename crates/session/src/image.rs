@@ -22,6 +22,10 @@ pub struct ImageInfo {
     pub untouchable: Option<String>,
     /// It is somebody's who does not want it taken apart: of the file only its tables may be read.
     pub unread: bool,
+    /// Why the text must not be loaded in the image's place, though kernels beside it may be made of it.
+    pub not_instead: Option<String>,
+    /// Kernels whose text says how many threads or registers they have.
+    pub bounded: Vec<String>,
     /// Its kernels.
     pub kernels: Vec<KernelSummary>,
 }
@@ -107,6 +111,15 @@ fn text(bytes: &[u8]) -> Result<String, ImageError> {
         })
 }
 
+/// Directives that limit a kernel's registers, by themselves or by its threads.
+const BOUNDS: [&str; 5] = [
+    ".maxnreg",
+    ".maxntid",
+    ".reqntid",
+    ".minnctapersm",
+    ".maxnctapersm",
+];
+
 fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
     let mut info = ImageInfo::default();
     match warpbpf_ptx::index(&ptx) {
@@ -121,6 +134,10 @@ fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
                 .iter()
                 .filter(|f| f.is_entry && f.body.is_some())
             {
+                let says = |d: &&str| BOUNDS.iter().any(|bound| d.trim_start().starts_with(bound));
+                if function.directives.iter().any(says) {
+                    info.bounded.push(function.name.to_string());
+                }
                 info.kernels.push(KernelSummary {
                     mangled: function.name.to_string(),
                     demangled: demangle(function.name),
@@ -197,6 +214,16 @@ fn add_machine_code(info: &mut ImageInfo, bytes: &[u8], name: &str) {
     let known = info.kernels.iter().enumerate();
     let known: HashMap<String, usize> = known.map(|(at, k)| (k.mangled.clone(), at)).collect();
     for kernel in cubin.kernels {
+        if let Some(most) = kernel.max_registers
+            && info.ptx.is_some()
+            && !info.bounded.contains(&kernel.name)
+        {
+            info.not_instead.get_or_insert_with(|| {
+                format!(
+                    "its machine code was compiled for at most {most} registers (`-maxrregcount`), which its PTX does not say"
+                )
+            });
+        }
         match known.get(&kernel.name).map(|at| &mut info.kernels[*at]) {
             Some(known) => {
                 known.registers = kernel.registers;

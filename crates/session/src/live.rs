@@ -318,6 +318,7 @@ impl Live {
             }
         };
         let (original, standing) = original;
+        let duplicates = Once::default();
         let loading = Loading {
             driver: &self.driver,
             original,
@@ -327,13 +328,13 @@ impl Live {
             max_registers: self.session.options.max_registers,
             stream: self.stream,
             kernels: &kernels,
-            duplicate: &Once::default(),
+            duplicate: &duplicates,
             cache: self.session.options.cache.as_deref(),
             clones: prepared.commented.as_ref(),
             clone_log: OnceLock::new(),
             plain_log: OnceLock::new(),
         };
-        self.driver.relaxed(|| {
+        let made = self.driver.relaxed(|| {
             (kernels.iter())
                 .map(|kernel| {
                     let records = if kernel.needs_launch_record() {
@@ -345,7 +346,9 @@ impl Live {
                     (kernel.mangled.clone(), variant.map(Arc::new))
                 })
                 .collect()
-        })
+        });
+        self.driver.relaxed(|| duplicates.let_go(&self.driver));
+        made
     }
 
     /// What stands in a session's slots: the environment, its maps, and the ring of messages. Maps that this has not got yet

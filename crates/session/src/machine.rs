@@ -363,7 +363,17 @@ fn with_calls(
         .map_err(|error| error.to_string())?;
     let left_out = written.left_out.into_iter();
     failed.extend(left_out.map(|(at, why)| (names[at].to_owned(), why.to_string())));
-    Ok((written.cubin, failed))
+    // Else the file would be loaded for nobody.
+    match failed
+        .first_key_value()
+        .filter(|_| failed.len() == kernels.len())
+    {
+        Some((_, why)) if kernels.len() == 1 => Err(why.clone()),
+        Some((kernel, why)) => Err(format!(
+            "no kernel of its file gets calls; `{kernel}`: {why}"
+        )),
+        None => Ok((written.cubin, failed)),
+    }
 }
 
 /// Kernels without calls in a file with some, and why.
@@ -428,6 +438,17 @@ impl Once {
         match copy.failed.get(&kernel.mangled) {
             Some(why) => Err(why.clone()),
             None => Ok(copy),
+        }
+    }
+}
+
+impl Once {
+    /// Copies that no kernel has come to use go again.
+    pub(crate) fn let_go(self, driver: &Driver) {
+        let made = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for copy in made.into_values().flatten().filter_map(Arc::into_inner) {
+            // What cannot be unloaded costs memory until the context ends.
+            let _ = copy.unload(driver);
         }
     }
 }

@@ -186,7 +186,11 @@ impl Session {
     ) -> Prepared {
         caught(|| {
             warpbpf_faults::bug("session/image-panics");
-            Ok(self.prepare_kernels(image, programs))
+            let mut prepared = self.prepare_kernels(image, programs);
+            if let Some(why) = &image.not_instead {
+                prepared.refuse_clones(why);
+            }
+            Ok(prepared)
         })
         .unwrap_or_else(|reason| refuse_all(image, programs, &reason))
     }

@@ -11,7 +11,8 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_sanitizer::sys::{CallbackFunc, Table};
 use warpbpf_session::backends::without_ptx;
 use warpbpf_session::{
-    Arch, Assembled, ImageInfo, Options, Prepared, Sanitizer, Session, inspect, machine_code,
+    Arch, Assembled, ImageInfo, Options, Prepared, Sanitizer, Session, inspect, inspect_compiled,
+    machine_code,
 };
 
 const KERNELS: &str = "
@@ -724,4 +725,58 @@ fn which_back_ends_take_a_kernel_is_told_without_a_program() {
         let start = "`--backend splice` takes it at `entry`, not at `exit`: nothing tells when the instruction at `0x";
         assert!(told.starts_with(start), "{told}");
     }
+}
+
+/// What is compiled again out of a text would have more registers than the application's launches have room for.
+#[test]
+fn a_limit_of_registers_that_no_text_says_keeps_a_text_out_of_the_images_place() {
+    let object = programs(&[("gpu/entry/*", 0)]);
+    let session = session(&object, None, Arch::Sm90);
+    let text = KERNELS.replace("vprintf", "outside");
+    let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{text}");
+    let start = text.find(".extern").unwrap()..text.find(".const").unwrap();
+    let body =
+        text.find(".visible .entry prints").unwrap()..text.find(".visible .entry plain").unwrap();
+    let mut text = text.clone();
+    text.replace_range(body, "");
+    text.replace_range(start, "");
+    let prepared = |options: &[&str], text: &str| {
+        let cubin = ptxas(text, Arch::Sm90, options).unwrap();
+        let image = inspect_compiled(&cubin, (9, 0), Some(text)).unwrap();
+        assert!(image.kernels[0].source.starts_with("NVRTC, PTX 8.0 sm_90"));
+        session.prepare(&image)
+    };
+    let free = prepared(&[], &text);
+    assert!(
+        way(&free, "constant").starts_with("clone"),
+        "{}",
+        way(&free, "constant")
+    );
+    assert_eq!(way(&free, "plain"), "slice");
+    let limited = prepared(&["-maxrregcount=40"], &text);
+    let told = way(&limited, "constant");
+    assert!(
+        told.starts_with("refused: it needs a clone")
+            && told.contains("compiled for at most 40 registers"),
+        "{told}"
+    );
+    assert_eq!(
+        (way(&limited, "plain"), limited.rewritten.is_none()),
+        ("slice", true)
+    );
+    // Its own bounds are in the text.
+    let bounded = text.replace(
+        "(.param .u64 p)\n{",
+        "(.param .u64 p)\n.maxntid 128, 1, 1\n{",
+    );
+    let bounded = bounded.replace(
+        "(.param .u64 p, .param .u32 n)\n{",
+        "(.param .u64 p, .param .u32 n)\n.maxntid 128, 1, 1\n{",
+    );
+    let bounded = prepared(&["-maxrregcount=40"], &bounded);
+    assert!(
+        way(&bounded, "constant").starts_with("clone"),
+        "{}",
+        way(&bounded, "constant")
+    );
 }

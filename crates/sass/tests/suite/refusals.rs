@@ -368,6 +368,7 @@ fn what_a_kernel_shares_with_its_module_is_known() {
         };
         assert_eq!(of("alone", "shared"), None);
         assert_eq!(of("constants", "shared"), Some(SharedData::Constants));
+        assert_eq!(of("nobody", "shared"), Some(SharedData::Unknown));
         assert_eq!(of("variables", "shared"), Some(SharedData::Addresses));
         // A table of the compiler's is the same in each copy.
         assert_eq!(of("variables", "__cudart_table"), None);
