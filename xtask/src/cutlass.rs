@@ -13,9 +13,11 @@ pub fn app(tools: &Tools, into: &Path) -> Result<(), Failure> {
     let headers = setup::cutlass()?;
     let source = root().join("tests/apps/cutlass.cu");
     let check = root().join("tests/apps/check.h");
+    // Other headers are another program; all of them come at once, and this one says their version.
+    let version = headers.join("cutlass/version.h");
     for (runtime, suffix) in [("shared", "-shared"), ("static", "")] {
         let program = into.join(format!("cutlass{suffix}"));
-        if is_newer(&program, &[&source, &check]) {
+        if is_newer(&program, &[&source, &check, &version]) {
             continue;
         }
         let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));

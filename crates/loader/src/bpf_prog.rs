@@ -4,6 +4,8 @@
 //! starts with `cuda__`, or its section is `gpu/…`) is proved when it is loaded, so that the tool gets the verifier's text
 //! where it expects it; any other is proved when it is attached to a kernel.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use warpbpf_ebpf::Slot;
 use warpbpf_object::{Btf, LoadedLine, Type, TypeId};
@@ -58,6 +60,8 @@ pub struct Prog {
     pub section: Option<String>,
     /// Linux has it and runs it.
     pub in_linux: bool,
+    /// As it was proved when it was last tried.
+    pub(crate) tried: Option<Arc<crate::bpf_test_run::Proved>>,
 }
 
 impl Prog {
@@ -143,6 +147,7 @@ impl Kernel {
             lines,
             section,
             in_linux: false,
+            tried: None,
         };
         let log = Log {
             address: a.u64(attr::prog::LOG),

@@ -5,13 +5,18 @@
 //! nothing given is thread 0 of a grid of one. Maps are those that the tool sees by `bpf()`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
-use warpbpf_abi::maps::{EAGAIN, EINVAL};
+use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, EAGAIN, EINVAL};
 use warpbpf_maps::stops;
+use warpbpf_object::MapDef;
+use warpbpf_session::PlannedProgram;
 use warpbpf_session::cpu::{self, Coordinates, Surroundings};
 
+use crate::bpf_map::Map;
+use crate::bpf_prog::Prog;
 use crate::kernel::{Attr, Kernel};
 use crate::sink::Sink;
 use crate::uapi::attr;
@@ -44,14 +49,18 @@ impl Kernel {
             ));
             return Err(Errno::INVAL);
         }
-        let section = prog.likely_section().to_owned();
-        let gathered = (self.gather(&[(at, section)])).map_err(|_| Errno::INVAL)?;
-        let object = warpbpf_object::load(&gathered.object).map_err(|_| Errno::INVAL)?;
-        let proved = warpbpf_session::plan::prove(object, &self.config.options);
-        let (programs, maps) = proved.map_err(|_| Errno::INVAL)?;
-        let program = programs.first().ok_or(Errno::INVAL)?;
+        let tried = self.tried(at).map_err(|text| {
+            (self.config.tell)(text.trim_end());
+            Errno::INVAL
+        })?;
+        let Proved {
+            numbers,
+            program,
+            maps,
+            ..
+        } = &*tried;
         let verified = &program.verified;
-        if let Err(error) = cpu::check(verified.program(), &maps, true) {
+        if let Err(error) = cpu::check(verified.program(), maps, true) {
             (self.config.tell)(&error.to_string());
             return Err(Errno::OPNOTSUPP);
         }
@@ -73,7 +82,7 @@ impl Kernel {
         let repeat = a.u32(attr::test::REPEAT).clamp(1, MOST_REPEATS);
         let mut world = Tried {
             coordinates: Coordinates::of_context(&context),
-            maps: gathered.numbers.iter().map(|(at, n)| (*n, *at)).collect(),
+            maps: numbers.iter().map(|(at, n)| (*n, *at)).collect(),
             stops: Stops {
                 map: maps
                     .iter()
@@ -85,7 +94,7 @@ impl Kernel {
         let began = Instant::now();
         let mut result = Ok(0);
         for _ in 0..repeat {
-            result = cpu::execute_proved(verified, &maps, &context, &mut world);
+            result = cpu::execute_proved(verified, maps, &context, &mut world);
             if result.is_err() {
                 break;
             }
@@ -113,6 +122,65 @@ impl Kernel {
             }
         }
         Ok(0)
+    }
+}
+
+/// A program that is tried, as it was proved: tools run one for each thread of what would be a grid, and a proof takes longer than a run.
+#[derive(Debug)]
+pub(crate) struct Proved {
+    of: Basis,
+    /// Its number of each map, by place in the kernel's table.
+    numbers: BTreeMap<usize, u32>,
+    program: PlannedProgram,
+    maps: Vec<MapDef>,
+}
+
+/// What can be another one at the next run of the same program, of all that a proof depends on.
+#[derive(Debug, PartialEq, Eq)]
+struct Basis {
+    /// Maps that it uses, and those in them.
+    maps: Vec<usize>,
+    /// The constants in them.
+    constants: Vec<Option<Vec<u8>>>,
+}
+
+impl Kernel {
+    fn basis(&self, prog: &Prog) -> Basis {
+        let mut maps: Vec<usize> = prog.all_maps().collect();
+        let used = maps.iter().filter_map(|at| self.maps.get(*at));
+        let within: Vec<usize> = used.flat_map(Map::held).collect();
+        maps.extend(within);
+        let constants = maps.iter().filter_map(|at| self.maps.get(*at));
+        let constants = constants
+            .filter(|map| map.spec.flags & BPF_F_RDONLY_PROG != 0)
+            .map(|map| {
+                let slot = self.slot(&map.spec);
+                map.contents.get(&map.spec, slot, &[0; 4])
+            })
+            .collect();
+        Basis { maps, constants }
+    }
+
+    /// A program with its proof, which is made where there is none of the same. Options are those of this kernel, always.
+    fn tried(&mut self, at: usize) -> Result<Arc<Proved>, String> {
+        let gone = "the program is gone";
+        let prog = self.progs.get(at).ok_or(gone)?;
+        let of = self.basis(prog);
+        if let Some(tried) = prog.tried.as_ref().filter(|tried| tried.of == of) {
+            return Ok(Arc::clone(tried));
+        }
+        let gathered = self.gather(&[(at, prog.likely_section().to_owned())])?;
+        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
+        let (programs, maps) = warpbpf_session::plan::prove(object, &self.config.options)
+            .map_err(|error| error.to_string())?;
+        let tried = Arc::new(Proved {
+            of,
+            numbers: gathered.numbers,
+            program: programs.into_iter().next().ok_or(gone)?,
+            maps,
+        });
+        self.progs.get_mut(at).ok_or(gone)?.tried = Some(Arc::clone(&tried));
+        Ok(tried)
     }
 }
 
@@ -210,5 +278,118 @@ impl Surroundings for Tried<'_> {
 
     fn coordinates(&self) -> Option<Coordinates> {
         Some(self.coordinates)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use warpbpf_ebpf::Slot;
+
+    use super::*;
+    use crate::kernel::tests::Tool;
+    use crate::uapi::{Command, prog_type};
+
+    thread_local! {
+        static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn loaded(tool: &mut Tool, name: &[u8], slots: &[(u8, u8, u8, i16, i32)]) -> i32 {
+        let slot = |(opcode, dst, src, off, imm): &(u8, u8, u8, i16, i32)| Slot {
+            opcode: *opcode,
+            dst: *dst,
+            src: *src,
+            off: *off,
+            imm: *imm,
+        };
+        let code: Vec<u8> = slots.iter().map(slot).flat_map(Slot::to_bytes).collect();
+        let (code, license) = (tool.memory.put(&code), tool.memory.put(b"GPL\0"));
+        let loaded = tool.call(
+            Command::ProgLoad,
+            &[
+                (attr::prog::TYPE, &prog_type::KPROBE.to_ne_bytes()),
+                (attr::prog::INSN_COUNT, &(slots.len() as u32).to_ne_bytes()),
+                (attr::prog::INSNS, &code.to_ne_bytes()),
+                (attr::prog::LICENSE, &license.to_ne_bytes()),
+                (attr::prog::NAME, name),
+            ],
+        );
+        loaded.unwrap() as i32
+    }
+
+    #[test]
+    fn it_is_proved_once_for_all_runs_and_a_refusal_is_told() {
+        let mut tool = Tool::new();
+        tool.kernel.config.tell = |text| TOLD.with_borrow_mut(|told| told.push(text.to_owned()));
+        let map = tool.map(2, 4, 8, 1);
+        // Counts in a variable, and returns 5.
+        let counts = [
+            (0x18, 2, 2, 0, map),
+            (0, 0, 0, 0, 0),
+            (0xb7, 1, 0, 0, 1),
+            (0xdb, 2, 1, 0, 0),
+            (0xb7, 0, 0, 0, 5),
+            (0x95, 0, 0, 0, 0),
+        ];
+        let prog = loaded(&mut tool, b"cuda__counts", &counts);
+        let at = tool.kernel.prog_at(prog).unwrap();
+        let run = |tool: &mut Tool| tool.call(Command::ProgTestRun, &[(0, &prog.to_ne_bytes())]);
+        let proof = |tool: &Tool| tool.kernel.progs.get(at).unwrap().tried.clone();
+        assert!(proof(&tool).is_none());
+        assert_eq!(run(&mut tool), Ok(0));
+        let first = proof(&tool).unwrap();
+        for _ in 0..3 {
+            assert_eq!(run(&mut tool), Ok(0));
+        }
+        assert!(Arc::ptr_eq(&first, &proof(&tool).unwrap()));
+        assert_eq!(tool.kernel.lookup(0, &[0; 4]).unwrap()[0], 4);
+        // With another map in it, it is proved anew.
+        tool.map(2, 4, 8, 1);
+        tool.kernel.progs.get_mut(at).unwrap().bound.push(1);
+        assert_eq!(run(&mut tool), Ok(0));
+        assert!(!Arc::ptr_eq(&first, &proof(&tool).unwrap()));
+        // And where a constant has changed.
+        let second = proof(&tool).unwrap();
+        tool.kernel.maps.get_mut(1).unwrap().spec.flags |= BPF_F_RDONLY_PROG;
+        assert_eq!(run(&mut tool), Ok(0));
+        let third = proof(&tool).unwrap();
+        assert!(!Arc::ptr_eq(&second, &third));
+        tool.kernel.update(1, &[0; 4], vec![9; 8], 0).unwrap();
+        assert_eq!(run(&mut tool), Ok(0));
+        assert!(!Arc::ptr_eq(&third, &proof(&tool).unwrap()));
+        assert!(TOLD.with_borrow(Vec::is_empty));
+        tool.kernel.config.options.budget = Some(2);
+        tool.kernel.progs.get_mut(at).unwrap().tried = None;
+        assert_eq!(run(&mut tool), Err(Errno::INVAL));
+        let told = TOLD.take();
+        assert!(
+            told.len() == 1 && told[0].contains("the budget is 2"),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn it_runs_as_long_as_its_proof_allows() {
+        let mut tool = Tool::new();
+        tool.kernel.config.options.budget = Some(3 * cpu::FUEL);
+        // Counts its rounds, of three instructions, until `may_goto` ends them, for which the proof counts more.
+        let counts = [
+            (0xb7, 0, 0, 0, 0),
+            (0xe5, 0, 0, 2, 0),
+            (0x07, 0, 0, 0, 1),
+            (0x05, 0, 0, -3, 0),
+            (0x95, 0, 0, 0, 0),
+        ];
+        let prog = loaded(&mut tool, b"cuda__counts", &counts);
+        let at = tool.attr(&[(attr::test::PROG_FD, &prog.to_ne_bytes())]);
+        let ran = tool
+            .kernel
+            .bpf(Command::ProgTestRun as u32, at, 144, &tool.memory);
+        assert_eq!(ran, Ok(0));
+        let answered = tool.memory.bytes(at, 144).unwrap();
+        let rounds = u32::from_ne_bytes(*answered[attr::test::RETVAL..].first_chunk().unwrap());
+        let all = 3 * u64::from(rounds);
+        assert!(cpu::FUEL < all && all <= 3 * cpu::FUEL, "{rounds}");
     }
 }

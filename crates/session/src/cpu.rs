@@ -26,7 +26,7 @@ mod place;
 use machine::Cpu;
 pub use place::{HostPlace, is_on_cpu, section};
 
-/// Most instructions of one run: about ten milliseconds.
+/// Most instructions of one run of a program without a proof: about ten milliseconds.
 pub const FUEL: u64 = 1 << 20;
 
 /// Where a GPU's thread would be.
@@ -333,7 +333,8 @@ pub fn execute(
     execute_within(program, maps, context, world, limits)
 }
 
-/// The same for a program that was proved: its loops end after as many rounds as everywhere else.
+/// The same for a program that was proved: its loops end after as many rounds as everywhere else, and it runs as long as its
+/// proof allows.
 ///
 /// # Errors
 /// As [`execute`].
@@ -344,7 +345,7 @@ pub fn execute_proved(
     world: &mut dyn Surroundings,
 ) -> Result<u64, CpuError> {
     let limits = Limits {
-        fuel: FUEL,
+        fuel: FUEL.max(proved.facts().cost),
         may_goto: proved.facts().may_goto_rounds.into(),
     };
     execute_within(proved.program(), maps, context, world, limits)

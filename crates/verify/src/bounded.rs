@@ -5,15 +5,17 @@
 //! reads, and returns 0: what it would have computed with fewer rounds, nobody sees.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Code, Imm64, Insn, Pc, Reg, Source, Width};
-use warpbpf_flow::{Cfg, DomTree, Loops};
+use warpbpf_flow::{Cfg, DomTree, Loop, Loops};
 use warpbpf_object::{LineInfo, Program};
 
+use crate::explore::Broken;
 use crate::liveness::successors;
 use crate::report::Rejection;
 use crate::rule::Rule;
-use crate::{Verified, subject};
+use crate::{Verified, subject, wait};
 
 /// A program that was proved with bounds of its loops.
 #[derive(Debug, Clone)]
@@ -44,17 +46,29 @@ pub fn prove_bounded(
                 heads: Vec::new(),
             });
         }
-        Err(rejection) if is_about_a_loop(&rejection.rule) => rejection,
-        Err(rejection) => return Err(rejection),
+        Err(rejection) => rejection,
     };
+    if !refused.rule.is_about_a_loop() {
+        return Err(refused);
+    }
     let mut bounds = Bounds::new(program, counter);
+    // What is no loop's fault may still be told only because states were joined to come to the end of another.
+    let mut at_fault = None;
     let mut verified = loop {
         if !bounds.add(&refused) {
-            return Err(refused);
+            return Err(at_fault.unwrap_or(refused));
+        }
+        if let Some(broken) = bounds.obstacle() {
+            return Err(Box::new(Rejection::new(program, broken)));
         }
         match prove(bounds.program()) {
             Ok(verified) => break verified,
-            Err(rejection) => refused = rejection,
+            Err(rejection) => {
+                if !rejection.rule.is_about_a_loop() && at_fault.is_none() {
+                    at_fault = Some(rejection.clone());
+                }
+                refused = rejection;
+            }
         }
     };
     // An outer loop was given one first, and may do without if the inner one was what ran on.
@@ -76,20 +90,15 @@ pub fn prove_bounded(
     })
 }
 
-/// A bound may help.
-fn is_about_a_loop(rule: &Rule) -> bool {
-    matches!(
-        rule,
-        Rule::LoopBudget { .. } | Rule::MayNotEnd | Rule::TooComplex { .. }
-    )
-}
-
 /// Which loops of a program get a bound.
 struct Bounds<'p> {
     program: &'p Program,
     counter: u32,
+    functions: Vec<Range<u32>>,
     /// One past the last instruction of the entry function.
     end: u32,
+    /// Control can come there.
+    falls_off: bool,
     loops: Loops,
     /// Their heads, as the program has them.
     heads: BTreeSet<Pc>,
@@ -98,32 +107,78 @@ struct Bounds<'p> {
 impl<'p> Bounds<'p> {
     fn new(program: &'p Program, counter: u32) -> Bounds<'p> {
         let code = &program.code;
-        let end = subject::functions(code).first().map_or(0, |f| f.end);
+        let functions = subject::functions(code);
+        let end = functions.first().map_or(0, |f| f.end);
         let inside = |pc: u32| {
             let to = successors(code, Pc(pc)).into_iter();
             to.filter(|to| to.0 < end)
                 .map(move |to| (pc as usize, to.index()))
         };
         let cfg = Cfg::new(end as usize, 0, (0..end).flat_map(inside));
-        let loops = Loops::new(&cfg, &DomTree::new(&cfg));
+        let dom = DomTree::new(&cfg);
+        let leaves = |pc: &u32| successors(code, Pc(*pc)).iter().any(|to| to.0 >= end);
+        let last = end.checked_sub(1).filter(leaves);
         Bounds {
             program,
             counter,
+            functions,
             end,
-            loops,
+            falls_off: last.is_some_and(|last| dom.is_reachable(last as usize)),
+            loops: Loops::new(&cfg, &dom),
             heads: BTreeSet::new(),
         }
     }
 
-    /// Bounds one more loop, because of this rejection of what it was until now. False if there is none, or if a loop is not what
-    /// it was refused for.
+    /// Bounds one more loop, because of this rejection of what it was until now. False if there is none, or if no bound is to
+    /// help against it.
     fn add(&mut self, rejection: &Rejection) -> bool {
-        let next = match self.moved_from(rejection.pc) {
-            _ if !is_about_a_loop(&rejection.rule) => None,
-            Some(pc) => self.around(pc),
-            None => self.calling(),
+        let next = match (&rejection.rule, self.moved_from(rejection.pc)) {
+            (Rule::Spin { .. } | Rule::Lock { .. }, _) => None,
+            // A loop may be named that has its bound: what is too much may be another.
+            (rule, Some(pc)) if rule.is_about_a_loop() => self.around(pc).or_else(|| self.any()),
+            (rule, None) if rule.is_about_a_loop() => self.calling(),
+            _ => self.any(),
         };
         next.is_some_and(|head| self.heads.insert(head))
+    }
+
+    /// Why what has bounds is not served, though it may be proved.
+    fn obstacle(&self) -> Option<Broken> {
+        let broken = |rule, pc| Broken {
+            rule,
+            pc,
+            path: Vec::new(),
+            values: Vec::new(),
+        };
+        // What ends the program would stand there.
+        if self.falls_off {
+            return Some(broken(Rule::FallsOff, Pc(self.end - 1)));
+        }
+        // Both would count down the same rounds: one ends because of the other, and nobody counts it.
+        let own = (0..self.end).map(Pc).find(|pc| self.is_may_goto(*pc))?;
+        Some(broken(
+            Rule::Unsupported {
+                what: "`can_loop` (`may_goto`) beside a loop that `--bound-loops` ends".to_owned(),
+                advice: "write `can_loop` into the condition of each loop that has no bound of its own, or of none",
+            },
+            own,
+        ))
+    }
+
+    fn is_may_goto(&self, pc: Pc) -> bool {
+        matches!(self.program.code.at(pc), Insn::MayGoto { .. })
+    }
+
+    /// A loop may get a bound: it has none, neither ours nor its own, and does not wait for others, which no bound makes right.
+    fn may_add(&self, found: &Loop) -> bool {
+        let head = Pc(found.header as u32);
+        let own = |pc: usize| {
+            let innermost = self.loops.innermost(pc).map(|id| self.loops.get(id).header);
+            innermost == Some(found.header) && self.is_may_goto(Pc(pc as u32))
+        };
+        !self.heads.contains(&head)
+            && !found.blocks.iter().any(own)
+            && wait::spin(&self.program.code, &self.functions, head).is_none()
     }
 
     /// The outermost loop around a place that has no bound yet.
@@ -132,9 +187,8 @@ impl<'p> Bounds<'p> {
         let mut around = self.loops.innermost(pc.index());
         while let Some(id) = around {
             let found = self.loops.get(id);
-            let head = Pc(found.header as u32);
-            if !self.heads.contains(&head) {
-                outermost = Some(head);
+            if self.may_add(found) {
+                outermost = Some(Pc(found.header as u32));
             }
             around = found.parent;
         }
@@ -152,11 +206,20 @@ impl<'p> Bounds<'p> {
                 }
             )
         };
+        self.first(|found| found.blocks.iter().any(calls))
+    }
+
+    /// A loop without a bound, wherever it stands: the outer ones first.
+    fn any(&self) -> Option<Pc> {
+        self.first(|_| true)
+    }
+
+    fn first(&self, wanted: impl Fn(&Loop) -> bool) -> Option<Pc> {
         let all = self.loops.iter().map(|(_, found)| found);
-        all.filter(|found| found.blocks.iter().any(calls))
-            .map(|found| Pc(found.header as u32))
-            .filter(|head| !self.heads.contains(head))
+        all.filter(|found| wanted(found) && self.may_add(found))
+            .map(|found| (found.depth, Pc(found.header as u32)))
             .min()
+            .map(|(_, head)| head)
     }
 
     /// Instructions that stand between the start and `pc` in the new program and not in the old one, `pc` not being a jump's target.

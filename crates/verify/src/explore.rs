@@ -66,10 +66,14 @@ pub struct Broken {
 /// Follows all paths of the code in `env`, whose functions are `functions`.
 ///
 /// First exactly, for a while. Where that does not come to an end, joining states that meet in the same round of
-/// their loops: that proves less, so only its yes counts. Then exactly again, for the rest of the effort.
+/// their loops: that proves less. Then exactly again, for the rest of the effort.
+///
+/// Where `may_goto` counts rounds, exactly may be too many of them while fewer fit. Then only the joining pass comes to
+/// what stands behind the loop, so what it says counts, though it may miss how two values hang together. Where the budget is used
+/// up before its states repeat, a last pass lets them repeat sooner; only its yes counts.
 ///
 /// # Errors
-/// The first rule that a path breaks.
+/// The first rule that a path breaks, of the pass that came furthest.
 pub fn explore(
     env: &Env<'_>,
     functions: &[Range<u32>],
@@ -83,16 +87,33 @@ pub fn explore(
         return first;
     };
     let may_goto = |insn: &Insn| matches!(insn, Insn::MayGoto { .. });
+    let counted = env.code.insns().iter().any(may_goto);
     match broken.rule {
         Rule::TooComplex { .. } => {
-            let second = explore_by(env, functions, Method::Joining, long - short, log);
-            second.or_else(|_| explore_by(env, functions, Method::Exact, effort - long, log))
+            let second = match explore_by(env, functions, Method::Joining, long - short, log) {
+                Err(second) => second,
+                proved => return proved,
+            };
+            match explore_by(env, functions, Method::Exact, effort - long, log) {
+                // It stopped in a loop that is counted, the second in one behind it.
+                Err(third)
+                    if counted
+                        && matches!(third.rule, Rule::TooComplex { .. })
+                        && second.rule.is_about_a_loop() =>
+                {
+                    Err(second)
+                }
+                third => third,
+            }
         }
         // Fewer rounds may fit.
-        Rule::Budget { .. } | Rule::WalkBudget { .. } | Rule::LoopBudget { .. }
-            if env.code.insns().iter().any(may_goto) =>
-        {
+        Rule::Budget { .. } | Rule::WalkBudget { .. } | Rule::LoopBudget { .. } if counted => {
             match explore_by(env, functions, Method::Joining, long - short, log) {
+                // The rounds until states repeat may have been what did not fit.
+                Err(second) if second.rule.is_about_a_loop() => {
+                    let third = explore_by(env, functions, Method::Leaping, effort - long, log);
+                    third.map_err(|_| second)
+                }
                 // Else it is about something that the first did not come to.
                 Err(second) if is_about_cost(&second.rule) => first,
                 second => second,
@@ -115,6 +136,8 @@ pub(crate) enum Method {
     Exact,
     /// They are joined.
     Joining,
+    /// The same, and rounds that are counted are joined in few steps.
+    Leaping,
 }
 
 fn explore_by(
@@ -441,7 +464,7 @@ impl Explorer<'_, '_, '_> {
             let exact = match (self.method, token) {
                 (Method::Exact, Token::MayGoto(_)) => EXACT_ROUNDS,
                 (Method::Exact, Token::Callback(..) | Token::Iterator(..)) => FEW_ROUNDS,
-                (Method::Joining, _) => 0,
+                (Method::Joining | Method::Leaping, _) => 0,
             };
             let before = self.visits(point).iter().rev().find(|v| v.node == node);
             let Some(before) = before.filter(|_| counted > exact) else {
@@ -450,7 +473,7 @@ impl Explorer<'_, '_, '_> {
             let rounds = counted - exact;
             let step = if rounds <= HULL_ROUNDS {
                 widen::Step::Hull
-            } else if rounds <= LEAP_ROUNDS {
+            } else if rounds <= LEAP_ROUNDS && self.method != Method::Leaping {
                 widen::Step::Leap
             } else {
                 widen::Step::Far

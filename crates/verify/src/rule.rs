@@ -315,6 +315,14 @@ impl Rule {
         }
     }
 
+    /// A bound of the loop may help.
+    pub(crate) fn is_about_a_loop(&self) -> bool {
+        matches!(
+            self,
+            Rule::LoopBudget { .. } | Rule::MayNotEnd | Rule::TooComplex { .. }
+        )
+    }
+
     /// What to change.
     pub fn help(&self) -> String {
         let text = match self {

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use warpbpf_abi::helpers::HelperId;
-use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Insn, Pc, Reg, Source};
+use warpbpf_abi::helpers::{HelperId, by_id};
+use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Code, Insn, Pc, Reg, Source};
 use warpbpf_flow::{Cfg, DomTree, Loop, Loops};
 use warpbpf_object::{Btf, MapDef, Type, TypeId};
 
@@ -34,7 +34,7 @@ pub(crate) fn named(
             };
         }
         Rule::MayNotEnd | Rule::LoopBudget { .. } | Rule::TooComplex { .. } => {
-            if let Some((whom, what, pc)) = spin(env, functions, broken.pc) {
+            if let Some((whom, what, pc)) = spin(env.code, functions, broken.pc) {
                 broken.rule = Rule::Spin { whom, what };
                 broken.pc = pc;
             }
@@ -99,12 +99,16 @@ enum Cause {
 }
 
 /// The loop around `pc`, if only another thread or the clock can end it: whom it waits for, what it looks at, where.
-fn spin(env: &Env<'_>, functions: &[Range<u32>], pc: Pc) -> Option<(&'static str, String, Pc)> {
+pub(crate) fn spin(
+    code: &Code,
+    functions: &[Range<u32>],
+    pc: Pc,
+) -> Option<(&'static str, String, Pc)> {
     let range = functions.iter().find(|f| f.contains(&pc.0))?;
     let index = |pc: Pc| (pc.0 - range.start) as usize;
     let mut edges = Vec::new();
     for at in range.clone().map(Pc) {
-        for to in successors(env.code, at) {
+        for to in successors(code, at) {
             if range.contains(&to.0) {
                 edges.push((index(at), index(to)));
             }
@@ -114,7 +118,7 @@ fn spin(env: &Env<'_>, functions: &[Range<u32>], pc: Pc) -> Option<(&'static str
     let loops = Loops::new(&cfg, &DomTree::new(&cfg));
     let around = loops.get(loops.innermost(index(pc))?);
     let mut search = Search {
-        env,
+        code,
         start: range.start,
         around,
         cfg: &cfg,
@@ -125,7 +129,7 @@ fn spin(env: &Env<'_>, functions: &[Range<u32>], pc: Pc) -> Option<(&'static str
         if cfg.succs(node).iter().all(|&to| around.blocks.contains(to)) {
             continue;
         }
-        match env.code.at(Pc(range.start + node as u32)) {
+        match code.at(Pc(range.start + node as u32)) {
             Insn::Jump { dst, src, .. } => {
                 search.follow(*dst, node);
                 if let Source::Reg(src) = src {
@@ -138,7 +142,7 @@ fn spin(env: &Env<'_>, functions: &[Range<u32>], pc: Pc) -> Option<(&'static str
     if search.causes.is_empty() {
         // The end depends on a flag; then on the branches that set it.
         for node in around.blocks.iter() {
-            if let Insn::Jump { dst, src, .. } = env.code.at(Pc(range.start + node as u32)) {
+            if let Insn::Jump { dst, src, .. } = code.at(Pc(range.start + node as u32)) {
                 search.follow(*dst, node);
                 if let Source::Reg(src) = src {
                     search.follow(*src, node);
@@ -149,7 +153,7 @@ fn spin(env: &Env<'_>, functions: &[Range<u32>], pc: Pc) -> Option<(&'static str
     if search.causes.contains(&Cause::Own) || search.counts() {
         return None;
     }
-    let slot = |pc: Pc| env.code.slot(pc);
+    let slot = |pc: Pc| code.slot(pc);
     match *search.causes.first()? {
         Cause::Memory(at) => Some((
             "another thread",
@@ -171,8 +175,8 @@ fn spin(env: &Env<'_>, functions: &[Range<u32>], pc: Pc) -> Option<(&'static str
 }
 
 /// Follows the values that decide about a loop's end back to where they come from, inside the loop.
-struct Search<'s, 'a> {
-    env: &'s Env<'a>,
+struct Search<'s> {
+    code: &'s Code,
     start: u32,
     around: &'s Loop<usize>,
     cfg: &'s Cfg<usize>,
@@ -181,7 +185,7 @@ struct Search<'s, 'a> {
     causes: BTreeSet<Cause>,
 }
 
-impl Search<'_, '_> {
+impl Search<'_> {
     /// Finds what gives `reg` its value before `node`, and what gives those their values.
     fn follow(&mut self, reg: Reg, node: usize) {
         let mut work = self.definitions(reg, node);
@@ -226,7 +230,7 @@ impl Search<'_, '_> {
     }
 
     fn insn(&self, node: usize) -> Insn {
-        *self.env.code.at(Pc(self.start + node as u32))
+        *self.code.at(Pc(self.start + node as u32))
     }
 
     /// What was in `reg` before is gone after it: it has a new value, or a call left none in `r1` to `r5`.
@@ -258,7 +262,7 @@ impl Search<'_, '_> {
                 Given::Cause(Cause::Memory(pc))
             }
             Insn::Call { callee: Callee::Helper(id) } => {
-                Given::Cause(match self.env.platform.helper(id).map(|h| h.kind) {
+                Given::Cause(match by_id(id).map(|h| h.kind) {
                     Some(HelperId::MapLookupElem | HelperId::MapLookupPercpuElem) => {
                         Cause::Lookup(pc)
                     }

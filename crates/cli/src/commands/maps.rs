@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use warpbpf::control::ProcessInfo;
 use warpbpf::{Client, MapInfo, MapOp, OpCode, SessionInfo, errno_text};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, ENOENT, MapType};
-use warpbpf_maps::MapPlan;
+use warpbpf_maps::{MapPlan, stops};
 use warpbpf_object::{MapDef, Object};
 
 use crate::contents::fill;
@@ -157,6 +157,13 @@ impl Session {
     }
 }
 
+/// The maps of a process with their numbers, without those that count for the session itself: nobody else may change them, and
+/// the report says what they hold.
+fn shown_of(process: &ProcessInfo) -> impl Iterator<Item = (u32, &MapInfo)> {
+    let all = (0..).zip(&process.maps);
+    all.filter(|(_, map)| stops::program_of(&map.name).is_none())
+}
+
 fn list(flags: &MapsFlags, sessions: &[Session]) -> u8 {
     let kind = |map: &MapInfo| MapType::from_number(map.map_type).map_or("unknown", MapType::name);
     if flags.json {
@@ -182,7 +189,7 @@ fn list(flags: &MapsFlags, sessions: &[Session]) -> u8 {
                 if process.running { "" } else { ", ended" }
             );
             let mut table = Table::new(&["map", "type", "key", "value", "entries"]);
-            for map in &process.maps {
+            for (_, map) in shown_of(process) {
                 table.row(vec![
                     map.name.clone(),
                     kind(map).to_owned(),
@@ -211,7 +218,7 @@ fn list_json(info: &SessionInfo, kind: &dyn Fn(&MapInfo) -> &'static str) -> Val
                     "value_bytes": map.value_size, "max_entries": map.max_entries, "bytes": map.bytes })
         };
         json!({ "pid": process.pid, "exe": process.exe, "running": process.running,
-                "maps": process.maps.iter().map(map).collect::<Vec<_>>() })
+                "maps": shown_of(process).map(|(_, one)| map(one)).collect::<Vec<_>>() })
     };
     json!({ "tool": info.tool, "command": info.command, "object": info.object,
             "processes": info.processes.iter().map(process).collect::<Vec<_>>() })
@@ -233,7 +240,7 @@ impl<'s> Map<'s> {
         let mut names = Vec::new();
         for (at, session) in sessions.iter().enumerate() {
             for process in &session.info.processes {
-                for (index, map) in (0..).zip(&process.maps) {
+                for (index, map) in shown_of(process) {
                     // Of a data section its end is enough: the object's name stands before it.
                     if map.name == name || (name.starts_with('.') && map.name.ends_with(name)) {
                         found.push((at, process.clone(), index, map.clone()));
@@ -498,6 +505,34 @@ fn watch(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_counts_for_the_session_is_no_map_of_the_user() {
+        let map = |name: &str| MapInfo {
+            name: name.to_owned(),
+            map_type: MapType::Array as u32,
+            key_size: 4,
+            value_size: 8,
+            max_entries: 1,
+            layout: warpbpf_wire::Layout::Array {
+                max_entries: 1,
+                value_size: 8,
+                shards: 1,
+                summed: false,
+            },
+            summed: Vec::new(),
+            added: Vec::new(),
+            bytes: 8,
+        };
+        let process = ProcessInfo {
+            maps: ["a", "wbpf.stops.walks", "b"].map(map).to_vec(),
+            ..ProcessInfo::default()
+        };
+        let shown: Vec<(u32, &str)> = shown_of(&process)
+            .map(|(number, map)| (number, map.name.as_str()))
+            .collect();
+        assert_eq!(shown, [(0, "a"), (2, "b")]);
+    }
 
     #[test]
     fn only_a_missing_key_has_no_value() {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::memory::{FlatMemory, Memory, Region};
-use warpbpf_ebpf::{Callback, Limits, Machine, Outcome, Pc, TrapKind, Width, listing, run};
+use warpbpf_ebpf::{Callback, Insn, Limits, Machine, Outcome, Pc, TrapKind, Width, listing, run};
 use warpbpf_object::{FunctionInfo, LineInfo, MapDef, Program};
-use warpbpf_verify::{Bounded, Platform, Rejection, prove_bounded, verify};
+use warpbpf_verify::{Bounded, Platform, Rejection, Rule, prove_bounded, verify};
 
 use crate::common::{code, maps, platform};
 
@@ -203,6 +203,135 @@ fn of_nested_loops_those_get_a_bound_that_need_one() {
     for bounded in [outer, inner, both] {
         assert_eq!(ran(&bounded, 1 << 30), (0, 0, 1));
     }
+}
+
+/// So many loops one behind the other, each of as many rounds as `.bss` says, tested at the bottom or at the top; in the end their
+/// rounds are stored.
+fn sequence(count: usize, rotated: bool) -> String {
+    let mut text = "r6 = map[4][0] + 0\nr9 = 0\n".to_owned();
+    for n in 0..count {
+        let read = "r7 = *(u64 *)(r6 + 0)\nr8 = 0\n";
+        let round = "r9 += 1\nr8 += 1\n";
+        text += &match rotated {
+            true => format!(
+                "{read}if r7 == 0 goto out{n}\nagain{n}:\n{round}if r8 != r7 goto again{n}\nout{n}:\n"
+            ),
+            false => {
+                format!("{read}again{n}:\nif r8 == r7 goto out{n}\n{round}goto again{n}\nout{n}:\n")
+            }
+        };
+    }
+    text + "*(u64 *)(r6 + 8) = r9\nr0 = 7\nexit"
+}
+
+#[test]
+fn loops_one_behind_the_other_each_get_a_bound() {
+    for (count, rotated) in [(2, true), (2, false), (3, true), (3, false)] {
+        let program = program(&sequence(count, rotated), &[0]);
+        for budget in [256, 1024, 4096, 20_000] {
+            let bounded = bound_on(&program, &platform().with_budget(budget));
+            let bounded = bounded.unwrap_or_else(|error| panic!("{budget}: {}", error.render()));
+            assert_eq!(bounded.heads.len(), count, "{budget}");
+            let facts = bounded.verified.facts();
+            assert!(facts.cost <= budget);
+            // They share the rounds.
+            let (rounds, loops) = (u64::from(facts.may_goto_rounds), count as u64);
+            assert!(rounds > 0);
+            for n in [
+                0,
+                1,
+                rounds / loops,
+                rounds / loops + 1,
+                rounds + 1,
+                1 << 60,
+            ] {
+                // At the top, the test that ends a loop is made after the check.
+                let fits = loops * (n + u64::from(!rotated)) <= rounds;
+                let expected = if fits { (7, n * loops, 0) } else { (0, 0, 1) };
+                assert_eq!(ran(&bounded, n), expected, "{budget}, {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_joining_alone_takes_for_a_fault_does_not_stop_the_search() {
+    let program = program(&sequence(2, true), &[0]);
+    let maps = all_maps();
+    // As if the pass took one for it as long as one loop alone has a bound.
+    let may_goto = |insn: &&Insn| matches!(insn, Insn::MayGoto { .. });
+    let proof = |budget: u64| {
+        prove_bounded(&program, COUNTER, |program| {
+            let one = program.code.insns().iter().filter(may_goto).count() == 1;
+            let platform = platform().with_budget(budget);
+            verify(program, &maps, &platform).map_err(|mut rejection| {
+                if one {
+                    rejection.rule = Rule::StackReturned;
+                }
+                rejection
+            })
+        })
+    };
+    assert_eq!(proof(4096).unwrap().heads.len(), 2);
+    // And it is what is told if bounds do not help.
+    assert_eq!(proof(20).unwrap_err().rule.name(), "stack-returned");
+}
+
+#[test]
+fn a_program_counts_its_rounds_itself_or_not_at_all() {
+    let loops = |own: &str| {
+        format!(
+            "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nfirst:\n{own}r8 += 1\nif r8 != r7 goto first\nout:\nr8 = 0\nsecond:\nr8 += 1\nif r8 != r7 goto second\nr0 = 0\nexit"
+        )
+    };
+    assert_eq!(heads(&bound(&loops(""))).len(), 2);
+    let text = loops("may_goto out\n");
+    assert_eq!(refused(&text, &[0]), "unsupported");
+    let error = bound_on(&program(&text, &[0]), &platform()).unwrap_err();
+    assert_eq!(error.pc, Pc(3));
+    let text = error.render();
+    assert!(
+        text.contains(
+            "`can_loop` (`may_goto`) beside a loop that `--bound-loops` ends is not served"
+        )
+    );
+    assert!(text.contains("each loop that has no bound of its own, or of none"));
+    // It is proved as it is where that is enough.
+    let alone = "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nfirst:\nmay_goto out\nr8 += 1\nif r8 != r7 goto first\nout:\nr0 = 0\nexit";
+    let bounded = bound(alone);
+    assert_eq!(bounded.verified.program().code, code(alone));
+    assert_eq!(heads(&bounded), [0; 0]);
+}
+
+#[test]
+fn what_falls_off_its_end_does_not_fall_into_the_stop() {
+    let text = "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nagain:\nr8 += 1\nif r8 != r7 goto again\nr0 = 0";
+    let error = bound_on(&program(text, &[0]), &platform()).unwrap_err();
+    assert_eq!((error.rule.name(), error.pc), ("falls-off", Pc(5)));
+    let jump = "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nr0 = 0\ngoto again\nout:\nexit\nagain:\nr8 += 1\nif r8 == r7 goto out\nif r8 != 0 goto again";
+    assert_eq!(refused(jump, &[0]), "falls-off");
+    // Where nothing comes, nothing falls.
+    let dead = format!("{SUM}\nr0 = 1");
+    assert_eq!(heads(&bound(&dead)), [5]);
+}
+
+#[test]
+fn a_wait_behind_a_loop_is_refused_at_each_budget() {
+    let text = "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nagain:\nr8 += 1\nif r8 != r7 goto again\nwait:\nr7 = *(u64 *)(r6 + 8)\nif r7 == 0 goto wait\nr0 = 0\nexit";
+    for budget in [64, 256, 1024, 4096, 1 << 16] {
+        let error = bound_on(&program(text, &[0]), &platform().with_budget(budget)).unwrap_err();
+        assert_eq!(error.rule.name(), "spin", "{budget}");
+    }
+}
+
+#[test]
+fn a_wait_that_is_one_loop_with_what_counts_is_ended() {
+    // As many times as `.bss` says, until its second word is another one than 0.
+    let text = "r6 = map[4][0] + 0\nr7 = *(u64 *)(r6 + 0)\nr8 = 0\nif r7 == 0 goto out\nhead:\nr1 = *(u64 *)(r6 + 8)\nif r1 == 0 goto head\nr8 += 1\nif r8 != r7 goto head\nout:\nr0 = 7\nexit";
+    let plain = verify(&program(text, &[0]), &all_maps(), &platform()).unwrap_err();
+    assert_eq!(plain.rule.name(), "loop-budget");
+    let bounded = bound(text);
+    assert_eq!((ran(&bounded, 0), ran(&bounded, 1)), ((7, 0, 0), (0, 0, 1)));
 }
 
 #[test]
