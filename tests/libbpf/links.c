@@ -85,6 +85,14 @@ int main(int argc, char **argv)
 			usleep(OLD);
 			printf("first %lu second %lu third %lu all %llu\n", value(&all[0]), value(&all[1]),
 			       value(&all[2]), skel->bss->all);
+		} else if (!strcmp(what, "variables")) {
+			usleep(OLD);
+			printf("all %llu thirds %llu mine %llu\n", skel->bss->all, skel->bss->thirds,
+			       skel->bss->mine);
+		} else if (!strcmp(what, "mine")) {
+			// All variables are sent with it.
+			skel->bss->mine = strtoul(which, NULL, 10);
+			printf("mine: 0\n");
 		} else if (!strcmp(what, "calls")) {
 			usleep(OLD);
 			printf("calls %llu\n", skel->bss->calls);

@@ -29,8 +29,10 @@ pub struct Link {
     pub event: Option<usize>,
     /// Section that the GPU's session gets it by; `None` if it does not run.
     pub section: Option<String>,
-    /// It was not disabled by `ioctl`, nor detached.
+    /// It was not disabled by `ioctl`.
     pub enabled: bool,
+    /// It is for nothing any more (`BPF_LINK_DETACH`).
+    pub detached: bool,
     /// The event of Linux that has the program instead.
     pub(crate) in_linux: Option<Arc<OwnedFd>>,
 }
@@ -38,7 +40,9 @@ pub struct Link {
 impl Link {
     /// The section, if the program is to run now.
     pub fn active(&self) -> Option<&str> {
-        self.section.as_deref().filter(|_| self.enabled)
+        self.section
+            .as_deref()
+            .filter(|_| self.enabled && !self.detached)
     }
 }
 
@@ -83,6 +87,7 @@ impl Kernel {
             event: by_event.then_some(perf),
             section,
             enabled: true,
+            detached: false,
             in_linux,
         });
         self.changed(Change::Began);
@@ -204,7 +209,7 @@ impl Kernel {
     /// `PERF_EVENT_IOC_ENABLE` and `…_DISABLE`.
     pub(crate) fn enable(&mut self, perf: usize, enabled: bool) {
         let at: Vec<usize> = (self.links.iter())
-            .filter(|(_, link)| link.perf == perf && link.enabled != enabled)
+            .filter(|(_, link)| link.perf == perf && link.enabled != enabled && !link.detached)
             .map(|(at, _)| at)
             .collect();
         for at in at {
@@ -236,8 +241,10 @@ impl Kernel {
 
     pub(crate) fn link_detach(&mut self, a: &Attr) -> Result<i64, Errno> {
         let at = self.link_at(a.fd(0))?;
-        self.links.get(at).ok_or(Errno::BADF)?;
-        self.enable_link(at, false);
+        let link = self.links.get_mut(at).ok_or(Errno::BADF)?;
+        if !std::mem::replace(&mut link.detached, true) {
+            self.enable_link(at, false);
+        }
         Ok(0)
     }
 
@@ -246,6 +253,9 @@ impl Kernel {
         let at = self.link_at(a.fd(attr::link_update::LINK_FD))?;
         let prog = self.prog_at(a.fd(attr::link_update::NEW_PROG_FD))?;
         let link = self.links.get(at).ok_or(Errno::BADF)?;
+        if link.detached {
+            return Err(Errno::NOLINK);
+        }
         let (flags, old) = (
             a.u32(attr::link_update::FLAGS),
             a.u32(attr::link_update::OLD_PROG_FD),

@@ -21,7 +21,6 @@ use crate::kernel::{Config, Descriptors, Kernel};
 use crate::linux::Linux;
 use crate::live::Live;
 use crate::live::exchange::{self, Wanted};
-use crate::offer::Offer;
 use crate::real::Host;
 use crate::remote;
 use crate::updates;
@@ -280,7 +279,15 @@ pub fn launch_wanted(pid: u32, name: &str) -> Result<i64, Errno> {
     if live().runs() {
         return Err(Errno::BUSY);
     }
-    kernel().launch_wanted(pid, name)
+    let mut kernel = kernel();
+    // The end of one that has ended may not have been noticed yet.
+    kernel.launches.retain(|pid, _| is_there(*pid));
+    kernel.launch_wanted(pid, name)
+}
+
+fn is_there(pid: u32) -> bool {
+    let pid = rustix::process::Pid::from_raw(pid as i32);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// It has launched it.
@@ -427,7 +434,7 @@ fn run() {
             live().round(&mut |pid| {
                 DONE.store(false, Ordering::Relaxed);
                 notify("agent");
-                Offer::new(&mut kernel(), pid)
+                live().offer(&mut kernel(), pid)
             });
             for (pid, what) in live().arrivals() {
                 notify(&format!("{what} {pid}"));

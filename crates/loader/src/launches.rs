@@ -14,8 +14,11 @@ impl Kernel {
     /// A process wants to launch the program of this name.
     ///
     /// # Errors
-    /// `ENOENT` without such a program, `EINVAL` if it is for something else than a GPU, `EACCES` with the proof's text on standard error.
+    /// `EBUSY` while another process launches one, `ENOENT` without such a program, `EINVAL` if it is for something else than a GPU, `EACCES` with the proof's text on standard error.
     pub fn launch_wanted(&mut self, pid: u32, name: &str) -> Result<i64, Errno> {
+        if self.launches.keys().any(|other| *other != pid) {
+            return Err(Errno::BUSY);
+        }
         let named = self.progs.iter().filter(|(_, prog)| prog.name == name);
         let (at, prog) = named.last().ok_or(Errno::NOENT)?;
         if !prog.is_for_gpu() || prog.in_linux {
@@ -47,6 +50,10 @@ impl Kernel {
             return Vec::new();
         };
         let own = || map.contents.entries(&map.spec, self.slot(&map.spec));
+        // What Linux holds was made the tool's own just before, and all that is counted from now on is told apart from that.
+        if map.twin.is_some() {
+            return own();
+        }
         let walked = matches!(
             map.contents,
             Contents::Slots(_) | Contents::Mapped(..) | Contents::Keyed(_)

@@ -19,13 +19,13 @@ use rustix::net::sockopt::socket_peercred;
 use warpbpf::plan_of;
 use warpbpf_maps::MapPlan;
 use warpbpf_wire::{
-    Changed, ContextInfo, Listener, MapOp, NoteLevel, OpCode, Outcome, SharedReader, ToAgent,
-    ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
+    Changed, ContextInfo, Listener, MapInfo, MapOp, NoteLevel, OpCode, Outcome, SharedReader,
+    ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
 use self::exchange::Running;
 use crate::feed::Feed;
-use crate::kernel::Tell;
+use crate::kernel::{Kernel, Tell};
 use crate::offer::Offer;
 use crate::session::{Copied, Session};
 use crate::sink::{Queue, Sink};
@@ -42,6 +42,9 @@ const STALE: Duration = Duration::from_millis(100);
 const LARGE: u64 = 1 << 20;
 /// Lookups without a change between them that are asked for one by one, before a copy is made for those that follow.
 const SINGLES: u32 = 64;
+/// Said where a program is not launched after all.
+const NOT_ALONE: &str =
+    "`launch-inside` gets no program: an application has come, which has maps of its own";
 /// How long the thread sleeps when nothing comes.
 const NAP: Duration = Duration::from_millis(2);
 
@@ -165,7 +168,8 @@ impl Live {
             news.extend(agent.arrival.take().map(|word| (agent.pid, word)));
             if agent.connection.is_none() {
                 agent.given = false;
-                news.push((agent.pid, "left"));
+                // One that the tool itself has let go may live on, and so may the tool.
+                news.extend((!agent.left).then_some((agent.pid, "left")));
             }
         }
         news
@@ -190,15 +194,13 @@ impl Live {
         Some(agent.instrumented)
     }
 
-    /// All launches are of originals from now on.
+    /// All launches are of originals from now on, but for those of a program that is not attached at all.
     pub fn detach(&self) {
-        for agent in &mut self.state().agents {
-            if let Some(connection) = &mut agent.connection {
-                agent.left = true;
-                // An agent that is gone has nothing attached either.
-                let _ = connection.send(&ToAgent::Detach, &[], None, PATIENCE);
-            }
-        }
+        let mut state = self.state();
+        let agents = state.agents.iter_mut();
+        agents
+            .filter(|agent| !agent.offer.launches)
+            .for_each(Agent::let_go);
     }
 
     /// Some application came.
@@ -215,6 +217,18 @@ impl Live {
                 && agent.offer.sinks.iter().all(Sink::is_read)
         };
         !state.agents.is_empty() && state.agents.iter().all(ended)
+    }
+
+    /// What the application in the process of this number is given, if that is known.
+    ///
+    /// # Errors
+    /// Text for the tool's author.
+    pub fn offer(&self, kernel: &mut Kernel, pid: Option<u32>) -> Result<Offer, String> {
+        // Another one may have come since it asked whether it may launch.
+        match kernel.programs_for(pid).1 && self.runs() {
+            true => Err(NOT_ALONE.to_owned()),
+            false => Offer::new(kernel, pid),
+        }
     }
 
     /// One round of the thread: `offer` makes what a new agent is given, in a process of this number if that is known. True if something came.
@@ -327,6 +341,11 @@ impl Live {
     }
 }
 
+fn plans(maps: &[MapInfo]) -> Vec<Option<Arc<MapPlan>>> {
+    let plan = |info| Some(Arc::new(plan_of(info)?));
+    maps.iter().map(plan).collect()
+}
+
 impl Agent {
     fn take_messages(&mut self, tell: Tell) {
         while let Some(connection) = &mut self.connection {
@@ -356,8 +375,7 @@ impl Agent {
             ToTool::Ready(ready) => {
                 self.ready = true;
                 self.offer.feeds.iter_mut().for_each(Feed::arrived);
-                let plan = |info| Some(Arc::new(plan_of(info)?));
-                self.maps = ready.maps.iter().map(plan).collect();
+                self.maps = plans(&ready.maps);
                 self.open(ready.context, fd, tell);
             }
             ToTool::Context(context) => self.open(context, fd, tell),
@@ -387,7 +405,13 @@ impl Agent {
                     feed.answered(token, &outcomes, tell);
                 }
             }
-            ToTool::Changed(changed) => self.changed = Some(changed),
+            ToTool::Changed(changed) => {
+                // With other programs other fields are added up, also where nobody waits for the answer any more.
+                if changed.refused.is_none() && !changed.maps.is_empty() {
+                    self.maps = plans(&changed.maps);
+                }
+                self.changed = Some(changed);
+            }
             // No timeline is asked for.
             ToTool::Sites(_)
             | ToTool::Counts(_)

@@ -55,7 +55,12 @@ impl Offer {
         if kernel.maps.iter().any(|(_, map)| map.twin.is_some()) {
             kernel.note_written(&programs);
         }
-        let (gathered, object) = with_maps_of_all(kernel, &programs)?;
+        // The tool goes on to see the maps of what is attached.
+        let others = match launches {
+            true => kernel.attached().into_iter().map(|(at, _)| at).collect(),
+            false => Vec::new(),
+        };
+        let (gathered, object) = with_maps_of_all(kernel, &programs, &others)?;
         let mut sinks = vec![Sink::Nowhere; gathered.names.len()];
         let mut feeds = Vec::new();
         let mut presets = Vec::new();
@@ -110,17 +115,21 @@ impl Offer {
     }
 }
 
-/// Programs as an object with the maps of all that are loaded and may come later. If one of those cannot be had, it keeps nothing
-/// out that is attached.
-fn with_maps_of_all(kernel: &Kernel, programs: &Programs) -> Result<(Gathered, Object), String> {
+/// Programs as an object with the maps of these others, and of all that are loaded and may come later. If one of the latter cannot
+/// be had, it keeps nothing out that is attached.
+fn with_maps_of_all(
+    kernel: &Kernel,
+    programs: &Programs,
+    others: &[usize],
+) -> Result<(Gathered, Object), String> {
     let with = |others: &[usize]| {
         let gathered = kernel.gather_beside(programs, others, &MapNames::new())?;
         let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
         Ok::<_, String>((gathered, object))
     };
-    let all = with(&kernel.loaded_for_gpu());
+    let all = with(&[others, &kernel.loaded_for_gpu()].concat());
     let fits = |def: &MapDef| warpbpf_maps::plan(def, 1, &[]).is_ok();
     all.ok()
         .filter(|(_, object)| object.maps.iter().all(fits))
-        .map_or_else(|| with(&[]), Ok)
+        .map_or_else(|| with(others), Ok)
 }

@@ -127,6 +127,13 @@ impl Tool {
         same("counts", self.ask("show")?, expected)
     }
 
+    /// What they have counted in variables, one of which some add to and one that is the tool's own.
+    fn variables(&mut self, [all, thirds]: [u64; 2], mine: u64) -> Result<(), String> {
+        let [all, thirds] = [all, thirds].map(|n| n * STEP);
+        let expected = format!("all {all} thirds {thirds} mine {mine}");
+        same("variables", self.ask("variables")?, expected)
+    }
+
     /// What the command ends with, and all of its standard error.
     fn end(mut self) -> Result<(Option<i32>, String), String> {
         let status = self.child.wait().map_err(|e| e.to_string())?;
@@ -273,8 +280,12 @@ fn links_of(bench: &Bench, path: &Path) -> Result<(), String> {
     tool.does("attach third")?;
     app.launch(2)?;
     tool.counted([15 * STEP, 5 + 7 * STEP, 2 * STEP, 27 * STEP])?;
+    tool.variables([27, 2], 0)?;
+    tool.does("mine 77")?;
+    tool.variables([27, 2], 77)?;
     tool.does("detach first")?;
     app.launch(1)?;
+    tool.variables([29, 3], 77)?;
     tool.counted([15 * STEP, 5 + 8 * STEP, 3 * STEP, 29 * STEP])?;
     // One with maps that the application does not have.
     const STAYS_OUT: &str = "program `cuda__first` is only in applications that start from now on: this one has no map `first`, `links_bp.bss`, and maps are made when an application starts; load the program before";
@@ -383,6 +394,19 @@ fn late(bench: &Bench) -> Told {
         // All goes on without programs, with the same results.
         app.launch(5)?;
     }
+    // Its last link ends while the process lives: it goes on by itself.
+    let mut tool = into(bench, &["--linger", "0"], &path, &[app.pid()])?;
+    until_counted(&mut app, &mut tool)?;
+    tool.does("end second")?;
+    tool.does("end first")?;
+    for _ in 0..3 {
+        app.launch(1)?;
+        tool.counted([1, 1, 0, 2].map(|n| n * STEP))?;
+    }
+    tool.orders = None;
+    same("the last line", tool.line()?.as_str(), "ends")?;
+    let (status, errors) = tool.end()?;
+    same(&errors, status, Some(0))?;
     // Beside one that comes by the tool's socket. The process that was named ends by force; the tool goes on until the other ends.
     let mut victim = Application::plain(bench)?;
     let socket = bench.scratch("late-socket").display().to_string();
@@ -475,7 +499,10 @@ fn refused(bench: &Bench) -> Told {
     )?;
     // One that another tool has: the second is told, and ends its own.
     let mut first = into(bench, &[], &path, std::slice::from_ref(&pid))?;
-    let (status, _, errors) = with(&["-p", &pid, &tool])?;
+    let mut command = bench.warpbpf("loader");
+    command.args(["-p", &pid, &tool]);
+    // Its input stays open, so that it does not end by itself.
+    let (status, errors) = Tool::start(command)?.end()?;
     same(&errors, status, Some(125))?;
     says(&errors, &format!("the agent in process {pid} refuses: "))?;
     until_counted(&mut app, &mut first)?;
@@ -598,7 +625,8 @@ fn run_inside_of(bench: &Bench, path: &Path) -> Result<(), String> {
     same(&said, status, Some(125))?;
     says(&said, "no tool is at `")?;
     let mut command = bench.warpbpf("loader");
-    command.arg("--socket").arg(&socket).arg(path);
+    command.args(["--bound-loops", "--socket"]);
+    command.arg(&socket).arg(path);
     let mut tool = Tool::start(command)?;
     let variables = variables(&mut tool, if bench.soft { 3 } else { 2 })?;
     // It has computed with other numbers, on the CPU.

@@ -182,6 +182,8 @@ impl Both<'_> {
     fn follow(&mut self) -> Result<u8, CliError> {
         let mut ended: Option<Instant> = None;
         loop {
+            // What a tool that has ended said before is all there by now.
+            self.tool.status();
             for line in self.lines() {
                 self.take(&line)?;
             }
@@ -198,7 +200,7 @@ impl Both<'_> {
 
     /// The exit status, once it is known.
     fn follow_app(&mut self, ended: &mut Option<Instant>) -> Option<u8> {
-        let tool = self.tool.status();
+        let tool = self.tool.status;
         let app = self.app.as_mut().map(|app| app.status());
         match (tool, app) {
             // It never got as far as attaching, or there is no application to wait for.
@@ -224,7 +226,7 @@ impl Both<'_> {
 
     /// The same where programs come into processes that run already, whose status nobody tells us.
     fn follow_late(&mut self, ended: &mut Option<Instant>) -> Option<u8> {
-        if let Some(status) = self.tool.status() {
+        if let Some(status) = self.tool.status {
             if self.ready.is_none() {
                 eprintln!(
                     "warpbpf: the tool has ended before it attached a program to a kernel; nothing was put into {}",

@@ -21,6 +21,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// How much longer it may take to say so.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long after programs could not be taken out that is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// How long a call that brings a program waits for applications.
 pub const BEGIN: Duration = LIMIT.saturating_add(GRACE);
 /// How long one that ends a program does. Tools end all that they have, one after the other, when they end themselves.
@@ -82,6 +85,12 @@ pub(super) struct Running {
     names: Vec<String>,
     on_cpu: Programs,
     asked: Option<Asked>,
+    /// What it has not answered in time.
+    late: Option<Asked>,
+    /// When it is asked again for the end of programs.
+    again: Option<Instant>,
+    /// It was told that some have not ended.
+    told_running: bool,
     /// What it has refused last.
     refused: Option<Programs>,
     /// Programs of which it was told that they cannot come in.
@@ -110,13 +119,29 @@ impl Running {
             in_kernels: Some(apart(offer.programs.clone()).1),
             on_cpu: apart(offer.programs.clone()).0,
             asked: None,
+            late: None,
+            again: None,
+            told_running: false,
             refused: None,
             told: BTreeSet::new(),
         }
     }
 
+    /// It has what it was asked for.
+    fn take(&mut self, asked: Asked) {
+        self.in_kernels = Some(asked.in_kernels);
+        self.names = asked.names;
+        self.told_running = false;
+        if !asked.only_ends {
+            self.refused = None;
+        }
+    }
+
     /// Those that are wanted no more are to go, and nothing is to come: the programs that stay, their names, and names of those that go.
     fn without(&self, wanted: &Programs) -> (Programs, Vec<String>, Vec<String>) {
+        if self.in_kernels.is_none() && wanted.is_empty() {
+            return (Programs::new(), Vec::new(), self.names.clone());
+        }
         let there = self.in_kernels.iter().flatten().zip(&self.names);
         let (stay, go): (Vec<_>, Vec<_>) = there.partition(|(program, _)| wanted.contains(program));
         let names = |all: &[(&(usize, String), &String)]| -> Vec<String> {
@@ -133,7 +158,8 @@ impl Live {
     pub fn behind(&self, version: u64) -> Vec<(usize, MapNames)> {
         let state = self.state();
         let behind = (state.agents.iter().enumerate())
-            .filter(|(_, agent)| agent.is_behind(version) && agent.running.asked.is_none());
+            .filter(|(_, agent)| agent.is_behind(version) || agent.is_due())
+            .filter(|(_, agent)| agent.running.asked.is_none());
         let names = |agent: &Agent| {
             let known = &agent.offer.gathered;
             let name = |(at, number): (&usize, &u32)| {
@@ -185,14 +211,33 @@ impl Live {
 }
 
 impl Agent {
-    fn is_behind(&self, version: u64) -> bool {
+    /// It takes what is attached.
+    fn goes_on(&self) -> bool {
         let stays = self.left || self.refused || self.offer.launches;
-        let goes_on = self.connection.is_some() && !stays;
-        goes_on && self.running.version < version
+        self.connection.is_some() && !stays
+    }
+
+    fn is_behind(&self, version: u64) -> bool {
+        self.goes_on() && self.running.version < version
+    }
+
+    /// It may be asked again for the end of programs; nobody waits for that.
+    fn is_due(&self) -> bool {
+        self.goes_on() && (self.running.again).is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Tells it that all have ended, once.
+    pub(super) fn let_go(&mut self) {
+        if self.connection.is_some() && !self.left {
+            self.left = true;
+            // An agent that is gone has nothing attached either.
+            let _ = self.send(&ToAgent::Detach, &[]);
+        }
     }
 
     fn ask_for(&mut self, wanted: Wanted, token: u64, tell: Tell) {
         let version = wanted.version;
+        (self.running.again, self.running.late) = (None, None);
         let new = (wanted.on_cpu.iter()).any(|program| !self.running.on_cpu.contains(program));
         if new {
             tell(&format!(
@@ -211,7 +256,10 @@ impl Agent {
             Ok(None) => self.running.version = version,
             Err(why) => {
                 self.running.version = version;
-                self.tell_kept(&why, tell);
+                match self.running.again {
+                    Some(_) => self.tell_running(&why, tell),
+                    None => self.tell_kept(&why, tell),
+                }
             }
         }
     }
@@ -222,7 +270,12 @@ impl Agent {
         let in_kernels = wanted.in_kernels;
         // When all have ended, applications are let go.
         let ended = in_kernels.is_empty() && wanted.on_cpu.is_empty() && wanted.strange.is_empty();
-        if ended || running.in_kernels.as_ref() == Some(&in_kernels) {
+        if ended {
+            // It has not been, if it came while they ended.
+            self.let_go();
+            return Ok(None);
+        }
+        if running.in_kernels.as_ref() == Some(&in_kernels) {
             return Ok(None);
         }
         let there = |program| running.in_kernels.iter().flatten().any(|p| p == program);
@@ -251,8 +304,12 @@ impl Agent {
             change,
             limit_ms: LIMIT.as_millis() as u64,
         };
-        let sent = self.send(&message, &object);
-        sent.map_err(|errno| format!("it cannot be told: {errno}"))?;
+        if let Err(errno) = self.send(&message, &object) {
+            // It may get there all the same.
+            self.running.in_kernels = None;
+            self.running.again = only_ends.then(|| Instant::now() + PAUSE);
+            return Err(format!("it cannot be told: {errno}"));
+        }
         Ok(Some(Asked {
             token,
             since: Instant::now(),
@@ -265,6 +322,7 @@ impl Agent {
 
     /// Looks what became of what it was asked for.
     pub(super) fn settle(&mut self, tell: Tell) {
+        self.settle_late();
         let Some(asked) = &self.running.asked else {
             return;
         };
@@ -277,18 +335,13 @@ impl Agent {
         let Some(asked) = self.running.asked.take() else {
             return;
         };
+        let version = asked.version;
         match changed.map(|changed| changed.refused) {
-            Some(None) => {
-                self.running.in_kernels = Some(asked.in_kernels);
-                self.running.names = asked.names;
-                if !asked.only_ends {
-                    self.running.refused = None;
-                }
+            Some(None) => self.running.take(asked),
+            Some(Some(refusal)) if asked.only_ends => {
+                self.tell_running(&refusal.message, tell);
+                self.running.again = Some(Instant::now() + PAUSE);
             }
-            Some(Some(refusal)) if asked.only_ends => tell(&format!(
-                "process {} still runs programs that have ended: {}",
-                self.pid, refusal.message
-            )),
             Some(Some(refusal)) => {
                 self.tell_kept(&refusal.message, tell);
                 // It is asked once more, for the end of others.
@@ -298,10 +351,32 @@ impl Agent {
             None if self.connection.is_none() => {}
             None => {
                 self.running.in_kernels = None;
-                self.tell_kept("it does not answer", tell);
+                match asked.only_ends {
+                    true => self.tell_running("it does not answer", tell),
+                    false => self.tell_kept("it does not answer", tell),
+                }
+                self.running.late = Some(asked);
             }
         }
-        self.running.version = asked.version;
+        self.running.version = version;
+    }
+
+    /// An answer that came too late says what runs all the same.
+    fn settle_late(&mut self) {
+        let Some(late) = &self.running.late else {
+            return;
+        };
+        let token = late.token;
+        let changed = self.changed.take_if(|changed| changed.token == token);
+        let Some(changed) = changed else { return };
+        let Some(late) = self.running.late.take() else {
+            return;
+        };
+        match changed.refused {
+            None => self.running.take(late),
+            Some(_) if late.only_ends => self.running.again = Some(Instant::now()),
+            Some(_) => {}
+        }
     }
 
     fn tell_kept(&self, why: &str, tell: Tell) {
@@ -309,5 +384,15 @@ impl Agent {
             "process {} does not get what is attached now, and only applications that start from now on do: {why}",
             self.pid
         ));
+    }
+
+    /// Once, until it has let one go.
+    fn tell_running(&mut self, why: &str, tell: Tell) {
+        if !std::mem::replace(&mut self.running.told_running, true) {
+            tell(&format!(
+                "process {} still runs programs that have ended: {why}",
+                self.pid
+            ));
+        }
     }
 }

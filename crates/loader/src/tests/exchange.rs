@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use warpbpf_wire::{
@@ -13,6 +13,7 @@ use super::linux::naming;
 use super::progs::nothing;
 use super::{Device, def};
 use crate::gather::MapNames;
+use crate::kernel::Kernel;
 use crate::kernel::tests::Tool;
 use crate::live::Live;
 use crate::live::exchange::Wanted;
@@ -61,6 +62,16 @@ impl World {
 
     /// An application that has what is attached now.
     fn application(&mut self, pid: u32) -> AgentConnection {
+        self.welcomed(pid, None, |_| ())
+    }
+
+    /// The same in a process that launches a program, if its number is given; `meanwhile` happens while it is welcomed.
+    fn welcomed(
+        &mut self,
+        pid: u32,
+        launcher: Option<u32>,
+        meanwhile: impl Fn(&mut Kernel),
+    ) -> AgentConnection {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut agent = AgentConnection::trusted(theirs.into()).unwrap();
         let hello = Hello {
@@ -72,8 +83,12 @@ impl World {
         };
         say(&mut agent, &ToTool::Hello(hello));
         self.live.give(pid, ours.into());
-        let kernel = &mut self.tool.kernel;
-        assert!(self.live.round(&mut |pid| Offer::new(kernel, pid)));
+        let (kernel, live) = (&mut self.tool.kernel, &self.live);
+        assert!(live.round(&mut |pid| {
+            let offer = live.offer(kernel, launcher.or(pid));
+            meanwhile(kernel);
+            offer
+        }));
         assert!(matches!(heard(&mut agent).message, ToAgent::Attach { .. }));
         agent
     }
@@ -312,7 +327,19 @@ fn what_has_ended_ends_also_where_what_has_come_is_refused() {
     assert_eq!(change, Change::Remove { programs });
     answer(&mut agent, token, Some("busy"));
     world.round();
-    // Not again and again.
+    // Nobody waits for it any more, and it is asked again after a while, but nothing is said again.
+    assert!(world.is_settled());
+    assert!(agent.try_recv().unwrap().is_none());
+    let (token, change) = asked_again(&mut world, &mut agent);
+    let programs = vec!["cuda__first".to_owned()];
+    assert_eq!(change, Change::Remove { programs });
+    answer(&mut agent, token, Some("busy"));
+    let (token, _) = asked_again(&mut world, &mut agent);
+    answer(&mut agent, token, None);
+    world.round();
+    // Now there is nothing to end.
+    world.attach(world.progs[1]);
+    world.round();
     assert!(world.is_settled());
     assert!(agent.try_recv().unwrap().is_none());
     assert_eq!(
@@ -322,6 +349,39 @@ fn what_has_ended_ends_also_where_what_has_come_is_refused() {
             "process 7 still runs programs that have ended: busy",
         ]
     );
+}
+
+/// Rounds until it is asked once more.
+fn asked_again(world: &mut World, agent: &mut AgentConnection) -> (u64, Change) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        world.round();
+        if let Some(frame) = agent.try_recv().unwrap() {
+            let ToAgent::Change { token, change, .. } = frame.message else {
+                panic!("{:?}", frame.message);
+            };
+            return (token, change);
+        }
+        assert!(Instant::now() < end, "it is not asked again");
+    }
+}
+
+#[test]
+fn an_end_of_all_reaches_one_that_is_being_welcomed() {
+    let mut world = World::new();
+    let link = world.link;
+    let mut agent = world.welcomed(7, None, |kernel| kernel.closed(link));
+    // Who ended them did not find it yet.
+    world.round();
+    assert!(matches!(heard(&mut agent).message, ToAgent::Detach));
+    world.live.detach();
+    assert!(agent.try_recv().unwrap().is_none(), "it is told once");
+    assert!(world.is_settled() && !world.live.is_let_go());
+    drop(agent);
+    world.round();
+    // The tool has let it go, and may live on as it does.
+    assert!(world.live.is_let_go());
+    assert_eq!(world.live.arrivals(), []);
 }
 
 #[test]
@@ -437,4 +497,41 @@ fn who_launches_a_program_gets_it_alone_with_what_the_tool_sees() {
     let section = "gpu/entry/_Zk".to_owned();
     assert_eq!(programs(&offer), [("cuda__first".to_owned(), section)]);
     assert_eq!(values(&offer), both(5, 6));
+}
+
+#[test]
+fn who_launches_is_alone_and_leaves_the_tool_its_maps() {
+    let mut world = World::new();
+    // One that could be for Linux too.
+    let map = world.tool.map(2, 4, 8, 1);
+    let other = world
+        .tool
+        .load_as(prog_type::KPROBE, b"traced", &naming(map), 0);
+    world.attach(other.unwrap() as i32);
+    let kernel = &mut world.tool.kernel;
+    assert_eq!(kernel.launch_wanted(9, "cuda__other"), Ok(0));
+    assert_eq!(kernel.launch_wanted(9, "cuda__first"), Ok(0));
+    assert_eq!(kernel.launch_wanted(8, "cuda__other"), Err(Errno::BUSY));
+    let offer = Offer::new(kernel, Some(9)).unwrap();
+    assert_eq!(offer.gathered.programs, ["cuda__first"]);
+    assert_eq!(offer.gathered.names, ["a_map", "a_map.2", "a_map.3"]);
+    // It launches what is not attached, and goes on when nothing is.
+    let mut launcher = world.welcomed(9, Some(9), |_| ());
+    world.tool.kernel.closed(world.link);
+    world.live.detach();
+    world.round();
+    assert!(launcher.try_recv().unwrap().is_none());
+    assert!(world.live.is_let_go());
+    // Where an application has come meanwhile, it gets nothing.
+    drop(launcher);
+    world.round();
+    let kernel = &mut world.tool.kernel;
+    assert!(world.live.offer(kernel, Some(9)).is_ok());
+    let _application = world.application(7);
+    let kernel = &mut world.tool.kernel;
+    assert_eq!(
+        world.live.offer(kernel, Some(9)).err().as_deref(),
+        Some("`launch-inside` gets no program: an application has come, which has maps of its own")
+    );
+    assert!(world.live.offer(kernel, None).is_ok());
 }

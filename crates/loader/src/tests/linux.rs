@@ -308,6 +308,12 @@ fn what_both_change_is_summed_from_the_moment_when_an_application_has_the_map() 
     assert_eq!((done.1, done.2), (key(0).to_vec(), word(100).to_vec()));
     device.set(&key(0), &word(100));
     assert_eq!(tool.value_of(map, 0, 8), Ok(word(100).to_vec()));
+    // Who launches a program after that begins with what Linux has, which is what both are counted from.
+    tool.kernel.adopt_twins().unwrap();
+    let seen = tool.kernel.seen(0);
+    let expected = [(0, 100), (1, 10), (2, 12), (3, 10)];
+    let expected = expected.map(|(at, value)| (key(at).to_vec(), word(value).to_vec()));
+    assert_eq!(seen, expected);
 }
 
 #[test]

@@ -168,6 +168,20 @@ fn a_link_ends_with_its_descriptor_its_event_or_a_call() {
     let link = tool.link(prog, event).unwrap() as i32;
     let detached = tool.call(Command::LinkDetach, &[(0, &link.to_ne_bytes())]);
     assert_eq!((detached, tool.attached().len()), (Ok(0), 0));
+    // That is for good, whatever becomes of its event.
+    let version = tool.kernel.version;
+    tool.kernel.perf_ioctl(event, perf::IOC_DISABLE, 0);
+    tool.kernel.perf_ioctl(event, perf::IOC_ENABLE, 0);
+    let again = tool.call(Command::LinkDetach, &[(0, &link.to_ne_bytes())]);
+    assert_eq!((again, tool.attached().len()), (Ok(0), 0));
+    let update = [
+        (attr::link_update::LINK_FD, link.to_ne_bytes()),
+        (attr::link_update::NEW_PROG_FD, prog.to_ne_bytes()),
+    ];
+    let fields = update.each_ref().map(|(at, bytes)| (*at, &bytes[..]));
+    let updated = tool.call(Command::LinkUpdate, &fields);
+    assert_eq!(updated, Err(Errno::NOLINK));
+    assert_eq!(tool.kernel.version, version);
 }
 
 #[test]
