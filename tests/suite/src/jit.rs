@@ -1,7 +1,6 @@
 //! Kernels that are compiled while the application runs: each way in which NVRTC and nvJitLink hand them out, with exact counts.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use crate::run::{Bench, Case, Told, same, says};
 
@@ -79,29 +78,15 @@ fn cupy(bench: &Bench) -> Told {
     if bench.soft {
         return Ok("skipped: no GPU, and nothing else runs machine code without PTX".to_owned());
     }
-    let python = |arguments: &[&str]| {
-        let mut command = Command::new("python3");
-        command.env("CUPY_CACHE_DIR", bench.scratch("cupy-plain"));
-        let output = command.args(arguments).output();
-        output.map_err(|e| format!("python3: {e}"))
+    let script = (
+        "cupy_kernels.py",
+        include_str!("../../apps/cupy_kernels.py"),
+    );
+    let needs = ("cupy", "CUPY_CACHE_DIR");
+    let run = bench.both_in_python(needs, "launchcount", script, &[&LAUNCHES.to_string()])?;
+    let Some(run) = run else {
+        return Ok("skipped: no CuPy".to_owned());
     };
-    match python(&["-c", "import cupy"]) {
-        Ok(output) if output.status.success() => {}
-        _ => return Ok("skipped: no CuPy".to_owned()),
-    }
-    let script = bench.scratch("cupy_kernels.py");
-    std::fs::write(&script, include_str!("../../apps/cupy_kernels.py"))
-        .map_err(|e| format!("{}: {e}", script.display()))?;
-    let (script, launches) = (script.display().to_string(), LAUNCHES.to_string());
-    let plain = python(&[&script, &launches])?;
-    same("exit status without us", plain.status.code(), Some(0))?;
-    // What it has kept of other runs it does not compile.
-    let cache = bench.scratch("cupy-probed").display().to_string();
-    let probed = bench.with(&[("CUPY_CACHE_DIR", &cache)]);
-    let object = bench.object("launchcount");
-    let run = probed.probed(&[], &object, "python3".as_ref(), &[&script, &launches])?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    same("output", text(&run.output.stdout), text(&plain.stdout))?;
     let entries = run.entries("kernels")?;
     for (name, threads) in [("ours_saxpy", Some(385 * 256)), ("ours_squares", None)] {
         let kernel = run.kernel(name)?;

@@ -146,6 +146,44 @@ impl Bench {
         self.both_with(&[], object, app, arguments)
     }
 
+    /// The same with a script of Python's, which `needs` these modules and compiles kernels anew, whatever other runs have left in what `cache` names. `None`
+    /// without the modules.
+    pub fn both_in_python(
+        &self,
+        (needs, cache): (&str, &str),
+        object: &str,
+        (name, text): (&str, &str),
+        arguments: &[&str],
+    ) -> Result<Option<Run>, String> {
+        let python = |arguments: &[&str]| {
+            let mut command = Command::new("python3");
+            command.env(cache, self.scratch(&format!("{name}-plain")));
+            let output = command.args(arguments).output();
+            output.map_err(|e| format!("python3: {e}"))
+        };
+        match python(&["-c", &format!("import {needs}")]) {
+            Ok(output) if output.status.success() => {}
+            _ => return Ok(None),
+        }
+        let script = self.scratch(name);
+        std::fs::write(&script, text).map_err(|e| format!("{}: {e}", script.display()))?;
+        let script = script.display().to_string();
+        let arguments: Vec<&str> = std::iter::once(script.as_str())
+            .chain(arguments.iter().copied())
+            .collect();
+        let plain = python(&arguments)?;
+        same("exit status without us", plain.status.code(), Some(0))?;
+        let fresh = self
+            .scratch(&format!("{name}-probed"))
+            .display()
+            .to_string();
+        let probed = self.with(&[(cache, &fresh)]);
+        let run = probed.probed(&[], &self.object(object), "python3".as_ref(), &arguments)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        same("output", text(&run.output.stdout), text(&plain.stdout))?;
+        Ok(Some(run))
+    }
+
     /// The same with more flags for `warpbpf run`.
     pub fn both_with(
         &self,

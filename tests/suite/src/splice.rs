@@ -195,34 +195,15 @@ fn triton(bench: &Bench) -> Told {
     if bench.soft {
         return Ok("skipped: no GPU, and Triton compiles for no other device".to_owned());
     }
-    let python = |arguments: &[&str]| {
-        let mut command = Command::new("python3");
-        // Compiled anew, whatever other runs have left.
-        command.env("TRITON_CACHE_DIR", bench.scratch("triton-plain"));
-        let output = command.args(arguments).output();
-        output.map_err(|e| format!("python3: {e}"))
+    let script = (
+        "triton_kernels.py",
+        include_str!("../../apps/triton_kernels.py"),
+    );
+    let needs = ("torch, triton", "TRITON_CACHE_DIR");
+    let run = bench.both_in_python(needs, "machine", script, &[&LAUNCHES.to_string()])?;
+    let Some(run) = run else {
+        return Ok("skipped: no Triton".to_owned());
     };
-    match python(&["-c", "import torch, triton"]) {
-        Ok(output) if output.status.success() => {}
-        _ => return Ok("skipped: no Triton".to_owned()),
-    }
-    let script = bench.scratch("triton_kernels.py");
-    std::fs::write(&script, include_str!("../../apps/triton_kernels.py"))
-        .map_err(|e| format!("{}: {e}", script.display()))?;
-    let script = script.display().to_string();
-    let launches = LAUNCHES.to_string();
-    let plain = python(&[&script, &launches])?;
-    same("exit status without us", plain.status.code(), Some(0))?;
-    let cache = bench.scratch("triton-probed").display().to_string();
-    let probed = bench.with(&[("TRITON_CACHE_DIR", &cache)]);
-    let run = probed.probed(
-        &[],
-        &bench.object("machine"),
-        "python3".as_ref(),
-        &[&script, &launches],
-    )?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    same("output", text(&run.output.stdout), text(&plain.stdout))?;
     let mut threads = 0;
     for (name, blocks) in [("add", 97), ("softmax", 64)] {
         let kernel = run.kernel(name)?;
