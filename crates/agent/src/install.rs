@@ -293,7 +293,7 @@ fn watch() {
         nvrtc::after_fork();
     }
     unsafe extern "C" fn child() {
-        nvrtc::after_fork();
+        nvrtc::forked();
         if let Some(agent) = agent() {
             agent.turn_off_in_child();
         }

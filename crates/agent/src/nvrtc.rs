@@ -4,9 +4,10 @@
 //! The library comes when the application first compiles something, and nobody tells us. So it is looked for where the application allocates device memory
 //! by `cuMemAlloc` and loads images, and by the control thread; a look is a number compared. What is compiled before that has no PTX, which the report says.
 //!
-//! Only the control thread, which holds nothing of the application's, asks the dynamic loader for anything: a thread of the application may hold a lock that a
+//! Only a thread of ours, which holds nothing of the application's, asks the dynamic loader for anything: a thread of the application may hold a lock that a
 //! library's constructor waits for.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,6 +23,7 @@ use crate::hook::{Target, stage};
 use crate::image;
 use crate::lock::lock;
 use crate::symbols::{Library, code_of};
+use crate::thread;
 
 /// `NVRTC_SUCCESS`
 const SUCCESS: c_int = 0;
@@ -67,6 +69,11 @@ static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 /// How many libraries had come when all compilers among them were done.
 static LIBRARIES: AtomicU64 = AtomicU64::new(0);
 
+/// How many there were when somebody last waited for that.
+static WAITED: AtomicU64 = AtomicU64::new(0);
+/// Compilers are being hooked.
+static HOOKING: AtomicBool = AtomicBool::new(false);
+
 /// A thread of the application is about to do something that comes before compiling: if a compiler has come, it waits until that is hooked.
 pub(crate) fn look(to: &'static Agent) {
     if !to.is_on() {
@@ -75,8 +82,13 @@ pub(crate) fn look(to: &'static Agent) {
     let Some(libraries) = count_libraries().filter(|count| !is_done(*count)) else {
         return;
     };
-    if compilers().iter().all(is_known) {
+    let Some(compilers) = compilers() else { return };
+    if compilers.iter().all(is_known) {
         LIBRARIES.fetch_max(libraries, Ordering::AcqRel);
+        return;
+    }
+    // Once for all: who hooks it may be waiting for this very thread.
+    if WAITED.fetch_max(libraries, Ordering::AcqRel) >= libraries {
         return;
     }
     if matches!(to.mode(), Mode::PassThrough) {
@@ -89,45 +101,59 @@ pub(crate) fn look(to: &'static Agent) {
     }
 }
 
-/// The control thread hooks compilers that have come.
+/// The control thread looks for compilers that have come. A thread of its own hooks them: the loader may let it wait as long as a library's constructor runs.
 pub(crate) fn serve(to: &'static Agent) {
     let libraries = count_libraries().filter(|count| !is_done(*count));
-    let Some(libraries) = libraries.filter(|_| to.is_on()) else {
+    let Some((libraries, compilers)) = libraries.zip(compilers()) else {
         return;
     };
-    for place in compilers() {
-        if is_known(&place) {
-            continue;
-        }
-        let number = {
-            let mut known = lock(&KNOWN);
-            let there = known.iter().position(|known| known.place == place);
-            there.unwrap_or_else(|| {
-                known.push(Known {
-                    place: place.clone(),
-                    done: false,
-                });
-                known.len() - 1
-            })
-        };
-        if let Err(reason) = hook(number, &place) {
-            let file = place.0.to_string_lossy();
-            to.note(
-                NoteLevel::Warning,
-                format!(
-                    "kernels that `{file}` compiles to machine code run without probes: {reason}"
-                ),
-            );
-        }
-        lock(&KNOWN)[number].done = true;
+    if compilers.iter().all(is_known) {
+        LIBRARIES.fetch_max(libraries, Ordering::AcqRel);
+        return;
     }
-    LIBRARIES.fetch_max(libraries, Ordering::AcqRel);
+    if !to.is_on() || HOOKING.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let started = thread::start("warpbpf-nvrtc", move || {
+        for place in compilers.iter().filter(|place| !is_known(place)) {
+            hook_one(to, place);
+        }
+        LIBRARIES.fetch_max(libraries, Ordering::AcqRel);
+        HOOKING.store(false, Ordering::Release);
+    });
+    if started.is_err() {
+        // It is tried again with the next look.
+        HOOKING.store(false, Ordering::Release);
+    }
+}
+
+fn hook_one(to: &'static Agent, place: &Place) {
+    let number = {
+        let mut known = lock(&KNOWN);
+        let there = known.iter().position(|known| known.place == *place);
+        there.unwrap_or_else(|| {
+            known.push(Known {
+                place: place.clone(),
+                done: false,
+            });
+            known.len() - 1
+        })
+    };
+    if let Err(reason) = hook(to, number, place) {
+        let file = place.0.to_string_lossy();
+        to.note(
+            NoteLevel::Warning,
+            format!("kernels that `{file}` compiles to machine code run without probes: {reason}"),
+        );
+    }
+    lock(&KNOWN)[number].done = true;
 }
 
 /// A detach has taken out all hooks: the next attach finds compilers unhooked.
 pub(crate) fn taken_out() {
     lock(&KNOWN).iter_mut().for_each(|known| known.done = false);
     LIBRARIES.store(0, Ordering::Release);
+    WAITED.store(0, Ordering::Release);
 }
 
 fn is_done(libraries: u64) -> bool {
@@ -146,15 +172,35 @@ static LISTING: AtomicBool = AtomicBool::new(false);
 /// How often it is tried to be the one that does.
 const TURNS: usize = 10_000;
 
-/// Before a fork: nobody is in the list until [`after_fork`].
+thread_local! {
+    /// This thread forks, and nobody goes through the list meanwhile.
+    static FORKING: Cell<bool> = const { Cell::new(false) };
+}
+/// How long a fork waits for who does.
+const BRIEFLY: Duration = Duration::from_millis(100);
+
+/// Before a fork: nobody is in the list until [`after_fork`], if that can be had soon.
 pub(crate) fn before_fork() {
+    let end = Instant::now() + BRIEFLY;
     while LISTING.swap(true, Ordering::Acquire) {
+        if Instant::now() >= end {
+            return;
+        }
         std::thread::yield_now();
+    }
+    FORKING.set(true);
+}
+
+/// In the parent.
+pub(crate) fn after_fork() {
+    if FORKING.replace(false) {
+        LISTING.store(false, Ordering::Release);
     }
 }
 
-/// In the parent, and in the child.
-pub(crate) fn after_fork() {
+/// In the child, where nobody else is.
+pub(crate) fn forked() {
+    FORKING.set(false);
     LISTING.store(false, Ordering::Release);
 }
 
@@ -194,10 +240,10 @@ fn count_libraries() -> Option<u64> {
     count
 }
 
-/// Those that are loaded now.
-fn compilers() -> Vec<Place> {
+/// Those that are loaded now. `None`: that cannot be said just now.
+fn compilers() -> Option<Vec<Place>> {
     let mut all = Vec::new();
-    list(|info| {
+    let whole = list(|info| {
         if !info.dlpi_name.is_null() {
             // SAFETY: the linker's name of a library, which stays while the list is gone through.
             let path = unsafe { CStr::from_ptr(info.dlpi_name) };
@@ -207,7 +253,7 @@ fn compilers() -> Vec<Place> {
         }
         false
     });
-    all
+    whole.then_some(all)
 }
 
 /// Packages rename it: `libnvrtc.so.13`, `libnvrtc.alt.so.13`, `libnvrtc-1a2b3c4d.so.12`.
@@ -218,7 +264,7 @@ fn is_compiler(path: &CStr) -> bool {
 }
 
 /// Stands in front of a compiler's `nvrtcGetCUBIN`.
-fn hook(number: usize, (path, base): &Place) -> Result<(), String> {
+fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), String> {
     let replacement = REPLACEMENTS
         .get(number)
         .ok_or_else(|| format!("this process has {MOST_COMPILERS} of its kind already"))?;
@@ -255,6 +301,9 @@ fn hook(number: usize, (path, base): &Place) -> Result<(), String> {
         }
     };
     COMPILERS[number].store(Box::leak(Box::new(compiler)), Ordering::Release);
+    if !to.is_on() {
+        return Err("the tool has gone".to_owned());
+    }
     // SAFETY: the replacement has the function's signature. That no thread is in the function's first instructions just now is assumed, as of functions
     // with programs (docs/attach.md).
     let done = unsafe { staged.commit() };
@@ -412,9 +461,17 @@ mod tests {
     #[test]
     fn a_fork_waits_for_who_goes_through_the_list() {
         assert!(count_libraries().is_some_and(|count| count > 1));
-        assert!(compilers().is_empty());
+        assert_eq!(compilers(), Some(Vec::new()));
         before_fork();
         // Nobody is let in, and nobody waits for ever.
+        assert_eq!((count_libraries(), compilers()), (None, None));
+        // Nor does another fork.
+        std::thread::spawn(|| {
+            before_fork();
+            after_fork();
+        })
+        .join()
+        .unwrap();
         assert_eq!(count_libraries(), None);
         after_fork();
         assert!(count_libraries().is_some());

@@ -266,8 +266,10 @@ fn exchange_programs() {
     for (at, names) in live().behind(version) {
         let Some(mut kernel) = existing() else { return };
         let wanted = Wanted::new(&mut kernel, &names);
-        drop(kernel);
+        // That all have ended is for good: nothing may be attached between.
+        let held = wanted.ends_all().then_some(kernel);
         live().ask_for(at, wanted);
+        drop(held);
     }
 }
 

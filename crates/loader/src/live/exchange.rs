@@ -69,6 +69,13 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// Nothing is attached any more.
+    pub fn ends_all(&self) -> bool {
+        self.in_kernels.is_empty() && self.on_cpu.is_empty() && self.strange.is_empty()
+    }
+}
+
 /// Programs on the CPU, and those in kernels.
 fn apart(programs: Programs) -> (Programs, Programs) {
     let on_cpu = |(_, section): &(usize, String)| is_on_cpu(section);
@@ -267,9 +274,9 @@ impl Agent {
     /// `None` if there is nothing to exchange.
     fn send_change(&mut self, wanted: Wanted, token: u64) -> Result<Option<Asked>, String> {
         let running = &self.running;
-        let in_kernels = wanted.in_kernels;
         // When all have ended, applications are let go.
-        let ended = in_kernels.is_empty() && wanted.on_cpu.is_empty() && wanted.strange.is_empty();
+        let ended = wanted.ends_all();
+        let in_kernels = wanted.in_kernels;
         if ended {
             // It has not been, if it came while they ended.
             self.let_go();
