@@ -53,6 +53,7 @@ const HEADERS: &[&str] = &[
     "tests/libbpf/launchlate.h",
     "tests/libbpf/stubtrace.h",
     "tests/libbpf/scheduling.h",
+    "tests/libbpf/cutlass.bpf.h",
     "tests/libbpf/scheduling.bpf.h",
     "tests/libbpf/scheduling.tool.h",
     "tests/programs/userring.bpf.c",

@@ -263,18 +263,29 @@ fn is_compiler(path: &CStr) -> bool {
     name.starts_with(b"libnvrtc") && !name.starts_with(b"libnvrtc-builtins")
 }
 
+/// Where a compiler's functions are. It stays from then on, as code of ours leads there.
+fn functions(path: &CStr, base: usize) -> Result<[usize; 4], String> {
+    let library = Library::kept(path).ok_or("it is gone")?;
+    let mut found = [0; 4];
+    let names = [
+        "nvrtcGetCUBIN",
+        "nvrtcGetCUBINSize",
+        "nvrtcGetPTX",
+        "nvrtcGetPTXSize",
+    ];
+    for (to, name) in found.iter_mut().zip(names) {
+        let address = library.address(name).filter(|at| *at >= base);
+        *to = address.ok_or_else(|| format!("it has no `{name}`"))?;
+    }
+    Ok(found)
+}
+
 /// Stands in front of a compiler's `nvrtcGetCUBIN`.
 fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), String> {
     let replacement = REPLACEMENTS
         .get(number)
         .ok_or_else(|| format!("this process has {MOST_COMPILERS} of its kind already"))?;
-    // It stays, as code of ours leads there.
-    let library = Library::kept(path).ok_or("it is gone")?;
-    let find = |name: &str| {
-        let found = library.address(name).filter(|at| at >= base);
-        found.ok_or_else(|| format!("it has no `{name}`"))
-    };
-    let address = find("nvrtcGetCUBIN")?;
+    let [address, cubin_size, get_ptx, ptx_size] = functions(path, *base)?;
     let target = Target {
         address,
         // SAFETY: a function of a library that stays loaded.
@@ -286,11 +297,6 @@ fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), String> {
     let original = staged.originals.first().cloned();
     let original = original.ok_or("there is no trampoline")?;
     let original = original.map_err(|error| error.to_string())?;
-    let [cubin_size, get_ptx, ptx_size] = [
-        find("nvrtcGetCUBINSize")?,
-        find("nvrtcGetPTX")?,
-        find("nvrtcGetPTXSize")?,
-    ];
     // SAFETY: functions of NVRTC, whose signatures these are, the first by its trampoline.
     let compiler = unsafe {
         Compiler {
@@ -456,6 +462,13 @@ mod tests {
         made.add(key(b"second"), "c".repeat(MOST_BYTES - 10));
         assert!(!made.texts.contains_key(&key(b"first")));
         assert_eq!((made.bytes, made.order.len()), (MOST_BYTES - 10, 1));
+    }
+
+    #[test]
+    fn what_is_no_compiler_is_refused() {
+        let of = |path: &CStr| functions(path, 0).unwrap_err();
+        assert_eq!(of(c"libnvrtc-is-not-here.so.1"), "it is gone");
+        assert_eq!(of(c"libc.so.6"), "it has no `nvrtcGetCUBIN`");
     }
 
     #[test]

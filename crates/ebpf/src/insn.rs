@@ -335,6 +335,24 @@ impl Insn {
             _ => 1,
         }
     }
+
+    /// The same with every place in the code that it names, jumps, local calls and addresses of functions, at what `moved` says of it.
+    pub fn retargeted(mut self, moved: impl Fn(Pc) -> Pc) -> Insn {
+        match &mut self {
+            Insn::Jump { target, .. }
+            | Insn::Goto { target, .. }
+            | Insn::MayGoto { target }
+            | Insn::Call {
+                callee: Callee::Local(target),
+            }
+            | Insn::LoadImm64 {
+                value: Imm64::Func(target),
+                ..
+            } => *target = moved(*target),
+            _ => {}
+        }
+        self
+    }
 }
 
 /// A decoded program with resolved jumps. Entry is `Pc(0)`; local functions follow in the same list.

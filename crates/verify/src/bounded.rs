@@ -256,7 +256,7 @@ impl<'p> Bounds<'p> {
             if self.heads.contains(&pc) {
                 insns.push(Insn::MayGoto { target: stop });
             }
-            insns.push(self.with_targets(*insn));
+            insns.push(insn.retargeted(|target| self.moved_to(target)));
         }
         if insns.len() == stop.index() {
             insns.extend(self.stop());
@@ -290,23 +290,6 @@ impl<'p> Bounds<'p> {
             .map(|(pc, text)| (self.moved(*pc), text.clone()))
             .collect();
         new
-    }
-
-    fn with_targets(&self, mut insn: Insn) -> Insn {
-        match &mut insn {
-            Insn::Jump { target, .. }
-            | Insn::Goto { target, .. }
-            | Insn::MayGoto { target }
-            | Insn::Call {
-                callee: Callee::Local(target),
-            }
-            | Insn::LoadImm64 {
-                value: Imm64::Func(target),
-                ..
-            } => *target = self.moved_to(*target),
-            _ => {}
-        }
-        insn
     }
 
     /// What runs when the rounds are used up.

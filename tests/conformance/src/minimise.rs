@@ -1,6 +1,6 @@
 //! Makes a failing program as small as it gets: a person is to read it.
 
-use warpbpf_ebpf::{Callee, Code, Imm64, Insn, Pc};
+use warpbpf_ebpf::{Code, Pc};
 
 use crate::test::{Input, Test};
 
@@ -74,24 +74,7 @@ fn without(code: &Code, removed: std::ops::Range<usize>) -> Code {
     };
     let insns = code.insns().iter().enumerate();
     let kept = insns.filter(|(at, _)| !removed.contains(at));
-    Code::new(kept.map(|(_, insn)| retarget(*insn, &moved)).collect())
-}
-
-fn retarget(mut insn: Insn, moved: &impl Fn(Pc) -> Pc) -> Insn {
-    match &mut insn {
-        Insn::Jump { target, .. }
-        | Insn::Goto { target, .. }
-        | Insn::MayGoto { target }
-        | Insn::Call {
-            callee: Callee::Local(target),
-        }
-        | Insn::LoadImm64 {
-            value: Imm64::Func(target),
-            ..
-        } => *target = moved(*target),
-        _ => {}
-    }
-    insn
+    Code::new(kept.map(|(_, insn)| insn.retargeted(moved)).collect())
 }
 
 #[cfg(test)]
