@@ -1,9 +1,11 @@
 // Kernels that are compiled while the application runs, and by whom: NVRTC or nvJitLink, as PTX or as machine code. Both libraries are looked for
 // at run time, in the folder that the last argument names or where the dynamic linker does. Prints the sum of what the kernels did.
-// usage: jit ptx|cubin|lto|linked LAUNCHES [FOLDER]
+// `late` is `cubin` by a library that comes after all memory, and takes as long to compile as a larger text does.
+// usage: jit ptx|cubin|late|lto|linked LAUNCHES [FOLDER]
 #include <cstring>
 #include <dlfcn.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "check.h"
@@ -95,18 +97,25 @@ static std::vector<char> image(const std::string &how, const char *folder)
     std::string number = std::to_string(major * 10 + minor);
     std::string text = "-arch=compute_" + number, machine = "-arch=sm_" + number;
     const char *virtual_arch = text.c_str(), *real_arch = machine.c_str();
+    void *some;
+    if (how == "late")
+        CHECK(cudaMalloc(&some, 4));
     // NVRTC looks for this one by its name alone, and then it is there.
     if (folder)
         Library("libnvrtc-builtins.so.13.0", folder);
     Library nvrtc("libnvrtc.so.13", folder);
-    // Memory comes first in a framework, too.
-    void *some;
-    CHECK(cudaMalloc(&some, 4));
-    CHECK(cudaFree(some));
+    if (how == "late")
+        usleep(500000);
+    else
+        // Memory comes first in a framework, too.
+        CHECK(cudaMalloc(&some, 4));
+    // What is late has no call of the driver from here on until its code is loaded.
+    if (how != "late")
+        CHECK(cudaFree(some));
     std::string together = std::string(function) + kernel;
     if (how == "ptx")
         return compiled(nvrtc, together.c_str(), {virtual_arch, "-lineinfo"}, "nvrtcGetPTX");
-    if (how == "cubin")
+    if (how == "cubin" || how == "late")
         return compiled(nvrtc, together.c_str(), {real_arch, "-lineinfo"}, "nvrtcGetCUBIN");
     Library linker("libnvJitLink.so.13", folder);
     std::vector<std::vector<char>> parts;
@@ -117,7 +126,7 @@ static std::vector<char> image(const std::string &how, const char *folder)
         return linked(linker, parts, 2, {real_arch}, "Cubin");
     }
     if (how != "lto")
-        fail("usage", "jit ptx|cubin|lto|linked LAUNCHES [FOLDER]");
+        fail("usage", "jit ptx|cubin|late|lto|linked LAUNCHES [FOLDER]");
     for (const char *text : {kernel, function})
         parts.push_back(compiled(nvrtc, text, {virtual_arch, "-rdc=true", "-dlto"}, "nvrtcGetLTOIR"));
     return linked(linker, parts, 3, {real_arch, "-lto", "-ptx"}, "Ptx");
@@ -126,7 +135,7 @@ static std::vector<char> image(const std::string &how, const char *folder)
 int main(int count, char **arguments)
 {
     if (count < 3)
-        fail("usage", "jit ptx|cubin|lto|linked LAUNCHES [FOLDER]");
+        fail("usage", "jit ptx|cubin|late|lto|linked LAUNCHES [FOLDER]");
     std::vector<char> made = image(arguments[1], count > 3 ? arguments[3] : nullptr);
     unsigned *sums, threads = COUNT, launches = atoi(arguments[2]);
     CHECK(cudaMalloc(&sums, COUNT * sizeof(*sums)));

@@ -16,9 +16,9 @@ check() { # what expected got
 }
 
 for kind in eager graph; do
-    # So many that three times a second fit well.
-    steps=2000
-    [[ $kind == graph ]] && steps=24000
+    # So many that three times three seconds fit well.
+    steps=3000
+    [[ $kind == graph ]] && steps=40000
     loop() { python3 "$here/torch_loop.py" "$steps" "$kind" "$1"; }
     echo "$kind: alone"
     loop "$out/$kind-alone.txt" || failed=1
@@ -47,18 +47,25 @@ PY
     for _ in $(seq 300); do grep -q begin "$out/$kind-attached.log" && break; sleep 0.1; done
     python=$(pgrep -P $pid python3 || echo $pid)
     for turn in 1 2 3; do
-        "$bundle/warpbpf" attach -p "$python" --duration 1 --json -o "$out/$kind-attached-$turn.json" "$object" || { echo "  attach $turn FAILED"; failed=1; }
+        "$bundle/warpbpf" attach -p "$python" --duration 3 --json -o "$out/$kind-attached-$turn.json" "$object" || { echo "  attach $turn FAILED"; failed=1; }
     done
     wait $pid || failed=1
     cat "$out/$kind-attached.log"
     check "losses" "$(sha256sum <"$out/$kind-alone.txt")" "$(sha256sum <"$out/$kind-attached.txt")"
     for turn in 1 2 3; do
         python3 - "$out/$kind-attached-$turn.json" <<'PY'
-import json, sys
-process = json.load(open(sys.argv[1]))["processes"][0]
-ours = [(k["name"], k["launches"], k["missed"]) for k in process["kernels"] if k["name"].startswith("warpbpf_")]
-print("  ", ours)
+import collections, json, sys
+report = json.load(open(sys.argv[1]))
+process = report["processes"][0]
+ways = collections.Counter(k["way"].split("`")[0] for k in process["kernels"])
+print("  ", len(process["kernels"]), "kernels,", sum(k["missed"] for k in process["kernels"]), "launches missed")
+for way, kernels in ways.most_common(4):
+    print("    ", kernels, way)
+wrong = [note for note in report["notes"] if "not as it was" in note]
+print("\n".join(wrong) or "   its code is as it was")
+sys.exit(bool(wrong) or not process["kernels"])
 PY
+        [[ $? == 0 ]] || { echo "  attach $turn: WRONG"; failed=1; }
     done
 done
 exit $failed

@@ -315,6 +315,11 @@ impl Agent {
         })
     }
 
+    /// The tool was asked, whatever came of it.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.mode.get().is_some()
+    }
+
     /// A tool has said what it wants.
     pub(crate) fn is_connected(&self) -> bool {
         self.socket.load(Ordering::Relaxed) >= 0

@@ -244,6 +244,7 @@ fn host_op(op: &MapOp<'_>) -> Option<HostOp> {
         OpCode::Pop => Action::Pop,
         OpCode::Peek => Action::Peek,
         OpCode::LookupAndDelete => Action::LookupAndDelete,
+        OpCode::Words => Action::Words,
         OpCode::Snapshot => return None,
     };
     Some(HostOp {

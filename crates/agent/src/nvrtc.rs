@@ -2,7 +2,8 @@
 //! when the application takes the machine code, and the text stands for just those bytes when they are loaded.
 //!
 //! The library comes when the application first compiles something, and nobody tells us. So it is looked for where the application allocates device memory
-//! by `cuMemAlloc` and loads images, and by the control thread; a look is a number compared. What is compiled before that has no PTX, which the report says.
+//! by `cuMemAlloc` and loads images, and by the control thread; a look is a number compared. There is no control thread before the first image, and a framework may load
+//! the compiler and ask it between two calls of the driver (CuPy), so a thread looks from the first allocation until then. What is compiled before that has no PTX, which the report says.
 //!
 //! Only a thread of ours, which holds nothing of the application's, asks the dynamic loader for anything: a thread of the application may hold a lock that a
 //! library's constructor waits for.
@@ -74,11 +75,42 @@ static WAITED: AtomicU64 = AtomicU64::new(0);
 /// Compilers are being hooked.
 static HOOKING: AtomicBool = AtomicBool::new(false);
 
+/// A thread looks until the tool is asked.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+/// Between two looks of it. No text is compiled in so short a time.
+const WATCH: Duration = Duration::from_millis(5);
+
+/// Has a thread look for compilers until there is a control thread, which does from then on.
+fn watch(to: &'static Agent) {
+    if to.is_decided() || WATCHED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // What the tool is told of is the device that the application uses.
+    let Some(context) = to.driver.current() else {
+        WATCHED.store(false, Ordering::Release);
+        return;
+    };
+    let started = thread::start("warpbpf-watch", move || {
+        while to.is_on() && !to.is_decided() {
+            std::thread::sleep(WATCH);
+            let has_come = || compilers().is_some_and(|all| !all.is_empty());
+            let more = count_libraries().is_some_and(|count| !is_done(count));
+            if more && has_come() && to.driver.set_current(context).is_ok() {
+                look(to);
+            }
+        }
+    });
+    if started.is_err() {
+        WATCHED.store(false, Ordering::Release);
+    }
+}
+
 /// A thread of the application is about to do something that comes before compiling: if a compiler has come, it waits until that is hooked.
 pub(crate) fn look(to: &'static Agent) {
     if !to.is_on() {
         return;
     }
+    watch(to);
     let Some(libraries) = count_libraries().filter(|count| !is_done(*count)) else {
         return;
     };
@@ -202,6 +234,8 @@ pub(crate) fn after_fork() {
 pub(crate) fn forked() {
     FORKING.set(false);
     LISTING.store(false, Ordering::Release);
+    // It has no thread of ours.
+    WATCHED.store(false, Ordering::Release);
 }
 
 /// Calls `each` with the linker's entries until that says that it is enough; false if it could not be done.

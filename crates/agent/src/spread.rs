@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EIO, ENOENT};
-use warpbpf_maps::{MapPlan, MapView, merge};
+use warpbpf_maps::{MapPlan, MapView, merge, words};
 use warpbpf_session::{Action, Answer, HostOp, Live, Progress, Session};
 
 use crate::lives::Lives;
@@ -248,6 +248,7 @@ fn together(plan: &MapPlan, ops: &[HostOp], numbers: &[u32]) -> Round {
     for op in ops {
         let values = match op.action {
             Action::Update if count > 1 => merge::split(plan, &op.value, count),
+            Action::Words if count > 1 => words::split(plan, &op.value, count),
             _ => vec![op.value.clone(); count],
         };
         for (at, part) in parts.iter_mut().enumerate() {
@@ -299,6 +300,6 @@ fn merged(plan: &MapPlan, op: &HostOp, answers: Vec<(u32, Answer)>) -> Answer {
         Action::Update if op.flags == BPF_EXIST => {
             answers.into_iter().find(Result::is_ok).unwrap_or(failed)
         }
-        Action::Update | Action::Push => failed,
+        Action::Update | Action::Push | Action::Words => failed,
     }
 }

@@ -66,8 +66,8 @@ impl Default for Unknown {
 #[derive(Debug, Default)]
 struct Waiting {
     jobs: Vec<Job>,
-    /// The image that is worked on.
-    at: Option<Handle>,
+    /// What is worked on.
+    at: Option<Job>,
     /// Entries that only count, by image: with the handles that they stand for.
     counting: HashMap<Handle, Vec<usize>>,
 }
@@ -170,7 +170,8 @@ impl Unknown {
         for handle in waiting.counting.remove(&image).unwrap_or_default() {
             agent.table.remove(handle);
         }
-        if waiting.at == Some(image) {
+        let is_at = waiting.at.as_ref().is_some_and(|job| job.image == image);
+        if is_at {
             drop(waiting);
             drop(lock(&self.working));
         }
@@ -187,6 +188,17 @@ impl Unknown {
         }
     }
 
+    /// A kernel waits whose image nobody looks for.
+    #[cfg(test)]
+    pub(crate) fn waits(&self, name: &str, context: Context) {
+        lock(&self.waiting).jobs.push(Job {
+            image: Handle::Module(7),
+            function: 7,
+            context,
+            name: name.to_owned(),
+        });
+    }
+
     fn next(&self, agent: &Agent) -> Option<Job> {
         let mut waiting = lock(&self.waiting);
         waiting.at = None;
@@ -196,7 +208,7 @@ impl Unknown {
             }
             if !waiting.jobs.is_empty() {
                 let job = waiting.jobs.remove(0);
-                waiting.at = Some(job.image);
+                waiting.at = Some(job.clone());
                 return Some(job);
             }
             let woken = self.more.wait_timeout(waiting, LOOK);
@@ -299,6 +311,25 @@ fn know(agent: &'static Agent, job: &Job) {
     }
 }
 
+/// Tells of the kernels that were launched and for which nothing has come of it yet, as the session ends: libraries with thousands of kernels take seconds.
+pub(crate) fn report_waiting(agent: &Agent) {
+    let waiting = {
+        let mut waiting = lock(&agent.unknown.waiting);
+        // It stays there: its image must not go while it is worked on.
+        let at = waiting.at.clone();
+        at.into_iter()
+            .chain(waiting.jobs.drain(..))
+            .collect::<Vec<Job>>()
+    };
+    for job in waiting {
+        refuse(
+            agent,
+            &job,
+            "its image was still being looked for among the files that are mapped when the programs went",
+        );
+    }
+}
+
 fn refuse(agent: &Agent, job: &Job, reason: &str) {
     modules::send_kernel(
         agent,
@@ -322,7 +353,8 @@ fn find(
     let device = agent.device().ok_or("its device is not known")?;
     let capability = device.capability;
     let wanted = |name: &str| !session.matching(name).is_empty();
-    let index = |known: Option<Files>| Files::index(known, capability, &wanted);
+    let goes_on = || agent.is_on();
+    let index = |known: Option<Files>| Files::index(known, capability, &wanted, &goes_on);
     let known = files.take();
     // Libraries are loaded all the time.
     let known = match known {

@@ -49,6 +49,8 @@ struct wide { __u64 words[3]; __u32 tail; __u16 end; };
 struct vast { __u64 words[40]; };
 MAP(plain, BPF_MAP_TYPE_ARRAY, 4, __u32, __u64);
 MAP(sums, BPF_MAP_TYPE_ARRAY, 4, __u32, __u64);
+struct mixed { __u64 words[3]; };
+MAP(mixed, BPF_MAP_TYPE_ARRAY, 2, __u32, struct mixed);
 MAP(each, BPF_MAP_TYPE_PERCPU_ARRAY, 2, __u32, __u32);
 MAP(keys, BPF_MAP_TYPE_HASH, 64, __u32, __u64);
 MAP(wides, BPF_MAP_TYPE_HASH, 3000, __u64, struct wide);
@@ -72,6 +74,10 @@ int work(void *ctx)
     struct wide w = {};
     if (n)
         *n += 1;
+    __u32 second = 1;
+    struct mixed *m = bpf_map_lookup_elem(&mixed, &second);
+    if (m)
+        m->words[1] += 1;
     if (p)
         one += *p;
     if (c)
@@ -231,6 +237,46 @@ fn arrays_are_read_and_written_by_copies() {
     assert_eq!(bench.one("sums", update(&k(0), &v(1000))), DONE);
     bench.run(8, 32);
     assert_eq!(bench.one("sums", lookup(&k(0))), Ok(v(1256).to_vec()));
+}
+
+#[test]
+fn words_of_a_value_are_changed_and_the_others_stay() {
+    let bench = Bench::new(true);
+    let words = |key: u32, value: &[u64], meant: &[usize]| {
+        let value: Vec<u8> = value.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let packed = warpbpf_maps::words::pack(&value, meant.iter().copied());
+        op(Action::Words, &k(key), &packed, 0)
+    };
+    let seen = |key: u32| -> Vec<u64> {
+        let value = bench.one("mixed", lookup(&k(key))).unwrap();
+        let chunks = value.chunks_exact(8);
+        chunks
+            .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
+            .collect()
+    };
+    // Programs add to the second word, so each multiprocessor has copies, which the host's change of the others leaves alone.
+    bench.run(8, 32);
+    assert_eq!(seen(1), [0, 256, 0]);
+    assert_eq!(bench.one("mixed", words(1, &[7, 9, 8], &[0, 2])), DONE);
+    assert_eq!(seen(1), [7, 256, 8]);
+    assert_eq!(bench.one("mixed", words(1, &[1, 1, 1], &[])), DONE);
+    bench.run(8, 32);
+    assert_eq!(seen(1), [7, 512, 8]);
+    // It is set, too, and added to from there.
+    assert_eq!(bench.one("mixed", words(1, &[0, 1000, 0], &[1])), DONE);
+    bench.run(8, 32);
+    assert_eq!(seen(1), [7, 1256, 8]);
+    assert_eq!(seen(0), [0, 0, 0]);
+    assert_eq!(bench.one("mixed", words(2, &[1, 1, 1], &[0])), Err(-7));
+    let value = [0; 24];
+    assert_eq!(
+        bench.one("mixed", op(Action::Words, &k(1), &value, 0)),
+        Err(-22)
+    );
+    // Where values have no fixed place, or one for each multiprocessor.
+    for map in ["keys", "each", "line", "bloom"] {
+        assert_eq!(bench.one(map, words(0, &[1], &[0])), Err(-22), "{map}");
+    }
 }
 
 #[test]

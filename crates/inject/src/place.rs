@@ -144,24 +144,28 @@ impl Places {
                 places.allocator.extend(library.function(name)?);
             }
         }
-        let files = subject.maps.iter();
-        let mut files: Vec<&Mapping> = files.filter(|m| m.file.1 != 0 && m.offset == 0).collect();
-        files.dedup_by(|a, b| a.file == b.file);
-        for file in files {
-            let base = file.range.start;
+        for base in subject.bases() {
             if base == libc || Some(base) == loader {
                 continue;
             }
             let Some(library) = Library::at(memory, base) else {
                 continue;
             };
-            let (malloc, free) = (library.function("malloc")?, library.function("free")?);
-            if let (Some(malloc), Some(free)) = (malloc, free) {
-                // An allocator in the place of libc's. One inside the executable is known by its entries only.
-                match places.is_executable(subject, base) {
-                    true => places.unsafe_code.extend([malloc, free]),
-                    false => places.unsafe_code.extend(subject.code_of(base)),
+            let found = library.function("malloc");
+            let found = found.and_then(|malloc| Ok((malloc, library.function("free")?)));
+            let (malloc, free) = match found {
+                Ok((Some(malloc), Some(free))) => (malloc, free),
+                Ok(_) => continue,
+                Err(_) => {
+                    // It may be an allocator, or on its way out.
+                    places.unsafe_code.extend(subject.code_of(base));
+                    continue;
                 }
+            };
+            // An allocator in the place of libc's. One inside the executable is known by its entries only.
+            match places.is_executable(subject, base) {
+                true => places.unsafe_code.extend([malloc, free]),
+                false => places.unsafe_code.extend(subject.code_of(base)),
             }
         }
         Ok(places)
@@ -257,4 +261,62 @@ fn is_behind_call(memory: &Memory, address: u64) -> bool {
     let start = address.checked_sub(CALL_BYTES as u64);
     let read = start.map(|start| memory.read(start, &mut before));
     matches!(read, Some(Ok(()))) && machine::ends_in_call(&before)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    /// A file whose tables lie where nothing is mapped, as those of a whole library do that somebody mapped to read it.
+    fn misleading() -> Vec<u8> {
+        let mut file = vec![0; 4096];
+        let mut put = |at: usize, value: &[u8]| file[at..at + value.len()].copy_from_slice(value);
+        put(0, b"\x7fELF\x02\x01\x01");
+        put(32, &64u64.to_le_bytes());
+        put(56, &2u16.to_le_bytes());
+        put(64, &1u32.to_le_bytes());
+        put(64 + 56, &2u32.to_le_bytes());
+        put(64 + 56 + 16, &256u64.to_le_bytes());
+        put(64 + 56 + 40, &64u64.to_le_bytes());
+        let nowhere = 0x7fff_ffff_0000u64;
+        for (n, tag) in [5u64, 6, 0x6fff_fef5].into_iter().enumerate() {
+            put(256 + 16 * n, &tag.to_le_bytes());
+            put(264 + 16 * n, &nowhere.to_le_bytes());
+        }
+        file
+    }
+
+    #[test]
+    fn what_is_mapped_to_be_read_is_no_library_and_what_cannot_be_read_is_not_entered() {
+        let pid = std::process::id();
+        let memory = Memory::open(pid).unwrap();
+        let path = std::env::temp_dir().join(format!("warpbpf-place-{pid}"));
+        std::fs::write(&path, misleading()).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        for (more, is_library) in [(0, false), (libc::PROT_EXEC, true)] {
+            let rights = more | libc::PROT_READ;
+            let (kind, descriptor) = (libc::MAP_PRIVATE, file.as_raw_fd());
+            // SAFETY: new memory, of a file that nobody changes.
+            let there =
+                unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, kind, descriptor, 0) };
+            assert_ne!(there, libc::MAP_FAILED);
+            let at = there as u64;
+            let library = Library::at(&memory, at).unwrap();
+            assert!(library.function("malloc").is_err());
+            let subject = Subject {
+                pid,
+                seccomp: false,
+                maps: crate::process::mappings(pid).unwrap(),
+            };
+            let libc = subject.base_of(|name| name == "libc.so.6").unwrap();
+            let places = Places::new(&subject, &memory, libc).unwrap();
+            let is_unsafe = places.unsafe_code.iter().any(|range| range.contains(&at));
+            assert_eq!(is_unsafe, is_library);
+            // SAFETY: it was mapped above, and nothing refers to it.
+            assert_eq!(unsafe { libc::munmap(there, 4096) }, 0);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -176,11 +176,28 @@ impl Subject {
         path.is_absolute() && (here.dev(), here.ino()) == (there.dev(), there.ino())
     }
 
-    /// Where the first library lies whose name `is` one that is looked for. Somebody may have mapped its file besides, to read it, as the agent does while it
-    /// searches for kernels: that has no code, and where it lies says nothing.
+    /// Where the first library lies whose name `is` one that is looked for.
     pub fn base_of(&self, is: impl Fn(&str) -> bool) -> Option<u64> {
-        let mut code = self.maps.iter().filter(|m| m.code && m.file.1 != 0);
-        let code = code.find(|m| is(m.file_name()))?;
+        let mut code = self.code_of_files();
+        self.base_of_code(code.find(|m| is(m.file_name()))?)
+    }
+
+    /// Where all files lie that have code, each once.
+    pub fn bases(&self) -> Vec<u64> {
+        let code = self.code_of_files();
+        let mut bases: Vec<u64> = code.filter_map(|m| self.base_of_code(m)).collect();
+        bases.sort_unstable();
+        bases.dedup();
+        bases
+    }
+
+    fn code_of_files(&self) -> impl Iterator<Item = &Mapping> {
+        self.maps.iter().filter(|m| m.code && m.file.1 != 0)
+    }
+
+    /// Where the file begins that this code is of. Somebody may have mapped it besides, to read it, as the agent does while it searches for kernels: that has no
+    /// code, and lies in another order than a library that is loaded.
+    fn base_of_code(&self, code: &Mapping) -> Option<u64> {
         let begins = |m: &&Mapping| {
             m.offset == 0
                 && m.range.start <= code.range.start

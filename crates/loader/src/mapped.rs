@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use warpbpf_abi::maps::BPF_ANY;
-use warpbpf_maps::{MapView, Value};
+use warpbpf_maps::{MapView, Value, words};
 use warpbpf_wire::OpCode;
 
 use crate::bpf_map::{errno, one};
@@ -126,9 +126,12 @@ impl Kernel {
                 Some((_, (session, number))) => one(
                     &**session,
                     *number,
-                    OpCode::Update,
+                    OpCode::Words,
                     &key,
-                    &value[..spec.value_size as usize],
+                    &words::pack(
+                        &value[..spec.value_size as usize],
+                        changed.iter().map(|(word, _)| *word),
+                    ),
                     BPF_ANY,
                 )
                 .map(|_| ()),

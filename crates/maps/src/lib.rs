@@ -40,6 +40,7 @@ mod queue;
 pub mod ring;
 pub mod stops;
 pub mod user_ring;
+pub mod words;
 
 mod bytes;
 mod error;

@@ -157,7 +157,7 @@ impl Served {
                 hosted.delete(words, &op.key)?;
                 Ok(value)
             }
-            Action::Push | Action::Pop | Action::Peek => Err(EINVAL),
+            Action::Push | Action::Pop | Action::Peek | Action::Words => Err(EINVAL),
         }
     }
 }

@@ -12,9 +12,10 @@
 use std::collections::BTreeSet;
 
 use warpbpf_abi::helpers::by_id;
-use warpbpf_abi::maps::MapType;
+use warpbpf_abi::maps::{BPF_ANY, MapType};
 use warpbpf_ebpf::interp::RunError;
 use warpbpf_ebpf::{Callee, Imm64, Insn, Limits, Outcome, Pc, TrapKind, run};
+use warpbpf_maps::words;
 use warpbpf_object::{MapDef, Object, Program};
 use warpbpf_verify::Verified;
 
@@ -101,6 +102,26 @@ impl Coordinates {
     }
 }
 
+/// [`Surroundings::store`] where a value can only be given as a whole.
+///
+/// # Errors
+/// As there.
+pub fn store_by_update<W: Surroundings + ?Sized>(
+    world: &mut W,
+    map: u32,
+    key: &[u8],
+    value: &[u8],
+    meant: &[usize],
+) -> Result<(), i64> {
+    let mut there = world.lookup(map, key)?;
+    there.resize(value.len(), 0);
+    let packed = words::pack(value, meant.iter().copied());
+    if let Some((words, marks)) = words::unpack(&packed, value.len()) {
+        words::apply(words, marks, &mut there);
+    }
+    world.update(map, key, &there, BPF_ANY)
+}
+
 /// What a program on the CPU sees of the world. Errors are Linux's numbers, negative.
 pub trait Surroundings {
     /// The value of a key, of one CPU where each has one.
@@ -113,6 +134,13 @@ pub trait Surroundings {
     /// # Errors
     /// As the helper's.
     fn update(&mut self, map: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), i64>;
+    /// Stores some words of a value, by number, over what stands there now, and leaves the others.
+    ///
+    /// # Errors
+    /// `-ENOENT` if there is no such key any more, else as for an update.
+    fn store(&mut self, map: u32, key: &[u8], value: &[u8], meant: &[usize]) -> Result<(), i64> {
+        store_by_update(self, map, key, value, meant)
+    }
     /// Removes a key.
     ///
     /// # Errors

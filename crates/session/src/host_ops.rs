@@ -69,6 +69,9 @@ pub enum Action {
     Peek,
     /// The value of a key, which is removed.
     LookupAndDelete,
+    /// Changes some words of the value of a key, which has a fixed place, and leaves the others as the device has them; the operation's value is what
+    /// [`warpbpf_maps::words::pack`] makes.
+    Words,
 }
 
 impl Action {
@@ -76,7 +79,7 @@ impl Action {
     fn gives(self) -> bool {
         match self {
             Action::Lookup | Action::Pop | Action::Peek | Action::LookupAndDelete => true,
-            Action::Update | Action::Delete | Action::Push => false,
+            Action::Update | Action::Delete | Action::Push | Action::Words => false,
         }
     }
 }

@@ -115,7 +115,11 @@ fn change(
                 warpbpf_maps::update(plan, &contents, &op.key, &value, op.flags)
             }
             Action::Delete => warpbpf_maps::delete(plan, &contents, &op.key),
-            Action::Lookup | Action::Pop | Action::Peek | Action::LookupAndDelete => {
+            Action::Lookup
+            | Action::Pop
+            | Action::Peek
+            | Action::LookupAndDelete
+            | Action::Words => {
                 return Err(PresetError::NoUpdate {
                     map: map.clone(),
                     number,

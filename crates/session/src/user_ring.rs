@@ -145,7 +145,8 @@ impl UserRing<'_> {
             | Action::Delete
             | Action::Pop
             | Action::Peek
-            | Action::LookupAndDelete => return Err(EINVAL),
+            | Action::LookupAndDelete
+            | Action::Words => return Err(EINVAL),
         }
         if op.flags & !BPF_RB_WAKEUPS != 0 {
             return Err(EINVAL);

@@ -25,10 +25,13 @@ pub enum OpCode {
     LookupAndDelete = 7,
     /// Brings the shared area's snapshot of this map up to date. The result is its sequence (u64).
     Snapshot = 8,
+    /// Changes some words of the value of a key of an array, or of variables, and leaves the others as the device has them. The operation's value is what
+    /// `warpbpf_maps::words::pack` makes.
+    Words = 9,
 }
 
 impl OpCode {
-    const ALL: [OpCode; 8] = [
+    const ALL: [OpCode; 9] = [
         OpCode::Lookup,
         OpCode::Update,
         OpCode::Delete,
@@ -37,6 +40,7 @@ impl OpCode {
         OpCode::Peek,
         OpCode::LookupAndDelete,
         OpCode::Snapshot,
+        OpCode::Words,
     ];
 
     fn from_number(number: u8) -> Option<OpCode> {

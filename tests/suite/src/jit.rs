@@ -18,6 +18,9 @@ pub fn cases() -> Vec<Case> {
         case("jit: machine code of NVRTC", |bench| {
             compiled(bench, "cubin", "NVRTC, PTX")
         }),
+        case("jit: machine code of an NVRTC that comes late", |bench| {
+            compiled(bench, "late", "NVRTC, PTX")
+        }),
         case("jit: PTX of nvJitLink", |bench| {
             compiled(bench, "lto", "PTX text")
         }),

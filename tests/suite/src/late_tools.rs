@@ -446,6 +446,34 @@ fn late(bench: &Bench) -> Told {
     Ok("in and out twice, beside another, two at once".to_owned())
 }
 
+/// Runs `warpbpf loader` with words: its status, what it wrote, and its errors.
+type With<'w> = &'w dyn Fn(&[&str]) -> Result<(Option<i32>, String, String), String>;
+
+/// What is refused before anything is started, of a process `own` without CUDA among others.
+fn refusals(with: With<'_>, tool: &str, own: &str) -> Result<(), String> {
+    for (words, expected) in [
+        (
+            vec!["-p", "999999999", tool],
+            "there is no process 999999999",
+        ),
+        (
+            vec!["-p", own, tool],
+            "has not loaded the CUDA driver: attach when it has",
+        ),
+        (
+            vec!["-p", own, tool, "--", "true"],
+            "`--pid` names an application that runs already, and the one behind `--` is to be started: give one of the two",
+        ),
+    ] {
+        let (status, output, errors) = with(&words)?;
+        same(&errors, status, Some(125))?;
+        says(&errors, expected)?;
+        same("the tool was not started", output.as_str(), "")?;
+    }
+    let (status, _, errors) = with(&["-p", own, "--inside", "/nowhere", tool])?;
+    same(&errors, status, Some(2))
+}
+
 /// Processes that cannot be attached to: nothing is started, and it is said why.
 fn refused(bench: &Bench) -> Told {
     let Some(path) = tools(bench, "links").into_iter().next() else {
@@ -463,28 +491,13 @@ fn refused(bench: &Bench) -> Told {
         ))
     };
     let tool = path.display().to_string();
-    let own = std::process::id().to_string();
-    for (words, expected) in [
-        (
-            vec!["-p", "999999999", &tool],
-            "there is no process 999999999",
-        ),
-        (
-            vec!["-p", &own, &tool],
-            "has not loaded the CUDA driver: attach when it has",
-        ),
-        (
-            vec!["-p", &own, &tool, "--", "true"],
-            "`--pid` names an application that runs already, and the one behind `--` is to be started: give one of the two",
-        ),
-    ] {
-        let (status, output, errors) = with(&words)?;
-        same(&errors, status, Some(125))?;
-        says(&errors, expected)?;
-        same("the tool was not started", output.as_str(), "")?;
-    }
-    let (status, _, errors) = with(&["-p", &own, "--inside", "/nowhere", &tool])?;
-    same(&errors, status, Some(2))?;
+    // The suite itself may have asked the driver what GPUs there are.
+    let mut idle = Command::new("sleep");
+    let mut idle = (idle.arg("60").spawn()).map_err(|e| format!("sleep: {e}"))?;
+    let told = refusals(&with, &tool, &idle.id().to_string());
+    let _ = idle.kill();
+    let _ = idle.wait();
+    told?;
     // A tool that attaches nothing.
     let mut app = Application::plain(bench)?;
     let pid = app.pid();

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use warpbpf_driver::Context;
+use warpbpf_wire::ToTool;
+
 use super::attached::Application;
 
 #[test]
@@ -45,4 +48,23 @@ fn unknown_handles_are_asked_for_only_where_a_tool_came_late() {
     assert_eq!(app.world.with_probes(), 0);
     app.agent.turn_off();
     assert!(!app.agent.has_launch(function));
+}
+
+#[test]
+fn a_kernel_that_is_still_looked_for_at_the_end_is_told() {
+    let mut app = Application::new();
+    let module = app.load();
+    let function = app.function(module);
+    app.launch(function, 1, 32);
+    let context = Context(app.context as *mut _);
+    app.agent.unknown.waits("_Z5firstPf", context);
+    app.agent.unknown.waits("second", context);
+    let said = app.said();
+    let kernels = said.iter().filter_map(|message| match message {
+        ToTool::Kernel(kernel) => Some((kernel.demangled.as_str(), kernel.way.as_str())),
+        _ => None,
+    });
+    let why = "refused: its image was still being looked for among the files that are mapped when the programs went";
+    let told: Vec<_> = kernels.filter(|(name, _)| *name != "inc").collect();
+    assert_eq!(told, [("first", why), ("second", why)]);
 }

@@ -48,11 +48,12 @@ impl Found {
 }
 
 impl Files {
-    /// Looks at all files that are mapped now and were not looked at before.
+    /// Looks at all files that are mapped now and were not looked at before, as long as it `goes_on`.
     pub(crate) fn index(
         known: Option<Files>,
         capability: (u32, u32),
         wanted: &dyn Fn(&str) -> bool,
+        goes_on: &dyn Fn() -> bool,
     ) -> Files {
         let mut files = known.unwrap_or_default();
         let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -75,6 +76,9 @@ impl Files {
             let all = mapped.bytes();
             let mut seen = 0;
             for image in executable::images(all).unwrap_or_default() {
+                if !goes_on() {
+                    return files;
+                }
                 let Ok(info) = inspect(image, capability) else {
                     continue;
                 };
@@ -239,7 +243,7 @@ mod tests {
         assert_eq!(mapped.bytes().len() as u64, own.metadata().unwrap().len());
         assert!(open(path, inode + 1).is_none());
         // There is no code for a GPU in this one.
-        let files = Files::index(None, (9, 0), &|_| true);
+        let files = Files::index(None, (9, 0), &|_| true, &|| true);
         assert!(!files.known.is_empty() && files.images.is_empty());
     }
 }

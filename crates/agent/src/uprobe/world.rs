@@ -6,8 +6,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, EAGAIN, EBUSY, EEXIST, EIO, ENOENT};
-use warpbpf_session::cpu::{Coordinates, Surroundings, is_percpu};
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EAGAIN, EBUSY, EEXIST, EIO, ENOENT};
+use warpbpf_maps::words;
+use warpbpf_session::cpu::{Coordinates, Surroundings, is_percpu, store_by_update};
 use warpbpf_session::{Action, Answer, HostOp, Progress};
 use warpbpf_wire::{NoteLevel, ToTool};
 
@@ -122,6 +124,18 @@ impl Surroundings for World<'_> {
             value
         };
         let done = self.operate(map, Action::Update, key, value, flags);
+        done.map(|_| ())
+    }
+
+    fn store(&mut self, map: u32, key: &[u8], value: &[u8], meant: &[usize]) -> Result<(), i64> {
+        let def = &self.sites.session.map_defs()[map as usize];
+        let plan = &self.sites.session.maps()[map as usize];
+        if !matches!(plan.layout, MapLayout::Array(_)) || is_percpu(def) {
+            return store_by_update(self, map, key, value, meant);
+        }
+        // Kernels may count into the other words at this moment.
+        let packed = words::pack(value, meant.iter().copied());
+        let done = self.operate(map, Action::Words, key, &packed, BPF_ANY);
         done.map(|_| ())
     }
 

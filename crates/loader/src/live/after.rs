@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
-use warpbpf_maps::{MapView, merge};
+use warpbpf_maps::{MapView, merge, words};
 use warpbpf_wire::{MapOp, OpCode, Outcome};
 
 use super::Agent;
@@ -34,6 +34,19 @@ impl Agent {
                 merge::split(plan, op.value, count)
             }
             OpCode::Update => vec![op.value.to_vec()],
+            OpCode::Words => {
+                let each = words::split(plan, op.value, count);
+                let changed = copied.parts.iter().zip(&each).map(|(part, packed)| {
+                    let found = MapView::new(plan, part).ok()?.lookup(op.key).ok()??;
+                    let (words, marks) = words::unpack(packed, plan.value_size as usize)?;
+                    let warpbpf_maps::Value::One(mut value) = found else {
+                        return None;
+                    };
+                    words::apply(words, marks, &mut value);
+                    Some(value)
+                });
+                changed.collect::<Option<Vec<_>>>()?
+            }
             OpCode::Delete => Vec::new(),
             OpCode::LookupAndDelete => {
                 let value = match lookup()?? {
@@ -77,7 +90,7 @@ impl Agent {
             }
         }
         // A key that is deleted need not have been in all parts.
-        if let Some(failed) = failed.filter(|_| !done || op.code == OpCode::Update) {
+        if let Some(failed) = failed.filter(|_| !done || op.code != OpCode::Delete) {
             return Some(failed);
         }
         self.after.insert(number, Arc::new(parts));

@@ -413,8 +413,9 @@ fn variables_of_both_are_brought_together() {
     tool.kernel.synchronise();
     assert_eq!([word(&tool, true, 0), word(&tool, true, 2)], [8, 20]);
     let sent = device.done.lock().unwrap().pop().unwrap().2;
-    assert_eq!(sent, [8u64, 0, 10, 3].map(u64::to_ne_bytes).concat());
-    device.set(&[0; 4], &sent);
+    let now = [8u64, 0, 10, 3].map(u64::to_ne_bytes).concat();
+    assert_eq!(sent, warpbpf_maps::words::pack(&now, [0]));
+    device.set(&[0; 4], &now);
     tool.kernel.synchronise();
     let seen: Vec<u64> = (0..4).map(|number| word(&tool, false, number)).collect();
     assert_eq!(seen, [8, 6, 30, 3]);

@@ -1,6 +1,7 @@
 //! Maps: without an application as Linux has them, with one as the device has them.
 
 use rustix::io::Errno;
+use warpbpf_maps::words;
 use warpbpf_wire::OpCode;
 
 use super::{Device, def};
@@ -443,7 +444,12 @@ fn what_the_tool_maps_and_what_the_device_holds_come_together() {
     let done = device.done.lock().unwrap();
     assert_eq!(
         *done,
-        [(OpCode::Update, key(1).to_vec(), counted.to_vec(), 0)]
+        [(
+            OpCode::Words,
+            key(1).to_vec(),
+            words::pack(&counted, [1]),
+            0
+        )]
     );
 }
 

@@ -1,6 +1,5 @@
 //! The machine of a program on the CPU: its stack, its context, and copies of the values that it has looked up.
 
-use warpbpf_abi::maps::BPF_ANY;
 use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::{AtomicOp, Callback, FlatMemory, Machine, Memory, Region, TrapKind, Width};
 use warpbpf_object::MapDef;
@@ -158,20 +157,11 @@ impl<'a> Cpu<'a> {
                 continue;
             }
             let now = now.to_vec();
-            // One whose key is gone by now has no place to be written to, as in Linux.
-            if let Ok(mut merged) = self.world.lookup(held.map, key) {
-                merged.resize(size, 0);
-                for ((merged, now), before) in (merged.chunks_mut(8))
-                    .zip(now.chunks(8))
-                    .zip(held.before.chunks(8))
-                {
-                    if now != before {
-                        merged.copy_from_slice(now);
-                    }
-                }
-                // The same: a map that takes no value any more keeps what it has.
-                let _ = self.world.update(held.map, key, &merged, BPF_ANY);
-            }
+            let words = now.chunks(8).zip(held.before.chunks(8)).enumerate();
+            let changed = words.filter(|(_, (now, before))| now != before);
+            let changed: Vec<usize> = changed.map(|(word, _)| word).collect();
+            // One whose key is gone by now has no place to be written to, as in Linux, and a map that takes no value any more keeps what it has.
+            let _ = self.world.store(held.map, key, &now, &changed);
             held.before = now;
         }
     }

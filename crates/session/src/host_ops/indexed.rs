@@ -3,7 +3,7 @@
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{E2BIG, EINVAL, EIO, ENOENT, EPERM};
 use warpbpf_driver::DriverError;
-use warpbpf_maps::{MapPlan, MapView};
+use warpbpf_maps::{MapPlan, MapView, merge, words};
 
 use super::{Action, Answer, At, HostOp, HostOps, flat};
 
@@ -27,9 +27,10 @@ impl HostOps {
                 _ if key.is_none() => Err(EINVAL),
                 (Action::Lookup, Some(key)) => self.read_value(at, reduced, key),
                 (Action::Lookup, None) => Err(ENOENT),
-                (Action::Update, _) if read_only => Err(EPERM),
+                (Action::Update | Action::Words, _) if read_only => Err(EPERM),
                 (Action::Update, Some(key)) => self.write_value(at, reduced, key, op),
-                (Action::Update, None) => Err(E2BIG),
+                (Action::Words, Some(key)) => self.write_words(at, reduced, key, op),
+                (Action::Update | Action::Words, None) => Err(E2BIG),
                 (
                     Action::Delete
                     | Action::Push
@@ -96,29 +97,42 @@ impl HostOps {
     }
 
     fn write_value(&mut self, at: &At<'_>, reduced: &Reduced, key: u32, op: &HostOp) -> Answer {
-        let bytes = vec![0; reduced.plan.bytes() as usize];
-        let at_zero = 0u32.to_le_bytes();
-        let writes = warpbpf_maps::update(&reduced.plan, &bytes, &at_zero, &op.value, op.flags)
-            .map_err(|error| error.errno())?;
-        let pieces = reduced.pieces(key);
-        for write in writes {
-            // Whole words, so that a lane sees the old one or the new one.
-            let mut words = write.bytes;
-            words.resize(words.len().next_multiple_of(8), 0);
-            let to = at.base + pieces.original(&reduced.plan, write.offset);
-            let staged = words.len() as u64 <= self.values.bytes;
-            let done = if staged {
-                // SAFETY: every copy was waited for.
-                unsafe { self.values.write(0, &words) };
-                // SAFETY: the copy is waited for before the memory is used again.
-                let from = unsafe { self.values.read(0, words.len() as u64) };
-                at.driver.write(to, from, self.copies)
-            } else {
-                at.driver.write(to, &words, self.copies)
-            };
-            done.map_err(|_| EIO)?;
+        for (offset, words) in reduced.writes(key, &op.value, op.flags)? {
+            self.write(at, offset, &words)?;
         }
         Ok(Vec::new())
+    }
+
+    /// Some words of a value. What kernels count into the others meanwhile stays.
+    fn write_words(&mut self, at: &At<'_>, reduced: &Reduced, key: u32, op: &HostOp) -> Answer {
+        if merge::is_side_by_side(&reduced.plan) {
+            return Err(EINVAL);
+        }
+        let size = reduced.plan.value_size as usize;
+        let (value, marks) = words::unpack(&op.value, size).ok_or(EINVAL)?;
+        let runs = words::runs(marks);
+        for (offset, words) in reduced.writes(key, &value[..size], op.flags)? {
+            for run in &runs {
+                self.write(at, offset + run.start as u64, &words[run.clone()])?;
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Copies whole words into a map.
+    fn write(&mut self, at: &At<'_>, offset: u64, words: &[u8]) -> Result<(), i64> {
+        let to = at.base + offset;
+        let staged = words.len() as u64 <= self.values.bytes;
+        let done = if staged {
+            // SAFETY: every copy was waited for.
+            unsafe { self.values.write(0, words) };
+            // SAFETY: the copy is waited for before the memory is used again.
+            let from = unsafe { self.values.read(0, words.len() as u64) };
+            at.driver.write(to, from, self.copies)
+        } else {
+            at.driver.write(to, words, self.copies)
+        };
+        done.map_err(|_| EIO)
     }
 }
 
@@ -161,6 +175,22 @@ impl Reduced {
             ..plan.clone()
         };
         Some(Reduced { layout, plan })
+    }
+
+    /// Where in the map which words have to stand for a value: each of its copies whole, from its first word on.
+    fn writes(&self, key: u32, value: &[u8], flags: u64) -> Result<Vec<(u64, Vec<u8>)>, i64> {
+        let bytes = vec![0; self.plan.bytes() as usize];
+        let at_zero = 0u32.to_le_bytes();
+        let writes = warpbpf_maps::update(&self.plan, &bytes, &at_zero, value, flags);
+        let writes = writes.map_err(|error| error.errno())?;
+        let pieces = self.pieces(key);
+        let in_words = writes.into_iter().map(|write| {
+            // Whole words, so that a lane sees the old one or the new one.
+            let mut words = write.bytes;
+            words.resize(words.len().next_multiple_of(8), 0);
+            (pieces.original(&self.plan, write.offset), words)
+        });
+        Ok(in_words.collect())
     }
 
     fn pieces(&self, key: u32) -> Pieces {

@@ -128,6 +128,8 @@ impl Record {
             Action::Pop => first(&[(pop, action)]),
             Action::Peek => first(&[(peek, action)]),
             Action::LookupAndDelete => first(&[(lookup && delete, action), (pop, Action::Pop)]),
+            // No value has a fixed place here.
+            Action::Words => None,
         }
     }
 
@@ -279,6 +281,8 @@ fn code(action: Action) -> u64 {
         Action::Pop => 5,
         Action::Peek => 6,
         Action::LookupAndDelete => 7,
+        // None, see `Record::action`.
+        Action::Words => 0,
     }
 }
 
