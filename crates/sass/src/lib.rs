@@ -68,6 +68,15 @@ impl Arch {
         self == Arch::Sm90
     }
 
+    /// How an instruction that waits for all lanes of a warp names them.
+    pub(crate) fn all_lanes(self) -> u32 {
+        match self {
+            Arch::Sm80 => u32::MAX,
+            // Without a mask it is for all.
+            Arch::Sm90 => 0,
+        }
+    }
+
     /// Offset in constant bank 0 of the stack pointer that a thread begins with.
     pub(crate) fn stack_pointer(self) -> u32 {
         match self {

@@ -547,6 +547,12 @@ impl Text {
                 barrier,
                 ..Insn::new(Op::Bsync, Control::jump())
             })?;
+            // A region lets go of lanes when others in it yield, as in loops of compare-and-swap; and the kernel may have been compiled for lanes that
+            // begin together: shuffles and uniform registers would be wrong.
+            self.push(Insn {
+                number: self.arch.all_lanes(),
+                ..Insn::new(Op::WarpSyncAll, Control::jump())
+            })?;
         }
         Ok(())
     }

@@ -26,6 +26,8 @@ pub enum Op {
     Break,
     /// Waits for the lanes of a mask.
     WarpSync,
+    /// Waits for all lanes that have not ended, and brings them together.
+    WarpSyncAll,
     /// Ends the thread.
     Exit,
     /// Nothing.
@@ -152,6 +154,20 @@ pub const ROWS: &[Row] = &[
         name: "WARPSYNC",
         fixed: 0x348,
         slots: &[Slot::Second, Slot::Source],
+        archs: &[Arch::Sm90],
+    },
+    Row {
+        op: Op::WarpSyncAll,
+        name: "WARPSYNC",
+        fixed: 0x948,
+        slots: &[Slot::Second, Slot::Number],
+        archs: &[Arch::Sm80],
+    },
+    Row {
+        op: Op::WarpSyncAll,
+        name: "WARPSYNC.ALL",
+        fixed: 0x948,
+        slots: &[Slot::Second],
         archs: &[Arch::Sm90],
     },
     Row {

@@ -195,6 +195,12 @@ impl Code<'_> {
                     expected: "a region up to here",
                 });
             }
+            self.expect(at, "all lanes together behind it", |_, insn| {
+                insn.is_some_and(|i| {
+                    i.op == Op::WarpSyncAll && always(&i) && i.number == self.arch.all_lanes()
+                })
+            })?;
+            at += STEP;
         }
         Ok(at)
     }
