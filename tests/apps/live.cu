@@ -1,5 +1,6 @@
 // Does what it is told by lines of standard input, so that somebody can attach to it between two of them: a number is that many
-// launches of each kernel, after which the results so far are printed. Ends with its input.
+// launches of each kernel, after which the results so far are printed; with a `g` in front of it the kernels are launched as a graph, which is instantiated with the
+// first such line, or again with a `G`. Ends with its input.
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
@@ -22,16 +23,45 @@ __global__ void scaled(unsigned int *sum)
     atomicAdd(sum + 1, threadIdx.x * factor);
 }
 
+static cudaGraphExec_t instantiated(unsigned int *device)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    step<<<4, 64, 0, stream>>>(device);
+    scaled<<<2, 32, 0, stream>>>(device);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    return exec;
+}
+
 int main()
 {
     unsigned int *device, sums[2];
     unsigned long long counted;
+    cudaGraphExec_t exec = nullptr;
     char line[64];
 
     CHECK(cudaMalloc((void **)&device, sizeof(sums)));
     CHECK(cudaMemset(device, 0, sizeof(sums)));
     while (fgets(line, sizeof(line), stdin)) {
-        for (int n = atoi(line); n > 0; n--) {
+        bool again = line[0] == 'G', in_graph = again || line[0] == 'g';
+        if (exec && again) {
+            CHECK(cudaGraphExecDestroy(exec));
+            exec = nullptr;
+        }
+        if (in_graph && !exec)
+            exec = instantiated(device);
+        for (int n = atoi(line + in_graph); n > 0; n--) {
+            if (in_graph) {
+                CHECK(cudaGraphLaunch(exec, nullptr));
+                continue;
+            }
             step<<<4, 64>>>(device);
             scaled<<<2, 32>>>(device);
             CHECK(cudaGetLastError());

@@ -20,7 +20,7 @@ use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
-use crate::{modules, nvrtc, nvtx, sanitizer, stacks, thread, timeline, unknown};
+use crate::{graphs, modules, nvrtc, nvtx, sanitizer, stacks, thread, timeline, unknown};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
@@ -367,6 +367,7 @@ impl Control {
         }
         modules::report_unsettled(self.agent);
         unknown::report_waiting(self.agent);
+        graphs::report(self.agent);
         sanitizer::tell_refused(self.agent);
         if let Some(timeline) = timeline::of(self.agent) {
             timeline.finish(self.agent);

@@ -257,7 +257,7 @@ hooks! {
     instantiate_with_params_ptsz = "cuGraphInstantiateWithParams_ptsz"(exec: *mut CUgraphExec, graph: CUgraph, params: *mut c_void)
         when (agent => agent.graphs.is_used()) => graphs::instantiate_with_params_ptsz;
     exec_destroy = "cuGraphExecDestroy"(exec: CUgraphExec)
-        when (agent => agent.graphs.has_execs()) => graphs::exec_destroy;
+        when (agent => agent.graphs.sees_launches()) => graphs::exec_destroy;
     exec_set_kernel_v2 = "cuGraphExecKernelNodeSetParams_v2"(exec: CUgraphExec, node: CUgraphNode, params: *const KernelNodeParams2)
         when (agent => agent.graphs.is_used()) => graphs::set_kernel_node_in_exec_v2;
     exec_set_kernel = "cuGraphExecKernelNodeSetParams"(exec: CUgraphExec, node: CUgraphNode, params: *const KernelNodeParams)
@@ -271,11 +271,11 @@ hooks! {
     exec_update_v1 = "cuGraphExecUpdate"(exec: CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, result: *mut c_uint)
         when (agent => agent.graphs.is_used()) => graphs::exec_update_v1;
     node_set_enabled = "cuGraphNodeSetEnabled"(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint)
-        when (agent => agent.graphs.has_execs()) => graphs::node_set_enabled;
+        when (agent => agent.graphs.sees_launches()) => graphs::node_set_enabled;
     graph_launch = "cuGraphLaunch"(exec: CUgraphExec, stream: CUstream)
-        when (agent => agent.graphs.has_execs()) => graphs::graph_launch;
+        when (agent => agent.graphs.sees_launches()) => graphs::graph_launch;
     graph_launch_ptsz = "cuGraphLaunch_ptsz"(exec: CUgraphExec, stream: CUstream)
-        when (agent => agent.graphs.has_execs()) => graphs::graph_launch_ptsz;
+        when (agent => agent.graphs.sees_launches()) => graphs::graph_launch_ptsz;
     mem_alloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize)
         when (agent => agent.memory.is_watched()) => memory_hooks::alloc;
     mem_alloc_pitch = "cuMemAllocPitch_v2"(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint)

@@ -264,6 +264,7 @@ pub(crate) fn serve(agent: &'static Agent) {
     };
     agent.unknown.driver.get_or_init(|| questions);
     agent.unknown.open.store(true, Ordering::Relaxed);
+    agent.graphs.come_late();
     agent.send(ToTool::Attached, None);
     let mut files = None;
     while let Some(job) = agent.unknown.next(agent) {

@@ -19,6 +19,7 @@ pub fn cases() -> Vec<Case> {
     let case = |name, check| Case { name, check };
     vec![
         case("attach: twice to one that runs, and out again", twice),
+        case("attach: a graph that was there before", older_graph),
         case("attach: a tool that was killed", killed),
         case("attach: one that has programs in it", taken),
         case("attach: one that ends meanwhile", ends),
@@ -64,7 +65,12 @@ impl Application {
 
     /// So many launches more of each kernel of `live.cu`; their results are what they would be without us.
     pub fn launch(&mut self, count: u64) -> Result<(), String> {
-        let line = self.ask(&count.to_string())?;
+        self.launch_as("", count)
+    }
+
+    /// The same, as what `live.cu` understands by a letter.
+    fn launch_as(&mut self, how: &str, count: u64) -> Result<(), String> {
+        let line = self.ask(&format!("{how}{count}"))?;
         self.launches += count;
         let all = self.launches;
         // Sums of thread numbers: 0 to 63 four times, 0 to 31 twice and times three.
@@ -378,6 +384,44 @@ fn twice(bench: &Bench) -> Told {
     }
     application.end()?;
     Ok(told.join(", "))
+}
+
+/// What is in an executable graph that was instantiated before cannot be known, which is told; one that is instantiated again has programs.
+fn older_graph(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    application.launch_as("g", 4)?;
+    let attached = match Attached::start(bench, &application, "scopes") {
+        Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+        attached => attached?,
+    };
+    application.launch_as("g", 7)?;
+    until_counted(bench, &mut application, "counts")?;
+    let before = application.launches;
+    application.launch_as("G", 9)?;
+    application.launch_as("g", 2)?;
+    let in_graph = application.launches - before;
+    let report = attached.interrupt()?;
+    let step = kernel(&report, "step")?;
+    let (launches, missed) = (number(&step["launches"]), number(&step["missed"]));
+    // Three and four came before the attach, and seven are the graph's.
+    same(
+        "launches of step",
+        launches + missed,
+        application.launches - 14,
+    )?;
+    if launches < in_graph {
+        return Err(format!("{launches} launches had probes: {report}"));
+    }
+    let key = number(&step["id"]) * 8;
+    let counted = value(&report, "counts", key);
+    same("threads at the entry", counted, launches * THREADS)?;
+    let notes = report["notes"].to_string();
+    says(
+        &notes,
+        "7 launches of a graph that was instantiated before the programs came ran without them",
+    )?;
+    application.end()?;
+    Ok(format!("7 launches told of, {launches} with programs"))
 }
 
 fn killed(bench: &Bench) -> Told {

@@ -143,6 +143,7 @@ impl Graphs {
     }
 
     fn remove_exec(&self, handle: CUgraphExec) {
+        self.older.is_gone(handle);
         let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
         let gone = execs.remove(&(handle as usize));
         self.n_execs.store(execs.len(), Ordering::Relaxed);
@@ -212,6 +213,7 @@ unsafe fn instantiate(
             ..Exec::default()
         };
         agent.graphs.put_exec(&agent.quiet, handle, made);
+        agent.graphs.older.is_newer(handle);
     } else {
         agent.graphs.give_back(Records::of(uses.iter()));
     }
@@ -315,10 +317,11 @@ fn launched(agent: &'static Agent, code: CUresult, exec: CUgraphExec, stream: St
     if code != sys::SUCCESS {
         return;
     }
-    let Some(exec) = agent.graphs.exec(exec) else {
+    let Some(known) = agent.graphs.exec(exec) else {
+        agent.graphs.older.launched(exec);
         return;
     };
-    let mut exec = lock(&exec);
+    let mut exec = lock(&known);
     exec.mark(agent, stream.handle());
     if agent.is_on() {
         exec.count();
@@ -364,6 +367,7 @@ fn take_over(
         ..old
     };
     agent.graphs.put_exec(&agent.quiet, exec, now);
+    agent.graphs.older.is_newer(exec);
     code
 }
 
@@ -453,6 +457,7 @@ pub(super) fn change_child(
     }
     now.spare = records;
     agent.graphs.put_exec(&agent.quiet, exec, now);
+    agent.graphs.older.is_newer(exec);
     code
 }
 
@@ -507,6 +512,7 @@ pub(super) fn change_node(
         it.kernel = placed.kernel;
     }
     agent.graphs.put_exec(&agent.quiet, exec, now);
+    agent.graphs.older.is_newer(exec);
     code
 }
 

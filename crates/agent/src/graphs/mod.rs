@@ -13,6 +13,7 @@
 
 mod execs;
 mod nodes;
+mod older;
 mod order;
 mod walk;
 
@@ -34,6 +35,7 @@ use crate::table::Table;
 
 pub(crate) use execs::*;
 pub(crate) use nodes::*;
+pub(crate) use older::report;
 
 /// See the module.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ pub(crate) struct Graphs {
     /// Executable graphs that hold kernels which programs want.
     execs: RwLock<HashMap<usize, Arc<Mutex<Exec>>>>,
     n_execs: AtomicUsize,
+    /// Those that were there before us.
+    older: older::Older,
     /// Launch records that no executable graph has now, and those of graphs that may still run.
     spare: Mutex<walk::Records>,
     leftovers: Mutex<Vec<execs::Leftover>>,
@@ -91,6 +95,7 @@ impl Default for Graphs {
             n_captures: AtomicUsize::new(0),
             execs: RwLock::default(),
             n_execs: AtomicUsize::new(0),
+            older: older::Older::default(),
             spare: Mutex::default(),
             leftovers: Mutex::default(),
             in_bodies: Mutex::default(),
@@ -107,10 +112,16 @@ impl Graphs {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// An executable graph holds kernels which programs want.
+    /// An executable graph holds kernels which programs want, or there may be some of which nobody knows what they hold.
     #[inline]
-    pub(crate) fn has_execs(&self) -> bool {
-        self.n_execs.load(Ordering::Relaxed) > 0
+    pub(crate) fn sees_launches(&self) -> bool {
+        self.n_execs.load(Ordering::Relaxed) > 0 || self.older.is_wanted()
+    }
+
+    /// We come while the application runs.
+    pub(crate) fn come_late(&self) {
+        self.older.begin();
+        self.expect();
     }
 
     /// What runs in a kernel's place in a context is there.

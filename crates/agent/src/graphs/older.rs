@@ -1,0 +1,127 @@
+//! Executable graphs that the application had instantiated before we came: the driver does not say what is in one, so their kernels stay as they are. Their
+//! launches are counted, which is all that can be told of them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use warpbpf_driver::sys::CUgraphExec;
+use warpbpf_wire::NoteLevel;
+
+use crate::agent::Agent;
+use crate::lock::lock;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Older {
+    /// We came late, so there may be some.
+    wanted: AtomicBool,
+    graphs: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Instantiated since, or made of a graph that was seen.
+    newer: HashSet<usize>,
+    /// Launches of the others.
+    launches: HashMap<usize, u64>,
+    /// Those that are gone, and launches of them.
+    gone: (u64, u64),
+}
+
+impl Older {
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// From here on; hooks see what is instantiated.
+    pub(super) fn begin(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// What is in it is known.
+    pub(super) fn is_newer(&self, exec: CUgraphExec) {
+        if self.is_wanted() {
+            lock(&self.graphs).newer.insert(exec as usize);
+        }
+    }
+
+    /// The handle may be that of another one soon.
+    pub(super) fn is_gone(&self, exec: CUgraphExec) {
+        if !self.is_wanted() {
+            return;
+        }
+        let mut graphs = lock(&self.graphs);
+        graphs.newer.remove(&(exec as usize));
+        if let Some(launches) = graphs.launches.remove(&(exec as usize)) {
+            graphs.gone.0 += 1;
+            graphs.gone.1 += launches;
+        }
+    }
+
+    /// One that holds no kernel of ours was launched.
+    pub(super) fn launched(&self, exec: CUgraphExec) {
+        if !self.is_wanted() {
+            return;
+        }
+        let mut graphs = lock(&self.graphs);
+        if !graphs.newer.contains(&(exec as usize)) {
+            *graphs.launches.entry(exec as usize).or_default() += 1;
+        }
+    }
+
+    /// How many there were, and how many launches of them.
+    fn counts(&self) -> (u64, u64) {
+        let graphs = lock(&self.graphs);
+        let (gone, launches) = graphs.gone;
+        let there = graphs.launches.len() as u64;
+        (
+            gone + there,
+            launches + graphs.launches.values().sum::<u64>(),
+        )
+    }
+}
+
+/// Says how many there were, as the session ends.
+pub(crate) fn report(agent: &Agent) {
+    let (graphs, launches) = agent.graphs.older.counts();
+    if launches == 0 {
+        return;
+    }
+    let of = match graphs {
+        1 => "a graph that was".to_owned(),
+        many => format!("{many} graphs that were"),
+    };
+    agent.note(
+        NoteLevel::Warning,
+        format!("{launches} launches of {of} instantiated before the programs came ran without them: what is in an executable graph cannot be known; start the application under `warpbpf run`, or have it instantiate its graphs again"),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_of_graphs_that_were_there_before_are_counted() {
+        let older = Older::default();
+        let graph = |number: usize| number as CUgraphExec;
+        older.launched(graph(1));
+        assert_eq!(older.counts(), (0, 0), "nobody came late");
+        older.begin();
+        older.is_newer(graph(2));
+        for number in [1, 1, 2, 3] {
+            older.launched(graph(number));
+        }
+        assert_eq!(older.counts(), (2, 3));
+        // The handle of one that is gone is that of a new one.
+        older.is_gone(graph(3));
+        older.is_newer(graph(3));
+        older.launched(graph(3));
+        assert_eq!(older.counts(), (2, 3));
+        // And one that was new is gone, and one that is not known has its handle.
+        older.is_gone(graph(2));
+        older.launched(graph(2));
+        assert_eq!(older.counts(), (3, 4));
+    }
+}
