@@ -4,6 +4,7 @@
 //! It knows the original and the result and nothing of how one became the other. Sections and kernels are read a second time by
 //! `warpbpf-fatbin`, whose ELF reader is not ours.
 
+mod accesses;
 mod bank;
 mod code;
 
@@ -31,6 +32,8 @@ pub struct Put<'a> {
     pub entry: bool,
     /// Wherever a thread of it ends.
     pub exit: bool,
+    /// Wherever it accesses global memory by loads and stores: alone.
+    pub accesses: bool,
 }
 
 /// Kernels that are not what they must be: by index, and what is wrong.
@@ -51,6 +54,7 @@ pub fn check(
         kernel,
         entry,
         exit,
+        accesses: false,
     };
     let wrong = check_all(before, after, &[put], &Addresses::new())?;
     wrong
@@ -101,8 +105,19 @@ pub(crate) fn check_code(
     old: &[Word],
     new: &[Word],
     put: Put<'_>,
-    stack: bool,
+    stack: u32,
 ) -> Result<(), CheckError> {
+    exits(arch, old, new, put, stack).map(|_| ())
+}
+
+/// Checks the code of a kernel, and gives where threads end in it.
+fn exits(
+    arch: Arch,
+    old: &[Word],
+    new: &[Word],
+    put: Put<'_>,
+    stack: u32,
+) -> Result<Vec<u64>, CheckError> {
     let code = Code {
         arch,
         old,
@@ -110,7 +125,10 @@ pub(crate) fn check_code(
         exit: put.exit,
         stack,
     };
-    code.check(put.entry).map(|_| ())
+    match put.accesses {
+        true => code.check_accesses(),
+        false => code.check(put.entry),
+    }
 }
 
 /// A kernel with probes: its symbol, the section of its code, and how much longer that is.
@@ -196,14 +214,9 @@ impl One {
         (was, is): (&Kernel, &Kernel),
         put: &Put<'_>,
     ) -> Result<(), CheckError> {
-        let code = Code {
-            arch: old.arch,
-            old: &words(old.data(self.text)),
-            new: &words(new.data(self.text)),
-            exit: put.exit,
-            stack: was.frame_size != is.frame_size,
-        };
-        let exits = code.check(put.entry)?;
+        let (before, after) = (words(old.data(self.text)), words(new.data(self.text)));
+        let stack = is.frame_size.saturating_sub(was.frame_size);
+        let exits = exits(old.arch, &before, &after, *put, stack)?;
         facts(was, is, self.growth, &exits)?;
         let header = new.sections[self.text].info >> 24;
         if header != 0 && is.registers.map(u64::from) != Some(header) {

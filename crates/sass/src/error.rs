@@ -269,6 +269,86 @@ pub enum Refusal {
         /// The rule.
         why: &'static str,
     },
+    /// Registers are saved around a probe in a form that is known for one architecture.
+    #[error("probes at accesses are for `sm_90` only, and the kernel is for `sm_{sm}`")]
+    AccessArch {
+        /// The kernel's.
+        sm: u32,
+    },
+    /// Nothing to put a probe before.
+    #[error("the kernel has no load or store of global memory")]
+    NoAccess,
+    /// An access whose address, size or guard is not surely known.
+    #[error("the access at `{at:#x}` (`{word:#034x}`) is of a form that is not known")]
+    AccessForm {
+        /// The instruction.
+        at: u64,
+        /// Its bits.
+        word: u128,
+    },
+    /// Code of other sections has accesses of its own.
+    #[error("the kernel calls code in other sections, whose accesses would get no probe")]
+    CallsOut,
+    /// Functions that call themselves.
+    #[error(
+        "the call at `{at:#x}` may lead to its own function again, so how deep the stack is, is not known"
+    )]
+    Recursion {
+        /// The call, or a branch that may lead to one.
+        at: u64,
+    },
+    /// The stack pointer is not only moved by numbers.
+    #[error(
+        "the instruction at `{at:#x}` (opcode `{opcode:#05x}`) writes the stack pointer, below which registers would be saved"
+    )]
+    StackPointer {
+        /// The instruction.
+        at: u64,
+        /// Its opcode.
+        opcode: u16,
+    },
+    /// A probe's own memory would not be aligned.
+    #[error(
+        "the instruction at `{at:#x}` moves the stack by no multiple of `16`, and the probe has a stack"
+    )]
+    StackUneven {
+        /// The instruction.
+        at: u64,
+    },
+    /// Warps may have fewer registers than a probe needs.
+    #[error("the instruction at `{at:#x}` changes how many registers a warp has")]
+    RegistersChange {
+        /// The instruction.
+        at: u64,
+    },
+    /// Code that lanes run for each other.
+    #[error("the access at `{at:#x}` is in code that the lanes of a warp run together")]
+    Collective {
+        /// The instruction.
+        at: u64,
+    },
+    /// All convergence barriers are in use.
+    #[error(
+        "the probe needs `{needed}` convergence barriers, and the kernel leaves `{free}` unused"
+    )]
+    NoRegion {
+        /// By probe and stub.
+        needed: u32,
+        /// By the kernel.
+        free: u32,
+    },
+    /// Where a kernel is in the middle of its work the probe must leave more as it is than at its ends.
+    #[error(
+        "the probe's instruction `{index}` (opcode `{opcode:#05x}`) cannot stand at an access: {why}"
+    )]
+    ProbeAtAccess {
+        /// Which of its instructions.
+        index: usize,
+        /// Its opcode.
+        opcode: u16,
+        /// The rule.
+        why: &'static str,
+    },
     /// What was made does not pass the check. This is a bug in this crate.
     #[error("the edited cubin does not pass its check ({0}); this is a bug in warpbpf")]
     Check(#[from] CheckError),

@@ -12,6 +12,8 @@
 //! predicates, to a call and an `EXIT` of its own. No register is saved, because at these places none is in use. What is not
 //! understood is refused ([`Refusal`]), and what was made is checked again from its bytes alone ([`check`]).
 //!
+//! In front of loads and stores ([`splice_accesses`], an experiment for `sm_90`) a stub saves everything that the probe may change.
+//!
 //! Pure: bytes in, bytes out.
 
 #![forbid(unsafe_code)]
@@ -23,16 +25,22 @@ pub mod info;
 pub mod table;
 pub mod word;
 
+mod access;
+mod calls;
 mod data;
 mod file;
+mod memory;
 mod offsets;
 mod probe;
 mod scan;
 mod splice;
+mod text;
 
+pub use access::Access;
 pub use data::{Addresses, Variable};
 pub use error::{CheckError, ElfError, Refusal, SharedData};
 pub use file::{File, Written};
+pub use memory::splice_accesses;
 pub use probe::{Probe, REGISTERS};
 pub use splice::{Change, Edit, Hook, Spliced, splice};
 

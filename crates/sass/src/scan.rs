@@ -19,7 +19,7 @@ pub(crate) struct Code {
     /// Barriers that somebody counts, as bits.
     counted: u8,
     /// It goes to other sections.
-    calls_out: bool,
+    pub(crate) calls_out: bool,
 }
 
 impl Code {
@@ -141,6 +141,14 @@ impl Code {
                 return Err(Refusal::Unprotected { at, opcode });
             }
         }
+        match self.unguarded.is_empty() {
+            true => Ok(None),
+            false => self.free_barrier().map(Some),
+        }
+    }
+
+    /// A barrier for instructions that nothing waits for, all of which are known.
+    pub(crate) fn free_barrier(&self) -> Result<u8, Refusal> {
         for at in &self.unguarded {
             let word = self.words[*at as usize / BYTES];
             if late(word) == Late::Unknown {
@@ -150,13 +158,13 @@ impl Code {
                 });
             }
         }
-        if self.unguarded.is_empty() {
-            return Ok(None);
-        }
-        // Who counts a barrier down to some number would wait for these instructions too: right, but later than needed.
-        let free = (0..6).rev().find(|b| self.counted & 1 << b == 0);
-        free.map(Some).ok_or(Refusal::NoBarrier)
+        free_of(self.counted).ok_or(Refusal::NoBarrier)
     }
+}
+
+/// A barrier that nobody counts. Who counts one down to some number would wait for other instructions too: right, but later than needed.
+pub(crate) fn free_of(counted: u8) -> Option<u8> {
+    (0..6).rev().find(|barrier| counted & 1 << barrier == 0)
 }
 
 /// A barrier tells when the instruction is done with its registers.

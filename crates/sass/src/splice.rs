@@ -1,29 +1,25 @@
 //! The edit itself: what is put where.
 //!
-//! Behind the kernel's code come the probes, then the stub of the entry, then one for each exit. A stub sets the stack
-//! pointer to where a thread's stack begins, if probes have a stack, which is right because no frame is alive at these places; it passes the arguments,
-//! calls, and goes on as the kernel would have.
+//! Behind the kernel's code come the probes, then the stub of the entry, then one for each exit; or one for each access to memory ([`crate::memory`]).
 
 use warpbpf_fatbin::Kernel;
 
-use crate::Arch;
+use crate::access::Access;
 use crate::check::{self, Put};
 use crate::data::Addresses;
-use crate::elf::{GRAIN, Image};
+use crate::elf::Image;
 use crate::error::Refusal;
 use crate::file::{File, Place};
 use crate::info;
-use crate::probe::{FixKind, Probe, REGISTERS};
+use crate::probe::{Probe, REGISTERS};
 use crate::scan::{Code, check_attributes, check_relocations, guarded};
-use crate::table::Op;
-use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Word};
+use crate::text::Text;
+use crate::word::{BYTES, Word};
 
 /// Registers of a multiprocessor.
 const REGISTER_FILE: u32 = 65536;
 /// Most threads of a block.
 const MAX_THREADS: u32 = 1024;
-/// Cycles after which the result of a `MOV` can be read.
-const MOV_LATENCY: u8 = 6;
 
 /// A probe and what it is given.
 #[derive(Debug, Clone, Copy)]
@@ -46,8 +42,12 @@ pub struct Change {
     pub code_bytes: (u64, u64),
     /// Exits that get the probe: where each was, and where threads end then.
     pub exits: Vec<(u64, u64)>,
-    /// Instructions that are given a barrier, because they may still read or write registers when a thread comes to an exit.
+    /// Instructions that are given a barrier, because they may still read or write registers when a thread comes to an exit, or to an access with a probe.
     pub guarded: usize,
+    /// Accesses to memory that get the probe.
+    pub accesses: Vec<Access>,
+    /// Instructions that access global memory, or may, of other kinds than those: they get none.
+    pub other_accesses: usize,
 }
 
 /// A cubin with probes in one kernel.
@@ -71,15 +71,7 @@ pub fn splice(
     exit: Option<Hook<'_>>,
 ) -> Result<Spliced, Refusal> {
     let file = File::parse(cubin)?;
-    let edit = file.edit(kernel, entry, exit)?;
-    let written = file.write(std::slice::from_ref(&edit), &Addresses::new())?;
-    match written.left_out.into_iter().next() {
-        Some((_, refusal)) => Err(refusal),
-        None => Ok(Spliced {
-            cubin: written.cubin,
-            change: edit.change,
-        }),
-    }
+    file.with_edit(file.edit(kernel, entry, exit)?)
 }
 
 /// Probes for one kernel of a file, which is as it was: [`File::write`] puts them in.
@@ -87,31 +79,32 @@ pub fn splice(
 pub struct Edit {
     /// What it changes.
     pub change: Change,
-    kernel: String,
+    pub(crate) kernel: String,
     pub(crate) place: Place,
-    entry: bool,
-    exit: bool,
+    pub(crate) entry: bool,
+    pub(crate) exit: bool,
+    pub(crate) accesses: bool,
     /// The kernel's own instructions that become other ones.
-    changed: Vec<(u64, Word)>,
+    pub(crate) changed: Vec<(u64, Word)>,
     /// Its code behind those. [`File::write`] checks what it writes, whatever stands here.
     pub added: Vec<Word>,
-    numbers: Vec<Number>,
+    pub(crate) numbers: Vec<Number>,
 }
 
 /// What is known of a kernel that can have probes.
-struct Examined<'f> {
-    facts: &'f Kernel,
-    place: Place,
-    code: Code,
+pub(crate) struct Examined<'f> {
+    pub(crate) facts: &'f Kernel,
+    pub(crate) place: Place,
+    pub(crate) code: Code,
     /// Its first instruction.
-    first: Word,
+    pub(crate) first: Word,
     /// What instructions get that nothing waits for.
-    barrier: Option<u8>,
+    pub(crate) barrier: Option<u8>,
 }
 
 /// A number in an attribute list that becomes another one.
 #[derive(Debug)]
-struct Number {
+pub(crate) struct Number {
     section: usize,
     offset: usize,
     /// Four bytes of it, or two.
@@ -120,6 +113,18 @@ struct Number {
 }
 
 impl File<'_> {
+    /// The file with one edit.
+    pub(crate) fn with_edit(&self, edit: Edit) -> Result<Spliced, Refusal> {
+        let written = self.write(std::slice::from_ref(&edit), &Addresses::new())?;
+        match written.left_out.into_iter().next() {
+            Some((_, refusal)) => Err(refusal),
+            None => Ok(Spliced {
+                cubin: written.cubin,
+                change: edit.change,
+            }),
+        }
+    }
+
     /// Makes the edit of one kernel, and looks at nothing else of the file. What was made of its code is checked.
     ///
     /// # Errors
@@ -179,16 +184,19 @@ impl File<'_> {
                 code_bytes: (self.image.sections[place.text].size, text.end()),
                 exits,
                 guarded: barrier.map_or(0, |_| code.unguarded.len()),
+                accesses: Vec::new(),
+                other_accesses: 0,
             },
             kernel: kernel.to_owned(),
             place,
             entry: entry.is_some(),
             exit: exit.is_some(),
+            accesses: false,
             changed: differences(&code.words, &text.words),
             added: text.words[code.words.len()..].to_vec(),
             numbers,
         };
-        check::check_code(arch, &code.words, &text.words, edit.put(), stack > 0)?;
+        check::check_code(arch, &code.words, &text.words, edit.put(), stack)?;
         Ok(edit)
     }
 
@@ -232,7 +240,7 @@ impl File<'_> {
     }
 
     /// Registers before and after, of probes that need so many; and its code can be longer.
-    fn room(&self, examined: &Examined<'_>, needed: u32) -> Result<(u32, u32), Refusal> {
+    pub(crate) fn room(&self, examined: &Examined<'_>, needed: u32) -> Result<(u32, u32), Refusal> {
         let old = examined.facts.registers.ok_or(Refusal::NoAttribute {
             attribute: "REGCOUNT",
         })?;
@@ -243,7 +251,7 @@ impl File<'_> {
         Ok((old, registers))
     }
 
-    fn changed_numbers(
+    pub(crate) fn changed_numbers(
         &self,
         place: Place,
         registers: u32,
@@ -326,6 +334,7 @@ impl Edit {
             kernel: &self.kernel,
             entry: self.entry,
             exit: self.exit,
+            accesses: self.accesses,
         }
     }
 
@@ -360,7 +369,7 @@ impl Edit {
 }
 
 /// Which of the old instructions are others.
-fn differences(old: &[Word], new: &[Word]) -> Vec<(u64, Word)> {
+pub(crate) fn differences(old: &[Word], new: &[Word]) -> Vec<(u64, Word)> {
     let pairs = old.iter().zip(new).zip((0u64..).step_by(BYTES));
     pairs
         .filter(|((was, is), _)| was != is)
@@ -382,217 +391,5 @@ fn check_registers(registers: u32, old: u32, bounds: Option<[u32; 3]>) -> Result
         Ok(())
     } else {
         Err(Refusal::Registers { registers, threads })
-    }
-}
-
-/// The kernel's code as it grows.
-struct Text {
-    arch: Arch,
-    words: Vec<Word>,
-    /// A probe has a stack.
-    stack: bool,
-}
-
-impl Text {
-    fn end(&self) -> u64 {
-        (self.words.len() * BYTES) as u64
-    }
-
-    fn change(&mut self, at: u64, to: impl Fn(Word) -> Word) {
-        let word = &mut self.words[at as usize / BYTES];
-        *word = to(*word);
-    }
-
-    fn encode(&self, insn: Insn) -> Result<Word, Refusal> {
-        // All that is made here is in the table, and no kernel is as long as a distance can be.
-        insn.encode(self.arch).ok_or(Refusal::ControlFlow {
-            at: self.end(),
-            opcode: 0,
-        })
-    }
-
-    fn push(&mut self, insn: Insn) -> Result<(), Refusal> {
-        let word = self.encode(insn)?;
-        self.words.push(word);
-        Ok(())
-    }
-
-    /// Adds the code of the probes, each where it is needed once; gives where they begin.
-    fn add_probes(&mut self, hooks: [Option<Hook<'_>>; 2]) -> Result<[Option<u64>; 2], Refusal> {
-        let mut starts = [None; 2];
-        for (index, hook) in hooks.iter().enumerate() {
-            let Some(hook) = hook else { continue };
-            let at_exit = index == 1;
-            // At an exit other lanes of the warp may be anywhere in the kernel, so that copy differs if it has regions.
-            if at_exit
-                && hook.probe.barriers == 0
-                && hooks[0].is_some_and(|h| h.probe == hook.probe)
-            {
-                starts[1] = starts[0];
-                continue;
-            }
-            starts[index] = Some(self.add_probe(hook.probe, at_exit)?);
-        }
-        Ok(starts)
-    }
-
-    fn add_probe(&mut self, probe: &Probe, at_exit: bool) -> Result<u64, Refusal> {
-        let start = self.end();
-        for word in &probe.words {
-            let region = Insn::decode(*word, self.arch)
-                .filter(|insn| at_exit && matches!(insn.op, Op::Bssy | Op::Bsync | Op::Break));
-            // The kernel's own regions are open where a thread ends, and in the same barriers: lanes would wait for lanes
-            // that never come. Without regions the lanes of a group just go on one after the other.
-            self.words.push(match region {
-                Some(insn) => self.encode(Insn::new(Op::Nop, insn.control))?,
-                None => *word,
-            });
-        }
-        for fix in &probe.fixes {
-            let at = start + (fix.index * BYTES) as u64;
-            let index = at as usize / BYTES;
-            let old = self.words[index];
-            let fixed = match fix.kind {
-                // Addresses are relative to the kernel, whose code begins at 0.
-                FixKind::Low(offset) => old.with(32, 32, u128::from(start + offset)),
-                FixKind::High => old.with(32, 32, 0),
-                FixKind::Call(offset) => {
-                    let call = Insn::new(Op::CallRel, old.control());
-                    let word = self.encode(call.leading(at, start + offset))?;
-                    word.with(12, 4, old.bits(12, 4))
-                }
-                FixKind::Return => {
-                    let back = Insn::decode(old, self.arch).filter(|i| i.op == Op::RetAbs);
-                    let back = back.ok_or(Refusal::ControlFlow {
-                        at,
-                        opcode: old.opcode(),
-                    })?;
-                    let back = Insn {
-                        op: Op::RetRel,
-                        ..back
-                    };
-                    self.encode(back.leading(at, 0))?
-                }
-            };
-            self.words[index] = fixed;
-        }
-        Ok(start)
-    }
-
-    /// Calls a probe; where it comes back is behind what this adds. `wait`: barriers that must be down first.
-    fn call(
-        &mut self,
-        hook: Hook<'_>,
-        start: u64,
-        at: u64,
-        wait: u8,
-        meet: bool,
-    ) -> Result<(), Refusal> {
-        let soon = Control::stall(1).staying();
-        // A probe without a stack does not look at the pointer, and its load takes as long as all the rest.
-        if self.stack {
-            let stack = Insn {
-                target: 1,
-                number: self.arch.stack_pointer(),
-                ..match self.arch {
-                    Arch::Sm80 => Insn::new(Op::MovConst, soon.after(wait)),
-                    Arch::Sm90 => Insn::new(
-                        Op::Ldc,
-                        Control {
-                            write: 0,
-                            ..soon.after(wait)
-                        },
-                    ),
-                }
-            };
-            self.push(stack)?;
-        }
-        // Lanes that the probe parts are together again behind it, in a barrier that it does not use.
-        let region = (6..16).find(|b| hook.probe.barriers & 1 << b == 0);
-        let region = region.filter(|_| meet && hook.probe.branches);
-        let moves = 6;
-        let back = self.end() + (moves + usize::from(region.is_some()) + 1) as u64 * BYTES as u64;
-        let arguments = [
-            (4, hook.userdata as u32),
-            (5, (hook.userdata >> 32) as u32),
-            (6, at as u32),
-            (7, (at >> 32) as u32),
-            (20, back as u32),
-            (21, (back >> 32) as u32),
-        ];
-        for (register, number) in arguments {
-            let control = match register {
-                4 if !self.stack => soon.after(wait),
-                21 => Control::stall(MOV_LATENCY),
-                _ => soon,
-            };
-            self.push(Insn {
-                target: register,
-                number,
-                ..Insn::new(Op::MovImm, control)
-            })?;
-        }
-        if let Some(barrier) = region {
-            let open = Insn {
-                barrier,
-                ..Insn::new(Op::Bssy, Control::stall(3).staying())
-            };
-            // It names what follows the end of the region.
-            self.push(open.leading(self.end(), back + BYTES as u64))?;
-        }
-        let call = Insn::new(Op::CallRel, Control::jump().after(ALL_BARRIERS));
-        self.push(call.leading(self.end(), start))?;
-        if let Some(barrier) = region {
-            self.push(Insn {
-                barrier,
-                ..Insn::new(Op::Bsync, Control::jump())
-            })?;
-            // A region lets go of lanes when others in it yield, as in loops of compare-and-swap; and the kernel may have been compiled for lanes that
-            // begin together: shuffles and uniform registers would be wrong.
-            self.push(Insn {
-                number: self.arch.all_lanes(),
-                ..Insn::new(Op::WarpSyncAll, Control::jump())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The first instruction leads to a stub, which calls and does what was replaced.
-    fn entry(&mut self, hook: Hook<'_>, start: u64, first: Word) -> Result<(), Refusal> {
-        let stub = self.end();
-        self.call(hook, start, 0, 0, true)?;
-        self.words.push(first);
-        let back = Insn::new(Op::Bra, Control::jump());
-        self.push(back.leading(self.end(), BYTES as u64))?;
-        let there = Insn::new(Op::Bra, Control::jump()).leading(0, stub);
-        self.words[0] = self.encode(there)?;
-        Ok(())
-    }
-
-    /// The exit at `at` leads to a stub, which calls and ends the thread; gives where.
-    fn exit(&mut self, hook: Hook<'_>, start: u64, at: u64) -> Result<u64, Refusal> {
-        let old = self.words[at as usize / BYTES];
-        let stub = self.end();
-        self.call(hook, start, at, ALL_BARRIERS, false)?;
-        let exit = self.end();
-        self.push(Insn::new(Op::Exit, Control::jump()))?;
-        // Guard, second predicate and the barriers that these wait for are those of the exit.
-        let insn = Insn::decode(old, self.arch).ok_or(Refusal::ExitForm { at, word: old.0 })?;
-        let there = Insn {
-            op: Op::Bra,
-            ..insn
-        };
-        let there = self.encode(there.leading(at, stub))?;
-        self.words[at as usize / BYTES] = there;
-        debug_assert_eq!(there.control().read, NO_BARRIER);
-        Ok(exit)
-    }
-
-    fn fill(&mut self) {
-        let nop = Insn::new(Op::Nop, Control::stall(0));
-        let filler = nop.encode(self.arch).unwrap_or(Word(0));
-        while !self.end().is_multiple_of(GRAIN) {
-            self.words.push(filler);
-        }
     }
 }

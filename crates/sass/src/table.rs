@@ -40,6 +40,24 @@ pub enum Op {
     MovConst,
     /// The same by the multiplier, which is idle more often.
     ImadMovConst,
+    /// A register gets another one.
+    MovReg,
+    /// A register is stored in the thread's stack.
+    Stl,
+    /// A register is loaded from there.
+    Ldl,
+    /// A register plus a number.
+    Add,
+    /// The same, and the carry in P0.
+    AddCarry,
+    /// The same, and the carry that is in P0.
+    AddWithCarry,
+    /// A register gets all predicates.
+    P2r,
+    /// All predicates come from a register.
+    R2p,
+    /// A register gets the mask of the lanes that are here.
+    VoteAny,
 }
 
 /// An operand's place.
@@ -57,6 +75,8 @@ pub enum Slot {
     Barrier,
     /// Number: bits 32 to 63.
     Number,
+    /// Offset from the stack pointer in bytes, two's complement: bits 40 to 63.
+    Offset,
     /// Offset in constant bank 0 in words: bits 40 to 53.
     Constant,
     /// Distance from the next instruction in words, two's complement: bits 34 to 81. Where split (`sm_90`), its low 8 bits are in 16
@@ -83,6 +103,8 @@ pub struct Row {
 }
 
 const BOTH: &[Arch] = &[Arch::Sm80, Arch::Sm90];
+/// Where registers are saved around a probe.
+const SAVING: &[Arch] = &[Arch::Sm90];
 const JUMP: Slot = Slot::Distance { splits: true };
 /// A convergence barrier's number stands where others keep the low bits.
 const NEAR: Slot = Slot::Distance { splits: false };
@@ -212,6 +234,69 @@ pub const ROWS: &[Row] = &[
         slots: &[Slot::Target, Slot::Constant],
         archs: &[Arch::Sm80],
     },
+    Row {
+        op: Op::MovReg,
+        name: "MOV",
+        fixed: 0x202 | high(0xf00),
+        slots: &[Slot::Target, Slot::Mask],
+        archs: SAVING,
+    },
+    Row {
+        op: Op::Stl,
+        name: "STL",
+        fixed: 0x0100_0387 | high(0x0010_0800),
+        slots: &[Slot::Offset, Slot::Mask],
+        archs: SAVING,
+    },
+    Row {
+        op: Op::Ldl,
+        name: "LDL",
+        fixed: 0x0100_0983 | high(0x0010_0800),
+        slots: &[Slot::Target, Slot::Offset],
+        archs: SAVING,
+    },
+    Row {
+        op: Op::Add,
+        name: "IADD3",
+        fixed: 0x810 | high(0x07ff_e0ff),
+        slots: &[Slot::Target, Slot::Source, Slot::Number],
+        archs: SAVING,
+    },
+    Row {
+        op: Op::AddCarry,
+        name: "IADD3",
+        fixed: 0x810 | high(0x07f1_e0ff),
+        slots: &[Slot::Target, Slot::Source, Slot::Number],
+        archs: SAVING,
+    },
+    Row {
+        op: Op::AddWithCarry,
+        name: "IADD3.X",
+        fixed: 0x810 | high(0x007f_e4ff),
+        slots: &[Slot::Target, Slot::Source, Slot::Number],
+        archs: SAVING,
+    },
+    Row {
+        op: Op::P2r,
+        name: "P2R",
+        fixed: 0x007f_ff00_0803,
+        slots: &[Slot::Target],
+        archs: SAVING,
+    },
+    Row {
+        op: Op::R2p,
+        name: "R2P",
+        fixed: 0x007f_0000_0804,
+        slots: &[Slot::Source],
+        archs: SAVING,
+    },
+    Row {
+        op: Op::VoteAny,
+        name: "VOTE.ANY",
+        fixed: 0x806 | high(0x038e_0100),
+        slots: &[Slot::Target],
+        archs: SAVING,
+    },
 ];
 
 /// What an opcode does to the flow of control.
@@ -264,6 +349,10 @@ pub mod base {
     pub const BPT: u16 = 0x15c;
     pub const NANOSLEEP: u16 = 0x15d;
     pub const DEPBAR: u16 = 0x11a;
+    pub const END_COLLECTIVE: u16 = 0x11b;
+    pub const LDG: u16 = 0x181;
+    pub const STG: u16 = 0x186;
+    pub const USETMAXREG: u16 = 0x1c8;
 }
 
 /// The family of an opcode. Control flow has a range of its own, whatever the form of its operands.
@@ -304,6 +393,28 @@ pub fn late(word: Word) -> Late {
         0x11d if form == REGISTERS_ONLY => Late::Unknown,
         _ => Late::Nothing,
     }
+}
+
+/// Accesses of global memory, or of any, that are no `LDG` or `STG`: `LD`, `ST`, `ATOM`, `ATOMG`, `RED` and `REDG`, `LDGSTS`; copies and reductions of the tensor memory
+/// accelerator. Textures and surfaces are not among them.
+pub fn is_other_access(word: Word) -> bool {
+    matches!(
+        word.base(),
+        0x180 | 0x185 | 0x18a | 0x18b | 0x1a2 | 0x1a8 | 0x1a9 | 0x18e | 0x1a6 | 0x1ae | 0x1b4
+            ..=0x1b6 | 0x1ba | 0x1bb
+    )
+}
+
+/// Reads or writes registers that a warp has once for all of its lanes.
+pub fn is_uniform(word: Word) -> bool {
+    // The form of the operands, where it says that; then the uniform data path, `R2UR`, `ELECT`, `S2UR`, `REDUX` and what else begins as they do.
+    matches!(word.opcode() >> 9, 6 | 7) && word.base() < 0x160
+        || matches!(word.base(), 0x02f | 0x080..=0x0cf | 0x1b0..=0x1ff)
+        || is_global(word) && word.bits(90, 2) != 0
+}
+
+fn is_global(word: Word) -> bool {
+    matches!(word.base(), base::LDG | base::STG | 0x180 | 0x185) || is_other_access(word)
 }
 
 /// `HGMMA` and its like: they read and write registers until the warp group waits for them.

@@ -78,12 +78,26 @@ impl Predicate {
         register: 7,
         negated: false,
     };
+    /// Never.
+    pub const NEVER: Predicate = Predicate {
+        register: 7,
+        negated: true,
+    };
 
-    fn bits(self) -> u128 {
+    /// Where this does not hold.
+    #[must_use]
+    pub const fn not(self) -> Predicate {
+        Predicate {
+            negated: !self.negated,
+            ..self
+        }
+    }
+
+    pub(crate) fn bits(self) -> u128 {
         u128::from(self.register) | u128::from(self.negated) << 3
     }
 
-    fn of(bits: u128) -> Predicate {
+    pub(crate) fn of(bits: u128) -> Predicate {
         Predicate {
             register: (bits & 7) as u8,
             negated: bits & 8 != 0,
@@ -106,7 +120,7 @@ pub struct Insn {
     pub source: u8,
     /// Convergence barrier.
     pub barrier: u8,
-    /// A number, or an offset in constant bank 0 in bytes.
+    /// A number, or an offset in bytes: in constant bank 0, or from the stack pointer.
     pub number: u32,
     /// Bytes from the next instruction to where it leads; a multiple of 4.
     pub distance: i64,
@@ -159,7 +173,10 @@ impl Insn {
                 Slot::Distance { splits } => {
                     word.with_distance(self.distance, splits && arch.splits_distances())?
                 }
-                Slot::Barrier | Slot::Constant => return None,
+                Slot::Offset if matches!(self.number as i32, -0x80_0000..0x80_0000) => {
+                    word.with(40, 24, self.number.into())
+                }
+                Slot::Barrier | Slot::Constant | Slot::Offset => return None,
             };
         }
         Some(word)
@@ -190,6 +207,7 @@ fn read(row: &Row, word: Word, arch: Arch) -> Option<Insn> {
             Slot::Barrier => insn.barrier = word.bits(16, 4) as u8,
             Slot::Number => insn.number = word.bits(32, 32) as u32,
             Slot::Constant => insn.number = word.bits(40, 14) as u32 * 4,
+            Slot::Offset => insn.number = word.signed(40, 24) as u32,
             Slot::Distance { splits } => {
                 insn.distance = word.distance(splits && arch.splits_distances());
             }
@@ -214,6 +232,12 @@ impl Word {
     /// `count` bits from `first` on.
     pub fn bits(self, first: u32, count: u32) -> u128 {
         self.0 >> first & ((1 << count) - 1)
+    }
+
+    /// The same as a number with a sign, of at most 32 bits.
+    pub fn signed(self, first: u32, count: u32) -> i32 {
+        let unused = 32 - count;
+        (self.bits(first, count) as i32) << unused >> unused
     }
 
     /// The same word with these bits.

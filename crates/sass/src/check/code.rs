@@ -13,8 +13,8 @@ pub(super) struct Code<'a> {
     pub(super) old: &'a [Word],
     pub(super) new: &'a [Word],
     pub(super) exit: bool,
-    /// Probes have a stack.
-    pub(super) stack: bool,
+    /// Stack per thread that there is for probes, in bytes.
+    pub(super) stack: u32,
 }
 
 impl Code<'_> {
@@ -57,7 +57,7 @@ impl Code<'_> {
         Ok(exits)
     }
 
-    fn differs(&self, at: u64, was: Word, is: Word) -> CheckError {
+    pub(super) fn differs(&self, at: u64, was: Word, is: Word) -> CheckError {
         CheckError::Instruction {
             at,
             was: was.0,
@@ -65,11 +65,11 @@ impl Code<'_> {
         }
     }
 
-    fn word(&self, at: u64) -> Option<Word> {
+    pub(super) fn word(&self, at: u64) -> Option<Word> {
         self.new.get(at as usize / BYTES).copied()
     }
 
-    fn expect(
+    pub(super) fn expect(
         &self,
         at: u64,
         expected: &'static str,
@@ -84,7 +84,7 @@ impl Code<'_> {
     }
 
     /// A replaced instruction is a branch under the same predicates to what was added; gives where.
-    fn leads(
+    pub(super) fn leads(
         &self,
         at: u64,
         was: Word,
@@ -141,7 +141,7 @@ impl Code<'_> {
                 expected: "behind all barriers",
             });
         }
-        if self.stack {
+        if self.stack > 0 {
             self.expect(at, "the load of the stack pointer", |_, insn| {
                 insn.is_some_and(|i| {
                     matches!(i.op, Op::Ldc | Op::MovConst)
@@ -206,7 +206,7 @@ impl Code<'_> {
     }
 
     /// What was added and is no stub: probes, which stay within themselves, and nothing behind the last stub.
-    fn added(&self, stubs: &mut [Range<u64>], probes: &[u64]) -> Result<(), CheckError> {
+    pub(super) fn added(&self, stubs: &mut [Range<u64>], probes: &[u64]) -> Result<(), CheckError> {
         stubs.sort_by_key(|stub| stub.start);
         let (from, to) = (
             (self.old.len() * BYTES) as u64,
@@ -256,7 +256,7 @@ impl Code<'_> {
     }
 }
 
-fn always(insn: &Insn) -> bool {
+pub(super) fn always(insn: &Insn) -> bool {
     insn.guard == Predicate::ALWAYS && insn.second == Predicate::ALWAYS
 }
 

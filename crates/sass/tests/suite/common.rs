@@ -152,6 +152,54 @@ L:
     ret;
 }";
 
+/// One for accesses, without branches.
+pub const TELLS: &str = "
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc, .param .b64 ptr, .param .b32 size, .param .b32 flags, .param .b64 data) {
+    .reg .b64 %rd<6>;
+    .reg .b32 %r<3>;
+    ld.param.u64 %rd1, [ud];
+    ld.param.u64 %rd2, [pc];
+    ld.param.u64 %rd3, [ptr];
+    ld.param.u32 %r1, [size];
+    ld.param.u32 %r2, [flags];
+    ld.param.u64 %rd4, [data];
+    red.global.add.u64 [%rd1], %rd2;
+    red.global.add.u64 [%rd1+8], %rd3;
+    red.global.add.u32 [%rd1+16], %r1;
+    red.global.add.u32 [%rd1+20], %r2;
+    red.global.add.u64 [%rd1+24], %rd4;
+    st.param.b32 [r], 0;
+    ret;
+}";
+
+/// One for accesses through which lanes go differently, with memory of its own.
+pub const PARTS: &str = "
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc, .param .b64 ptr, .param .b32 size, .param .b32 flags, .param .b64 data) {
+    .reg .b64 %rd<9>;
+    .reg .b32 %r<5>;
+    .reg .pred %p<4>;
+    .local .align 8 .b8 own[40];
+    ld.param.u64 %rd1, [ud];
+    ld.param.u64 %rd2, [ptr];
+    ld.param.u32 %r1, [flags];
+    mov.u64 %rd4, own;
+    and.b64 %rd3, %rd2, 12;
+    add.u64 %rd5, %rd4, %rd3;
+    st.local.u32 [%rd5], %r1;
+    setp.eq.u64 %p1, %rd3, 0;
+    @%p1 bra L2;
+L1:
+    red.global.add.u64 [%rd1+8], %rd3;
+    sub.u64 %rd3, %rd3, 4;
+    setp.ne.u64 %p2, %rd3, 0;
+    @%p2 bra L1;
+L2:
+    ld.local.u32 %r2, [%rd5];
+    red.global.add.u32 [%rd1+16], %r2;
+    st.param.b32 [r], 0;
+    ret;
+}";
+
 /// The headers of CUTLASS.
 fn cutlass() -> PathBuf {
     let headers = ".toolchain/cutlass/cutlass_library/source/include";
@@ -196,6 +244,18 @@ pub struct Line {
     pub at: u64,
     pub text: String,
     pub word: u128,
+}
+
+/// No register beyond those that are declared: of them the last two cannot be named, and who does so ends with an illegal instruction.
+pub fn names_what_it_has(lines: &[Line], declared: Option<u32>) -> bool {
+    const RESERVED: u32 = 2;
+    let words = |line: &'_ Line| {
+        let words = line.text.split(|c: char| !c.is_ascii_alphanumeric());
+        let named = words.filter_map(|word| word.strip_prefix('R')?.parse().ok());
+        named.collect::<Vec<u32>>()
+    };
+    let last = lines.iter().flat_map(words).max().unwrap_or(0);
+    declared.is_some_and(|declared| last + RESERVED < declared)
 }
 
 /// The code of each section, by the section's name. Labels are replaced by the offsets that they stand for.

@@ -38,6 +38,8 @@ fn is_left_alone(word: Word) -> bool {
         base::WARPSYNC => word.bits(16, 8) != 0,
         // Other ways to move and load.
         0x002 | 0x024 | 0x182 => true,
+        // Other votes, sums of other operands, parts of the predicates, the stack at other registers and in other sizes.
+        0x006 | 0x010 | 0x003 | 0x004 | 0x183 | 0x187 => true,
         _ => false,
     }
 }
@@ -150,6 +152,85 @@ fn check_chosen(sm: &str, arch: Arch, numbers: &[u32], gaps: &[usize]) {
     }
 }
 
+/// Slots of the stack and numbers that we choose, as the compiler loads, stores and adds them.
+#[test]
+fn what_saves_and_adds_is_what_the_compiler_writes() {
+    let mut runner = TestRunner::new(Config::with_cases(6));
+    let case = (0u32..990, 0u32..990, 0x0100_0000i64..0x7fff_ffff);
+    runner
+        .run(&case, |(stored, loaded, number)| {
+            check_saving(4 * stored, 4 * loaded, number);
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn check_saving(stored: u32, loaded: u32, number: i64) {
+    let text = format!(
+        ".version 7.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p) {{
+    .reg .b64 %rd<9>; .reg .b32 %r<9>; .local .align 8 .b8 own[4000];
+    ld.param.u64 %rd1, [p];
+    ld.volatile.global.u64 %rd2, [%rd1];
+    add.s64 %rd3, %rd2, {number};
+    st.volatile.global.u64 [%rd1+8], %rd3;
+    ld.volatile.global.u64 %rd4, [%rd1];
+    add.s64 %rd5, %rd4, -{number};
+    st.volatile.global.u64 [%rd1+16], %rd5;
+    ld.volatile.global.u32 %r1, [%rd1+32];
+    mov.u64 %rd6, own;
+    ld.volatile.global.u64 %rd7, [%rd1];
+    and.b64 %rd7, %rd7, 3996;
+    add.u64 %rd8, %rd6, %rd7;
+    st.local.u32 [own+{stored}], %r1;
+    st.local.u32 [%rd8], %r1;
+    ld.local.u32 %r2, [own+{loaded}];
+    ld.local.u32 %r3, [%rd8+4];
+    add.s32 %r4, %r2, %r3;
+    st.volatile.global.u32 [%rd1+64], %r4;
+    ret;
+}}
+"
+    );
+    let cubin = ptxas("saving", &text, "sm_90", &["-O1"]);
+    let all = words(&cubin);
+    let insns = all
+        .iter()
+        .filter_map(|(_, word)| Insn::decode(*word, Arch::Sm90));
+    let seen: Vec<(Op, u32)> = insns.map(|insn| (insn.op, insn.number)).collect();
+    for one in [
+        (Op::Stl, stored),
+        (Op::Ldl, loaded),
+        (Op::AddCarry, number as u32),
+        (Op::AddCarry, number.wrapping_neg() as u32),
+        // The high half of a number below zero.
+        (Op::AddWithCarry, u32::MAX),
+    ] {
+        assert!(seen.contains(&one), "{one:x?} is not in {seen:x?}");
+    }
+}
+
+/// The compiler saves and restores some predicates; we do so with all of them.
+#[test]
+fn predicates_are_saved_as_the_compiler_does() {
+    let all: Vec<Word> = (corpus(90).into_iter())
+        .flat_map(|(_, cubin)| words(&cubin))
+        .map(|(_, word)| word)
+        .collect();
+    for (op, opcode) in [(Op::P2r, 0x803), (Op::R2p, 0x804)] {
+        let some = all.iter().filter(|word| word.opcode() == opcode);
+        let masks: Vec<u128> = some.clone().map(|word| word.bits(32, 8)).collect();
+        assert!(!masks.is_empty(), "{op:?} is in no kernel of ours");
+        for (word, mask) in some.zip(masks) {
+            assert!(mask != 0 && mask <= 0x7f, "{mask:#x}");
+            let insn = Insn::decode(word.with(32, 8, 0x7f), Arch::Sm90);
+            assert_eq!(insn.map(|insn| insn.op), Some(op));
+        }
+    }
+}
+
 fn predicate() -> impl Strategy<Value = Predicate> {
     (0u8..8, any::<bool>()).prop_map(|(register, negated)| Predicate { register, negated })
 }
@@ -178,6 +259,7 @@ fn insn(arch: Arch) -> impl Strategy<Value = Insn> {
                     Slot::Source | Slot::Mask => insn.source = source,
                     Slot::Barrier => insn.barrier = barrier,
                     Slot::Number => insn.number = number,
+                    Slot::Offset => insn.number = ((number as i32) >> 8) as u32,
                     Slot::Constant => insn.number = number % 0x2000 * 4,
                     Slot::Distance { .. } => insn.distance = distance * 16,
                 }
@@ -203,6 +285,12 @@ fn printed_register(n: u8) -> String {
     }
 }
 
+fn printed_number(number: u32) -> String {
+    let number = number as i32;
+    let sign = if number < 0 { "-" } else { "" };
+    format!("{sign}{:#x}", number.unsigned_abs())
+}
+
 /// As the disassembler has it, at offset `at`.
 fn printed(insn: &Insn, at: u64, arch: Arch) -> String {
     let is_it = |r: &&Row| r.op == insn.op && r.archs.contains(&arch);
@@ -216,13 +304,38 @@ fn printed(insn: &Insn, at: u64, arch: Arch) -> String {
             Slot::Target => operands.push(printed_register(insn.target)),
             Slot::Source | Slot::Mask => operands.push(printed_register(insn.source)),
             Slot::Barrier => operands.push(format!("B{}", insn.barrier)),
-            Slot::Number => operands.push(format!("{:#x}", insn.number)),
+            Slot::Number => operands.push(match insn.op {
+                // Numbers that are added have a sign.
+                Op::Add | Op::AddCarry | Op::AddWithCarry => printed_number(insn.number),
+                _ => format!("{:#x}", insn.number),
+            }),
+            Slot::Offset => operands.push(match insn.number {
+                0 => "[R1]".to_owned(),
+                number => format!("[R1+{}]", printed_number(number)),
+            }),
             Slot::Constant => operands.push(format!("c[0x0][{:#x}]", insn.number)),
             Slot::Distance { .. } => operands.push(format!("{target:#x}")),
         }
     }
     if insn.op == Op::ImadMovConst {
         operands.splice(1..1, ["RZ".to_owned(), "RZ".to_owned()]);
+    }
+    match insn.op {
+        Op::Add => operands.push("RZ".to_owned()),
+        Op::AddCarry => {
+            operands.insert(1, "P0".to_owned());
+            operands.push("RZ".to_owned());
+        }
+        Op::AddWithCarry => {
+            operands.extend(["RZ", "P0", "!PT"].map(str::to_owned));
+        }
+        Op::VoteAny => operands.extend(["PT", "PT"].map(str::to_owned)),
+        Op::P2r => operands.extend(["PR", "RZ", "0x7f"].map(str::to_owned)),
+        Op::R2p => {
+            operands.insert(0, "PR".to_owned());
+            operands.push("0x7f".to_owned());
+        }
+        _ => {}
     }
     if insn.op == Op::RetAbs {
         operands.push("0x0".to_owned());

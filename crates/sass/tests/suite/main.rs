@@ -1,5 +1,7 @@
 //! The splice against NVIDIA's own tools, on cubins that the tests build themselves: one binary, so that its parts share those.
 
+mod accesses;
+mod accesses_refused;
 mod common;
 mod encodings;
 mod programs;

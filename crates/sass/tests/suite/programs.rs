@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::common::{ptxas, workspace};
-use warpbpf_sass::{Hook, Probe, Refusal, splice};
+use warpbpf_sass::{Hook, Probe, Refusal, splice, splice_accesses};
 
 const KERNEL: &str = ".version 8.0
 .target ARCH
@@ -26,7 +26,8 @@ const KERNEL: &str = ".version 8.0
 ";
 
 /// A golden as a module: its functions, then one around its block, with whatever the block reads.
-fn module(golden: &str, arch: &str) -> String {
+/// `more` are parameters behind the two that all have.
+fn module(golden: &str, arch: &str, more: &str) -> String {
     let mut at = 0;
     let mut depth = 0;
     let mut block = 0;
@@ -64,7 +65,7 @@ fn module(golden: &str, arch: &str) -> String {
         })
         .collect();
     format!(
-        ".version 8.3\n.target {arch}\n.address_size 64\n{functions}\n.visible .func (.param .b32 r) probe(.param .b64 ud, .param .b64 pc)\n{{\n{own}{text}\tst.param.b32 [r], 0;\n\tret;\n}}\n"
+        ".version 8.3\n.target {arch}\n.address_size 64\n{functions}\n.visible .func (.param .b32 r) probe(.param .b64 ud, .param .b64 pc{more})\n{{\n{own}{text}\tst.param.b32 [r], 0;\n\tret;\n}}\n"
     )
 }
 
@@ -88,19 +89,43 @@ fn goldens() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// The same program stands at the kernel's access, as a function with the parameters that are given there.
+fn at_access(name: &str, text: &str, kernel: &[u8]) -> bool {
+    let more = ", .param .b64 ptr, .param .b32 size, .param .b32 flags, .param .b64 data";
+    let module = module(text, "sm_90", more);
+    let options = ["--compile-as-tools-patch"];
+    let cubin = ptxas(&format!("{name}.access"), &module, "sm_90", &options);
+    let probe = Probe::parse(&cubin, "probe").unwrap_or_else(|e| panic!("{name}: {e}"));
+    let hook = Hook {
+        probe: &probe,
+        userdata: 0,
+    };
+    match splice_accesses(kernel, "k", hook) {
+        Ok(spliced) => {
+            assert_eq!(spliced.change.accesses.len(), 1, "{name}");
+            true
+        }
+        Err(refusal) => {
+            let meets = refusal.to_string().ends_with("it waits for other lanes");
+            assert!(meets, "{name}: {refusal}");
+            false
+        }
+    }
+}
+
 #[test]
 fn programs_become_probes() {
     let goldens = goldens();
     assert!(goldens.len() > 35, "only {}", goldens.len());
     for (arch, number) in [("sm_80", 80), ("sm_90", 90)] {
         let kernel = ptxas("programs", &KERNEL.replace("ARCH", arch), arch, &[]);
-        let (mut entries, mut exits) = (0, 0);
+        let (mut entries, mut exits, mut accesses) = (0, 0, 0);
         let mut refused = BTreeMap::new();
         // 128-bit exchanges are for sm_90 on.
         let of_arch = |text: &str| number >= 90 || !text.contains(".b128");
         for (name, text) in goldens.iter().filter(|(_, text)| of_arch(text)) {
-            let module = module(text, arch);
-            let cubin = ptxas(name, &module, arch, &["--compile-as-tools-patch"]);
+            let of_ends = module(text, arch, "");
+            let cubin = ptxas(name, &of_ends, arch, &["--compile-as-tools-patch"]);
             let probe = match Probe::parse(&cubin, "probe") {
                 Ok(probe) => probe,
                 Err(refusal) => {
@@ -118,6 +143,9 @@ fn programs_become_probes() {
                 Ok(_) => exits += 1,
                 Err(refusal) => assert_eq!(refusal, Refusal::ProbeMeets, "{name}"),
             }
+            if number == 90 {
+                accesses += usize::from(at_access(name, text, &kernel));
+            }
         }
         let ends = refused.remove("exit_dead").expect("it ends threads");
         assert!(ends.ends_with("it ends the thread"), "{ends}");
@@ -131,9 +159,10 @@ fn programs_become_probes() {
             "{entries} at the entry, {exits} at exits of {}: {refused:#?}",
             goldens.len()
         );
-        match number {
-            80 => assert!(entries >= 34 && exits >= 34, "{told}"),
-            _ => assert!(entries >= 34 && exits >= 34, "{told}"),
-        }
+        assert!(entries >= 34 && exits >= 34, "{told}");
+        assert!(
+            accesses >= 34 || number == 80,
+            "{accesses} at accesses, {told}"
+        );
     }
 }

@@ -574,6 +574,7 @@ fn variables_can_be_those_of_another_copy() {
             kernel: "starts",
             entry: true,
             exit: true,
+            accesses: false,
         };
         let check = |after: &[u8], addresses: &Addresses| {
             check_all(&cubin, after, &[put], addresses).map_err(|error| error.to_string())

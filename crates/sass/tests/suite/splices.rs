@@ -1,7 +1,8 @@
 //! Probes in all our kernels, seen with NVIDIA's disassembler: whatever was not replaced reads as it did before.
 
 use crate::common::{
-    BRANCHES, CALLS, COUNT, Line, corpus, disassemble, nvcc, probe_cubin, workspace,
+    BRANCHES, CALLS, COUNT, Line, corpus, disassemble, names_what_it_has, nvcc, probe_cubin,
+    workspace,
 };
 use warpbpf_fatbin::Cubin;
 use warpbpf_sass::elf::Image;
@@ -115,6 +116,9 @@ fn stay_what_they_were(arch: u32) {
             let facts = facts.kernel(kernel).expect("the kernel");
             assert_eq!(facts.registers, Some(spliced.change.registers.1));
             assert_eq!(facts.code_bytes, spliced.change.code_bytes.1);
+            let section = format!(".text.{kernel}");
+            let (_, lines) = after.iter().find(|(name, _)| *name == section).expect("it");
+            assert!(names_what_it_has(lines, facts.registers), "{kernel}");
         }
     }
     let least = if arch == 80 { 60 } else { 90 };

@@ -1,0 +1,240 @@
+//! A kernel's code as it grows: probes behind it, and stubs that call them.
+//!
+//! A stub at an end of the kernel sets the stack pointer to where a thread's stack begins, if probes have a stack, which is right because no frame is alive at these
+//! places; it passes the arguments, calls, and goes on as the kernel would have. Stubs at accesses are in [`crate::memory`].
+
+use crate::Arch;
+use crate::elf::GRAIN;
+use crate::error::Refusal;
+use crate::probe::{FixKind, Probe};
+use crate::splice::Hook;
+use crate::table::Op;
+use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Word};
+
+/// Cycles after which the result of a `MOV` can be read.
+const MOV_LATENCY: u8 = 6;
+
+/// The kernel's code as it grows.
+pub(crate) struct Text {
+    pub(crate) arch: Arch,
+    pub(crate) words: Vec<Word>,
+    /// A probe has a stack.
+    pub(crate) stack: bool,
+}
+
+impl Text {
+    pub(crate) fn end(&self) -> u64 {
+        (self.words.len() * BYTES) as u64
+    }
+
+    pub(crate) fn change(&mut self, at: u64, to: impl Fn(Word) -> Word) {
+        let word = &mut self.words[at as usize / BYTES];
+        *word = to(*word);
+    }
+
+    pub(crate) fn encode(&self, insn: Insn) -> Result<Word, Refusal> {
+        // All that is made here is in the table, and no kernel is as long as a distance can be.
+        insn.encode(self.arch).ok_or(Refusal::ControlFlow {
+            at: self.end(),
+            opcode: 0,
+        })
+    }
+
+    pub(crate) fn push(&mut self, insn: Insn) -> Result<(), Refusal> {
+        let word = self.encode(insn)?;
+        self.words.push(word);
+        Ok(())
+    }
+
+    /// Adds the code of the probes, each where it is needed once; gives where they begin.
+    pub(crate) fn add_probes(
+        &mut self,
+        hooks: [Option<Hook<'_>>; 2],
+    ) -> Result<[Option<u64>; 2], Refusal> {
+        let mut starts = [None; 2];
+        for (index, hook) in hooks.iter().enumerate() {
+            let Some(hook) = hook else { continue };
+            let at_exit = index == 1;
+            // At an exit other lanes of the warp may be anywhere in the kernel, so that copy differs if it has regions.
+            if at_exit
+                && hook.probe.barriers == 0
+                && hooks[0].is_some_and(|h| h.probe == hook.probe)
+            {
+                starts[1] = starts[0];
+                continue;
+            }
+            starts[index] = Some({
+                // The kernel's own regions are open where a thread ends, and in the same barriers: lanes would wait for
+                // lanes that never come. Without regions the lanes of a group just go on one after the other.
+                let region = |barrier: u8| (!at_exit).then_some(barrier);
+                self.add_probe(hook.probe, region)?
+            });
+        }
+        Ok(starts)
+    }
+
+    /// Adds the code of a probe; `region` says which convergence barrier each of its own becomes, and `None` that it has no such region.
+    pub(crate) fn add_probe(
+        &mut self,
+        probe: &Probe,
+        region: impl Fn(u8) -> Option<u8>,
+    ) -> Result<u64, Refusal> {
+        let start = self.end();
+        for word in &probe.words {
+            let insn = Insn::decode(*word, self.arch);
+            let parts = insn.filter(|i| matches!(i.op, Op::Bssy | Op::Bsync | Op::Break));
+            self.words
+                .push(match parts.map(|i| (i, region(i.barrier))) {
+                    Some((insn, Some(barrier))) => self.encode(Insn { barrier, ..insn })?,
+                    Some((insn, None)) => self.encode(Insn::new(Op::Nop, insn.control))?,
+                    None => *word,
+                });
+        }
+        for fix in &probe.fixes {
+            let at = start + (fix.index * BYTES) as u64;
+            let index = at as usize / BYTES;
+            let old = self.words[index];
+            let fixed = match fix.kind {
+                // Addresses are relative to the kernel, whose code begins at 0.
+                FixKind::Low(offset) => old.with(32, 32, u128::from(start + offset)),
+                FixKind::High => old.with(32, 32, 0),
+                FixKind::Call(offset) => {
+                    let call = Insn::new(Op::CallRel, old.control());
+                    let word = self.encode(call.leading(at, start + offset))?;
+                    word.with(12, 4, old.bits(12, 4))
+                }
+                FixKind::Return => {
+                    let back = Insn::decode(old, self.arch).filter(|i| i.op == Op::RetAbs);
+                    let back = back.ok_or(Refusal::ControlFlow {
+                        at,
+                        opcode: old.opcode(),
+                    })?;
+                    let back = Insn {
+                        op: Op::RetRel,
+                        ..back
+                    };
+                    self.encode(back.leading(at, 0))?
+                }
+            };
+            self.words[index] = fixed;
+        }
+        Ok(start)
+    }
+
+    /// Calls a probe; where it comes back is behind what this adds. `wait`: barriers that must be down first.
+    fn call(
+        &mut self,
+        hook: Hook<'_>,
+        start: u64,
+        at: u64,
+        wait: u8,
+        meet: bool,
+    ) -> Result<(), Refusal> {
+        let soon = Control::stall(1).staying();
+        // A probe without a stack does not look at the pointer, and its load takes as long as all the rest.
+        if self.stack {
+            let stack = Insn {
+                target: 1,
+                number: self.arch.stack_pointer(),
+                ..match self.arch {
+                    Arch::Sm80 => Insn::new(Op::MovConst, soon.after(wait)),
+                    Arch::Sm90 => Insn::new(
+                        Op::Ldc,
+                        Control {
+                            write: 0,
+                            ..soon.after(wait)
+                        },
+                    ),
+                }
+            };
+            self.push(stack)?;
+        }
+        // Lanes that the probe parts are together again behind it, in a barrier that it does not use.
+        let region = (6..16).find(|b| hook.probe.barriers & 1 << b == 0);
+        let region = region.filter(|_| meet && hook.probe.branches);
+        let moves = 6;
+        let back = self.end() + (moves + usize::from(region.is_some()) + 1) as u64 * BYTES as u64;
+        let arguments = [
+            (4, hook.userdata as u32),
+            (5, (hook.userdata >> 32) as u32),
+            (6, at as u32),
+            (7, (at >> 32) as u32),
+            (20, back as u32),
+            (21, (back >> 32) as u32),
+        ];
+        for (register, number) in arguments {
+            let control = match register {
+                4 if !self.stack => soon.after(wait),
+                21 => Control::stall(MOV_LATENCY),
+                _ => soon,
+            };
+            self.push(Insn {
+                target: register,
+                number,
+                ..Insn::new(Op::MovImm, control)
+            })?;
+        }
+        if let Some(barrier) = region {
+            let open = Insn {
+                barrier,
+                ..Insn::new(Op::Bssy, Control::stall(3).staying())
+            };
+            // It names what follows the end of the region.
+            self.push(open.leading(self.end(), back + BYTES as u64))?;
+        }
+        let call = Insn::new(Op::CallRel, Control::jump().after(ALL_BARRIERS));
+        self.push(call.leading(self.end(), start))?;
+        if let Some(barrier) = region {
+            self.push(Insn {
+                barrier,
+                ..Insn::new(Op::Bsync, Control::jump())
+            })?;
+            // A region lets go of lanes when others in it yield, as in loops of compare-and-swap; and the kernel may have been compiled for lanes that
+            // begin together: shuffles and uniform registers would be wrong.
+            self.push(Insn {
+                number: self.arch.all_lanes(),
+                ..Insn::new(Op::WarpSyncAll, Control::jump())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The first instruction leads to a stub, which calls and does what was replaced.
+    pub(crate) fn entry(&mut self, hook: Hook<'_>, start: u64, first: Word) -> Result<(), Refusal> {
+        let stub = self.end();
+        self.call(hook, start, 0, 0, true)?;
+        self.words.push(first);
+        let back = Insn::new(Op::Bra, Control::jump());
+        self.push(back.leading(self.end(), BYTES as u64))?;
+        let there = Insn::new(Op::Bra, Control::jump()).leading(0, stub);
+        self.words[0] = self.encode(there)?;
+        Ok(())
+    }
+
+    /// The exit at `at` leads to a stub, which calls and ends the thread; gives where.
+    pub(crate) fn exit(&mut self, hook: Hook<'_>, start: u64, at: u64) -> Result<u64, Refusal> {
+        let old = self.words[at as usize / BYTES];
+        let stub = self.end();
+        self.call(hook, start, at, ALL_BARRIERS, false)?;
+        let exit = self.end();
+        self.push(Insn::new(Op::Exit, Control::jump()))?;
+        // Guard, second predicate and the barriers that these wait for are those of the exit.
+        let insn = Insn::decode(old, self.arch).ok_or(Refusal::ExitForm { at, word: old.0 })?;
+        let there = Insn {
+            op: Op::Bra,
+            ..insn
+        };
+        let there = self.encode(there.leading(at, stub))?;
+        self.words[at as usize / BYTES] = there;
+        debug_assert_eq!(there.control().read, NO_BARRIER);
+        Ok(exit)
+    }
+
+    pub(crate) fn fill(&mut self) {
+        let nop = Insn::new(Op::Nop, Control::stall(0));
+        let filler = nop.encode(self.arch).unwrap_or(Word(0));
+        while !self.end().is_multiple_of(GRAIN) {
+            self.words.push(filler);
+        }
+    }
+}
