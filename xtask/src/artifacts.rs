@@ -61,6 +61,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("scopes", "tests/programs/scopes.bpf.c"),
     ("machine", "tests/programs/machine.bpf.c"),
     ("machine_access", "tests/programs/machine_access.bpf.c"),
+    ("splice_memory", "tests/programs/splice_memory.bpf.c"),
     ("swap", "tests/programs/swap.bpf.c"),
     ("swap_other", "tests/programs/swap_other.bpf.c"),
     ("hashstress", "tests/programs/hashstress.bpf.c"),
@@ -512,24 +513,33 @@ fn sanitizer(tools: &Tools, into: &Path) -> Result<(), Failure> {
 fn splice(tools: &Tools, into: &Path) -> Result<(), Failure> {
     let sources = root().join("tests/splice");
     make_dir(into)?;
-    let (source, probes) = (sources.join("kernels.cu"), sources.join("probes.ptx"));
-    for arch in ["sm_80", "sm_90"] {
-        let cubin = into.join(format!("kernels.{arch}.cubin"));
-        if !is_newer(&cubin, &[&source]) {
-            let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
-            nvcc.args(["-O2", "-std=c++17", "-cubin", "-arch", arch, "-o"]);
-            run(nvcc.arg(&cubin).arg(&source))?;
+    // Kernels and probes, at their ends and at their accesses.
+    let both = ["sm_80", "sm_90"];
+    let pairs: [(&str, &str, &[&str]); 2] = [
+        ("kernels", "probes", &both),
+        ("accesses", "access_probes", &both[1..]),
+    ];
+    for (kernels, probes, archs) in pairs {
+        let source = sources.join(kernels).with_extension("cu");
+        let text = sources.join(probes).with_extension("ptx");
+        for arch in archs {
+            let cubin = into.join(format!("{kernels}.{arch}.cubin"));
+            if !is_newer(&cubin, &[&source]) {
+                let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
+                nvcc.args(["-O2", "-std=c++17", "-cubin", "-arch", arch, "-o"]);
+                run(nvcc.arg(&cubin).arg(&source))?;
+            }
+            let cubin = into.join(format!("{probes}.{arch}.cubin"));
+            if is_newer(&cubin, &[&text]) {
+                continue;
+            }
+            let headed = into.join(format!("{probes}.{arch}.ptx"));
+            let head = format!(".version 8.0\n.target {arch}\n.address_size 64\n");
+            write(&headed, head + &read(&text)?)?;
+            let mut ptxas = Command::new(tools.cuda.join("bin/ptxas"));
+            ptxas.args(["--compile-as-tools-patch", "-arch", arch, "-o"]);
+            run(ptxas.arg(&cubin).arg(&headed))?;
         }
-        let cubin = into.join(format!("probes.{arch}.cubin"));
-        if is_newer(&cubin, &[&probes]) {
-            continue;
-        }
-        let text = into.join(format!("probes.{arch}.ptx"));
-        let head = format!(".version 8.0\n.target {arch}\n.address_size 64\n");
-        write(&text, head + &read(&probes)?)?;
-        let mut ptxas = Command::new(tools.cuda.join("bin/ptxas"));
-        ptxas.args(["--compile-as-tools-patch", "-arch", arch, "-o"]);
-        run(ptxas.arg(&cubin).arg(&text))?;
     }
     Ok(())
 }

@@ -7,11 +7,13 @@
     reason = "a command-line tool talks to its user"
 )]
 
+mod accesses;
+
 use std::path::Path;
 use std::ptr;
 
 use warpbpf_driver::{Driver, DriverError, Function, Module, Stream, open, sys};
-use warpbpf_sass::{Hook, Probe, splice};
+use warpbpf_sass::{Hook, Probe, Spliced, splice};
 
 /// Threads of a block, and blocks: a few for each multiprocessor.
 const BLOCK: u32 = 256;
@@ -37,9 +39,11 @@ const PAIRS: &[(Option<&str>, Option<&str>)] = &[
 
 const USAGE: &str = "\
 usage: warpbpf-splice FOLDER-OF-CUBINS
+       warpbpf-splice memory FOLDER-OF-CUBINS [KERNEL PROBE]
        warpbpf-splice make CUBIN KERNEL PROBES ENTRY|- EXIT|- USERDATA INTO
+       warpbpf-splice make-memory CUBIN KERNEL PROBES PROBE USERDATA INTO
 
-The first runs the kernels with probes. The second writes a cubin with the functions ENTRY and EXIT of the cubin PROBES in one kernel, and needs no GPU.
+The first runs kernels with probes at entry and exits. The second runs kernels with probes at their loads and stores, each in a process of its own, or one of them. The others write a cubin with functions of the cubin PROBES in one kernel, and need no GPU.
 ";
 
 fn main() -> std::process::ExitCode {
@@ -47,6 +51,9 @@ fn main() -> std::process::ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["make", rest @ ..] if rest.len() == 7 => make(rest),
+        ["make-memory", rest @ ..] if rest.len() == 6 => accesses::make(rest),
+        ["memory", folder] => accesses::run(Path::new(folder)),
+        ["memory", folder, kernel, probe] => accesses::one(Path::new(folder), kernel, probe),
         [folder] => run(Path::new(folder)),
         _ => {
             eprint!("{USAGE}");
@@ -74,8 +81,7 @@ fn make(words: &[&str]) -> Result<String, String> {
     let &[cubin, kernel, probes, entry, exit, userdata, into] = words else {
         return Err(USAGE.to_owned());
     };
-    let digits = userdata.trim_start_matches("0x");
-    let userdata = u64::from_str_radix(digits, 16).map_err(|e| format!("`{userdata}`: {e}"))?;
+    let userdata = hexadecimal(userdata)?;
     let (cubin, probes) = (read(Path::new(cubin))?, read(Path::new(probes))?);
     let parse = |name: &str| {
         let parsed = (name != "-").then(|| Probe::parse(&probes, name));
@@ -90,13 +96,25 @@ fn make(words: &[&str]) -> Result<String, String> {
         exit.as_ref().map(hook),
     )
     .map_err(|e| e.to_string())?;
+    written(kernel, &spliced, into)
+}
+
+fn hexadecimal(number: &str) -> Result<u64, String> {
+    let digits = number.trim_start_matches("0x");
+    u64::from_str_radix(digits, 16).map_err(|e| format!("`{number}`: {e}"))
+}
+
+/// Writes a cubin, and says what was changed of the kernel.
+fn written(kernel: &str, spliced: &Spliced, into: &str) -> Result<String, String> {
     std::fs::write(into, &spliced.cubin).map_err(|e| format!("{into}: {e}"))?;
-    let ((old, new), (before, after)) = (spliced.change.registers, spliced.change.code_bytes);
+    let change = &spliced.change;
+    let ((old, new), (before, after)) = (change.registers, change.code_bytes);
     Ok(format!(
-        "{kernel}: {old} -> {new} registers, {before} -> {after} bytes of code, {} more bytes of stack, {} exits, {} instructions with a barrier",
-        spliced.change.stack,
-        spliced.change.exits.len(),
-        spliced.change.guarded
+        "{kernel}: {old} -> {new} registers, {before} -> {after} bytes of code, {} more bytes of stack, {} exits, {} accesses, {} instructions with a barrier",
+        change.stack,
+        change.exits.len(),
+        change.accesses.len(),
+        change.guarded
     ))
 }
 
