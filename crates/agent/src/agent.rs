@@ -446,6 +446,7 @@ impl Agent {
                             .map_or(options.splice, |sanitizer| sanitizer.is_some())
                             .then(|| Arc::new(assembled)),
                         splice_variables: options.splice_variables,
+                        splice_memory: options.splice_memory,
                         sanitizer: by_sanitizer.flatten(),
                         cache: code_cache::open(self, device, &cache),
                     };

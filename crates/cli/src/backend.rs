@@ -44,6 +44,12 @@ pub fn choose(
                 .to_owned(),
         );
     }
+    if code.splice_memory && code.backend != Backend::Splice {
+        return Err(
+            "`--splice-memory` is for `--backend splice`: only there loads and stores are found in machine code"
+                .to_owned(),
+        );
+    }
     let gated = [(code.slots, "--slots"), (code.gate, "--gate")];
     let gated = gated.into_iter().find(|(on, _)| *on).map(|(_, flag)| flag);
     let named = match code.backend {
@@ -163,6 +169,30 @@ mod tests {
             chosen.library.is_some(),
             chosen.note.unwrap_or_default(),
         )
+    }
+
+    #[test]
+    fn flags_of_one_back_end_are_for_it_alone() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            code: CodeFlags,
+        }
+        let refused = |words: &[&str]| {
+            let line = <Line as clap::Parser>::parse_from([&["warpbpf"], words].concat());
+            choose(&line.code, &[], Moment::Start).map(|_| ())
+        };
+        for backend in ["ptx", "sanitizer", "auto"] {
+            assert_eq!(
+                refused(&["--backend", backend, "--splice-memory"]),
+                Err("`--splice-memory` is for `--backend splice`: only there loads and stores are found in machine code".to_owned())
+            );
+        }
+        assert_eq!(
+            refused(&["--splice-variables"]),
+            Err("`--splice-variables` is for `--backend splice`: only there a copy of machine code is written".to_owned())
+        );
+        assert_eq!(refused(&[]), Ok(()));
     }
 
     #[test]

@@ -15,6 +15,9 @@ pub struct CodeFlags {
     /// This has not been tried on a GPU
     #[arg(long)]
     pub splice_variables: bool,
+    /// With `--backend splice`, programs at loads and stores of global memory in kernels for sm_90: an experiment, whose limits are in docs/attach.md
+    #[arg(long, hide = true)]
+    pub splice_memory: bool,
     /// Registers per thread that instrumented kernels may have; what does not fit goes to local memory. For a kernel whose
     /// probes leave room for fewer blocks at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=255))]

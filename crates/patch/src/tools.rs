@@ -22,6 +22,8 @@ pub enum Caller {
     Sanitizer(Site),
     /// Each access to memory of a space, by Compute Sanitizer.
     Access(Space),
+    /// Each load and store of global memory whose instruction says that it is one, by code that `warpbpf-sass` puts there. The argument is always an address.
+    SpliceAccess,
 }
 
 impl Caller {
@@ -29,7 +31,7 @@ impl Caller {
     pub fn site(self) -> Site {
         match self {
             Caller::Splice(site) | Caller::Sanitizer(site) => site,
-            Caller::Access(_) => Site::Mem,
+            Caller::Access(_) | Caller::SpliceAccess => Site::Mem,
         }
     }
 }
@@ -69,11 +71,12 @@ pub fn tools_function(
     }
     let code = match caller {
         Caller::Access(space) => tools_access::code(space, attachments, &programs),
+        Caller::SpliceAccess => tools_access::code(Space::Global, attachments, &programs),
         Caller::Splice(_) | Caller::Sanitizer(_) => {
             SiteCode::of(site, attachments).text_alone(number, &programs)
         }
     };
-    let may_be_none = !matches!(caller, Caller::Splice(_));
+    let may_be_none = !matches!(caller, Caller::Splice(_) | Caller::SpliceAccess);
     let mut table = String::new();
     if may_be_none || code.contains(TABLE) {
         table = format!("\t.reg .b64 {TABLE};\n\tld.param.b64 {TABLE}, [wbpf_userdata];\n");
@@ -84,7 +87,7 @@ pub fn tools_function(
         end = "wbpf_nobody:\n";
     }
     let more = match caller {
-        Caller::Access(_) => tools_access::PARAMETERS,
+        Caller::Access(_) | Caller::SpliceAccess => tools_access::PARAMETERS,
         Caller::Splice(_) | Caller::Sanitizer(_) => "",
     };
     text.push_str(&format!(
@@ -103,6 +106,7 @@ fn check(caller: Caller, attachment: &Attachment<'_>) -> Result<(), PatchError> 
     }
     match caller {
         Caller::Access(_) => tools_access::check(attachment)?,
+        Caller::SpliceAccess => tools_access::check_spliced(attachment)?,
         Caller::Splice(site) | Caller::Sanitizer(site) => at_end(site, attachment)?,
     }
     if ends_thread(attachment.fragment) {

@@ -3,6 +3,8 @@
 //!
 //! The same function is called at all accesses of a space, so selectors are looked at while it runs. Lanes that come together are taken
 //! after that, since one that was left out may not be the leader.
+//!
+//! The same function can be called by a splice, which finds loads and stores of global memory alone, and has no value to show.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -77,6 +79,30 @@ pub(crate) fn check(attachment: &Attachment<'_>) -> Result<(), PatchError> {
         }
     }
     Ok(())
+}
+
+/// What a splice does not find, or has not, a program must not ask for.
+pub(crate) fn check_spliced(attachment: &Attachment<'_>) -> Result<(), PatchError> {
+    check(attachment)?;
+    let select = attachment.select;
+    if select.spaces.as_slice() != [Space::Global] {
+        return refused(
+            "an access of every space",
+            "say `space=global`, whose instructions are found",
+        );
+    }
+    let found = |kind: &Kind| matches!(kind, Kind::Load | Kind::Store);
+    if select.kinds.is_empty() || !select.kinds.iter().all(found) {
+        return refused(
+            "an access of every kind",
+            "say `kind=load`, `kind=store` or `kind=load+store`, whose instructions are found",
+        );
+    }
+    let value = |capture: &&Capture| matches!(capture, Capture::Value(_) | Capture::ValueBytes);
+    match attachment.fragment.captures.iter().find(value) {
+        Some(capture) => not_here(*capture),
+        None => Ok(()),
+    }
 }
 
 /// The code of all attachments that want the space.

@@ -90,6 +90,15 @@ fn what_only_ptx_has_is_refused_by_name() {
 }
 
 fn accessed(scope: Scope, select: &Select, fragment: &Fragment) -> Result<String, String> {
+    accessed_by(Caller::Access(Space::Shared), scope, select, fragment)
+}
+
+fn accessed_by(
+    caller: Caller,
+    scope: Scope,
+    select: &Select,
+    fragment: &Fragment,
+) -> Result<String, String> {
     let attachment = Attachment {
         site: Site::Mem,
         scope,
@@ -97,7 +106,6 @@ fn accessed(scope: Scope, select: &Select, fragment: &Fragment) -> Result<String
         fragment,
         gate: None,
     };
-    let caller = Caller::Access(Space::Shared);
     let target = ("sm_90", 90);
     tools_function("probe", target, (8, 0), caller, &[attachment]).map_err(|e| e.to_string())
 }
@@ -203,6 +211,53 @@ fn witnessed(text: &str, threads: u32, (size, flags, data): (u32, u32, bool)) ->
     gpu.read(out, &mut words).unwrap();
     let word = |at: usize| u64::from_le_bytes(words[at * 8..at * 8 + 8].try_into().unwrap());
     [0, 1, 2, 3, 4, 5].map(word)
+}
+
+#[test]
+fn a_splice_tells_of_loads_and_stores_of_global_memory() {
+    let fragment = Fragment {
+        body: "\t{\n\t.reg .b64 %o;\n\tld.global.u64 %o, [%wbpf_table];\n\tst.global.u64 [%o], %wbpf_v_address;\n\tst.global.u32 [%o+24], %wbpf_v_bytes;\n\tst.global.u32 [%o+28], %wbpf_v_kind;\n\tst.global.u32 [%o+32], %wbpf_v_space;\n\tred.global.add.u64 [%o+40], 1;\n\t}\n".to_owned(),
+        captures: BTreeSet::from([
+            Capture::Address,
+            Capture::Bytes,
+            Capture::Kind,
+            Capture::Space,
+        ]),
+        ..Fragment::default()
+    };
+    let select = |spaces: &[Space], kinds: &[Kind]| Select {
+        spaces: spaces.to_vec(),
+        kinds: kinds.to_vec(),
+        ..Select::default()
+    };
+    let by = |select: &Select, fragment: &Fragment| {
+        accessed_by(Caller::SpliceAccess, Scope::Thread, select, fragment)
+    };
+    let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    let stores = by(&select(&[Space::Global], &[Kind::Store]), &fragment).unwrap();
+    let space = u64::from(Space::Global as u32);
+    assert_eq!(
+        witnessed(&stores, 3, (8, 2, false)),
+        [0x1234, 0, 0, pair(8, Kind::Store as u32), space, 3]
+    );
+    assert_eq!(witnessed(&stores, 3, (8, 1, false)), [0; 6]);
+    // All that has its number asks whether it is meant, but where each call is a kernel's own.
+    assert!(!stores.contains("wbpf_nobody"));
+
+    let refused = |select: &Select, fragment| by(select, fragment).unwrap_err();
+    let every = "an access of every space is not to be had in a kernel without PTX; say `space=global`, whose instructions are found";
+    let store = [Kind::Store];
+    for spaces in [&[][..], &[Space::Global, Space::Shared]] {
+        assert_eq!(refused(&select(spaces, &store), &fragment), every);
+    }
+    let every = "an access of every kind is not to be had in a kernel without PTX; say `kind=load`, `kind=store` or `kind=load+store`, whose instructions are found";
+    for kinds in [&[][..], &[Kind::Load, Kind::Atomic]] {
+        assert_eq!(refused(&select(&[Space::Global], kinds), &fragment), every);
+    }
+    assert_eq!(
+        refused(&select(&[Space::Global], &store), &witness()),
+        "`value[0]` is not to be had in a kernel without PTX; do without it"
+    );
 }
 
 #[test]

@@ -10,12 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use warpbpf_abi::access::Kind;
 use warpbpf_abi::attach::Site;
 use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile};
 use warpbpf_driver::sys::CUdeviceptr;
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
 use warpbpf_patch::{Attachment, Caller, Select, tools_function};
-use warpbpf_sass::{Addresses, Arch, Edit, File, Hook, Probe, SharedData, Variable};
+use warpbpf_sass::{Access, Addresses, Arch, Edit, File, Hook, Probe, SharedData, Variable};
 
 use crate::patched::{self, Calls, Patched};
 use crate::plan::{PlannedProgram, Session};
@@ -25,8 +26,12 @@ use crate::prepare::{Code, Prepared, PreparedKernel};
 const PTX_VERSION: (u32, u32) = (8, 0);
 /// Globs of one kind of place of which each combination gets a function; of more, each alone and all together.
 const MOST_COMBINED: usize = 3;
-/// Where a function can be called.
-const SITES: [Site; 2] = [Site::Entry, Site::Exit];
+/// Who can call a function.
+const CALLERS: [Caller; 3] = [
+    Caller::Splice(Site::Entry),
+    Caller::Splice(Site::Exit),
+    Caller::SpliceAccess,
+];
 /// Name of the function in its text.
 const FUNCTION: &str = "wbpf_probe";
 
@@ -60,8 +65,8 @@ impl Assembled {
 pub(crate) struct Spliced {
     /// The file that holds it.
     file: Arc<[u8]>,
-    /// What is called at its entry and its exits.
-    probes: [Option<Arc<Probe>>; 2],
+    /// What each of the callers calls.
+    probes: [Option<Arc<Probe>>; CALLERS.len()],
     /// Variables of the application's module that it uses.
     variables: Vec<Variable>,
     /// The slot of the kernel's number, in the session that the functions were made for.
@@ -82,18 +87,30 @@ impl Session {
     /// The texts that have to be assembled for kernels of which there is only machine code for `arch`, each once. Programs that cannot stand in such
     /// a kernel have none.
     pub fn probe_texts(&self, arch: Arch) -> Vec<String> {
-        let texts = SITES.iter().flat_map(|site| {
-            let sets = self.combinations(|program| program.spec.site == *site);
-            let text = |set: Vec<usize>| self.splice_text(*site, &set, arch).ok();
+        let texts = self.splicers().flat_map(|caller| {
+            let sets = self.combinations(|program| program.spec.site == caller.site());
+            let text = move |set: Vec<usize>| self.splice_text(caller, &set, arch).ok();
             sets.into_iter().filter_map(text)
         });
         let texts: BTreeSet<String> = texts.collect();
         texts.into_iter().collect()
     }
 
-    fn splice_text(&self, site: Site, programs: &[usize], arch: Arch) -> Result<String, String> {
+    /// Who calls functions in this session.
+    fn splicers(&self) -> impl Iterator<Item = Caller> {
+        let at_accesses = self.options.splice_memory;
+        let all = CALLERS.into_iter();
+        all.filter(move |caller| at_accesses || *caller != Caller::SpliceAccess)
+    }
+
+    fn splice_text(
+        &self,
+        caller: Caller,
+        programs: &[usize],
+        arch: Arch,
+    ) -> Result<String, String> {
         let target = (arch.number(), PTX_VERSION);
-        self.probe_text(FUNCTION, Caller::Splice(site), programs, target)
+        self.probe_text(FUNCTION, caller, programs, target)
     }
 
     /// Of programs that `here` says yes to, those that may meet at the entry, the exits or the like of one kernel.
@@ -220,7 +237,8 @@ impl<'s> Splicer<'s> {
     ) -> Result<(Code, Vec<(usize, u32)>), String> {
         let of = |index: &usize| &self.session.programs()[*index];
         let mut programs = kernel.programs.iter().map(of);
-        if let Some(program) = programs.find(|program| !SITES.contains(&program.spec.site)) {
+        let served = |site: Site| self.session.splicers().any(|caller| caller.site() == site);
+        if let Some(program) = programs.find(|program| !served(program.spec.site)) {
             return Err(format!(
                 "program `{}` is at places of kind `{}`, which are found in PTX only",
                 program.name(),
@@ -230,9 +248,9 @@ impl<'s> Splicer<'s> {
         let variables = self.shared(&kernel.mangled).map_err(|shared| {
             format!("{shared}, and would have its own ones in the copy that is loaded beside it")
         })?;
-        let mut probes = [None, None];
+        let mut probes = [const { None }; CALLERS.len()];
         for (at, probe) in probes.iter_mut().enumerate() {
-            let here = |index: &&usize| of(index).spec.site == SITES[at];
+            let here = |index: &&usize| of(index).spec.site == CALLERS[at].site();
             let programs: Vec<usize> = kernel.programs.iter().filter(here).copied().collect();
             if !programs.is_empty() {
                 *probe = Some(self.function(at, programs)?);
@@ -245,12 +263,18 @@ impl<'s> Splicer<'s> {
             number_at: self.session.first_free_slot(),
         };
         let tried = spliced.edit(&self.file, &kernel.mangled, 0)?;
-        let exits = tried.change.exits.len() as u32;
+        let change = &tried.change;
         let placed = kernel.programs.iter().map(|index| {
-            let count = match self.session.programs()[*index].spec.site {
-                Site::Exit => exits,
+            let spec = &of(index).spec;
+            let count = match spec.site {
+                Site::Exit => change.exits.len(),
+                Site::Mem => {
+                    let all = change.accesses.iter();
+                    all.filter(|access| wants(&spec.select, access)).count()
+                }
                 _ => 1,
             };
+            let count = count as u32;
             (*index, count)
         });
         Ok((Code::Splice(spliced), placed.collect()))
@@ -272,7 +296,7 @@ impl<'s> Splicer<'s> {
         if let Some(known) = self.functions.get(&key) {
             return known.clone();
         }
-        let text = session.splice_text(SITES[at], &key.1, arch);
+        let text = session.splice_text(CALLERS[at], &key.1, arch);
         let made = text.and_then(|text| {
             let cubin = assembled.get(&text)?;
             let probe = Probe::parse(cubin, FUNCTION).map_err(|error| error.to_string())?;
@@ -285,16 +309,43 @@ impl<'s> Splicer<'s> {
 
 impl Spliced {
     fn edit(&self, file: &File<'_>, kernel: &str, table: u64) -> Result<Edit, String> {
-        let [entry, exit] = [0, 1].map(|at: usize| {
+        let [entry, exit, access] = [0, 1, 2].map(|at: usize| {
             let probe = self.probes[at].as_deref();
             probe.map(|probe| Hook {
                 probe,
                 userdata: table,
             })
         });
-        let edit = file.edit(kernel, entry, exit);
-        edit.map_err(|error| error.to_string())
+        let Some(access) = access else {
+            let edit = file.edit(kernel, entry, exit);
+            return edit.map_err(|error| error.to_string());
+        };
+        if entry.or(exit).is_some() {
+            return Err(
+                "programs at its accesses by `--splice-memory` do not go with others at its entry or exits"
+                    .to_owned(),
+            );
+        }
+        let edit = file.edit_accesses(kernel, access);
+        let edit = edit.map_err(|error| error.to_string())?;
+        // A program would miss what it asks for, and nobody could tell.
+        match edit.change.other_accesses {
+            0 => Ok(edit),
+            count => Err(format!(
+                "{count} of its instructions access memory in ways of which `--splice-memory` does not tell"
+            )),
+        }
     }
+}
+
+/// A program that selects so is told of an access.
+fn wants(select: &Select, access: &Access) -> bool {
+    let kind = match access.is_store {
+        true => Kind::Store,
+        false => Kind::Load,
+    };
+    let bytes = select.bytes.as_ref();
+    select.kinds.contains(&kind) && bytes.is_none_or(|bytes| bytes.contains(&access.bytes))
 }
 
 /// Where a variable of the application's module is, and its bytes.

@@ -95,7 +95,7 @@ fn is_for(program: &PlannedProgram, caller: Caller) -> bool {
     program.spec.site == caller.site()
         && match caller {
             Caller::Access(space) => spaces.is_empty() || spaces.contains(&space),
-            Caller::Splice(_) | Caller::Sanitizer(_) => true,
+            Caller::Splice(_) | Caller::SpliceAccess | Caller::Sanitizer(_) => true,
         }
 }
 
@@ -105,7 +105,7 @@ fn instruction(caller: Caller) -> Instruction {
         Caller::Splice(_) | Caller::Sanitizer(_) => Instruction::BlockEnter,
         Caller::Access(Space::Shared) => Instruction::SharedMemoryAccess,
         Caller::Access(Space::Local) => Instruction::LocalMemoryAccess,
-        Caller::Access(_) => Instruction::GlobalMemoryAccess,
+        Caller::Access(_) | Caller::SpliceAccess => Instruction::GlobalMemoryAccess,
     }
 }
 

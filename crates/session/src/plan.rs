@@ -69,6 +69,8 @@ pub struct Options {
     pub assembled: Option<Arc<Assembled>>,
     /// Such kernels get probes, too, if they use variables of their module: by the addresses of those. Not tried on a GPU.
     pub splice_variables: bool,
+    /// Such kernels for sm_90 get probes, too, at their loads and stores of global memory: an experiment.
+    pub splice_memory: bool,
     /// Those are called by Compute Sanitizer, which was told of before the first context, and not out of the kernels' files.
     pub sanitizer: Option<&'static Sanitizer>,
     /// Where compiled code is kept from one process to the next.

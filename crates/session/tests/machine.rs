@@ -352,6 +352,105 @@ fn what_cannot_be_is_told_by_its_name() {
     );
 }
 
+/// Kernels with a store of each size of four and eight bytes and a load, and one with an atomic beside them.
+const ACCESSES: &str = "
+.visible .entry moves(.param .u64 p)
+{
+	.reg .b64 %rd<3>;
+	.reg .b32 %r<2>;
+	ld.param.u64 %rd1, [p];
+	ld.volatile.global.u32 %r1, [%rd1];
+	st.global.u32 [%rd1+4], %r1;
+	cvt.u64.u32 %rd2, %r1;
+	st.global.u64 [%rd1+8], %rd2;
+	ret;
+}
+.visible .entry adds(.param .u64 p)
+{
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [p];
+	st.global.u64 [%rd1+8], 7;
+	red.global.add.u32 [%rd1], 1;
+	ret;
+}
+";
+
+#[test]
+fn loads_and_stores_get_calls_where_that_is_asked_for() {
+    let arch = Arch::Sm90;
+    let both = |arch: Arch| {
+        let number = arch.number();
+        let text = format!(".version 8.0\n.target sm_{number}\n.address_size 64\n{ACCESSES}");
+        let cubin = ptxas(&text, arch, &[]).unwrap();
+        let capability = (number / 10, number % 10);
+        ImageInfo {
+            machine_code: machine_code(&cubin, capability),
+            ..inspect(&cubin, capability).unwrap()
+        }
+    };
+    let by = |sections: &[(&str, u32)], splice_memory, arch: Arch| {
+        let object = programs(sections);
+        let session = |assembled| {
+            let options = Options {
+                assembled,
+                splice_memory,
+                ..Options::default()
+            };
+            Session::new(&object, &options, &device(arch)).unwrap()
+        };
+        let mut all = Assembled::default();
+        for text in session(None).probe_texts(arch) {
+            let cubin = ptxas(&text, arch, &["--compile-as-tools-patch"]);
+            all.add(text, cubin);
+        }
+        session(Some(Arc::new(all))).prepare(&both(arch))
+    };
+    let section = "gpu/mem/*|space=global,kind=load+store";
+    let stores = "gpu/mem/*|space=global,kind=store,size=8";
+    let prepared = by(&[(section, 0), (stores, 1)], true, arch);
+    assert_eq!(way(&prepared, "moves"), "splice");
+    let moves = prepared.kernels.iter().find(|k| k.mangled == "moves");
+    assert_eq!(moves.unwrap().placed, [(0, 3), (1, 1)]);
+    let without = "refused: the image is a cubin: machine code without PTX";
+    let refused = |why: &str| format!("{without}; {why}");
+    assert_eq!(
+        way(&prepared, "adds"),
+        refused(
+            "1 of its instructions access memory in ways of which `--splice-memory` does not tell"
+        )
+    );
+    let (edited, failed) = prepared.edited_machine_code(8, &nothing_there).unwrap();
+    assert!(failed.is_empty());
+    let facts = |bytes: &[u8]| warpbpf_fatbin::Cubin::parse(bytes).unwrap();
+    assert!(facts(&edited).kernel("moves").unwrap().frame_size >= 96);
+    assert_eq!(facts(&edited).kernel("adds").unwrap().frame_size, 0);
+
+    let found = "program `p0` is at places of kind `mem`, which are found in PTX only";
+    assert_eq!(
+        way(&by(&[(section, 0)], false, arch), "moves"),
+        refused(found)
+    );
+    assert_eq!(
+        way(
+            &by(&[(section, 0), ("gpu/entry/*", 1)], true, arch),
+            "moves"
+        ),
+        refused(
+            "programs at its accesses by `--splice-memory` do not go with others at its entry or exits"
+        )
+    );
+    assert_eq!(
+        way(&by(&[("gpu/mem/*|kind=store", 0)], true, arch), "moves"),
+        refused(
+            "an access of every space is not to be had in a kernel without PTX; say `space=global`, whose instructions are found"
+        )
+    );
+    assert_eq!(
+        way(&by(&[(section, 0)], true, Arch::Sm80), "moves"),
+        refused("probes at accesses are for `sm_90` only, and the kernel is for `sm_80`")
+    );
+}
+
 #[test]
 fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
     let object = programs(&[

@@ -184,6 +184,9 @@ pub struct Options {
     /// Those kernels get programs, too, that use variables of their module; with `splice` alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub splice_variables: bool,
+    /// Those for sm_90 get programs at their loads and stores of global memory, too: an experiment; with `splice` alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub splice_memory: bool,
     /// With a timeline: tell from where on the CPU each operation was asked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stacks: bool,
@@ -491,6 +494,7 @@ mod tests {
                     stacks: false,
                     splice: false,
                     splice_variables: false,
+                    splice_memory: false,
                 }
             }
         );

@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         case("probes in machine code", machine_code),
         case("machine code: an application", application),
         case("machine code: variables of the module", variables),
+        case("machine code: loads and stores", loads_and_stores),
         case("machine code: which back ends", listed),
         case("machine code: ptxas", assembler),
         case("machine code: the PTX in its line information", recovered),
@@ -249,6 +250,62 @@ fn accesses(bench: &Bench) -> Told {
     Ok(format!("{} loads", launched * THREADS))
 }
 
+/// Each load and store of global memory, by our own splice.
+fn loads_and_stores(bench: &Bench) -> Told {
+    let flags = ["--backend", "splice", "--splice-memory"];
+    if bench.soft {
+        // Kernels with PTX get the program there, and tell the same.
+        let run = bench.both_with(&flags, "splice_memory", "vectoradd", &[])?;
+        let kernel = run.kernel("vectorAdd")?;
+        let id = kernel["id"].as_u64().ok_or("no number")?;
+        let loads = run.value("counts", id * 8)?;
+        for (which, what, expected) in [
+            (1, "stores", loads / 2),
+            (2, "bytes loaded", loads * 4),
+            (3, "bytes stored", loads * 2),
+            (5, "addresses that are not aligned", 0),
+        ] {
+            same(what, run.value("counts", id * 8 + which)?, expected)?;
+        }
+        return Ok(format!("{loads} loads, in PTX"));
+    }
+    let launches = LAUNCHES.to_string();
+    let run = bench.both_with(&flags, "splice_memory", "machine", &[&launches])?;
+    let mut loads = 0;
+    // The last threads have nothing to halve, and what is below zero in the end is not stored.
+    let halved = THREADS - 100;
+    let stored = (0..halved).filter(|thread| {
+        let first = (thread % 1000) as f32 - 10.0;
+        (0..thread & 7).fold(first, |value, _| value * 0.5 + 1.0) >= 0.0
+    });
+    let stored = stored.count() as u64;
+    // The sums are in a graph, too; one lane of a block stores one.
+    for (name, launched, loaded, stored) in [
+        ("halve", LAUNCHES, halved, stored),
+        ("sums", 2 * LAUNCHES, THREADS, 400),
+    ] {
+        let kernel = run.kernel(name)?;
+        same("way", &kernel["way"], &"splice".into())?;
+        let id = kernel["id"].as_u64().ok_or("no number")?;
+        for (which, what, times) in [
+            (0, "loads", loaded),
+            (1, "stores", stored),
+            (2, "bytes loaded", 4 * loaded),
+            (3, "bytes stored", 4 * stored),
+            (4, "warps that load", loaded.div_ceil(32)),
+            (5, "addresses that are not aligned", 0),
+        ] {
+            let seen = run.value("counts", id * 8 + which)?;
+            same(what, seen, launched * times)?;
+        }
+        loads += launched * loaded;
+    }
+    let kernel = run.kernel("says")?;
+    let way = kernel["way"].as_str().unwrap_or_default();
+    says(way, "the kernel calls code in other sections")?;
+    Ok(format!("{loads} loads, outputs the same"))
+}
+
 /// Without the library nothing is started. The soft GPU has none, which costs kernels with PTX nothing.
 fn library(bench: &Bench) -> Told {
     let ptxas = refusing_ptxas(bench)?;
@@ -353,19 +410,22 @@ fn machine_code(bench: &Bench) -> Told {
     if bench.soft {
         return Ok(NO_GPU.to_owned());
     }
-    let mut command = Command::new(bench.folder.join("warpbpf-splice"));
-    command.arg(bench.folder.join("splice"));
-    let output = command
-        .output()
-        .map_err(|e| format!("warpbpf-splice: {e}"))?;
-    let said = String::from_utf8_lossy(&output.stdout)
-        .trim_end()
-        .to_owned();
-    if output.status.success() {
-        Ok(said)
-    } else {
-        Err(format!("{}: {said}", output.status))
+    let mut all = Vec::new();
+    for at in [&[][..], &["memory"]] {
+        let mut command = Command::new(bench.folder.join("warpbpf-splice"));
+        command.args(at).arg(bench.folder.join("splice"));
+        let output = command
+            .output()
+            .map_err(|e| format!("warpbpf-splice: {e}"))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let said = said.trim_end();
+        if !output.status.success() {
+            return Err(format!("{}: {said}", output.status));
+        }
+        // The last line tells of all.
+        all.push(said.lines().next_back().unwrap_or_default().to_owned());
     }
+    Ok(all.join("; "))
 }
 
 /// Without `ptxas` nothing is started. One that refuses everything costs kernels with PTX nothing.
@@ -402,5 +462,11 @@ fn assembler(bench: &Bench) -> Told {
             "`--splice-variables` is for `--backend splice`",
         )?;
     }
-    Ok("one that refuses, none, and a flag for another back end".to_owned())
+    for backend in ["ptx", "sanitizer", "auto"] {
+        let flags = ["--backend", backend, "--splice-memory"];
+        let run = bench.probed(&flags, &object, &bench.app("variants"), &[])?;
+        same("exit status", run.output.status.code(), Some(125))?;
+        says(&run.errors(), "`--splice-memory` is for `--backend splice`")?;
+    }
+    Ok("one that refuses, none, and flags for another back end".to_owned())
 }

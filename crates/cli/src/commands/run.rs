@@ -113,6 +113,7 @@ impl Attachment {
             stacks,
             splice: false,
             splice_variables: code.splice_variables,
+            splice_memory: code.splice_memory,
         };
         let planned = warpbpf_session::Options {
             max_registers: code.max_registers,
@@ -120,6 +121,7 @@ impl Attachment {
             host_ops,
             live_sums: code.live_sums,
             timeline,
+            splice_memory: code.splice_memory,
             ..program.options()
         };
         let object =
