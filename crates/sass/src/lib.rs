@@ -29,6 +29,7 @@ mod access;
 mod calls;
 mod data;
 mod file;
+mod inline;
 mod memory;
 mod offsets;
 mod probe;

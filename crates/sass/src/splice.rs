@@ -162,14 +162,14 @@ impl File<'_> {
                 text.change(*at, |word| guarded(word, barrier));
             }
         }
-        let starts = text.add_probes(hooks)?;
-        if let (Some(hook), Some(start)) = (entry, starts[0]) {
-            text.entry(hook, start, examined.first)?;
+        let ways = text.add_probes(hooks, code.exits.len())?;
+        if let (Some(hook), Some(way)) = (entry, ways[0]) {
+            text.entry(hook, way, examined.first)?;
         }
         let mut exits = Vec::new();
-        if let (Some(hook), Some(start)) = (exit, starts[1]) {
+        if let (Some(hook), Some(way)) = (exit, ways[1]) {
             for at in &code.exits {
-                exits.push((*at, text.exit(hook, start, *at)?));
+                exits.push((*at, text.exit(hook, way, *at)?));
             }
         }
         text.fill();

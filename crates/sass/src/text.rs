@@ -1,11 +1,12 @@
 //! A kernel's code as it grows: probes behind it, and stubs that call them.
 //!
 //! A stub at an end of the kernel sets the stack pointer to where a thread's stack begins, if probes have a stack, which is right because no frame is alive at these
-//! places; it passes the arguments, calls, and goes on as the kernel would have. Stubs at accesses are in [`crate::memory`].
+//! places; it passes the arguments, calls the probe or has it in itself ([`crate::inline`]), and goes on as the kernel would have. Stubs at accesses are in [`crate::memory`].
 
 use crate::Arch;
 use crate::elf::GRAIN;
 use crate::error::Refusal;
+use crate::inline::{self, ARGUMENTS};
 use crate::probe::{FixKind, Probe};
 use crate::splice::Hook;
 use crate::table::Op;
@@ -13,6 +14,24 @@ use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Word};
 
 /// Cycles after which the result of a `MOV` can be read.
 const MOV_LATENCY: u8 = 6;
+
+/// The barrier that tells that the stack pointer is there, as those that an instruction waits for.
+const STACK_POINTER: u8 = 1;
+
+/// How a stub comes to a probe.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way<'p> {
+    /// It calls what stands there.
+    Call(u64),
+    /// It has it in itself.
+    Here(&'p [Word]),
+}
+
+/// The same instruction behind these barriers, too.
+fn waiting(word: Word, barriers: u8) -> Word {
+    let control = word.control();
+    word.with_control(control.after(control.wait | barriers))
+}
 
 /// The kernel's code as it grows.
 pub(crate) struct Text {
@@ -46,31 +65,34 @@ impl Text {
         Ok(())
     }
 
-    /// Adds the code of the probes, each where it is needed once; gives where they begin.
-    pub(crate) fn add_probes(
+    /// Adds the code of the probes that are called, each where it is needed once; gives how each is come to. `exits`: how many there are.
+    pub(crate) fn add_probes<'p>(
         &mut self,
-        hooks: [Option<Hook<'_>>; 2],
-    ) -> Result<[Option<u64>; 2], Refusal> {
-        let mut starts = [None; 2];
+        hooks: [Option<Hook<'p>>; 2],
+        exits: usize,
+    ) -> Result<[Option<Way<'p>>; 2], Refusal> {
+        let mut ways = [None; 2];
         for (index, hook) in hooks.iter().enumerate() {
             let Some(hook) = hook else { continue };
             let at_exit = index == 1;
+            let copies = if at_exit { exits } else { 1 };
+            if let Some(body) = inline::body(hook.probe, copies) {
+                ways[index] = Some(Way::Here(body));
+                continue;
+            }
             // At an exit other lanes of the warp may be anywhere in the kernel, so that copy differs if it has regions.
             if at_exit
                 && hook.probe.barriers == 0
                 && hooks[0].is_some_and(|h| h.probe == hook.probe)
+                && matches!(ways[0], Some(Way::Call(_)))
             {
-                starts[1] = starts[0];
+                ways[1] = ways[0];
                 continue;
             }
-            starts[index] = Some({
-                // The kernel's own regions are open where a thread ends, and in the same barriers: lanes would wait for
-                // lanes that never come. Without regions the lanes of a group just go on one after the other.
-                let region = |barrier: u8| (!at_exit).then_some(barrier);
-                self.add_probe(hook.probe, region)?
-            });
+            let region = |barrier: u8| (!at_exit).then_some(barrier);
+            ways[index] = Some(Way::Call(self.add_probe(hook.probe, region)?));
         }
-        Ok(starts)
+        Ok(ways)
     }
 
     /// Adds the code of a probe; `region` says which convergence barrier each of its own becomes, and `None` that it has no such region.
@@ -81,14 +103,8 @@ impl Text {
     ) -> Result<u64, Refusal> {
         let start = self.end();
         for word in &probe.words {
-            let insn = Insn::decode(*word, self.arch);
-            let parts = insn.filter(|i| matches!(i.op, Op::Bssy | Op::Bsync | Op::Break));
-            self.words
-                .push(match parts.map(|i| (i, region(i.barrier))) {
-                    Some((insn, Some(barrier))) => self.encode(Insn { barrier, ..insn })?,
-                    Some((insn, None)) => self.encode(Insn::new(Op::Nop, insn.control))?,
-                    None => *word,
-                });
+            let word = self.in_region(*word, &region)?;
+            self.words.push(word);
         }
         for fix in &probe.fixes {
             let at = start + (fix.index * BYTES) as u64;
@@ -121,15 +137,28 @@ impl Text {
         Ok(start)
     }
 
-    /// Calls a probe; where it comes back is behind what this adds. `wait`: barriers that must be down first.
-    fn call(
+    /// An instruction of a probe whose convergence barriers are others, or which has no regions. The kernel's own regions are open where a thread ends, and in the
+    /// same barriers: lanes would wait for lanes that never come. Without regions the lanes of a group just go on one after the other.
+    fn in_region(&self, word: Word, region: impl Fn(u8) -> Option<u8>) -> Result<Word, Refusal> {
+        let insn = Insn::decode(word, self.arch);
+        let parts = insn.filter(|i| matches!(i.op, Op::Bssy | Op::Bsync | Op::Break));
+        match parts.map(|i| (i, region(i.barrier))) {
+            Some((insn, Some(barrier))) => self.encode(Insn { barrier, ..insn }),
+            Some((insn, None)) => self.encode(Insn::new(Op::Nop, insn.control)),
+            None => Ok(word),
+        }
+    }
+
+    /// Has a probe run; where it goes on is behind what this adds. `wait`: barriers that must be down first.
+    fn run(
         &mut self,
         hook: Hook<'_>,
-        start: u64,
+        way: Way<'_>,
         at: u64,
         wait: u8,
-        meet: bool,
+        at_exit: bool,
     ) -> Result<(), Refusal> {
+        let begin = self.words.len();
         let soon = Control::stall(1).staying();
         // A probe without a stack does not look at the pointer, and its load takes as long as all the rest.
         if self.stack {
@@ -137,36 +166,41 @@ impl Text {
                 target: 1,
                 number: self.arch.stack_pointer(),
                 ..match self.arch {
-                    Arch::Sm80 => Insn::new(Op::MovConst, soon.after(wait)),
-                    Arch::Sm90 => Insn::new(
-                        Op::Ldc,
-                        Control {
-                            write: 0,
-                            ..soon.after(wait)
-                        },
-                    ),
+                    Arch::Sm80 => Insn::new(Op::MovConst, soon),
+                    Arch::Sm90 => Insn::new(Op::Ldc, Control { write: 0, ..soon }),
                 }
             };
             self.push(stack)?;
         }
         // Lanes that the probe parts are together again behind it, in a barrier that it does not use.
         let region = (6..16).find(|b| hook.probe.barriers & 1 << b == 0);
-        let region = region.filter(|_| meet && hook.probe.branches);
-        let moves = 6;
-        let back = self.end() + (moves + usize::from(region.is_some()) + 1) as u64 * BYTES as u64;
-        let arguments = [
-            (4, hook.userdata as u32),
-            (5, (hook.userdata >> 32) as u32),
-            (6, at as u32),
-            (7, (at >> 32) as u32),
-            (20, back as u32),
-            (21, (back >> 32) as u32),
+        let region = region.filter(|_| !at_exit && hook.probe.branches);
+        let values = [
+            hook.userdata as u32,
+            (hook.userdata >> 32) as u32,
+            at as u32,
+            (at >> 32) as u32,
         ];
+        let given = ARGUMENTS.into_iter().zip(values);
+        let mut arguments: Vec<(u8, u32)> = match way {
+            Way::Call(_) => given.collect(),
+            Way::Here(body) => given.filter(|(r, _)| inline::is_read(body, *r)).collect(),
+        };
+        // From here on: the arguments, the region's beginning, the probe or a call.
+        let (more, length) = match way {
+            Way::Call(_) => (2, 1),
+            Way::Here(body) => (0, body.len()),
+        };
+        let before = arguments.len() + more + usize::from(region.is_some());
+        let back = self.end() + ((before + length) * BYTES) as u64;
+        if let Way::Call(_) = way {
+            arguments.extend([(20, back as u32), (21, (back >> 32) as u32)]);
+        }
+        let last = arguments.last().map(|(register, _)| *register);
         for (register, number) in arguments {
-            let control = match register {
-                4 if !self.stack => soon.after(wait),
-                21 => Control::stall(MOV_LATENCY),
-                _ => soon,
+            let control = match last == Some(register) {
+                true => Control::stall(MOV_LATENCY),
+                false => soon,
             };
             self.push(Insn {
                 target: register,
@@ -182,8 +216,16 @@ impl Text {
             // It names what follows the end of the region.
             self.push(open.leading(self.end(), back + BYTES as u64))?;
         }
-        let call = Insn::new(Op::CallRel, Control::jump().after(ALL_BARRIERS));
-        self.push(call.leading(self.end(), start))?;
+        match way {
+            Way::Call(start) => {
+                let call = Insn::new(Op::CallRel, Control::jump().after(ALL_BARRIERS));
+                self.push(call.leading(self.end(), start))?;
+            }
+            Way::Here(body) => self.add_body(body, at_exit)?,
+        }
+        if wait != 0 {
+            self.change((begin * BYTES) as u64, |word| waiting(word, wait));
+        }
         if let Some(barrier) = region {
             self.push(Insn {
                 barrier,
@@ -199,10 +241,33 @@ impl Text {
         Ok(())
     }
 
-    /// The first instruction leads to a stub, which calls and does what was replaced.
-    pub(crate) fn entry(&mut self, hook: Hook<'_>, start: u64, first: Word) -> Result<(), Refusal> {
+    /// Adds a probe where it runs. Its first instruction waits for the load of the stack pointer.
+    fn add_body(&mut self, body: &[Word], at_exit: bool) -> Result<(), Refusal> {
+        let start = self.end();
+        let end = start + (body.len() * BYTES) as u64;
+        for (index, word) in body.iter().enumerate() {
+            let at = start + (index * BYTES) as u64;
+            let word = match inline::back(*word, at, end, self.arch) {
+                Some(back) => self.encode(back)?,
+                None => self.in_region(*word, |barrier| (!at_exit).then_some(barrier))?,
+            };
+            self.words.push(word);
+        }
+        if self.stack && self.arch == Arch::Sm90 {
+            self.change(start, |word| waiting(word, STACK_POINTER));
+        }
+        Ok(())
+    }
+
+    /// The first instruction leads to a stub, which runs the probe and does what was replaced.
+    pub(crate) fn entry(
+        &mut self,
+        hook: Hook<'_>,
+        way: Way<'_>,
+        first: Word,
+    ) -> Result<(), Refusal> {
         let stub = self.end();
-        self.call(hook, start, 0, 0, true)?;
+        self.run(hook, way, 0, 0, false)?;
         self.words.push(first);
         let back = Insn::new(Op::Bra, Control::jump());
         self.push(back.leading(self.end(), BYTES as u64))?;
@@ -211,11 +276,11 @@ impl Text {
         Ok(())
     }
 
-    /// The exit at `at` leads to a stub, which calls and ends the thread; gives where.
-    pub(crate) fn exit(&mut self, hook: Hook<'_>, start: u64, at: u64) -> Result<u64, Refusal> {
+    /// The exit at `at` leads to a stub, which runs the probe and ends the thread; gives where.
+    pub(crate) fn exit(&mut self, hook: Hook<'_>, way: Way<'_>, at: u64) -> Result<u64, Refusal> {
         let old = self.words[at as usize / BYTES];
         let stub = self.end();
-        self.call(hook, start, at, ALL_BARRIERS, false)?;
+        self.run(hook, way, at, ALL_BARRIERS, true)?;
         let exit = self.end();
         self.push(Insn::new(Op::Exit, Control::jump()))?;
         // Guard, second predicate and the barriers that these wait for are those of the exit.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::Arch;
 use crate::error::CheckError;
+use crate::inline::{self, ARGUMENTS};
 use crate::table::{Family, Late, Op, base, family, late};
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Predicate, Word};
 
@@ -124,7 +125,7 @@ impl Code<'_> {
         }
     }
 
-    /// The part of a stub that calls; gives where it goes on. What it calls is noted.
+    /// The part of a stub that runs a probe; gives where it goes on. What it calls is noted.
     fn stub(
         &self,
         stub: u64,
@@ -134,7 +135,7 @@ impl Code<'_> {
     ) -> Result<u64, CheckError> {
         const STEP: u64 = BYTES as u64;
         let mut at = stub;
-        let first = self.expect(at, "the beginning of a call", |_, insn| insn.is_some())?;
+        let first = self.expect(at, "the beginning of a stub", |_, _| true)?;
         if at_exit && first.control().wait != ALL_BARRIERS {
             return Err(CheckError::Added {
                 at,
@@ -152,44 +153,82 @@ impl Code<'_> {
             })?;
             at += STEP;
         }
-        let mut arguments = [0u64; 6];
-        for (register, value) in [4, 5, 6, 7, 20, 21].into_iter().zip(&mut arguments) {
-            let word = self.expect(at, "an argument", |_, insn| {
-                insn.is_some_and(|i| i.op == Op::MovImm && always(&i) && i.target == register)
-            })?;
-            *value = Insn::decode(word, self.arch).map_or(0, |i| u64::from(i.number));
-            at += STEP;
+        let mut arguments: Vec<(u8, u32)> = Vec::new();
+        for register in [4, 5, 6, 7, 20, 21] {
+            let insn = self.word(at).and_then(|w| Insn::decode(w, self.arch));
+            // What a probe begins with may give these registers a number, too.
+            let half = match register {
+                6 => Some(site as u32),
+                7 => Some((site >> 32) as u32),
+                _ => None,
+            };
+            let is_it = |i: &Insn| {
+                i.op == Op::MovImm
+                    && always(i)
+                    && i.target == register
+                    && half.is_none_or(|half| half == i.number)
+            };
+            if let Some(insn) = insn.filter(is_it) {
+                arguments.push((register, insn.number));
+                at += STEP;
+            }
         }
         let region = self.word(at).and_then(|w| Insn::decode(w, self.arch));
         let region = region.filter(|i| i.op == Op::Bssy && always(i) && !at_exit);
         let opened = at;
+        // What a probe begins with may be a region of its own.
+        let meets = |end: u64| {
+            let word = self.word(end).and_then(|w| Insn::decode(w, self.arch));
+            word.is_some_and(|i| {
+                i.op == Op::Bsync && region.is_some_and(|r| r.barrier == i.barrier)
+            })
+        };
+        let leads = self
+            .word(opened)
+            .and_then(|w| w.leads_to(opened, self.arch));
+        let region_end = leads
+            .map(|to| to.wrapping_sub(STEP))
+            .filter(|end| meets(*end));
+        let is_last = region_end.is_some_and(|end| {
+            let word = self
+                .word(end + STEP)
+                .and_then(|w| Insn::decode(w, self.arch));
+            word.is_some_and(|i| i.op == Op::WarpSyncAll)
+        });
+        let region = region.filter(|_| is_last);
         if region.is_some() {
             at += STEP;
         }
-        let call = self.expect(at, "a call behind all barriers", |_, insn| {
-            insn.is_some_and(|i| {
-                i.op == Op::CallRel && always(&i) && i.control.wait == ALL_BARRIERS
-            })
-        })?;
-        probes.extend(call.leads_to(at, self.arch));
-        at += STEP;
-        let back = arguments[4] | arguments[5] << 32;
-        if back != at || arguments[2] | arguments[3] << 32 != site {
-            return Err(CheckError::Added {
-                at: stub,
-                expected: "a call with this place and the way back",
-            });
+        let is_call = |i: &Insn| i.op == Op::CallRel && always(i);
+        let insn = self.word(at).and_then(|w| Insn::decode(w, self.arch));
+        if insn.is_some_and(|i| is_call(&i)) {
+            let call = self.expect(at, "a call behind all barriers", |_, insn| {
+                insn.is_some_and(|i| is_call(&i) && i.control.wait == ALL_BARRIERS)
+            })?;
+            probes.extend(call.leads_to(at, self.arch));
+            at += STEP;
+            let back = (at as u32, (at >> 32) as u32);
+            let given = arguments.get(4..).unwrap_or_default();
+            if given != [(20, back.0), (21, back.1)] {
+                return Err(CheckError::Added {
+                    at: stub,
+                    expected: "a call with this place and the way back",
+                });
+            }
+        } else {
+            let end = match region_end.filter(|_| region.is_some()) {
+                Some(end) => end,
+                None => self.end_of_body(at, at_exit)?,
+            };
+            self.body(at..end, &arguments)?;
+            at = end;
         }
         if let Some(region) = region {
             self.expect(at, "the end of its region", |_, insn| {
                 insn.is_some_and(|i| i.op == Op::Bsync && always(&i) && i.barrier == region.barrier)
             })?;
             at += STEP;
-            if self
-                .word(opened)
-                .and_then(|w| w.leads_to(opened, self.arch))
-                != Some(at)
-            {
+            if leads != Some(at) {
                 return Err(CheckError::Added {
                     at: opened,
                     expected: "a region up to here",
@@ -203,6 +242,73 @@ impl Code<'_> {
             at += STEP;
         }
         Ok(at)
+    }
+
+    /// Where a probe ends that stands in a stub and is in no region: in front of the exit, or of the instruction that was replaced.
+    fn end_of_body(&self, start: u64, at_exit: bool) -> Result<u64, CheckError> {
+        let places = (start..(self.new.len() * BYTES) as u64).step_by(BYTES);
+        let is_end = |at: &u64| {
+            self.word(*at).is_some_and(|word| match at_exit {
+                true => {
+                    let insn = Insn::decode(word, self.arch);
+                    insn.is_some_and(|i| i.op == Op::Exit && always(&i))
+                }
+                false => self.old.first() == Some(&word),
+            })
+        };
+        places.into_iter().find(is_end).ok_or(CheckError::Added {
+            at: start,
+            expected: "a probe that ends",
+        })
+    }
+
+    /// A probe that stands in a stub: it stays within itself, and reads no argument that it is not given.
+    fn body(&self, range: Range<u64>, arguments: &[(u8, u32)]) -> Result<(), CheckError> {
+        let words = &self.new[range.start as usize / BYTES..range.end as usize / BYTES];
+        let not = |expected| CheckError::Added {
+            at: range.start,
+            expected,
+        };
+        let is_missing = |register: &u8| {
+            let given = arguments.iter().any(|(known, _)| known == register);
+            !given && inline::is_read(words, *register)
+        };
+        if ARGUMENTS.iter().any(is_missing) {
+            return Err(not("the arguments that it reads"));
+        }
+        let waits = words.first().map_or(0, |word| word.control().wait);
+        if self.stack > 0 && self.arch == Arch::Sm90 && waits & 1 == 0 {
+            return Err(not("behind the load of the stack pointer"));
+        }
+        // Where it goes on is behind its last instruction.
+        let places = range.start..range.end + 1;
+        for at in range.step_by(BYTES) {
+            self.expect(at, "an instruction that a probe may have", |word, insn| {
+                let ends = insn.is_some_and(|i| matches!(i.op, Op::RetRel | Op::CallRel));
+                !ends && self.may_stand(word, insn, at, &places)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A probe may have this instruction, if what it leads to lies within `code`.
+    fn may_stand(&self, word: Word, insn: Option<Insn>, at: u64, code: &Range<u64>) -> bool {
+        let inside = || {
+            let to = word.leads_to(at, self.arch);
+            to.is_some_and(|to| code.contains(&to) && to.is_multiple_of(BYTES as u64))
+        };
+        match family(word.opcode()) {
+            Family::Control => match (word.base(), insn.map(|i| (i.op, i.distance))) {
+                (base::BRA, _) | (_, Some((Op::Bssy | Op::CallRel, _))) => inside(),
+                // Back to the kernel's first instruction plus the return address.
+                (_, Some((Op::RetRel, distance))) => at as i64 + 16 + distance == 0,
+                (_, Some((Op::Bsync | Op::Break | Op::WarpSync, _))) => true,
+                (base::NANOSLEEP | base::YIELD, _) => true,
+                _ => false,
+            },
+            Family::Barrier => false,
+            Family::Plain => true,
+        }
     }
 
     /// What was added and is no stub: probes, which stay within themselves, and nothing behind the last stub.
@@ -229,22 +335,7 @@ impl Code<'_> {
         }
         for at in (from..first).step_by(BYTES) {
             self.expect(at, "an instruction that a probe may have", |word, insn| {
-                let inside = || {
-                    let to = word.leads_to(at, self.arch);
-                    to.is_some_and(|to| code.contains(&to) && to.is_multiple_of(BYTES as u64))
-                };
-                match family(word.opcode()) {
-                    Family::Control => match (word.base(), insn.map(|i| (i.op, i.distance))) {
-                        (base::BRA, _) | (_, Some((Op::Bssy | Op::CallRel, _))) => inside(),
-                        // Back to the kernel's first instruction plus the return address.
-                        (_, Some((Op::RetRel, distance))) => at as i64 + 16 + distance == 0,
-                        (_, Some((Op::Bsync | Op::Break | Op::WarpSync, _))) => true,
-                        (base::NANOSLEEP | base::YIELD, _) => true,
-                        _ => false,
-                    },
-                    Family::Barrier => false,
-                    Family::Plain => true,
-                }
+                self.may_stand(word, insn, at, &code)
             })?;
         }
         for at in (last..to).step_by(BYTES) {
