@@ -21,6 +21,23 @@ extern "C" __global__ void vecadd(unsigned *out, const unsigned *in, u64 n)
     out[i] = in[i] + in[i + 1];
 }
 
+// Lanes that are together from the first instruction on and have to stay so: the compiler has nobody wait for anybody, and keeps sums of the warp in registers that it
+// has once.
+extern "C" __global__ void together(unsigned *out, const unsigned *in, u64 n)
+{
+    u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x;
+    unsigned x = threadIdx.x * 0x9e3779b1u, sum = blockIdx.x;
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    x ^= __shfl_down_sync(0xffffffffu, x, 3);
+#pragma unroll 1
+    for (unsigned k = 0; k < 6; k++) {
+        sum = sum * 5 + k;
+        x += __shfl_sync(0xffffffffu, mix(x), (sum + k) & 31);
+        x += __popc(__ballot_sync(0xffffffffu, x & 1)) + sum;
+    }
+    out[i] = x ^ in[i];
+}
+
 // Many registers, all stored right before the end: a probe that comes too early changes what is stored.
 extern "C" __global__ void __launch_bounds__(256) registers(unsigned *out, const unsigned *in, u64 n)
 {

@@ -26,7 +26,15 @@ const COUNTS: usize = 128;
 /// Launches of each kernel with each pair of probes: a register that is changed too early is not changed so each time.
 const ROUNDS: u32 = 20;
 
-const KERNELS: &[&str] = &["vecadd", "registers", "exits", "stack", "calls", "table"];
+const KERNELS: &[&str] = &[
+    "vecadd",
+    "together",
+    "registers",
+    "exits",
+    "stack",
+    "calls",
+    "table",
+];
 /// Probes at entry and exit.
 const PAIRS: &[(Option<&str>, Option<&str>)] = &[
     (Some("count"), None),
@@ -35,6 +43,8 @@ const PAIRS: &[(Option<&str>, Option<&str>)] = &[
     (Some("clobber"), Some("clobber")),
     (Some("branches"), Some("branches")),
     (Some("branches"), Some("clobber")),
+    (Some("yields"), None),
+    (Some("yields"), Some("yields")),
 ];
 
 const USAGE: &str = "\
