@@ -254,7 +254,8 @@ fn accesses(bench: &Bench) -> Told {
 fn loads_and_stores(bench: &Bench) -> Told {
     let flags = ["--backend", "splice", "--splice-memory"];
     if bench.soft {
-        // Kernels with PTX get the program there, and tell the same.
+        // Kernels with PTX get the program there, and tell the same: whatever `ptxas` says.
+        let bench = bench.with(&[("WARPBPF_PTXAS", &refusing_ptxas(bench)?)]);
         let run = bench.both_with(&flags, "splice_memory", "vectoradd", &[])?;
         let kernel = run.kernel("vectorAdd")?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
