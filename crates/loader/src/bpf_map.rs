@@ -291,7 +291,7 @@ impl Kernel {
             let given = self.device_value(&spec, session.sms(), value.clone());
             one(&*session, number, code, key, &given, flags)?;
             if let Some(twin) = &mut self.map_mut(at)?.twin {
-                twin.set_given(key, &value);
+                twin.ledger.set_given(key, &value);
             }
             if let Contents::Mapped(_, shadow) = &mut self.map_mut(at)?.contents
                 && let Some(place) = index(key, spec.max_entries)

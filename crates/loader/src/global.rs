@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use warpbpf_linux::carry::Carrier;
+use warpbpf_linux::drawn::AllDrawn;
+use warpbpf_linux::sys::Host;
 use warpbpf_wire::Taker;
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::bell::Bell;
 use crate::bpftime;
-use crate::carry::Carrier;
-use crate::drawn::AllDrawn;
 use crate::guard;
 use crate::kernel::{Config, Descriptors, Kernel};
 use crate::linux::Linux;
 use crate::live::Live;
 use crate::live::exchange::{self, Wanted};
-use crate::real::Host;
 use crate::remote;
 use crate::updates;
 
@@ -143,7 +143,7 @@ pub fn kernel() -> MutexGuard<'static, Kernel> {
         };
         let mut kernel = Kernel::new(config, Box::new(Real));
         kernel.session = Some(live().clone());
-        kernel.linux = host().map(|host| Box::new(host) as Box<dyn Linux>);
+        kernel.linux = host().map(|host| Arc::new(host) as Arc<dyn Linux>);
         Mutex::new(kernel)
     });
     kernel.lock().unwrap_or_else(PoisonError::into_inner)

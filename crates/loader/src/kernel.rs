@@ -8,13 +8,14 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use warpbpf_linux::drawn::AllDrawn;
 
 use crate::bell::Bell;
 use crate::bpf_btf::Btf;
 use crate::bpf_link::Link;
 use crate::bpf_map::Map;
 use crate::bpf_prog::Prog;
-use crate::drawn::AllDrawn;
+
 use crate::linux::Linux;
 use crate::perf::Perf;
 use crate::session::Session;
@@ -114,7 +115,7 @@ pub struct Kernel {
     /// The number that another process has for its next descriptor.
     pub(crate) reserved: Option<RawFd>,
     /// The kernel under this process, if it lets us.
-    pub(crate) linux: Option<Box<dyn Linux>>,
+    pub(crate) linux: Option<Arc<dyn Linux>>,
     /// Maps that programs of the GPU may write to, as of the last application.
     pub(crate) written: BTreeSet<usize>,
     /// Its ring buffers.

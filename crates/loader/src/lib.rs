@@ -8,6 +8,8 @@
 //!
 //! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it came.
 
+use warpbpf_linux::{memory, spec, uapi};
+
 pub mod kernel;
 pub mod linux;
 pub mod twin;
@@ -24,7 +26,7 @@ pub mod perf;
 pub mod bell;
 pub mod carry;
 pub mod contents;
-pub mod drawn;
+mod drawn;
 pub mod feed;
 pub mod files;
 pub mod gather;
@@ -32,13 +34,10 @@ pub mod handlers;
 pub mod launches;
 pub mod live;
 pub mod mapped;
-pub mod memory;
 pub mod offer;
 pub mod ring;
 pub mod session;
 mod sink;
-pub mod spec;
-pub mod uapi;
 mod updates;
 pub mod user;
 pub mod user_ring;

@@ -3,83 +3,12 @@
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use rustix::io::Errno;
+pub use warpbpf_linux::sys::{Fields, Linux, Place};
 
 use crate::bpf_prog::Prog;
 use crate::kernel::{Attr, Handle, Kernel};
 use crate::uapi::{Command, attr, prog_type, pseudo};
 use crate::user::User;
-
-/// Linux's `bpf()`, and what else its programs need.
-pub trait Linux: Send {
-    /// `bpf(command, fields)`; addresses are of this process.
-    ///
-    /// # Errors
-    /// The kernel's.
-    fn bpf(&self, command: Command, fields: &mut [u8]) -> Result<i64, Errno>;
-    /// CPUs that a value per CPU has parts for.
-    fn cpus(&self) -> u32;
-    /// Another descriptor for the same object.
-    ///
-    /// # Errors
-    /// The kernel's.
-    fn duplicate(&self, fd: RawFd) -> Result<RawFd, Errno>;
-    /// A program at a place, until the descriptor is closed.
-    ///
-    /// # Errors
-    /// The kernel's; `ENOENT` if it has no such probes.
-    fn probe(&self, prog: RawFd, place: &Place) -> Result<OwnedFd, Errno>;
-    /// An event whose ring programs on this CPU write to by `bpf_perf_event_output`.
-    ///
-    /// # Errors
-    /// The kernel's.
-    fn output(&self, cpu: u32) -> Result<OwnedFd, Errno>;
-    /// Turns such a probe on or off.
-    fn enable(&self, event: &OwnedFd, enabled: bool);
-}
-
-/// Where a program of the kernel is wanted: at the start of a function, or at its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Of the kernel, by name.
-    Kernel(String, bool),
-    /// Of this process, by file and offset in it.
-    Own(String, u64, bool),
-}
-
-/// The fields of a command to Linux.
-pub(crate) struct Fields([u8; attr::SIZE]);
-
-impl Fields {
-    pub(crate) fn new() -> Fields {
-        Fields([0; attr::SIZE])
-    }
-
-    fn put(mut self, at: usize, bytes: &[u8]) -> Fields {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-        self
-    }
-
-    pub(crate) fn u32(self, at: usize, value: u32) -> Fields {
-        self.put(at, &value.to_ne_bytes())
-    }
-
-    pub(crate) fn u64(self, at: usize, value: u64) -> Fields {
-        self.put(at, &value.to_ne_bytes())
-    }
-
-    /// Where something of ours lies; null for nothing.
-    pub(crate) fn address<T>(self, at: usize, of: &[T]) -> Fields {
-        let address = if of.is_empty() { 0 } else { of.as_ptr() as u64 };
-        self.u64(at, address)
-    }
-
-    pub(crate) fn name(self, at: usize, name: &str) -> Fields {
-        // Linux takes letters, digits, `_` and `.`.
-        let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
-        let name: Vec<u8> = name.bytes().filter(fits).take(15).collect();
-        self.put(at, &name)
-    }
-}
 
 impl Kernel {
     /// Linux, if it lets us and the one who asks is the tool.
@@ -87,15 +16,8 @@ impl Kernel {
         self.linux.as_deref().filter(|_| self.reserved.is_none())
     }
 
-    pub(crate) fn ask_linux(&self, command: Command, mut fields: Fields) -> Result<i64, Errno> {
-        let linux = self.linux.as_deref().ok_or(Errno::PERM)?;
-        linux.bpf(command, &mut fields.0)
-    }
-
-    pub(crate) fn own(&self, command: Command, fields: Fields) -> Result<OwnedFd, Errno> {
-        let fd = self.ask_linux(command, fields)? as RawFd;
-        // SAFETY: the kernel has just given it to us, and nobody else knows it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    pub(crate) fn ask_linux(&self, command: Command, fields: Fields) -> Result<i64, Errno> {
+        fields.ask(self.linux.as_deref().ok_or(Errno::PERM)?, command)
     }
 
     /// A command about an object of Linux; `None` if it is for us.
@@ -168,7 +90,7 @@ impl Kernel {
         // Types that this kernel does not take are not worth the program, which may do without.
         let types = prog.btf.and_then(|at| self.real_types(at).ok());
         let mut fields = match given {
-            Some((a, _)) => Fields(*a.bytes()),
+            Some((a, _)) => Fields::of(*a.bytes()),
             None => Fields::new()
                 .u32(attr::prog::TYPE, prog.kind)
                 .name(attr::prog::NAME, &prog.short_name),
@@ -201,7 +123,7 @@ impl Kernel {
             )
             .u32(attr::prog::LINE_INFO_COUNT, count(&lines, 16))
             .address(attr::prog::LINE_INFO, &lines);
-        let mut bytes = fields.0;
+        let mut bytes = *fields.bytes();
         let linux = self.linux.as_deref().ok_or(Errno::PERM)?;
         let loaded = linux.bpf(Command::ProgLoad, &mut bytes);
         if let Some((a, user)) = given {
@@ -247,7 +169,8 @@ impl Kernel {
         let fields = Fields::new()
             .address(attr::btf::BTF, &btf.bytes)
             .u32(attr::btf::SIZE, btf.bytes.len() as u32);
-        let fd = self.own(Command::BtfLoad, fields)?;
+        let linux = self.linux.as_deref().ok_or(Errno::PERM)?;
+        let fd = fields.open(linux, Command::BtfLoad)?;
         let number = fd.as_raw_fd();
         self.btfs.get_mut(at).ok_or(Errno::BADF)?.in_linux = Some(fd);
         Ok(number)

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use warpbpf_abi::maps::BPF_ANY;
+use warpbpf_linux::ledger::combine;
 use warpbpf_maps::{MapView, Value, words};
 use warpbpf_wire::OpCode;
 
@@ -11,7 +12,7 @@ use crate::bpf_map::{errno, one};
 use crate::contents::Contents;
 use crate::kernel::Kernel;
 use crate::memory::Memory;
-use crate::twin::combine;
+use crate::twin::Twin;
 
 /// Words of a value that the tool has changed, by number.
 type Changed = Vec<(usize, [u8; 8])>;
@@ -104,14 +105,14 @@ impl Kernel {
                     Ok(Some(Value::One(value))) => value,
                     _ => continue,
                 },
-                (None, Some(twin)) => twin.base(&key, slot),
+                (None, Some(twin)) => twin.ledger.base(&key, slot),
                 (None, None) => continue,
             };
             value.resize(slot, 0);
             let mut both = value.clone();
             if let Some((twin, linux)) = twin.as_ref().and_then(|t| Some((t, t.memory()?))) {
                 let linux = linux.copy(start as u64, slot as u64);
-                combine(&mut both, &linux, &twin.base(&key, slot));
+                combine(&mut both, &linux, &twin.ledger.base(&key, slot));
             }
             let shadow = &mut shadow[start..start + slot];
             let changed = merge(memory, start as u64, shadow, &both, frozen);
@@ -119,7 +120,10 @@ impl Kernel {
                 continue;
             }
             if let Some(twin) = &mut twin {
-                twin.write(&key, start as u64, slot, &changed);
+                let Twin { map, ledger } = twin;
+                if let Some(memory) = map.memory() {
+                    ledger.write(memory, &key, (start as u64, slot), &changed);
+                }
             }
             apply(&changed, &mut value);
             let sent = match &device {
@@ -141,7 +145,7 @@ impl Kernel {
                 Ok(()) => {
                     apply(&changed, shadow);
                     if let Some(twin) = &mut twin {
-                        twin.give(&key, slot, &changed);
+                        twin.ledger.give(&key, slot, &changed);
                     }
                 }
                 // To ask it for each key would keep the tool from its work.

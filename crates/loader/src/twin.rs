@@ -5,150 +5,40 @@
 //! Linux have changed since the application connected, word by word. [`crate::carry`] brings values from one side to the other
 //! where that cannot overwrite what the other side counts.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
-use std::sync::atomic::Ordering;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
-use warpbpf_abi::maps::{BPF_ANY, MapType};
+use warpbpf_abi::maps::BPF_ANY;
+use warpbpf_linux::carry;
+use warpbpf_linux::drawn::Drawn;
+use warpbpf_linux::ledger::{Ledger, combine};
+use warpbpf_linux::map::LinuxMap;
 
 use crate::bpf_map::Map;
 use crate::contents::Contents;
-use crate::drawn::Drawn;
+use crate::drawn::{ToOutput, ToRing};
 use crate::kernel::Kernel;
-use crate::linux::{Fields, Linux};
-use crate::memory::{Access, Memory};
+use crate::memory::Memory;
 use crate::perf::Output;
-use crate::spec::Spec;
-use crate::uapi::{Command, F_MMAPABLE, LAST_MAP_TYPE, attr};
+use crate::uapi::F_MMAPABLE;
 
 /// A map of the kernel that stands for one of ours.
 #[derive(Debug)]
 pub struct Twin {
-    fd: OwnedFd,
-    /// What it held when an application was last given its contents, and what the tool has written since; zeros where
-    /// nothing stands.
-    base: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What the device held when that was last added to Linux's values; zeros where nothing stands.
-    given: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Its values, where they can be mapped.
-    memory: Option<Memory>,
+    pub(crate) map: LinuxMap,
+    /// With the application, or with the tool before there is one.
+    pub(crate) ledger: Ledger,
 }
 
 impl Twin {
     /// Its descriptor.
     pub(crate) fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.map.fd()
     }
 
     pub(crate) fn memory(&self) -> Option<&Memory> {
-        self.memory.as_ref()
-    }
-
-    pub(crate) fn base(&self, key: &[u8], bytes: usize) -> Vec<u8> {
-        let mut base = self.base.get(key).cloned().unwrap_or_default();
-        base.resize(bytes, 0);
-        base
-    }
-
-    /// Keys of values that stood there; of an array, those that were not zero.
-    pub(crate) fn known(&self) -> impl Iterator<Item = &Vec<u8>> {
-        self.base.keys()
-    }
-
-    pub(crate) fn knows(&self, key: &[u8]) -> bool {
-        self.base.contains_key(key)
-    }
-
-    /// The key is gone.
-    pub(crate) fn forget(&mut self, key: &[u8]) {
-        self.base.remove(key);
-        self.given.remove(key);
-    }
-
-    /// The device holds a value of the tool or of Linux, which Linux holds too.
-    pub(crate) fn set_given(&mut self, key: &[u8], value: &[u8]) {
-        self.given.insert(key.to_vec(), value.to_vec());
-    }
-
-    /// The device holds these words, which the tool wrote and Linux holds too. What else it has changed is still to be added.
-    pub(crate) fn give(&mut self, key: &[u8], bytes: usize, words: &[(usize, [u8; 8])]) {
-        let mut given = self.given.get(key).cloned().unwrap_or_default();
-        given.resize(bytes, 0);
-        let places = given.as_chunks_mut::<8>().0;
-        words.iter().for_each(|(word, new)| places[*word] = *new);
-        self.set_given(key, &given);
-    }
-
-    /// Adds to Linux's words, of a value that begins at `start`, what the device has changed since the last time.
-    pub(crate) fn add(&mut self, key: &[u8], start: u64, device: &[u8]) {
-        let Some(memory) = &self.memory else { return };
-        let mut base = self.base(key, device.len());
-        let mut given = self.given.get(key).cloned().unwrap_or_default();
-        given.resize(device.len(), 0);
-        if given == device {
-            return;
-        }
-        let words = base.as_chunks_mut::<8>().0.iter_mut();
-        let sides = given
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .zip(device.as_chunks::<8>().0);
-        for ((at, base), (given, device)) in (0..).zip(words).zip(sides) {
-            let number = |word: &[u8; 8]| u64::from_ne_bytes(*word);
-            let more = number(device).wrapping_sub(number(given));
-            // Atomic: nothing that Linux's programs add at this moment is lost.
-            memory
-                .word(start + 8 * at)
-                .fetch_add(more, Ordering::Relaxed);
-            *base = number(base).wrapping_add(more).to_ne_bytes();
-        }
-        self.set_base(key, &base);
-        self.set_given(key, device);
-    }
-
-    /// Gives words of a mapped value, which begins at `start`, to Linux's programs.
-    pub(crate) fn write(
-        &mut self,
-        key: &[u8],
-        start: u64,
-        bytes: usize,
-        words: &[(usize, [u8; 8])],
-    ) {
-        let mut base = self.base(key, bytes);
-        for (word, new) in words {
-            let at = word * 8;
-            if let Some(memory) = &self.memory {
-                memory.store(start + at as u64, new);
-            }
-            base[at..at + 8].copy_from_slice(new);
-        }
-        self.set_base(key, &base);
-    }
-
-    pub(crate) fn set_base(&mut self, key: &[u8], value: &[u8]) {
-        self.base.insert(key.to_vec(), value.to_vec());
-    }
-}
-
-/// What stands on the device, and what Linux's programs have changed since `base`: the sum for words that both count in, and
-/// for all others what the one side that changed them wrote.
-pub(crate) fn combine(device: &mut [u8], linux: &[u8], base: &[u8]) {
-    let mut at = 0;
-    while at < device.len() {
-        let bytes = [8, 4, 2, 1].into_iter().find(|b| at + b <= device.len());
-        let end = at + bytes.unwrap_or(1);
-        let word = |from: &[u8]| {
-            let mut word = [0; 8];
-            word[..end - at].copy_from_slice(&from[at..end]);
-            u64::from_le_bytes(word)
-        };
-        let changed = word(linux).wrapping_sub(word(base));
-        let sum = word(device).wrapping_add(changed).to_le_bytes();
-        device[at..end].copy_from_slice(&sum[..end - at]);
-        at = end;
+        self.map.memory()
     }
 }
 
@@ -166,39 +56,33 @@ impl Kernel {
         if let Some(twin) = &self.map(at)?.twin {
             return Ok(twin.fd());
         }
+        let linux = self.linux.clone().ok_or(Errno::PERM)?;
         let map = self.map(at)?;
         let (spec, name, frozen) = (map.spec, map.name.clone(), map.frozen);
         let (types, key_type, value_type, inner) =
             (map.btf, map.key_type, map.value_type, map.inner);
-        if spec.map_type > LAST_MAP_TYPE || spec.kind() == Some(MapType::UserRingbuf) {
+        if !LinuxMap::can_be(&spec) {
             (self.config.tell)(&format!(
                 "map `{name}`: Linux has no such map; a program of Linux cannot use it"
             ));
             return Err(Errno::OPNOTSUPP);
         }
         let inner = inner
-            .map(|inner| self.create(&inner, "inner", None, None))
+            .map(|inner| LinuxMap::create(&linux, &inner, "inner", None, None))
             .transpose()?;
         let types = types.and_then(|types| self.real_types(types).ok());
         let types = types.map(|fd| (fd, key_type.0, value_type.0));
-        // What the device counts can be added to values that are mapped.
-        let mut linux = spec;
-        if spec.kind() == Some(MapType::Array) {
-            linux.flags |= F_MMAPABLE;
-        }
-        let fd = self.create(&linux, &name, types, inner.as_ref())?;
-        let number = fd.as_raw_fd();
         let mut twin = Twin {
-            fd,
-            base: BTreeMap::new(),
-            given: BTreeMap::new(),
-            memory: None,
+            map: LinuxMap::create(&linux, &spec, &name, types, inner.as_ref())?,
+            ledger: Ledger::default(),
         };
+        let number = twin.fd();
         let mut outputs = Vec::new();
         match &self.map(at)?.contents {
             Contents::Ring(ring) => {
-                let fd = twin.fd.try_clone().map_err(|_| Errno::MFILE)?;
-                self.drawn.add(Drawn::of_ring(fd, ring.clone())?);
+                let to = Box::new(ToRing(ring.clone()));
+                self.drawn
+                    .add(Drawn::of_ring(twin.map.another()?, ring.size(), to)?);
             }
             Contents::Outputs(all) => {
                 let all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +91,7 @@ impl Kernel {
             _ => {}
         }
         for (cpu, output) in outputs {
-            self.connect(number, &spec, cpu, output)?;
+            self.connect(&twin.map, cpu, output)?;
         }
         // What the tool has written until now.
         let entries = self.map(at)?.contents.entries(&spec, self.slot(&spec));
@@ -217,110 +101,31 @@ impl Kernel {
         };
         for (key, mut value) in entries {
             value.truncate(self.user_bytes(&spec));
-            self.put(number, &spec, &key, &value, BPF_ANY)?;
-            twin.set_base(&key, &value);
+            twin.map.put(&key, &value, BPF_ANY)?;
+            twin.ledger.set_base(&key, &value);
         }
         for (key, map) in maps {
             let fd = self.ensure_twin(map)?;
-            self.put(number, &spec, &key, &fd.to_ne_bytes(), BPF_ANY)?;
+            twin.map.put(&key, &fd.to_ne_bytes(), BPF_ANY)?;
         }
-        if frozen {
-            self.ask_linux(
-                Command::MapFreeze,
-                Fields::new().u32(attr::elem::MAP_FD, number as u32),
-            )?;
-        } else if linux.flags & F_MMAPABLE != 0 {
-            let bytes = self.slot(&spec) * u64::from(spec.max_entries);
-            let fd = twin.fd.try_clone().map_err(|_| Errno::MFILE)?;
-            let memory = Memory::of(fd, 0, bytes, Access::Write);
-            // Linux maps no values with locks or timers in them; a tool that asks for it is told so.
-            twin.memory = memory.ok();
+        match frozen {
+            true => twin.map.freeze()?,
+            false => twin.map.share(),
         }
         self.map_mut(at)?.twin = Some(twin);
         Ok(number)
     }
 
-    fn create(
-        &self,
-        spec: &Spec,
-        name: &str,
-        types: Option<(RawFd, u32, u32)>,
-        inner: Option<&OwnedFd>,
-    ) -> Result<OwnedFd, Errno> {
-        let (types, key_type, value_type) = types.unwrap_or((0, 0, 0));
-        let fields = Fields::new()
-            .u32(attr::map::TYPE, spec.map_type)
-            .u32(attr::map::KEY_SIZE, spec.key_size)
-            .u32(attr::map::VALUE_SIZE, spec.value_size)
-            .u32(attr::map::MAX_ENTRIES, spec.max_entries)
-            .u32(attr::map::FLAGS, spec.flags)
-            .u32(
-                attr::map::INNER_MAP_FD,
-                inner.map_or(0, |fd| fd.as_raw_fd() as u32),
-            )
-            .name(attr::map::NAME, name)
-            .u32(attr::map::BTF_FD, types as u32)
-            .u32(attr::map::KEY_TYPE, key_type)
-            .u32(attr::map::VALUE_TYPE, value_type)
-            .u64(attr::map::EXTRA, spec.extra);
-        self.own(Command::MapCreate, fields)
-    }
-
-    /// Bytes of a value as Linux wants and gives it.
-    fn linux_bytes(&self, spec: &Spec) -> usize {
-        let cpus = self.linux.as_deref().map_or(1, Linux::cpus);
-        spec.user_bytes(cpus, 1) as usize
-    }
-
-    /// One operation on a map of Linux.
-    fn element(
-        &self,
-        command: Command,
-        fd: RawFd,
-        key: &[u8],
-        value: &mut [u8],
-        flags: u64,
-    ) -> Result<(), Errno> {
-        let fields = Fields::new()
-            .u32(attr::elem::MAP_FD, fd as u32)
-            .address(attr::elem::KEY, key)
-            .u64(
-                attr::elem::VALUE,
-                if value.is_empty() {
-                    0
-                } else {
-                    value.as_mut_ptr() as u64
-                },
-            )
-            .u64(attr::elem::FLAGS, flags);
-        self.ask_linux(command, fields).map(|_| ())
-    }
-
-    fn put(
-        &self,
-        fd: RawFd,
-        spec: &Spec,
-        key: &[u8],
-        value: &[u8],
-        flags: u64,
-    ) -> Result<(), Errno> {
-        let mut value = value.to_vec();
-        value.resize(self.linux_bytes(spec), 0);
-        self.element(Command::MapUpdateElem, fd, key, &mut value, flags)
-    }
-
-    pub(crate) fn get(&self, command: Command, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
-        let (map, fd) = self.with_twin(at)?;
-        let mut value = vec![0; self.linux_bytes(&map.spec)];
-        self.element(command, fd, key, &mut value, 0)?;
+    pub(crate) fn get(&self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (map, twin) = self.with_twin(at)?;
+        let mut value = twin.map.get(key)?;
         value.resize(self.user_bytes(&map.spec), 0);
         Ok(value)
     }
 
-    fn with_twin(&self, at: usize) -> Result<(&Map, RawFd), Errno> {
+    fn with_twin(&self, at: usize) -> Result<(&Map, &Twin), Errno> {
         let map = self.map(at)?;
-        let twin = map.twin.as_ref().ok_or(Errno::BADF)?;
-        Ok((map, twin.fd()))
+        Ok((map, map.twin.as_ref().ok_or(Errno::BADF)?))
     }
 
     /// What `lookup` gives for a map with a twin; `here` is what it gives without.
@@ -330,14 +135,14 @@ impl Kernel {
         key: &[u8],
         here: impl FnOnce() -> Result<Vec<u8>, Errno>,
     ) -> Result<Vec<u8>, Errno> {
-        let linux = self.get(Command::MapLookupElem, at, key);
+        let linux = self.get(at, key);
         if self.session_of(at).is_none() {
             return linux;
         }
         match (here(), linux) {
             (Ok(mut value), Ok(linux)) => {
                 let twin = self.map(at)?.twin.as_ref().ok_or(Errno::BADF)?;
-                combine(&mut value, &linux, &twin.base(key, linux.len()));
+                combine(&mut value, &linux, &twin.ledger.base(key, linux.len()));
                 Ok(value)
             }
             (Err(Errno::NOENT), linux) => linux,
@@ -353,11 +158,9 @@ impl Kernel {
         value: &[u8],
         flags: u64,
     ) -> Result<(), Errno> {
-        let (map, fd) = self.with_twin(at)?;
-        self.put(fd, &map.spec, key, value, flags)?;
-        if let Some(twin) = &mut self.map_mut(at)?.twin {
-            twin.set_base(key, value);
-        }
+        let twin = self.map_mut(at)?.twin.as_mut().ok_or(Errno::BADF)?;
+        twin.map.put(key, value, flags)?;
+        twin.ledger.set_base(key, value);
         Ok(())
     }
 
@@ -368,11 +171,11 @@ impl Kernel {
         cpu: u32,
         output: Arc<Output>,
     ) -> Result<(), Errno> {
-        let (map, fd) = self.with_twin(at)?;
-        self.connect(fd, &map.spec, cpu, output)
+        let (_, twin) = self.with_twin(at)?;
+        self.connect(&twin.map, cpu, output)
     }
 
-    fn connect(&self, fd: RawFd, spec: &Spec, cpu: u32, output: Arc<Output>) -> Result<(), Errno> {
+    fn connect(&self, map: &LinuxMap, cpu: u32, output: Arc<Output>) -> Result<(), Errno> {
         let linux = self.linux.as_deref().ok_or(Errno::PERM)?;
         // The tool believes in more.
         if cpu >= linux.cpus() {
@@ -380,8 +183,9 @@ impl Kernel {
         }
         let event = linux.output(cpu)?;
         let number = event.as_raw_fd() as u32;
-        self.drawn.add(Drawn::of_output(event, output)?);
-        self.put(fd, spec, &cpu.to_ne_bytes(), &number.to_ne_bytes(), BPF_ANY)
+        let to = Box::new(ToOutput(output));
+        self.drawn.add(Drawn::of_output(event, to)?);
+        map.put(&cpu.to_ne_bytes(), &number.to_ne_bytes(), BPF_ANY)
     }
 
     /// A map of maps has another one at a key.
@@ -392,34 +196,31 @@ impl Kernel {
         map: usize,
     ) -> Result<(), Errno> {
         let inner = self.ensure_twin(map)?;
-        let (map, fd) = self.with_twin(at)?;
-        self.put(fd, &map.spec, key, &inner.to_ne_bytes(), BPF_ANY)
+        let (_, twin) = self.with_twin(at)?;
+        twin.map.put(key, &inner.to_ne_bytes(), BPF_ANY)
     }
 
     pub(crate) fn delete_from_twin(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
-        let (_, fd) = self.with_twin(at)?;
-        self.element(Command::MapDeleteElem, fd, key, &mut [], 0)?;
-        if let Some(twin) = &mut self.map_mut(at)?.twin {
-            twin.forget(key);
-        }
+        let twin = self.map_mut(at)?.twin.as_mut().ok_or(Errno::BADF)?;
+        twin.map.delete(key)?;
+        twin.ledger.forget(key);
         Ok(())
     }
 
     pub(crate) fn take_from_twin(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.get(Command::MapLookupAndDeleteElem, at, key)
+        let (map, twin) = self.with_twin(at)?;
+        let mut value = twin.map.take(key)?;
+        value.resize(self.user_bytes(&map.spec), 0);
+        Ok(value)
     }
 
     /// Whether a bloom filter of Linux has the value.
     pub(crate) fn in_filter_of_twin(&self, at: usize, value: &[u8]) -> Result<(), Errno> {
-        let (_, fd) = self.with_twin(at)?;
-        let mut value = value.to_vec();
-        self.element(Command::MapLookupElem, fd, &[], &mut value, 0)
+        self.with_twin(at)?.1.map.has(value)
     }
 
     pub(crate) fn freeze_twin(&self, at: usize) -> Result<(), Errno> {
-        let (_, fd) = self.with_twin(at)?;
-        let fields = Fields::new().u32(attr::elem::MAP_FD, fd as u32);
-        self.ask_linux(Command::MapFreeze, fields).map(|_| ())
+        self.with_twin(at)?.1.map.freeze()
     }
 
     pub(crate) fn next_key_of_twin(
@@ -427,30 +228,12 @@ impl Kernel {
         at: usize,
         before: Option<&[u8]>,
     ) -> Result<Vec<u8>, Errno> {
-        let (map, fd) = self.with_twin(at)?;
-        let mut next = vec![0; map.spec.key_size as usize];
-        self.element(
-            Command::MapGetNextKey,
-            fd,
-            before.unwrap_or(&[]),
-            &mut next,
-            0,
-        )?;
-        Ok(next)
+        self.with_twin(at)?.1.map.next_key(before)
     }
 
     /// All keys of a twin; those that come and go meanwhile may be missing.
     pub(crate) fn keys_of_twin(&self, at: usize) -> Result<Vec<Vec<u8>>, Errno> {
-        let most = self.map(at)?.spec.max_entries as usize;
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        while keys.len() < most {
-            match self.next_key_of_twin(at, keys.last().map(Vec::as_slice)) {
-                Ok(key) => keys.push(key),
-                Err(Errno::NOENT) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(keys)
+        self.with_twin(at)?.1.map.keys()
     }
 
     /// What Linux's maps hold is what an application starts with.
@@ -480,45 +263,13 @@ impl Kernel {
             if spec.kind().is_none() {
                 continue;
             }
-            if let Some(twin) = &mut self.map_mut(at)?.twin {
-                twin.base.clear();
-                twin.given.clear();
-            }
-            for key in self.keys_of_twin(at)? {
-                let value = match self.get(Command::MapLookupElem, at, &key) {
-                    Err(Errno::NOENT) => continue,
-                    value => value?,
-                };
-                let map = self.map_mut(at)?;
+            let bytes = self.user_bytes(&spec);
+            let map = self.map_mut(at)?;
+            let Some(twin) = &mut map.twin else { continue };
+            for (key, value) in carry::adopt(&twin.map, &mut twin.ledger, bytes)? {
                 map.contents.set(&spec, slot, &key, &value, BPF_ANY)?;
-                let zeros = value.iter().all(|byte| *byte == 0);
-                if let Some(twin) = &mut map.twin
-                    && !(zeros && spec.has_indices())
-                {
-                    twin.set_base(&key, &value);
-                    twin.set_given(&key, &value);
-                }
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::combine;
-
-    #[test]
-    fn words_of_one_side_are_its_and_words_of_both_are_summed() {
-        // Both count; only the device writes; only Linux writes; four bytes, of which both count one half.
-        let base = [5u64, 7, 7].map(u64::to_le_bytes).concat();
-        let mut device = [15u64, 99, 7].map(u64::to_le_bytes).concat();
-        let mut linux = [6u64, 7, 3].map(u64::to_le_bytes).concat();
-        let base = [base, vec![1, 0, 0, 0, 9]].concat();
-        device.extend([4, 0, 0, 0, 9]);
-        linux.extend([2, 0, 0, 0, 8]);
-        combine(&mut device, &linux, &base);
-        let words = [16u64, 99, 3].map(u64::to_le_bytes).concat();
-        assert_eq!(device, [words, vec![5, 0, 0, 0, 8]].concat());
     }
 }

@@ -170,7 +170,7 @@ impl Fake {
 
 fn tool() -> (Tool, Fake) {
     let (mut tool, fake) = (Tool::new(), Fake::default());
-    tool.kernel.linux = Some(Box::new(fake.clone()));
+    tool.kernel.linux = Some(Arc::new(fake.clone()));
     (tool, fake)
 }
 

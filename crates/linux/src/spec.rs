@@ -1,4 +1,4 @@
-//! What a tool asks a map to be, and how large its values are for the tool and where they are kept here.
+//! What a map is asked to be, and how large its values are for who asks and where they are kept.
 
 use warpbpf_abi::maps::MapType;
 
@@ -60,7 +60,8 @@ impl Spec {
         )
     }
 
-    pub(crate) fn has_indices(&self) -> bool {
+    /// Keys are indices, all of which are there.
+    pub fn has_indices(&self) -> bool {
         matches!(
             self.kind(),
             Some(
@@ -75,7 +76,8 @@ impl Spec {
         )
     }
 
-    pub(crate) fn is_row(&self) -> bool {
+    /// Values stand in a row, without keys.
+    pub fn is_row(&self) -> bool {
         matches!(
             self.kind(),
             Some(MapType::Queue | MapType::Stack | MapType::BloomFilter)
@@ -83,7 +85,7 @@ impl Spec {
     }
 
     /// Bytes that user space gives and gets as a value; the largest number for more than there are.
-    pub(crate) fn user_bytes(&self, cpus: u32, threads: u64) -> u64 {
+    pub fn user_bytes(&self, cpus: u32, threads: u64) -> u64 {
         if self.is_percpu() {
             let stride = u64::from(self.value_size).next_multiple_of(8);
             stride.saturating_mul(u64::from(cpus))
@@ -96,7 +98,7 @@ impl Spec {
     }
 
     /// Bytes from one value to the next where they are kept here.
-    pub(crate) fn slot(&self, cpus: u32, threads: u64) -> u64 {
+    pub fn slot(&self, cpus: u32, threads: u64) -> u64 {
         let bytes = self.user_bytes(cpus, threads);
         if self.has_indices() {
             bytes.checked_next_multiple_of(8).unwrap_or(u64::MAX)

@@ -1,7 +1,7 @@
-//! Memory that the tool maps: behind arrays with `BPF_F_MMAPABLE` and behind rings.
+//! Memory that more than one side has mapped: behind arrays with `BPF_F_MMAPABLE` and behind rings.
 //!
-//! A memfd that is mapped here once and, when the tool asks, in the tool's way. Both sides touch it at the same time, so
-//! it is only accessed by atomics.
+//! A map of Linux, or a memfd that a tool maps in its own way besides. All sides touch it at the same time, so it is only
+//! accessed by atomics.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;

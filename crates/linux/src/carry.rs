@@ -1,0 +1,119 @@
+//! Values that one side writes, brought to the other: from Linux's programs to those of the GPU, and back.
+//!
+//! Only one of the two for each map, by what the proof knows of the GPU's programs. Where they only read a map, what Linux's
+//! programs write there is the device's too. Where they write to an array or to variables, what they change is added to Linux's words:
+//! an addition loses nothing, whoever else counts. A hash that they write to stays on its side, for Linux has no way to add to
+//! its values from outside.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use warpbpf_maps::{MapView, Value};
+
+use crate::ledger::Ledger;
+use crate::map::LinuxMap;
+
+/// How old a value may become on the other side, at least.
+const EVERY: Duration = Duration::from_millis(10);
+/// Of all time, this part is for carrying at most.
+const PART: u32 = 10;
+/// How long an application that does not answer is left in peace.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// When to carry again.
+#[derive(Debug, Default)]
+pub struct Carrier(Option<Instant>);
+
+impl Carrier {
+    /// Carries, if it is time.
+    pub fn round(&mut self, carry: impl FnOnce() -> Option<Result<(), Errno>>) {
+        if self.0.is_some_and(|next| Instant::now() < next) {
+            return;
+        }
+        let begun = Instant::now();
+        let pause = match carry() {
+            Some(Err(Errno::IO)) => SILENT,
+            // What went wrong with one map is tried again.
+            _ => EVERY.max(begun.elapsed() * PART),
+        };
+        self.0 = Some(Instant::now() + pause);
+    }
+}
+
+/// What Linux's map holds, with `bytes` of each value, is what an application begins with; nothing of before counts. Zeros of an array,
+/// which are there anyway, are not noted.
+///
+/// # Errors
+/// Linux's.
+pub fn adopt(
+    map: &LinuxMap,
+    ledger: &mut Ledger,
+    bytes: usize,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    ledger.clear();
+    let mut entries = map.entries()?;
+    for (key, value) in &mut entries {
+        value.resize(bytes, 0);
+        let zeros = value.iter().all(|byte| *byte == 0);
+        if !(zeros && map.spec().has_indices()) {
+            ledger.set_base(key, value);
+            ledger.set_given(key, value);
+        }
+    }
+    Ok(entries)
+}
+
+/// Brings what Linux's programs have written to the device, by `write`: a value for a key, or nothing for one that is gone.
+///
+/// # Errors
+/// Linux's, and those of `write`; a key that the device does not have can be gone from there.
+pub fn to_device(
+    map: &LinuxMap,
+    ledger: &mut Ledger,
+    write: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let keyed = !map.spec().has_indices();
+    let keys = map.keys()?;
+    for key in &keys {
+        let value = match map.get(key) {
+            Err(Errno::NOENT) => continue,
+            value => value?,
+        };
+        // Zeros are what an array holds at first, but not a hash.
+        let known = !keyed || ledger.knows(key);
+        if known && ledger.base(key, value.len()) == value {
+            continue;
+        }
+        write(key, Some(&value))?;
+        ledger.set_base(key, &value);
+        // A program that comes later may count on from here.
+        ledger.set_given(key, &value);
+    }
+    if !keyed {
+        return Ok(());
+    }
+    let there: BTreeSet<&Vec<u8>> = keys.iter().collect();
+    let known = ledger.known().filter(|key| !there.contains(key));
+    let gone: Vec<Vec<u8>> = known.cloned().collect();
+    for key in gone {
+        match write(&key, None) {
+            Ok(()) | Err(Errno::NOENT) => ledger.forget(&key),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Adds what the device has changed to the words of an array of Linux's, if its values are mapped.
+pub fn to_linux(map: &LinuxMap, ledger: &mut Ledger, device: &MapView<'_>) {
+    let Some(memory) = map.memory() else { return };
+    let slot = map.spec().slot(1, 1);
+    for index in 0..map.spec().max_entries {
+        let key = index.to_ne_bytes();
+        if let Ok(Some(Value::One(mut value))) = device.lookup(&key) {
+            value.resize(slot as usize, 0);
+            ledger.add(memory, &key, u64::from(index) * slot, &value);
+        }
+    }
+}
