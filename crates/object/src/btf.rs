@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::btf_write::{self, Strings};
 use crate::elf;
 use crate::error::ObjectError;
 use crate::read::Reader;
@@ -243,6 +244,15 @@ impl Btf {
     /// # Errors
     /// [`BtfError`] if it is truncated, not version 1, big endian, or holds an unknown kind.
     pub fn parse(bytes: &[u8]) -> Result<Btf, BtfError> {
+        Btf::default().followed_by(bytes)
+    }
+
+    /// These types and behind them those of a section that goes on from them, as the types of a module of Linux (`/sys/kernel/btf/MODULE`)
+    /// do from the kernel's.
+    ///
+    /// # Errors
+    /// As [`Btf::parse`].
+    pub fn followed_by(&self, bytes: &[u8]) -> Result<Btf, BtfError> {
         let mut header = Reader::new(bytes, "the header");
         let magic = header.u16()?;
         if magic != 0xeb9f {
@@ -268,13 +278,13 @@ impl Btf {
                     what,
                 })
         };
-        let strings = part(str_off, str_len, "the string table")?.to_vec();
+        let strings = part(str_off, str_len, "the string table")?;
         let mut types = Reader::new(part(type_off, type_len, "the types")?, "a type");
-        let mut btf = Btf {
-            types: vec![Type::Void],
-            strings,
-            by_name: BTreeMap::new(),
-        };
+        let mut btf = self.clone();
+        btf.strings.extend(strings);
+        if btf.types.is_empty() {
+            btf.types.push(Type::Void);
+        }
         while !types.is_empty() {
             let ty = btf.parse_type(&mut types)?;
             if let Some(name) = ty.name() {
@@ -301,6 +311,15 @@ impl Btf {
             return raw(bytes);
         }
         raw(elf::section_of_any(bytes, ".BTF")?.ok_or(ObjectError::NoBtf)?)
+    }
+
+    /// The types as a section again, which also has these texts; and where in it each of them stands. `None` if a type has more parts
+    /// than the format can say.
+    pub fn to_bytes(&self, texts: &[&str]) -> Option<(Vec<u8>, Vec<u32>)> {
+        let mut strings = Strings::new();
+        let places = texts.iter().map(|text| strings.add(text)).collect();
+        let bytes = btf_write::section(self.types.get(1..).unwrap_or_default(), strings)?;
+        Some((bytes, places))
     }
 
     /// The string at `offset` of the string table; `.BTF.ext` refers to it too.
@@ -458,7 +477,7 @@ impl Btf {
         }
     }
 
-    fn parse_type(&self, r: &mut Reader<'_>) -> Result<Type, BtfError> {
+    pub(crate) fn parse_type(&self, r: &mut Reader<'_>) -> Result<Type, BtfError> {
         let name = self.string(r.u32()?)?.to_owned();
         let info = r.u32()?;
         let size_or_type = r.u32()?;

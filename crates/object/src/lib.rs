@@ -7,7 +7,7 @@
 //! that are not served, `struct_ops`, the legacy `maps` section, arenas.
 //!
 //! [`link`] makes one object of several, [`assemble`] one of what a loader has passed to `bpf()`, and [`set_variables`] gives global variables other values, both as bytes of an
-//! object file again, and [`relocate`] does CO-RE relocations in advance: what is loaded here and in the target process
+//! object file again, [`hide`] leaves some programs and maps out, and [`relocate`] does CO-RE relocations in advance: what is loaded here and in the target process
 //! is then one and the same.
 //!
 //! Absent on purpose: any meaning of section names, map types or helpers. Those belong to other crates.
@@ -21,6 +21,7 @@ mod data;
 mod elf;
 mod error;
 mod functions;
+mod hide;
 mod link;
 mod map_defs;
 mod program;
@@ -32,11 +33,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use warpbpf_abi::maps::{MapType, PLACE, Placement};
-use warpbpf_ebpf::{Code, Pc};
+use warpbpf_ebpf::{Code, Imm64, Insn, Pc};
 
 pub use btf::{Btf, BtfError, Linkage, Member, SectionVar, Type, TypeId};
 pub use core::{UNRESOLVED_CALL, relocate};
 pub use error::{FunctionDecodeError, ObjectError};
+pub use hide::hide;
 pub use link::{
     AssembleError, Assembly, Difference, LinkError, LoadedLine, LoadedMap, LoadedProgram,
     MapReference, assemble, link,
@@ -96,6 +98,17 @@ impl Program {
         let after = self.lines.partition_point(|line| line.pc <= pc);
         let line = self.lines[..after].last()?;
         (line.pc >= function.start).then_some(line)
+    }
+
+    /// Maps that it names, by index, some more than once.
+    pub fn maps(&self) -> impl Iterator<Item = u32> + '_ {
+        self.code.insns().iter().filter_map(|insn| match insn {
+            Insn::LoadImm64 {
+                value: Imm64::Map(map) | Imm64::MapValue { map, .. },
+                ..
+            } => Some(*map),
+            _ => None,
+        })
     }
 
     /// The function that `pc` belongs to.

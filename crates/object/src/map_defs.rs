@@ -4,9 +4,10 @@
 //! `__type(name, t)` a pointer to `t`, and `__array(values, t)` an array of pointers to `t`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::btf::{Btf, Linkage, Member, Type, TypeId};
-use crate::elf::{Elf, Place, R_BPF_64_ABS64};
+use crate::elf::{Elf, Place, R_BPF_64_ABS64, Relocation};
 use crate::error::ObjectError;
 use crate::{InitialEntry, InitialValue, MapDef, MapKind};
 
@@ -40,6 +41,8 @@ pub(crate) fn read(elf: &Elf<'_>, btf: Option<&Btf>) -> Result<Declared, ObjectE
         ..Declared::default()
     };
     let mut values_at = Vec::new();
+    // What is filled into such a one does not matter either.
+    let mut hidden: Vec<Range<u64>> = Vec::new();
     for var in btf.data_section(".maps").unwrap_or_default() {
         let Some(Type::Var { name, ty, linkage }) = btf.type_by_id(var.ty) else {
             return Err(ObjectError::Damaged {
@@ -47,10 +50,11 @@ pub(crate) fn read(elf: &Elf<'_>, btf: Option<&Btf>) -> Result<Declared, ObjectE
             });
         };
         // Defined in another object, which is at fault only if code refers to it.
+        let offset = u64::from(var.offset);
         if *linkage == Linkage::Extern {
+            hidden.push(offset..offset + u64::from(var.size));
             continue;
         }
-        let offset = u64::from(var.offset);
         if declared.offsets.last().is_some_and(|last| *last >= offset) {
             return Err(ObjectError::Damaged {
                 detail: format!("map `{name}` and another stand at the same place"),
@@ -60,7 +64,9 @@ pub(crate) fn read(elf: &Elf<'_>, btf: Option<&Btf>) -> Result<Declared, ObjectE
         values_at.push(values_offset(btf, *ty));
         declared.maps.push(define(btf, name, *ty)?);
     }
-    read_initial(elf, section, &mut declared, &values_at)?;
+    let values = (elf.sections[section].relocations.iter())
+        .filter(|value| !hidden.iter().any(|place| place.contains(&value.offset)));
+    read_initial(elf, section, values, &mut declared, &values_at)?;
     Ok(declared)
 }
 
@@ -249,13 +255,14 @@ fn values_offset(btf: &Btf, ty: TypeId) -> Option<u64> {
 }
 
 /// `.values = { [i] = &x }` is the only thing in `.maps` that the linker fills in.
-fn read_initial(
+fn read_initial<'r>(
     elf: &Elf<'_>,
     section: usize,
+    values: impl Iterator<Item = &'r Relocation>,
     declared: &mut Declared,
     values_at: &[Option<u64>],
 ) -> Result<(), ObjectError> {
-    for relocation in &elf.sections[section].relocations {
+    for relocation in values {
         let symbol = &elf.symbols[relocation.symbol];
         let label = elf.symbol_label(symbol);
         let unknown = || ObjectError::Damaged {

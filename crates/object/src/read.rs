@@ -17,6 +17,11 @@ impl<'a> Reader<'a> {
         self.at >= self.bytes.len()
     }
 
+    /// Bytes that were read.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], BtfError> {
         let truncated = BtfError::Truncated {
             at: self.at,

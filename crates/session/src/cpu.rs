@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use warpbpf_abi::helpers::by_id;
 use warpbpf_abi::maps::{BPF_ANY, MapType};
 use warpbpf_ebpf::interp::RunError;
-use warpbpf_ebpf::{Callee, Imm64, Insn, Limits, Outcome, Pc, TrapKind, run};
+use warpbpf_ebpf::{Callee, Insn, Limits, Outcome, Pc, TrapKind, run};
 use warpbpf_maps::words;
 use warpbpf_object::{MapDef, Object, Program};
 use warpbpf_verify::Verified;
@@ -309,7 +309,7 @@ pub fn check(program: &Program, maps: &[MapDef], gpu: bool) -> Result<(), CpuErr
             line: line(program, Pc(at as u32)),
         });
     }
-    for map in maps_of(program) {
+    for map in program.maps() {
         let Some(def) = maps.get(map as usize).filter(|def| !is_served(def)) else {
             continue;
         };
@@ -468,9 +468,9 @@ pub(crate) fn check_shared<'p>(
     gpu: impl Iterator<Item = &'p Program>,
     maps: &[MapDef],
 ) -> Result<(), CpuError> {
-    let theirs: BTreeSet<u32> = gpu.flat_map(maps_of).collect();
+    let theirs: BTreeSet<u32> = gpu.flat_map(Program::maps).collect();
     for host in host {
-        for map in maps_of(&host.program).filter(|map| theirs.contains(map)) {
+        for map in host.program.maps().filter(|map| theirs.contains(map)) {
             if let Some(def) = maps.get(map as usize).filter(|def| is_percpu(def)) {
                 return Err(CpuError::Shared {
                     program: host.program.name.clone(),
@@ -498,17 +498,6 @@ pub(crate) fn needs_kernels(used: &BTreeSet<u32>, maps: &[MapDef]) -> bool {
     used.iter()
         .filter_map(|map| maps.get(*map as usize))
         .any(|def| !copied(def))
-}
-
-/// Maps that a program uses, by number.
-pub(crate) fn maps_of(program: &Program) -> impl Iterator<Item = u32> {
-    program.code.insns().iter().filter_map(|insn| match insn {
-        Insn::LoadImm64 {
-            value: Imm64::Map(map) | Imm64::MapValue { map, .. },
-            ..
-        } => Some(*map),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

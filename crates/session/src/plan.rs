@@ -370,7 +370,7 @@ impl Session {
             .any(|p| p.verified.facts().uses_printk())
             .then(|| printk_plan(info.sms));
         let by_the_host: BTreeSet<u32> = (host_programs.iter())
-            .flat_map(|host| cpu::maps_of(&host.program))
+            .flat_map(|host| host.program.maps())
             .collect();
         let kernels_for_host = cpu::needs_kernels(&by_the_host, &defs);
         let reads = (programs.iter()).any(|p| p.verified.facts().reads_application());
@@ -538,7 +538,7 @@ pub(crate) fn sum_uses(
     defs: &[MapDef],
 ) -> Vec<Vec<SumUse>> {
     let by_the_host: BTreeSet<u32> = (host_programs.iter())
-        .flat_map(|host| cpu::maps_of(&host.program))
+        .flat_map(|host| host.program.maps())
         .collect();
     let of_programs: Vec<_> = programs
         .iter()

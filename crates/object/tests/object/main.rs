@@ -3,6 +3,7 @@
 mod assemble;
 mod common;
 mod core;
+mod hide;
 mod ksyms;
 mod linking;
 mod load;
