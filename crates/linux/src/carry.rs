@@ -21,6 +21,13 @@ const PART: u32 = 10;
 /// How long an application that does not answer is left in peace.
 const SILENT: Duration = Duration::from_secs(1);
 
+/// Keys with their values.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+/// Writes to a device: a value for a key, or nothing for one that is gone.
+pub type Write<'w> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), Errno> + 'w;
+/// Has somebody look at what a device holds.
+pub type Look<'l> = dyn FnMut(&mut dyn FnMut(&MapView<'_>)) -> Result<(), Errno> + 'l;
+
 /// When to carry again.
 #[derive(Debug, Default)]
 pub struct Carrier(Option<Instant>);
@@ -46,11 +53,7 @@ impl Carrier {
 ///
 /// # Errors
 /// Linux's.
-pub fn adopt(
-    map: &LinuxMap,
-    ledger: &mut Ledger,
-    bytes: usize,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+pub fn adopt(map: &LinuxMap, ledger: &mut Ledger, bytes: usize) -> Result<Entries, Errno> {
     ledger.clear();
     let mut entries = map.entries()?;
     for (key, value) in &mut entries {
@@ -68,11 +71,7 @@ pub fn adopt(
 ///
 /// # Errors
 /// Linux's, and those of `write`; a key that the device does not have can be gone from there.
-pub fn to_device(
-    map: &LinuxMap,
-    ledger: &mut Ledger,
-    write: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), Errno>,
-) -> Result<(), Errno> {
+pub fn to_device(map: &LinuxMap, ledger: &mut Ledger, write: &mut Write<'_>) -> Result<(), Errno> {
     let keyed = !map.spec().has_indices();
     let keys = map.keys()?;
     for key in &keys {

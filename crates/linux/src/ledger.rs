@@ -25,6 +25,13 @@ impl Ledger {
         base
     }
 
+    /// What the device held at a key when the two were last brought together, in so many bytes.
+    pub fn given(&self, key: &[u8], bytes: usize) -> Vec<u8> {
+        let mut given = self.given.get(key).cloned().unwrap_or_default();
+        given.resize(bytes, 0);
+        given
+    }
+
     /// Keys of values that stood there; of an array, those that were not zero.
     pub fn known(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.base.keys()
@@ -54,8 +61,7 @@ impl Ledger {
 
     /// The device holds these words, which the tool wrote and Linux holds too. What else it has changed is still to be added.
     pub fn give(&mut self, key: &[u8], bytes: usize, words: &[(usize, [u8; 8])]) {
-        let mut given = self.given.get(key).cloned().unwrap_or_default();
-        given.resize(bytes, 0);
+        let mut given = self.given(key, bytes);
         let places = given.as_chunks_mut::<8>().0;
         words.iter().for_each(|(word, new)| places[*word] = *new);
         self.set_given(key, &given);
@@ -64,8 +70,7 @@ impl Ledger {
     /// Adds to Linux's words, of a value that begins at `start`, what the device has changed since the last time.
     pub fn add(&mut self, memory: &Memory, key: &[u8], start: u64, device: &[u8]) {
         let mut base = self.base(key, device.len());
-        let mut given = self.given.get(key).cloned().unwrap_or_default();
-        given.resize(device.len(), 0);
+        let given = self.given(key, device.len());
         if given == device {
             return;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use warpbpf_abi::maps::MapType;
 
+use crate::carry::Entries;
 use crate::memory::{Access, Memory};
 use crate::spec::Spec;
 use crate::sys::{Fields, Linux};
@@ -217,7 +218,7 @@ impl LinuxMap {
     ///
     /// # Errors
     /// Linux's.
-    pub fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    pub fn entries(&self) -> Result<Entries, Errno> {
         let mut entries = Vec::new();
         for key in self.keys()? {
             match self.get(&key) {

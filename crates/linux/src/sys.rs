@@ -38,13 +38,17 @@ pub trait Linux: Send + Sync {
     fn enable(&self, event: &OwnedFd, enabled: bool);
 }
 
-/// Where a program of the kernel is wanted: at the start of a function, or at its end.
+/// Where a program of the kernel is wanted: at the start of a function or (true) at its end, or at a tracepoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Of the kernel, by name.
+    /// A function of the kernel, by name.
     Kernel(String, bool),
-    /// Of this process, by file and offset in it.
+    /// One of this process, by file and offset in it.
     Own(String, u64, bool),
+    /// One of a file, in whatever process.
+    File(String, u64, bool),
+    /// A tracepoint, by its number.
+    Tracepoint(u64),
 }
 
 /// The fields of a command to Linux.
@@ -160,14 +164,21 @@ pub struct Host {
 impl Host {
     /// The kernel, if it lets this process use `bpf()`.
     pub fn permitted() -> Option<Host> {
-        let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
-        let last = possible
-            .trim()
-            .rsplit(['-', ','])
-            .next()?
-            .parse::<u32>()
-            .ok()?;
-        let host = Host { cpus: last + 1 };
+        Host::ask().ok()
+    }
+
+    /// The same, or why it does not.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn ask() -> Result<Host, Errno> {
+        let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible");
+        let possible = possible.map_err(|_| Errno::NOSYS)?;
+        let last = possible.trim().rsplit(['-', ',']).next();
+        let last = last.and_then(|last| last.parse::<u32>().ok());
+        let host = Host {
+            cpus: last.ok_or(Errno::NOSYS)? + 1,
+        };
         let mut fields = [0; attr::SIZE];
         for (at, value) in [
             (attr::map::TYPE, MapType::Array as u32),
@@ -177,9 +188,9 @@ impl Host {
         ] {
             fields[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
-        let fd = host.bpf(Command::MapCreate, &mut fields).ok()?;
+        let fd = host.bpf(Command::MapCreate, &mut fields)?;
         raw(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]);
-        Some(host)
+        Ok(host)
     }
 }
 
@@ -207,24 +218,16 @@ impl Linux for Host {
     }
 
     fn probe(&self, prog: RawFd, place: &Place) -> Result<OwnedFd, Errno> {
-        let (kind, text, offset, ret) = match place {
-            Place::Kernel(name, ret) => ("kprobe", name, 0, *ret),
-            Place::Own(path, offset, ret) => ("uprobe", path, *offset, *ret),
-        };
-        let path = format!("/sys/bus/event_source/devices/{kind}/type");
-        let kind = std::fs::read_to_string(path);
-        let kind = kind.ok().and_then(|kind| kind.trim().parse::<u32>().ok());
-        let kind = kind.ok_or(Errno::NOENT)?;
-        let text = CString::new(text.as_str()).map_err(|_| Errno::INVAL)?;
-        let words = [
-            (perf::CONFIG, u64::from(ret)),
-            (perf::CONFIG1, text.as_ptr() as u64),
-            (perf::CONFIG2, offset),
-        ];
-        // A kernel's function in any process, which is asked for with a CPU; one of this process on any CPU.
         let event = match place {
-            Place::Kernel(..) => event(kind, &words, -1, 0)?,
-            Place::Own(..) => event(kind, &words, std::process::id().cast_signed(), -1)?,
+            Place::Tracepoint(id) => event(perf::TYPE_TRACEPOINT, &[(perf::CONFIG, *id)], -1, 0)?,
+            // Of any process, which is asked for with a CPU.
+            Place::Kernel(name, ret) => at_function("kprobe", name, 0, *ret, (-1, 0))?,
+            Place::File(path, offset, ret) => at_function("uprobe", path, *offset, *ret, (-1, 0))?,
+            // Of this process on any CPU.
+            Place::Own(path, offset, ret) => {
+                let whom = (std::process::id().cast_signed(), -1);
+                at_function("uprobe", path, *offset, *ret, whom)?
+            }
         };
         for (request, argument) in [(perf::IOC_SET_BPF, prog as u64), (perf::IOC_ENABLE, 0)] {
             control(&event, request, argument)?;
@@ -252,6 +255,26 @@ impl Linux for Host {
         // An event of ours takes both.
         let _ = control(event, request, 0);
     }
+}
+
+/// An event at a function that is named by a text, for a process and a CPU. `ENOENT` if the kernel has no events of this kind.
+fn at_function(
+    kind: &str,
+    text: &str,
+    offset: u64,
+    ret: bool,
+    (pid, cpu): (i32, i32),
+) -> Result<OwnedFd, Errno> {
+    let path = format!("/sys/bus/event_source/devices/{kind}/type");
+    let kind = std::fs::read_to_string(path);
+    let kind = kind.ok().and_then(|kind| kind.trim().parse::<u32>().ok());
+    let text = CString::new(text).map_err(|_| Errno::INVAL)?;
+    let words = [
+        (perf::CONFIG, u64::from(ret)),
+        (perf::CONFIG1, text.as_ptr() as u64),
+        (perf::CONFIG2, offset),
+    ];
+    event(kind.ok_or(Errno::NOENT)?, &words, pid, cpu)
 }
 
 /// `perf_event_open` with these words of its attributes.

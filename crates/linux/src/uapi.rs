@@ -141,7 +141,16 @@ pub const F_WRONLY: u32 = 1 << 4;
 /// `BPF_F_LOCK`, a flag of operations.
 pub const F_LOCK: u64 = 4;
 
-/// `enum bpf_attach_type`: a program at a perf event.
+/// `BPF_F_SLEEPABLE`, of programs.
+pub const F_SLEEPABLE: u32 = 1 << 4;
+
+/// `enum bpf_attach_type`: `tp_btf`.
+pub const ATTACH_TRACE_RAW_TP: u32 = 23;
+/// The same: `fentry`.
+pub const ATTACH_TRACE_FENTRY: u32 = 24;
+/// The same: `fexit`.
+pub const ATTACH_TRACE_FEXIT: u32 = 25;
+/// The same: a program at a perf event.
 pub const ATTACH_PERF_EVENT: u32 = 41;
 /// `enum bpf_link_type`: the same.
 pub const LINK_TYPE_PERF_EVENT: u32 = 7;
@@ -188,6 +197,7 @@ pub mod attr {
         pub const LOG_LEVEL: usize = 24;
         pub const LOG_SIZE: usize = 28;
         pub const LOG: usize = 32;
+        pub const FLAGS: usize = 44;
         pub const NAME: usize = 48;
         pub const ATTACH_TYPE: usize = 68;
         pub const BTF_FD: usize = 72;
@@ -197,6 +207,8 @@ pub mod attr {
         pub const LINE_INFO_SIZE: usize = 92;
         pub const LINE_INFO: usize = 96;
         pub const LINE_INFO_COUNT: usize = 104;
+        pub const ATTACH_BTF_ID: usize = 108;
+        pub const ATTACH_BTF_OBJ_FD: usize = 112;
         pub const FD_ARRAY: usize = 120;
         pub const LOG_TRUE_SIZE: usize = 140;
         pub const FD_ARRAY_COUNT: usize = 148;
@@ -205,6 +217,7 @@ pub mod attr {
         pub const PROG_FD: usize = 4;
     }
     pub mod raw_tracepoint {
+        pub const NAME: usize = 0;
         pub const PROG_FD: usize = 8;
     }
     pub mod obj {
