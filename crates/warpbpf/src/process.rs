@@ -26,6 +26,7 @@ pub struct Process(pub(crate) Arc<Shared>);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
+    number: u64,
     state: Mutex<State>,
     /// The socket once more, to wait for it without the lock.
     socket: Option<OwnedFd>,
@@ -61,6 +62,7 @@ pub struct KernelInfo {
 
 impl Process {
     pub(crate) fn new(
+        number: u64,
         connection: Option<ToolConnection>,
         object: Option<crate::Object>,
     ) -> Process {
@@ -68,6 +70,7 @@ impl Process {
             .as_ref()
             .and_then(|c| c.as_fd().try_clone_to_owned().ok());
         Process(Arc::new(Shared {
+            number,
             state: Mutex::new(State::new(connection, object)),
             socket,
         }))
@@ -86,6 +89,11 @@ impl Process {
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         let connected = self.is_connected();
         self.0.socket.as_ref().filter(|_| connected)
+    }
+
+    /// Its number among all that came to the tool; no two have the same.
+    pub fn number(&self) -> u64 {
+        self.0.number
     }
 
     /// Its process id, as it sees itself.

@@ -10,6 +10,7 @@ use warpbpf_wire::rendezvous::SHM_NAME;
 
 use crate::Error;
 use crate::machine::{self, Device};
+use crate::tool::Before;
 
 /// The variable by which a CUDA driver is told of a tool in the application.
 pub const INJECTION: &str = "CUDA_INJECTION64_PATH";
@@ -165,7 +166,20 @@ pub fn start_with(
     inject: Inject,
     socket: &Path,
     surroundings: &Surroundings,
+    with: (bool, Variables),
+) -> Result<(Child, Entry), Error> {
+    spawn(command, device, inject, socket, surroundings, with, None)
+}
+
+/// As [`start_with`], and the new process does something before it becomes the application.
+pub(crate) fn spawn(
+    command: &[OsString],
+    device: &Device,
+    inject: Inject,
+    socket: &Path,
+    surroundings: &Surroundings,
     (ranges, more): (bool, Variables),
+    before: Option<Before>,
 ) -> Result<(Child, Entry), Error> {
     let (program, arguments) = split(command);
     let path = find(program)?;
@@ -176,6 +190,14 @@ pub fn start_with(
         .arg0(program)
         .envs(variables)
         .envs(more);
+    if let Some(Before(before)) = before {
+        let then = move || {
+            before(std::process::id());
+            Ok(())
+        };
+        // SAFETY: the promise of who gave it (`Launch::before`); a process's number is asked for by a system call.
+        unsafe { command.pre_exec(then) };
+    }
     let child = command.spawn().map_err(|e| Error::BadProgram {
         program: display(program),
         reason: e.to_string(),

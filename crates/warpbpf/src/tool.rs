@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -55,6 +55,17 @@ impl std::fmt::Debug for Assembler {
     }
 }
 
+type Begin = dyn Fn(u64, &mut dyn FnMut(&str, &[MapOp<'_>])) + Send + Sync;
+
+/// What the maps of an application begin with.
+struct Beginning(Box<Begin>);
+
+impl std::fmt::Debug for Beginning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Beginning")
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     /// Before the listener, whose folder its socket is in.
@@ -63,6 +74,8 @@ struct Shared {
     object: Option<Object>,
     options: Options,
     presets: Mutex<Vec<(String, Vec<u8>)>>,
+    beginning: OnceLock<Beginning>,
+    numbers: AtomicU64,
     assembler: OnceLock<Assembler>,
     cache: Mutex<Option<CacheWish>>,
     processes: Mutex<Vec<Process>>,
@@ -132,6 +145,8 @@ impl Tool {
             object,
             options,
             presets: Mutex::default(),
+            beginning: OnceLock::new(),
+            numbers: AtomicU64::new(0),
             assembler: OnceLock::new(),
             cache: Mutex::default(),
             processes: Mutex::default(),
@@ -161,6 +176,17 @@ impl Tool {
     /// contents. What cannot be done makes the attach fail ([`Process::refused`]).
     pub fn preset(&self, map: &str, ops: &[MapOp<'_>]) {
         lock(&self.shared.presets).push((map.to_owned(), encode_ops(ops)));
+    }
+
+    /// As [`Tool::preset`], for contents that change: asked for each application when it comes, with the number that it will have
+    /// ([`Process::number`]). The first `begin` counts.
+    pub fn preset_each(
+        &self,
+        begin: impl Fn(u64, &mut dyn FnMut(&str, &[MapOp<'_>])) + Send + Sync + 'static,
+    ) {
+        self.shared
+            .beginning
+            .get_or_init(|| Beginning(Box::new(begin)));
     }
 
     /// Has kernels of which there is only machine code get programs, too, at their entry and exits, in applications that come from now on. Once for
@@ -268,13 +294,14 @@ impl Tool {
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
-        let (child, entry) = start::start_with(
+        let (child, entry) = start::spawn(
             &launch.command,
             &device,
             launch.inject,
             self.socket(),
             surroundings,
             (self.wants_ranges(), self.more_variables(&device)),
+            launch.before.clone(),
         )?;
         Ok(App {
             tool: self,
@@ -405,6 +432,7 @@ impl Shared {
 
     fn welcome(&self, mut connection: ToolConnection) -> Process {
         let mut first = None;
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let sent = match &self.object {
             Some(object) => {
                 let mut sent = Ok(());
@@ -436,9 +464,15 @@ impl Shared {
                     }
                     first = Some(frame);
                 }
-                for (map, ops) in lock(&self.presets).iter() {
-                    let message = ToAgent::Preset { map: map.clone() };
-                    sent = sent.and_then(|()| connection.send(&message, ops, None, SEND));
+                let mut presets = lock(&self.presets).clone();
+                if let Some(Beginning(begin)) = self.beginning.get() {
+                    begin(number, &mut |map, ops| {
+                        presets.push((map.to_owned(), encode_ops(ops)));
+                    });
+                }
+                for (map, ops) in presets {
+                    let message = ToAgent::Preset { map };
+                    sent = sent.and_then(|()| connection.send(&message, &ops, None, SEND));
                 }
                 if let Some(wish) = lock(&self.cache).clone() {
                     let message = ToAgent::Cache(wish);
@@ -458,7 +492,7 @@ impl Shared {
             None => connection.send(&ToAgent::Observe, &[], None, SEND),
         };
         let connection = sent.is_ok().then_some(connection);
-        let process = Process::new(connection, self.object.clone());
+        let process = Process::new(number, connection, self.object.clone());
         if let Some(Frame { message, blob, fd }) = first {
             process.lock().take(message, blob, fd);
         }
@@ -474,6 +508,17 @@ pub struct Launch {
     command: Vec<OsString>,
     device: DeviceChoice,
     inject: Inject,
+    before: Option<Before>,
+}
+
+/// What is done in a new process before it becomes the application, with its number.
+#[derive(Clone)]
+pub(crate) struct Before(pub(crate) Arc<dyn Fn(u32) + Send + Sync>);
+
+impl std::fmt::Debug for Before {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Before")
+    }
 }
 
 impl Launch {
@@ -493,6 +538,17 @@ impl Launch {
     /// How the agent gets in.
     pub fn inject(self, inject: Inject) -> Launch {
         Launch { inject, ..self }
+    }
+
+    /// Has the new process do this before it becomes the application, with its number: to write that where somebody waits for it.
+    ///
+    /// # Safety
+    /// It runs between `fork` and `exec` of a process with several threads: it may only do what a signal's handler may.
+    pub unsafe fn before(self, what: impl Fn(u32) + Send + Sync + 'static) -> Launch {
+        Launch {
+            before: Some(Before(Arc::new(what))),
+            ..self
+        }
     }
 }
 
