@@ -8,6 +8,7 @@ use warpbpf_maps::stops;
 use warpbpf_object::MapDef;
 
 use crate::contents::fill;
+use crate::linux::Beside;
 use crate::model;
 use crate::pretty::Printer;
 use crate::together::Together;
@@ -15,12 +16,17 @@ use crate::together::Together;
 /// Messages of `bpf_printk` that are kept.
 const MAX_MESSAGES: usize = 10_000;
 
+/// Longest sleep between two looks at what Linux's programs have written.
+const BESIDE: Duration = Duration::from_millis(4);
+
 /// All agents of a run.
 pub struct Collector<'t> {
     tool: &'t Tool,
     /// Events to keep per ring.
     kept: usize,
     agents: Vec<Agent>,
+    /// Programs that Linux runs.
+    linux: Option<&'t Beside>,
 }
 
 /// What came out of one process's rings.
@@ -34,11 +40,12 @@ struct Agent {
 
 impl<'t> Collector<'t> {
     /// Ready for the tool's agents.
-    pub fn new(tool: &'t Tool, events: u64) -> Collector<'t> {
+    pub fn new(tool: &'t Tool, events: u64, linux: Option<&'t Beside>) -> Collector<'t> {
         Collector {
             tool,
             kept: events as usize,
             agents: Vec::new(),
+            linux,
         }
     }
 
@@ -49,6 +56,11 @@ impl<'t> Collector<'t> {
         let mut events = 0;
         for (agent, process) in self.agents.iter_mut().zip(&processes) {
             events += agent.take_events(process, self.kept);
+        }
+        let mut patience = patience;
+        if let Some(linux) = self.linux {
+            events += linux.turn(&processes, self.kept);
+            patience = patience.min(BESIDE);
         }
         if events == 0 {
             std::thread::sleep(patience);
@@ -108,6 +120,7 @@ impl<'t> Collector<'t> {
             programs: Vec::new(),
             processes,
             together: maps,
+            linux: (self.linux).map(|linux| linux.report(&self.tool.processes())),
             notes: self.notes(),
             remarks: self.remarks(),
         };
@@ -125,9 +138,9 @@ impl<'t> Collector<'t> {
     pub fn news(&mut self) -> Vec<String> {
         let processes = self.tool.processes();
         let agents = self.agents.iter_mut().zip(&processes);
-        agents
-            .flat_map(|(agent, process)| agent.news(process))
-            .collect()
+        let news = agents.flat_map(|(agent, process)| agent.news(process));
+        let of_linux = self.linux.map(Beside::news).into_iter().flatten();
+        news.chain(of_linux).collect()
     }
 
     /// The state of each process now.

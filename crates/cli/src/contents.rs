@@ -9,6 +9,57 @@ use warpbpf_object::{MapDef, MapKind, Object};
 use crate::model;
 use crate::pretty::Printer;
 
+/// A report's map while entries come into it.
+pub struct Filling<'m> {
+    map: &'m mut model::Map,
+    def: &'m MapDef,
+    printer: &'m Printer<'m>,
+    sum: Option<u128>,
+}
+
+impl<'m> Filling<'m> {
+    /// Of a map with this definition.
+    pub fn new(map: &'m mut model::Map, def: &'m MapDef, printer: &'m Printer<'m>) -> Filling<'m> {
+        Filling {
+            map,
+            def,
+            printer,
+            sum: Some(0),
+        }
+    }
+
+    fn add(&mut self, value: &[u8]) {
+        let number = self.sum.zip(number(value));
+        self.sum = number.map(|(total, n)| total + u128::from(n));
+    }
+
+    fn put(&mut self, key: &[u8], value: Value) {
+        let key = self.printer.json(self.def.key_type, key);
+        self.map.entries.push(model::Entry { key, value });
+    }
+
+    /// A key with its value.
+    pub fn one(&mut self, key: &[u8], value: &[u8]) {
+        self.add(value);
+        let value = self.printer.json(self.def.value_type, value);
+        self.put(key, value);
+    }
+
+    /// A key with a value for each CPU or multiprocessor.
+    pub fn several(&mut self, key: &[u8], values: &[Vec<u8>]) {
+        values.iter().for_each(|value| self.add(value));
+        let values = values.iter();
+        let values = values.map(|value| self.printer.json(self.def.value_type, value));
+        let values = Value::Array(values.collect());
+        self.put(key, values);
+    }
+
+    /// Of what the user declared there is a sum.
+    pub fn end(self) {
+        self.map.sum = self.sum.filter(|_| matches!(self.def.kind, MapKind::User));
+    }
+}
+
 /// Puts the entries of a snapshot, which has a part in each context, into the report's map.
 pub fn fill(
     map: &mut model::Map,
@@ -24,53 +75,36 @@ pub fn fill(
             return;
         }
     };
-    let mut sum = Some(0u128);
-    let mut add = |value: &[u8]| {
-        sum = sum
-            .zip(number(value))
-            .map(|(total, n)| total + u128::from(n));
-    };
+    let mut filling = Filling::new(map, def, printer);
     for entry in view.entries() {
-        let value = match entry.value {
+        match entry.value {
             warpbpf_maps::Value::One(value) => {
                 if matches!(plan.layout, MapLayout::Array(_)) && value.iter().all(|b| *b == 0) {
                     continue;
                 }
-                add(&value);
-                printer.json(def.value_type, &value)
+                filling.one(&entry.key, &value);
             }
             warpbpf_maps::Value::PerSm(values) => {
                 if !plan.map_type.is_hash() && values.iter().flatten().all(|b| *b == 0) {
                     continue;
                 }
-                values.iter().for_each(|v| add(v));
-                Value::Array(
-                    values
-                        .iter()
-                        .map(|v| printer.json(def.value_type, v))
-                        .collect(),
-                )
+                filling.several(&entry.key, &values);
             }
             warpbpf_maps::Value::PerThread(values) => {
-                values.iter().for_each(|(_, v)| add(v));
+                values.iter().for_each(|(_, v)| filling.add(v));
                 let threads = threads(&values);
                 if plan.max_entries == 1 {
-                    map.threads = threads;
+                    filling.map.threads = threads;
                     continue;
                 }
-                if values.is_empty() {
-                    continue;
+                if !values.is_empty() {
+                    filling.put(&entry.key, in_short(values.len(), threads));
                 }
-                in_short(values.len(), threads)
             }
-        };
-        map.entries.push(model::Entry {
-            key: printer.json(def.key_type, &entry.key),
-            value,
-        });
+        }
     }
+    filling.end();
     map.undrained = view.undrained();
-    map.sum = sum.filter(|_| matches!(def.kind, MapKind::User));
     let counters = view.counters();
     for (count, what) in [
         (

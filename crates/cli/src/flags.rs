@@ -216,6 +216,9 @@ pub struct WorkFlags {
     /// Let `warpbpf maps` change hashes, queues and the like while kernels run; arrays and variables it always can
     #[arg(long)]
     pub host_ops: bool,
+    /// Leave out the programs that are for Linux (`tracepoint/`, `fentry/`, …), and say so
+    #[arg(long)]
+    pub skip_linux: bool,
     #[command(flatten)]
     pub output: OutputFlags,
     /// Events to print per ring; all are counted

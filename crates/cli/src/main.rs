@@ -42,6 +42,7 @@ mod error;
 mod exchange;
 mod explain;
 mod kernel_table;
+mod linux;
 mod live;
 mod machine;
 mod model;

@@ -24,6 +24,9 @@ pub struct Report {
     /// What all processes have of each map, as one, if there were several; events are only counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub together: Vec<Map>,
+    /// Programs of the object that Linux ran, if there were some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux: Option<Linux>,
     /// What the user should know, most important first.
     pub notes: Vec<String>,
     /// What is worth knowing though nothing is wrong: that a map was compacted, and which launches met that.
@@ -46,6 +49,29 @@ pub struct Program {
     pub budget_chosen: bool,
     /// It can change what the application computes.
     pub modifies: bool,
+}
+
+/// What Linux ran.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Linux {
+    /// The programs, in the object's order.
+    pub programs: Vec<LinuxProgram>,
+    /// Maps that only they had.
+    pub maps: Vec<Map>,
+    /// Maps that programs in kernels or in the application had, too, with what all of them did, each change once. Of rings, what came from Linux;
+    /// what came from kernels is with the processes.
+    pub shared: Vec<Map>,
+}
+
+/// A program that Linux ran.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxProgram {
+    /// Name of the C function.
+    pub name: String,
+    /// Its section.
+    pub section: String,
+    /// Where that is, for people.
+    pub place: String,
 }
 
 /// A process that the agent was in.

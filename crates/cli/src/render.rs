@@ -8,7 +8,7 @@ use warpbpf_maps::stops;
 use warpbpf_session::NO_SITE;
 
 use crate::kernel_table::kernel_table;
-use crate::model::{Kernel, Map, Process, Report};
+use crate::model::{Kernel, Linux, Map, Process, Report};
 use crate::table::{Table, counted, group};
 
 /// Width of a histogram's longest bar.
@@ -23,6 +23,9 @@ pub fn report(report: &Report, rows: usize) -> String {
         process_text(&mut out, process, rows);
     }
     crate::together::text(&mut out, report, rows);
+    if let Some(linux) = &report.linux {
+        linux_text(&mut out, linux, rows);
+    }
     for note in &report.notes {
         let _ = writeln!(out, "warpbpf: {note}");
     }
@@ -30,6 +33,24 @@ pub fn report(report: &Report, rows: usize) -> String {
         let _ = writeln!(out, "warpbpf: note: {remark}");
     }
     out
+}
+
+fn linux_text(out: &mut String, linux: &Linux, rows: usize) {
+    out.push_str("\nin Linux\n");
+    let mut table = Table::new(&["program", "at"]);
+    for program in &linux.programs {
+        table.row(vec![program.name.clone(), program.place.clone()]);
+    }
+    table.write(out);
+    for map in &linux.maps {
+        map_text(out, map, rows);
+    }
+    if !linux.shared.is_empty() {
+        out.push_str("\nof Linux and applications together\n");
+    }
+    for map in &linux.shared {
+        map_text(out, map, rows);
+    }
 }
 
 /// A line per map, for the time while the application runs.
@@ -324,6 +345,42 @@ fn cell(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::model::{Entry, Events, Threads};
+
+    #[test]
+    fn what_linux_ran_stands_behind_the_processes() {
+        let map = |name: &str, value: u64| Map {
+            name: name.into(),
+            kind: "hash".into(),
+            entries: vec![Entry {
+                key: 7.into(),
+                value: value.into(),
+            }],
+            sum: Some(value.into()),
+            ..Map::default()
+        };
+        let linux = Linux {
+            programs: vec![crate::model::LinuxProgram {
+                name: "on_call".into(),
+                section: "raw_tp/sys_enter".into(),
+                place: "raw tracepoint sys_enter".into(),
+            }],
+            maps: vec![map("calls", 5)],
+            shared: vec![map("both", 9)],
+        };
+        let all = Report {
+            linux: Some(linux),
+            ..Report::default()
+        };
+        assert_eq!(
+            report(&all, 10),
+            "\nin Linux\n  program  at\n  on_call  raw tracepoint sys_enter\n\
+             \ncalls (hash): 1 entry, sum 5\n  key  value\n    7      5\n\
+             \nof Linux and applications together\n\
+             \nboth (hash): 1 entry, sum 9\n  key  value\n    7      9\n"
+        );
+        let again: Report = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
+        assert_eq!(again, all);
+    }
 
     #[test]
     fn a_process_is_called_by_its_file_name() {

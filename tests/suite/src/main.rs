@@ -25,6 +25,7 @@ mod host_ops;
 mod jit;
 mod late_tools;
 mod library;
+mod linux;
 mod loader;
 mod lookup;
 mod maps_hash;
@@ -113,6 +114,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(devices::cases());
     cases.extend(driver_api::cases());
     cases.extend(jit::cases());
+    cases.extend(linux::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());
     cases.extend(timeline::cases());

@@ -93,13 +93,13 @@ fn workers(bench: &Bench) -> Told {
 }
 
 /// `warpbpf serve`, at work, with what applications need.
-struct Served {
-    child: Child,
-    variables: Vec<(String, String)>,
+pub(crate) struct Served {
+    pub(crate) child: Child,
+    pub(crate) variables: Vec<(String, String)>,
 }
 
 impl Served {
-    fn start(mut command: Command) -> Result<Served, String> {
+    pub(crate) fn start(mut command: Command) -> Result<Served, String> {
         let child = command.stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(|e| e.to_string())?;
         let mut errors = BufReader::new(child.stderr.take().ok_or("no errors")?).lines();

@@ -33,11 +33,14 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     }
     let attachment = Attachment::wished(&session.wish, &session.work, Moment::Late)?;
     let tool = &attachment.tool;
+    if let (Some(linux), Whom::One(pid) | Whom::Tree(pid)) = (&attachment.linux, whom) {
+        linux.tell_process(pid);
+    }
     // From here on Ctrl-C must not leave programs behind.
     Interrupted::watch();
     let mut targets = Targets::new(tool, whom);
     targets.begin()?;
-    let mut collector = Collector::new(tool, session.work.events);
+    let mut collector = Collector::new(tool, session.work.events, attachment.linux.as_deref());
     watch(session, &mut collector, &mut || targets.go_on());
     let_go(tool, &mut collector);
     targets.leave();

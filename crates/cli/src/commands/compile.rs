@@ -7,6 +7,7 @@ use warpbpf_session::{Session, probe_text};
 
 use crate::error::CliError;
 use crate::flags::{CompileFlags, Emit};
+use crate::linux::Split;
 use crate::objects;
 use crate::output::say;
 
@@ -27,7 +28,7 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
         number.map_err(|_| CliError::Other(format!("`{digits}` is not a hexadecimal address")))
     };
     let slots: Vec<u64> = (flags.slots.iter().map(address)).collect::<Result<_, _>>()?;
-    let loaded = objects::bring(&flags.object)?;
+    let loaded = Split::of(objects::bring(&flags.object)?)?.loaded;
     let sm = sm_number(&flags.target)?;
     let info = DeviceInfo {
         name: String::new(),

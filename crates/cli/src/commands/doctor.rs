@@ -198,7 +198,7 @@ fn kernel_bpf() -> Check {
         name: "kernel BPF",
         ok,
         found,
-        advice: "GPU programs do not need it; host-side kernel probes will",
+        advice: "GPU programs do not need it; programs for Linux in the same object do (`tracepoint/`, `fentry/`, …)",
     }
 }
 

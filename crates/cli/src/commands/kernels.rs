@@ -10,7 +10,7 @@ use crate::target::Surroundings;
 /// Runs the application without any program and lists its kernels.
 pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let tool = warpbpf::Tool::observe()?;
-    let report = observe(&flags.target, surroundings, &tool, 0, None)?;
+    let report = observe(&flags.target, surroundings, &tool, None, (0, None))?;
     write(&flags.output, &report, usize::MAX, &|report: &Report, _| {
         let mut text: String = report.processes.iter().map(render::kernels).collect();
         for note in &report.notes {

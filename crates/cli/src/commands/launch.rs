@@ -86,6 +86,7 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
         programs: Vec::new(),
         processes: vec![process],
         together: Vec::new(),
+        linux: None,
         notes: Vec::new(),
         remarks: Vec::new(),
     };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf::{Launch, Options, Tool};
@@ -17,6 +17,7 @@ use crate::backend::{self, Moment};
 use crate::collect::Collector;
 use crate::error::CliError;
 use crate::flags::{ObjectFlags, OutputFlags, RunFlags, TargetFlags, WishFlags, WorkFlags};
+use crate::linux::{Beside, ForLinux, Split};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
@@ -35,7 +36,13 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
     let attachment = Attachment::wished(&flags.wish, &flags.work, Moment::Start)?;
     let tool = &attachment.tool;
     let live = flags.work.live();
-    let mut report = observe(&flags.target, surroundings, tool, flags.work.events, live)?;
+    let mut report = observe(
+        &flags.target,
+        surroundings,
+        tool,
+        attachment.linux.as_ref(),
+        (flags.work.events, live),
+    )?;
     attachment.conclude(&mut report);
     attachment.write_timeline(&flags.wish, &mut report)?;
     show(&flags.work, &report)?;
@@ -67,6 +74,10 @@ pub struct Attachment {
     programs: Vec<model::Program>,
     /// What was chosen for kernels without PTX.
     machine_code: Option<String>,
+    /// Programs that Linux runs.
+    pub linux: Option<Arc<Beside>>,
+    /// Those that it does not, because the user wants none of them.
+    left_out: Vec<String>,
 }
 
 impl Attachment {
@@ -88,10 +99,20 @@ impl Attachment {
             ..
         } = work;
         let host_ops = *host_ops;
-        let loaded = objects::bring(object)?;
+        let Split {
+            loaded,
+            linux: for_linux,
+        } = Split::of(objects::bring(object)?)?;
         // The agent proves everything again; here the user learns of a refusal before the application is touched.
         let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &program.options())
             .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
+        let (wanted, left_out) = match work.skip_linux {
+            true => (None, for_linux),
+            false => (for_linux, None),
+        };
+        let linux = wanted.map(|linux| Beside::load(&linux, &loaded, &session));
+        let mut linux = linux.transpose()?;
+        let host_ops = host_ops || linux.as_ref().is_some_and(Beside::needs_host_ops);
         let options = Options {
             allow_modify: program.allow_modify,
             budget: program.budget,
@@ -170,6 +191,17 @@ impl Attachment {
             tool.keep_code(wish);
         }
         tool.serve()?;
+        if let Some(linux) = &mut linux {
+            linux.attach(&loaded)?;
+        }
+        let linux = linux.map(Arc::new);
+        if let Some(linux) = &linux {
+            linux.begin(&tool);
+        }
+        let left_out = left_out.iter().flat_map(ForLinux::programs);
+        let left_out = left_out.map(|(name, section)| {
+            format!("program `{name}` (`{section}`) does not run: `--skip-linux`")
+        });
         let programs = session.iter().map(|planned| model::Program {
             name: planned.name().to_owned(),
             section: planned.section().to_owned(),
@@ -183,6 +215,8 @@ impl Attachment {
             programs: programs.chain(on_the_host(&loaded)?).collect(),
             session,
             machine_code: chosen.note,
+            linux,
+            left_out: left_out.collect(),
         })
     }
 
@@ -228,6 +262,8 @@ impl Attachment {
             session: Vec::new(),
             programs: Vec::new(),
             machine_code: None,
+            linux: None,
+            left_out: Vec::new(),
         })
     }
 
@@ -235,6 +271,9 @@ impl Attachment {
     pub fn conclude(&self, report: &mut Report) {
         report.programs = self.programs.clone();
         report.notes.extend(self.machine_code.clone());
+        report.notes.extend(self.left_out.clone());
+        let of_linux = self.linux.as_ref().map(|linux| linux.notes());
+        report.notes.extend(of_linux.into_iter().flatten());
         for program in &self.session {
             let warnings = program.verified.warnings().iter();
             report
@@ -279,17 +318,22 @@ pub fn observe(
     flags: &TargetFlags,
     surroundings: &Surroundings,
     tool: &Tool,
-    events: u64,
-    interval: Option<Duration>,
+    linux: Option<&Arc<Beside>>,
+    (events, interval): (u64, Option<Duration>),
 ) -> Result<Report, CliError> {
     let device = machine::choose(flags.device)?;
     if let Device::Soft { why, .. } = &device {
         eprintln!("warpbpf: running on the soft GPU ({why})");
     }
-    let launch = Launch::new(&flags.command).inject(flags.inject.into());
+    let mut launch = Launch::new(&flags.command).inject(flags.inject.into());
+    if let Some(linux) = linux {
+        let linux = Arc::clone(linux);
+        // SAFETY: it looks a variable up in what is there and stores to memory; nothing is allocated and no lock taken.
+        launch = unsafe { launch.before(move |pid| linux.tell_process(pid)) };
+    }
     let mut app = tool.start_on(&launch, device, surroundings)?;
     let entry = app.entry();
-    let mut collector = Collector::new(tool, events);
+    let mut collector = Collector::new(tool, events, linux.map(|linux| &**linux));
     let status = follow(app.child(), &mut collector, interval);
     let device = app.device();
     let end = Instant::now() + LAST_WORDS;

@@ -46,7 +46,7 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
         eprintln!("warpbpf: the agent comes in by LD_PRELOAD: {why}");
     }
     eprintln!("{WAITING}");
-    let mut collector = Collector::new(tool, session.work.events);
+    let mut collector = Collector::new(tool, session.work.events, attachment.linux.as_deref());
     // Applications come and go: only the user ends this.
     watch(session, &mut collector, &mut || true);
     drop(post);

@@ -12,13 +12,15 @@ use warpbpf_session::{HostProgram, PlannedProgram, helpers_used, map_def};
 use crate::error::CliError;
 use crate::explain::output_in_colour;
 use crate::flags::{ProgramFlags, VerifyFlags};
+use crate::linux::{ForLinux, Split};
 use crate::objects;
 use crate::output::{line_json, say};
 use crate::table::{counted, group};
 
 /// Proves every program of an object.
 pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
-    let loaded = objects::bring(&flags.object)?;
+    let Split { loaded, linux } = Split::of(objects::bring(&flags.object)?)?;
+    let of_linux = linux.iter().flat_map(ForLinux::programs);
     let object = loaded.object.clone();
     let options = flags.program.options();
     let proved = if flags.log {
@@ -42,7 +44,11 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
             let own = maps
                 .iter()
                 .filter(|map| stops::program_of(&map.name).is_none());
-            let rows: Vec<_> = rows.chain(on_the_host.iter().map(host_json)).collect();
+            let in_linux = of_linux.map(|(program, section)| {
+                json!({ "program": program, "section": section, "on": "linux" })
+            });
+            let rows = rows.chain(on_the_host.iter().map(host_json));
+            let rows: Vec<_> = rows.chain(in_linux).collect();
             say(&format!(
                 "{}\n",
                 json!({ "ok": true, "programs": rows, "maps": own.count() })
@@ -60,6 +66,11 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
                     host.program.section,
                     host.program.code.insns().len(),
                     group(FUEL.into()),
+                ));
+            }
+            for (program, section) in of_linux {
+                say(&format!(
+                    "{program} ({section}): runs in Linux, whose verifier proves it when it is loaded\n"
                 ));
             }
             Ok(0)

@@ -233,3 +233,51 @@ fn sections_are_refused_with_what_may_stand_there() {
         "{text}"
     );
 }
+
+#[test]
+fn programs_of_linux_are_told_apart_from_those_in_kernels() {
+    let folder = Folder::new("linux-programs");
+    let license = "char LICENSE[] SEC(\"license\") = \"GPL\";";
+    let kernel = "SEC(\"gpu/entry/*\") int in_kernel(void *ctx) { return 0; }";
+    folder.compile(
+        "mixed.o",
+        &format!("SEC(\"fentry/f\") int on_f(void *ctx) {{ return 0; }} {kernel} {license}"),
+    );
+    let text = folder.said("verify mixed.o");
+    let last = "on_f (fentry/f): runs in Linux, whose verifier proves it when it is loaded\n";
+    assert!(
+        text.starts_with("in_kernel (gpu/entry/*): safe") && text.ends_with(last),
+        "{text}"
+    );
+    let text = folder.said("verify --json mixed.o");
+    assert!(
+        text.contains(r#"{"program":"on_f","section":"fentry/f","on":"linux"}"#),
+        "{text}"
+    );
+    // A section that names nothing, and an object without a program for an application.
+    folder.compile(
+        "bad.o",
+        &format!("SEC(\"tracepoint/x\") int on_x(void *ctx) {{ return 0; }} {kernel} {license}"),
+    );
+    folder.compile(
+        "alone.o",
+        &format!("SEC(\"raw_tp/x\") int on_x(void *ctx) {{ return 0; }} {license}"),
+    );
+    for (object, why) in [
+        (
+            "bad.o",
+            "`on_x`: section `tracepoint/x` names no place in Linux; write `tracepoint/CATEGORY/NAME`",
+        ),
+        (
+            "alone.o",
+            "all of its programs are for Linux; one at least must be for kernels or functions of the application \
+             (`SEC(\"gpu/entry/KERNEL\")` or the like)",
+        ),
+    ] {
+        let (status, text) = folder.text(&format!("run --device soft {object} -- true"));
+        assert_eq!(
+            (status, text),
+            (Some(1), format!("warpbpf: {object}: {why}\n"))
+        );
+    }
+}

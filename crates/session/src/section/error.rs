@@ -92,7 +92,7 @@ pub enum SectionError {
         example: &'static str,
     },
     #[error(
-        "`{program}`: section `{section}` is a host-side program; this version runs GPU programs only (`gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`)"
+        "`{program}`: section `{section}` is none that runs here: in kernels it is `gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`; `warpbpf run`, `attach` and `serve` bring programs to Linux, beside some for kernels (`tracepoint/`, `raw_tp/`, `tp_btf/`, `fentry/`, `fexit/`, `kprobe/`, `uprobe.k/FILE:FUNCTION`)"
     )]
     HostSide { program: String, section: String },
     #[error("`{program}`: section `{section}` is bpftime's `{name}`, which goes with `kprobe/`")]

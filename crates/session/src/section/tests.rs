@@ -314,7 +314,7 @@ fn refusals_say_what_to_do() {
         ),
         (
             "kprobe/do_exit",
-            "`p`: section `kprobe/do_exit` is a host-side program; this version runs GPU programs only (`gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`)",
+            "`p`: section `kprobe/do_exit` is none that runs here: in kernels it is `gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`; `warpbpf run`, `attach` and `serve` bring programs to Linux, beside some for kernels (`tracepoint/`, `raw_tp/`, `tp_btf/`, `fentry/`, `fexit/`, `kprobe/`, `uprobe.k/FILE:FUNCTION`)",
         ),
         (
             "xdp",

@@ -1,0 +1,468 @@
+//! Programs of Linux in the same object as programs in kernels: they run in Linux, and share maps with those.
+//!
+//! This command loads them, because it may have the privilege, which the application need not have. They end with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use warpbpf::{MapOp, OpCode, Process, Tool};
+use warpbpf_abi::maps::MapType;
+use warpbpf_linux::carry::Carrier;
+use warpbpf_linux::section::Attach;
+use warpbpf_linux::side::{Side, SideMap, Use};
+use warpbpf_linux::sys::Host;
+use warpbpf_linux::types::KernelTypes;
+use warpbpf_linux::{LinuxError, Tracefs, maps_of_all};
+use warpbpf_maps::MapView;
+use warpbpf_object::{Btf, LoadOptions, MapKind, Object, hide, load_with};
+use warpbpf_session::PlannedProgram;
+
+use crate::contents::Filling;
+use crate::error::CliError;
+use crate::model;
+use crate::objects::Loaded;
+use crate::pretty::Printer;
+
+/// Times that rings are emptied in a row.
+const ROUNDS: usize = 16;
+/// The variable that is the application's process.
+const APP_PID: &str = "wbpf_app_pid";
+
+/// An object without what Linux runs of it, and that part.
+pub struct Split {
+    /// What applications get.
+    pub loaded: Loaded,
+    /// The rest, if there is some.
+    pub linux: Option<ForLinux>,
+}
+
+/// Programs of an object that Linux runs.
+pub struct ForLinux {
+    /// All maps of the object, and these programs alone.
+    object: Object,
+    kernel: Option<KernelTypes>,
+}
+
+impl ForLinux {
+    /// Name and section of each.
+    pub fn programs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let programs = self.object.programs.iter();
+        programs.map(|program| (program.name.as_str(), program.section.as_str()))
+    }
+}
+
+impl Split {
+    /// Takes an object apart.
+    ///
+    /// # Errors
+    /// A section that is wrong, or a part that cannot be read by itself.
+    pub fn of(loaded: Loaded) -> Result<Split, CliError> {
+        let object = &loaded.object;
+        let (mut of_linux, mut others) = (Vec::new(), Vec::new());
+        for program in &object.programs {
+            match Attach::parse(&program.name, &program.section) {
+                None => others.push(program),
+                Some(Ok(_)) => of_linux.push(program),
+                Some(Err(error)) => return Err(loaded.refused(error)),
+            }
+        }
+        if of_linux.is_empty() {
+            return Ok(Split {
+                loaded,
+                linux: None,
+            });
+        }
+        if others.is_empty() {
+            return Err(loaded.refused(
+                "all of its programs are for Linux; one at least must be for kernels or functions of the application (`SEC(\"gpu/entry/KERNEL\")` or the like)",
+            ));
+        }
+        let elsewhere = maps_of_all(object, others.iter().copied());
+        let hidden = maps_of_all(object, of_linux.iter().copied());
+        let hidden = hidden.difference(&elsewhere);
+        let hidden = hidden.filter_map(|map| object.maps.get(*map as usize));
+        let declared = hidden.filter(|def| def.kind == MapKind::User);
+        let hidden: Vec<&str> = declared.map(|def| def.name.as_str()).collect();
+        let of_linux: Vec<&str> = of_linux.iter().map(|p| p.name.as_str()).collect();
+        let others: Vec<&str> = others.iter().map(|p| p.name.as_str()).collect();
+        let refused = |error| loaded.refused(error);
+        let bytes = hide(&loaded.bytes, &of_linux, &hidden).map_err(refused)?;
+        let rest = hide(&loaded.bytes, &others, &[]).map_err(refused)?;
+        let kernel = KernelTypes::read();
+        let options = LoadOptions {
+            target_btf: kernel.as_ref().map(KernelTypes::types),
+        };
+        let linux = load_with(&rest, &options).map_err(refused)?;
+        let gpu = warpbpf_object::load(&bytes).map_err(refused)?;
+        Ok(Split {
+            loaded: Loaded {
+                name: loaded.name,
+                bytes,
+                object: gpu,
+            },
+            linux: Some(ForLinux {
+                object: linux,
+                kernel,
+            }),
+        })
+    }
+}
+
+/// Programs of Linux that are loaded, and what came of them.
+#[derive(Debug)]
+pub struct Beside {
+    side: Side,
+    types: Option<Btf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    carrier: Carrier,
+    /// Of each ring.
+    events: BTreeMap<u32, model::Events>,
+    /// Kept events of each that were told already.
+    told: BTreeMap<u32, usize>,
+    /// Of each map, what went wrong first.
+    faults: BTreeMap<String, String>,
+}
+
+impl State {
+    fn note(&mut self, map: &str, what: &str, error: Errno) {
+        fault(&mut self.faults, map, what, error);
+    }
+}
+
+fn fault(faults: &mut BTreeMap<String, String>, map: &str, what: &str, error: Errno) {
+    let text = || format!("{map}: {what}: {error}");
+    faults.entry(map.to_owned()).or_insert_with(text);
+}
+
+impl Beside {
+    /// Has Linux prove the programs. They do not run before [`Beside::attach`].
+    ///
+    /// # Errors
+    /// Why Linux does not, and what to do.
+    pub fn load(
+        linux: &ForLinux,
+        loaded: &Loaded,
+        session: &[PlannedProgram],
+    ) -> Result<Beside, CliError> {
+        let fails = |error: LinuxError| refused(loaded, &error);
+        let host = Host::ask().map_err(|errno| {
+            let (program, section) = linux.programs().next().unwrap_or_default();
+            fails(LinuxError::NotPermitted {
+                program: program.to_owned(),
+                section: section.to_owned(),
+                errno,
+            })
+        })?;
+        let uses = uses(&loaded.object, session);
+        let others = (0..).zip(&linux.object.maps);
+        let others = others.filter_map(|(index, def)| Some((index, *uses.get(def.name.as_str())?)));
+        let side = Side::load(
+            Arc::new(host),
+            &linux.object,
+            &others.collect(),
+            linux.kernel.as_ref(),
+            Tracefs::default(),
+        );
+        Ok(Beside {
+            side: side.map_err(fails)?,
+            types: linux.object.btf.clone(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// They run from now on.
+    ///
+    /// # Errors
+    /// As [`Beside::load`].
+    pub fn attach(&mut self, loaded: &Loaded) -> Result<(), CliError> {
+        self.side.attach().map_err(|error| refused(loaded, &error))
+    }
+
+    /// Maps of applications begin with what Linux's hold then.
+    pub fn begin(self: &Arc<Beside>, tool: &Tool) {
+        let beside = Arc::clone(self);
+        tool.preset_each(move |number, preset| {
+            let begun = beside.side.begin(number);
+            let begun = begun.unwrap_or_else(|error| {
+                let what = "its first contents are not Linux's";
+                beside.state().note("all maps", what, error);
+                Vec::new()
+            });
+            for (map, entries) in begun {
+                let ops: Vec<MapOp<'_>> = entries
+                    .iter()
+                    .map(|(key, value)| MapOp {
+                        code: OpCode::Update,
+                        flags: 0,
+                        key,
+                        value,
+                    })
+                    .collect();
+                preset(map, &ops);
+            }
+        });
+    }
+
+    /// Changes of hashes must reach kernels that run.
+    pub fn needs_host_ops(&self) -> bool {
+        self.side.writes_to_devices()
+    }
+
+    /// The programs' variable for the application's process gets its number, if they have one. Only stores to memory.
+    pub fn tell_process(&self, pid: u32) {
+        let types = self.types.as_ref();
+        if let Some(variable) = types.and_then(|types| self.side.variable(types, APP_PID)) {
+            variable.set(pid.into());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in records, of which so many are kept, and brings values from one side to the other. Returns how many records came.
+    pub fn turn(&self, processes: &[Process], kept: usize) -> usize {
+        let mut state = self.state();
+        let mut came = 0;
+        // Others fill the rings meanwhile, and this comes again.
+        for _ in 0..ROUNDS {
+            if !self.side.draw_records() {
+                break;
+            }
+            came += self.take_records(&mut state.events, kept);
+        }
+        let State {
+            carrier, faults, ..
+        } = &mut *state;
+        carrier.round(|| Some(self.carry(processes, faults)));
+        came
+    }
+
+    fn take_records(&self, events: &mut BTreeMap<u32, model::Events>, kept: usize) -> usize {
+        let printer = self.printer(&[], &[]);
+        let mut came = 0;
+        for (index, map) in self.side.maps() {
+            let Some((records, lost)) = map.take_records() else {
+                continue;
+            };
+            let events = events.entry(index).or_default();
+            came += records.len();
+            events.received += records.len() as u64;
+            events.lost += lost;
+            let room = kept.saturating_sub(events.first.len());
+            let first = records.iter().take(room);
+            let shown = first.map(|record| printer.json(map.def.value_type, record));
+            events.first.extend(shown);
+        }
+        came
+    }
+
+    /// `EIO` if an application does not answer.
+    fn carry(
+        &self,
+        processes: &[Process],
+        faults: &mut BTreeMap<String, String>,
+    ) -> Result<(), Errno> {
+        let live = |process: &&Process| process.is_ready() && process.is_connected();
+        let mut done = Ok(());
+        for process in processes.iter().filter(live) {
+            for (index, side) in self.side.maps().filter(|(_, side)| side.is_shared()) {
+                let Ok(map) = process.map(&side.def.name) else {
+                    continue;
+                };
+                // What came by an exchange was not asked whether it only reads.
+                if side.other() == Some(Use::Read) && process.generation() > 1 {
+                    continue;
+                }
+                let mut write = |key: &[u8], value: Option<&[u8]>| match value {
+                    Some(value) => map.update(key, value, 0).map_err(errno),
+                    None => map.delete(key).map(drop).map_err(errno),
+                };
+                let mut device = |take: &mut dyn FnMut(&MapView<'_>)| {
+                    let snapshot = map.snapshot().map_err(errno)?;
+                    take(&snapshot.view().map_err(errno)?);
+                    Ok(())
+                };
+                let carried = (self.side).carry(process.number(), index, &mut write, &mut device);
+                match carried {
+                    Ok(()) => {}
+                    Err(Errno::IO) => done = carried,
+                    Err(error) => {
+                        let what = "values do not go from one side to the other";
+                        fault(faults, &side.def.name, what, error);
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    fn printer<'p>(&'p self, kernels: &'p [String], sites: &'p [String]) -> Printer<'p> {
+        Printer {
+            btf: self.types.as_ref(),
+            kernels,
+            sites,
+        }
+    }
+
+    /// Records that came since the last call, a line each, of those that are kept.
+    pub fn news(&self) -> Vec<String> {
+        let State { events, told, .. } = &mut *self.state();
+        let mut lines = Vec::new();
+        for (index, map) in self.side.maps() {
+            let Some(events) = events.get(&index) else {
+                continue;
+            };
+            let told = told.entry(index).or_default();
+            let new = events.first.iter().skip(*told);
+            let name = &map.def.name;
+            lines
+                .extend(new.map(|event| format!("{name} (Linux): {}", crate::render::line(event))));
+            *told = events.first.len();
+        }
+        lines
+    }
+
+    /// What a person should know.
+    pub fn notes(&self) -> Vec<String> {
+        let state = self.state();
+        let faults = state.faults.values();
+        faults
+            .map(|text| format!("maps shared with Linux: {text}"))
+            .collect()
+    }
+
+    /// Programs, and what maps hold.
+    pub fn report(&self, processes: &[Process]) -> model::Linux {
+        let programs = self.side.programs().into_iter();
+        let programs = programs.map(|standing| model::LinuxProgram {
+            name: standing.name,
+            section: standing.section,
+            place: standing.place,
+        });
+        let ready = processes.iter().find(|process| process.is_ready());
+        let names = ready.map(|p| (p.kernel_names(), p.site_names()));
+        let (kernels, sites) = names.unwrap_or_default();
+        let printer = self.printer(&kernels, &sites);
+        let mut report = model::Linux {
+            programs: programs.collect(),
+            ..model::Linux::default()
+        };
+        let state = self.state();
+        for (index, side) in self.side.maps() {
+            if side.def.is_constant() {
+                continue;
+            }
+            let map = self.map_now(index, side, processes, &printer, &state);
+            match side.is_shared() {
+                true => report.shared.push(map),
+                false => report.maps.push(map),
+            }
+        }
+        report
+    }
+
+    fn map_now(
+        &self,
+        index: u32,
+        side: &SideMap,
+        processes: &[Process],
+        printer: &Printer<'_>,
+        state: &State,
+    ) -> model::Map {
+        let def = &side.def;
+        let mut now = model::Map {
+            name: def.name.clone(),
+            kind: MapType::from_number(def.map_type).map_or_else(
+                || format!("type {}", def.map_type),
+                |kind| kind.name().into(),
+            ),
+            max_entries: side.linux().spec().max_entries,
+            ..model::Map::default()
+        };
+        if matches!(
+            side.linux().spec().kind(),
+            Some(MapType::Ringbuf | MapType::PerfEventArray)
+        ) {
+            now.events = Some(state.events.get(&index).cloned().unwrap_or_default());
+            return now;
+        }
+        // Of other kinds nothing can be shown.
+        let spec = side.linux().spec();
+        if !(spec.has_indices() || spec.kind().is_some_and(MapType::is_hash)) {
+            return now;
+        }
+        // What is only read there is as it is in Linux, or is about to be.
+        let changes =
+            |process: &&Process| side.other() == Some(Use::Written) || process.generation() > 1;
+        let snapshots: Vec<_> = processes
+            .iter()
+            .filter(changes)
+            .filter_map(|p| Some((p.number(), p.map(&def.name).ok()?.last_snapshot().ok()?)))
+            .collect();
+        let views = snapshots.iter();
+        let views: Vec<_> = views
+            .filter_map(|(number, snapshot)| Some((*number, snapshot.view().ok()?)))
+            .collect();
+        let all = match self.side.together(index, &views) {
+            Ok(all) => all,
+            Err(error) => {
+                now.warnings
+                    .push(format!("Linux does not show it: {error}"));
+                return now;
+            }
+        };
+        let mut filling = Filling::new(&mut now, def, printer);
+        for (key, values) in &all {
+            let zeros = values.iter().flatten().all(|byte| *byte == 0);
+            match values.as_slice() {
+                _ if zeros && spec.has_indices() => {}
+                [value] if !spec.is_percpu() => filling.one(key, value),
+                values => filling.several(key, values),
+            }
+        }
+        filling.end();
+        now
+    }
+}
+
+/// What programs in kernels and in applications do with maps, by name.
+fn uses<'o>(object: &'o Object, session: &[PlannedProgram]) -> BTreeMap<&'o str, Use> {
+    let mut uses: BTreeMap<&str, Use> = BTreeMap::new();
+    let mut note = |map: u32, what: Use| {
+        if let Some(def) = object.maps.get(map as usize) {
+            let known = uses.entry(&def.name).or_insert(what);
+            *known = what.max(*known);
+        }
+    };
+    for planned in session {
+        let program = planned.verified.program();
+        program.maps().for_each(|map| note(map, Use::Read));
+        let written = planned.verified.facts().written_maps(&program.code);
+        written.into_iter().for_each(|map| note(map, Use::Written));
+    }
+    // Nothing is proved of programs on the CPU.
+    let proved = |name: &str| session.iter().any(|planned| planned.name() == name);
+    for program in object.programs.iter().filter(|p| !proved(&p.name)) {
+        program.maps().for_each(|map| note(map, Use::Written));
+    }
+    uses
+}
+
+fn refused(loaded: &Loaded, error: &LinuxError) -> CliError {
+    loaded.refused(format!(
+        "{error}\nwith `--skip-linux` the others run without the programs for Linux"
+    ))
+}
+
+fn errno(error: warpbpf::Error) -> Errno {
+    match &error {
+        warpbpf::Error::Operation { .. } => Errno::from_raw_os_error(error.errno().abs()),
+        _ => Errno::IO,
+    }
+}
