@@ -10,7 +10,7 @@ struct {
 } calls SEC(".maps");
 
 SEC("raw_tp/sys_enter")
-int on_call(struct bpf_raw_tracepoint_args *ctx)
+int of_all_callers(struct bpf_raw_tracepoint_args *ctx)
 {
 	if (ctx->args[1] == call)
 		add(&calls, bpf_get_current_pid_tgid() >> 32);

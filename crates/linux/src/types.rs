@@ -15,8 +15,7 @@ use crate::uapi::{Command, attr};
 const FOLDER: &str = "/sys/kernel/btf";
 /// Bytes of `struct bpf_btf_info`.
 const INFO_BYTES: usize = 32;
-/// Offsets in it: its number, where its name goes, and how much room there is.
-const INFO_ID: usize = 12;
+/// Offsets in it: where the name goes, and how much room there is.
 const INFO_NAME: usize = 16;
 const INFO_NAME_ROOM: usize = 24;
 /// Bytes of a module's name with its end.
@@ -136,7 +135,6 @@ fn module_types(linux: &dyn Linux, module: &str) -> Result<OwnedFd, Errno> {
             .u32(attr::info::LENGTH, INFO_BYTES as u32)
             .u64(attr::info::INFO, info.as_mut_ptr() as u64);
         ask.ask(linux, Command::ObjGetInfoByFd)?;
-        debug_assert_eq!(word(&info, INFO_ID), id);
         if name.split(|byte| *byte == 0).next() == Some(module.as_bytes()) {
             return Ok(fd);
         }
@@ -216,5 +214,155 @@ impl ObjectTypes {
             records.lines.clear();
         }
         Some(records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use std::os::fd::IntoRawFd as _;
+
+    use super::*;
+    use crate::sys::Place;
+
+    /// Types with their names behind each other: kind, name, and what it refers to. Strings begin behind `before` bytes of others.
+    fn section(before: u32, types: &[(u32, &str, u32)]) -> Vec<u8> {
+        let (mut body, mut strings) = (Vec::new(), vec![0u8]);
+        for (kind, name, refers) in types {
+            let at = match name.is_empty() {
+                true => 0,
+                false => before + strings.len() as u32,
+            };
+            strings.extend(name.bytes().chain([0]));
+            for word in [at, kind << 24, *refers] {
+                body.extend(word.to_le_bytes());
+            }
+        }
+        let mut out = vec![0x9f, 0xeb, 1, 0];
+        for word in [24, 0, body.len(), body.len(), strings.len()] {
+            out.extend((word as u32).to_le_bytes());
+        }
+        [out, body, strings].concat()
+    }
+
+    const FUNC_PROTO: u32 = 13;
+    const FUNC: u32 = 12;
+    const TYPEDEF: u32 = 8;
+
+    /// A Linux whose types have these names, by number from 1; the second is gone when it is asked for.
+    struct Named(&'static [&'static str], Mutex<Vec<(RawFd, usize)>>);
+
+    impl Linux for Named {
+        fn bpf(&self, command: Command, fields: &mut [u8]) -> Result<i64, Errno> {
+            let at = |at: usize| word(fields, at) as usize;
+            match command {
+                Command::BtfGetNextId => {
+                    let next = at(attr::id::START) + 1;
+                    if next > self.0.len() {
+                        return Err(Errno::NOENT);
+                    }
+                    fields[4..8].copy_from_slice(&(next as u32).to_ne_bytes());
+                    Ok(0)
+                }
+                Command::BtfGetFdById if at(0) == 2 => Err(Errno::NOENT),
+                Command::BtfGetFdById => {
+                    let fd = memfd_create(c"types", MemfdFlags::CLOEXEC).unwrap();
+                    let fd = fd.into_raw_fd();
+                    self.1.lock().unwrap().push((fd, at(0)));
+                    Ok(i64::from(fd))
+                }
+                Command::ObjGetInfoByFd => {
+                    let fd = at(attr::info::FD) as RawFd;
+                    let known = self.1.lock().unwrap();
+                    // Numbers of descriptors are used again.
+                    let (_, id) = known.iter().rev().find(|(known, _)| *known == fd).unwrap();
+                    let address = u64::from_ne_bytes(fields[8..16].try_into().unwrap());
+                    // SAFETY: the code under test names its own structure, and in it room for a name.
+                    unsafe {
+                        let name = *((address as usize + INFO_NAME) as *const u64) as *mut u8;
+                        let text = self.0[id - 1].as_bytes();
+                        std::ptr::copy(text.as_ptr(), name, text.len());
+                    }
+                    Ok(0)
+                }
+                _ => Err(Errno::INVAL),
+            }
+        }
+
+        fn cpus(&self) -> u32 {
+            1
+        }
+
+        fn duplicate(&self, _: RawFd) -> Result<RawFd, Errno> {
+            Err(Errno::INVAL)
+        }
+
+        fn probe(&self, _: RawFd, _: &Place) -> Result<OwnedFd, Errno> {
+            Err(Errno::INVAL)
+        }
+
+        fn output(&self, _: u32) -> Result<OwnedFd, Errno> {
+            Err(Errno::INVAL)
+        }
+
+        fn enable(&self, _: &OwnedFd, _: bool) {}
+    }
+
+    #[test]
+    fn functions_of_the_kernel_and_of_modules_are_found_by_name() {
+        let folder = std::env::temp_dir().join(format!("warpbpf-types-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let kernel = section(
+            0,
+            &[
+                (FUNC_PROTO, "", 0),
+                (FUNC, "do_it", 1),
+                (TYPEDEF, "btf_trace_it", 0),
+            ],
+        );
+        let strings = u32::from_le_bytes(kernel[20..24].try_into().unwrap());
+        let module = section(strings, &[(FUNC, "of_module", 1)]);
+        std::fs::write(folder.join("vmlinux"), kernel).unwrap();
+        std::fs::write(folder.join("gpu"), &module).unwrap();
+        std::fs::write(folder.join("unloaded"), module).unwrap();
+        let types = KernelTypes::of(folder.clone()).unwrap();
+        let linux = Named(&["vmlinux", "gone", "gpu"], Mutex::default());
+        let function = |module, name| types.function(&linux, module, name);
+        let told = |found: Result<Target, String>| {
+            found.map(|target| (target.id, target.module.map(|fd| fd.as_raw_fd())))
+        };
+        let own = told(function(None, "do_it"));
+        let other = function(Some("gpu"), "of_module").unwrap();
+        let fd = other.module.as_ref().unwrap().as_raw_fd();
+        let known = linux.1.lock().unwrap().last().copied();
+        let errors = [
+            function(None, "of_module"),
+            function(Some("gpu"), "nothing"),
+            function(Some("missing"), "f"),
+            function(Some("unloaded"), "of_module"),
+            types.tracepoint("nothing"),
+        ];
+        let trace = told(types.tracepoint("it"));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((own, trace), (Ok((2, None)), Ok((3, None))));
+        // Behind the three of the kernel, in the types of that name.
+        assert_eq!((other.id, known), (4, Some((fd, 3))));
+        let errors = errors.map(|found| found.expect_err("there is none"));
+        assert_eq!(
+            errors[0],
+            "Linux has no function `of_module` that programs can be attached to; one of a module is named `MODULE:of_module`"
+        );
+        assert_eq!(
+            errors[1],
+            "module `gpu` has no function `nothing` that programs can be attached to"
+        );
+        assert!(errors[2].starts_with("the types of module `missing` cannot be read from `"));
+        assert_eq!(
+            errors[3],
+            "Linux does not give the types of module `unloaded`: No such file or directory (os error 2)"
+        );
+        assert_eq!(errors[4], "Linux has no tracepoint `nothing` with types");
     }
 }

@@ -1,11 +1,14 @@
 //! Programs of Linux beside programs in kernels, in one object: what each side counts, what both have together, and what is said where
 //! Linux does not take them.
 
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::attach::{Application, Attached};
+use crate::loader::installed;
 use crate::run::{Bench, Case, Run, Told, same, says};
 use crate::ways::Served;
 
@@ -21,6 +24,9 @@ const CALL: &str = if cfg!(target_arch = "x86_64") {
 } else {
     "call=155"
 };
+
+/// How long something may take that Linux does.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -41,6 +47,7 @@ pub fn cases() -> Vec<Case> {
             kind(bench, "linux_uprobe", CALLS)
         }),
         case("linux: processes that others start", served),
+        case("linux: a tool that is killed", killed),
         case("linux: attached to a process", attached),
         case("linux: what its verifier refuses", refused),
         case("linux: without the privilege", unprivileged),
@@ -269,13 +276,46 @@ fn tracepoint(bench: &Bench) -> Told {
     ))
 }
 
+/// `warpbpf serve` with programs that see all processes.
+fn serve(bench: &Bench, name: &str) -> (Command, PathBuf) {
+    let saved = bench.scratch(&format!("{name}.json"));
+    let mut command = bench.warpbpf("serve");
+    command.arg("--socket").arg(bench.scratch(name));
+    command.args(["--set", CALL, "--json", "-o"]).arg(&saved);
+    command.arg(bench.object("linux_processes"));
+    (command, saved)
+}
+
+/// Programs end with the tool, though it could do nothing for that.
+fn killed(bench: &Bench) -> Told {
+    let Some(bpftool) = installed() else {
+        return Ok("skipped: bpftool is not installed".into());
+    };
+    let loaded = || {
+        let words = ["prog", "show", "name", "of_all_callers"];
+        let shown = Command::new(bpftool).args(words).output();
+        let shown = shown.map_err(|e| format!("bpftool: {e}"))?;
+        Ok::<_, String>(String::from_utf8_lossy(&shown.stdout).into_owned())
+    };
+    let mut tool = match Served::start(serve(bench, "killed").0) {
+        Ok(tool) => tool,
+        Err(said) => return not_here(&said).ok_or(said),
+    };
+    says(&loaded()?, "name of_all_callers")?;
+    tool.child.kill().map_err(|e| e.to_string())?;
+    tool.child.wait().map_err(|e| e.to_string())?;
+    // Linux frees them some time after the last descriptor.
+    let end = Instant::now() + PATIENCE;
+    while !loaded()?.is_empty() {
+        same("it was too long", Instant::now() < end, true)?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok("nothing is left".into())
+}
+
 /// Two applications, one after the other: Linux's map has both, and what they did on devices counts once each.
 fn served(bench: &Bench) -> Told {
-    let (socket, saved) = (bench.scratch("beside"), bench.scratch("beside.json"));
-    let mut command = bench.warpbpf("serve");
-    command.arg("--socket").arg(&socket).args(["--set", CALL]);
-    command.args(["--json", "-o"]).arg(&saved);
-    command.arg(bench.object("linux_processes"));
+    let (command, saved) = serve(bench, "beside");
     let mut tool = match Served::start(command) {
         Ok(tool) => tool,
         Err(said) => return not_here(&said).ok_or(said),

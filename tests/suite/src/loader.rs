@@ -700,16 +700,20 @@ pub(crate) fn interrupt(pid: u32) {
     }
 }
 
+/// bpftool, if it is there.
+pub(crate) fn installed() -> Option<&'static str> {
+    // Debian has it where only root looks.
+    ["bpftool", "/usr/sbin/bpftool"].into_iter().find(|path| {
+        let said = Command::new(path).arg("version").output();
+        said.is_ok_and(|said| said.status.success())
+    })
+}
+
 fn bpftool(bench: &Bench) -> Told {
     let Some(tool) = tools(bench, "counter").pop() else {
         return Ok(SKIPPED.into());
     };
-    // Debian has it where only root looks.
-    let found = ["bpftool", "/usr/sbin/bpftool"].into_iter().find(|path| {
-        let said = Command::new(path).arg("version").output();
-        said.is_ok_and(|said| said.status.success())
-    });
-    let Some(reader) = found else {
+    let Some(reader) = installed() else {
         return Ok("skipped: bpftool is not installed".into());
     };
     let socket = bench.scratch("bpftool-socket");
