@@ -88,7 +88,9 @@ impl Split {
         let others: Vec<&str> = others.iter().map(|p| p.name.as_str()).collect();
         let refused = |error| loaded.refused(error);
         let bytes = hide(&loaded.bytes, &of_linux, &hidden).map_err(refused)?;
-        let rest = hide(&loaded.bytes, &others, &[]).map_err(refused)?;
+        // Fields of these are the running kernel's.
+        let whole = loaded.before.as_ref().unwrap_or(&loaded.bytes);
+        let rest = hide(whole, &others, &[]).map_err(refused)?;
         let kernel = KernelTypes::read();
         let options = LoadOptions {
             target_btf: kernel.as_ref().map(KernelTypes::types),
@@ -100,6 +102,7 @@ impl Split {
                 name: loaded.name,
                 bytes,
                 object: gpu,
+                before: None,
             },
             linux: Some(ForLinux {
                 object: linux,

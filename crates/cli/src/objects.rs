@@ -16,6 +16,8 @@ pub struct Loaded {
     pub bytes: Vec<u8>,
     /// The same, parsed.
     pub object: Object,
+    /// The bytes before fields were relocated to those of a target (`--btf`), if they were.
+    pub before: Option<Vec<u8>>,
 }
 
 impl Loaded {
@@ -90,13 +92,17 @@ pub fn bring(flags: &ObjectFlags) -> Result<Loaded, CliError> {
     };
     let object =
         warpbpf_object::load_with(&bytes, &options).map_err(|error| refused(&name, error))?;
+    let mut before = None;
     if let Some(target) = &target {
-        bytes = warpbpf_object::relocate(&bytes, target).map_err(|error| refused(&name, error))?;
+        let relocated = warpbpf_object::relocate(&bytes, target);
+        let relocated = relocated.map_err(|error| refused(&name, error))?;
+        before = Some(std::mem::replace(&mut bytes, relocated));
     }
     Ok(Loaded {
         name,
         bytes,
         object,
+        before,
     })
 }
 
