@@ -58,6 +58,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("launchlate", "examples/launchlate/launchlate.bpf.c"),
     ("memtraffic", "examples/memtraffic/memtraffic.bpf.c"),
     ("divergence", "examples/divergence/divergence.bpf.c"),
+    ("torch_blocktimes", "examples/torch/blocktimes.bpf.c"),
+    ("torch_traffic", "examples/torch/traffic.bpf.c"),
     ("scopes", "tests/programs/scopes.bpf.c"),
     ("machine", "tests/programs/machine.bpf.c"),
     ("machine_access", "tests/programs/machine_access.bpf.c"),
@@ -332,6 +334,7 @@ pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> 
     sanitizer(tools, &artifacts.sanitizer)?;
     splice(tools, &artifacts.splice)?;
     jit_folder(&artifacts.apps.with_file_name("jit"))?;
+    torch(&artifacts.apps.with_file_name("examples").join("torch"))?;
     Ok(artifacts)
 }
 
@@ -346,7 +349,10 @@ pub fn objects(tools: &Tools, into: &Path) -> Result<(), Failure> {
     for (name, source) in PROGRAMS {
         let source = root().join(source);
         let object = into.join(format!("{name}.bpf.o"));
-        if is_newer(&object, &[&source, &root().join("include/warpbpf.h")]) {
+        let mut sources = headers_beside(&source)?;
+        sources.extend([source.clone(), root().join("include/warpbpf.h")]);
+        let sources: Vec<&Path> = sources.iter().map(PathBuf::as_path).collect();
+        if is_newer(&object, &sources) {
             continue;
         }
         let mut clang = Command::new(&tools.clang);
@@ -358,6 +364,45 @@ pub fn objects(tools: &Tools, into: &Path) -> Result<(), Failure> {
             std::env::consts::ARCH
         ));
         run(clang.arg("-c").arg(&source).arg("-o").arg(&object))?;
+    }
+    Ok(())
+}
+
+/// Headers in a source's folder, which it may include.
+fn headers_beside(source: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let folder = source.parent().unwrap_or(source);
+    let failed = |e: std::io::Error| Failure(format!("cannot read `{}`: {e}", folder.display()));
+    let mut headers = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|kind| kind == "h") {
+            headers.push(path);
+        }
+    }
+    Ok(headers)
+}
+
+/// What the example of PyTorch is besides its programs.
+const TORCH: &[&str] = &[
+    "profile",
+    "report.py",
+    "test_report.py",
+    "model.py",
+    "hook/sitecustomize.py",
+];
+
+/// Copies the scripts of the example of PyTorch into a folder, from where they find what stands two folders above: `warpbpf`, `objects/`.
+pub fn torch(into: &Path) -> Result<(), Failure> {
+    make_dir(&into.join("hook"))?;
+    for name in TORCH {
+        let (from, to) = (root().join("examples/torch").join(name), into.join(name));
+        std::fs::copy(&from, &to).map_err(|e| {
+            Failure(format!(
+                "cannot copy `{}` to `{}`: {e}",
+                from.display(),
+                to.display()
+            ))
+        })?;
     }
     Ok(())
 }

@@ -44,6 +44,7 @@ pub fn run() -> Result<(), Failure> {
     for name in ["counter", "events"] {
         copy_stripped(&binaries.join("examples").join(name), &examples.join(name))?;
     }
+    artifacts::torch(&examples.join("torch"))?;
     for name in ["libcuda.so.1", "libcudart.so.13"] {
         copy_stripped(&artifacts.soft.join(name), &bundle.join("soft").join(name))?;
     }

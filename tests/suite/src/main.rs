@@ -42,6 +42,7 @@ mod swap;
 mod tensors;
 mod timeline;
 mod together;
+mod torch;
 mod user_ring;
 mod waits;
 mod ways;
@@ -118,6 +119,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(places::cases());
     cases.extend(tensors::cases());
     cases.extend(timeline::cases());
+    cases.extend(torch::cases());
     cases.extend(waits::cases());
     cases.extend(selectors::cases());
     cases.extend(splice::cases());

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Tests of `report.py` by itself: python3 test_report.py"""
+
+import io
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+
+import report
+
+
+def event(number, name, begin, dur=10, nvtx=None, pid=7):
+    args = {"id": number, **({"nvtx": nvtx} if nvtx else {})}
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": pid * 1000 + 1, "ts": begin, "dur": dur, "args": args}
+
+
+def timeline(*events, error=0):
+    return report.Timeline({"traceEvents": list(events), "otherData": {"processes": [{"pid": 7, "device_error_ns": error}]}}, "innermost")
+
+
+def launches(*begins, name="k"):
+    kernel = report.Kernel(name)
+    return {7: [(kernel, {"first_begin": begin}) for begin in begins]}
+
+
+def launch(**fields):
+    usual = {"blocks": 4, "ended": 4, "busy_ns": 400, "peak": 2, "first_begin": 1000, "last_begin": 1200, "last_end": 1250}
+    return {**usual, **fields}
+
+
+PROCESSES = {"processes": [{"pid": 7, "clock_error_ns": 500}]}
+
+
+class Operators(unittest.TestCase):
+    def test_names_lose_what_emit_nvtx_adds(self):
+        path = "autograd::engine::evaluate_function: MulBackward0, seq = 3, op_id = 9/aten::mul, op_id = 10"
+        self.assertEqual(report.operator_of(path, "innermost"), "aten::mul")
+        self.assertEqual(report.operator_of(path, "outermost"), "autograd::engine::evaluate_function: MulBackward0")
+        self.assertEqual(report.operator_of("aten::add, op_id = 4, sizes = [[2, 3]]", "innermost"), "aten::add")
+        self.assertEqual(report.operator_of(None, "innermost"), report.NONE)
+
+    def test_launches_are_joined_in_order(self):
+        ops = timeline(event(1, "k", 100, nvtx="a"), event(2, "other", 110, nvtx="x"), event(3, "k", 120, nvtx="b"))
+        joined, lost, elsewhere = report.join(PROCESSES, ops, launches(121_000, 101_000))
+        self.assertEqual([(name, found["first_begin"]) for name, _, found in joined], [("a", 101_000), ("b", 121_000)])
+        self.assertEqual((lost, elsewhere), (0, 0))
+
+    def test_where_launches_are_missing_they_are_joined_by_time(self):
+        ops = timeline(event(1, "k", 100, nvtx="a"), event(2, "k", 200, nvtx="b"), event(3, "k", 300, nvtx="c"))
+        joined, lost, elsewhere = report.join(PROCESSES, ops, launches(201_000, 305_000))
+        self.assertEqual([name for name, *_ in joined], ["b", "c"])
+        self.assertEqual((lost, elsewhere), (0, 0))
+        joined, lost, elsewhere = report.join(PROCESSES, ops, launches(201_000, 260_000, 305_000, 400_000))
+        self.assertEqual(sorted(name for name, *_ in joined), [report.NONE, report.NONE, "b", "c"])
+        self.assertEqual((lost, elsewhere), (2, 0))
+
+    def test_a_launch_at_another_time_is_told(self):
+        joined, lost, elsewhere = report.join(PROCESSES, timeline(event(1, "k", 100, nvtx="a")), launches(190_000))
+        self.assertEqual(([name for name, *_ in joined], lost, elsewhere), (["a"], 0, 1))
+
+
+class Numbers(unittest.TestCase):
+    def test_buckets_end_where_the_next_begins(self):
+        # As `bucket_of` of blocktimes.bpf.c.
+        def bucket_of(ns):
+            if ns < 8:
+                return ns
+            log = ns.bit_length() - 1
+            return min((log - 2) * 8 + ((ns >> (log - 3)) & 7), report.BUCKETS - 1)
+
+        for bucket in range(report.BUCKETS - 1):
+            end = report.bucket_end(bucket)
+            self.assertEqual((bucket_of(end), bucket_of(end + 1)), (bucket, bucket + 1))
+
+    def test_the_middle_of_a_histogram(self):
+        self.assertEqual(report.percentile({3: 1, 5: 1, 7: 1}, 0.5), 5)
+        self.assertIsNone(report.percentile({}, 0.5))
+
+    def test_room_that_stood_empty(self):
+        empty = report.Empty()
+        self.assertEqual((empty.empty(), empty.draining()), (None, None))
+        empty.add(launch())
+        self.assertAlmostEqual(empty.empty(), 0.2)
+        self.assertAlmostEqual(empty.draining(), 0.2)
+        # One whose end was not seen, and one with blocks that were not timed, say nothing of it.
+        empty.add(launch(last_end=0))
+        empty.add(launch(ended=3))
+        self.assertAlmostEqual(empty.empty(), 0.2)
+
+    def test_what_is_not_known_is_a_dash(self):
+        self.assertEqual((report.number(None), report.percent(None), report.speed(5, 0)), ("–", "–", None))
+        out = io.StringIO()
+        report.kernel_table([report.Op(event(1, "k", 0, dur=0), "innermost")], {}, {}, 5, out)
+        self.assertEqual(out.getvalue().splitlines()[2].split(), ["k", "1", "0.000", "0.0"] + ["–"] * 9)
+
+
+class Names(unittest.TestCase):
+    def test_names_are_shortened(self):
+        self.assertEqual(report.short("at::native::(anonymous namespace)::sum<float, at::Half>", 80), "sum<float, Half>")
+        self.assertEqual(report.short("k" * 90, 10), "k" * 9 + "…")
+
+
+class Counts(unittest.TestCase):
+    def of(self, counted):
+        rows = [
+            {"mangled": "_Z1kv", "launches": 2, "missed": 1},
+            {"mangled": "_Z1kv", "launches": 3, "missed": 0, "skipped": 4},
+            {"mangled": "unused", "launches": 0, "missed": 0},
+        ]
+        return report.check_counts({"processes": [{"kernels": rows}]}, counted, {"_Z1kv": "k()", "unused": "unused"}.get)
+
+    def test_launches_of_one_name_are_compared_together(self):
+        self.assertEqual(self.of({"k()": 10}), ([], 1))
+        self.assertEqual(self.of({"_Z1kv": 10}), ([], 1))
+        self.assertEqual(self.of({"k()": 9, "more": 1}), ([("k()", 10, 9), ("more", 0, 1)], 2))
+
+    def test_the_c_library_reads_names(self):
+        name_of = report.demangler()
+        self.assertEqual((name_of("_Z9vectorAddPKfS0_Pfi"), name_of("triton_poi_0")), ("vectorAdd(float const*, float const*, float*, int)", "triton_poi_0"))
+
+
+class Threads(unittest.TestCase):
+    def kernel(self, **fields):
+        kernel = report.Kernel("k")
+        usual = {"with_programs": 2, "recorded": 2, "entered": 64, "left": 64, "threads": 64}
+        for name, value in {**usual, **fields}.items():
+            setattr(kernel, name, value)
+        return report.check_threads({"k": kernel})
+
+    def test_each_thread_begins_and_ends(self):
+        self.assertEqual(self.kernel(), [])
+        self.assertEqual(self.kernel(with_programs=0, recorded=0, entered=0, left=0, threads=0), [])
+        self.assertEqual(self.kernel(left=63), ["k: 64 threads began and 63 ended"])
+        self.assertEqual(self.kernel(threads=96), ["k: 64 threads began, where launches have 96"])
+        self.assertEqual(self.kernel(recorded=1), ["k: 1 launches were seen, of 2"])
+        self.assertEqual(self.kernel(unrecorded=5, recorded=1), ["k: 5 blocks are of launches for which there was no room"])
+        self.assertEqual(self.kernel(unfinished=1), ["k: 1 launches were not seen to end"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,351 @@
+//! `examples/torch`: its programs and its scripts, on applications whose blocks and bytes are known. PyTorch itself needs a GPU.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::run::{Bench, Case, Run, Told, same, says};
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("torch: each block is timed once", blocks),
+        case("torch: warps that leave at different times", leaving),
+        case("torch: blocks that are not timed are counted", untimed),
+        case("torch: bytes of each launch", bytes),
+        case("torch: more launches than have records", crowded),
+        case("torch: one command", whole),
+        case("torch: launches by operator", operators),
+        case("torch: what differs is said", different),
+        case("torch: what cannot be shown is said", broken),
+        case("torch: the programs fit into machine code", machine_code),
+        case("torch: tests of the report", report),
+    ]
+}
+
+/// Threads of a block of `vectoradd` and `reduction`.
+const THREADS: u64 = 256;
+
+fn field(value: &Value, name: &str) -> Result<u64, String> {
+    let number = value[name].as_u64();
+    number.ok_or_else(|| format!("no `{name}` in {value}"))
+}
+
+/// The sum of a field over all entries of a map.
+fn sum(run: &Run, map: &str, name: &str) -> Result<u64, String> {
+    let entries = run.entries(map)?;
+    entries.iter().map(|(_, value)| field(value, name)).sum()
+}
+
+/// Nothing is left where blocks are while they run.
+fn at_rest(run: &Run) -> Result<(), String> {
+    for map in ["running", "regions"] {
+        same(map, run.entries(map)?.len(), 0)?;
+    }
+    Ok(())
+}
+
+/// A launch whose blocks all were timed: in what order things came, and what can be at most.
+fn orderly(launch: &Value) -> Result<(), String> {
+    let of = |name| field(launch, name);
+    let (first, last_begin, last_end) = (of("first_begin")?, of("last_begin")?, of("last_end")?);
+    let span = last_end.saturating_sub(first);
+    let in_order = first <= last_begin && last_begin <= last_end;
+    let bounded = of("longest_ns")? <= of("busy_ns")? && of("busy_ns")? <= of("peak")? * span;
+    if !in_order || !bounded || of("peak")? == 0 || of("peak")? > of("blocks")? {
+        return Err(format!("{launch}"));
+    }
+    Ok(())
+}
+
+fn blocks(bench: &Bench) -> Told {
+    let (mut all, mut launches) = (0, 0);
+    for (app, arguments, grid, count) in [
+        ("vectoradd", ["100000", "3"], 391, 3),
+        ("reduction", ["20000", "2"], 64, 2),
+    ] {
+        let run = bench.both("torch_blocktimes", app, &arguments)?;
+        let records = run.entries("launches")?;
+        same("launches", records.len(), count)?;
+        for (_, launch) in &records {
+            for (name, expected) in [
+                ("blocks", grid),
+                ("threads", THREADS),
+                ("begun", grid),
+                ("ended", grid),
+                ("left", 0),
+            ] {
+                same(name, field(launch, name)?, expected)?;
+            }
+            orderly(launch)?;
+        }
+        let threads = grid * THREADS * count as u64;
+        for (name, expected) in [
+            ("entered", threads),
+            ("left", threads),
+            ("unrecorded", 0),
+            ("untimed", 0),
+            ("unsettled", 0),
+        ] {
+            same(name, sum(&run, "totals", name)?, expected)?;
+        }
+        let timed: u64 = (run.entries("times")?.iter())
+            .filter_map(|(_, blocks)| blocks.as_u64())
+            .sum();
+        same("blocks in the histogram", timed, grid * count as u64)?;
+        at_rest(&run)?;
+        all += timed;
+        launches += count;
+    }
+    Ok(format!("{all} blocks of {launches} launches"))
+}
+
+/// Kernels in which warps end before others have begun, in functions, and by `exit`.
+fn leaving(bench: &Bench) -> Told {
+    let run = bench.both("torch_blocktimes", "variants", &[])?;
+    let kernels = run.process()["kernels"].as_array();
+    let launched: u64 = (kernels.into_iter().flatten())
+        .filter_map(|kernel| kernel["launches"].as_u64())
+        .sum();
+    let records = run.entries("launches")?;
+    same("launches", records.len() as u64, launched)?;
+    for (_, launch) in &records {
+        let blocks = field(launch, "blocks")?;
+        same("begun", field(launch, "begun")?, blocks)?;
+        same("ended", field(launch, "ended")?, blocks)?;
+        orderly(launch)?;
+    }
+    let entered = sum(&run, "totals", "entered")?;
+    same("threads that left", sum(&run, "totals", "left")?, entered)?;
+    at_rest(&run)?;
+    Ok(format!("{entered} threads of {launched} launches"))
+}
+
+fn untimed(bench: &Bench) -> Told {
+    let flags = ["--set", "timed_blocks=100"];
+    let run = bench.both_with(&flags, "torch_blocktimes", "vectoradd", &["100000", "3"])?;
+    for (_, launch) in run.entries("launches")? {
+        same("begun", field(&launch, "begun")?, 391)?;
+        same("ended", field(&launch, "ended")?, 100)?;
+        same("left", field(&launch, "left")?, 391 * THREADS)?;
+        if field(&launch, "last_end")? < field(&launch, "last_begin")? {
+            return Err(format!("{launch}"));
+        }
+    }
+    same("untimed", sum(&run, "totals", "untimed")?, 3 * 291)?;
+    at_rest(&run)?;
+    Ok("300 of 1,173 blocks are timed".to_owned())
+}
+
+fn bytes(bench: &Bench) -> Told {
+    let run = bench.both("torch_traffic", "reduction", &["20000", "2"])?;
+    let moved = run.entries("bytes")?;
+    same("launches", run.entries("launches")?.len(), 2)?;
+    same("launches with bytes", moved.len(), 2)?;
+    for (_, bytes) in moved {
+        // 4 for each element; and 8 that an atomic of each block reads and writes.
+        same("read", field(&bytes, "read")?, 20_000 * 4 + 64 * 8)?;
+        same("written", field(&bytes, "written")?, 64 * 8)?;
+    }
+    Ok("161024 read, 1024 written".to_owned())
+}
+
+/// Those without a record have their bytes with their kernel.
+fn crowded(bench: &Bench) -> Told {
+    const RECORDS: u64 = 1 << 14;
+    const LAUNCHES: u64 = 17_000;
+    let arguments = ["100", &LAUNCHES.to_string()];
+    let run = bench.both("torch_traffic", "vectoradd", &arguments)?;
+    let records = run.entries("launches")?.len() as u64;
+    let place = |key: &Value| key.as_u64().unwrap_or(0);
+    let moved = run.entries("bytes")?;
+    let rest = moved.iter().find(|(key, _)| place(key) >= RECORDS);
+    let (_, rest) = rest.ok_or("no launch was without a record")?;
+    same(
+        "read by the rest",
+        field(rest, "read")?,
+        (LAUNCHES - records) * 800,
+    )?;
+    same("read", sum(&run, "bytes", "read")?, LAUNCHES * 800)?;
+    same("written", sum(&run, "bytes", "written")?, LAUNCHES * 400)?;
+    Ok(format!("{records} of {LAUNCHES} launches have records"))
+}
+
+fn scripts(bench: &Bench) -> PathBuf {
+    bench.folder().join("examples/torch")
+}
+
+fn python(arguments: &mut Command) -> Result<Output, String> {
+    let output = arguments.stdin(Stdio::null()).output();
+    output.map_err(|e| format!("python3: {e}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `profile` with a folder for what it finds, and the application.
+fn profile(
+    bench: &Bench,
+    name: &str,
+    flags: &[&str],
+    app: &[&str],
+) -> Result<(PathBuf, Output), String> {
+    let folder = bench.scratch(name);
+    let mut command = Command::new("python3");
+    command.arg(scripts(bench).join("profile"));
+    command.args(["--device", if bench.soft { "soft" } else { "gpu" }]);
+    command.args(["--backend", "ptx"]);
+    command.arg("--out").arg(&folder).args(flags);
+    command.arg("--").args(app);
+    Ok((folder, python(&mut command)?))
+}
+
+/// The cells of a table's row, of which the first is `name`.
+fn row(text: &str, name: &str) -> Result<Vec<String>, String> {
+    let line = (text.lines()).find_map(|line| line.trim_start().strip_prefix(name));
+    let line = line.ok_or_else(|| format!("no row of `{name}` in {text}"))?;
+    Ok(line.split_whitespace().map(str::to_owned).collect())
+}
+
+fn show(bench: &Bench, folder: &PathBuf) -> Result<Output, String> {
+    let mut command = Command::new("python3");
+    python(command.arg(scripts(bench).join("report.py")).arg(folder))
+}
+
+fn whole(bench: &Bench) -> Told {
+    let app = bench.app("reduction").display().to_string();
+    let (folder, output) = profile(bench, "whole", &[], &[&app, "20000", "2"])?;
+    let told = text(&output.stdout);
+    same(&text(&output.stderr), output.status.code(), Some(0))?;
+    let cells = row(&told, "reduceSum")?;
+    same("cells", cells.len(), 12)?;
+    same("launches", cells[0].as_str(), "2")?;
+    same("blocks", cells[3].as_str(), "128")?;
+    same("MB read", cells[9].as_str(), "0.2")?;
+    says(
+        &told,
+        "outputs: the same, byte for byte, alone and in 3 runs",
+    )?;
+    says(
+        &told,
+        "threads: 32,768 began and as many ended in 2 launches of 1 kernels, as their grids say",
+    )?;
+    says(&told, "programs for blocks: in 2 of 2 launches")?;
+    says(&told, "programs for traffic: in 2 of 2 launches")?;
+    // The same again of what was kept; and with what torch.profiler would have counted, and what it would not.
+    same("shown again", text(&show(bench, &folder)?.stdout), told)?;
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let alone = std::fs::read_to_string(folder.join("alone.out")).map_err(|e| e.to_string())?;
+    write("count.out", &alone)?;
+    let none = show(bench, &folder)?;
+    says(&text(&none.stdout), "torch.profiler told of none")?;
+    same("status", none.status.code(), Some(1))?;
+    write("count.json", r#"{"reduceSum(int const*, int)": 2}"#)?;
+    let equal = show(bench, &folder)?;
+    says(
+        &text(&equal.stdout),
+        "launches: 2 of 1 kernels, each as torch.profiler counts them",
+    )?;
+    same("status", equal.status.code(), Some(0))?;
+    write("count.json", r#"{"reduceSum(int const*, int)": 3}"#)?;
+    let differ = show(bench, &folder)?;
+    says(
+        &text(&differ.stdout),
+        "reduceSum(int const*, int): 2, torch.profiler has 3",
+    )?;
+    same("status", differ.status.code(), Some(1))?;
+    Ok("blocks, threads, bytes and launches exact".to_owned())
+}
+
+/// The application's ranges stand for operators.
+fn operators(bench: &Bench) -> Told {
+    let app = bench.app("ranges").display().to_string();
+    let (_, output) = profile(bench, "operators", &["--rows", "50"], &[&app])?;
+    let told = text(&output.stdout);
+    same(&text(&output.stderr), output.status.code(), Some(0))?;
+    // Launches and blocks.
+    for (name, launches) in [("step ", "2"), ("forward", "2"), ("loader", "1")] {
+        let cells = row(&told, name)?;
+        same(
+            name,
+            (cells[0].as_str(), cells[3].as_str()),
+            (launches, launches),
+        )?;
+    }
+    says(&told, "4 launches of graphs are not in the tables")?;
+    says(&told, "blocks: 6 NVTX ranges are not in the timeline")?;
+    Ok("each with its launches and blocks".to_owned())
+}
+
+fn different(bench: &Bench) -> Told {
+    let (_, output) = profile(bench, "different", &[], &["sh", "-c", "echo $$"])?;
+    let told = text(&output.stdout);
+    same("status", output.status.code(), Some(1))?;
+    says(
+        &told,
+        "outputs: differ from the application's alone in: times, blocks, traffic",
+    )?;
+    says(&told, "threads: no kernel had programs")?;
+    Ok("outputs that differ, and that there is no kernel".to_owned())
+}
+
+fn broken(bench: &Bench) -> Told {
+    let (_, output) = profile(
+        bench,
+        "failing",
+        &[],
+        &["sh", "-c", "echo no luck >&2; exit 3"],
+    )?;
+    same("status", output.status.code(), Some(1))?;
+    says(&text(&output.stderr), "no luck")?;
+    says(&text(&output.stderr), "the run `alone` ended with 3")?;
+    let (_, output) = profile(bench, "none", &[], &[])?;
+    same("status", output.status.code(), Some(2))?;
+    says(&text(&output.stderr), "profile -- python3 train.py")?;
+    let theirs = bench.scratch("theirs");
+    std::fs::create_dir_all(&theirs).map_err(|e| e.to_string())?;
+    let (_, output) = profile(bench, "theirs", &[], &["true"])?;
+    same("status", output.status.code(), Some(1))?;
+    says(&text(&output.stderr), "is there and is none of ours")?;
+    let output = show(bench, &theirs)?;
+    same("status", output.status.code(), Some(2))?;
+    says(&text(&output.stderr), "profile.json")?;
+    Ok("with what to do".to_owned())
+}
+
+fn machine_code(bench: &Bench) -> Told {
+    let mut bytes = 0;
+    for (object, program) in [
+        ("torch_blocktimes", "begins"),
+        ("torch_blocktimes", "ends"),
+        ("torch_traffic", "begins"),
+    ] {
+        let mut command = bench.warpbpf("compile");
+        command.args(["--emit", "probe", "--program-name", program]);
+        let output = command.arg(bench.object(object)).output();
+        let output = output.map_err(|e| format!("warpbpf: {e}"))?;
+        same(&text(&output.stderr), output.status.code(), Some(0))?;
+        says(&text(&output.stdout), ".func")?;
+        bytes += output.stdout.len();
+    }
+    Ok(format!("{bytes} bytes of PTX"))
+}
+
+fn report(bench: &Bench) -> Told {
+    let mut command = Command::new("python3");
+    let output = python(command.arg(scripts(bench).join("test_report.py")))?;
+    same(&text(&output.stderr), output.status.code(), Some(0))?;
+    says(&text(&output.stderr), "OK")?;
+    Ok(text(&output.stderr)
+        .lines()
+        .rev()
+        .nth(2)
+        .unwrap_or_default()
+        .to_owned())
+}
