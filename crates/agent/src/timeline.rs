@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use warpbpf_abi::cuda::OpKind;
 use warpbpf_driver::sys::{self, CUevent, CUfunction, CUlibrary, CUresult, CUstream};
 use warpbpf_driver::{Context, Stream};
 use warpbpf_session::clock::monotonic_ns;
@@ -231,10 +232,20 @@ impl Timeline {
         if !done {
             return give_back(marked.events);
         }
+        let api = &agent.driver.api;
+        let stream = marked.stream as CUstream;
+        let mut status = 0;
+        // A wait for a stream that is being captured has this one captured, too: an event would be a node of the graph, and to ask for it would spoil the capture.
+        let joined = asked.kind == OpKind::Order.word()
+            // SAFETY: the application's stream and a writable local.
+            && unsafe { (api.stream_capturing)(stream, &mut status) } == sys::SUCCESS
+            && status != 0;
+        if joined {
+            count(&self.captured);
+            return give_back(marked.events);
+        }
         if let Some((_, end)) = marked.events {
-            let api = &agent.driver.api;
-            let stream = marked.stream as CUstream;
-            // SAFETY: as above.
+            // SAFETY: an event of ours of the current context, and the application's stream.
             if unsafe { (api.event_record)(end as CUevent, stream) } != sys::SUCCESS {
                 count(&self.refused);
                 give_back(marked.events.take());
