@@ -68,20 +68,31 @@ struct {
 
 #define DONE_BITS 11
 
-struct total {
-	__u64 entered; /* threads */
+struct threads {
+	__u64 entered;
 	__u64 left;
-	__u64 unrecorded; /* blocks of launches for which there was no room */
-	__u64 untimed; /* blocks, for which there was none */
-	__u64 unsettled; /* times that a maximum was left to others too often */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, KERNELS);
 	__type(key, __u32);
-	__type(value, struct total);
-} totals SEC(".maps");
+	__type(value, struct threads);
+} threads SEC(".maps");
+
+struct losses {
+	__u64 unrecorded; /* blocks of launches for which there was no room */
+	__u64 untimed; /* blocks for which there was none */
+	__u64 unsettled; /* times that a longest, first or last was left to others */
+};
+
+/* Hardly ever written to, so one copy does. */
+struct {
+	__uint(type, BPF_MAP_TYPE_GPU_ARRAY);
+	__uint(max_entries, KERNELS);
+	__type(key, __u32);
+	__type(value, struct losses);
+} lost SEC(".maps");
 
 /* Blocks by the time that they took: eight steps for each power of two of nanoseconds, as `bucket_of` has them. */
 #define BUCKETS 256
@@ -205,6 +216,26 @@ static __always_inline int lower(__u64 *least, __u64 value)
 	return 0;
 }
 
+enum loss {
+	UNRECORDED,
+	UNTIMED_BLOCK,
+	UNSETTLED,
+};
+
+static __always_inline void lose(__u32 kernel, enum loss what)
+{
+	struct losses *of = bpf_map_lookup_elem(&lost, &kernel);
+
+	if (!of)
+		return;
+	if (what == UNRECORDED)
+		of->unrecorded += 1;
+	else if (what == UNTIMED_BLOCK)
+		of->untimed += 1;
+	else
+		of->unsettled += 1;
+}
+
 static __always_inline __u64 blocks_of(struct wbpf_kernel_ctx *ctx)
 {
 	return (__u64)ctx->grid_dim[0] * ctx->grid_dim[1] * ctx->grid_dim[2];
@@ -220,19 +251,18 @@ int begins(struct wbpf_kernel_ctx *ctx)
 {
 	__u64 now = bpf_ktime_get_ns(), grid = ctx->grid_id + 1, both, begun, *word = 0;
 	__u32 kernel = ctx->kernel_id;
-	struct total *total = bpf_map_lookup_elem(&totals, &kernel);
+	struct threads *all = bpf_map_lookup_elem(&threads, &kernel);
 	struct launch *l;
 	int settled;
 
-	if (total)
-		total->entered += count(ctx->active_mask);
+	if (all)
+		all->entered += count(ctx->active_mask);
 	/* The block's first thread. */
 	if (ctx->warp)
 		return 0;
 	l = launch_of(ctx);
 	if (!l) {
-		if (total)
-			total->unrecorded += 1;
+		lose(kernel, UNRECORDED);
 		return 0;
 	}
 	both = __sync_fetch_and_add((__u64 *)(void *)&l->ended, 1ULL << BEGUN);
@@ -244,10 +274,10 @@ int begins(struct wbpf_kernel_ctx *ctx)
 		word = word_of(grid, bpf_gpu_block_id());
 	if (word)
 		settled &= raise(&l->peak, begun - (both & 0xffffffff));
-	else if (total)
-		total->untimed += 1;
-	if (!settled && total)
-		total->unsettled += 1;
+	else
+		lose(kernel, UNTIMED_BLOCK);
+	if (!settled)
+		lose(kernel, UNSETTLED);
 	/* What the program took is no part of the block's time. */
 	if (word)
 		__sync_fetch_and_add(word, bpf_ktime_get_ns() << DONE_BITS);
@@ -258,22 +288,22 @@ SEC("gpu/exit/*")
 int ends(struct wbpf_kernel_ctx *ctx)
 {
 	__u64 now = bpf_ktime_get_ns(), grid = ctx->grid_id + 1, limit = timed_blocks < BLOCKS ? timed_blocks : BLOCKS;
-	__u64 threads, blocks, lanes, ended = 0, *word = 0, *bucket;
+	__u64 of_block, blocks, lanes, ended = 0, *word = 0, *bucket;
 	__u32 kernel = ctx->kernel_id, key;
 	int settled = 1, timed, is_last;
-	struct total *total;
+	struct threads *all;
 	struct launch *l;
 
 	if (!bpf_gpu_warp_leader())
 		return 0;
 	lanes = count(ctx->active_mask);
-	total = bpf_map_lookup_elem(&totals, &kernel);
-	if (total)
-		total->left += lanes;
+	all = bpf_map_lookup_elem(&threads, &kernel);
+	if (all)
+		all->left += lanes;
 	l = launch_of(ctx);
 	if (!l)
 		return 0;
-	threads = threads_of(ctx);
+	of_block = threads_of(ctx);
 	blocks = blocks_of(ctx);
 	timed = is_timed(l, grid);
 	if (timed)
@@ -281,7 +311,7 @@ int ends(struct wbpf_kernel_ctx *ctx)
 	if (word) {
 		__u64 last = __sync_fetch_and_add(word, lanes) + lanes, ns;
 
-		if ((last & ((1 << DONE_BITS) - 1)) != threads)
+		if ((last & ((1 << DONE_BITS) - 1)) != of_block)
 			return 0;
 		/* What comes behind depends on what was there, so the word is free before anybody can take the region for the next launch. */
 		last = __sync_lock_test_and_set(word, 0);
@@ -291,7 +321,7 @@ int ends(struct wbpf_kernel_ctx *ctx)
 		ns = ((now << DONE_BITS) - (last & ~((1ULL << DONE_BITS) - 1))) >> DONE_BITS;
 		if (ns >> 52)
 			ns = 0;
-		lanes = threads;
+		lanes = of_block;
 		__sync_fetch_and_add(&l->busy_ns, ns);
 		settled = raise(&l->longest_ns, ns);
 		key = kernel * BUCKETS + bucket_of(ns);
@@ -305,7 +335,7 @@ int ends(struct wbpf_kernel_ctx *ctx)
 		if (ended + LAST > blocks)
 			settled &= raise(&l->last_end, now);
 	} else {
-		is_last = __sync_fetch_and_add(&l->left, lanes) + lanes == threads * blocks;
+		is_last = __sync_fetch_and_add(&l->left, lanes) + lanes == of_block * blocks;
 		settled &= raise(&l->last_end, now);
 	}
 	if (is_last && timed) {
@@ -315,8 +345,8 @@ int ends(struct wbpf_kernel_ctx *ctx)
 		if (owner)
 			__sync_val_compare_and_swap(owner, grid, 0);
 	}
-	if (!settled && total)
-		total->unsettled += 1;
+	if (!settled)
+		lose(kernel, UNSETTLED);
 	return 0;
 }
 

@@ -87,12 +87,19 @@ def records_of(process, name):
     return [(part.get("context", 0), entry["key"], entry["value"]) for part in parts for entry in part["entries"]]
 
 
+# As the programs have them.
+BUCKETS = 256
+KERNELS = 12288
+LAUNCHES = 1 << 14
+
+
 class Kernel:
     """All kernels of one name."""
 
     def __init__(self, name):
         self.name = name
         self.ways = {}
+        self.is_counted = True
         self.with_programs = self.without = 0
         # Of launches that have a record.
         self.recorded = self.unfinished = 0
@@ -141,6 +148,7 @@ def kernels_of(report):
                 way[1] += without
             if row["id"] is not None:
                 numbers[process["pid"], row["id"]] = kernel
+                kernel.is_counted &= row["id"] < KERNELS
     return kernels, numbers
 
 
@@ -162,8 +170,6 @@ def percentile(histogram, share):
     return None
 
 
-BUCKETS = 256
-LAUNCHES = 1 << 14
 
 
 def read_blocks(report):
@@ -188,10 +194,11 @@ def read_blocks(report):
             ended = launch["ended"] == launch["blocks"] or launch["left"] == launch["blocks"] * launch["threads"]
             if launch["begun"] != launch["blocks"] or not ended:
                 kernel.unfinished += 1
-        for _, number, total in records_of(process, "totals"):
-            kernel = kernel_of(number)
-            for name in ("entered", "left", "unrecorded", "untimed", "unsettled"):
-                setattr(kernel, name, getattr(kernel, name) + total[name])
+        for found in ("threads", "lost"):
+            for _, number, counts in records_of(process, found):
+                kernel = kernel_of(number)
+                for name, count in counts.items():
+                    setattr(kernel, name, getattr(kernel, name) + count)
         for _, place, blocks in records_of(process, "times"):
             histogram = kernel_of(place // BUCKETS).histogram
             histogram[place % BUCKETS] = histogram.get(place % BUCKETS, 0) + blocks
@@ -414,14 +421,16 @@ def check_threads(kernels):
         if not kernel.with_programs:
             continue
         reasons = []
-        if kernel.entered != kernel.left:
+        if not kernel.is_counted:
+            reasons.append(f"not counted, as there are more than {KERNELS:,} kernels")
+        elif kernel.entered != kernel.left:
             reasons.append(f"{kernel.entered:,} threads began and {kernel.left:,} ended")
         if kernel.unrecorded:
             reasons.append(f"{kernel.unrecorded:,} blocks are of launches for which there was no room")
         else:
             if kernel.recorded != kernel.with_programs:
                 reasons.append(f"{kernel.recorded:,} launches were seen, of {kernel.with_programs:,}")
-            if kernel.entered != kernel.threads:
+            if kernel.is_counted and kernel.entered != kernel.threads:
                 reasons.append(f"{kernel.entered:,} threads began, where launches have {kernel.threads:,}")
         if kernel.unfinished:
             reasons.append(f"{kernel.unfinished:,} launches were not seen to end")

@@ -135,6 +135,7 @@ class Threads(unittest.TestCase):
         self.assertEqual(self.kernel(threads=96), ["k: 64 threads began, where launches have 96"])
         self.assertEqual(self.kernel(recorded=1), ["k: 1 launches were seen, of 2"])
         self.assertEqual(self.kernel(unrecorded=5, recorded=1), ["k: 5 blocks are of launches for which there was no room"])
+        self.assertEqual(self.kernel(is_counted=False, entered=0, left=0, unrecorded=1), ["k: not counted, as there are more than 12,288 kernels; 1 blocks are of launches for which there was no room"])
         self.assertEqual(self.kernel(unfinished=1), ["k: 1 launches were not seen to end"])
 
 

@@ -82,15 +82,10 @@ fn blocks(bench: &Bench) -> Told {
             orderly(launch)?;
         }
         let threads = grid * THREADS * count as u64;
-        for (name, expected) in [
-            ("entered", threads),
-            ("left", threads),
-            ("unrecorded", 0),
-            ("untimed", 0),
-            ("unsettled", 0),
-        ] {
-            same(name, sum(&run, "totals", name)?, expected)?;
+        for name in ["entered", "left"] {
+            same(name, sum(&run, "threads", name)?, threads)?;
         }
+        same("losses", run.entries("lost")?.len(), 0)?;
         let timed: u64 = (run.entries("times")?.iter())
             .filter_map(|(_, blocks)| blocks.as_u64())
             .sum();
@@ -117,8 +112,8 @@ fn leaving(bench: &Bench) -> Told {
         same("ended", field(launch, "ended")?, blocks)?;
         orderly(launch)?;
     }
-    let entered = sum(&run, "totals", "entered")?;
-    same("threads that left", sum(&run, "totals", "left")?, entered)?;
+    let entered = sum(&run, "threads", "entered")?;
+    same("threads that left", sum(&run, "threads", "left")?, entered)?;
     at_rest(&run)?;
     Ok(format!("{entered} threads of {launched} launches"))
 }
@@ -134,7 +129,7 @@ fn untimed(bench: &Bench) -> Told {
             return Err(format!("{launch}"));
         }
     }
-    same("untimed", sum(&run, "totals", "untimed")?, 3 * 291)?;
+    same("untimed", sum(&run, "lost", "untimed")?, 3 * 291)?;
     at_rest(&run)?;
     Ok("300 of 1,173 blocks are timed".to_owned())
 }
