@@ -13,8 +13,9 @@
 #define REGIONS 32
 #define BLOCKS 131072
 
-/* `--set timed_blocks=N`: of each launch only the first N. */
+/* `--set timed_blocks=N`: of each launch only the first N; `--set timed_launches=N`: fewer at once. */
 const volatile __u32 timed_blocks = BLOCKS;
+const volatile __u32 timed_launches = REGIONS;
 
 struct launch {
 	__u64 grid; /* %gridid + 1; 0: nobody's */
@@ -149,12 +150,17 @@ static __always_inline struct launch *launch_of(struct wbpf_kernel_ctx *ctx)
 	return 0;
 }
 
+static __always_inline __u32 region_of(__u64 grid)
+{
+	return grid % (timed_launches < REGIONS ? timed_launches : REGIONS);
+}
+
 /* Do blocks of the launch have words? All warps of it must get the same answer, though another launch's region may become free meanwhile: the first
  * answer that reaches the launch's entry is everybody's. */
 static __always_inline int is_timed(struct launch *l, __u64 grid)
 {
 	__u64 decided = *(volatile __u64 *)&l->region, before, wish, other;
-	__u32 region = grid % REGIONS;
+	__u32 region = region_of(grid);
 	__u64 *owner;
 
 	if (decided)
@@ -173,7 +179,7 @@ static __always_inline int is_timed(struct launch *l, __u64 grid)
 
 static __always_inline __u64 *word_of(__u64 grid, __u64 block)
 {
-	__u32 key = grid % REGIONS * BLOCKS + (__u32)block;
+	__u32 key = region_of(grid) * BLOCKS + (__u32)block;
 
 	if (block >= BLOCKS || block >= timed_blocks)
 		return 0;
@@ -339,7 +345,7 @@ int ends(struct wbpf_kernel_ctx *ctx)
 		settled &= raise(&l->last_end, now);
 	}
 	if (is_last && timed) {
-		__u32 region = grid % REGIONS;
+		__u32 region = region_of(grid);
 		__u64 *owner = bpf_map_lookup_elem(&regions, &region);
 
 		if (owner)

@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         case("torch: each block is timed once", blocks),
         case("torch: warps that leave at different times", leaving),
         case("torch: blocks that are not timed are counted", untimed),
+        case("torch: launches at once", at_once),
         case("torch: bytes of each launch", bytes),
         case("torch: more launches than have records", crowded),
         case("torch: one command", whole),
@@ -132,6 +133,38 @@ fn untimed(bench: &Bench) -> Told {
     same("untimed", sum(&run, "lost", "untimed")?, 3 * 291)?;
     at_rest(&run)?;
     Ok("300 of 1,173 blocks are timed".to_owned())
+}
+
+/// Launches of several streams at once, of which one may be timed: which of them are is up to the device, but each is so with all of its blocks, or none.
+fn at_once(bench: &Bench) -> Told {
+    let bench = &bench.with(&[("WARPBPF_SOFT_ASYNC", "1")]);
+    let times = bench.scratch("times").display().to_string();
+    let arguments = ["20", "4", "4096", "200", &times];
+    let flags = ["--set", "timed_launches=1"];
+    let run = bench.both_with(&flags, "torch_blocktimes", "pipeline", &arguments)?;
+    let (mut timed, mut untimed) = (0, 0);
+    for (_, launch) in run.entries("launches")? {
+        let blocks = field(&launch, "blocks")?;
+        same("begun", field(&launch, "begun")?, blocks)?;
+        let (ended, left) = (field(&launch, "ended")?, field(&launch, "left")?);
+        if field(&launch, "region")? == 1 {
+            same("timed blocks", (ended, left), (blocks, 0))?;
+            orderly(&launch)?;
+            timed += 1;
+        } else {
+            let threads = blocks * field(&launch, "threads")?;
+            same("blocks without times", (ended, left), (0, threads))?;
+            untimed += blocks;
+        }
+    }
+    same("untimed", sum(&run, "lost", "untimed")?, untimed)?;
+    if timed == 0 {
+        return Err("no launch was timed".to_owned());
+    }
+    at_rest(&run)?;
+    Ok(format!(
+        "{timed} launches are timed, {untimed} blocks are not"
+    ))
 }
 
 fn bytes(bench: &Bench) -> Told {
