@@ -113,10 +113,10 @@ class Kernel:
 
 
 class Empty:
-    """How much of the room that blocks had stood empty, and how long no more blocks began."""
+    """How much of the room that blocks had stood empty, and how long it took from where places became empty for good."""
 
     def __init__(self):
-        self.busy = self.room = self.span = self.drain = 0
+        self.busy = self.room = self.span = self.tail = 0
 
     def add(self, launch):
         span = launch["last_end"] - launch["first_begin"]
@@ -124,13 +124,13 @@ class Empty:
             self.busy += launch["busy_ns"]
             self.room += launch["peak"] * span
             self.span += span
-            self.drain += max(launch["last_end"] - launch["last_begin"], 0)
+            self.tail += launch["last_end"] - max(launch["last_begin"], launch["first_end"])
 
     def empty(self):
         return 1 - self.busy / self.room if self.room else None
 
-    def draining(self):
-        return self.drain / self.span if self.span else None
+    def ending(self):
+        return self.tail / self.span if self.span else None
 
 
 def kernels_of(report):
@@ -318,12 +318,25 @@ def moved_text(value, least, unit, digits=1):
     return ("≥" if least and value is not None else "") + number(value, unit, digits)
 
 
-def kernel_table(times, blocks, traffic, rows, out):
+def sums_of(ops):
+    """Launches and their nanoseconds, by kernel."""
     sums = {}
-    for op in times:
+    for op in ops:
         entry = sums.setdefault(op.name, [0, 0])
         entry[0] += 1
         entry[1] += op.end - op.begin
+    return sums
+
+
+def slower(without, with_programs):
+    """How many times as long launches take with programs that time blocks."""
+    if not without or not with_programs or not without[1]:
+        return None
+    return with_programs[1] / with_programs[0] / (without[1] / without[0])
+
+
+def kernel_table(times, with_programs, blocks, traffic, rows, out):
+    sums, more = sums_of(times), sums_of(with_programs)
     order = sorted(sums, key=lambda name: -sums[name][1])
     lines = []
     for name in order[:rows]:
@@ -345,13 +358,14 @@ def kernel_table(times, blocks, traffic, rows, out):
                 number(percentile(b.histogram, 0.5) if b else None, 1e3, 2),
                 number(b.longest if b and b.timed else None, 1e3, 2),
                 percent(b.empty.empty() if b else None),
-                percent(b.empty.draining() if b else None),
+                percent(b.empty.ending() if b else None),
+                number(slower(sums[name], more.get(name)) if b else None),
                 moved_text(read, at_least(t), 1e6),
                 moved_text(written, at_least(t), 1e6),
                 moved_text(speed(read + written, ns) if of_all else None, at_least(t), 1),
             ]
         )
-    head = ["kernel", "launches", "ms", "µs each", "blocks", "block µs", "half", "longest", "empty %", "drain %", "MB read", "written", "GB/s"]
+    head = ["kernel", "launches", "ms", "µs each", "blocks", "block µs", "half", "longest", "empty %", "tail %", "slower", "MB read", "written", "GB/s"]
     print(f"kernels: {len(order)}, by their time without programs", file=out)
     table(head, lines, out)
     if len(order) > rows:
@@ -390,13 +404,13 @@ def operator_table(times, of_blocks, of_traffic, rows, out):
                 f"{entry.blocks:,}",
                 number(entry.busy / entry.timed if entry.timed else None, 1e3, 2),
                 percent(entry.empty.empty()),
-                percent(entry.empty.draining()),
+                percent(entry.empty.ending()),
                 moved_text(entry.read, entry.least, 1e6),
                 moved_text(entry.written, entry.least, 1e6),
             ]
         )
     print(f"operators: {len(order)}", file=out)
-    table(["operator", "launches", "ms", "%", "blocks", "block µs", "empty %", "drain %", "MB read", "written"], lines, out)
+    table(["operator", "launches", "ms", "%", "blocks", "block µs", "empty %", "tail %", "MB read", "written"], lines, out)
 
 
 # What was checked, and what is missing.
@@ -489,12 +503,19 @@ def without_programs(kernels, times, out):
                 entry = reasons.setdefault(way, [set(), 0])
                 entry[0].add(kernel.name)
                 entry[1] += without
-    unknown = {name for name in ns if name not in kernels}
-    if unknown:
-        reasons["they were not seen where programs are put in"] = [unknown, 0]
-    for way, (names, launches) in sorted(reasons.items(), key=lambda item: -sum(ns.get(name, 0) for name in item[1][0])):
+    # Of such kernels some launches had programs.
+    for way in [way for way in reasons if not way.startswith("refused")]:
+        names, launches = reasons.pop(way)
+        entry = reasons.setdefault("the notes below say why", [set(), 0])
+        entry[0].update(names)
+        entry[1] += launches
+    for way, (names, launches) in sorted(reasons.items(), key=lambda item: (-sum(ns.get(name, 0) for name in item[1][0]), item[0])):
         share = sum(ns.get(name, 0) for name in names) / total if total else 0
         print(f"  without: {len(names)} kernels, {launches:,} launches, {100 * share:.1f} % of the time: {way}", file=out)
+    unknown = {name for name in ns if name not in kernels}
+    if unknown:
+        share = sum(ns[name] for name in unknown) / total if total else 0
+        print(f"  not seen at all: {len(unknown)} kernels, {100 * share:.1f} % of the time", file=out)
 
 
 def losses(kernels):
@@ -534,7 +555,7 @@ def show_all(folder, arguments, out):
     for device in sorted({process["device"] for process in reports["times"]["processes"]}):
         print(device, file=out)
     print(file=out)
-    kernel_table(times, blocks, traffic, arguments.rows, out)
+    kernel_table(times, timelines["blocks"].ops(), blocks, traffic, arguments.rows, out)
     operator_table(times, of_blocks, of_traffic, arguments.rows, out)
 
     bad = False

@@ -25,7 +25,7 @@ def launches(*begins, name="k"):
 
 
 def launch(**fields):
-    usual = {"blocks": 4, "ended": 4, "busy_ns": 400, "peak": 2, "first_begin": 1000, "last_begin": 1200, "last_end": 1250}
+    usual = {"blocks": 4, "ended": 4, "busy_ns": 400, "peak": 2, "first_begin": 1000, "last_begin": 1200, "first_end": 1100, "last_end": 1250}
     return {**usual, **fields}
 
 
@@ -79,10 +79,14 @@ class Numbers(unittest.TestCase):
 
     def test_room_that_stood_empty(self):
         empty = report.Empty()
-        self.assertEqual((empty.empty(), empty.draining()), (None, None))
+        self.assertEqual((empty.empty(), empty.ending()), (None, None))
         empty.add(launch())
         self.assertAlmostEqual(empty.empty(), 0.2)
-        self.assertAlmostEqual(empty.draining(), 0.2)
+        self.assertAlmostEqual(empty.ending(), 0.2)
+        # Where all began at once, it is from the first end on.
+        single = report.Empty()
+        single.add(launch(last_begin=1010, first_end=1150))
+        self.assertAlmostEqual(single.ending(), 0.4)
         # One whose end was not seen, and one with blocks that were not timed, say nothing of it.
         empty.add(launch(last_end=0))
         empty.add(launch(ended=3))
@@ -91,8 +95,33 @@ class Numbers(unittest.TestCase):
     def test_what_is_not_known_is_a_dash(self):
         self.assertEqual((report.number(None), report.percent(None), report.speed(5, 0)), ("–", "–", None))
         out = io.StringIO()
-        report.kernel_table([report.Op(event(1, "k", 0, dur=0), "innermost")], {}, {}, 5, out)
-        self.assertEqual(out.getvalue().splitlines()[2].split(), ["k", "1", "0.000", "0.0"] + ["–"] * 9)
+        report.kernel_table([report.Op(event(1, "k", 0, dur=0), "innermost")], [], {}, {}, 5, out)
+        self.assertEqual(out.getvalue().splitlines()[2].split(), ["k", "1", "0.000", "0.0"] + ["–"] * 10)
+
+
+    def test_how_much_slower_launches_are(self):
+        self.assertEqual(report.slower([2, 100], [3, 450]), 3)
+        self.assertIsNone(report.slower([2, 0], [2, 10]))
+        self.assertIsNone(report.slower([2, 10], None))
+
+
+class Without(unittest.TestCase):
+    def test_reasons_have_their_share(self):
+        kernels = {}
+        for name, ways in [("a", {"refused: x": [0, 2]}), ("b", {"refused: x": [0, 1]}), ("c", {"slice": [5, 1]}), ("d", {"slice": [5, 0]})]:
+            kernels[name] = report.Kernel(name)
+            kernels[name].ways = ways
+        ops = [report.Op(event(1, name, 0, dur=dur), "innermost") for name, dur in [("a", 10), ("b", 20), ("c", 30), ("d", 20), ("e", 20)]]
+        out = io.StringIO()
+        report.without_programs(kernels, ops, out)
+        self.assertEqual(
+            [line.strip() for line in out.getvalue().splitlines()],
+            [
+                "without: 2 kernels, 3 launches, 30.0 % of the time: refused: x",
+                "without: 1 kernels, 1 launches, 30.0 % of the time: the notes below say why",
+                "not seen at all: 1 kernels, 20.0 % of the time",
+            ],
+        )
 
 
 class Names(unittest.TestCase):
