@@ -387,6 +387,7 @@ const TORCH: &[&str] = &[
     "profile",
     "report.py",
     "test_report.py",
+    "test_hook.py",
     "model.py",
     "hook/sitecustomize.py",
 ];
