@@ -122,6 +122,16 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
+static __always_inline __u64 blocks_of(struct wbpf_kernel_ctx *ctx)
+{
+	return (__u64)ctx->grid_dim[0] * ctx->grid_dim[1] * ctx->grid_dim[2];
+}
+
+static __always_inline __u64 threads_of(struct wbpf_kernel_ctx *ctx)
+{
+	return (__u64)ctx->block_dim[0] * ctx->block_dim[1] * ctx->block_dim[2];
+}
+
 /* The launch's entry, which whoever comes first makes. */
 static __always_inline struct launch *launch_of(struct wbpf_kernel_ctx *ctx)
 {
@@ -140,8 +150,8 @@ static __always_inline struct launch *launch_of(struct wbpf_kernel_ctx *ctx)
 			there = __sync_val_compare_and_swap(&l->grid, 0, grid);
 			if (!there) {
 				l->kernel = ctx->kernel_id;
-				l->blocks = (__u64)ctx->grid_dim[0] * ctx->grid_dim[1] * ctx->grid_dim[2];
-				l->threads = (__u64)ctx->block_dim[0] * ctx->block_dim[1] * ctx->block_dim[2];
+				l->blocks = blocks_of(ctx);
+				l->threads = threads_of(ctx);
 				return l;
 			}
 		}
@@ -241,16 +251,6 @@ static __always_inline void lose(__u32 kernel, enum loss what)
 		of->untimed += 1;
 	else
 		of->unsettled += 1;
-}
-
-static __always_inline __u64 blocks_of(struct wbpf_kernel_ctx *ctx)
-{
-	return (__u64)ctx->grid_dim[0] * ctx->grid_dim[1] * ctx->grid_dim[2];
-}
-
-static __always_inline __u64 threads_of(struct wbpf_kernel_ctx *ctx)
-{
-	return (__u64)ctx->block_dim[0] * ctx->block_dim[1] * ctx->block_dim[2];
 }
 
 SEC("gpu/entry.warp/*")
