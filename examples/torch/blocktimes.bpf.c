@@ -1,102 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// How long each block of each launch runs, how many run at once, and how the launch ends. Only what programs can see in machine code is used: entries by
-// warp, exits by thread, and %gridid.
+// How long each block of each launch runs, how many run at once, and how the launch ends. Only what programs can see in machine code is used: entries,
+// exits by thread, and %gridid. It is short, because Compute Sanitizer puts it into all kernels of a file and takes the longer for it the more there is.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
-#include "launches.h"
 
-#define LAUNCH_BITS 16
-#define PROBES 8
+/* Kernels by number: as many as a map may have that is summed over the multiprocessors of a large GPU. The report says what is missing. */
+#define KERNELS 12288
 
-/* Launches whose blocks are timed at once, and the blocks of each that are: each has a word. */
-#define REGIONS 32
+/* Launches follow each other in %gridid, and each has the place of its number; the first that comes keeps it. */
+#define LAUNCHES 65536
+
+/* So many launches at once have words for their blocks, and so many blocks of each. */
+#define AT_ONCE 32
 #define BLOCKS 131072
 
-/* `--set timed_blocks=N`: of each launch only the first N; `--set timed_launches=N`: fewer at once. */
+/* `--set timed_blocks=N`, `--set timed_at_once=N`, a power of two: fewer. */
 const volatile __u32 timed_blocks = BLOCKS;
-const volatile __u32 timed_launches = REGIONS;
+const volatile __u32 timed_at_once = AT_ONCE;
 
 struct launch {
 	__u64 grid; /* %gridid + 1; 0: nobody's */
 	__u64 kernel;
 	__u64 blocks;
 	__u64 threads; /* of a block */
-	__u64 region; /* TIMED or UNTIMED, once that is decided */
-	/* Blocks, of which those that were timed end. One word, whose value says how many run at once. */
+	__u64 came; /* when the first warp came, by `bpf_ktime_get_ns` */
+	/* Blocks that were timed. One word, whose value says how many run at once. */
 	__u32 ended;
 	__u32 begun;
-	__u64 left; /* threads that are done, of launches with blocks that are not timed */
 	__u64 busy_ns; /* of all timed blocks */
-	__u64 longest_ns;
-	__u64 peak; /* most blocks that ran at once */
+	__u64 peak; /* most blocks that ran at once, as seen when one ended */
+	/* By the device's own clock, of the blocks that counted as first and last. */
 	__u64 first_begin;
 	__u64 last_begin;
-	__u64 first_end; /* of a block that was timed */
+	__u64 first_end;
 	__u64 last_end;
 };
 
 #define BEGUN 32
 
-/* Who is counted among the last may not be the last by the clock, but is among so many. */
-#define LAST 4096
-
-#define TIMED 1
-#define UNTIMED 2
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1 << LAUNCH_BITS);
+	__uint(max_entries, LAUNCHES);
 	__type(key, __u32);
 	__type(value, struct launch);
 } launches SEC(".maps");
-
-/* Whose each region is: %gridid + 1. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, REGIONS);
-	__type(key, __u32);
-	__type(value, __u64);
-} regions SEC(".maps");
 
 /* Of a block that runs: when it began, and below that how many of its threads are done. 0 again when it has ended. One word, so that no two are to be
  * seen in order. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, REGIONS * BLOCKS);
+	__uint(max_entries, AT_ONCE * BLOCKS);
 	__type(key, __u32);
 	__type(value, __u64);
 } running SEC(".maps");
 
 #define DONE_BITS 11
 
-struct threads {
-	__u64 entered;
-	__u64 left;
-};
-
+/* Threads that began. That all of a block ended is what ends the block. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, KERNELS);
 	__type(key, __u32);
-	__type(value, struct threads);
+	__type(value, __u64);
 } threads SEC(".maps");
 
-struct losses {
-	__u64 unrecorded; /* blocks of launches for which there was no room */
-	__u64 untimed; /* blocks for which there was none */
-	__u64 unsettled; /* times that a longest, first or last was left to others */
-};
-
-/* Hardly ever written to, so one copy does. */
-struct {
-	__uint(type, BPF_MAP_TYPE_GPU_ARRAY);
-	__uint(max_entries, KERNELS);
-	__type(key, __u32);
-	__type(value, struct losses);
-} lost SEC(".maps");
-
-/* Blocks by the time that they took: eight steps for each power of two of nanoseconds, as `bucket_of` has them. */
+/* Blocks by the time that they took: eight steps for each power of two of nanoseconds. */
 #define BUCKETS 256
 
 struct {
@@ -106,21 +75,18 @@ struct {
 	__type(value, __u64);
 } times SEC(".maps");
 
-static __always_inline __u32 bucket_of(__u64 ns)
-{
-	__u64 rest = ns;
-	__u32 log = 0, bucket;
+struct losses {
+	__u64 unrecorded; /* blocks of launches whose place another one has */
+	__u64 untimed; /* blocks beyond those that have words */
+	__u64 met; /* blocks whose word was another's: too many launches at once */
+};
 
-	if (ns < 8)
-		return ns;
-	for (__u32 step = 32; step; step >>= 1)
-		if (rest >> step) {
-			rest >>= step;
-			log += step;
-		}
-	bucket = (log - 2) * 8 + ((ns >> (log - 3)) & 7);
-	return bucket < BUCKETS ? bucket : BUCKETS - 1;
-}
+struct {
+	__uint(type, BPF_MAP_TYPE_GPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct losses);
+} lost SEC(".maps");
 
 static __always_inline __u64 blocks_of(struct wbpf_kernel_ctx *ctx)
 {
@@ -132,227 +98,120 @@ static __always_inline __u64 threads_of(struct wbpf_kernel_ctx *ctx)
 	return (__u64)ctx->block_dim[0] * ctx->block_dim[1] * ctx->block_dim[2];
 }
 
-/* The launch's entry, which whoever comes first makes. */
-static __always_inline struct launch *launch_of(struct wbpf_kernel_ctx *ctx)
+static __always_inline struct launch *place_of(__u64 grid)
 {
-	__u64 grid = ctx->grid_id + 1;
-	__u32 at = place_of(grid, LAUNCH_BITS);
+	__u32 key = grid % LAUNCHES;
 
-	for (__u32 probe = 0; probe < PROBES; probe++) {
-		__u32 key = (at + probe) & ((1 << LAUNCH_BITS) - 1);
-		struct launch *l = bpf_map_lookup_elem(&launches, &key);
-		__u64 there;
-
-		if (!l)
-			return 0;
-		there = *(volatile __u64 *)&l->grid;
-		if (!there) {
-			there = __sync_val_compare_and_swap(&l->grid, 0, grid);
-			if (!there) {
-				l->kernel = ctx->kernel_id;
-				l->blocks = blocks_of(ctx);
-				l->threads = threads_of(ctx);
-				return l;
-			}
-		}
-		if (there == grid)
-			return l;
-	}
-	return 0;
+	return bpf_map_lookup_elem(&launches, &key);
 }
 
-static __always_inline __u32 region_of(__u64 grid)
+static __always_inline __u64 *word_of(__u64 grid)
 {
-	return grid % (timed_launches < REGIONS ? timed_launches : REGIONS);
-}
+	__u64 block = bpf_gpu_block_id();
+	__u32 key = (grid & (timed_at_once - 1)) * BLOCKS + (__u32)block;
 
-/* Do blocks of the launch have words? All warps of it must get the same answer, though another launch's region may become free meanwhile: the first
- * answer that reaches the launch's entry is everybody's. */
-static __always_inline int is_timed(struct launch *l, __u64 grid)
-{
-	__u64 decided = *(volatile __u64 *)&l->region, before, wish, other;
-	__u32 region = region_of(grid);
-	__u64 *owner;
-
-	if (decided)
-		return decided == TIMED;
-	owner = bpf_map_lookup_elem(&regions, &region);
-	if (!owner)
-		return 0;
-	before = __sync_val_compare_and_swap(owner, 0, grid);
-	wish = !before || before == grid ? TIMED : UNTIMED;
-	other = __sync_val_compare_and_swap(&l->region, 0, wish);
-	decided = other ? other : wish;
-	if (decided == UNTIMED && wish == TIMED)
-		__sync_val_compare_and_swap(owner, grid, 0);
-	return decided == TIMED;
-}
-
-static __always_inline __u64 *word_of(__u64 grid, __u64 block)
-{
-	__u32 key = region_of(grid) * BLOCKS + (__u32)block;
-
-	if (block >= BLOCKS || block >= timed_blocks)
+	if (block >= timed_blocks)
 		return 0;
 	return bpf_map_lookup_elem(&running, &key);
 }
 
-/* Whoever loses the word to a larger value has nothing left to do. */
-static __always_inline int raise(__u64 *most, __u64 value)
-{
-	__u64 there = *(volatile __u64 *)most;
-
-	for (__u32 i = 0; i < 32; i++) {
-		__u64 before;
-
-		if (there >= value)
-			return 1;
-		before = __sync_val_compare_and_swap(most, there, value);
-		if (before == there)
-			return 1;
-		there = before;
-	}
-	return 0;
-}
-
-/* The same of the smallest, where 0 is nobody's. */
-static __always_inline int lower(__u64 *least, __u64 value)
-{
-	__u64 there = *(volatile __u64 *)least;
-
-	for (__u32 i = 0; i < 32; i++) {
-		__u64 before;
-
-		if (there && there <= value)
-			return 1;
-		before = __sync_val_compare_and_swap(least, there, value);
-		if (before == there)
-			return 1;
-		there = before;
-	}
-	return 0;
-}
-
-enum loss {
-	UNRECORDED,
-	UNTIMED_BLOCK,
-	UNSETTLED,
-};
-
-static __always_inline void lose(__u32 kernel, enum loss what)
-{
-	struct losses *of = bpf_map_lookup_elem(&lost, &kernel);
-
-	if (!of)
-		return;
-	if (what == UNRECORDED)
-		of->unrecorded += 1;
-	else if (what == UNTIMED_BLOCK)
-		of->untimed += 1;
-	else
-		of->unsettled += 1;
-}
-
-SEC("gpu/entry.warp/*")
+/* Each warp sees to it that the launch has its place, so that its exit finds it. */
+SEC("gpu/entry/*")
 int begins(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 now = bpf_ktime_get_ns(), grid = ctx->grid_id + 1, both, begun, *word = 0;
-	__u32 kernel = ctx->kernel_id;
-	struct threads *all = bpf_map_lookup_elem(&threads, &kernel);
+	__u64 grid = ctx->grid_id + 1, now, begun, there, *word, *entered;
+	__u32 kernel = ctx->kernel_id, only = 0;
+	struct losses *loss;
 	struct launch *l;
-	int settled;
 
-	if (all)
-		all->entered += count(ctx->active_mask);
-	/* The block's first thread. */
+	if (!bpf_gpu_warp_leader())
+		return 0;
+	entered = bpf_map_lookup_elem(&threads, &kernel);
+	if (entered)
+		*entered += bpf_gpu_warp_lanes();
+	l = place_of(grid);
+	if (!l)
+		return 0;
+	there = *(volatile __u64 *)&l->grid;
+	if (!there) {
+		there = __sync_val_compare_and_swap(&l->grid, 0, grid);
+		if (!there) {
+			there = grid;
+			l->kernel = kernel;
+			l->blocks = blocks_of(ctx);
+			l->threads = threads_of(ctx);
+			l->came = bpf_ktime_get_ns();
+		}
+	}
+	/* Of a block its first thread counts. */
 	if (ctx->warp)
 		return 0;
-	l = launch_of(ctx);
-	if (!l) {
-		lose(kernel, UNRECORDED);
+	loss = bpf_map_lookup_elem(&lost, &only);
+	if (!loss)
+		return 0;
+	if (there != grid) {
+		loss->unrecorded += 1;
 		return 0;
 	}
-	both = __sync_fetch_and_add((__u64 *)(void *)&l->ended, 1ULL << BEGUN);
-	begun = (both >> BEGUN) + 1;
-	settled = lower(&l->first_begin, now);
-	if (begun + LAST > blocks_of(ctx))
-		settled &= raise(&l->last_begin, now);
-	if (is_timed(l, grid))
-		word = word_of(grid, bpf_gpu_block_id());
-	if (word)
-		settled &= raise(&l->peak, begun - (both & 0xffffffff));
-	else
-		lose(kernel, UNTIMED_BLOCK);
-	if (!settled)
-		lose(kernel, UNSETTLED);
-	/* What the program took is no part of the block's time. */
-	if (word)
-		__sync_fetch_and_add(word, bpf_ktime_get_ns() << DONE_BITS);
+	word = word_of(grid);
+	if (!word) {
+		loss->untimed += 1;
+		return 0;
+	}
+	begun = (__sync_fetch_and_add((__u64 *)(void *)&l->ended, 1ULL << BEGUN) >> BEGUN) + 1;
+	/* What the program took until here is no part of the block's time. */
+	now = bpf_gpu_globaltimer();
+	if (begun == 1)
+		l->first_begin = now;
+	if (begun == blocks_of(ctx))
+		l->last_begin = now;
+	if (__sync_fetch_and_add(word, now << DONE_BITS) >> DONE_BITS)
+		loss->met += 1;
 	return 0;
 }
 
 SEC("gpu/exit/*")
 int ends(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 now = bpf_ktime_get_ns(), grid = ctx->grid_id + 1, limit = timed_blocks < BLOCKS ? timed_blocks : BLOCKS;
-	__u64 of_block, blocks, lanes, ns = 0, ended = 0, *word = 0, *bucket;
+	__u64 now = bpf_gpu_globaltimer(), grid = ctx->grid_id + 1, ns, both, lanes, there, at_once, *word, *bucket;
 	__u32 kernel = ctx->kernel_id, key;
-	int settled = 1, timed, is_last;
-	struct threads *all;
 	struct launch *l;
 
 	if (!bpf_gpu_warp_leader())
 		return 0;
-	lanes = count(ctx->active_mask);
-	all = bpf_map_lookup_elem(&threads, &kernel);
-	if (all)
-		all->left += lanes;
-	l = launch_of(ctx);
-	if (!l)
+	l = place_of(grid);
+	if (!l || *(volatile __u64 *)&l->grid != grid)
 		return 0;
-	of_block = threads_of(ctx);
-	blocks = blocks_of(ctx);
-	timed = is_timed(l, grid);
-	if (timed)
-		word = word_of(grid, bpf_gpu_block_id());
-	if (word) {
-		__u64 last = __sync_fetch_and_add(word, lanes) + lanes;
-
-		if ((last & ((1 << DONE_BITS) - 1)) != of_block)
-			return 0;
-		/* What comes behind depends on what was there, so the word is free before anybody can take the region for the next launch. */
-		last = __sync_lock_test_and_set(word, 0);
-		if (!last)
-			return 0;
-		/* Both are cut alike. A warp that ends may read the clock before the first one has begun. */
-		ns = ((now << DONE_BITS) - (last & ~((1ULL << DONE_BITS) - 1))) >> DONE_BITS;
-		if (ns >> 52)
-			ns = 0;
-		lanes = of_block;
-		__sync_fetch_and_add(&l->busy_ns, ns);
-		settled = raise(&l->longest_ns, ns) & lower(&l->first_end, now);
-		ended = (__sync_fetch_and_add((__u64 *)(void *)&l->ended, 1) & 0xffffffff) + 1;
+	word = word_of(grid);
+	if (!word)
+		return 0;
+	lanes = bpf_gpu_warp_lanes();
+	if (((__sync_fetch_and_add(word, lanes) + lanes) & ((1 << DONE_BITS) - 1)) != threads_of(ctx))
+		return 0;
+	/* What comes behind depends on what was there, so the word is free before the block counts as ended. */
+	ns = __sync_lock_test_and_set(word, 0);
+	if (!ns)
+		return 0;
+	/* The low bits of both are gone. */
+	ns = ((now << DONE_BITS) - (ns & ~((1ULL << DONE_BITS) - 1))) >> DONE_BITS;
+	__sync_fetch_and_add(&l->busy_ns, ns);
+	both = __sync_fetch_and_add((__u64 *)(void *)&l->ended, 1);
+	at_once = (both >> BEGUN) - (both & 0xffffffff);
+	both = (both & 0xffffffff) + 1;
+	there = *(volatile __u64 *)&l->peak;
+	if (both == 1) {
+		l->first_end = now;
+		l->peak = at_once;
+	} else if (at_once > there) {
+		__sync_val_compare_and_swap(&l->peak, there, at_once);
 	}
-	if (timed && blocks <= limit) {
-		is_last = ended == blocks;
-		if (ended + LAST > blocks)
-			settled &= raise(&l->last_end, now);
-	} else {
-		is_last = __sync_fetch_and_add(&l->left, lanes) + lanes == of_block * blocks;
-		settled &= raise(&l->last_end, now);
-	}
-	if (is_last && timed) {
-		__u32 region = region_of(grid);
-		__u64 *owner = bpf_map_lookup_elem(&regions, &region);
-
-		if (owner)
-			__sync_val_compare_and_swap(owner, grid, 0);
-	}
-	if (!settled)
-		lose(kernel, UNSETTLED);
-	/* Last, as each bucket is a path of its own to the verifier. */
-	key = kernel * BUCKETS + bucket_of(ns);
-	bucket = word && kernel < KERNELS ? bpf_map_lookup_elem(&times, &key) : 0;
+	if (both == blocks_of(ctx))
+		l->last_end = now;
+	key = kernel * BUCKETS;
+	for (; ns > 15 && key % BUCKETS < BUCKETS - 16; ns >>= 1)
+		key += 8;
+	key += ns & 15;
+	bucket = kernel < KERNELS ? bpf_map_lookup_elem(&times, &key) : 0;
 	if (bucket)
 		__sync_fetch_and_add(bucket, 1);
 	return 0;

@@ -36,8 +36,8 @@ class Op:
         self.name = event["name"]
         self.begin = round(event["ts"] * 1000)
         self.end = self.begin + round(event["dur"] * 1000)
+        self.time = self.end - self.begin
         self.operator = operator_of(event["args"].get("nvtx"), by)
-        self.launch = event["args"]["id"]
 
 
 NONE = "(no operator)"
@@ -68,6 +68,24 @@ class Timeline:
 
     def ops(self):
         return [op for ops in self.by_process.values() for op in ops]
+
+    def leave_out_loading(self):
+        """The first launch of a kernel has the loading of its code in its time: it counts as the mean of the others, if there are others. Gives how many
+        nanoseconds that leaves out, and how many kernels have one launch only."""
+        left_out = single = 0
+        for ops in self.by_process.values():
+            by_name = {}
+            for op in ops:
+                by_name.setdefault(op.name, []).append(op)
+            for those in by_name.values():
+                if len(those) == 1:
+                    single += 1
+                    continue
+                those.sort(key=lambda op: op.begin)
+                mean = round(sum(op.time for op in those[1:]) / (len(those) - 1))
+                left_out += those[0].time - mean
+                those[0].time = mean
+        return left_out, single
 
     def error(self, pid):
         return self.processes.get(pid, {}).get("device_error_ns", 0)
@@ -103,12 +121,11 @@ class Kernel:
         self.with_programs = self.without = 0
         # Of launches that have a record.
         self.recorded = self.unfinished = 0
-        self.blocks = self.timed = self.busy = self.longest = 0
-        self.threads = 0
+        self.blocks = self.timed = self.busy = self.threads = 0
         self.empty = Empty()
-        self.histogram = {}
         # Of all launches.
-        self.entered = self.left = self.unrecorded = self.untimed = self.unsettled = 0
+        self.histogram = {}
+        self.entered = 0
         self.read = self.written = 0
 
 
@@ -120,14 +137,15 @@ class Empty:
 
     def add(self, launch):
         span = launch["last_end"] - launch["first_begin"]
-        if launch["last_end"] and launch["ended"] == launch["blocks"] and span > 0:
+        if launch["ended"] == launch["blocks"] and span > 0:
             self.busy += launch["busy_ns"]
             self.room += launch["peak"] * span
             self.span += span
-            self.tail += launch["last_end"] - max(launch["last_begin"], launch["first_end"])
+            # Blocks that end at the same moment may count in another order than the clock's.
+            self.tail += max(launch["last_end"] - max(launch["last_begin"], launch["first_end"]), 0)
 
     def empty(self):
-        return 1 - self.busy / self.room if self.room else None
+        return max(1 - self.busy / self.room, 0) if self.room else None
 
     def ending(self):
         return self.tail / self.span if self.span else None
@@ -172,61 +190,62 @@ def percentile(histogram, share):
 
 
 
+LOSSES = ("unrecorded", "untimed", "met")
+
+
 def read_blocks(report):
-    """Kernels by name, and launches by process with their kernel."""
+    """Kernels by name, launches by process with their kernel, and what the programs had no room for."""
     kernels, numbers = kernels_of(report)
-    launches = {}
+    launches, lost = {}, dict.fromkeys(LOSSES, 0)
     for process in report["processes"]:
         pid = process["pid"]
-        kernel_of = lambda number: numbers.get((pid, number))
         for _, _, launch in records_of(process, "launches"):
-            kernel = kernel_of(launch["kernel"])
-            if kernel is None:
-                raise Broken(f"kernel {launch['kernel']} of a launch is not in the report")
+            kernel = kernel_of(numbers, pid, launch["kernel"])
             launches.setdefault(pid, []).append((kernel, launch))
             kernel.recorded += 1
-            kernel.blocks += launch["begun"]
+            kernel.blocks += launch["blocks"]
             kernel.timed += launch["ended"]
+            kernel.unfinished += launch["begun"] != launch["ended"]
             kernel.busy += launch["busy_ns"]
-            kernel.longest = max(kernel.longest, launch["longest_ns"])
             kernel.threads += launch["blocks"] * launch["threads"]
             kernel.empty.add(launch)
-            ended = launch["ended"] == launch["blocks"] or launch["left"] == launch["blocks"] * launch["threads"]
-            if launch["begun"] != launch["blocks"] or not ended:
-                kernel.unfinished += 1
-        for found in ("threads", "lost"):
-            for _, number, counts in records_of(process, found):
-                kernel = kernel_of(number)
-                for name, count in counts.items():
-                    setattr(kernel, name, getattr(kernel, name) + count)
+        for _, number, entered in records_of(process, "threads"):
+            kernel_of(numbers, pid, number).entered += entered
         for _, place, blocks in records_of(process, "times"):
-            histogram = kernel_of(place // BUCKETS).histogram
+            histogram = kernel_of(numbers, pid, place // BUCKETS).histogram
             histogram[place % BUCKETS] = histogram.get(place % BUCKETS, 0) + blocks
-    return kernels, launches
+        for _, _, counts in records_of(process, "lost"):
+            for name in LOSSES:
+                lost[name] += counts[name]
+    return kernels, launches, lost
+
+
+def kernel_of(numbers, pid, number):
+    if (pid, number) not in numbers:
+        raise Broken(f"kernel {number} of process {pid} is not in the report")
+    return numbers[pid, number]
 
 
 def read_traffic(report):
-    """The same of bytes: each launch has `read` and `written`."""
+    """Kernels by name, launches by process with their kernel and bytes, and how many kernels have launches without a record."""
     kernels, numbers = kernels_of(report)
-    launches = {}
+    launches, rest = {}, 0
     for process in report["processes"]:
         pid = process["pid"]
         moved = {(context, key): value for context, key, value in records_of(process, "bytes")}
         for context, place, launch in records_of(process, "launches"):
-            kernel = numbers[pid, launch["kernel"]]
-            bytes_ = moved.get((context, place), {"read": 0, "written": 0})
-            launches.setdefault(pid, []).append((kernel, {**launch, **bytes_}))
-            kernel.recorded += 1
-        for (_, place), value in moved.items():
+            kernel = kernel_of(numbers, pid, launch["kernel"])
+            its = moved.get((context, place), {"read": 0, "written": 0})
+            launches.setdefault(pid, []).append((kernel, {**launch, **its}))
+            kernel.read += its["read"]
+            kernel.written += its["written"]
+        for (_, place), its in moved.items():
             if place >= LAUNCHES:
-                kernel = numbers[pid, place - LAUNCHES]
-                kernel.unrecorded += 1
-                kernel.read += value["read"]
-                kernel.written += value["written"]
-        for kernel, launch in launches.get(pid, []):
-            kernel.read += launch["read"]
-            kernel.written += launch["written"]
-    return kernels, launches
+                kernel = kernel_of(numbers, pid, place - LAUNCHES)
+                rest += 1
+                kernel.read += its["read"]
+                kernel.written += its["written"]
+    return kernels, launches, rest
 
 
 def join(report, timeline, launches):
@@ -243,7 +262,7 @@ def join(report, timeline, launches):
         for kernel, launch in of_process:
             names.setdefault(kernel.name, []).append((kernel, launch))
         for name, those in names.items():
-            those.sort(key=lambda pair: pair[1]["first_begin"])
+            those.sort(key=lambda pair: pair[1]["came"])
             there = sorted(ops.get(name, []), key=lambda op: op.begin)
             if len(there) == len(those):
                 pairs = list(zip(those, there))
@@ -251,16 +270,16 @@ def join(report, timeline, launches):
                 pairs, rest = [], iter(there)
                 op = next(rest, None)
                 for pair in those:
-                    while op and op.end + slack < pair[1]["first_begin"]:
+                    while op and op.end + slack < pair[1]["came"]:
                         op = next(rest, None)
-                    if op and op.begin - slack <= pair[1]["first_begin"]:
+                    if op and op.begin - slack <= pair[1]["came"]:
                         pairs.append((pair, op))
                         op = next(rest, None)
                     else:
                         lost += 1
                         joined.append((NONE, *pair))
             for pair, op in pairs:
-                if not op.begin - slack <= pair[1]["first_begin"] <= op.end + slack:
+                if not op.begin - slack <= pair[1]["came"] <= op.end + slack:
                     elsewhere += 1
                 joined.append((op.operator, *pair))
     return joined, lost, elsewhere
@@ -324,7 +343,7 @@ def sums_of(ops):
     for op in ops:
         entry = sums.setdefault(op.name, [0, 0])
         entry[0] += 1
-        entry[1] += op.end - op.begin
+        entry[1] += op.time
     return sums
 
 
@@ -344,9 +363,9 @@ def kernel_table(times, with_programs, blocks, traffic, rows, out):
         b, t = blocks.get(name), traffic.get(name)
         b = b if b and b.with_programs else None
         t = t if t and t.with_programs else None
-        # Bytes are of the launches with programs alone.
+        # Bytes are of the launches with programs alone, and those in graphs have no times.
         read, written = (t.read, t.written) if t else (None, None)
-        of_all = t and not t.without
+        of_all = t and not t.without and t.with_programs == launches
         lines.append(
             [
                 short(name, 56),
@@ -356,7 +375,7 @@ def kernel_table(times, with_programs, blocks, traffic, rows, out):
                 f"{b.blocks:,}" if b else "–",
                 number(b.busy / b.timed if b and b.timed else None, 1e3, 2),
                 number(percentile(b.histogram, 0.5) if b else None, 1e3, 2),
-                number(b.longest if b and b.timed else None, 1e3, 2),
+                number(percentile(b.histogram, 1) if b else None, 1e3, 2),
                 percent(b.empty.empty() if b else None),
                 percent(b.empty.ending() if b else None),
                 number(slower(sums[name], more.get(name)) if b else None),
@@ -378,10 +397,10 @@ def operator_table(times, of_blocks, of_traffic, rows, out):
     for op in times:
         entry = sums.setdefault(op.operator, Sum())
         entry.launches += 1
-        entry.time += op.end - op.begin
+        entry.time += op.time
     for name, kernel, launch in of_blocks:
         entry = sums.setdefault(name, Sum())
-        entry.blocks += launch["begun"]
+        entry.blocks += launch["blocks"]
         entry.timed += launch["ended"]
         entry.busy += launch["busy_ns"]
         entry.empty.add(launch)
@@ -435,19 +454,14 @@ def check_threads(kernels):
         if not kernel.with_programs:
             continue
         reasons = []
-        if not kernel.is_counted:
+        if kernel.recorded != kernel.with_programs:
+            reasons.append(f"{kernel.recorded:,} launches have a record, of {kernel.with_programs:,}")
+        elif not kernel.is_counted:
             reasons.append(f"not counted, as there are more than {KERNELS:,} kernels")
-        elif kernel.entered != kernel.left:
-            reasons.append(f"{kernel.entered:,} threads began and {kernel.left:,} ended")
-        if kernel.unrecorded:
-            reasons.append(f"{kernel.unrecorded:,} blocks are of launches for which there was no room")
-        else:
-            if kernel.recorded != kernel.with_programs:
-                reasons.append(f"{kernel.recorded:,} launches were seen, of {kernel.with_programs:,}")
-            if kernel.is_counted and kernel.entered != kernel.threads:
-                reasons.append(f"{kernel.entered:,} threads began, where launches have {kernel.threads:,}")
+        elif kernel.entered != kernel.threads:
+            reasons.append(f"{kernel.entered:,} threads began, where launches have {kernel.threads:,}")
         if kernel.unfinished:
-            reasons.append(f"{kernel.unfinished:,} launches were not seen to end")
+            reasons.append(f"{kernel.unfinished:,} launches have blocks that were not seen to end")
         if reasons:
             wrong.append(f"{short(kernel.name, 56)}: {'; '.join(reasons)}")
     return wrong
@@ -494,7 +508,7 @@ def without_programs(kernels, times, out):
     """Reasons for which launches had no programs, with the share of kernels' time."""
     ns = {}
     for op in times:
-        ns[op.name] = ns.get(op.name, 0) + op.end - op.begin
+        ns[op.name] = ns.get(op.name, 0) + op.time
     total = sum(ns.values())
     reasons = {}
     for kernel in kernels.values():
@@ -518,15 +532,14 @@ def without_programs(kernels, times, out):
         print(f"  not seen at all: {len(unknown)} kernels, {100 * share:.1f} % of the time", file=out)
 
 
-def losses(kernels):
-    lines = []
-    untimed = sum(kernel.untimed for kernel in kernels.values())
-    if untimed:
-        lines.append(f"{untimed:,} blocks have no times: of each launch some are timed, and of so many launches at once")
-    unsettled = sum(kernel.unsettled for kernel in kernels.values())
-    if unsettled:
-        lines.append(f"{unsettled:,} times a block was not compared with the longest, or with the most at once, as others were")
-    return lines
+def losses(lost):
+    """What programs had no room for."""
+    told = {
+        "unrecorded": "are of launches that have no record, as launches before them have their places",
+        "untimed": "have no times, as their launches have more blocks than are timed",
+        "met": "began where another launch's block was still timed: too many launches at once, and times of blocks are not to be trusted",
+    }
+    return [f"{lost[name]:,} blocks {told[name]}" for name in LOSSES if lost[name]]
 
 
 RUNS = ["times", "blocks", "traffic"]
@@ -545,9 +558,11 @@ def show_all(folder, arguments, out):
     about = load(folder, "profile.json")
     reports = {name: load(folder, f"{name}.json") for name in RUNS}
     timelines = {name: Timeline(load(folder, f"{name}.timeline"), arguments.by) for name in RUNS}
+    left_out, single = timelines["times"].leave_out_loading()
+    timelines["blocks"].leave_out_loading()
     times = timelines["times"].ops()
-    blocks, block_launches = read_blocks(reports["blocks"])
-    traffic, traffic_launches = read_traffic(reports["traffic"])
+    blocks, block_launches, lost = read_blocks(reports["blocks"])
+    traffic, traffic_launches, unrecorded = read_traffic(reports["traffic"])
     of_blocks, *lost_blocks = join(reports["blocks"], timelines["blocks"], block_launches)
     of_traffic, *lost_traffic = join(reports["traffic"], timelines["traffic"], traffic_launches)
 
@@ -565,7 +580,7 @@ def show_all(folder, arguments, out):
     told = f"differ from the application's alone in: {', '.join(differ)}" if differ else f"the same, byte for byte, alone and in {len(runs)} runs"
     print(f"outputs: {told}", file=out)
     wrong = check_threads(blocks)
-    bad |= bool(wrong)
+    bad |= bool(wrong or lost["met"])
     seen = [kernel for kernel in blocks.values() if kernel.with_programs]
     if wrong:
         print(f"threads: not as launches have them, in {len(wrong)} of {len(seen)} kernels", file=out)
@@ -573,7 +588,7 @@ def show_all(folder, arguments, out):
             print(f"  {line}", file=out)
     elif seen:
         entered, launches = sum(kernel.entered for kernel in seen), sum(kernel.recorded for kernel in seen)
-        print(f"threads: {entered:,} began and as many ended in {launches:,} launches of {len(seen)} kernels, as their grids say", file=out)
+        print(f"threads: {entered:,} began in {launches:,} launches of {len(seen)} kernels, as their grids say", file=out)
     else:
         print("threads: no kernel had programs", file=out)
     bad |= not check_launches(folder, reports["blocks"], out)
@@ -584,13 +599,16 @@ def show_all(folder, arguments, out):
         without_programs(kernels, times, out)
     if any(at_least(kernel) for kernel in traffic.values()):
         print("≥: Compute Sanitizer does not tell of asynchronous copies and of copies of tensors, by which such a kernel may read more", file=out)
-    for name, (lost, elsewhere) in [("blocks", lost_blocks), ("traffic", lost_traffic)]:
-        if lost or elsewhere:
-            print(f"operators of {name}: {lost:,} launches are not in the timeline, {elsewhere:,} are there at another time", file=out)
-    unrecorded = sum(kernel.unrecorded for kernel in traffic.values())
+    for name, (missing, elsewhere) in [("blocks", lost_blocks), ("traffic", lost_traffic)]:
+        if missing or elsewhere:
+            print(f"operators of {name}: {missing:,} launches are not in the timeline, {elsewhere:,} are there at another time", file=out)
+    if left_out:
+        print(f"ms: without {left_out / 1e6:,.3f} ms more that first launches took, in which code is loaded; they count as the mean of the others", file=out)
+    if single:
+        print(f"ms: {single} kernels were launched once, and have that in their time", file=out)
     if unrecorded:
         print(f"traffic: launches of {unrecorded} kernels had no record, so their bytes are of no operator", file=out)
-    for line in losses(blocks):
+    for line in losses(lost):
         print(f"blocks: {line}", file=out)
     graphs = timelines["times"].graphs
     if graphs:
