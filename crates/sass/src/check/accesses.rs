@@ -1,7 +1,7 @@
 //! The code of a kernel with probes at its accesses, beside what it was. A stub is run here, with names for what registers hold: where the
 //! probe is called it must get what the access says, and where the kernel goes on everything must hold what it held.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::code::{Code, always};
@@ -71,17 +71,20 @@ struct Stub<'c, 'w> {
 impl Code<'_> {
     /// Gives where threads end.
     pub(super) fn check_accesses(&self) -> Result<Vec<u64>, CheckError> {
-        let (mut stubs, mut probes, mut exits) = (Vec::new(), Vec::new(), Vec::new());
-        let mut named = HashSet::new();
+        let (mut probes, mut exits) = (Vec::new(), Vec::new());
+        let mut stubs: Vec<Range<u64>> = Vec::new();
+        // Convergence barriers of the kernel, the stubs and the probe; what is not known may name any.
+        let (mut kernel, mut stub, mut probe) = (0u16, 0u16, 0u16);
+        let named = |word: Word| match family(word.opcode()) {
+            Family::Control => regions(word, self.arch).unwrap_or(u16::MAX),
+            Family::Barrier | Family::Plain => 0,
+        };
         for (index, (was, is)) in self.old.iter().zip(self.new).enumerate() {
             let at = index as u64 * STEP;
             if was.base() == base::EXIT {
                 exits.push(at);
             }
-            let of_regions = family(was.opcode()) == Family::Control;
-            if of_regions {
-                named.extend(regions(*was, self.arch));
-            }
+            kernel |= named(*was);
             let never = Predicate::of(was.bits(12, 4)) == Predicate::NEVER;
             if !Access::is_one(*was) || never {
                 // Nothing is kept for an instruction that another one has taken the place of.
@@ -97,14 +100,12 @@ impl Code<'_> {
             if is.control().wait != ALL_BARRIERS || is.control().stall < 5 {
                 return Err(self.differs(at, *was, *is));
             }
-            let stub = Stub::run(self, access, to, *was)?;
-            stubs.push((to..stub.at, stub.region));
-            probes.extend(stub.called);
+            let ran = Stub::run(self, access, to, *was)?;
+            stubs.push(to..ran.at);
+            stub |= ran.region.map_or(0, |(barrier, _)| 1 << barrier);
+            probes.extend(ran.called);
         }
-        let own = stubs.iter().filter_map(|(_, region)| *region);
-        let own: HashSet<u8> = own.map(|(barrier, _)| barrier).collect();
-        let mut ranges: Vec<Range<u64>> = stubs.into_iter().map(|(range, _)| range).collect();
-        self.added(&mut ranges, &probes)?;
+        self.added(&mut stubs, &probes)?;
         // There is one probe, and it is called where it begins.
         if let Some(at) = probes
             .iter()
@@ -115,11 +116,7 @@ impl Code<'_> {
                 expected: "where the probe begins",
             });
         }
-        // Neither the kernel's regions nor the stubs' are those of the probe.
-        let kernel: u16 = named.into_iter().fold(0, |all, one| all | one);
-        let stub = own.into_iter().fold(0u16, |all, one| all | 1 << one);
-        let first = ranges.first().map_or(0, |range| range.start);
-        let mut probe = 0;
+        let first = stubs.first().map_or(0, |stub| stub.start);
         for at in (self.old.len() as u64 * STEP..first).step_by(BYTES) {
             let word = self.word(at).unwrap_or(Word(0));
             if word.base() == base::YIELD {
@@ -128,9 +125,7 @@ impl Code<'_> {
                     expected: "an instruction behind which lanes are together",
                 });
             }
-            if family(word.opcode()) == Family::Control {
-                probe |= regions(word, self.arch).unwrap_or(u16::MAX);
-            }
+            probe |= named(word);
             if late(word) != Late::Nothing && !is_waited_for(word) {
                 return Err(CheckError::Added {
                     at,
@@ -138,6 +133,7 @@ impl Code<'_> {
                 });
             }
         }
+        // Neither the kernel's regions nor the stubs' are those of the probe.
         if kernel & (stub | probe) | stub & probe != 0 {
             return Err(CheckError::Added {
                 at: first,
