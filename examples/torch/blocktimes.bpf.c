@@ -24,7 +24,7 @@ struct launch {
 	__u64 kernel;
 	__u64 blocks;
 	__u64 threads; /* of a block */
-	__u64 came; /* when the first warp came, by `bpf_ktime_get_ns` */
+	__u64 came; /* when the first block came, by `bpf_ktime_get_ns` */
 	/* Blocks that were timed. One word, whose value says how many run at once. */
 	__u32 ended;
 	__u32 begun;
@@ -98,11 +98,20 @@ static __always_inline __u64 threads_of(struct wbpf_kernel_ctx *ctx)
 	return (__u64)ctx->block_dim[0] * ctx->block_dim[1] * ctx->block_dim[2];
 }
 
+/* The launch's place, which is its own from when somebody asks for it first: a thread may end before the first one of its block has begun. Null if another
+ * launch has it. */
 static __always_inline struct launch *place_of(__u64 grid)
 {
 	__u32 key = grid % LAUNCHES;
+	struct launch *l = bpf_map_lookup_elem(&launches, &key);
+	__u64 there;
 
-	return bpf_map_lookup_elem(&launches, &key);
+	if (!l)
+		return 0;
+	there = *(volatile __u64 *)&l->grid;
+	if (!there)
+		there = __sync_val_compare_and_swap(&l->grid, 0, grid);
+	return !there || there == grid ? l : 0;
 }
 
 static __always_inline __u64 *word_of(__u64 grid)
@@ -115,11 +124,10 @@ static __always_inline __u64 *word_of(__u64 grid)
 	return bpf_map_lookup_elem(&running, &key);
 }
 
-/* Each warp sees to it that the launch has its place, so that its exit finds it. */
 SEC("gpu/entry/*")
 int begins(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 grid = ctx->grid_id + 1, now, begun, there, *word, *entered;
+	__u64 grid = ctx->grid_id + 1, now, begun, blocks, *word, *entered;
 	__u32 kernel = ctx->kernel_id, only = 0;
 	struct losses *loss;
 	struct launch *l;
@@ -129,27 +137,14 @@ int begins(struct wbpf_kernel_ctx *ctx)
 	entered = bpf_map_lookup_elem(&threads, &kernel);
 	if (entered)
 		*entered += bpf_gpu_warp_lanes();
-	l = place_of(grid);
-	if (!l)
-		return 0;
-	there = *(volatile __u64 *)&l->grid;
-	if (!there) {
-		there = __sync_val_compare_and_swap(&l->grid, 0, grid);
-		if (!there) {
-			there = grid;
-			l->kernel = kernel;
-			l->blocks = blocks_of(ctx);
-			l->threads = threads_of(ctx);
-			l->came = bpf_ktime_get_ns();
-		}
-	}
-	/* Of a block its first thread counts. */
-	if (ctx->warp)
+	/* Of a block its first thread counts; its warp may come in parts. */
+	if (ctx->warp || ctx->lane)
 		return 0;
 	loss = bpf_map_lookup_elem(&lost, &only);
 	if (!loss)
 		return 0;
-	if (there != grid) {
+	l = place_of(grid);
+	if (!l) {
 		loss->unrecorded += 1;
 		return 0;
 	}
@@ -158,12 +153,19 @@ int begins(struct wbpf_kernel_ctx *ctx)
 		loss->untimed += 1;
 		return 0;
 	}
+	blocks = blocks_of(ctx);
 	begun = (__sync_fetch_and_add((__u64 *)(void *)&l->ended, 1ULL << BEGUN) >> BEGUN) + 1;
+	if (begun == 1) {
+		l->kernel = kernel;
+		l->blocks = blocks;
+		l->threads = threads_of(ctx);
+		l->came = bpf_ktime_get_ns();
+	}
 	/* What the program took until here is no part of the block's time. */
 	now = bpf_gpu_globaltimer();
 	if (begun == 1)
 		l->first_begin = now;
-	if (begun == blocks_of(ctx))
+	if (begun == blocks)
 		l->last_begin = now;
 	if (__sync_fetch_and_add(word, now << DONE_BITS) >> DONE_BITS)
 		loss->met += 1;
@@ -173,17 +175,15 @@ int begins(struct wbpf_kernel_ctx *ctx)
 SEC("gpu/exit/*")
 int ends(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 now = bpf_gpu_globaltimer(), grid = ctx->grid_id + 1, ns, both, lanes, there, at_once, *word, *bucket;
+	__u64 now = bpf_gpu_globaltimer(), grid = ctx->grid_id + 1, ns, begin, both, lanes, there, at_once, *word, *bucket;
 	__u32 kernel = ctx->kernel_id, key;
 	struct launch *l;
 
 	if (!bpf_gpu_warp_leader())
 		return 0;
 	l = place_of(grid);
-	if (!l || *(volatile __u64 *)&l->grid != grid)
-		return 0;
 	word = word_of(grid);
-	if (!word)
+	if (!l || !word)
 		return 0;
 	lanes = bpf_gpu_warp_lanes();
 	if (((__sync_fetch_and_add(word, lanes) + lanes) & ((1 << DONE_BITS) - 1)) != threads_of(ctx))
@@ -192,8 +192,11 @@ int ends(struct wbpf_kernel_ctx *ctx)
 	ns = __sync_lock_test_and_set(word, 0);
 	if (!ns)
 		return 0;
-	/* The low bits of both are gone. */
-	ns = ((now << DONE_BITS) - (ns & ~((1ULL << DONE_BITS) - 1))) >> DONE_BITS;
+	/* A warp that left before the first one began may be the last to count: what it has read of the clock lies before the begin then. */
+	begin = ns & ~((1ULL << DONE_BITS) - 1);
+	if ((__s64)((now << DONE_BITS) - begin) < 0)
+		now = bpf_gpu_globaltimer();
+	ns = ((now << DONE_BITS) - begin) >> DONE_BITS;
 	__sync_fetch_and_add(&l->busy_ns, ns);
 	both = __sync_fetch_and_add((__u64 *)(void *)&l->ended, 1);
 	at_once = (both >> BEGUN) - (both & 0xffffffff);

@@ -200,6 +200,9 @@ def read_blocks(report):
     for process in report["processes"]:
         pid = process["pid"]
         for _, _, launch in records_of(process, "launches"):
+            # Whose none of the blocks was timed, it does not say.
+            if not launch["begun"]:
+                continue
             kernel = kernel_of(numbers, pid, launch["kernel"])
             launches.setdefault(pid, []).append((kernel, launch))
             kernel.recorded += 1
@@ -514,6 +517,8 @@ def without_programs(kernels, times, out):
     for kernel in kernels.values():
         for way, (_, without) in kernel.ways.items():
             if without:
+                # Reasons that name different kernels are one.
+                way = re.sub(r"`([^`]*)`", lambda found: "`…`" if found[1] in kernels else found[0], way)
                 entry = reasons.setdefault(way, [set(), 0])
                 entry[0].add(kernel.name)
                 entry[1] += without
@@ -614,14 +619,25 @@ def show_all(folder, arguments, out):
     if graphs:
         print(f"graphs: {graphs:,} launches of graphs are not in the tables, as their kernels have no times of their own", file=out)
     for name in RUNS:
-        for note in reports[name]["notes"]:
+        launched, others = notes_of(reports[name]["notes"], times)
+        for note in launched:
             print(f"{name}: {note}", file=out)
+        if others:
+            print(f"{name}: {others:,} notes of kernels that were not launched", file=out)
         for process in reports[name]["processes"]:
             warnings = [warning for found in process["maps"] for warning in found["warnings"]]
             warnings += [] if process["complete"] else [f"process {process['pid']} ended before all was told"]
             for warning in warnings:
                 print(f"{name}: {warning}", file=out)
     return int(bad)
+
+
+def notes_of(notes, times):
+    """Without those of kernels that were not launched, which are counted."""
+    launched = {op.name for op in times}
+    about = [re.match(r"kernel `([^`]*)`", note) for note in notes]
+    kept = [note for note, kernel in zip(notes, about) if not kernel or kernel[1] in launched]
+    return kept, len(notes) - len(kept)
 
 
 def check_launches(folder, report, out):

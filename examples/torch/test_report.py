@@ -112,20 +112,28 @@ class Numbers(unittest.TestCase):
 class Without(unittest.TestCase):
     def test_reasons_have_their_share(self):
         kernels = {}
-        for name, ways in [("a", {"refused: x": [0, 2]}), ("b", {"refused: x": [0, 1]}), ("c", {"slice": [5, 1]}), ("d", {"slice": [5, 0]})]:
+        for name, ways in [("a", {}), ("b", {}), ("c", {"slice": [5, 1]}), ("d", {"slice": [5, 0]})]:
             kernels[name] = report.Kernel(name)
             kernels[name].ways = ways
+        kernels["a"].ways = {"refused: `a` or `x`": [0, 2]}
+        kernels["b"].ways = {"refused: `b` or `x`": [0, 1]}
         ops = [report.Op(event(1, name, 0, dur=dur), "innermost") for name, dur in [("a", 10), ("b", 20), ("c", 30), ("d", 20), ("e", 20)]]
         out = io.StringIO()
         report.without_programs(kernels, ops, out)
         self.assertEqual(
             [line.strip() for line in out.getvalue().splitlines()],
             [
-                "without: 2 kernels, 3 launches, 30.0 % of the time: refused: x",
+                "without: 2 kernels, 3 launches, 30.0 % of the time: refused: `…` or `x`",
                 "without: 1 kernels, 1 launches, 30.0 % of the time: the notes below say why",
                 "not seen at all: 1 kernels, 20.0 % of the time",
             ],
         )
+
+
+    def test_notes_of_kernels_that_were_not_launched_are_counted(self):
+        notes = ["kernel `k`: slow", "kernel `other<1>`: slow", "a word to all"]
+        ops = [report.Op(event(1, "k", 0), "innermost")]
+        self.assertEqual(report.notes_of(notes, ops), (["kernel `k`: slow", "a word to all"], 1))
 
 
 class Names(unittest.TestCase):

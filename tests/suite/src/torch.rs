@@ -13,6 +13,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("torch: each block is timed once", blocks),
         case("torch: warps that leave at different times", leaving),
+        case("torch: warps in any order", any_order),
         case("torch: blocks that are not timed are counted", untimed),
         case("torch: launches at once", at_once),
         case("torch: bytes of each launch", bytes),
@@ -53,6 +54,10 @@ fn whole_launch(launch: &Value) -> Result<(), String> {
     same("ended", of("ended")?, blocks)?;
     let none = ["came", "first_begin", "last_begin", "first_end", "last_end"];
     let told = none.iter().all(|name| of(name).is_ok_and(|ns| ns > 0));
+    // A time below 0 would be the largest that there are.
+    if of("busy_ns")? >> 50 != 0 {
+        return Err(format!("a block ended before its begin: {launch}"));
+    }
     if !told || of("first_begin")? > of("last_end")? || of("peak")? == 0 || of("peak")? > blocks {
         return Err(format!("{launch}"));
     }
@@ -120,6 +125,23 @@ fn leaving(bench: &Bench) -> Told {
     losses(&run, &[])?;
     at_rest(&run)?;
     Ok(format!("{threads} threads of {launched} launches"))
+}
+
+/// Warps that come in parts, and such as have left before the block's first one began: whoever counts last, no block ends before its begin.
+fn any_order(bench: &Bench) -> Told {
+    const SEEDS: u64 = 8;
+    for seed in 1..=SEEDS {
+        let bench = &bench.with(&[("WARPBPF_SOFT_SEED", &seed.to_string())]);
+        for (app, arguments) in [("vectoradd", ["3000", "3"].as_slice()), ("variants", &[])] {
+            let run = bench.both("torch_blocktimes", app, arguments)?;
+            for (_, launch) in run.entries("launches")? {
+                whole_launch(&launch)?;
+            }
+            losses(&run, &[])?;
+            at_rest(&run)?;
+        }
+    }
+    Ok(format!("{SEEDS} orders"))
 }
 
 fn untimed(bench: &Bench) -> Told {
