@@ -96,6 +96,12 @@ int main(int argc, char **argv)
 		} else if (!strcmp(what, "calls")) {
 			usleep(OLD);
 			printf("calls %llu\n", skel->bss->calls);
+		} else if (!strcmp(what, "quiet")) {
+			printf("quiet: %d\n", bpf_link__destroy(skel->links.on_call));
+			skel->links.on_call = NULL;
+		} else if (!strcmp(what, "listen")) {
+			skel->links.on_call = bpf_program__attach_uprobe_opts(skel->progs.on_call, -1, argv[1], 0, &opts);
+			printf("listen: %d\n", skel->links.on_call ? 0 : -errno);
 		} else if (!strcmp(what, "more")) {
 			// Programs with maps that no application has that runs by now.
 			other = load(others);

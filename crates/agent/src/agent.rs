@@ -164,6 +164,8 @@ pub(crate) struct Agent {
     ring_bytes: AtomicUsize,
     /// Threads of ours that were started: nobody waits for one that was not.
     threads: AtomicU32,
+    /// `cuEventElapsedTime`: who asks the tool must not wait for the dynamic loader.
+    elapsed: Option<usize>,
 }
 
 impl Agent {
@@ -176,6 +178,7 @@ impl Agent {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         warpbpf_faults::check("agent/eventfd", || rustix::io::Errno::MFILE)?;
         let wake = rustix::event::eventfd(0, flags)?;
+        let elapsed = symbols.address("cuEventElapsedTime");
         Ok(Box::leak(Box::new(Agent {
             driver,
             symbols,
@@ -215,6 +218,7 @@ impl Agent {
             socket: AtomicI32::new(-1),
             ring_bytes: AtomicUsize::new(warpbpf_wire::DEFAULT_RING_BYTES as usize),
             threads: AtomicU32::new(0),
+            elapsed,
         })))
     }
 
@@ -245,6 +249,7 @@ impl Agent {
     pub(crate) fn turn_off(&self) {
         self.on.store(false, Ordering::Relaxed);
         self.unknown.close();
+        self.graphs.forget_older();
         self.pending.store(0, Ordering::Relaxed);
         self.table.close();
         self.quiet.forget();
@@ -423,7 +428,7 @@ impl Agent {
                     self.stacks.store(options.stacks, Ordering::Relaxed);
                     self.bound.set(options.max_device_memory);
                     if let Some(ppm) = options.max_overhead_ppm
-                        && !self.watchdog.set(ppm, self.symbol("cuEventElapsedTime"))
+                        && !self.watchdog.set(ppm, self.elapsed)
                     {
                         let text = "`--max-overhead` has no effect: the driver has no `cuEventElapsedTime`";
                         self.note(NoteLevel::Warning, text.into());
@@ -668,6 +673,7 @@ pub(crate) fn at_exit(agent: &Agent) {
     // The driver ends next, and a thread of ours may be in it.
     agent.unknown.settle(Duration::from_secs(10));
     agent.swap.settle(Duration::from_secs(2));
+    nvrtc::settle(Duration::from_secs(2));
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
     agent.lives.try_each(stop_calls);
 }

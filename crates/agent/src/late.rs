@@ -157,7 +157,7 @@ impl Call {
         // SAFETY: the caller gave it to us.
         drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(self.control().socket) });
         // The tool answers only when this call is over.
-        thread::start("warpbpf-late", move || begin(agent))
+        thread::start_large("warpbpf-late", move || begin(agent))
             .map_err(|error| format!("no thread can be started: {error}"))?;
         Ok(match agent.driver.device_count() {
             Ok(_) => String::new(),
@@ -174,6 +174,7 @@ impl Call {
             agent.hang_up();
             agent.unknown.settle(HOME);
             agent.swap.settle(BRIEFLY);
+            nvrtc::settle(BRIEFLY);
         }
         let in_force = hook::in_force().clone();
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
@@ -197,8 +198,10 @@ impl Call {
 fn make(api: Option<Api>, symbols: &Symbols, socket: OwnedFd) -> Result<&'static Agent, String> {
     let api = api.ok_or("the CUDA driver is older than CUDA 12")?;
     let tool = Tool::Socket(Mutex::new(Some(socket)));
-    Agent::leak(Driver::new(api), symbols.clone(), tool)
-        .map_err(|error| format!("no agent can be made: {error}"))
+    let agent = Agent::leak(Driver::new(api), symbols.clone(), tool)
+        .map_err(|error| format!("no agent can be made: {error}"))?;
+    agent.graphs.come_late();
+    Ok(agent)
 }
 
 /// Asks the tool what it wants, if the driver can be asked for its devices by now; else the first load does, as always.

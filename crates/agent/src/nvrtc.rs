@@ -80,28 +80,44 @@ static WATCHED: AtomicBool = AtomicBool::new(false);
 /// Between two looks of it. No text is compiled in so short a time.
 const WATCH: Duration = Duration::from_millis(5);
 
-/// Has a thread look for compilers until there is a control thread, which does from then on.
+/// Has a thread look for compilers until there is a control thread, which does from then on. It asks the tool as soon as one has come, and has that thread hook it; the
+/// one wait for that is left to a thread of the application.
 fn watch(to: &'static Agent) {
     if to.is_decided() || WATCHED.swap(true, Ordering::AcqRel) {
         return;
     }
     // What the tool is told of is the device that the application uses.
-    let Some(context) = to.driver.current() else {
-        WATCHED.store(false, Ordering::Release);
-        return;
-    };
-    let started = thread::start("warpbpf-watch", move || {
-        while to.is_on() && !to.is_decided() {
-            std::thread::sleep(WATCH);
-            let has_come = || compilers().is_some_and(|all| !all.is_empty());
-            let more = count_libraries().is_some_and(|count| !is_done(count));
-            if more && has_come() && to.driver.set_current(context).is_ok() {
-                look(to);
+    let context = to.driver.current();
+    let started = context.is_some_and(|context| {
+        let watching = move || {
+            while to.is_on() && !to.is_decided() {
+                std::thread::sleep(WATCH);
+                let has_come = compilers().is_some_and(|all| !all.is_empty());
+                if !has_come {
+                    continue;
+                }
+                // A context that is gone is no longer the one.
+                if to.driver.set_current(context).is_err() {
+                    break;
+                }
+                to.mode();
+                to.wake();
             }
-        }
+            WATCHED.store(false, Ordering::Release);
+        };
+        // The tool's programs are proved and compiled on it.
+        thread::start_large("warpbpf-watch", watching).is_ok()
     });
-    if started.is_err() {
+    if !started {
         WATCHED.store(false, Ordering::Release);
+    }
+}
+
+/// Waits until no thread looks, at most so long; none is started once the agent is off.
+pub(crate) fn settle(limit: Duration) {
+    let end = Instant::now() + limit;
+    while WATCHED.load(Ordering::Acquire) && Instant::now() < end {
+        std::thread::sleep(TICK);
     }
 }
 

@@ -13,7 +13,7 @@ use warpbpf_wire::{Change, Changed, NoteLevel, Refusal, ToTool};
 use crate::agent::Agent;
 use crate::generation::Generation;
 use crate::greeting::{map_infos, programs};
-use crate::{modules, thread};
+use crate::{modules, thread, uprobe};
 
 /// `-EINVAL`: what was asked for cannot be.
 pub(crate) const EINVAL: i32 = -22;
@@ -145,6 +145,7 @@ impl Agent {
             Change::Gate { open, programs } => return self.change_gate(token, open, programs),
             Change::Slots => return self.change_slots(token, Some(object), limit),
             Change::Clear => return self.change_slots(token, None, limit),
+            Change::OnCpu { programs } => return self.change_on_cpu(token, programs),
             Change::Replace | Change::Add | Change::Remove { .. } => {}
         }
         let Some(session) = self.generations.now().session.get() else {
@@ -175,6 +176,18 @@ impl Agent {
             self.swap.lock().take();
             let message = format!("no thread can be started that exchanges programs: {error}");
             self.refuse_change(token, EAGAIN, message);
+        }
+    }
+
+    /// Programs on the CPU run or do not; whoever runs one just now ends it first.
+    fn change_on_cpu(&self, token: u64, names: Vec<String>) {
+        uprobe::choose(names);
+        let session = self.generations.now().session.get();
+        if let Some(session) = session {
+            self.send(ToTool::Changed(in_force(self, token, session)), None);
+        } else {
+            let message = "no programs are attached that could end".to_owned();
+            self.refuse_change(token, EINVAL, message);
         }
     }
 
@@ -285,7 +298,7 @@ fn exchange(
         Change::Replace => ProgramChange::Replace(&wish.object),
         Change::Add => ProgramChange::Add(&wish.object),
         Change::Remove { programs } => ProgramChange::Remove(programs),
-        Change::Gate { .. } | Change::Slots | Change::Clear => {
+        Change::Gate { .. } | Change::Slots | Change::Clear | Change::OnCpu { .. } => {
             return Err((EINVAL, "it is no exchange".to_owned()));
         }
     };

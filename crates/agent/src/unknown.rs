@@ -264,7 +264,6 @@ pub(crate) fn serve(agent: &'static Agent) {
     };
     agent.unknown.driver.get_or_init(|| questions);
     agent.unknown.open.store(true, Ordering::Relaxed);
-    agent.graphs.come_late();
     agent.send(ToTool::Attached, None);
     let mut files = None;
     while let Some(job) = agent.unknown.next(agent) {
@@ -322,7 +321,9 @@ pub(crate) fn report_waiting(agent: &Agent) {
             .chain(waiting.jobs.drain(..))
             .collect::<Vec<Job>>()
     };
-    for job in waiting {
+    // Of those whose image is known by now it is told by that.
+    let unknown = |job: &Job| !agent.images.has(job.image);
+    for job in waiting.into_iter().filter(unknown) {
         refuse(
             agent,
             &job,

@@ -292,9 +292,14 @@ mod tests {
     fn what_is_mapped_to_be_read_is_no_library_and_what_cannot_be_read_is_not_entered() {
         let pid = std::process::id();
         let memory = Memory::open(pid).unwrap();
-        let path = std::env::temp_dir().join(format!("warpbpf-place-{pid}"));
-        std::fs::write(&path, misleading()).unwrap();
-        let file = std::fs::File::open(&path).unwrap();
+        // SAFETY: a NUL-terminated name; the descriptor is ours.
+        let mut file = unsafe {
+            use std::os::fd::FromRawFd as _;
+            let made = libc::memfd_create(c"misleading".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(made >= 0);
+            std::fs::File::from_raw_fd(made)
+        };
+        std::io::Write::write_all(&mut file, &misleading()).unwrap();
         for (more, is_library) in [(0, false), (libc::PROT_EXEC, true)] {
             let rights = more | libc::PROT_READ;
             let (kind, descriptor) = (libc::MAP_PRIVATE, file.as_raw_fd());
@@ -317,6 +322,5 @@ mod tests {
             // SAFETY: it was mapped above, and nothing refers to it.
             assert_eq!(unsafe { libc::munmap(there, 4096) }, 0);
         }
-        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -28,6 +28,11 @@ pub enum Change {
     Slots,
     /// The same as before, and nothing is in slots.
     Clear,
+    /// The same as before, and of the programs at functions on the CPU that the application began with these run, and the others do not.
+    OnCpu {
+        /// Their C functions' names.
+        programs: Vec<String>,
+    },
 }
 
 /// What became of a change.

@@ -290,8 +290,8 @@ mod tests {
             "the operations end at byte 99, in the middle of number 3"
         );
         let mut bad = good.clone();
-        bad[4] = 9;
-        assert_eq!(said(&bad), "operation 0 has the code 9, which is none");
+        bad[4] = 10;
+        assert_eq!(said(&bad), "operation 0 has the code 10, which is none");
         let mut bad = good.clone();
         bad.push(0);
         assert_eq!(said(&bad), "1 bytes follow the last operation");

@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: links begin and end one by one", links),
         case("loader: links end while the application stands", stands),
         case(
-            "loader: the last program in kernels ends, not on the CPU",
+            "loader: the last program in kernels ends, and one on the CPU",
             on_cpu,
         ),
         case("loader: -p, programs come into one that runs", late),
@@ -254,12 +254,29 @@ fn on_cpu(bench: &Bench) -> Told {
     app.launch(1)?;
     tool.counted([3, 2, 0, 5].map(|n| n * STEP))?;
     calls(&mut tool, &app)?;
+    // Then it ends on the CPU, which the kernels' programs do not notice, and begins again.
+    let counted = app.launches * 2;
+    tool.does("quiet")?;
+    app.launch(4)?;
+    tool.counted([7, 2, 0, 9].map(|n| n * STEP))?;
+    same("calls", tool.ask("calls")?, format!("calls {counted}"))?;
+    tool.does("listen")?;
+    app.launch(1)?;
+    tool.counted([8, 2, 0, 10].map(|n| n * STEP))?;
+    let counted = counted + 2;
+    same("calls", tool.ask("calls")?, format!("calls {counted}"))?;
+    // Both at once, as far as the application is concerned.
+    tool.does("quiet")?;
+    tool.does("attach second")?;
+    app.launch(1)?;
+    tool.counted([9, 3, 0, 12].map(|n| n * STEP))?;
+    same("calls", tool.ask("calls")?, format!("calls {counted}"))?;
     app.end()?;
     tool.orders = None;
     let (status, errors) = tool.end()?;
     same(&errors, status, Some(0))?;
     same("nothing is refused", errors.contains(REFUSED), false)?;
-    Ok("12 calls, 3 launches with a program".to_owned())
+    Ok("14 calls, 10 launches with programs".to_owned())
 }
 
 fn links_of(bench: &Bench, path: &Path) -> Result<(), String> {

@@ -317,8 +317,8 @@ fn launched(agent: &'static Agent, code: CUresult, exec: CUgraphExec, stream: St
     if code != sys::SUCCESS {
         return;
     }
+    agent.graphs.older.launched(exec);
     let Some(known) = agent.graphs.exec(exec) else {
-        agent.graphs.older.launched(exec);
         return;
     };
     let mut exec = lock(&known);
@@ -457,7 +457,6 @@ pub(super) fn change_child(
     }
     now.spare = records;
     agent.graphs.put_exec(&agent.quiet, exec, now);
-    agent.graphs.older.is_newer(exec);
     code
 }
 
@@ -512,7 +511,6 @@ pub(super) fn change_node(
         it.kernel = placed.kernel;
     }
     agent.graphs.put_exec(&agent.quiet, exec, now);
-    agent.graphs.older.is_newer(exec);
     code
 }
 

@@ -118,10 +118,15 @@ impl Graphs {
         self.n_execs.load(Ordering::Relaxed) > 0 || self.older.is_wanted()
     }
 
-    /// We come while the application runs.
+    /// We come while the application runs, and no hook is in yet.
     pub(crate) fn come_late(&self) {
-        self.older.begin();
         self.expect();
+        self.older.begin();
+    }
+
+    /// The tool is gone.
+    pub(crate) fn forget_older(&self) {
+        self.older.end();
     }
 
     /// What runs in a kernel's place in a context is there.
@@ -180,6 +185,7 @@ impl Graphs {
 
     /// In a forked child, where no lock may be taken.
     pub(crate) fn forget_in_child(&self) {
+        self.older.end();
         self.used.store(false, Ordering::Relaxed);
         self.n_captures.store(0, Ordering::Relaxed);
         self.n_execs.store(0, Ordering::Relaxed);

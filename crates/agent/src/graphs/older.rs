@@ -39,6 +39,11 @@ impl Older {
         self.wanted.store(true, Ordering::Relaxed);
     }
 
+    /// Nobody is told any more, and no lock is taken.
+    pub(super) fn end(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+
     /// What is in it is known.
     pub(super) fn is_newer(&self, exec: CUgraphExec) {
         if self.is_wanted() {
@@ -59,7 +64,7 @@ impl Older {
         }
     }
 
-    /// One that holds no kernel of ours was launched.
+    /// One was launched. Programs that came into a single node of an older one since do not make it a newer one.
     pub(super) fn launched(&self, exec: CUgraphExec) {
         if !self.is_wanted() {
             return;
@@ -122,6 +127,9 @@ mod tests {
         // And one that was new is gone, and one that is not known has its handle.
         older.is_gone(graph(2));
         older.launched(graph(2));
+        assert_eq!(older.counts(), (3, 4));
+        older.end();
+        older.launched(graph(1));
         assert_eq!(older.counts(), (3, 4));
     }
 }

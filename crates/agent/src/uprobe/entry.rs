@@ -296,6 +296,15 @@ fn run(sites: &Sites, programs: &[usize], registers: &Registers) {
     let _ = quietly(|| execute(sites, programs, registers.bytes()));
 }
 
+/// Waits until nobody runs a program that was begun before, for as long as one may take.
+pub(super) fn wait_for_turn() {
+    let turn = || match TURN.try_lock() {
+        Err(TryLockError::WouldBlock) => None,
+        turn => Some(drop(turn)),
+    };
+    let _ = within_patience(Instant::now() + LIMIT, turn);
+}
+
 /// Runs programs with a context, each after those of other threads.
 pub(super) fn execute(sites: &Sites, programs: &[usize], context: &[u8]) {
     if programs.is_empty() {
@@ -311,7 +320,7 @@ pub(super) fn execute(sites: &Sites, programs: &[usize], context: &[u8]) {
         }
         return;
     }
-    for number in programs {
+    for number in programs.iter().filter(|number| !sites.is_paused(**number)) {
         let program = &sites.session.host_programs()[*number].program;
         let mut world = World::new(sites, *number);
         let ended = cpu::execute(program, sites.session.map_defs(), context, &mut world);

@@ -21,8 +21,8 @@ mod world;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
 
 use warpbpf_abi::cuda::{Api, SYMBOLS, apis, is_glob, op_of};
 use warpbpf_session::{HostPlace, HostProgram, Session};
@@ -31,6 +31,7 @@ use warpbpf_wire::NoteLevel;
 use crate::agent::Agent;
 use crate::exports::ROWS;
 use crate::hook::{Staged, Target, link, stage, stubs};
+use crate::lock::lock;
 use crate::maps::{Mapping, mappings};
 use crate::stacks::Stacks;
 use crate::timeline::{self, Timeline};
@@ -103,6 +104,8 @@ pub(crate) struct Sites {
     pub(crate) all: Vec<Site>,
     /// What came to nothing, by program.
     pub(crate) lost: Vec<Lost>,
+    /// Programs that do not run now.
+    paused: Vec<AtomicBool>,
     /// The tool wants to know when the device does what.
     pub(crate) timeline: Option<Timeline>,
     /// And from where on the CPU that was asked for.
@@ -115,6 +118,33 @@ static SITES: AtomicPtr<Sites> = AtomicPtr::new(std::ptr::null_mut());
 pub(crate) fn sites() -> Option<&'static Sites> {
     // SAFETY: null, or leaked by `install`.
     unsafe { SITES.load(Ordering::Acquire).as_ref() }
+}
+
+/// Those that run, by name, if the tool has said so.
+static CHOSEN: Mutex<Option<Vec<String>>> = Mutex::new(None);
+
+/// Of the programs these run from now on, and the others do not.
+pub(crate) fn choose(names: Vec<String>) {
+    let mut chosen = lock(&CHOSEN);
+    if let Some(sites) = sites() {
+        sites.choose(&names);
+    }
+    *chosen = Some(names);
+    drop(chosen);
+    entry::wait_for_turn();
+}
+
+impl Sites {
+    fn choose(&self, names: &[String]) {
+        for (program, paused) in self.session.host_programs().iter().zip(&self.paused) {
+            let runs = names.contains(&program.program.name);
+            paused.store(!runs, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_paused(&self, number: usize) -> bool {
+        self.paused[number].load(Ordering::Acquire)
+    }
 }
 
 /// Functions that were found, and programs that will not run.
@@ -299,8 +329,15 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
         session: Arc::clone(session),
         all,
         lost: programs.iter().map(|_| Lost::default()).collect(),
+        paused: programs.iter().map(|_| AtomicBool::new(false)).collect(),
     }));
-    SITES.store(std::ptr::from_mut(sites), Ordering::Release);
+    {
+        let chosen = lock(&CHOSEN);
+        if let Some(names) = &*chosen {
+            sites.choose(names);
+        }
+        SITES.store(std::ptr::from_mut(sites), Ordering::Release);
+    }
     let mut failed = Vec::new();
     for (at, link) in links {
         // SAFETY: the stub saves all registers and goes on to what was there.

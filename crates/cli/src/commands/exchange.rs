@@ -164,7 +164,10 @@ fn exchange(
                     };
                     say(&format!("process {}: {what}\n", process.pid));
                 }
-                ProgramChange::Replace | ProgramChange::Add | ProgramChange::Remove { .. } => {
+                ProgramChange::Replace
+                | ProgramChange::Add
+                | ProgramChange::Remove { .. }
+                | ProgramChange::OnCpu { .. } => {
                     tell(process, &exchanged);
                 }
             }

@@ -24,6 +24,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long after programs could not be taken out that is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The token of what nobody waits for.
+const NOBODY: u64 = 0;
+
 /// How long a call that brings a program waits for applications.
 pub const BEGIN: Duration = LIMIT.saturating_add(GRACE);
 /// How long one that ends a program does. Tools end all that they have, one after the other, when they end themselves.
@@ -90,7 +93,8 @@ pub(super) struct Running {
     in_kernels: Option<Programs>,
     /// What the former are called there.
     names: Vec<String>,
-    on_cpu: Programs,
+    /// Those on the CPU that it began with, what they are called there, and whether they run.
+    on_cpu: Vec<((usize, String), String, bool)>,
     asked: Option<Asked>,
     /// What it has not answered in time.
     late: Option<Asked>,
@@ -119,12 +123,18 @@ impl Running {
     /// What it begins with.
     pub(super) fn of(offer: &Offer) -> Running {
         let all = offer.programs.iter().zip(&offer.gathered.programs);
-        let in_kernels = all.filter(|((_, section), _)| !is_on_cpu(section));
+        let (on_cpu, in_kernels): (Vec<_>, Vec<_>) =
+            all.partition(|((_, section), _)| is_on_cpu(section));
+        let begun =
+            |(program, name): (&(usize, String), &String)| (program.clone(), name.clone(), true);
         Running {
             version: offer.version,
-            names: in_kernels.map(|(_, name)| name.clone()).collect(),
+            names: in_kernels
+                .into_iter()
+                .map(|(_, name)| name.clone())
+                .collect(),
             in_kernels: Some(apart(offer.programs.clone()).1),
-            on_cpu: apart(offer.programs.clone()).0,
+            on_cpu: on_cpu.into_iter().map(begun).collect(),
             asked: None,
             late: None,
             again: None,
@@ -245,14 +255,19 @@ impl Agent {
     fn ask_for(&mut self, wanted: Wanted, token: u64, tell: Tell) {
         let version = wanted.version;
         (self.running.again, self.running.late) = (None, None);
-        let new = (wanted.on_cpu.iter()).any(|program| !self.running.on_cpu.contains(program));
-        if new {
+        let known = |program: &(usize, String)| {
+            self.running
+                .on_cpu
+                .iter()
+                .any(|(known, ..)| known == program)
+        };
+        let mut new = wanted.on_cpu.iter().filter(|program| !known(program));
+        if new.any(|(at, _)| self.running.told.insert(*at)) {
             tell(&format!(
                 "process {}: programs at functions on the CPU come in when an application starts; what the tool attaches there now is only in applications that start from now on",
                 self.pid
             ));
         }
-        self.running.on_cpu.clone_from(&wanted.on_cpu);
         for (at, text) in &wanted.strange {
             if self.running.told.insert(*at) {
                 tell(&format!("process {}: {text}", self.pid));
@@ -282,9 +297,28 @@ impl Agent {
             self.let_go();
             return Ok(None);
         }
+        let turns = |(program, _, runs): &(_, _, bool)| wanted.on_cpu.contains(program) != *runs;
+        let turned = running.on_cpu.iter().any(turns);
         if running.in_kernels.as_ref() == Some(&in_kernels) {
-            return Ok(None);
+            if !turned {
+                return Ok(None);
+            }
+            let names = running.names.clone();
+            self.turn_on_cpu(&wanted.on_cpu, token)?;
+            return Ok(Some(Asked {
+                token,
+                since: Instant::now(),
+                version: wanted.version,
+                in_kernels,
+                names,
+                only_ends: true,
+            }));
         }
+        if turned {
+            // It does things in order, so the answer to what follows is one to this, too.
+            self.turn_on_cpu(&wanted.on_cpu, NOBODY)?;
+        }
+        let running = &self.running;
         let there = |program| running.in_kernels.iter().flatten().any(|p| p == program);
         // Where what comes was refused, those that have ended end all the same.
         let only_ends =
@@ -325,6 +359,23 @@ impl Agent {
             names,
             only_ends,
         }))
+    }
+
+    /// Tells it which of the programs on the CPU that it began with run.
+    fn turn_on_cpu(&mut self, wanted: &Programs, token: u64) -> Result<(), String> {
+        let mut programs = Vec::new();
+        for (program, name, runs) in &mut self.running.on_cpu {
+            *runs = wanted.contains(program);
+            programs.extend(runs.then(|| name.clone()));
+        }
+        self.changed = None;
+        let message = ToAgent::Change {
+            token,
+            change: Change::OnCpu { programs },
+            limit_ms: LIMIT.as_millis() as u64,
+        };
+        let sent = self.send(&message, &[]);
+        sent.map_err(|errno| format!("it cannot be told: {errno}"))
     }
 
     /// Looks what became of what it was asked for.

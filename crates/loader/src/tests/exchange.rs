@@ -402,15 +402,19 @@ fn the_last_program_in_kernels_is_taken_out_where_others_go_on() {
     let programs = vec!["cuda__first".to_owned()];
     assert_eq!((change, names.len()), (Change::Remove { programs }, 0));
     answer(&mut agent, token, None);
-    // It comes again, without the one on the CPU, which goes on.
+    // It comes again, and the one on the CPU ends: that is first, and nobody waits for the answer.
     world.tool.kernel.closed(on_cpu as i32);
     world.attach(world.progs[0]);
     world.round();
+    let (nobody, change, names) = asked(&mut agent);
+    let programs = Vec::new();
+    assert_eq!((change, names.len()), (Change::OnCpu { programs }, 0));
     let (token, change, names) = asked(&mut agent);
     assert_eq!(
         (change, names.as_slice()),
         (Change::Replace, &["cuda__first".to_owned()][..])
     );
+    answer(&mut agent, nobody, None);
     answer(&mut agent, token, None);
     // A new one there would need a start.
     assert_eq!(told(), [""; 0]);

@@ -61,6 +61,14 @@ impl Pending {
             },
             warpbpf_wire::Change::Slots => Exchange::Slots(object()?),
             warpbpf_wire::Change::Clear => Exchange::Clear,
+            // Those of a tool of libbpf, which has no socket of this kind.
+            warpbpf_wire::Change::OnCpu { .. } => {
+                return Err(Error::Answered {
+                    message: "programs on the CPU are there as long as the application has any"
+                        .to_owned(),
+                    errno: warpbpf_abi::maps::EINVAL as i32,
+                });
+            }
         };
         let limit = Duration::from_millis(request.limit_ms);
         let token = process.begin_exchange(&exchange, limit)?;
