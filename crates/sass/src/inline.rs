@@ -10,9 +10,6 @@ const SHORT: usize = 96;
 /// Most instructions of all its copies in a kernel.
 const ALL: usize = 1024;
 
-/// The registers that a probe's arguments are in: what it is given of the user's, and the place; low halves first.
-pub(crate) const ARGUMENTS: [u8; 4] = [4, 5, 6, 7];
-
 /// The instructions of a probe that can stand in `copies` places: it calls nothing, and is not too long. What the assembler fills up with is none of it.
 pub(crate) fn body(probe: &Probe, copies: usize) -> Option<&[Word]> {
     if probe.fixes.iter().any(|fix| fix.kind != FixKind::Return) {
@@ -33,16 +30,6 @@ pub(crate) fn body(probe: &Probe, copies: usize) -> Option<&[Word]> {
         to.is_none_or(|to| to <= (last * BYTES) as u64)
     });
     (short && stays).then_some(body)
-}
-
-/// Some instruction may read the register: a number stands where operands do that it is in, alone or as one of two or four.
-pub(crate) fn is_read(body: &[Word], register: u8) -> bool {
-    let first = [register, register & !1, register & !3];
-    let reads = |word: &Word| {
-        let places = [16, 24, 32, 64];
-        (places.iter()).any(|place| first.contains(&(word.bits(*place, 8) as u8)))
-    };
-    body.iter().any(reads)
 }
 
 /// What a probe's return becomes where it goes on behind its last instruction, which ends at `end`.

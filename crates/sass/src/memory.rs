@@ -101,6 +101,7 @@ impl File<'_> {
             arch,
             words: code.words.clone(),
             stack: true,
+            settles: false,
         };
         let mut guarded_count = 0;
         if let Some(barrier) = examined.barrier {

@@ -189,6 +189,8 @@ impl Loader<'_> {
         };
         let arch = self.probe.arch;
         let known = Insn::decode(word, arch);
+        let always =
+            known.is_some_and(|k| k.guard == Predicate::ALWAYS && k.second == Predicate::ALWAYS);
         if let Some(to) = word.leads_to(at, arch)
             && to >= size
         {
@@ -196,20 +198,18 @@ impl Loader<'_> {
         }
         match family(word.opcode()) {
             Family::Control => match (word.base(), known.map(|k| k.op)) {
-                (base::BRA, _) => {
-                    let always = known.is_some_and(|k| {
-                        k.guard == Predicate::ALWAYS && k.second == Predicate::ALWAYS
-                    });
-                    self.probe.branches |= !always;
-                }
+                (base::BRA, _) => self.probe.branches |= !always,
                 (_, Some(Op::Bssy | Op::Bsync | Op::Break)) => {
                     let number = known.map_or(0, |k| k.barrier);
                     self.probe.barriers |= 1 << number;
                 }
-                (base::RET, Some(Op::RetAbs)) => self.probe.fixes.push(Fix {
-                    index: (start + at) as usize / BYTES,
-                    kind: FixKind::Return,
-                }),
+                (base::RET, Some(Op::RetAbs)) => {
+                    self.probe.branches |= !always;
+                    self.probe.fixes.push(Fix {
+                        index: (start + at) as usize / BYTES,
+                        kind: FixKind::Return,
+                    });
+                }
                 (base::NANOSLEEP | base::YIELD, _) => {}
                 (base::CALL_ABS, _) if relocated.contains(&at) => {}
                 (base::WARPSYNC, Some(Op::WarpSync)) => self.probe.meets = true,

@@ -13,6 +13,7 @@ use crate::file::{File, Place};
 use crate::info;
 use crate::probe::{Probe, REGISTERS};
 use crate::scan::{Code, check_attributes, check_relocations, guarded};
+use crate::table::is_matrix_product;
 use crate::text::Text;
 use crate::word::{BYTES, Word};
 
@@ -156,6 +157,7 @@ impl File<'_> {
             arch,
             words: code.words.clone(),
             stack: stack > 0,
+            settles: code.words.iter().any(|word| is_matrix_product(*word)),
         };
         if let Some(barrier) = barrier {
             for at in &code.unguarded {

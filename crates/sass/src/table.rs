@@ -417,6 +417,11 @@ fn is_global(word: Word) -> bool {
     matches!(word.base(), base::LDG | base::STG | 0x180 | 0x185) || is_other_access(word)
 }
 
+/// `IMMA`, `HMMA`, `BMMA`, `DMMA`.
+pub(crate) fn is_matrix_product(word: Word) -> bool {
+    matches!(word.base(), 0x037 | 0x03c | 0x03d | 0x03f)
+}
+
 /// `HGMMA` and its like: they read and write registers until the warp group waits for them.
 pub fn is_group_product(word: Word) -> bool {
     matches!(word.base(), 0x1f0..=0x1f7)

@@ -6,7 +6,7 @@
 use crate::Arch;
 use crate::elf::GRAIN;
 use crate::error::Refusal;
-use crate::inline::{self, ARGUMENTS};
+use crate::inline;
 use crate::probe::{FixKind, Probe};
 use crate::splice::Hook;
 use crate::table::Op;
@@ -17,6 +17,9 @@ const MOV_LATENCY: u8 = 6;
 
 /// The barrier that tells that the stack pointer is there, as those that an instruction waits for.
 const STACK_POINTER: u8 = 1;
+
+/// Instructions of 15 cycles at an exit of a kernel with matrix products.
+const SETTLING: usize = 3;
 
 /// How a stub comes to a probe.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +42,8 @@ pub(crate) struct Text {
     pub(crate) words: Vec<Word>,
     /// A probe has a stack.
     pub(crate) stack: bool,
+    /// There are matrix products, which write registers long after they were issued, with nothing to wait for: at an exit they may still do.
+    pub(crate) settles: bool,
 }
 
 impl Text {
@@ -160,6 +165,11 @@ impl Text {
     ) -> Result<(), Refusal> {
         let begin = self.words.len();
         let soon = Control::stall(1).staying();
+        if at_exit && self.settles {
+            for _ in 0..SETTLING {
+                self.push(Insn::new(Op::Nop, Control::stall(15)))?;
+            }
+        }
         // A probe without a stack does not look at the pointer, and its load takes as long as all the rest.
         if self.stack {
             let stack = Insn {
@@ -173,19 +183,21 @@ impl Text {
             self.push(stack)?;
         }
         // Lanes that the probe parts are together again behind it, in a barrier that it does not use.
-        let region = (6..16).find(|b| hook.probe.barriers & 1 << b == 0);
-        let region = region.filter(|_| !at_exit && hook.probe.branches);
-        let values = [
-            hook.userdata as u32,
-            (hook.userdata >> 32) as u32,
-            at as u32,
-            (at >> 32) as u32,
-        ];
-        let given = ARGUMENTS.into_iter().zip(values);
-        let mut arguments: Vec<(u8, u32)> = match way {
-            Way::Call(_) => given.collect(),
-            Way::Here(body) => given.filter(|(r, _)| inline::is_read(body, *r)).collect(),
+        let free = |barrier: &u8| hook.probe.barriers & 1 << barrier == 0;
+        let region = match !at_exit && hook.probe.branches {
+            true => Some(
+                (6..16)
+                    .find(free)
+                    .ok_or(Refusal::NoRegion { needed: 1, free: 0 })?,
+            ),
+            false => None,
         };
+        let mut arguments = vec![
+            (4, hook.userdata as u32),
+            (5, (hook.userdata >> 32) as u32),
+            (6, at as u32),
+            (7, (at >> 32) as u32),
+        ];
         // From here on: the arguments, the region's beginning, the probe or a call.
         let (more, length) = match way {
             Way::Call(_) => (2, 1),

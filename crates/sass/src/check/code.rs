@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use crate::Arch;
 use crate::error::CheckError;
-use crate::inline::{self, ARGUMENTS};
-use crate::table::{Family, Late, Op, base, family, late};
+use crate::table::{Family, Late, Op, base, family, is_matrix_product, late};
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Predicate, Word};
 
 /// The kernel's code before and after.
@@ -29,6 +28,7 @@ impl Code<'_> {
             if index == 0 && entry {
                 let stub = self.leads(at, *was, *is, Predicate::ALWAYS, Predicate::ALWAYS)?;
                 let mut end = self.stub(stub, at, &mut probes, false)?;
+                self.together(stub..end, &probes)?;
                 self.expect(end, "the instruction that was replaced", |w, _| w == *was)?;
                 end += BYTES as u64;
                 self.expect(end, "a branch to the second instruction", |w, insn| {
@@ -142,6 +142,13 @@ impl Code<'_> {
                 expected: "behind all barriers",
             });
         }
+        let settles = at_exit && self.old.iter().any(|word| is_matrix_product(*word));
+        for _ in 0..if settles { 3 } else { 0 } {
+            self.expect(at, "a pause for matrix products", |word, insn| {
+                insn.is_some_and(|i| i.op == Op::Nop) && word.control().stall == 15
+            })?;
+            at += STEP;
+        }
         if self.stack > 0 {
             self.expect(at, "the load of the stack pointer", |_, insn| {
                 insn.is_some_and(|i| {
@@ -220,7 +227,7 @@ impl Code<'_> {
                 Some(end) => end,
                 None => self.end_of_body(at, at_exit)?,
             };
-            self.body(at..end, &arguments)?;
+            self.body(at..end, &arguments, at_exit)?;
             at = end;
         }
         if let Some(region) = region {
@@ -244,6 +251,42 @@ impl Code<'_> {
         Ok(at)
     }
 
+    /// Lanes that a probe may part are together behind it.
+    fn together(&self, stub: Range<u64>, probes: &[u64]) -> Result<(), CheckError> {
+        let last = self.word(stub.end - BYTES as u64);
+        let last = last.and_then(|word| Insn::decode(word, self.arch));
+        if last.is_some_and(|i| i.op == Op::WarpSyncAll && always(&i)) {
+            return Ok(());
+        }
+        let begin = stub.start;
+        let mut seen = vec![false; self.new.len()];
+        let mut open: Vec<u64> = (stub.step_by(BYTES))
+            .chain(probes.iter().copied())
+            .collect();
+        while let Some(at) = open.pop() {
+            let index = at as usize / BYTES;
+            let Some(word) = self.word(at).filter(|_| !seen[index]) else {
+                continue;
+            };
+            seen[index] = true;
+            let insn = Insn::decode(word, self.arch);
+            let always = insn.is_some_and(|i| always(&i));
+            let jumps = matches!(word.base(), base::BRA | base::RET);
+            if jumps && !always {
+                return Err(CheckError::Added {
+                    at,
+                    expected: "all lanes together behind a branch",
+                });
+            }
+            let leads = matches!(word.base(), base::BRA | base::CALL_REL);
+            open.extend(leads.then(|| word.leads_to(at, self.arch)).flatten());
+            // What follows in the stub is there already.
+            let in_probe = probes.iter().any(|start| at >= *start) && at < begin;
+            open.extend((in_probe && !jumps).then_some(at + BYTES as u64));
+        }
+        Ok(())
+    }
+
     /// Where a probe ends that stands in a stub and is in no region: in front of the exit, or of the instruction that was replaced.
     fn end_of_body(&self, start: u64, at_exit: bool) -> Result<u64, CheckError> {
         let places = (start..(self.new.len() * BYTES) as u64).step_by(BYTES);
@@ -262,19 +305,24 @@ impl Code<'_> {
         })
     }
 
-    /// A probe that stands in a stub: it stays within itself, and reads no argument that it is not given.
-    fn body(&self, range: Range<u64>, arguments: &[(u8, u32)]) -> Result<(), CheckError> {
+    /// A probe that stands in a stub: it stays within itself. At an exit the kernel's own regions are open, so that it has none.
+    fn body(
+        &self,
+        range: Range<u64>,
+        arguments: &[(u8, u32)],
+        at_exit: bool,
+    ) -> Result<(), CheckError> {
         let words = &self.new[range.start as usize / BYTES..range.end as usize / BYTES];
         let not = |expected| CheckError::Added {
             at: range.start,
             expected,
         };
-        let is_missing = |register: &u8| {
-            let given = arguments.iter().any(|(known, _)| known == register);
-            !given && inline::is_read(words, *register)
-        };
-        if ARGUMENTS.iter().any(is_missing) {
-            return Err(not("the arguments that it reads"));
+        if arguments
+            .iter()
+            .map(|(register, _)| *register)
+            .ne([4, 5, 6, 7])
+        {
+            return Err(not("all arguments"));
         }
         let waits = words.first().map_or(0, |word| word.control().wait);
         if self.stack > 0 && self.arch == Arch::Sm90 && waits & 1 == 0 {
@@ -284,8 +332,12 @@ impl Code<'_> {
         let places = range.start..range.end + 1;
         for at in range.step_by(BYTES) {
             self.expect(at, "an instruction that a probe may have", |word, insn| {
-                let ends = insn.is_some_and(|i| matches!(i.op, Op::RetRel | Op::CallRel));
-                !ends && self.may_stand(word, insn, at, &places)
+                let never = insn.is_some_and(|i| match i.op {
+                    Op::RetRel | Op::CallRel => true,
+                    Op::Bssy | Op::Bsync | Op::Break | Op::WarpSync => at_exit,
+                    _ => false,
+                });
+                !never && self.may_stand(word, insn, at, &places)
             })?;
         }
         Ok(())

@@ -355,6 +355,56 @@ fn every_change_is_noticed(probe: &Probe, called: bool) {
     }
 }
 
+/// Behind a probe at the entry whose lanes may part, all wait for each other; nothing else would bring them together for sure.
+#[test]
+fn lanes_that_do_not_wait_are_noticed() {
+    let original = kernel();
+    let text = "
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc)
+{
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<3>;
+    .reg .pred %p<2>;
+    ld.param.u64 %rd1, [ud];
+    mov.u32 %r1, %laneid;
+    and.b32 %r1, %r1, 3;
+AGAIN:
+    red.global.add.u64 [%rd1], 1;
+    sub.u32 %r1, %r1, 1;
+    setp.gt.s32 %p1, %r1, 0;
+    @%p1 bra AGAIN;
+    st.param.b32 [r], 0;
+    ret;
+}";
+    let parts = Probe::parse(&probe_cubin("parts", text, "sm_90"), "parts").expect("a probe");
+    let branches = Probe::parse(&probe_cubin("branches", BRANCHES, "sm_90"), "branches");
+    let branches = branches.expect("a probe");
+    for probe in [parts, branches] {
+        let hook = Some(Hook {
+            probe: &probe,
+            userdata: 1,
+        });
+        let good = splice(&original, "k", hook, None).expect("taken").cubin;
+        check(&original, &good, "k", true, false).expect("what was made");
+        let mut image = Image::parse(&good).expect("a cubin");
+        let text = image.section(".text.k").expect("the code");
+        let words = image.data(text).len() / BYTES;
+        let waits = |image: &Image, index: usize| {
+            let word = Word::at(image.data(text), index * BYTES).expect("an instruction");
+            Insn::decode(word, Arch::Sm90).filter(|i| i.op == Op::WarpSyncAll)
+        };
+        let all: Vec<usize> = (0..words)
+            .filter(|index| waits(&image, *index).is_some())
+            .collect();
+        assert_eq!(all.len(), 1);
+        let nop = Insn::new(Op::Nop, Control::stall(5)).encode(Arch::Sm90);
+        let at = all[0] * BYTES;
+        image.data_mut(text)[at..at + BYTES].copy_from_slice(&nop.expect("in the table").bytes());
+        let found = check(&original, &image.write(), "k", true, false);
+        assert!(found.is_err(), "nothing waits at {at:#x}");
+    }
+}
+
 /// Kernels that share something with their module, each in a way of its own.
 const SHARING: &str = "
 .const .align 4 .b32 numbers[4] = {1, 2, 3, 4};
