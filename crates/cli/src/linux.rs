@@ -3,6 +3,7 @@
 //! This command loads them, because it may have the privilege, which the application need not have. They end with it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use warpbpf_linux::sys::Host;
 use warpbpf_linux::types::KernelTypes;
 use warpbpf_linux::{LinuxError, Tracefs, maps_of_all};
 use warpbpf_maps::MapView;
-use warpbpf_object::{Btf, LoadOptions, MapKind, Object, hide, load_with};
+use warpbpf_object::{Btf, LoadOptions, MapKind, Object, ObjectError, hide, load_with};
 use warpbpf_session::PlannedProgram;
 
 use crate::contents::Filling;
@@ -37,18 +38,32 @@ pub struct Split {
     pub linux: Option<ForLinux>,
 }
 
-/// Programs of an object that Linux runs.
+/// Programs of an object that Linux runs. Nothing but their names is read before they are brought there: who leaves them out need
+/// not have what they take.
 pub struct ForLinux {
-    /// All maps of the object, and these programs alone.
-    object: Object,
-    kernel: Option<KernelTypes>,
+    /// Name and section of each.
+    programs: Vec<(String, String)>,
+    /// The whole object, in which no field has been adapted.
+    whole: Vec<u8>,
+    /// Names of its other programs.
+    others: Vec<String>,
 }
 
 impl ForLinux {
     /// Name and section of each.
     pub fn programs(&self) -> impl Iterator<Item = (&str, &str)> {
-        let programs = self.object.programs.iter();
-        programs.map(|program| (program.name.as_str(), program.section.as_str()))
+        let programs = self.programs.iter();
+        programs.map(|(name, section)| (name.as_str(), section.as_str()))
+    }
+
+    /// All maps of the object, and these programs alone, whose fields are as in `kernel`, or why there are no such types.
+    fn object(&self, kernel: Result<&KernelTypes, &str>) -> Result<Object, ObjectError> {
+        let others: Vec<&str> = self.others.iter().map(String::as_str).collect();
+        let options = LoadOptions {
+            target_btf: kernel.ok().map(KernelTypes::types),
+            no_target: kernel.err(),
+        };
+        load_with(&hide(&self.whole, &others, &[])?, &options)
     }
 }
 
@@ -56,7 +71,7 @@ impl Split {
     /// Takes an object apart.
     ///
     /// # Errors
-    /// A section that is wrong, or a part that cannot be read by itself.
+    /// A section that is wrong, or the part of applications that cannot be read by itself.
     pub fn of(loaded: Loaded) -> Result<Split, CliError> {
         let object = &loaded.object;
         let (mut of_linux, mut others) = (Vec::new(), Vec::new());
@@ -84,18 +99,13 @@ impl Split {
         let hidden = hidden.filter_map(|map| object.maps.get(*map as usize));
         let declared = hidden.filter(|def| def.kind == MapKind::User);
         let hidden: Vec<&str> = declared.map(|def| def.name.as_str()).collect();
+        let programs = of_linux.iter();
+        let programs = programs.map(|p| (p.name.clone(), p.section.clone()));
+        let programs = programs.collect();
         let of_linux: Vec<&str> = of_linux.iter().map(|p| p.name.as_str()).collect();
-        let others: Vec<&str> = others.iter().map(|p| p.name.as_str()).collect();
+        let others = others.iter().map(|p| p.name.clone()).collect();
         let refused = |error| loaded.refused(error);
         let bytes = hide(&loaded.bytes, &of_linux, &hidden).map_err(refused)?;
-        // Fields of these are the running kernel's.
-        let whole = loaded.before.as_ref().unwrap_or(&loaded.bytes);
-        let rest = hide(whole, &others, &[]).map_err(refused)?;
-        let kernel = KernelTypes::read();
-        let options = LoadOptions {
-            target_btf: kernel.as_ref().map(KernelTypes::types),
-        };
-        let linux = load_with(&rest, &options).map_err(refused)?;
         let gpu = warpbpf_object::load(&bytes).map_err(refused)?;
         Ok(Split {
             loaded: Loaded {
@@ -105,8 +115,10 @@ impl Split {
                 before: None,
             },
             linux: Some(ForLinux {
-                object: linux,
-                kernel,
+                programs,
+                // Fields of these are the running kernel's.
+                whole: loaded.before.unwrap_or(loaded.bytes),
+                others,
             }),
         })
     }
@@ -161,19 +173,23 @@ impl Beside {
                 errno,
             })
         })?;
+        let kernel = KernelTypes::read();
+        let kernel = kernel.as_ref().map_err(String::as_str);
+        let object = linux.object(kernel);
+        let object = object.map_err(|error| refused(loaded, &error))?;
         let uses = uses(&loaded.object, session);
-        let others = (0..).zip(&linux.object.maps);
+        let others = (0..).zip(&object.maps);
         let others = others.filter_map(|(index, def)| Some((index, *uses.get(def.name.as_str())?)));
         let side = Side::load(
             Arc::new(host),
-            &linux.object,
+            &object,
             &others.collect(),
-            linux.kernel.as_ref(),
+            kernel,
             Tracefs::default(),
         );
         Ok(Beside {
             side: side.map_err(fails)?,
-            types: linux.object.btf.clone(),
+            types: object.btf,
             state: Mutex::default(),
         })
     }
@@ -457,7 +473,7 @@ fn uses<'o>(object: &'o Object, session: &[PlannedProgram]) -> BTreeMap<&'o str,
     uses
 }
 
-fn refused(loaded: &Loaded, error: &LinuxError) -> CliError {
+fn refused(loaded: &Loaded, error: &dyn Display) -> CliError {
     loaded.refused(format!(
         "{error}\nwith `--skip-linux` the others run without the programs for Linux"
     ))

@@ -89,6 +89,7 @@ pub fn bring(flags: &ObjectFlags) -> Result<Loaded, CliError> {
     };
     let options = LoadOptions {
         target_btf: target.as_ref(),
+        no_target: None,
     };
     let object =
         warpbpf_object::load_with(&bytes, &options).map_err(|error| refused(&name, error))?;

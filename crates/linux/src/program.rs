@@ -31,8 +31,8 @@ pub(crate) struct Needs<'a> {
     pub(crate) license: &'a str,
     /// The object's types.
     pub(crate) types: Option<&'a ObjectTypes>,
-    /// The kernel's.
-    pub(crate) kernel: Option<&'a KernelTypes>,
+    /// The kernel's, or why there are none.
+    pub(crate) kernel: Result<&'a KernelTypes, &'a str>,
     pub(crate) tracefs: &'a Tracefs,
     pub(crate) map: &'a dyn Maps,
 }
@@ -122,10 +122,7 @@ impl Needs<'_> {
 
     /// What of Linux it is loaded for, if it is for one thing.
     fn target(&self, program: &Program, attach: &Attach) -> Result<Option<Target>, LinuxError> {
-        let types = || {
-            let why = "this Linux shows no types of its own (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF)";
-            self.kernel.ok_or_else(|| self.fault(program, why))
-        };
+        let types = || self.kernel.map_err(|why| self.fault(program, why));
         let found = match attach {
             Attach::TypedTracepoint { name } => types()?.tracepoint(name),
             Attach::Function { module, name, .. } => {

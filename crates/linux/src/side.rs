@@ -113,7 +113,7 @@ pub struct Standing {
 
 impl Side {
     /// Makes the maps, and has Linux prove the programs, which are all that the object has. `others` are the maps, by index, that programs
-    /// elsewhere have. Nothing runs before [`Side::attach`].
+    /// elsewhere have, and `kernel` Linux's types, or why there are none. Nothing runs before [`Side::attach`].
     ///
     /// # Errors
     /// [`LinuxError`]; then nothing is left behind.
@@ -121,7 +121,7 @@ impl Side {
         linux: Arc<dyn Linux>,
         object: &Object,
         others: &BTreeMap<u32, Use>,
-        kernel: Option<&KernelTypes>,
+        kernel: Result<&KernelTypes, &str>,
         tracefs: Tracefs,
     ) -> Result<Side, LinuxError> {
         let types = ObjectTypes::load(&*linux, object);
@@ -156,7 +156,7 @@ impl Side {
     fn needs<'a>(
         &'a self,
         types: Option<&'a ObjectTypes>,
-        kernel: Option<&'a KernelTypes>,
+        kernel: Result<&'a KernelTypes, &'a str>,
     ) -> Needs<'a> {
         Needs {
             linux: &*self.linux,
@@ -296,7 +296,7 @@ impl Side {
     /// [`LinuxError`]; then none runs.
     pub fn attach(&mut self) -> Result<(), LinuxError> {
         let mut links = Vec::new();
-        let needs = self.needs(None, None);
+        let needs = self.needs(None, Err("they were asked for when it was loaded"));
         for (program, loaded) in &self.programs {
             links.push(needs.attach(program, loaded)?);
         }

@@ -2,6 +2,8 @@
 //! them, with lines of its source for the verifier's text.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 
@@ -38,15 +40,31 @@ pub struct Target {
 }
 
 impl KernelTypes {
-    /// Those of this machine's kernel; `None` if it shows none.
-    pub fn read() -> Option<KernelTypes> {
+    /// Those of this machine's kernel.
+    ///
+    /// # Errors
+    /// Text for a user: that it shows none, or why they cannot be read.
+    pub fn read() -> Result<KernelTypes, String> {
         KernelTypes::of(FOLDER.into())
     }
 
-    fn of(folder: PathBuf) -> Option<KernelTypes> {
-        let bytes = std::fs::read(folder.join("vmlinux")).ok()?;
-        let types = Btf::parse(&bytes).ok()?;
-        Some(KernelTypes { folder, types })
+    fn of(folder: PathBuf) -> Result<KernelTypes, String> {
+        let path = folder.join("vmlinux");
+        let unreadable = |error: &dyn Display| {
+            format!(
+                "the types of Linux cannot be read from `{}`: {error}",
+                path.display()
+            )
+        };
+        let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => format!(
+                "this Linux shows no types of its own ({}, CONFIG_DEBUG_INFO_BTF)",
+                path.display()
+            ),
+            _ => unreadable(&error),
+        })?;
+        let types = Btf::parse(&bytes).map_err(|error| unreadable(&error))?;
+        Ok(KernelTypes { folder, types })
     }
 
     /// The types.
@@ -308,6 +326,28 @@ mod tests {
         }
 
         fn enable(&self, _: &OwnedFd, _: bool) {}
+    }
+
+    #[test]
+    fn types_that_are_not_there_are_told_from_those_that_cannot_be_read() {
+        let folder = std::env::temp_dir().join(format!("warpbpf-no-types-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let why = || KernelTypes::of(folder.clone()).unwrap_err();
+        let missing = why();
+        std::fs::write(folder.join("vmlinux"), [0x9f, 0xeb, 9, 0]).unwrap();
+        let wrong = why();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let path = folder.join("vmlinux");
+        let path = path.display();
+        assert_eq!(
+            missing,
+            format!("this Linux shows no types of its own ({path}, CONFIG_DEBUG_INFO_BTF)")
+        );
+        let begin = format!("the types of Linux cannot be read from `{path}`: ");
+        assert!(
+            wrong.starts_with(&begin) && wrong.contains("version is 9"),
+            "{wrong}"
+        );
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) fn load(
     let data = data::append(&elf, btf.as_ref(), &mut maps)?;
     let mut functions = functions(&elf)?;
     let resolved = match &btf {
-        Some(btf) => core::apply(&elf, &ext, btf, options.target_btf, &mut functions),
+        Some(btf) => core::apply(&elf, &ext, btf, options, &mut functions),
         None => Resolved::default(),
     };
     let linker = Linker {

@@ -50,6 +50,7 @@ pub fn cases() -> Vec<Case> {
         case("linux: what its verifier refuses", refused),
         case("linux: without the privilege", unprivileged),
         case("linux: left out", left_out),
+        case("linux: without its types", untyped),
     ]
 }
 
@@ -225,21 +226,59 @@ fn shared(bench: &Bench) -> Told {
     ))
 }
 
-/// Runs a command in which tracefs can be seen, for it alone.
-fn tracepoint(bench: &Bench) -> Told {
-    let saved = bench.scratch("tracepoint.json");
+/// `warpbpf run` of an object where another file system, which nobody else sees, is at a place.
+fn run_over(bench: &Bench, (kind, place): (&str, &str), flags: &[&str], object: &str) -> Command {
     let mut inner = bench.warpbpf("run");
-    inner.args(["--set", CALL, "--json", "-o"]).arg(&saved);
-    inner.arg(bench.object("linux_tracepoint")).arg("--");
+    inner.args(["--set", CALL]).args(flags);
+    inner.arg(bench.object(object)).arg("--");
     inner.arg(bench.app(APP)).args(ARGUMENTS);
-    let mount = "mount -t tracefs none /sys/kernel/tracing || exit 77; exec \"$@\"";
+    let mount = format!("mount -t {kind} none {place} || exit 77; exec \"$@\"");
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", mount, "sh"]);
+    command.args(["-m", "sh", "-c", &mount, "sh"]);
     command.arg(inner.get_program()).args(inner.get_args());
     for (name, value) in inner.get_envs() {
         command.envs(value.map(|value| (name, value)));
     }
-    let output = match command.output() {
+    command
+}
+
+/// Fields cannot be found, so nothing is started with their places in the object; the rest runs without.
+fn untyped(bench: &Bench) -> Told {
+    let run = |flags: &[&str]| {
+        let output = run_over(bench, ("tmpfs", "/sys/kernel/btf"), flags, "linux_typed").output();
+        output.map_err(|error| format!("no `unshare`: {error}"))
+    };
+    let output = match run(&[]) {
+        Ok(output) => output,
+        Err(why) => return Ok(format!("skipped: {why}")),
+    };
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(77) || errors.starts_with("unshare: ") {
+        return Ok(format!("skipped: {}", errors.trim()));
+    }
+    if errors.contains("does not let this process use `bpf()`") {
+        return not_here(&errors).ok_or(errors);
+    }
+    same(&errors, output.status.code(), Some(1))?;
+    says(
+        &errors,
+        "the CO-RE relocation (field offset) of `struct task_struct.tgid` asks for types of the target, which there are not: this Linux shows no types of its own (/sys/kernel/btf/vmlinux, ",
+    )?;
+    same("output", output.stdout.is_empty(), true)?;
+    let output = run(&["--skip-linux"])?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    same(&errors, output.status.code(), Some(0))?;
+    let counted = format!("{CALLS} calls, {THREADS} threads");
+    says(&String::from_utf8_lossy(&output.stdout), &counted)?;
+    Ok("told, and run without".into())
+}
+
+/// Where tracefs can be seen.
+fn tracepoint(bench: &Bench) -> Told {
+    let saved = bench.scratch("tracepoint.json");
+    let flags = ["--json", "-o", &saved.display().to_string()];
+    let tracing = ("tracefs", "/sys/kernel/tracing");
+    let output = match run_over(bench, tracing, &flags, "linux_tracepoint").output() {
         Ok(output) => output,
         Err(error) => return Ok(format!("skipped: no `unshare`: {error}")),
     };

@@ -4,7 +4,7 @@ use crate::btf::Btf;
 use crate::core;
 use crate::elf::Elf;
 use crate::error::ObjectError;
-use crate::{functions, program};
+use crate::{LoadOptions, functions, program};
 
 /// Offset of the length of the CO-RE table in the header of `.BTF.ext`.
 const CORE_LEN: usize = 28;
@@ -26,7 +26,11 @@ pub fn relocate(bytes: &[u8], target: &Btf) -> Result<Vec<u8>, ObjectError> {
         return Ok(out);
     }
     let mut functions = functions::functions(&elf)?;
-    let resolved = core::apply(&elf, &ext, &btf, Some(target), &mut functions);
+    let options = LoadOptions {
+        target_btf: Some(target),
+        no_target: None,
+    };
+    let resolved = core::apply(&elf, &ext, &btf, &options, &mut functions);
     if let Some(fault) = resolved.faults.into_values().next() {
         return Err(fault);
     }

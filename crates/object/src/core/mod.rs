@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 pub use bake::relocate;
 pub(crate) use candidates::essential;
 
+use crate::LoadOptions;
 use crate::btf::Btf;
 use crate::btf_ext::{BtfExt, CoreRecord};
 use crate::elf::Elf;
@@ -42,12 +43,12 @@ pub(crate) struct Resolved {
     pub(crate) faults: BTreeMap<(usize, u32), ObjectError>,
 }
 
-/// Adapts every function to `target`, or to the object's own types.
+/// Adapts every function to the target, or to the object's own types.
 pub(crate) fn apply(
     elf: &Elf<'_>,
     ext: &BtfExt,
     local: &Btf,
-    target: Option<&Btf>,
+    options: &LoadOptions<'_>,
     functions: &mut BTreeMap<(usize, u32), Function>,
 ) -> Resolved {
     let mut all = Resolved::default();
@@ -67,7 +68,7 @@ pub(crate) fn apply(
                 continue;
             }
             let slots = &mut function.slots[(slot - start) as usize..];
-            let patched = resolve(local, target, record)
+            let patched = resolve(local, options, record)
                 .and_then(|resolution| patch::apply(slots, &resolution));
             match patched {
                 Ok(Patch::Done) => {}
@@ -105,7 +106,11 @@ pub(crate) struct Resolution {
     resizable: bool,
 }
 
-fn resolve(local: &Btf, target: Option<&Btf>, record: &CoreRecord) -> Result<Resolution, String> {
+fn resolve(
+    local: &Btf,
+    options: &LoadOptions<'_>,
+    record: &CoreRecord,
+) -> Result<Resolution, String> {
     let kind = Kind::from_number(record.kind)
         .ok_or_else(|| format!("is of a kind ({}) that is not known", record.kind))?;
     let spec = Spec::parse(local, record, kind)?;
@@ -114,6 +119,12 @@ fn resolve(local: &Btf, target: Option<&Btf>, record: &CoreRecord) -> Result<Res
         Err(Refusal::Missing) => return Err("names nothing".to_owned()),
         Err(Refusal::Bad(problem)) => return Err(problem),
     };
+    if let Some(why) = options.no_target.filter(|_| kind != Kind::TypeIdLocal) {
+        return Err(format!(
+            "asks for types of the target, which there are not: {why}"
+        ));
+    }
+    let target = options.target_btf;
     let Some(target) = target.filter(|_| kind != Kind::TypeIdLocal) else {
         return Ok(Resolution {
             before,

@@ -21,8 +21,11 @@ fn types(source: &str) -> Btf {
 }
 
 fn against(bytes: &[u8], target: &Btf) -> Result<Object, ObjectError> {
-    let target_btf = Some(target);
-    load_with(bytes, &LoadOptions { target_btf })
+    let options = LoadOptions {
+        target_btf: Some(target),
+        ..LoadOptions::default()
+    };
+    load_with(bytes, &options)
 }
 
 /// Instructions of the first program, without numbers and blanks in front.
@@ -599,6 +602,30 @@ fn types_come_from_anywhere() {
         message(&[0x9f, 0xeb, 9, 0]),
         "section `.BTF` cannot be read: its version is 9, only 1 is known; compile with a clang of version 11 or later"
     );
+}
+
+#[test]
+fn without_the_types_of_a_target_what_asks_for_them_is_refused() {
+    let options = LoadOptions {
+        no_target: Some("nobody knows"),
+        ..LoadOptions::default()
+    };
+    let load = |source: &str| load_with(&program(source), &options);
+    let task = "struct task { int pid; } P;";
+    let refused = |line: &str| {
+        let error = load(&format!(
+            "{task} SEC(\"x\") int f(struct task *t) {{ {line} }}"
+        ));
+        error.expect_err("it is refused").to_string()
+    };
+    assert_eq!(
+        refused("return t->pid;"),
+        "`f` (slot 0): the CO-RE relocation (field offset) of `struct task.pid` asks for types of the target, which there are not: nobody knows"
+    );
+    // That it does not exist would be an answer, too, and a wrong one.
+    assert!(refused("return bpf_core_field_exists(t->pid);").contains("(field existence)"));
+    let own = "struct own { int pid; }; SEC(\"x\") int f(struct own *t) { return t->pid + bpf_core_type_id_local(struct own); }";
+    load(own).expect("it asks nothing of a target");
 }
 
 /// Every kind of relocation in one object.

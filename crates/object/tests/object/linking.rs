@@ -451,6 +451,7 @@ fn fields_are_relocated_after_linking() {
         &bytes,
         &warpbpf_object::LoadOptions {
             target_btf: Some(&target),
+            ..warpbpf_object::LoadOptions::default()
         },
     )
     .expect("it loads");
