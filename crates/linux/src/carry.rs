@@ -70,38 +70,60 @@ pub fn adopt(map: &LinuxMap, ledger: &mut Ledger, bytes: usize) -> Result<Entrie
 /// Brings what Linux's programs have written to the device, by `write`: a value for a key, or nothing for one that is gone.
 ///
 /// # Errors
-/// Linux's, and those of `write`; a key that the device does not have can be gone from there.
+/// The first of Linux's or of `write`, when all other keys have been brought too; but `EIO`, nobody answers, at once. A key that the
+/// device does not have can be gone from there.
 pub fn to_device(map: &LinuxMap, ledger: &mut Ledger, write: &mut Write<'_>) -> Result<(), Errno> {
     let keyed = !map.spec().has_indices();
-    let keys = map.keys()?;
+    let mut keys = map.keys()?;
+    let mut done = Ok(());
+    if keyed {
+        let there: BTreeSet<&Vec<u8>> = keys.iter().collect();
+        let known = ledger.known().filter(|key| !there.contains(key));
+        let missed: Vec<Vec<u8>> = known.cloned().collect();
+        // First: a full hash has room for others then.
+        for key in missed {
+            match map.get(&key) {
+                Err(Errno::NOENT) => {}
+                // It was only passed over while others came and went.
+                _ => {
+                    keys.push(key);
+                    continue;
+                }
+            }
+            match write(&key, None) {
+                Ok(()) | Err(Errno::NOENT) => ledger.forget(&key),
+                Err(Errno::IO) => return Err(Errno::IO),
+                failed => done = done.and(failed),
+            }
+        }
+    }
     for key in &keys {
         let value = match map.get(key) {
+            Ok(value) => value,
             Err(Errno::NOENT) => continue,
-            value => value?,
+            Err(error) => {
+                done = done.and(Err(error));
+                continue;
+            }
         };
         // Zeros are what an array holds at first, but not a hash.
         let known = !keyed || ledger.knows(key);
         if known && ledger.base(key, value.len()) == value {
             continue;
         }
-        write(key, Some(&value))?;
+        match write(key, Some(&value)) {
+            Ok(()) => {}
+            Err(Errno::IO) => return Err(Errno::IO),
+            failed => {
+                done = done.and(failed);
+                continue;
+            }
+        }
         ledger.set_base(key, &value);
         // A program that comes later may count on from here.
         ledger.set_given(key, &value);
     }
-    if !keyed {
-        return Ok(());
-    }
-    let there: BTreeSet<&Vec<u8>> = keys.iter().collect();
-    let known = ledger.known().filter(|key| !there.contains(key));
-    let gone: Vec<Vec<u8>> = known.cloned().collect();
-    for key in gone {
-        match write(&key, None) {
-            Ok(()) | Err(Errno::NOENT) => ledger.forget(&key),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    done
 }
 
 /// Adds what the device has changed to the words of an array of Linux's, if its values are mapped.

@@ -1,5 +1,6 @@
 //! A map of Linux, and the operations on it.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -11,6 +12,9 @@ use crate::memory::{Access, Memory};
 use crate::spec::Spec;
 use crate::sys::{Fields, Linux};
 use crate::uapi::{Command, F_MMAPABLE, LAST_MAP_TYPE, attr};
+
+/// As many keys as the map can have are asked for so many times at most, while others delete them.
+const PASSES: usize = 4;
 
 /// A map of Linux.
 pub struct LinuxMap {
@@ -197,19 +201,36 @@ impl LinuxMap {
         Ok(next)
     }
 
-    /// All keys; those that come and go meanwhile may be missing.
+    /// All keys, each once. While others come and go, some may be missing: that one is not there, only a lookup tells.
     ///
     /// # Errors
     /// Linux's.
     pub fn keys(&self) -> Result<Vec<Vec<u8>>, Errno> {
-        let most = self.spec.max_entries as usize;
+        let most = (self.spec.max_entries as usize).saturating_mul(PASSES);
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        while keys.len() < most {
-            match self.next_key(keys.last().map(Vec::as_slice)) {
-                Ok(key) => keys.push(key),
+        let (mut known, mut passed) = (BTreeSet::new(), BTreeSet::new());
+        let mut before = None;
+        // Of this pass.
+        let mut new = false;
+        for _ in 0..most {
+            let key = match self.next_key(before.as_deref()) {
+                Ok(key) => key,
                 Err(Errno::NOENT) => break,
                 Err(error) => return Err(error),
+            };
+            // Behind a key that is gone by now, Linux begins at the first one again.
+            if passed.contains(&key) {
+                if !std::mem::take(&mut new) {
+                    break;
+                }
+                passed.clear();
             }
+            passed.insert(key.clone());
+            if known.insert(key.clone()) {
+                keys.push(key.clone());
+                new = true;
+            }
+            before = Some(key);
         }
         Ok(keys)
     }

@@ -19,6 +19,10 @@ struct Below {
     sizes: (usize, usize),
     values: BTreeMap<Vec<u8>, Vec<u8>>,
     frozen: bool,
+    /// Keys that are gone when the one behind is asked for.
+    fleeting: Vec<u32>,
+    /// A key that is there, but passed over.
+    missed: Option<u32>,
 }
 
 #[derive(Default)]
@@ -73,6 +77,8 @@ impl Linux for Fake {
                     ),
                     values: BTreeMap::new(),
                     frozen: false,
+                    fleeting: Vec::new(),
+                    missed: None,
                 };
                 state.maps.insert(fd, below);
                 Ok(i64::from(fd))
@@ -120,7 +126,16 @@ impl Linux for Fake {
                     }
                     Command::MapFreeze => map.frozen = true,
                     _ => {
-                        let mut keys = map.values.keys().filter(|known| **known > key);
+                        let is_key = |gone: &mut u32| gone.to_ne_bytes()[..] == key;
+                        if map.fleeting.extract_if(.., is_key).next().is_some() {
+                            map.values.remove(&key);
+                        }
+                        // Behind a key that it does not have, Linux begins anew.
+                        let begin = !map.values.contains_key(&key);
+                        let keys = map.values.keys().filter(|known| begin || **known > key);
+                        let missed = map.missed.map(u32::to_ne_bytes);
+                        let mut keys = keys
+                            .filter(|known| missed.is_none_or(|missed| missed[..] != known[..]));
                         write(value, keys.next().ok_or(Errno::NOENT)?);
                     }
                 }
@@ -455,7 +470,7 @@ fn values_go_the_one_way_that_overwrites_nothing() {
         map.values.remove(1u32.to_ne_bytes().as_slice())
     });
     fake.set("read", 2, 9);
-    assert_eq!(carry(0, &unused), [(2, Some(9)), (1, None)]);
+    assert_eq!(carry(0, &unused), [(1, None), (2, Some(9))]);
     // What is counted there is added to Linux's words, which go on meanwhile.
     let memory = side.maps[&1].linux().memory().unwrap();
     let mut device = Device::of(&counted);
@@ -473,6 +488,76 @@ fn values_go_the_one_way_that_overwrites_nothing() {
     assert_eq!(side.carry(5, 1, &mut nobody, &mut nothing), Err(Errno::IO));
     assert_eq!(carry(1, &device), [], "it is still known");
     assert_eq!(memory.word(8).load(Ordering::Relaxed), 15);
+}
+
+/// Linux's hash of 4 with keys 1 to 4, as the device has it.
+fn full() -> (Fake, Side) {
+    let fake = Fake::default();
+    let maps = vec![def("read", MapType::Hash, 4)];
+    let one = object(maps, vec![program("p", "raw_tp/x", &[0])]);
+    let side = load(&fake, &one, &[(0, Use::Read)]).unwrap();
+    (1..=4).for_each(|key| fake.set("read", key, 1));
+    side.begin(5).unwrap();
+    (fake, side)
+}
+
+/// What is written, and what comes of it if this is what each write meets.
+fn written(side: &Side, meets: impl Fn(u8, bool) -> Result<(), Errno>) -> Written {
+    let mut written = Vec::new();
+    let mut write = |key: &[u8], value: Option<&[u8]>| {
+        written.push((key[0], value.map(|value| value[0])));
+        meets(key[0], value.is_some())
+    };
+    let mut nothing = |_: &mut dyn FnMut(&MapView<'_>)| Ok(());
+    let done = side.carry(5, 0, &mut write, &mut nothing);
+    (written, done)
+}
+
+type Written = (Vec<(u8, Option<u8>)>, Result<(), Errno>);
+
+#[test]
+fn a_full_hash_has_room_for_what_comes_where_something_goes() {
+    let (fake, side) = full();
+    let remove = |key: u32| fake.map("read", |map| map.values.remove(&key.to_ne_bytes()[..]));
+    remove(3);
+    fake.set("read", 2, 8);
+    fake.set("read", 9, 7);
+    let (order, done) = written(&side, |_, _| Ok(()));
+    assert_eq!(order, [(3, None), (2, Some(8)), (9, Some(7))]);
+    assert_eq!(done, Ok(()));
+    // What fails does not keep others back, and is tried again.
+    remove(4);
+    remove(9);
+    fake.set("read", 1, 5);
+    fake.set("read", 2, 6);
+    let meets = |key, is_new| match (key, is_new) {
+        (4, false) => Err(Errno::BUSY),
+        (1, true) => Err(Errno::TOOBIG),
+        _ => Ok(()),
+    };
+    let all = [(4, None), (9, None), (1, Some(5)), (2, Some(6))];
+    assert_eq!(written(&side, meets), (all.to_vec(), Err(Errno::BUSY)));
+    let rest = [(4, None), (1, Some(5))];
+    // Who does not answer is asked once.
+    let silent = written(&side, |_, _| Err(Errno::IO));
+    assert_eq!(silent, (rest[..1].to_vec(), Err(Errno::IO)));
+    assert_eq!(written(&side, |_, _| Ok(())), (rest.to_vec(), Ok(())));
+}
+
+#[test]
+fn keys_that_go_while_all_are_asked_for_hide_no_others() {
+    let (fake, side) = full();
+    let fleeting = |keys: &[u32]| fake.map("read", |map| map.fleeting = keys.to_vec());
+    let linux = side.maps[&0].linux();
+    fleeting(&[2]);
+    let keys: Vec<u8> = linux.keys().unwrap().iter().map(|key| key[0]).collect();
+    assert_eq!(keys, [1, 2, 3, 4]);
+    // Of those that seem to be gone, only those go that a lookup does not find either.
+    fake.map("read", |map| map.missed = Some(3));
+    assert_eq!(written(&side, |_, _| Ok(())), (vec![(2, None)], Ok(())));
+    fake.map("read", |map| map.missed = None);
+    let all = [1, 3, 4].map(|key: u32| (key.to_ne_bytes().to_vec(), 1u64.to_ne_bytes().to_vec()));
+    assert_eq!(linux.entries().unwrap(), all);
 }
 
 #[test]
