@@ -112,7 +112,9 @@ impl<'t> Collector<'t> {
     /// Everything so far, for what was started by this command line.
     pub fn report(&self, command: Vec<String>, status: Option<i32>) -> model::Report {
         let processes = self.processes();
-        let Together { maps, remarks } = Together::of(&self.tool.processes(), &processes);
+        // Each process has Linux's contents in them, which count once: in Linux's part.
+        let shared = self.linux.map(Beside::shared).unwrap_or_default();
+        let Together { maps, remarks } = Together::of(&self.tool.processes(), &processes, &shared);
         let mut report = model::Report {
             version: model::VERSION,
             command,

@@ -2,7 +2,7 @@
 //!
 //! This command loads them, because it may have the privilege, which the application need not have. They end with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -345,6 +345,12 @@ impl Beside {
             *told = events.first.len();
         }
         lines
+    }
+
+    /// Names of the maps that programs elsewhere have, too.
+    pub fn shared(&self) -> BTreeSet<&str> {
+        let shared = self.side.maps().filter(|(_, map)| map.is_shared());
+        shared.map(|(_, map)| map.def.name.as_str()).collect()
     }
 
     /// What a person should know.

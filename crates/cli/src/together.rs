@@ -1,5 +1,6 @@
 //! What several processes have of each map, as one: their copies are put together as those of several devices are.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use warpbpf::Process;
@@ -21,8 +22,12 @@ pub struct Together {
 }
 
 impl Together {
-    /// Of processes, and of what a report shows of each. Nothing where fewer than two have maps.
-    pub fn of(processes: &[Process], shown: &[model::Process]) -> Together {
+    /// Of processes, and of what a report shows of each, without the contents of `elsewhere`. Nothing where fewer than two have maps.
+    pub fn of(
+        processes: &[Process],
+        shown: &[model::Process],
+        elsewhere: &BTreeSet<&str>,
+    ) -> Together {
         let both = processes.iter().zip(shown);
         let ready: Vec<(&Process, &model::Process)> = both
             .filter(|(process, shown)| process.is_ready() && !shown.maps.is_empty())
@@ -55,6 +60,9 @@ impl Together {
             if map.info().bytes == 0 {
                 all.events = Some(events(&ready, map.name()));
                 together.maps.push(all);
+                continue;
+            }
+            if elsewhere.contains(map.name()) {
                 continue;
             }
             let (Some(plan), mut parts) = (map.plan(), Vec::new()) else {

@@ -408,6 +408,15 @@ fn served(bench: &Bench) -> Told {
         entries(array.first().ok_or("no `array`")?),
         twice,
     )?;
+    // Each application began with what Linux had counted until then, and that counts once.
+    let both = entries(map(&report, "shared", "both")?);
+    let of = |key: u64| both.iter().find(|(known, _)| *known == key);
+    let counted = [0, pids[0], pids[1]].map(|key| of(key).map(|(_, n)| *n));
+    let expected = [2 * THREADS, 47, 57].map(Some);
+    same("`both`, threads and calls", counted, expected)?;
+    let together = report["together"].as_array().into_iter().flatten();
+    let twice = together.filter(|map| map["name"] == "both").count();
+    same("`both`, once more", twice, 0)?;
     Ok("47 and 57 calls of two processes".into())
 }
 
