@@ -134,7 +134,8 @@ pub struct Beside {
 
 #[derive(Debug, Default)]
 struct State {
-    carrier: Carrier,
+    /// Of each process: one that does not answer keeps no others waiting.
+    carriers: BTreeMap<u64, Carrier>,
     /// Of each ring.
     events: BTreeMap<u32, model::Events>,
     /// Kept events of each that were told already.
@@ -256,9 +257,14 @@ impl Beside {
             came += self.take_records(&mut state.events, kept);
         }
         let State {
-            carrier, faults, ..
+            carriers, faults, ..
         } = &mut *state;
-        carrier.round(|| Some(self.carry(processes, faults)));
+        let live = |process: &&Process| process.is_ready() && process.is_connected();
+        let live: Vec<&Process> = processes.iter().filter(live).collect();
+        for process in &live {
+            let carrier = carriers.entry(process.number()).or_default();
+            carrier.round(live.len() as u32, || Some(self.carry(process, faults)));
+        }
         came
     }
 
@@ -281,44 +287,35 @@ impl Beside {
         came
     }
 
-    /// `EIO` if an application does not answer.
-    fn carry(
-        &self,
-        processes: &[Process],
-        faults: &mut BTreeMap<String, String>,
-    ) -> Result<(), Errno> {
-        let live = |process: &&Process| process.is_ready() && process.is_connected();
-        let mut done = Ok(());
-        for process in processes.iter().filter(live) {
-            for (index, side) in self.side.maps().filter(|(_, side)| side.is_shared()) {
-                let Ok(map) = process.map(&side.def.name) else {
-                    continue;
-                };
-                // What came by an exchange was not asked whether it only reads.
-                if side.other() == Some(Use::Read) && process.generation() > 1 {
-                    continue;
-                }
-                let mut write = |key: &[u8], value: Option<&[u8]>| match value {
-                    Some(value) => map.update(key, value, 0).map_err(errno),
-                    None => map.delete(key).map(drop).map_err(errno),
-                };
-                let mut device = |take: &mut dyn FnMut(&MapView<'_>)| {
-                    let snapshot = map.snapshot().map_err(errno)?;
-                    take(&snapshot.view().map_err(errno)?);
-                    Ok(())
-                };
-                let carried = (self.side).carry(process.number(), index, &mut write, &mut device);
-                match carried {
-                    Ok(()) => {}
-                    Err(Errno::IO) => done = carried,
-                    Err(error) => {
-                        let what = "values do not go from one side to the other";
-                        fault(faults, &side.def.name, what, error);
-                    }
+    /// `EIO` if the application does not answer, which is asked no more then.
+    fn carry(&self, process: &Process, faults: &mut BTreeMap<String, String>) -> Result<(), Errno> {
+        for (index, side) in self.side.maps().filter(|(_, side)| side.is_shared()) {
+            let Ok(map) = process.map(&side.def.name) else {
+                continue;
+            };
+            // What came by an exchange was not asked whether it only reads.
+            if side.other() == Some(Use::Read) && process.generation() > 1 {
+                continue;
+            }
+            let mut write = |key: &[u8], value: Option<&[u8]>| match value {
+                Some(value) => map.update(key, value, 0).map_err(errno),
+                None => map.delete(key).map(drop).map_err(errno),
+            };
+            let mut device = |take: &mut dyn FnMut(&MapView<'_>)| {
+                let snapshot = map.snapshot().map_err(errno)?;
+                take(&snapshot.view().map_err(errno)?);
+                Ok(())
+            };
+            match (self.side).carry(process.number(), index, &mut write, &mut device) {
+                Ok(()) => {}
+                Err(Errno::IO) => return Err(Errno::IO),
+                Err(error) => {
+                    let what = "values do not go from one side to the other";
+                    fault(faults, &side.def.name, what, error);
                 }
             }
         }
-        done
+        Ok(())
     }
 
     fn printer<'p>(&'p self, kernels: &'p [String], sites: &'p [String]) -> Printer<'p> {
@@ -485,9 +482,41 @@ fn refused(loaded: &Loaded, error: &dyn Display) -> CliError {
     ))
 }
 
+/// `EIO` if nobody answers, and for nothing else.
 fn errno(error: warpbpf::Error) -> Errno {
-    match &error {
-        warpbpf::Error::Operation { .. } => Errno::from_raw_os_error(error.errno().abs()),
-        _ => Errno::IO,
+    use warpbpf::Error::{Ended, NoAnswer, NotReady, Wire};
+    if let Ended { .. } | NoAnswer { .. } | NotReady { .. } | Wire(_) = &error {
+        return Errno::IO;
+    }
+    match Errno::from_raw_os_error(error.errno().abs()) {
+        Errno::IO => Errno::REMOTEIO,
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_told_from_what_an_application_answers() {
+        let operation = |number: Errno| warpbpf::Error::Operation {
+            map: "m".into(),
+            what: "an update",
+            errno: -number.raw_os_error(),
+        };
+        let silent = warpbpf::Error::NoAnswer {
+            pid: 1,
+            seconds: 10,
+        };
+        assert_eq!(errno(silent), Errno::IO);
+        assert_eq!(errno(warpbpf::Error::Ended { pid: 1 }), Errno::IO);
+        assert_eq!(errno(operation(Errno::TOOBIG)), Errno::TOOBIG);
+        assert_eq!(errno(operation(Errno::IO)), Errno::REMOTEIO);
+        let map = warpbpf::Error::Map {
+            map: "m".into(),
+            message: "no".into(),
+        };
+        assert_eq!(errno(map), Errno::INVAL);
     }
 }

@@ -18,7 +18,7 @@ use crate::map::LinuxMap;
 const EVERY: Duration = Duration::from_millis(10);
 /// Of all time, this part is for carrying at most.
 const PART: u32 = 10;
-/// How long an application that does not answer is left in peace.
+/// How long an application that does not answer is left in peace, at least.
 const SILENT: Duration = Duration::from_secs(1);
 
 /// Keys with their values.
@@ -33,19 +33,21 @@ pub type Look<'l> = dyn FnMut(&mut dyn FnMut(&MapView<'_>)) -> Result<(), Errno>
 pub struct Carrier(Option<Instant>);
 
 impl Carrier {
-    /// Carries, if it is time.
-    pub fn round(&mut self, carry: impl FnOnce() -> Option<Result<(), Errno>>) {
+    /// Carries, if it is time; so do this many in all.
+    pub fn round(&mut self, all: u32, carry: impl FnOnce() -> Option<Result<(), Errno>>) {
         if self.0.is_some_and(|next| Instant::now() < next) {
             return;
         }
         let begun = Instant::now();
-        let pause = match carry() {
-            Some(Err(Errno::IO)) => SILENT,
-            // What went wrong with one map is tried again.
-            _ => EVERY.max(begun.elapsed() * PART),
-        };
-        self.0 = Some(Instant::now() + pause);
+        let silent = carry() == Some(Err(Errno::IO));
+        self.0 = Some(Instant::now() + pause(silent, begun.elapsed(), all));
     }
+}
+
+/// What went wrong with one map is tried again as soon as what went well.
+fn pause(silent: bool, took: Duration, all: u32) -> Duration {
+    let least = if silent { SILENT } else { EVERY };
+    least.max(took * PART * all)
 }
 
 /// What Linux's map holds, with `bytes` of each value, is what an application begins with; nothing of before counts. Zeros of an array,
@@ -136,5 +138,21 @@ pub fn to_linux(map: &LinuxMap, ledger: &mut Ledger, device: &MapView<'_>) {
             value.resize(slot as usize, 0);
             ledger.add(memory, &key, u64::from(index) * slot, &value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carrying_takes_a_part_of_all_time() {
+        let [none, long] = [Duration::ZERO, Duration::from_millis(30)];
+        assert_eq!(pause(false, none, 1), EVERY);
+        assert_eq!(pause(false, long, 1), long * 10);
+        assert_eq!(pause(false, long, 3), long * 30);
+        // Who has gone says so at once; who is silent is waited for.
+        assert_eq!(pause(true, none, 1), SILENT);
+        assert_eq!(pause(true, SILENT * 10, 1), SILENT * 100);
     }
 }

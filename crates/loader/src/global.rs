@@ -442,7 +442,7 @@ fn run() {
                 notify(&format!("{what} {pid}"));
             }
             exchange_programs();
-            carrier.round(|| existing()?.carry());
+            carrier.round(1, || existing()?.carry());
             let over = live().is_over();
             start().over = over;
             if !over {
