@@ -100,8 +100,11 @@ impl KernelTypes {
         })?;
         let types = self.types.followed_by(&bytes);
         let types = types.map_err(|error| format!("the types of module `{module}`: {error}"))?;
-        let found = find(&types, name, |ty| matches!(ty, Type::Func { .. }));
-        let id = found.ok_or_else(|| {
+        // The kernel's stand before the module's own, which may have the same names.
+        let last = self.types.types().last().map_or(0, |(id, _)| id.0);
+        let mut own = types.find(name);
+        let found = own.find(|(id, ty)| id.0 > last && matches!(ty, Type::Func { .. }));
+        let id = found.map(|(id, _)| id.0).ok_or_else(|| {
             format!("module `{module}` has no function `{name}` that programs can be attached to")
         })?;
         let fd = module_types(linux, module).map_err(|errno| {
@@ -363,7 +366,7 @@ mod tests {
             ],
         );
         let strings = u32::from_le_bytes(kernel[20..24].try_into().unwrap());
-        let module = section(strings, &[(FUNC, "of_module", 1)]);
+        let module = section(strings, &[(FUNC, "of_module", 1), (FUNC, "do_it", 1)]);
         std::fs::write(folder.join("vmlinux"), kernel).unwrap();
         std::fs::write(folder.join("gpu"), &module).unwrap();
         std::fs::write(folder.join("unloaded"), module).unwrap();
@@ -377,11 +380,13 @@ mod tests {
         let other = function(Some("gpu"), "of_module").unwrap();
         let fd = other.module.as_ref().unwrap().as_raw_fd();
         let known = linux.1.lock().unwrap().last().copied();
+        let namesake = function(Some("gpu"), "do_it").map(|target| target.id);
         let errors = [
             function(None, "of_module"),
             function(Some("gpu"), "nothing"),
             function(Some("missing"), "f"),
             function(Some("unloaded"), "of_module"),
+            function(Some("gpu"), "btf_trace_it"),
             types.tracepoint("nothing"),
         ];
         let trace = told(types.tracepoint("it"));
@@ -403,6 +408,12 @@ mod tests {
             errors[3],
             "Linux does not give the types of module `unloaded`: No such file or directory (os error 2)"
         );
-        assert_eq!(errors[4], "Linux has no tracepoint `nothing` with types");
+        assert_eq!(
+            errors[4],
+            "module `gpu` has no function `btf_trace_it` that programs can be attached to"
+        );
+        assert_eq!(errors[5], "Linux has no tracepoint `nothing` with types");
+        // Not the kernel's function of that name.
+        assert_eq!(namesake, Ok(5));
     }
 }
