@@ -16,7 +16,9 @@ use warpbpf_linux::sys::Host;
 use warpbpf_linux::types::KernelTypes;
 use warpbpf_linux::{LinuxError, Tracefs, maps_of_all};
 use warpbpf_maps::MapView;
-use warpbpf_object::{Btf, LoadOptions, MapKind, Object, ObjectError, hide, load_with};
+use warpbpf_object::{
+    Btf, InitialValue, LoadOptions, MapKind, Object, ObjectError, Program, hide, load_with,
+};
 use warpbpf_session::PlannedProgram;
 
 use crate::contents::Filling;
@@ -245,16 +247,15 @@ impl Beside {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in records, of which so many are kept, and brings values from one side to the other. Returns how many records came.
-    pub fn turn(&self, processes: &[Process], kept: usize) -> usize {
+    /// Takes in records, of which so many are kept, and brings values from one side to the other.
+    pub fn turn(&self, processes: &[Process], kept: usize) {
         let mut state = self.state();
-        let mut came = 0;
         // Others fill the rings meanwhile, and this comes again.
         for _ in 0..ROUNDS {
             if !self.side.draw_records() {
                 break;
             }
-            came += self.take_records(&mut state.events, kept);
+            self.take_records(&mut state.events, kept);
         }
         let State {
             carriers, faults, ..
@@ -265,18 +266,15 @@ impl Beside {
             let carrier = carriers.entry(process.number()).or_default();
             carrier.round(live.len() as u32, || Some(self.carry(process, faults)));
         }
-        came
     }
 
-    fn take_records(&self, events: &mut BTreeMap<u32, model::Events>, kept: usize) -> usize {
+    fn take_records(&self, events: &mut BTreeMap<u32, model::Events>, kept: usize) {
         let printer = self.printer(&[], &[]);
-        let mut came = 0;
         for (index, map) in self.side.maps() {
             let Some((records, lost)) = map.take_records() else {
                 continue;
             };
             let events = events.entry(index).or_default();
-            came += records.len();
             events.received += records.len() as u64;
             events.lost += lost;
             let room = kept.saturating_sub(events.first.len());
@@ -284,7 +282,6 @@ impl Beside {
             let shown = first.map(|record| printer.json(map.def.value_type, record));
             events.first.extend(shown);
         }
-        came
     }
 
     /// `EIO` if the application does not answer, which is asked no more then.
@@ -473,6 +470,14 @@ fn uses<'o>(object: &'o Object, session: &[PlannedProgram]) -> BTreeMap<&'o str,
     for program in object.programs.iter().filter(|p| !proved(&p.name)) {
         program.maps().for_each(|map| note(map, Use::Written));
     }
+    // A proof does not say which of the maps in a map it was.
+    let named = object.programs.iter().flat_map(Program::maps);
+    let named = named.filter_map(|map| object.maps.get(map as usize));
+    for entry in named.flat_map(|def| &def.initial) {
+        if let InitialValue::Map(held) = entry.value {
+            note(held, Use::Written);
+        }
+    }
     uses
 }
 
@@ -496,7 +501,54 @@ fn errno(error: warpbpf::Error) -> Errno {
 
 #[cfg(test)]
 mod tests {
+    use warpbpf_object::{InitialEntry, MapDef};
+
     use super::*;
+
+    #[test]
+    fn maps_in_a_map_are_used_where_that_is() {
+        let map = |name: &str, initial: Vec<InitialEntry>| MapDef {
+            name: name.into(),
+            map_type: MapType::Array as u32,
+            key_size: 4,
+            value_size: 8,
+            max_entries: 1,
+            flags: 0,
+            kind: MapKind::User,
+            extra: BTreeMap::new(),
+            key_type: None,
+            value_type: None,
+            inner: None,
+            initial,
+        };
+        let held = InitialEntry {
+            index: 0,
+            value: InitialValue::Map(1),
+        };
+        // Names the map 0, and ends.
+        let mut code = vec![0x18, 0x11];
+        code.extend([0; 14]);
+        code.extend([0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]);
+        let program = Program {
+            name: "p".into(),
+            section: "uprobe/x:f".into(),
+            functions: Vec::new(),
+            code: warpbpf_ebpf::decode(&code).expect("it is code"),
+            lines: Vec::new(),
+            unresolved: BTreeMap::new(),
+        };
+        let object = Object {
+            programs: vec![program],
+            maps: vec![
+                map("outer", vec![held]),
+                map("inner", Vec::new()),
+                map("alone", Vec::new()),
+            ],
+            ..Object::default()
+        };
+        let expected = [("inner", Use::Written), ("outer", Use::Written)];
+        assert_eq!(uses(&object, &[]), expected.into());
+    }
 
     #[test]
     fn silence_is_told_from_what_an_application_answers() {
