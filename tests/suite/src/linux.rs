@@ -230,6 +230,12 @@ fn sides(bench: &Bench, more: u64) -> Result<Option<String>, String> {
     same("records of kernels", number(&events["received"]), threads)?;
     // What Linux counts is there when the first kernel begins, and comes while kernels run.
     same("what the first kernel saw", run.value("seen", 0)?, 10 + 1)?;
+    let faults = run.notes().contains("maps shared with Linux");
+    same(
+        "values that do not go from one side to the other",
+        faults,
+        false,
+    )?;
     let last = run.value("seen", 1)?;
     same("it is no more than there was", last <= CALLS, true)?;
     let told = format!("{threads} threads and {CALLS} calls, together and apart");
