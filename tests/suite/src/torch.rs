@@ -1,6 +1,6 @@
 //! `examples/torch`: its programs and its scripts, on applications whose blocks and bytes are known. PyTorch itself needs a GPU.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -277,23 +277,25 @@ fn whole(bench: &Bench) -> Told {
     says(&told, "programs for traffic: in 2 of 2 launches")?;
     // The same again of what was kept; and with what torch.profiler would have counted, and what it would not.
     same("shown again", text(&show(bench, &folder)?.stdout), told)?;
-    let write = |name: &str, text: &str| {
-        let path = folder.join(name);
-        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
-    };
     let alone = std::fs::read_to_string(folder.join("alone.out")).map_err(|e| e.to_string())?;
-    write("count.out", &alone)?;
+    write(&folder.join("count.out"), &alone)?;
     let none = show(bench, &folder)?;
     says(&text(&none.stdout), "torch.profiler told of none")?;
     same("status", none.status.code(), Some(1))?;
-    write("count.json", r#"{"reduceSum(int const*, int)": 2}"#)?;
+    write(
+        &folder.join("count.json"),
+        r#"{"reduceSum(int const*, int)": 2}"#,
+    )?;
     let equal = show(bench, &folder)?;
     says(
         &text(&equal.stdout),
         "launches: 2 of 1 kernels, each as torch.profiler counts them",
     )?;
     same("status", equal.status.code(), Some(0))?;
-    write("count.json", r#"{"reduceSum(int const*, int)": 3}"#)?;
+    write(
+        &folder.join("count.json"),
+        r#"{"reduceSum(int const*, int)": 3}"#,
+    )?;
     let differ = show(bench, &folder)?;
     says(
         &text(&differ.stdout),
@@ -356,7 +358,73 @@ fn broken(bench: &Bench) -> Told {
     let output = show(bench, &theirs)?;
     same("status", output.status.code(), Some(2))?;
     says(&text(&output.stderr), "profile.json")?;
-    Ok("with what to do".to_owned())
+    kept(bench)?;
+    Ok("with what to do, and nothing of others is removed".to_owned())
+}
+
+/// Of a folder that is there, only what an earlier run left goes.
+fn kept(bench: &Bench) -> Result<(), String> {
+    let ours = r#"{"command": ["true"]}"#;
+    // A name that others use, too; more than what is ours; a folder that is named as one of our files.
+    for (name, about, others, told) in [
+        (
+            "theirs2",
+            r#"{"name": "me"}"#,
+            "times.out",
+            "none of ours: name",
+        ),
+        (
+            "mixed",
+            ours,
+            "thesis.txt",
+            "none of ours: `thesis.txt`: move it away",
+        ),
+        (
+            "nested",
+            ours,
+            "alone.out/thesis.txt",
+            "none of ours: `alone.out`:",
+        ),
+    ] {
+        let folder = bench.scratch(name);
+        let files = [
+            folder.join("profile.json"),
+            folder.join("alone.err"),
+            folder.join(others),
+        ];
+        for (path, text) in files.iter().zip([about, "kept", "kept"]) {
+            write(path, text)?;
+        }
+        let (_, output) = profile(bench, name, &[], &["true"])?;
+        same("status", output.status.code(), Some(1))?;
+        says(&text(&output.stderr), told)?;
+        for (path, text) in files.iter().zip([about, "kept", "kept"]) {
+            same(
+                name,
+                std::fs::read_to_string(path).ok().as_deref(),
+                Some(text),
+            )?;
+        }
+    }
+    let folder = bench.scratch("again");
+    let stale = [folder.join("count.out"), folder.join("count.json")];
+    for path in stale.iter().chain([&folder.join("blocks.timeline")]) {
+        write(path, "of before")?;
+    }
+    write(&folder.join("profile.json"), ours)?;
+    let (_, output) = profile(bench, "again", &[], &["echo", "new"])?;
+    same(&text(&output.stderr), output.status.code(), Some(0))?;
+    same("stale", stale.iter().any(|path| path.exists()), false)?;
+    let told = std::fs::read_to_string(folder.join("blocks.out")).map_err(|e| e.to_string())?;
+    same("new", told.as_str(), "new\n")
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    let told = |e| format!("{}: {e}", path.display());
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(told)?;
+    }
+    std::fs::write(path, text).map_err(told)
 }
 
 fn machine_code(bench: &Bench) -> Told {
