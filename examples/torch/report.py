@@ -640,18 +640,28 @@ def notes_of(notes, times):
     return kept, len(notes) - len(kept)
 
 
+def counts_of(folder):
+    """Launches by kernel as torch.profiler has them, of all processes: each writes its own file. None if there is none."""
+    names = [name for name in sorted(os.listdir(folder)) if re.fullmatch(r"count\.json\.[0-9]+", name)]
+    sums = {}
+    for name in names:
+        for kernel, launches in load(folder, name).items():
+            sums[kernel] = sums.get(kernel, 0) + launches
+    return sums if names else None
+
+
 def check_launches(folder, report, out):
     """Against torch.profiler, if it was asked."""
     if not os.path.exists(os.path.join(folder, "count.out")):
         return True
-    if not os.path.exists(os.path.join(folder, "count.json")):
+    counted = counts_of(folder)
+    if counted is None:
         print("launches: torch.profiler told of none: the application does not use CUDA through PyTorch, or ended without Python's own end", file=out)
         return False
     name_of = demangler()
     if name_of is None:
         print("launches: not compared with torch.profiler's, as there is no C++ library to read kernels' names with", file=out)
         return True
-    counted = load(folder, "count.json")
     differ, kernels = check_counts(report, counted, name_of)
     if differ:
         print(f"launches: not those of torch.profiler, in {len(differ)} of {kernels} kernels", file=out)

@@ -38,6 +38,19 @@ def use_cuda():
         call()
 '''
 
+COUNTED = {"a()": 2, "b()": 1}
+
+# What the parent does first, and what its child does.
+FORK = """
+import os, sys, torch
+{}
+sys.stdout.flush()
+if os.fork() == 0:
+    {}
+    sys.exit()
+os.wait()
+"""
+
 
 class Hook(unittest.TestCase):
     def run_script(self, script, wish, also=""):
@@ -54,10 +67,12 @@ class Hook(unittest.TestCase):
                 environment["WARPBPF_TORCH"] = wish.replace("FILE", counted)
             done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-            found = None
-            if os.path.exists(counted):
-                with open(counted) as text:
-                    found = json.load(text)
+            found = []
+            for name in os.listdir(folder):
+                if name.startswith("count.json"):
+                    self.assertRegex(name, r"^count\.json\.[0-9]+$")
+                    with open(os.path.join(folder, name)) as text:
+                        found.append(json.load(text))
             return done.stdout.split("\n")[:-1], found
 
     def test_ranges_are_there_from_the_first_use_of_cuda_on(self):
@@ -67,14 +82,21 @@ class Hook(unittest.TestCase):
     def test_launches_are_counted(self):
         told, counted = self.run_script("import torch; torch.use_cuda(); print('works')", "count:FILE")
         self.assertEqual(told, ["counts ['CUDA']", "starts", "works", "stops"])
-        self.assertEqual(counted, {"a()": 2, "b()": 1})
+        self.assertEqual(counted, [COUNTED])
 
     def test_without_cuda_nothing_is_counted(self):
-        self.assertEqual(self.run_script("import torch; print('works')", "count:FILE"), (["works"], None))
+        self.assertEqual(self.run_script("import torch; print('works')", "count:FILE"), (["works"], []))
 
-    def test_a_child_does_not_count(self):
-        script = "import os, torch, sys\nif os.fork() == 0:\n    torch.use_cuda()\n    sys.exit()\nos.wait()"
-        self.assertEqual(self.run_script(script, "count:FILE"), ([], None))
+    def test_each_process_that_uses_cuda_has_its_own_counts(self):
+        started = "import subprocess, sys, torch; torch.use_cuda(); subprocess.run([sys.executable, '-c', 'import torch; torch.use_cuda()'])"
+        self.assertEqual(self.run_script(started, "count:FILE")[1], [COUNTED, COUNTED])
+        told, counted = self.run_script(FORK.format("pass", "torch.use_cuda()"), "count:FILE")
+        self.assertEqual((told, counted), (["counts ['CUDA']", "starts", "stops"], [COUNTED]))
+
+    def test_a_forked_child_does_not_end_what_its_parent_began(self):
+        told, counted = self.run_script(FORK.format("torch.use_cuda()", "pass"), "count:FILE")
+        self.assertEqual((told, counted), (["counts ['CUDA']", "starts", "stops"], [COUNTED]))
+        self.assertEqual(self.run_script(FORK.format("torch.use_cuda()", "pass"), "operators")[0], ["ranges begin", "ranges end"])
 
     def test_scripts_without_pytorch_and_other_customizations_go_on(self):
         self.assertEqual(self.run_script("print(6 * 7)", "operators", also="print('theirs')")[0], ["theirs", "42"])

@@ -2,7 +2,9 @@
 """Tests of `report.py` by itself: python3 test_report.py"""
 
 import io
+import os
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -155,6 +157,18 @@ class Counts(unittest.TestCase):
         self.assertEqual(self.of({"k()": 10}), ([], 1))
         self.assertEqual(self.of({"_Z1kv": 10}), ([], 1))
         self.assertEqual(self.of({"k()": 9, "more": 1}), ([("k()", 10, 9), ("more", 0, 1)], 2))
+
+    def test_counts_of_all_processes_are_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIsNone(report.counts_of(folder))
+            for name, text in [("7", '{"a": 1, "b": 2}'), ("8", '{"b": 3}'), ("8.bak", '{"b": 4}')]:
+                with open(os.path.join(folder, f"count.json.{name}"), "w") as out:
+                    out.write(text)
+            self.assertEqual(report.counts_of(folder), {"a": 1, "b": 5})
+            with open(os.path.join(folder, "count.json.9"), "w") as out:
+                out.write("{")
+            with self.assertRaisesRegex(report.Broken, "count.json.9"):
+                report.counts_of(folder)
 
     def test_the_c_library_reads_names(self):
         name_of = report.demangler()

@@ -2,7 +2,7 @@
 """Python imports this before any script, where `profile` has put its folder into PYTHONPATH: so scripts need not be changed.
 
 WARPBPF_TORCH=operators      each operator of PyTorch is an NVTX range, from the first use of CUDA on
-WARPBPF_TORCH=count:FILE     torch.profiler counts launches by kernel, and writes them to FILE as JSON when Python ends
+WARPBPF_TORCH=count:FILE     torch.profiler counts launches by kernel, and each process writes its own to FILE.PID as JSON when Python ends
 """
 
 import atexit
@@ -16,10 +16,21 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+def at_end(call):
+    """Calls it when Python ends in this process. A forked child would call it, too, though it is not the one that counts and cannot use CUDA."""
+    process = os.getpid()
+
+    def end():
+        if os.getpid() == process:
+            call()
+
+    atexit.register(end)
+
+
 def operators(torch):
     ranges = torch.autograd.profiler.emit_nvtx()
     ranges.__enter__()
-    atexit.register(ranges.__exit__, None, None, None)
+    at_end(lambda: ranges.__exit__(None, None, None))
 
 
 def count(torch, file):
@@ -41,20 +52,17 @@ def count(torch, file):
         for event in events:
             if event.get("cat") == "kernel":
                 launches[event["name"]] = launches.get(event["name"], 0) + 1
-        with open(file, "w") as out:
+        # Of processes that the script starts, as torchrun does, each has its own.
+        with open(f"{file}.{os.getpid()}", "w") as out:
             json.dump(launches, out)
 
-    atexit.register(write)
+    at_end(write)
 
 
 def at_import(torch):
     wish = os.environ.get("WARPBPF_TORCH", "")
-    process = os.getpid()
 
     def begin():
-        # A forked worker that comes to use CUDA would write over what its parent counts.
-        if os.getpid() != process:
-            return
         if wish == "operators":
             operators(torch)
         elif wish.startswith("count:"):
