@@ -15,7 +15,8 @@
 #define AT_ONCE 32
 #define BLOCKS 131072
 
-/* `--set timed_blocks=N`, `--set timed_at_once=N`, a power of two: fewer. */
+/* `--set timed_blocks=N`, and powers of two, `--set timed_launches=N`, `--set timed_at_once=N`: fewer. */
+const volatile __u32 timed_launches = LAUNCHES;
 const volatile __u32 timed_blocks = BLOCKS;
 const volatile __u32 timed_at_once = AT_ONCE;
 
@@ -38,6 +39,9 @@ struct launch {
 };
 
 #define BEGUN 32
+
+/* How often a block tries to raise `peak`, which others raise at the same time: the verifier wants an end. */
+#define PEAK_TRIES 64
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -76,7 +80,7 @@ struct {
 } times SEC(".maps");
 
 struct losses {
-	__u64 unrecorded; /* blocks of launches whose place another one has */
+	__u64 unrecorded; /* launches whose place another one has */
 	__u64 untimed; /* blocks beyond those that have words */
 	__u64 met; /* blocks whose word was another's: too many launches at once */
 };
@@ -102,7 +106,7 @@ static __always_inline __u64 threads_of(struct wbpf_kernel_ctx *ctx)
  * launch has it. */
 static __always_inline struct launch *place_of(__u64 grid)
 {
-	__u32 key = grid % LAUNCHES;
+	__u32 key = grid & (timed_launches - 1);
 	struct launch *l = bpf_map_lookup_elem(&launches, &key);
 	__u64 there;
 
@@ -114,9 +118,8 @@ static __always_inline struct launch *place_of(__u64 grid)
 	return !there || there == grid ? l : 0;
 }
 
-static __always_inline __u64 *word_of(__u64 grid)
+static __always_inline __u64 *word_of(__u64 grid, __u64 block)
 {
-	__u64 block = bpf_gpu_block_id();
 	__u32 key = (grid & (timed_at_once - 1)) * BLOCKS + (__u32)block;
 
 	if (block >= timed_blocks)
@@ -127,7 +130,7 @@ static __always_inline __u64 *word_of(__u64 grid)
 SEC("gpu/entry/*")
 int begins(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 grid = ctx->grid_id + 1, now, begun, blocks, *word, *entered;
+	__u64 grid = ctx->grid_id + 1, block, now, begun, blocks, *word, *entered;
 	__u32 kernel = ctx->kernel_id, only = 0;
 	struct losses *loss;
 	struct launch *l;
@@ -143,12 +146,14 @@ int begins(struct wbpf_kernel_ctx *ctx)
 	loss = bpf_map_lookup_elem(&lost, &only);
 	if (!loss)
 		return 0;
+	block = bpf_gpu_block_id();
 	l = place_of(grid);
 	if (!l) {
-		loss->unrecorded += 1;
+		if (!block)
+			loss->unrecorded += 1;
 		return 0;
 	}
-	word = word_of(grid);
+	word = word_of(grid, block);
 	if (!word) {
 		loss->untimed += 1;
 		return 0;
@@ -175,14 +180,14 @@ int begins(struct wbpf_kernel_ctx *ctx)
 SEC("gpu/exit/*")
 int ends(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 now = bpf_gpu_globaltimer(), grid = ctx->grid_id + 1, ns, begin, both, lanes, there, at_once, *word, *bucket;
-	__u32 kernel = ctx->kernel_id, key;
+	__u64 now = bpf_gpu_globaltimer(), grid = ctx->grid_id + 1, ns, begin, both, lanes, there, seen, at_once, *word, *bucket;
+	__u32 kernel = ctx->kernel_id, key, tries;
 	struct launch *l;
 
 	if (!bpf_gpu_warp_leader())
 		return 0;
 	l = place_of(grid);
-	word = word_of(grid);
+	word = word_of(grid, bpf_gpu_block_id());
 	if (!l || !word)
 		return 0;
 	lanes = bpf_gpu_warp_lanes();
@@ -201,12 +206,13 @@ int ends(struct wbpf_kernel_ctx *ctx)
 	both = __sync_fetch_and_add((__u64 *)(void *)&l->ended, 1);
 	at_once = (both >> BEGUN) - (both & 0xffffffff);
 	both = (both & 0xffffffff) + 1;
-	there = *(volatile __u64 *)&l->peak;
-	if (both == 1) {
+	if (both == 1)
 		l->first_end = now;
-		l->peak = at_once;
-	} else if (at_once > there) {
-		__sync_val_compare_and_swap(&l->peak, there, at_once);
+	/* A try that fails has found more there, so few do. */
+	there = *(volatile __u64 *)&l->peak;
+	for (tries = 0; tries < PEAK_TRIES && at_once > there; tries++) {
+		seen = __sync_val_compare_and_swap(&l->peak, there, at_once);
+		there = seen == there ? at_once : seen;
 	}
 	if (both == blocks_of(ctx))
 		l->last_end = now;

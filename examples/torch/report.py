@@ -450,14 +450,17 @@ def same_output(folder, names):
     return differ
 
 
-def check_threads(kernels):
-    """Of each kernel that has launches with programs: what is not as it must be."""
-    wrong = []
-    for kernel in kernels.values():
-        if not kernel.with_programs:
-            continue
+def check_threads(kernels, unrecorded):
+    """Of each kernel that has launches with programs: what is not as it must be. And how many have launches without a record for want of room, of which
+    nothing can be said: these are as many launches as the program has counted, or something else is amiss."""
+    seen = [kernel for kernel in kernels.values() if kernel.with_programs]
+    no_room = sum(max(kernel.with_programs - kernel.recorded, 0) for kernel in seen) == unrecorded
+    wrong, unknown = [], 0
+    for kernel in seen:
         reasons = []
-        if kernel.recorded != kernel.with_programs:
+        if kernel.recorded < kernel.with_programs and no_room:
+            unknown += 1
+        elif kernel.recorded != kernel.with_programs:
             reasons.append(f"{kernel.recorded:,} launches have a record, of {kernel.with_programs:,}")
         elif not kernel.is_counted:
             reasons.append(f"not counted, as there are more than {KERNELS:,} kernels")
@@ -467,7 +470,7 @@ def check_threads(kernels):
             reasons.append(f"{kernel.unfinished:,} launches have blocks that were not seen to end")
         if reasons:
             wrong.append(f"{short(kernel.name, 56)}: {'; '.join(reasons)}")
-    return wrong
+    return wrong, unknown
 
 
 def demangler():
@@ -540,11 +543,11 @@ def without_programs(kernels, times, out):
 def losses(lost):
     """What programs had no room for."""
     told = {
-        "unrecorded": "are of launches that have no record, as launches before them have their places",
-        "untimed": "have no times, as their launches have more blocks than are timed",
-        "met": "began where another launch's block was still timed: too many launches at once, and times of blocks are not to be trusted",
+        "unrecorded": "launches have no record, as launches before them have their places",
+        "untimed": "blocks have no times, as their launches have more blocks than are timed",
+        "met": "blocks began where another launch's block was still timed: too many launches at once, and times of blocks are not to be trusted",
     }
-    return [f"{lost[name]:,} blocks {told[name]}" for name in LOSSES if lost[name]]
+    return [f"{lost[name]:,} {told[name]}" for name in LOSSES if lost[name]]
 
 
 RUNS = ["times", "blocks", "traffic"]
@@ -584,17 +587,20 @@ def show_all(folder, arguments, out):
     bad |= bool(differ)
     told = f"differ from the application's alone in: {', '.join(differ)}" if differ else f"the same, byte for byte, alone and in {len(runs)} runs"
     print(f"outputs: {told}", file=out)
-    wrong = check_threads(blocks)
+    wrong, unknown = check_threads(blocks, lost["unrecorded"])
     bad |= bool(wrong or lost["met"])
     seen = [kernel for kernel in blocks.values() if kernel.with_programs]
     if wrong:
         print(f"threads: not as launches have them, in {len(wrong)} of {len(seen)} kernels", file=out)
         for line in wrong:
             print(f"  {line}", file=out)
-    elif seen:
-        entered, launches = sum(kernel.entered for kernel in seen), sum(kernel.recorded for kernel in seen)
-        print(f"threads: {entered:,} began in {launches:,} launches of {len(seen)} kernels, as their grids say", file=out)
-    else:
+    elif len(seen) > unknown:
+        compared = [kernel for kernel in seen if kernel.recorded == kernel.with_programs]
+        entered, launches = sum(kernel.entered for kernel in compared), sum(kernel.recorded for kernel in compared)
+        print(f"threads: {entered:,} began in {launches:,} launches of {len(compared)} kernels, as their grids say", file=out)
+    if unknown:
+        print(f"threads: not compared in {unknown} of {len(seen)} kernels, as launches of these have no record", file=out)
+    if not seen:
         print("threads: no kernel had programs", file=out)
     bad |= not check_launches(folder, reports["blocks"], out)
     for name, kernels in [("blocks", blocks), ("traffic", traffic)]:

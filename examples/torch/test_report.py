@@ -176,12 +176,19 @@ class Counts(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
+    def kernels(self, *those, unrecorded=0):
+        kernels = {}
+        for i, fields in enumerate(those):
+            kernel = kernels["kl"[i]] = report.Kernel("kl"[i])
+            usual = {"with_programs": 2, "recorded": 2, "entered": 64, "threads": 64}
+            for name, value in {**usual, **fields}.items():
+                setattr(kernel, name, value)
+        return report.check_threads(kernels, unrecorded)
+
     def kernel(self, **fields):
-        kernel = report.Kernel("k")
-        usual = {"with_programs": 2, "recorded": 2, "entered": 64, "threads": 64}
-        for name, value in {**usual, **fields}.items():
-            setattr(kernel, name, value)
-        return report.check_threads({"k": kernel})
+        wrong, unknown = self.kernels(fields)
+        self.assertEqual(unknown, 0)
+        return wrong
 
     def test_each_thread_begins(self):
         self.assertEqual(self.kernel(), [])
@@ -191,9 +198,19 @@ class Threads(unittest.TestCase):
         self.assertEqual(self.kernel(is_counted=False, entered=0), ["k: not counted, as there are more than 12,288 kernels"])
         self.assertEqual(self.kernel(unfinished=1), ["k: 1 launches have blocks that were not seen to end"])
 
+    def test_launches_without_room_are_a_loss_and_nothing_wrong(self):
+        self.assertEqual(self.kernels({"recorded": 1, "threads": 32}, {}, unrecorded=1), ([], 1))
+        # The others are compared as ever, and no more may be missing than were counted.
+        self.assertEqual(self.kernels({"recorded": 1}, {"threads": 96}, unrecorded=1), (["l: 64 threads began, where launches have 96"], 1))
+        self.assertEqual(self.kernels({"recorded": 0}, {}, unrecorded=1), (["k: 0 launches have a record, of 2"], 0))
+        self.assertEqual(self.kernels({"recorded": 1, "unfinished": 1}, unrecorded=1), (["k: 1 launches have blocks that were not seen to end"], 1))
+
     def test_losses_are_told(self):
         self.assertEqual(report.losses({"unrecorded": 0, "untimed": 0, "met": 0}), [])
-        self.assertEqual(len(report.losses({"unrecorded": 1, "untimed": 0, "met": 2})), 2)
+        self.assertEqual(
+            [line.split(",")[0] for line in report.losses({"unrecorded": 1000, "untimed": 1, "met": 2})],
+            ["1", "1 blocks have no times", "2 blocks began where another launch's block was still timed: too many launches at once"],
+        )
 
 
 if __name__ == "__main__":
