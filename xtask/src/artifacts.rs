@@ -161,6 +161,7 @@ const APPS: &[(&str, &str)] = &[
     ("crash", "tests/apps/crash.cu"),
     (DRIVER_API, "tests/apps/driverapi.cu"),
     ("pipeline", "tests/apps/pipeline.cu"),
+    ("meeting", "tests/apps/meeting.cu"),
     ("fenced", "tests/apps/fenced.cu"),
     ("places", "tests/apps/places.cu"),
     ("tensors", "tests/apps/tensors.cu"),

@@ -18,6 +18,7 @@ pub fn cases() -> Vec<Case> {
         case("torch: launches at once", at_once),
         case("torch: bytes of each launch", bytes),
         case("torch: more launches than have records", crowded),
+        case("torch: more launches than have block times", unrecorded),
         case("torch: one command", whole),
         case("torch: launches by operator", operators),
         case("torch: what differs is said", different),
@@ -157,26 +158,41 @@ fn untimed(bench: &Bench) -> Told {
     Ok("300 of 1,173 blocks are timed".to_owned())
 }
 
-/// Launches of several streams at once, where one may be timed: if blocks of two met, that is counted, and else all are timed.
+/// Four launches at once, with words for blocks of four, of two, and of one: blocks that find another launch's in their place are counted, each.
 fn at_once(bench: &Bench) -> Told {
+    const LAUNCHES: u64 = 4;
+    const BLOCKS: u64 = 3;
     let bench = &bench.with(&[("WARPBPF_SOFT_ASYNC", "1")]);
-    let times = bench.scratch("times").display().to_string();
-    let arguments = ["20", "4", "4096", "200", &times];
-    let flags = ["--set", "timed_at_once=1"];
-    let run = bench.both_with(&flags, "torch_blocktimes", "pipeline", &arguments)?;
-    let records = run.entries("launches")?;
-    same("launches", records.len(), 81)?;
-    for (_, launch) in &records {
-        same("begun", field(launch, "begun")?, field(launch, "blocks")?)?;
-    }
-    let met = sum(&run, "lost", "met")?;
-    if met == 0 {
+    let mut told = Vec::new();
+    for words in [4, 2, 1] {
+        let at_once = format!("timed_at_once={words}");
+        let arguments = [LAUNCHES.to_string(), BLOCKS.to_string()];
+        let run = bench.both_with(
+            &["--set", &at_once],
+            "torch_blocktimes",
+            "meeting",
+            &arguments.each_ref().map(String::as_str),
+        )?;
+        let threads = format!("{}\n", LAUNCHES * BLOCKS * 64);
+        same("threads that met", text(&run.output.stdout), threads)?;
+        let records = run.entries("launches")?;
+        same("launches", records.len() as u64, LAUNCHES)?;
+        let met = (LAUNCHES - words) * BLOCKS;
         for (_, launch) in &records {
-            whole_launch(launch)?;
+            same("begun", field(launch, "begun")?, BLOCKS)?;
+            if met == 0 {
+                whole_launch(launch)?;
+                // None had ended when the last one began.
+                same("at once", field(launch, "peak")?, BLOCKS)?;
+            }
         }
-        at_rest(&run)?;
+        losses(&run, &[("met", met)])?;
+        if met == 0 {
+            at_rest(&run)?;
+        }
+        told.push(met.to_string());
     }
-    Ok(format!("{met} blocks met"))
+    Ok(format!("blocks that met: {}", told.join(", ")))
 }
 
 fn bytes(bench: &Bench) -> Told {
@@ -211,6 +227,34 @@ fn crowded(bench: &Bench) -> Told {
     same("read", sum(&run, "bytes", "read")?, LAUNCHES * 800)?;
     same("written", sum(&run, "bytes", "written")?, LAUNCHES * 400)?;
     Ok(format!("{records} of {LAUNCHES} launches have records"))
+}
+
+/// Those without a record are counted by launches, whatever blocks they have, and nothing else is missing.
+fn unrecorded(bench: &Bench) -> Told {
+    let flags = ["--set", "timed_launches=4"];
+    let run = bench.both_with(&flags, "torch_blocktimes", "vectoradd", &["1000", "7"])?;
+    let records = run.entries("launches")?;
+    same("records", records.len(), 4)?;
+    for (_, launch) in &records {
+        whole_launch(launch)?;
+    }
+    losses(&run, &[("unrecorded", 3)])?;
+    same("threads", total(&run, "threads")?, 7 * 4 * THREADS)?;
+    at_rest(&run)?;
+    // A loss, and nothing that is not as it must be.
+    let app = bench.app("vectoradd").display().to_string();
+    let (folder, output) = profile(bench, "unrecorded", &[], &[&app, "1000", "7"])?;
+    same(&text(&output.stderr), output.status.code(), Some(0))?;
+    write(&folder.join("blocks.json"), &run.report.to_string())?;
+    let output = show(bench, &folder)?;
+    let told = text(&output.stdout);
+    same(&told, output.status.code(), Some(0))?;
+    says(
+        &told,
+        "threads: not compared in 1 of 1 kernels, as launches of these have no record",
+    )?;
+    says(&told, "blocks: 3 launches have no record")?;
+    Ok("4 of 7 launches have records".to_owned())
 }
 
 fn scripts(bench: &Bench) -> PathBuf {
