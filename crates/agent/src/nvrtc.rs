@@ -77,13 +77,16 @@ static HOOKING: AtomicBool = AtomicBool::new(false);
 
 /// A thread looks until the tool is asked.
 static WATCHED: AtomicBool = AtomicBool::new(false);
+/// It is to end.
+static ENDING: AtomicBool = AtomicBool::new(false);
 /// Between two looks of it. No text is compiled in so short a time.
 const WATCH: Duration = Duration::from_millis(5);
 
 /// Has a thread look for compilers until there is a control thread, which does from then on. It asks the tool as soon as one has come, and has that thread hook it; the
 /// one wait for that is left to a thread of the application.
 fn watch(to: &'static Agent) {
-    if to.is_decided() || WATCHED.swap(true, Ordering::AcqRel) {
+    let is_needed = !to.is_decided() && !ENDING.load(Ordering::Acquire);
+    if !is_needed || WATCHED.swap(true, Ordering::AcqRel) {
         return;
     }
     // What the tool is told of is the device that the application uses.
@@ -92,6 +95,9 @@ fn watch(to: &'static Agent) {
         let watching = move || {
             while to.is_on() && !to.is_decided() {
                 std::thread::sleep(WATCH);
+                if ENDING.load(Ordering::Acquire) {
+                    break;
+                }
                 let has_come = compilers().is_some_and(|all| !all.is_empty());
                 if !has_come {
                     continue;
@@ -113,8 +119,9 @@ fn watch(to: &'static Agent) {
     }
 }
 
-/// Waits until no thread looks, at most so long; none is started once the agent is off.
+/// Has the thread that looks end, and waits for that, at most so long.
 pub(crate) fn settle(limit: Duration) {
+    ENDING.store(true, Ordering::Release);
     let end = Instant::now() + limit;
     while WATCHED.load(Ordering::Acquire) && Instant::now() < end {
         std::thread::sleep(TICK);
@@ -202,6 +209,7 @@ pub(crate) fn taken_out() {
     lock(&KNOWN).iter_mut().for_each(|known| known.done = false);
     LIBRARIES.store(0, Ordering::Release);
     WAITED.store(0, Ordering::Release);
+    ENDING.store(false, Ordering::Release);
 }
 
 fn is_done(libraries: u64) -> bool {
@@ -252,6 +260,7 @@ pub(crate) fn forked() {
     LISTING.store(false, Ordering::Release);
     // It has no thread of ours.
     WATCHED.store(false, Ordering::Release);
+    ENDING.store(false, Ordering::Release);
 }
 
 /// Calls `each` with the linker's entries until that says that it is enough; false if it could not be done.
