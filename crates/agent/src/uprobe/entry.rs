@@ -298,9 +298,9 @@ fn run(sites: &Sites, programs: &[usize], registers: &Registers) {
 
 /// Waits until nobody runs a program that was begun before, for as long as one may take.
 pub(super) fn wait_for_turn() {
-    let turn = || match TURN.try_lock() {
-        Err(TryLockError::WouldBlock) => None,
-        turn => Some(drop(turn)),
+    let turn = || {
+        let is_taken = matches!(TURN.try_lock(), Err(TryLockError::WouldBlock));
+        (!is_taken).then_some(())
     };
     let _ = within_patience(Instant::now() + LIMIT, turn);
 }
