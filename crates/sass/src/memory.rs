@@ -35,7 +35,8 @@ const PREDICATES: u32 = 4 * SAVED.len() as u32;
 const LANES: u32 = PREDICATES + 4;
 const FRAME: u32 = (LANES + 4).next_multiple_of(STACK_ALIGNMENT as u32);
 const _: () = assert!(SAVED[SAVED.len() - 1] as u32 + 3 == REGISTERS);
-/// Longer than any instruction takes whose end no barrier tells.
+/// Longer than any instruction takes whose end no barrier tells, but for products of matrices: for these the branch to the stub, this and what follows before the first
+/// register is saved are long enough together.
 const SETTLED: Control = Control::stall(15);
 /// Barrier for what the stub loads and stores.
 const OURS: u8 = 0;

@@ -16,7 +16,7 @@ const STEP: u64 = BYTES as u64;
 /// Registers that a probe may change, all below; and the stack pointer, which it may not. A stub names no others where it writes, as a kernel may not have them.
 const REGISTERS: usize = 22;
 const STACK: u8 = 1;
-/// Cycles after which each result is there that no barrier tells of.
+/// Cycles after which each result is there that no barrier tells of, products of matrices apart.
 const LATENCY: u64 = 13;
 
 /// What a register holds.
