@@ -12,7 +12,7 @@ pub struct CodeFlags {
     #[arg(long, value_enum, default_value = "ptx")]
     pub backend: Backend,
     /// With `--backend splice`, programs in kernels, too, that use variables of their module: the copy that runs gets the addresses of those.
-    /// This has not been tried on a GPU
+    /// An H200 has loaded and run one application so
     #[arg(long)]
     pub splice_variables: bool,
     /// With `--backend splice`, programs at loads and stores of global memory in kernels for sm_90: an experiment, whose limits are in docs/attach.md
