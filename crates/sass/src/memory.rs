@@ -155,17 +155,6 @@ impl File<'_> {
         Ok(edit)
     }
 
-    /// Whether a kernel can have a probe at its accesses, as far as it does not depend on the probe.
-    ///
-    /// # Errors
-    /// [`Refusal`]: something in the kernel or the file is not understood.
-    pub fn can_have_accesses(&self, kernel: &str) -> Result<(), Refusal> {
-        let (examined, _) = self.examined_accesses(kernel)?;
-        let (_, registers) = self.room(&examined, 0)?;
-        self.changed_numbers(examined.place, registers, FRAME, &[])?;
-        Ok(())
-    }
-
     fn examined_accesses(&self, kernel: &str) -> Result<(Examined<'_>, Accesses), Refusal> {
         let arch = self.image.arch;
         let facts = self.facts(kernel)?;
