@@ -1,7 +1,9 @@
 // Two GPUs at once, from two threads: kernels, copies between them, access of one's kernels to the other's memory, and a
 // context that ends before the program does and comes again. Prints what it computed; with one GPU it says so. With a second
-// argument it waits between two rounds of kernels instead, for its input to end.
+// argument it waits between two rounds of kernels instead, for its input to end: `wait`, or `ends`, with which all that is on the first
+// device ends before, when a line has come.
 #include "check.h"
+#include <cstring>
 #include <thread>
 
 __global__ void fill(unsigned *out, unsigned base)
@@ -66,6 +68,23 @@ static unsigned long long sum(const unsigned *at)
     return total;
 }
 
+// Calls that are easily counted.
+static void ticks(unsigned number)
+{
+    for (unsigned n = 0; n < number; n++) {
+        char id[32];
+        DRIVER(cuDeviceGetPCIBusId, id, sizeof id, 1);
+    }
+}
+
+static void until(int last)
+{
+    int byte;
+    fflush(stdout);
+    while ((byte = getchar()) != last && byte != EOF)
+        ;
+}
+
 int main(int count, char **arguments)
 {
     unsigned number = count > 1 ? atoi(arguments[1]) : 3;
@@ -84,11 +103,20 @@ int main(int count, char **arguments)
     one.join();
     two.join();
     printf("%llu %llu\n", sum(first), sum(second));
+    if (count > 2 && !strcmp(arguments[2], "ends")) {
+        until('\n');
+        CHECK(cudaSetDevice(0));
+        CHECK(cudaDeviceReset());
+        ticks(5);
+        printf("%llu\n", sum(second));
+        until(EOF);
+        launches(1, second, 1);
+        ticks(3);
+        printf("%llu\n", sum(second));
+        return 0;
+    }
     if (count > 2) {
-        // Until somebody has looked, and closes its input.
-        fflush(stdout);
-        while (getchar() != EOF)
-            ;
+        until(EOF);
         launches(0, first, 1);
         launches(1, second, 1);
         printf("%llu %llu\n", sum(first), sum(second));

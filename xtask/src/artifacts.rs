@@ -103,6 +103,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("events_hasty", "tests/programs/events_hasty.bpf.c"),
     ("userring", "tests/programs/userring.bpf.c"),
     ("twogpus", "tests/programs/twogpus.bpf.c"),
+    ("ended", "tests/programs/ended.bpf.c"),
     ("everywhere", "tests/programs/everywhere.bpf.c"),
     ("everywhere_mem", "tests/programs/everywhere_mem.bpf.c"),
     (

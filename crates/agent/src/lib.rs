@@ -64,6 +64,7 @@ mod control;
 mod greeting;
 mod host_ops;
 mod late;
+mod left;
 mod lives;
 mod lock;
 mod pace;

@@ -13,7 +13,7 @@ use std::sync::{
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::CUcontext;
 use warpbpf_session::{Calls, Live, Session};
-use warpbpf_wire::{NoteLevel, SharedReader, ToTool};
+use warpbpf_wire::{NoteLevel, SharedWriter, ToTool};
 
 use crate::agent::{Absent, Agent, Unmade};
 use crate::greeting::{context_info, ready};
@@ -84,8 +84,9 @@ impl Shard {
     }
 }
 
-/// The number and the memory of a context that has ended.
-type Ended = (u32, Arc<SharedReader>);
+/// The number and the memory of a context that has ended. Locked by one who operates on maps, which is one at a time where contexts
+/// live; what such a one allocates may run a program on the CPU, which comes no further than to the pumps then.
+pub(crate) type Ended = (u32, Arc<Mutex<SharedWriter>>);
 
 /// All contexts that were looked at and have not ended.
 #[derive(Debug, Default)]
@@ -157,22 +158,17 @@ impl Lives {
         self.made.load(Ordering::SeqCst)
     }
 
-    /// What contexts that have ended left of a map.
-    pub(crate) fn left(&self, map: usize) -> Vec<(u32, Vec<u8>)> {
-        let ended = Arc::clone(&lock(&self.ended));
-        let left = ended.iter().filter_map(|(number, shared)| {
-            let mut bytes = Vec::new();
-            shared.snapshot(map, &mut bytes).ok()??;
-            Some((*number, bytes))
-        });
-        left.collect()
+    /// The memory of those that have ended, in the order of their numbers.
+    pub(crate) fn ended(&self) -> Arc<Vec<Ended>> {
+        Arc::clone(&lock(&self.ended))
     }
 
-    fn add_ended(&self, number: u32, shared: SharedReader) {
+    fn add_ended(&self, number: u32, shared: SharedWriter) {
         let _ending = lock(&self.ending);
         let before = Arc::clone(&lock(&self.ended));
         let mut all = Vec::clone(&before);
-        all.push((number, Arc::new(shared)));
+        all.push((number, Arc::new(Mutex::new(shared))));
+        all.sort_by_key(|(number, _)| *number);
         let all = Arc::new(all);
         let _before = std::mem::replace(&mut *lock(&self.ended), all);
     }
@@ -463,7 +459,7 @@ impl Agent {
             timeline.close(context);
         }
         if let (Some(number), Some(memory)) = (shard.number.get(), lock(&shard.memory).take())
-            && let Ok(shared) = SharedReader::open(&memory)
+            && let Ok(shared) = SharedWriter::reopen(&memory)
         {
             self.lives.add_ended(*number, shared);
         }

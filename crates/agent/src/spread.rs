@@ -3,15 +3,16 @@
 //!
 //! What is given to a key is given to it everywhere; where values are added up, one context gets it and the others nothing. A
 //! lookup puts together what all have. What only one may do (take a value out, put one in) is tried in one context after
-//! the other.
+//! the other. What contexts that have ended left is read as theirs, gives way to what is written, and can be taken out.
 
 use std::sync::Arc;
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EIO, ENOENT};
-use warpbpf_maps::{MapPlan, MapView, merge, words};
+use warpbpf_maps::{MapPlan, merge, words};
 use warpbpf_session::{Action, Answer, HostOp, Live, Progress, Session};
 
+use crate::left::Left;
 use crate::lives::Lives;
 use crate::pump::Pump;
 
@@ -29,8 +30,6 @@ pub(crate) struct Spread {
     /// Of the operations that are done.
     answers: Vec<Answer>,
     round: Option<Round>,
-    /// What contexts that have ended left of the map, if that was asked for.
-    left: Option<Vec<(u32, Vec<u8>)>>,
 }
 
 /// Some operations that follow each other, done in some contexts.
@@ -68,7 +67,6 @@ impl Spread {
             ops,
             answers: Vec::new(),
             round: None,
-            left: None,
         }
     }
 
@@ -76,6 +74,8 @@ impl Spread {
     pub(crate) fn turn(&mut self, each: &mut Each<'_>, lives: &Lives) -> Option<Progress> {
         let session = Arc::clone(&self.session);
         let plan = &session.maps()[self.map];
+        let mut left = Left::new(lives, plan, self.map);
+        let ended = left.numbers();
         loop {
             let mut numbers = Vec::new();
             each(&mut |number, _, _| numbers.push(number));
@@ -86,7 +86,11 @@ impl Spread {
                 if self.answers.len() == self.ops.len() {
                     return Some(Progress::Done(std::mem::take(&mut self.answers)));
                 }
-                self.round = Some(next_round(plan, &self.ops[self.answers.len()..], &numbers));
+                let ops = &self.ops[self.answers.len()..];
+                self.round = match in_turn_next(plan, &ops[0], &numbers, &ended) {
+                    true => self.try_next(None, &numbers, &mut left),
+                    false => Some(next_round(plan, ops, &numbers, &ended)),
+                };
                 continue;
             };
             // A context that has ended has no part any more.
@@ -103,7 +107,7 @@ impl Spread {
                 return Some(Progress::Waiting);
             }
             if let Some(round) = self.round.take() {
-                self.round = self.finish(plan, round, &numbers, lives);
+                self.round = self.finish(plan, round, &numbers, &mut left);
             }
         }
     }
@@ -114,32 +118,57 @@ impl Spread {
         plan: &MapPlan,
         mut round: Round,
         numbers: &[u32],
-        lives: &Lives,
+        left: &mut Left<'_>,
     ) -> Option<Round> {
         let first = self.answers.len();
         let op = &self.ops[first];
         match round.kind {
             Kind::Together => {
                 for at in 0..round.count {
+                    let op = &self.ops[first + at];
                     let answers = round.parts.iter();
                     let answers = answers.map(|part| (part.number, part.answer(at)));
                     let mut answers: Vec<(u32, Answer)> = answers.collect();
-                    let op = &self.ops[first + at];
-                    if op.action == Action::Lookup {
-                        let left = self.left.get_or_insert_with(|| lives.left(self.map));
-                        answers.extend(left_of(plan, left, &op.key));
-                        answers.sort_by_key(|(number, _)| *number);
+                    match op.action {
+                        Action::Lookup | Action::LookupAndDelete => {
+                            answers.extend(left.lookup(&op.key));
+                        }
+                        Action::Delete => {
+                            let there = left.lookup(&op.key).into_iter();
+                            answers.extend(there.map(|(number, _)| (number, Ok(Vec::new()))));
+                        }
+                        _ => {}
                     }
-                    self.answers.push(merged(plan, op, answers));
+                    answers.sort_by_key(|(number, _)| *number);
+                    let answer = merged(plan, op, answers);
+                    if answer.is_ok() {
+                        left.gives_way(op, parts_of(plan, numbers, &left.numbers()));
+                    }
+                    self.answers.push(answer);
                 }
                 None
             }
             Kind::Look => {
-                if round.parts.iter().any(|part| part.answer(0).is_ok()) {
-                    self.answers.push(Err(EEXIST));
-                    return None;
+                let there = round.parts.iter().any(|part| part.answer(0).is_ok())
+                    || !left.lookup(&op.key).is_empty();
+                match (there, op.flags) {
+                    (true, BPF_NOEXIST) => {
+                        self.answers.push(Err(EEXIST));
+                        None
+                    }
+                    (false, BPF_EXIST) => {
+                        self.answers.push(Err(ENOENT));
+                        None
+                    }
+                    (_, flags) => {
+                        let flags = if flags == BPF_EXIST { BPF_ANY } else { flags };
+                        let op = HostOp {
+                            flags,
+                            ..op.clone()
+                        };
+                        Some(together(plan, &[op], numbers, &left.numbers()))
+                    }
                 }
-                Some(together(plan, std::slice::from_ref(op), numbers))
             }
             Kind::InTurn => {
                 let Some(tried) = round.parts.pop() else {
@@ -147,16 +176,44 @@ impl Spread {
                     return None;
                 };
                 let answer = tried.answer(0);
-                let next = numbers.iter().find(|number| **number > tried.number);
-                match next {
-                    Some(next) if matches!(answer, Err(ENOENT | E2BIG)) => Some(in_turn(op, *next)),
-                    _ => {
-                        self.answers.push(answer);
-                        None
-                    }
+                if matches!(answer, Err(ENOENT | E2BIG)) {
+                    self.try_next(Some((tried.number, answer)), numbers, left)
+                } else {
+                    self.answers.push(answer);
+                    None
                 }
             }
         }
+    }
+
+    /// The next context for what only one may do, behind one that has said no. One that has ended is done with here, and gives what it
+    /// has, but takes nothing.
+    fn try_next(
+        &mut self,
+        tried: Option<(u32, Answer)>,
+        numbers: &[u32],
+        left: &mut Left<'_>,
+    ) -> Option<Round> {
+        let op = &self.ops[self.answers.len()];
+        let (after, mut answer) = match tried {
+            Some((number, answer)) => (Some(number), answer),
+            None => (None, Err(ENOENT)),
+        };
+        let mut ended = left.numbers();
+        ended.retain(|_| matches!(op.action, Action::Pop | Action::Peek));
+        let mut all: Vec<u32> = numbers.iter().chain(&ended).copied().collect();
+        all.sort_unstable();
+        for number in all.into_iter().filter(|n| after.is_none_or(|a| *n > a)) {
+            if numbers.contains(&number) {
+                return Some(in_turn(op, number));
+            }
+            if let Some(value) = left.take(number, op.action) {
+                answer = Ok(value);
+                break;
+            }
+        }
+        self.answers.push(answer);
+        None
     }
 }
 
@@ -190,12 +247,13 @@ impl Part {
     }
 }
 
-/// How an operation is done where there are several contexts.
-fn kind(plan: &MapPlan, op: &HostOp) -> Kind {
+/// How an operation is done where there are, or were, several contexts.
+fn kind(plan: &MapPlan, op: &HostOp, ended: &[u32]) -> Kind {
     match (&plan.layout, op.action) {
         (MapLayout::Queue(_), _) => Kind::InTurn,
         (MapLayout::Hash(_) | MapLayout::Lru(_) | MapLayout::Hosted(_), Action::Update)
-            if op.flags == BPF_NOEXIST =>
+            // A key that only one has left that has ended is there.
+            if op.flags == BPF_NOEXIST || op.flags == BPF_EXIST && !ended.is_empty() =>
         {
             Kind::Look
         }
@@ -203,30 +261,30 @@ fn kind(plan: &MapPlan, op: &HostOp) -> Kind {
     }
 }
 
-fn next_round(plan: &MapPlan, ops: &[HostOp], numbers: &[u32]) -> Round {
-    if numbers.len() == 1 {
-        return together(plan, ops, numbers);
+/// The next operation is for one context after the other.
+fn in_turn_next(plan: &MapPlan, op: &HostOp, numbers: &[u32], ended: &[u32]) -> bool {
+    numbers.len() + ended.len() > 1 && kind(plan, op, ended) == Kind::InTurn
+}
+
+fn next_round(plan: &MapPlan, ops: &[HostOp], numbers: &[u32], ended: &[u32]) -> Round {
+    if numbers.len() == 1 && ended.is_empty() {
+        return together(plan, ops, numbers, ended);
     }
-    match kind(plan, &ops[0]) {
-        Kind::Together => {
-            let same = |op: &&HostOp| kind(plan, op) == Kind::Together;
-            let count = ops.iter().take_while(same).count();
-            together(plan, &ops[..count], numbers)
-        }
-        Kind::Look => {
-            let look = HostOp {
-                action: Action::Lookup,
-                flags: BPF_ANY,
-                value: Vec::new(),
-                ..ops[0].clone()
-            };
-            Round {
-                kind: Kind::Look,
-                ..together(plan, &[look], numbers)
-            }
-        }
-        Kind::InTurn => in_turn(&ops[0], numbers[0]),
+    if kind(plan, &ops[0], ended) == Kind::Look {
+        let look = HostOp {
+            action: Action::Lookup,
+            flags: BPF_ANY,
+            value: Vec::new(),
+            ..ops[0].clone()
+        };
+        return Round {
+            kind: Kind::Look,
+            ..together(plan, &[look], numbers, ended)
+        };
     }
+    let same = |op: &&HostOp| kind(plan, op, ended) == Kind::Together;
+    let count = ops.iter().take_while(same).count();
+    together(plan, &ops[..count], numbers, ended)
 }
 
 fn in_turn(op: &HostOp, number: u32) -> Round {
@@ -237,14 +295,22 @@ fn in_turn(op: &HostOp, number: u32) -> Round {
     }
 }
 
-fn together(plan: &MapPlan, ops: &[HostOp], numbers: &[u32]) -> Round {
-    let mut parts: Vec<Part> = numbers.iter().map(|n| Part::new(*n, Vec::new())).collect();
-    // Values that stand side by side have a place for contexts that have ended, too.
-    let numbered = merge::is_side_by_side(plan);
-    let count = match numbered {
-        true => numbers.last().map_or(0, |last| *last as usize + 1),
+/// How many parts a value has. Values that stand side by side have a place for contexts that have ended, too.
+fn parts_of(plan: &MapPlan, numbers: &[u32], ended: &[u32]) -> usize {
+    match merge::is_side_by_side(plan) {
+        true => numbers
+            .iter()
+            .chain(ended)
+            .max()
+            .map_or(0, |last| *last as usize + 1),
         false => numbers.len(),
-    };
+    }
+}
+
+fn together(plan: &MapPlan, ops: &[HostOp], numbers: &[u32], ended: &[u32]) -> Round {
+    let mut parts: Vec<Part> = numbers.iter().map(|n| Part::new(*n, Vec::new())).collect();
+    let numbered = merge::is_side_by_side(plan);
+    let count = parts_of(plan, numbers, ended);
     for op in ops {
         let values = match op.action {
             Action::Update if count > 1 => merge::split(plan, &op.value, count),
@@ -264,15 +330,6 @@ fn together(plan: &MapPlan, ops: &[HostOp], numbers: &[u32]) -> Round {
         count: ops.len(),
         parts,
     }
-}
-
-/// What contexts that have ended left for a key. It is looked at and not changed any more.
-fn left_of(plan: &MapPlan, left: &[(u32, Vec<u8>)], key: &[u8]) -> Vec<(u32, Answer)> {
-    let found = left.iter().filter_map(|(number, bytes)| {
-        let value = MapView::new(plan, bytes).ok()?.lookup(key).ok()??;
-        Some((*number, Ok(merge::in_a_row(plan, value))))
-    });
-    found.collect()
 }
 
 /// One answer of those of all contexts.

@@ -63,6 +63,10 @@ pub(crate) fn plan(
         Ok(_) if plan.read_only => {
             plan.not_summed = Some("the map is read-only".to_owned());
         }
+        Ok(fields) if uses.iter().any(|u| u.on_cpu) => {
+            plan.added = fields;
+            plan.not_summed = Some("a program on the CPU uses it".to_owned());
+        }
         Ok(fields) => {
             plan.added.clone_from(&fields);
             let sharded = ArrayLayout {

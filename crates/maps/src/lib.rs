@@ -31,6 +31,7 @@ mod dense;
 pub mod hash;
 pub mod hosted;
 pub mod inner;
+pub mod left;
 pub mod lru;
 pub mod merge;
 pub mod per_thread;

@@ -53,6 +53,8 @@ pub struct SumUse {
     pub not_summable: Option<String>,
     /// What is done to values is more than adding; keys may come and go by helpers.
     pub more_than_adds: bool,
+    /// It runs on the CPU, and reads and writes as the host does: values are in one place for it, and are added up over devices all the same.
+    pub on_cpu: bool,
 }
 
 /// A map that can be made: how large, how laid out, with what in it.

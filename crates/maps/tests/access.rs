@@ -79,6 +79,7 @@ fn a_summed_array_adds_its_copies_field_by_field() {
         adds: fields.into_iter().collect(),
         not_summable: None,
         more_than_adds: false,
+        on_cpu: false,
     }];
     let plan = make(2, 4, 16, 2, 3, &uses);
     let MapLayout::Array(layout) = plan.layout else {

@@ -289,6 +289,7 @@ fn arrays_of_bpftime_have_one_copy() {
         adds: [warpbpf_abi::layout::SumField { offset: 0, size: 8 }].into(),
         not_summable: None,
         more_than_adds: false,
+        on_cpu: false,
     };
     let shards = |map_type| match plan(&def(map_type, 4, 8, 3), 4, std::slice::from_ref(&adds)) {
         Ok(MapPlan {

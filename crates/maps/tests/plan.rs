@@ -30,6 +30,7 @@ fn adds(fields: &[(u32, u32)]) -> SumUse {
             .collect(),
         not_summable: None,
         more_than_adds: false,
+        on_cpu: false,
     }
 }
 

@@ -558,12 +558,12 @@ pub(crate) fn sum_uses(
                 adds: u.adds.clone(),
                 not_summable: u.not_summable.clone(),
                 more_than_adds: u.more_than_adds,
+                on_cpu: false,
             })
             .collect();
         if by_the_host.contains(&(index as u32)) {
             uses.push(SumUse {
-                not_summable: Some("a program on the CPU uses it".into()),
-                more_than_adds: true,
+                on_cpu: true,
                 ..SumUse::default()
             });
         }

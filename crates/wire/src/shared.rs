@@ -215,6 +215,29 @@ impl SharedWriter {
         Ok((writer, fd))
     }
 
+    /// The writer of a memfd whose writer in this process is gone. Its ring is not written to any more.
+    ///
+    /// # Errors
+    /// Those of [`SharedReader::open`].
+    pub fn reopen(fd: impl AsFd) -> Result<SharedWriter, SharedError> {
+        let reader = SharedReader::open(fd)?;
+        Ok(SharedWriter {
+            head: reader.words.word(HEAD).load(Ordering::Acquire),
+            words: reader.words,
+            areas: reader.areas,
+            ring: reader.ring,
+            ring_bytes: reader.ring_bytes,
+        })
+    }
+
+    /// Copies the snapshot that was published last and returns its sequence; `None` before the first one.
+    ///
+    /// # Errors
+    /// [`SharedError::Map`].
+    pub fn snapshot(&self, map: usize, into: &mut Vec<u8>) -> Result<Option<u64>, SharedError> {
+        snapshot_of(&self.words, &self.areas, map, into)
+    }
+
     /// Publishes a snapshot of a map.
     pub fn publish(&mut self, map: usize, bytes: &[u8]) -> Result<(), SharedError> {
         let area = self.areas.get(map).ok_or(SharedError::Map {
@@ -421,23 +444,7 @@ impl SharedReader {
 
     /// Copies the last published snapshot of a map and returns its sequence; `None` before the first one.
     pub fn snapshot(&self, map: usize, into: &mut Vec<u8>) -> Result<Option<u64>, SharedError> {
-        let area = self.areas.get(map).ok_or(SharedError::Map {
-            map,
-            maps: self.areas.len(),
-        })?;
-        let sequence = self.words.word(sequence_at(map));
-        into.resize(area.bytes as usize, 0);
-        match snapshot::read(sequence, copies(&self.words, area), into) {
-            Some(0) => {
-                into.clear();
-                Ok(None)
-            }
-            Some(read) => Ok(Some(read)),
-            None => Err(SharedError::Busy {
-                map,
-                tries: snapshot::TRIES,
-            }),
-        }
+        snapshot_of(&self.words, &self.areas, map, into)
     }
 
     /// Number of snapshots published of a map: changes when there is something new.
@@ -501,6 +508,32 @@ impl SharedReader {
     /// Bytes of the whole area.
     pub fn bytes(&self) -> usize {
         self.words.bytes()
+    }
+}
+
+/// Copies the last published snapshot of a map.
+fn snapshot_of(
+    words: &Words,
+    areas: &[Area],
+    map: usize,
+    into: &mut Vec<u8>,
+) -> Result<Option<u64>, SharedError> {
+    let area = areas.get(map).ok_or(SharedError::Map {
+        map,
+        maps: areas.len(),
+    })?;
+    let sequence = words.word(sequence_at(map));
+    into.resize(area.bytes as usize, 0);
+    match snapshot::read(sequence, copies(words, area), into) {
+        Some(0) => {
+            into.clear();
+            Ok(None)
+        }
+        Some(read) => Ok(Some(read)),
+        None => Err(SharedError::Busy {
+            map,
+            tries: snapshot::TRIES,
+        }),
     }
 }
 

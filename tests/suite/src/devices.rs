@@ -1,6 +1,6 @@
 //! Several GPUs: each has maps of its own, and one view shows them together, or each by itself.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ pub fn cases() -> Vec<Case> {
         case("two GPUs under a tool of libbpf", loader),
         case("two GPUs begin with the same contents", first_contents),
         case("maps of two GPUs, read and changed from outside", changed),
+        case("maps of two GPUs, of which one has ended", gives_way),
     ]
 }
 
@@ -302,31 +303,147 @@ fn ask(bench: &Bench, child: &Child, words: &[&str]) -> Result<Value, String> {
     }
 }
 
-/// Lookups see all devices, and changes reach all.
-fn changed(bench: &Bench) -> Told {
-    let bench = bench_of_two(bench, "4");
+/// Runs the application in a way in which it waits for its input to end, and something while it waits; `None` where there is only one
+/// GPU.
+fn run_beside(
+    bench: &Bench,
+    object: &str,
+    way: &str,
+    beside: impl FnOnce(&Bench, &mut Child) -> Result<(), String>,
+) -> Result<Option<Run>, String> {
     if bench.plain("twogpus", &["1"])? == b"one GPU\n" {
-        return skipped();
+        return Ok(None);
     }
-    let saved = bench.scratch("changed.json");
+    let saved = bench.scratch(&format!("{object}-{way}.json"));
     let mut command = bench.warpbpf("run");
     command.args(["--host-ops", "--json", "-o"]).arg(&saved);
-    command.arg(bench.object("twogpus"));
-    command
-        .arg("--")
-        .arg(bench.app("twogpus"))
-        .args(["2", "wait"]);
+    command.arg(bench.object(object));
+    command.arg("--").arg(bench.app("twogpus")).args(["2", way]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
-    let done = change(&bench, &mut child);
+    let done = beside(bench, &mut child);
     drop(child.stdin.take());
     let ended = child.wait_with_output().map_err(|e| e.to_string())?;
     done?;
     same("exit status", ended.status.code(), Some(0))?;
     let text = std::fs::read(&saved).unwrap_or_default();
-    let run = Run {
+    Ok(Some(Run {
         report: serde_json::from_slice(&text).unwrap_or(Value::Null),
         output: ended,
+    }))
+}
+
+/// A line of the application, without its end.
+fn line(child: &mut Child) -> Result<Vec<u8>, String> {
+    let mut line = Vec::new();
+    let out = child.stdout.as_mut().ok_or("no output")?;
+    let mut byte = [0];
+    while out.read(&mut byte).map_err(|e| e.to_string())? == 1 && byte != *b"\n" {
+        line.push(byte[0]);
+    }
+    Ok(line)
+}
+
+/// Asks for a value until it is the one that is waited for.
+fn comes(bench: &Bench, child: &Child, words: &[&str], value: &Value) -> Result<(), String> {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        match ask(bench, child, words) {
+            Ok(found) if found == *value => return Ok(()),
+            other if Instant::now() > end => {
+                return Err(format!("{words:?}: {other:?}, expected {value}"));
+            }
+            _ => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// What a context left that has ended gives way to what programs on the CPU and the host write later, and can be taken out.
+fn gives_way(bench: &Bench) -> Told {
+    let bench = bench_of_two(bench, "4");
+    let Some(run) = run_beside(&bench, "ended", "ends", give_way)? else {
+        return skipped();
+    };
+    let more = BLOCKS[1] * THREADS;
+    let all = FILLED + more;
+    let counts = &run.map("counts")?["entries"][0]["value"];
+    same(
+        "counts",
+        counts,
+        &json!({"all": all + 8, "calls": 8, "threads": all}),
+    )?;
+    same("threads", run.value("threads", 0)?, 1000 + more)?;
+    same("grids", run.value("grids", 0)?, BLOCKS[1])?;
+    same("key 0", run.value("keys", 0)?, 7 * THREADS + 8)?;
+    same("key 1", run.value("keys", 1)?, 7 + THREADS)?;
+    same("key 100", run.value("keys", 100)?, 8)?;
+    let keys = run.map("keys")?["entries"].as_array().map(Vec::len);
+    same("keys", keys, Some(6))?;
+    same("orders", &run.map("orders")?["entries"], &json!([]))?;
+    Ok("values, keys and what was queued".to_owned())
+}
+
+/// Threads of the first round, of both devices.
+const FILLED: u64 = (2 * BLOCKS[0] + 4 * BLOCKS[1]) * THREADS;
+
+fn give_way(bench: &Bench, child: &mut Child) -> Result<(), String> {
+    line(child)?;
+    comes(bench, child, &["lookup", "threads", "0"], &json!(FILLED))?;
+    for value in ["11", "12", "13", "14"] {
+        same(
+            "push",
+            ask(bench, child, &["push", "orders", value])?,
+            Value::Null,
+        )?;
+    }
+    // Now all ends that is on the first device, and the CPU counts five calls.
+    let input = child.stdin.as_mut().ok_or("no input")?;
+    input.write_all(b"\n").map_err(|e| e.to_string())?;
+    line(child)?;
+    let say = |words: &[&str]| ask(bench, child, words);
+    let counts = json!({"all": FILLED + 5, "calls": 5, "threads": FILLED});
+    same("counts", say(&["lookup", "counts", "0"])?, counts)?;
+    same(
+        "key 0",
+        say(&["lookup", "keys", "0"])?,
+        json!(6 * THREADS + 5),
+    )?;
+    same("key 100", say(&["lookup", "keys", "100"])?, json!(5))?;
+    same("grids", say(&["lookup", "grids", "0"])?, json!(BLOCKS[0]))?;
+    for (map, key, value) in [("grids", "0", 9), ("threads", "0", 1000), ("keys", "1", 7)] {
+        let text = value.to_string();
+        same("update", say(&["update", map, key, &text])?, Value::Null)?;
+        same(map, say(&["lookup", map, key])?, json!(value))?;
+    }
+    // A key that is only in what was left.
+    let refused = say(&["update", "keys", "5", "1", "--noexist"]);
+    says(&format!("{refused:?}"), "exists")?;
+    same(
+        "there",
+        say(&["update", "keys", "5", "70", "--exist"])?,
+        Value::Null,
+    )?;
+    same("key 5", say(&["lookup", "keys", "5"])?, json!(70))?;
+    let refused = say(&["update", "keys", "77", "1", "--exist"]);
+    says(&format!("{refused:?}"), "no such")?;
+    for key in ["5", "4"] {
+        same("delete", say(&["delete", "keys", key])?, Value::Null)?;
+        same("gone", say(&["lookup", "keys", key])?, json!("nothing"))?;
+        says(&format!("{:?}", say(&["delete", "keys", key])), "no such")?;
+    }
+    same("update", say(&["update", "keys", "6", "3"])?, Value::Null)?;
+    same("peek", say(&["peek", "orders"])?, json!(11))?;
+    for value in [11, 12, 13, 14] {
+        same("pop", say(&["pop", "orders"])?, json!(value))?;
+    }
+    same("empty", say(&["pop", "orders"])?, json!("nothing"))
+}
+
+/// Lookups see all devices, and changes reach all.
+fn changed(bench: &Bench) -> Told {
+    let bench = bench_of_two(bench, "4");
+    let Some(run) = run_beside(&bench, "twogpus", "wait", change)? else {
+        return skipped();
     };
     // One more launch on each device.
     let more = BLOCKS[0] + BLOCKS[1];
@@ -344,22 +461,11 @@ fn changed(bench: &Bench) -> Told {
 
 fn change(bench: &Bench, child: &mut Child) -> Result<(), String> {
     // Its first line comes when all kernels of the first round have ended.
-    let mut line = Vec::new();
-    let out = child.stdout.as_mut().ok_or("no output")?;
-    let mut byte = [0];
-    while out.read(&mut byte).map_err(|e| e.to_string())? == 1 && byte != *b"\n" {
-        line.push(byte[0]);
-    }
+    line(child)?;
     let say = |words: &[&str]| ask(bench, child, words);
-    let end = Instant::now() + Duration::from_secs(60);
     let counts = 2 * BLOCKS[0] + 4 * BLOCKS[1];
-    loop {
-        match say(&["lookup", "threads", "0"]) {
-            Ok(value) if value == json!(counts * THREADS) => break,
-            other if Instant::now() > end => return Err(format!("threads: {other:?}")),
-            _ => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
+    let all = json!(counts * THREADS);
+    comes(bench, child, &["lookup", "threads", "0"], &all)?;
     // A key that both have, and one that only the first has.
     same(
         "block 0",

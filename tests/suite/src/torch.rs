@@ -358,7 +358,8 @@ fn operators(bench: &Bench) -> Told {
     let app = bench.app("ranges").display().to_string();
     let (_, output) = profile(bench, "operators", &["--rows", "50"], &[&app])?;
     let told = text(&output.stdout);
-    same(&text(&output.stderr), output.status.code(), Some(0))?;
+    let all = format!("{}{told}", text(&output.stderr));
+    same(&all, output.status.code(), Some(0))?;
     // Launches and blocks.
     for (name, launches) in [("step ", "2"), ("forward", "2"), ("loader", "1")] {
         let cells = row(&told, name)?;

@@ -45,6 +45,27 @@ fn a_snapshot_is_what_was_published_last() {
 }
 
 #[test]
+fn who_comes_after_the_writer_publishes_on() {
+    let (mut writer, fd) = SharedWriter::create(&[13, 8], PAGE).unwrap();
+    let reader = SharedReader::open(&fd).unwrap();
+    writer.publish(0, &[1; 13]).unwrap();
+    writer.publish(0, &[2; 13]).unwrap();
+    drop(writer);
+    let mut again = SharedWriter::reopen(&fd).unwrap();
+    let mut copy = Vec::new();
+    assert_eq!(again.snapshot(0, &mut copy).unwrap(), Some(2));
+    assert_eq!(copy, [2; 13]);
+    assert_eq!(again.snapshot(1, &mut copy).unwrap(), None);
+    again.publish(0, &[3; 13]).unwrap();
+    assert_eq!(reader.snapshot(0, &mut copy).unwrap(), Some(3));
+    assert_eq!(copy, [3; 13]);
+    assert_eq!(
+        again.snapshot(2, &mut copy).unwrap_err().to_string(),
+        "map 2 does not exist: the shared area has 2"
+    );
+}
+
+#[test]
 fn a_large_map_is_published_in_parts_and_not_at_all_if_one_fails() {
     let bytes = SNAPSHOT_PART * 2 + 12;
     let (mut writer, fd) = SharedWriter::create(&[bytes], PAGE).unwrap();

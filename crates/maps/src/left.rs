@@ -1,0 +1,72 @@
+//! What a context that has ended left of a map gives way to what the host writes later: else the old value would stand in front
+//! of the new one, or be counted into it again.
+//!
+//! Contexts that live hold what the host wrote. So the copy that is left loses the key, or its value becomes zero where a key cannot go. Of words
+//! it takes what contexts take that are not given sums, for the others of its value may still be the first that say something. Where
+//! each multiprocessor shows a value of its own, those of the context take theirs.
+
+use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::BPF_ANY;
+
+use crate::bytes::put;
+use crate::{MapPlan, MapView, Value, Write, delete, inner, merge, update, words};
+
+/// What the host did to a key in the contexts that live.
+#[derive(Debug, Clone, Copy)]
+pub enum Done<'a> {
+    /// It has a value now; this is the part of it that the context that has ended would have been given ([`merge::split`]).
+    Updated(&'a [u8]),
+    /// It has some words of a value now; this is the part of them ([`words::split`]) that no context was given sums with.
+    Words(&'a [u8]),
+    /// It is gone.
+    Deleted,
+}
+
+/// The writes that make the copy `bytes` give way, none where it says nothing of the key. They must be done in order.
+pub fn superseded(plan: &MapPlan, bytes: &[u8], key: &[u8], done: Done<'_>) -> Vec<Write> {
+    let value = MapView::new(plan, bytes).and_then(|view| view.lookup(key));
+    let Ok(Some(value)) = value else {
+        // Of a key that is not there, all values are zero.
+        return match done {
+            Done::Updated(part) if merge::is_side_by_side(plan) && part.iter().any(|b| *b != 0) => {
+                update(plan, bytes, key, part, BPF_ANY).unwrap_or_default()
+            }
+            Done::Updated(_) | Done::Words(_) | Done::Deleted => Vec::new(),
+        };
+    };
+    let writes = match (&plan.layout, done) {
+        // Programs cannot change what is in them, and so it is the same everywhere.
+        _ if inner::is_outer(plan) => return Vec::new(),
+        (_, Done::Updated(part)) if merge::is_side_by_side(plan) => {
+            update(plan, bytes, key, part, BPF_ANY)
+        }
+        (MapLayout::Array(_), _) => {
+            let Value::One(mut now) = value else {
+                return Vec::new();
+            };
+            let before = now.clone();
+            match done {
+                Done::Updated(_) => now.fill(0),
+                Done::Words(packed) => {
+                    if let Some((given, marks)) = words::unpack(packed, now.len()) {
+                        words::apply(given, marks, &mut now);
+                    }
+                }
+                Done::Deleted => {}
+            }
+            if now == before {
+                return Vec::new();
+            }
+            update(plan, bytes, key, &now, BPF_ANY)
+        }
+        _ => delete(plan, bytes, key),
+    };
+    writes.unwrap_or_default()
+}
+
+/// Does writes to a copy of a map.
+pub fn apply(writes: &[Write], bytes: &mut [u8]) {
+    for write in writes {
+        put(bytes, write.offset, &write.bytes);
+    }
+}
