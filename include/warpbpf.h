@@ -308,7 +308,7 @@ static __u64 (*bpf_gpu_block_id)(void) __attribute__((unused)) = (void *)538;
 static __u64 (*bpf_gpu_thread_id)(void) __attribute__((unused)) = (void *)539;
 /* Number of the kernel, as `ctx->kernel_id`. */
 static __u64 (*bpf_gpu_kernel_id)(void) __attribute__((unused)) = (void *)540;
-/* %gridid: the same in all threads of a launch, different for each launch of a context. The context's `launch_id` is the number that the host counts. */
+/* %gridid: the same in all threads of a launch, different for each launch of a context, but the same each time for a kernel in a graph that is launched again. The context's `launch_id` is the number that the host counts. */
 static __u64 (*bpf_gpu_grid_id)(void) __attribute__((unused)) = (void *)541;
 /* %clock64: cycles of this multiprocessor. */
 static __u64 (*bpf_gpu_clock)(void) __attribute__((unused)) = (void *)542;

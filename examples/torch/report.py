@@ -450,15 +450,16 @@ def same_output(folder, names):
     return differ
 
 
-def check_threads(kernels, unrecorded):
+def check_threads(kernels, unrecorded, graphs=0):
     """Of each kernel that has launches with programs: what is not as it must be. And how many have launches without a record for want of room, of which
-    nothing can be said: these are as many launches as the program has counted, or something else is amiss."""
+    nothing can be said: these are as many launches as the program has counted, or something else is amiss. Where there are graphs, a device gives all launches of
+    one the same number, and they share a record."""
     seen = [kernel for kernel in kernels.values() if kernel.with_programs]
     no_room = sum(max(kernel.with_programs - kernel.recorded, 0) for kernel in seen) == unrecorded
     wrong, unknown = [], 0
     for kernel in seen:
         reasons = []
-        if kernel.recorded < kernel.with_programs and no_room:
+        if kernel.recorded < kernel.with_programs and (no_room or graphs):
             unknown += 1
         elif kernel.recorded != kernel.with_programs:
             reasons.append(f"{kernel.recorded:,} launches have a record, of {kernel.with_programs:,}")
@@ -587,7 +588,7 @@ def show_all(folder, arguments, out):
     bad |= bool(differ)
     told = f"differ from the application's alone in: {', '.join(differ)}" if differ else f"the same, byte for byte, alone and in {len(runs)} runs"
     print(f"outputs: {told}", file=out)
-    wrong, unknown = check_threads(blocks, lost["unrecorded"])
+    wrong, unknown = check_threads(blocks, lost["unrecorded"], timelines["blocks"].graphs)
     bad |= bool(wrong or lost["met"])
     seen = [kernel for kernel in blocks.values() if kernel.with_programs]
     if wrong:
@@ -599,7 +600,7 @@ def show_all(folder, arguments, out):
         entered, launches = sum(kernel.entered for kernel in compared), sum(kernel.recorded for kernel in compared)
         print(f"threads: {entered:,} began in {launches:,} launches of {len(compared)} kernels, as their grids say", file=out)
     if unknown:
-        print(f"threads: not compared in {unknown} of {len(seen)} kernels, as launches of these have no record", file=out)
+        print(f"threads: not compared in {unknown} of {len(seen)} kernels, as launches of these have no record of their own", file=out)
     if not seen:
         print("threads: no kernel had programs", file=out)
     bad |= not check_launches(folder, reports["blocks"], out)

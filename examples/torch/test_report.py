@@ -176,14 +176,14 @@ class Counts(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
-    def kernels(self, *those, unrecorded=0):
+    def kernels(self, *those, unrecorded=0, graphs=0):
         kernels = {}
         for i, fields in enumerate(those):
             kernel = kernels["kl"[i]] = report.Kernel("kl"[i])
             usual = {"with_programs": 2, "recorded": 2, "entered": 64, "threads": 64}
             for name, value in {**usual, **fields}.items():
                 setattr(kernel, name, value)
-        return report.check_threads(kernels, unrecorded)
+        return report.check_threads(kernels, unrecorded, graphs)
 
     def kernel(self, **fields):
         wrong, unknown = self.kernels(fields)
@@ -204,6 +204,9 @@ class Threads(unittest.TestCase):
         self.assertEqual(self.kernels({"recorded": 1}, {"threads": 96}, unrecorded=1), (["l: 64 threads began, where launches have 96"], 1))
         self.assertEqual(self.kernels({"recorded": 0}, {}, unrecorded=1), (["k: 0 launches have a record, of 2"], 0))
         self.assertEqual(self.kernels({"recorded": 1, "unfinished": 1}, unrecorded=1), (["k: 1 launches have blocks that were not seen to end"], 1))
+        # Launches of a graph may have one number.
+        self.assertEqual(self.kernels({"recorded": 1, "threads": 32}, {}, graphs=4), ([], 1))
+        self.assertEqual(self.kernels({"recorded": 3}, graphs=4), (["k: 3 launches have a record, of 2"], 0))
 
     def test_losses_are_told(self):
         self.assertEqual(report.losses({"unrecorded": 0, "untimed": 0, "met": 0}), [])

@@ -1,7 +1,8 @@
 // Launches in every way at once, from many threads, while somebody exchanges programs: plainly in four streams each, by graphs that
-// are captured anew again and again, from modules that come and go, and two kernels that wait for each other. Arguments: threads.
-// Runs until its input ends. What it prints is how often it launched each kernel; what the kernels themselves counted must be the same.
+// are captured anew again and again, from modules that come and go, and two kernels that wait for each other. Arguments: threads, then words: `meet`
+// for those two kernels, `everywhere` for threads on two GPUs. Runs until its input ends. What it prints is how often it launched each kernel; what the kernels themselves counted must be the same.
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -113,10 +114,11 @@ static void module(cudaStream_t stream, unsigned long long *counter)
     DRIVER(cuModuleUnload, module);
 }
 
-static void thread(unsigned number, unsigned long long *counter)
+static void thread(unsigned number, int device, unsigned long long *counter)
 {
     cudaStream_t streams[STREAMS];
     unsigned *out;
+    CHECK(cudaSetDevice(device));
     CHECK(cudaMalloc((void **)&out, STREAMS * 128));
     for (auto &stream : streams)
         CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -176,23 +178,36 @@ static void follows(cudaStream_t stream)
 int main(int argc, char **argv)
 {
     const char *names[] = {"work", "extra", "ping", "pong"};
-    unsigned threads = argc > 1 ? atoi(argv[1]) : 8, missed;
-    unsigned long long counted[4];
+    unsigned threads = argc > 1 ? atoi(argv[1]) : 8, missed = 0;
+    unsigned long long counted[4] = {};
     std::vector<std::thread> all;
     cudaStream_t pair[2];
-    void *counter;
+    int devices = 1;
+    bool meets = false;
+    std::vector<void *> counters;
+    for (int n = 2; n < argc; n++) {
+        meets |= !strcmp(argv[n], "meet");
+        if (!strcmp(argv[n], "everywhere"))
+            devices = 2;
+    }
 
     // Each stream a queue of its own, as far as there are any: one that waits must not stand before the one that it waits for.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     for (auto &stream : pair)
         CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CHECK(cudaGetSymbolAddress(&counter, ran));
-    if (argc > 2) {
+    for (int device = 0; device < devices; device++) {
+        void *counter;
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaGetSymbolAddress(&counter, ran));
+        counters.push_back(counter);
+    }
+    CHECK(cudaSetDevice(0));
+    if (meets) {
         all.emplace_back(leads, pair[0]);
         all.emplace_back(follows, pair[1]);
     }
     for (unsigned n = 0; n < threads; n++)
-        all.emplace_back(thread, n, (unsigned long long *)counter + 1);
+        all.emplace_back(thread, n, n % devices, (unsigned long long *)counters[n % devices] + 1);
     printf("running\n");
     fflush(stdout);
     while (getchar() != EOF)
@@ -200,9 +215,17 @@ int main(int argc, char **argv)
     over = true;
     for (auto &one : all)
         one.join();
-    CHECK(cudaDeviceSynchronize());
-    CHECK(cudaMemcpyFromSymbol(counted, ran, sizeof(counted)));
-    CHECK(cudaMemcpyFromSymbol(&missed, lost, sizeof(missed)));
+    for (int device = 0; device < devices; device++) {
+        unsigned long long here[4];
+        unsigned late;
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaMemcpyFromSymbol(here, ran, sizeof(here)));
+        CHECK(cudaMemcpyFromSymbol(&late, lost, sizeof(late)));
+        for (int n = 0; n < 4; n++)
+            counted[n] += here[n];
+        missed += late;
+    }
     for (int n = 0; n < 4; n++) {
         printf("%s %llu\n", names[n], made[n].load());
         if (counted[n] != made[n]) {

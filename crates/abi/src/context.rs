@@ -28,7 +28,7 @@ pub enum FieldSource {
     ActiveMask,
     /// Number of this kernel, given by the host; the host knows its name.
     KernelId,
-    /// `%gridid`: the same for all threads of a launch, different for each launch of a context.
+    /// `%gridid`: the same for all threads of a launch, different for each launch of a context, but the same each time for a kernel in a graph that is launched again.
     GridId,
     /// `%dynamic_smem_size`
     DynamicShared,

@@ -405,7 +405,7 @@ helpers! {
         "Number of the kernel, as `ctx->kernel_id`.";
     GpuGridId = 541, "gpu_grid_id", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
         "static __u64 (*bpf_gpu_grid_id)(void)",
-        "%gridid: the same in all threads of a launch, different for each launch of a context. The context's `launch_id` is the number that the host counts.";
+        "%gridid: the same in all threads of a launch, different for each launch of a context, but the same each time for a kernel in a graph that is launched again. The context's `launch_id` is the number that the host counts.";
     GpuClock = 542, "gpu_clock", () -> Scalar, Observe, AnyLanes, Varies, 1,
         "static __u64 (*bpf_gpu_clock)(void)",
         "%clock64: cycles of this multiprocessor.";

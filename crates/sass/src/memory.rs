@@ -265,6 +265,21 @@ fn is_collective(word: Word) -> bool {
     word.bits(86, 1) != 0
 }
 
+/// The convergence barrier that `BMOV` takes into a register and clears, or gets back from one, as a function does that keeps its callers' for them.
+/// `None`: it is no such instruction, or one of another form.
+pub(crate) fn kept_barrier(word: Word) -> Option<u8> {
+    const CLEAR: u128 = 1 << 84;
+    let bare = word.with(105, 23, 0);
+    let barrier = word.bits(24, 8) as u8;
+    // Without the operands: the register to write or to read, the barrier.
+    let form = match word.opcode() {
+        0x355 => bare.with(16, 16, 0).0 == CLEAR | 0x7355,
+        0x356 => bare.with(24, 16, 0).0 == 0x7356,
+        _ => false,
+    };
+    (form && barrier < 16).then_some(barrier)
+}
+
 /// Convergence barriers that an instruction of the flow of control names, as bits. `None`: not known.
 pub(crate) fn regions(word: Word, arch: Arch) -> Option<u16> {
     match word.base() {

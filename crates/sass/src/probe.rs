@@ -11,6 +11,7 @@ use crate::Arch;
 use crate::elf::Image;
 use crate::error::Refusal;
 use crate::info;
+use crate::memory::kept_barrier;
 use crate::table::{Family, Op, base, family};
 use crate::word::{BYTES, Insn, Predicate, Word};
 
@@ -209,6 +210,10 @@ impl Loader<'_> {
                         index: (start + at) as usize / BYTES,
                         kind: FixKind::Return,
                     });
+                }
+                (base::BMOV | base::BMOV_64, _) if kept_barrier(word).is_some() => {
+                    let number = kept_barrier(word).unwrap_or(0);
+                    self.probe.barriers |= 1 << number;
                 }
                 (base::NANOSLEEP | base::YIELD, _) => {}
                 (base::CALL_ABS, _) if relocated.contains(&at) => {}

@@ -7,6 +7,7 @@ use crate::Arch;
 use crate::elf::GRAIN;
 use crate::error::Refusal;
 use crate::inline;
+use crate::memory::kept_barrier;
 use crate::probe::{FixKind, Probe};
 use crate::splice::Hook;
 use crate::table::Op;
@@ -145,6 +146,20 @@ impl Text {
     /// An instruction of a probe whose convergence barriers are others, or which has no regions. The kernel's own regions are open where a thread ends, and in the
     /// same barriers: lanes would wait for lanes that never come. Without regions the lanes of a group just go on one after the other.
     fn in_region(&self, word: Word, region: impl Fn(u8) -> Option<u8>) -> Result<Word, Refusal> {
+        if let Some(kept) = kept_barrier(word) {
+            // Where it has no regions there is nothing to keep, and nothing is to tell that it was kept.
+            return match region(kept) {
+                Some(barrier) => Ok(word.with(24, 8, barrier.into())),
+                None => self.encode(Insn::new(
+                    Op::Nop,
+                    Control {
+                        write: NO_BARRIER,
+                        read: NO_BARRIER,
+                        ..word.control()
+                    },
+                )),
+            };
+        }
         let insn = Insn::decode(word, self.arch);
         let parts = insn.filter(|i| matches!(i.op, Op::Bssy | Op::Bsync | Op::Break));
         match parts.map(|i| (i, region(i.barrier))) {

@@ -28,7 +28,7 @@ const KERNELS: &[&str] = &[
     "floats",
     "beside",
 ];
-const PROBES: &[&str] = &["tells", "clobber", "branches", "yields"];
+const PROBES: &[&str] = &["tells", "clobber", "branches", "keeps", "yields"];
 /// Launches of each kernel with each probe.
 const ROUNDS: u32 = 20;
 /// How long a case may take.

@@ -43,6 +43,8 @@ const PAIRS: &[(Option<&str>, Option<&str>)] = &[
     (Some("clobber"), Some("clobber")),
     (Some("branches"), Some("branches")),
     (Some("branches"), Some("clobber")),
+    (Some("keeps"), None),
+    (Some("keeps"), Some("keeps")),
     (Some("yields"), None),
     (Some("yields"), Some("yields")),
 ];
@@ -331,6 +333,8 @@ impl Bench {
                 same("the sum of tid.x & 3", word(8), THREADS / 4 * 6)?;
                 same("threads with memory of their own", word(16), THREADS)
             }
+            // 1 + 4 + 9 for each four threads.
+            Some("keeps") => same("the sum of remainders", word(8), THREADS / 4 * 14),
             Some("count") if at_entry => same("the sum of places", word(24), 0),
             Some("count") if word(24) < THREADS * 16 => {
                 Err(format!("the sum of places at exit: {}", word(24)))

@@ -27,8 +27,13 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A bench with two devices, on the soft GPU at least.
-fn bench_of_two(bench: &Bench, sms: &str) -> Bench {
+pub fn bench_of_two(bench: &Bench, sms: &str) -> Bench {
     bench.with(&[("WARPBPF_SOFT_DEVICES", "2"), ("WARPBPF_SOFT_SMS", sms)])
+}
+
+/// There are two GPUs.
+pub fn are_two(bench: &Bench) -> Result<bool, String> {
+    Ok(bench.plain("twogpus", &["1"])? != b"one GPU\n")
 }
 
 /// Runs the application with launches `number`; `None` where there is only one GPU.
@@ -42,7 +47,7 @@ fn run(bench: &Bench, flags: &[&str], number: u64) -> Result<Option<Run>, String
         .map(Some)
 }
 
-fn skipped() -> Told {
+pub fn skipped() -> Told {
     Ok("skipped: one GPU".to_owned())
 }
 
@@ -311,7 +316,7 @@ fn run_beside(
     way: &str,
     beside: impl FnOnce(&Bench, &mut Child) -> Result<(), String>,
 ) -> Result<Option<Run>, String> {
-    if bench.plain("twogpus", &["1"])? == b"one GPU\n" {
+    if !are_two(bench)? {
         return Ok(None);
     }
     let saved = bench.scratch(&format!("{object}-{way}.json"));

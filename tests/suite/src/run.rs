@@ -24,7 +24,7 @@ pub struct Bench {
     pub soft: bool,
     scratch: PathBuf,
     /// Variables that commands get.
-    variables: Vec<(String, String)>,
+    pub variables: Vec<(String, String)>,
 }
 
 /// A finished `warpbpf run`.

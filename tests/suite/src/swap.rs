@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use warpbpf::{DeviceChoice, Exchange, Exchanged, Object, Options, Process, Tool};
 
 use crate::attach::Application;
+use crate::devices;
 use crate::library::{PATIENCE, failed};
 use crate::run::{Bench, Case, Told, same, says};
 
@@ -18,6 +19,10 @@ pub fn cases() -> Vec<Case> {
             between,
         ),
         case("swap: versions replaced under full load", stress),
+        case(
+            "swap: versions replaced under full load on two GPUs",
+            stress_of_two,
+        ),
     ]
 }
 
@@ -31,7 +36,8 @@ pub(crate) fn start(bench: &Bench, tool: &Tool, command: &[&str]) -> Result<Appl
     let mut application = Command::new(bench.app(command[0]));
     application
         .args(&command[1..])
-        .envs(variables.map_err(failed)?);
+        .envs(variables.map_err(failed)?)
+        .envs(bench.variables.iter().cloned());
     Application::start(application)
 }
 
@@ -197,6 +203,19 @@ fn wrong(bench: &Bench, process: &Process) -> Result<(), String> {
 /// Versions are replaced while `swapstress.cu` launches from all its threads. What the application made, what the agent counted and
 /// what the programs counted is one and the same, and no launch had parts of two versions.
 fn stress(bench: &Bench) -> Told {
+    stressed(bench, &[])
+}
+
+/// The same from threads on two GPUs: all kernels of both change at one moment.
+fn stress_of_two(bench: &Bench) -> Told {
+    let bench = devices::bench_of_two(bench, "4");
+    match devices::are_two(&bench)? {
+        true => stressed(&bench, &["everywhere"]),
+        false => devices::skipped(),
+    }
+}
+
+fn stressed(bench: &Bench, words: &[&str]) -> Told {
     let (threads, versions) = match bench.soft {
         true => ("4", 50),
         false => ("32", 1000),
@@ -208,6 +227,7 @@ fn stress(bench: &Bench) -> Told {
     if bench.soft {
         command.push("meet");
     }
+    command.extend(words);
     let application = start(bench, &tool, &command)?;
     let process = tool.wait_ready(PATIENCE).map_err(failed)?;
     for number in 2..=versions {

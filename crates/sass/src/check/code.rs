@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::Arch;
 use crate::error::CheckError;
+use crate::memory::kept_barrier;
 use crate::table::{Family, Late, Op, base, family, is_matrix_product, late};
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Predicate, Word};
 
@@ -337,6 +338,7 @@ impl Code<'_> {
                     Op::Bssy | Op::Bsync | Op::Break | Op::WarpSync => at_exit,
                     _ => false,
                 });
+                let never = never || at_exit && kept_barrier(word).is_some();
                 !never && self.may_stand(word, insn, at, &places)
             })?;
         }
@@ -356,6 +358,7 @@ impl Code<'_> {
                 (_, Some((Op::RetRel, distance))) => at as i64 + 16 + distance == 0,
                 (_, Some((Op::Bsync | Op::Break | Op::WarpSync, _))) => true,
                 (base::NANOSLEEP | base::YIELD, _) => true,
+                (base::BMOV | base::BMOV_64, _) => kept_barrier(word).is_some(),
                 _ => false,
             },
             Family::Barrier => false,

@@ -152,6 +152,32 @@ L:
     ret;
 }";
 
+/// One that divides in a loop: the barriers of the loop are kept over the calls.
+pub const KEEPS: &str = "
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc) {
+    .reg .b64 %rd<9>;
+    .reg .b32 %r<4>;
+    .reg .pred %p<3>;
+    ld.param.u64 %rd1, [ud];
+    ld.param.u64 %rd2, [pc];
+    mov.u32 %r1, %tid.x;
+    and.b32 %r2, %r1, 3;
+    cvt.u64.u32 %rd3, %r1;
+    cvt.u64.u32 %rd4, %r2;
+    setp.eq.u32 %p1, %r2, 0;
+    @%p1 bra L2;
+L1:
+    rem.u64 %rd5, %rd3, %rd4;
+    add.u64 %rd2, %rd2, %rd5;
+    sub.u32 %r2, %r2, 1;
+    setp.ne.u32 %p2, %r2, 0;
+    @%p2 bra L1;
+    red.global.add.u64 [%rd1+8], %rd2;
+L2:
+    st.param.b32 [r], 0;
+    ret;
+}";
+
 /// One for accesses, without branches.
 pub const TELLS: &str = "
 .visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc, .param .b64 ptr, .param .b32 size, .param .b32 flags, .param .b64 data) {

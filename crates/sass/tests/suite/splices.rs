@@ -1,7 +1,7 @@
 //! Probes in all our kernels, seen with NVIDIA's disassembler: whatever was not replaced reads as it did before.
 
 use crate::common::{
-    BRANCHES, CALLS, COUNT, Line, corpus, disassemble, names_what_it_has, nvcc, probe_cubin,
+    BRANCHES, CALLS, COUNT, KEEPS, Line, corpus, disassemble, names_what_it_has, nvcc, probe_cubin,
     workspace,
 };
 use warpbpf_fatbin::Cubin;
@@ -55,7 +55,10 @@ fn stay_what_they_were(arch: u32) {
         probe("count", COUNT, arch),
         probe("branches", BRANCHES, arch),
         probe("calls", CALLS, arch),
+        probe("keeps", KEEPS, arch),
     ];
+    // What keeps barriers names them, and was not understood to be without.
+    assert_ne!(probes[3].barriers, 0);
     let (mut kernels, mut exits, mut guarded) = (0, 0, 0);
     for (name, original) in corpus(arch) {
         let image = Image::parse(&original).expect("a cubin");
@@ -65,8 +68,8 @@ fn stay_what_they_were(arch: u32) {
         let file = File::parse(&original).expect("a cubin");
         let mut edits = Vec::new();
         for symbol in image.symbols.iter().filter(|s| s.is_kernel) {
-            let entry = &probes[kernels % 3];
-            let exit = &probes[kernels / 3 % 3];
+            let entry = &probes[kernels % 4];
+            let exit = &probes[kernels / 4 % 4];
             let hook = |probe| Hook {
                 probe,
                 userdata: USERDATA,
