@@ -63,6 +63,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("scopes", "tests/programs/scopes.bpf.c"),
     ("machine", "tests/programs/machine.bpf.c"),
     ("machine_access", "tests/programs/machine_access.bpf.c"),
+    ("machine_other", "tests/programs/machine_other.bpf.c"),
     ("splice_memory", "tests/programs/splice_memory.bpf.c"),
     ("swap", "tests/programs/swap.bpf.c"),
     ("swap_other", "tests/programs/swap_other.bpf.c"),

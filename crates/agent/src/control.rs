@@ -130,8 +130,11 @@ impl Control {
                     | ToAgent::Observe
                     | ToAgent::Cache(_)
                     | ToAgent::Preset { .. }
-                    | ToAgent::Probe { .. }
                     | ToAgent::Sanitize => {}
+                    ToAgent::Probe { text, error } => {
+                        let made = error.map_or(Ok(frame.blob), Err);
+                        self.agent.swap.take_function(text, made);
+                    }
                     ToAgent::Change {
                         token,
                         change,

@@ -24,7 +24,7 @@ mod settle;
 
 pub(crate) use exchange::{
     catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire, take_back,
-    without,
+    unmade, without,
 };
 #[cfg(test)]
 pub(crate) use report::has_reported;
@@ -33,7 +33,7 @@ use report::{Summaries, report, send_site_names};
 pub(crate) use settle::place_at_launch;
 use settle::{enlist, settle};
 
-/// Bytes of text that are kept of images in which no program wants a kernel: one may later. A framework has thousands of images.
+/// Bytes of text and of machine code that are kept of images in which no program wants a kernel: one may later. A framework has thousands of images.
 const MOST_UNWANTED: usize = 64 << 20;
 
 /// A module or a library, by its driver handle.
@@ -174,7 +174,13 @@ impl Images {
 
     /// An image in which nobody wants a kernel is kept; its bytes.
     fn keeps(&self, info: &ImageInfo) -> Option<usize> {
-        let bytes = info.ptx.as_ref()?.len();
+        let ptx = info.ptx.as_ref().map(String::len);
+        let machine_code = info.machine_code.as_ref().map(|code| code.len());
+        self.keeps_bytes(ptx.or(machine_code)?)
+    }
+
+    /// So many bytes that nobody uses are kept.
+    fn keeps_bytes(&self, bytes: usize) -> Option<usize> {
         let all = self.unwanted.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if all <= MOST_UNWANTED {
             return Some(bytes);
@@ -291,8 +297,8 @@ pub(crate) fn prepare(agent: &Agent, session: &Arc<Session>, info: ImageInfo) ->
     }
     let mut prepared = session.prepare(&info);
     let mut info = info;
-    if !prepared.uses_machine_code() {
-        // It may be large.
+    if info.untouchable.is_some() {
+        // It may be large, and nobody will want it.
         info.machine_code = None;
     }
     send_site_names(agent, session);
@@ -367,7 +373,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
     let Incoming {
         mut session,
         capability,
-        info,
+        mut info,
         mut prepared,
         text,
         late,
@@ -396,9 +402,17 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         before: 0,
     };
     let unused = none && text.is_none() && !version.watches_host();
-    let bytes = match unused {
-        true => agent.images.keeps(&info),
-        false => Some(0),
+    let bytes = match &info.machine_code {
+        _ if unused => agent.images.keeps(&info),
+        // No program stands in it, but one may later.
+        Some(code) if !version.prepared.uses_machine_code() => {
+            let kept = agent.images.keeps_bytes(code.len());
+            if kept.is_none() {
+                info.machine_code = None;
+            }
+            kept.or(Some(0))
+        }
+        _ => Some(0),
     };
     let version = Arc::new(version);
     let image = Arc::new(Image {

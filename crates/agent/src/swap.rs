@@ -7,12 +7,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use warpbpf_session::{ProgramChange, Session, SucceedError};
+use warpbpf_session::{Assembled, ProgramChange, Session, SucceedError};
 use warpbpf_wire::{Change, Changed, NoteLevel, Refusal, ToTool};
 
 use crate::agent::Agent;
 use crate::generation::Generation;
 use crate::greeting::{map_infos, programs};
+use crate::lock::lock;
 use crate::{modules, thread, uprobe};
 
 /// `-EINVAL`: what was asked for cannot be.
@@ -42,6 +43,8 @@ pub(crate) struct Swap {
     working: Mutex<()>,
     /// Held by the thread that writes a gate.
     writing: Mutex<()>,
+    /// Functions for machine code that came for the next exchange.
+    functions: Mutex<Assembled>,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,8 @@ enum Phase {
 struct Wish {
     change: Change,
     object: Vec<u8>,
+    /// Functions for machine code, of all programs that there will be.
+    functions: Assembled,
 }
 
 /// The answer that nothing was changed.
@@ -98,6 +103,11 @@ impl Swap {
 
     fn phase(&self) -> Option<Phase> {
         self.lock().as_ref().map(|running| running.phase)
+    }
+
+    /// The next exchange will need this function for machine code.
+    pub(crate) fn take_function(&self, text: String, cubin: Result<Vec<u8>, String>) {
+        lock(&self.functions).add(text, cubin);
     }
 
     /// A gate is being written, until this is dropped.
@@ -148,6 +158,8 @@ impl Agent {
             Change::OnCpu { programs } => return self.change_on_cpu(token, programs),
             Change::Replace | Change::Add | Change::Remove { .. } => {}
         }
+        // If it is refused, nobody needs them.
+        let functions = std::mem::take(&mut *lock(&self.swap.functions));
         let Some(session) = self.generations.now().session.get() else {
             let message = "no programs are attached that could be exchanged".to_owned();
             return self.refuse_change(token, EINVAL, message);
@@ -170,8 +182,12 @@ impl Agent {
         });
         drop(running);
         let before = Arc::clone(session);
-        let wish = Wish { change, object };
-        let started = thread::start_large("warpbpf-swap", move || run(self, token, &before, &wish));
+        let wish = Wish {
+            change,
+            object,
+            functions,
+        };
+        let started = thread::start_large("warpbpf-swap", move || run(self, token, &before, wish));
         if let Err(error) = started {
             self.swap.lock().take();
             let message = format!("no thread can be started that exchanges programs: {error}");
@@ -248,7 +264,7 @@ fn settled(
     }
 }
 
-fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: &Wish) {
+fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
     let working = agent.swap.working.lock();
     let _working = working.unwrap_or_else(PoisonError::into_inner);
     let done = settled(
@@ -284,7 +300,7 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: &Wish) {
 fn exchange(
     agent: &'static Agent,
     before: &Arc<Session>,
-    wish: &Wish,
+    wish: Wish,
     progress: &mut Progress,
 ) -> Result<(), (i32, String)> {
     let kept = modules::n_kept(agent);
@@ -304,7 +320,7 @@ fn exchange(
     };
     let session = before.succeeded(change);
     let session = session.map_err(|error: SucceedError| (EINVAL, error.to_string()))?;
-    let session = Arc::new(session);
+    let session = Arc::new(session.with_functions(wish.functions));
     progress.next = Some(Arc::clone(&session));
     // The control thread may not have come to look yet.
     let goes_on = || {
@@ -317,6 +333,9 @@ fn exchange(
         let ready = modules::make_ready(agent, &session, &goes_on);
         if !goes_on() {
             return Err((ETIMEDOUT, "it was given up".to_owned()));
+        }
+        if let Some(why) = modules::unmade(agent, session.generation()) {
+            return Err((EIO, why));
         }
         // Each turn finds the images that came in the one before. Where they come all the time, the last ones have their kernels
         // launched without programs for a moment.

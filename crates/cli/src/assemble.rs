@@ -1,12 +1,15 @@
 //! Functions for kernels of which there is only machine code: `ptxas` makes them here, in the tool, because nothing is started in an application.
 
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum;
-use warpbpf::Function;
+use warpbpf::{Exchange, Function, Functions};
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{Arch, Options, Session};
+use warpbpf_session::{Arch, Options, ProgramChange, Session};
 
 /// How far programs go into kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,32 +54,90 @@ pub fn ptxas() -> Result<PathBuf, String> {
         })
 }
 
-/// The functions that the programs of an object become on a device, each given as soon as `ptxas` has made it, or refused it: somebody waits. `sanitizer`: those
-/// that Compute Sanitizer calls.
-pub fn functions(
-    ptxas: &Path,
+/// Has `ptxas` make the functions of a session's programs, each text once.
+pub struct Maker {
+    ptxas: PathBuf,
+    /// Compute Sanitizer calls them.
     sanitizer: bool,
-    object: &[u8],
-    options: &Options,
-    device: &DeviceInfo,
-    give: &mut dyn FnMut(Function),
-) {
-    let (major, minor) = device.capability;
-    // Kernels of other devices are refused by the agent, which tells why.
-    let Some(arch) = Arch::of(major * 10 + minor) else {
-        return;
-    };
-    // So is an object that is refused.
-    let Ok(session) = Session::new(object, options, device) else {
-        return;
-    };
-    let texts = match sanitizer {
-        true => session.patch_texts(arch.number()),
-        false => session.probe_texts(arch),
-    };
-    for text in texts {
-        let cubin = assemble(ptxas, &text, arch);
-        give((text, cubin));
+    /// `None`: none can be made for the device, or its object is refused; the agent tells why.
+    of: Option<(Session, Arch)>,
+    made: Mutex<HashMap<String, Vec<u8>>>,
+}
+
+impl Maker {
+    /// For the programs of an object on a device.
+    pub fn new(
+        ptxas: &Path,
+        sanitizer: bool,
+        object: &[u8],
+        options: &Options,
+        device: &DeviceInfo,
+    ) -> Maker {
+        let (major, minor) = device.capability;
+        let arch = Arch::of(major * 10 + minor);
+        let of = arch.and_then(|arch| Some((Session::new(object, options, device).ok()?, arch)));
+        Maker {
+            ptxas: ptxas.to_owned(),
+            sanitizer,
+            of,
+            made: Mutex::default(),
+        }
+    }
+
+    /// What became of a text, which is not asked of `ptxas` again where that took it.
+    fn function(&self, text: &str, arch: Arch) -> Result<Vec<u8>, String> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cubin) = made.get(text) {
+            return Ok(cubin.clone());
+        }
+        let cubin = assemble(&self.ptxas, text, arch)?;
+        made.insert(text.to_owned(), cubin.clone());
+        Ok(cubin)
+    }
+
+    fn texts(&self) -> Vec<String> {
+        match &self.of {
+            Some((session, arch)) if self.sanitizer => session.patch_texts(arch.number()),
+            Some((session, arch)) => session.probe_texts(*arch),
+            None => Vec::new(),
+        }
+    }
+}
+
+impl Functions for Maker {
+    fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>) {
+        let Some((_, arch)) = self.of else { return };
+        for text in self.texts() {
+            let cubin = self.function(&text, arch);
+            if give((text, cubin)).is_break() {
+                return;
+            }
+        }
+    }
+
+    fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>> {
+        let (session, arch) = self.of.as_ref()?;
+        let change = match exchange {
+            Exchange::Replace(object) => ProgramChange::Replace(object.bytes()),
+            Exchange::Add(object) => ProgramChange::Add(object.bytes()),
+            Exchange::Remove(programs) => ProgramChange::Remove(programs),
+            Exchange::Gate { .. } | Exchange::Slots(_) | Exchange::Clear => return None,
+        };
+        let next = Maker {
+            ptxas: self.ptxas.clone(),
+            sanitizer: self.sanitizer,
+            of: Some((session.succeeded(change).ok()?, *arch)),
+            made: Mutex::default(),
+        };
+        // Of those that are needed no more none is kept.
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = next.texts().into_iter();
+        let known = known.filter_map(|text| Some((text.clone(), made.get(&text)?.clone())));
+        let known = Mutex::new(known.collect());
+        Some(Arc::new(Maker {
+            made: known,
+            ..next
+        }))
     }
 }
 

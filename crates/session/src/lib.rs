@@ -16,6 +16,7 @@ pub mod executable;
 pub mod image;
 mod recovered;
 
+mod assembled;
 pub mod backends;
 pub mod listing;
 mod machine;
@@ -56,6 +57,7 @@ pub mod variant;
 mod warnings;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
+pub use assembled::Assembled;
 pub use calls::{Calls, Pause};
 pub use code_cache::CodeCache;
 pub use cpu::{CpuError, HostPlace, HostProgram};
@@ -64,7 +66,6 @@ pub use gate::{GateError, Unwritten};
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{ImageError, ImageInfo, KernelSummary, inspect, inspect_compiled, machine_code};
 pub use live::{Live, MapLayoutInfo};
-pub use machine::Assembled;
 pub use plan::{Options, PlannedProgram, Session, SessionError};
 pub use prepare::{NO_SITE, Prepared, PreparedKernel};
 pub use preset::PresetError;

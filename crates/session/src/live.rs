@@ -329,6 +329,7 @@ impl Live {
             stream: self.stream,
             kernels: &kernels,
             duplicate: &duplicates,
+            unmade: &prepared.unmade,
             cache: self.session.options.cache.as_deref(),
             clones: prepared.commented.as_ref(),
             clone_log: OnceLock::new(),

@@ -18,6 +18,7 @@ use warpbpf_driver::{Driver, DriverError, Module, Stream};
 use warpbpf_patch::{Attachment, Caller, Select, tools_function};
 use warpbpf_sass::{Access, Addresses, Arch, Edit, File, Hook, Probe, SharedData, Variable};
 
+use crate::assembled::{Assembled, Unmade};
 use crate::patched::{self, Calls, Patched};
 use crate::plan::{PlannedProgram, Session};
 use crate::prepare::{Code, Prepared, PreparedKernel};
@@ -34,31 +35,6 @@ const CALLERS: [Caller; 3] = [
 ];
 /// Name of the function in its text.
 const FUNCTION: &str = "wbpf_probe";
-
-/// Functions for machine code that `ptxas` has assembled: by their text, the cubin, or why there is none.
-#[derive(Debug, Clone, Default)]
-pub struct Assembled(BTreeMap<String, Result<Arc<[u8]>, String>>);
-
-impl Assembled {
-    /// Takes in what became of a text.
-    pub fn add(&mut self, text: String, cubin: Result<Vec<u8>, String>) {
-        self.0.insert(text, cubin.map(Arc::from));
-    }
-
-    /// What became of a text.
-    ///
-    /// # Errors
-    /// Why there is no cubin, for the user.
-    pub(crate) fn get(&self, text: &str) -> Result<&Arc<[u8]>, String> {
-        match self.0.get(text) {
-            Some(made) => made.as_ref().map_err(String::clone),
-            None => Err(
-                "no function was assembled for just these programs; let them be for the same kernels"
-                    .to_owned(),
-            ),
-        }
-    }
-}
 
 /// What runs in a kernel's place where it is only machine code.
 #[derive(Debug, Clone)]
@@ -82,6 +58,14 @@ impl Session {
     /// It gets them by Compute Sanitizer.
     pub fn sanitizes(&self) -> bool {
         self.options.sanitizer.is_some()
+    }
+
+    /// The same with the functions that were assembled for its programs, if machine code gets any: those of the session before are of other programs.
+    pub fn with_functions(mut self, assembled: Assembled) -> Session {
+        if self.splices() {
+            self.options.assembled = Some(Arc::new(assembled));
+        }
+        self
     }
 
     /// The texts that have to be assembled for kernels of which there is only machine code for `arch`, each once. Programs that cannot stand in such
@@ -205,12 +189,17 @@ pub(crate) struct Splicer<'s> {
     bytes: &'s Arc<[u8]>,
     file: File<'s>,
     functions: BTreeMap<(usize, Vec<usize>), Result<Arc<Probe>, String>>,
+    unmade: &'s Unmade,
 }
 
 impl<'s> Splicer<'s> {
     /// # Errors
     /// Why no kernel of the file gets calls, for the user.
-    pub(crate) fn new(session: &'s Session, bytes: &'s Arc<[u8]>) -> Result<Splicer<'s>, String> {
+    pub(crate) fn new(
+        session: &'s Session,
+        bytes: &'s Arc<[u8]>,
+        unmade: &'s Unmade,
+    ) -> Result<Splicer<'s>, String> {
         let assembled = session.options.assembled.as_deref();
         let assembled = assembled.ok_or("it gets probes only with `--backend splice`")?;
         if session.has_gate() {
@@ -224,6 +213,7 @@ impl<'s> Splicer<'s> {
             bytes,
             file: File::parse(bytes).map_err(|error| error.to_string())?,
             functions: BTreeMap::new(),
+            unmade,
         })
     }
 
@@ -298,7 +288,7 @@ impl<'s> Splicer<'s> {
         }
         let text = session.splice_text(CALLERS[at], &key.1, arch);
         let made = text.and_then(|text| {
-            let cubin = assembled.get(&text)?;
+            let cubin = assembled.get(&text, self.unmade)?;
             let probe = Probe::parse(cubin, FUNCTION).map_err(|error| error.to_string())?;
             Ok(Arc::new(probe))
         });
@@ -467,7 +457,7 @@ pub(crate) struct Once(Mutex<BTreeMap<Calls, Result<Arc<Duplicate>, String>>>);
 
 impl Once {
     /// The copy with calls in all of `kernels` that get them and are in one copy with `kernel`; all are of one file. `slots` are what every kernel's
-    /// table has, and the kernel's number. `find` knows the variables of the application's own module.
+    /// table has, and the kernel's number. `find` knows the variables of the application's own module; where the driver does not load it, `unmade` keeps why.
     ///
     /// # Errors
     /// Why there is none, for the user.
@@ -476,14 +466,14 @@ impl Once {
         on: (&Driver, Stream),
         (kernel, kernels): (&PreparedKernel, &[&PreparedKernel]),
         slots: &[u64],
-        find: &Find<'_>,
+        (find, unmade): (&Find<'_>, &Unmade),
     ) -> Result<Arc<Duplicate>, String> {
         let key = together(kernel);
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = made.entry(key).or_insert_with_key(|key| {
             let kernels = kernels.iter().copied();
             let kernels: Vec<_> = kernels.filter(|kernel| together(kernel) == *key).collect();
-            load(on, &kernels, slots, find).map(Arc::new)
+            load(on, &kernels, slots, find, unmade).map(Arc::new)
         });
         let copy = copy.clone()?;
         match copy.failed.get(&kernel.mangled) {
@@ -527,8 +517,13 @@ fn load(
     kernels: &[&PreparedKernel],
     slots: &[u64],
     find: &Find<'_>,
+    unmade: &Unmade,
 ) -> Result<Duplicate, String> {
-    let say = |error: DriverError| error.to_string();
+    let say = |error: DriverError| {
+        let why = format!("the copy of its file with calls cannot be loaded: {error}");
+        unmade.keep(&why);
+        why
+    };
     let kernels = kernels.iter().copied();
     let kernels = kernels.filter_map(|kernel| Some((kernel, number_at(kernel)?)));
     let kernels: Vec<(&PreparedKernel, u32)> = kernels.collect();
@@ -564,7 +559,8 @@ fn load(
             let module = driver.load_image(&file).map_err(say)?;
             return Ok((module, None, failed));
         };
-        let (module, told) = patched::load(driver, patched, &told)?;
+        let loaded = patched::load(driver, patched, &told);
+        let (module, told) = loaded.inspect_err(|why| unmade.keep(why))?;
         Ok((module, Some(told), Failed::new()))
     });
     match made {

@@ -15,7 +15,9 @@ use warpbpf_sanitizer::sys::Instruction;
 use warpbpf_sanitizer::{Patch, Sanitizer, SanitizerError};
 use warpbpf_sass::{File, elf};
 
+use crate::assembled::Unmade;
 use crate::image::ImageInfo;
+
 use crate::own::ptx_version;
 use crate::plan::{PlannedProgram, Session};
 use crate::prepare::{Code, PreparedKernel};
@@ -130,6 +132,7 @@ pub(crate) struct Chooser<'s> {
     file: File<'s>,
     /// Its code is not to be read.
     unread: bool,
+    unmade: &'s Unmade,
 }
 
 impl<'s> Chooser<'s> {
@@ -139,6 +142,7 @@ impl<'s> Chooser<'s> {
         session: &'s Session,
         sanitizer: &'static Sanitizer,
         image: &'s ImageInfo,
+        unmade: &'s Unmade,
     ) -> Result<Chooser<'s>, String> {
         if let Some(why) = &image.untouchable {
             return Err(why.clone());
@@ -162,6 +166,7 @@ impl<'s> Chooser<'s> {
             bytes,
             file,
             unread: image.unread,
+            unmade,
         })
     }
 
@@ -212,7 +217,7 @@ impl<'s> Chooser<'s> {
                 continue;
             }
             let (name, text) = self.session.patch_text(caller, &set, sm)?;
-            let cubin = assembled.get(&text)?;
+            let cubin = assembled.get(&text, self.unmade)?;
             is_whole(cubin).map_err(|why| format!("the function that the tool sent: {why}"))?;
             functions.push(Function {
                 instruction: instruction(caller),

@@ -21,9 +21,9 @@ use warpbpf_verify::{
     verify_logged,
 };
 
+use crate::assembled::Assembled;
 use crate::code_cache::CodeCache;
 use crate::cpu::{self, CpuError, HostProgram};
-use crate::machine::Assembled;
 use crate::names;
 use crate::section::{self, AttachSpec, Form, SectionError};
 use crate::sites::Sites;

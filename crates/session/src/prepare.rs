@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use warpbpf_patch::{Patcher, Variant, Way};
 
+use crate::assembled::Unmade;
 use crate::image::{ImageInfo, KernelSummary};
 use crate::machine::{Spliced, Splicer};
 use crate::names::demangle;
@@ -25,6 +26,8 @@ pub struct Prepared {
     pub(crate) commented: Option<CloneTexts>,
     /// Every kernel of the image.
     pub kernels: Vec<PreparedKernel>,
+    /// What failed of machine code.
+    pub(crate) unmade: Unmade,
 }
 
 /// What is compiled once more for what the compiler says of clones.
@@ -72,6 +75,12 @@ impl Prepared {
             matches!(kernel.code, Some(Code::Splice(_) | Code::Patched(_)))
         };
         self.kernels.iter().any(splices)
+    }
+
+    /// Why kernels of which there is only machine code have no programs although they could: a function that the assembler did not make, or a copy of
+    /// their file that the driver did not load. Of a kernel that cannot have them only its `way` tells.
+    pub fn unmade(&self) -> Option<&str> {
+        self.unmade.why()
     }
 
     /// Leaves out the kernels whose code must be in the application's own module: that is loaded as it is, or was before.
@@ -256,23 +265,27 @@ impl Session {
 
     /// Puts calls into the machine code of kernels that are refused for lack of PTX, where that is possible.
     fn splice_kernels(&self, image: &ImageInfo, refused: &mut Prepared) {
+        let unmade = Unmade::default();
         if let Some(sanitizer) = self.options.sanitizer {
-            let chooser = Chooser::new(self, sanitizer, image);
+            let chooser = Chooser::new(self, sanitizer, image, &unmade);
             self.take_machine_code(refused, "sanitizer", &mut |kernel| match &chooser {
                 Ok(chooser) => chooser.choose(kernel),
                 Err(why) => Err(why.clone()),
             });
+            refused.unmade = unmade;
             return;
         }
         let mut splicer = match (&image.untouchable, &image.machine_code) {
             (Some(why), _) => Err(why.clone()),
             (None, None) => Err("its machine code is not there".to_owned()),
-            (None, Some(file)) => Splicer::new(self, file),
+            (None, Some(file)) => Splicer::new(self, file, &unmade),
         };
         self.take_machine_code(refused, "splice", &mut |kernel| match &mut splicer {
             Ok(splicer) => splicer.splice(kernel),
             Err(why) => Err(why.clone()),
         });
+        drop(splicer);
+        refused.unmade = unmade;
     }
 
     fn take_machine_code(&self, refused: &mut Prepared, way: &str, make: &mut Make<'_>) {
@@ -371,9 +384,8 @@ fn refuse_all(image: &ImageInfo, programs: &dyn Fn(&str) -> Vec<usize>, reason: 
         done
     };
     Prepared {
-        rewritten: None,
-        commented: None,
         kernels: image.kernels.iter().map(refused).collect(),
+        ..Prepared::default()
     }
 }
 

@@ -9,6 +9,7 @@ use warpbpf_abi::names::SLOTS;
 use warpbpf_driver::{Driver, DriverError, Function, JitOptions, Module, Stream, jit, sys};
 use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 
+use crate::assembled::Unmade;
 use crate::code_cache::CodeCache;
 use crate::machine::{Duplicate, Once};
 use crate::prepare::{CloneTexts, Code, PreparedKernel};
@@ -222,6 +223,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) kernels: &'a [&'a PreparedKernel],
     /// The copy of the image with calls in it.
     pub(crate) duplicate: &'a Once,
+    /// Why there is none.
+    pub(crate) unmade: &'a Unmade,
     /// Compiled code of earlier processes.
     pub(crate) cache: Option<&'a CodeCache>,
     /// Texts of clones that the compiler may have something to say of.
@@ -305,7 +308,9 @@ impl Loading<'_> {
                     found.unwrap_or_else(|| Err(gone()))
                 };
                 let kernels = (kernel, self.kernels);
-                let copy = self.duplicate.get(on, kernels, fixed, &find)?;
+                let copy = self
+                    .duplicate
+                    .get(on, kernels, fixed, (&find, self.unmade))?;
                 let variant = Variant {
                     entry: kernel.mangled.clone(),
                     ..Variant::default()

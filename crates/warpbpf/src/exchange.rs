@@ -66,7 +66,7 @@ impl Exchange {
         }
     }
 
-    fn object(&self) -> Option<&Object> {
+    pub(crate) fn object(&self) -> Option<&Object> {
         match self {
             Exchange::Replace(object) | Exchange::Add(object) | Exchange::Slots(object) => {
                 Some(object)
@@ -140,9 +140,8 @@ impl Process {
     /// # Errors
     /// As [`Process::replace`].
     pub fn exchange(&self, exchange: &Exchange, limit: Duration) -> Result<Exchanged, Error> {
-        let message = |token| exchange_message(exchange, token, limit);
-        let blob = exchange.object().map_or(&[][..], Object::bytes);
-        let answer = self.ask(message, blob, limit + GRACE)?;
+        let token = self.begin_exchange(exchange, limit)?;
+        let answer = self.await_answer(token, limit + GRACE)?;
         self.exchanged(exchange, answer)
     }
 
@@ -152,6 +151,9 @@ impl Process {
         exchange: &Exchange,
         limit: Duration,
     ) -> Result<u64, Error> {
+        if let Some(token) = self.begin_with_functions(exchange, limit)? {
+            return Ok(token);
+        }
         let message = |token| exchange_message(exchange, token, limit);
         self.begin(message, exchange.object().map_or(&[][..], Object::bytes))
     }
@@ -185,7 +187,7 @@ impl Process {
     }
 }
 
-fn exchange_message(exchange: &Exchange, token: u64, limit: Duration) -> ToAgent {
+pub(crate) fn exchange_message(exchange: &Exchange, token: u64, limit: Duration) -> ToAgent {
     ToAgent::Change {
         token,
         change: exchange.change(),

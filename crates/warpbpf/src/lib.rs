@@ -36,6 +36,7 @@ mod object;
 
 mod events;
 mod exchange;
+mod functions;
 mod map;
 mod process;
 mod state;
@@ -48,13 +49,14 @@ pub use control::{Client, SessionInfo};
 pub use error::{Error, errno_text};
 pub use events::{Event, Losses, Message};
 pub use exchange::{EXCHANGE_LIMIT, Exchange, Exchanged};
+pub use functions::{Function, Functions};
 pub use live::{AttachError, Change, CudaProcess};
 pub use machine::{Device, DeviceChoice};
 pub use map::{Entry, Map, Snapshot, plan_of};
 pub use object::Object;
 pub use process::{KernelInfo, Note, Process};
 pub use start::Inject;
-pub use tool::{App, Function, Launch, Tool, runtime_folder};
+pub use tool::{App, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_maps::{Counters, Value};
 pub use warpbpf_wire::{

@@ -332,6 +332,11 @@ impl Process {
         patience: Duration,
     ) -> Result<Answer, Error> {
         let token = self.begin(message, blob)?;
+        self.await_answer(token, patience)
+    }
+
+    /// Waits for the answer to a request.
+    pub(crate) fn await_answer(&self, token: u64, patience: Duration) -> Result<Answer, Error> {
         let end = Instant::now() + patience;
         loop {
             if let Some(answer) = self.take_answer(token) {

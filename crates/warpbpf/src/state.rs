@@ -9,6 +9,7 @@ use warpbpf_wire::{
 };
 
 use crate::events::{Batch, Losses};
+use crate::functions::OfProcess;
 use crate::process::Note;
 
 /// Bytes of events that are kept for handles that have not asked for them.
@@ -47,6 +48,8 @@ pub(crate) struct State {
     /// The contexts that have maps, by number.
     pub(crate) contexts: Vec<InContext>,
     pub(crate) next_token: u64,
+    /// What makes functions for its kernels without PTX.
+    pub(crate) functions: OfProcess,
     /// Answers that somebody waits for.
     pub(crate) answers: HashMap<u64, Answer>,
     /// Events of rings that nobody asked for yet, by map.
@@ -203,6 +206,7 @@ impl State {
                     self.programs.clone_from(&changed.programs);
                     self.maps.clone_from(&changed.maps);
                 }
+                self.functions.changed(&changed);
                 self.answer(changed.token, Answer::Changed(Box::new(changed)));
             }
             ToTool::Bye { .. } => self.complete = true,
@@ -214,7 +218,7 @@ impl State {
     }
 
     /// Answers that nobody waits for any more are dropped.
-    fn answer(&mut self, token: u64, answer: Answer) {
+    pub(crate) fn answer(&mut self, token: u64, answer: Answer) {
         if let Some(waiting) = self.answers.get_mut(&token) {
             *waiting = answer;
         }

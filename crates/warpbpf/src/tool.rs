@@ -1,6 +1,7 @@
 //! The listening side: one object, any number of applications with it in their kernels.
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use warpbpf_wire::{
 };
 
 use crate::control::Server;
+use crate::functions::{self, Assembler, AtStart, Function, Functions};
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
@@ -36,23 +38,6 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub struct Tool {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// A function for machine code: its text, and the cubin or why there is none.
-pub type Function = (String, Result<Vec<u8>, String>);
-
-type Assemble = dyn Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync;
-
-struct Assembler {
-    assemble: Box<Assemble>,
-    /// The library of Compute Sanitizer, if that is to call the functions.
-    sanitizer: Option<PathBuf>,
-}
-
-impl std::fmt::Debug for Assembler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Assembler")
-    }
 }
 
 type Begin = dyn Fn(u64, &mut dyn FnMut(&str, &[MapOp<'_>])) + Send + Sync;
@@ -191,15 +176,13 @@ impl Tool {
 
     /// Has kernels of which there is only machine code get programs, too, at their entry and exits, in applications that come from now on. Once for
     /// each of them, `assemble` is told the device, and gives the functions that programs become there one by one: of each the text and the cubin
-    /// that `ptxas` made of it, or why there is none. The application waits, at its first load, as long as they come. The first `assemble` counts.
+    /// that `ptxas` made of it, or why there is none. The application waits, at its first load, as long as they come. Programs that an exchange brings do not get
+    /// there: see [`Tool::functions`].
     pub fn splice(
         &self,
         assemble: impl Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync + 'static,
     ) {
-        self.shared.assembler.get_or_init(|| Assembler {
-            assemble: Box::new(assemble),
-            sanitizer: None,
-        });
+        self.functions_at_start(None, assemble);
     }
 
     /// As [`Tool::splice`], at accesses of memory, too, but Compute Sanitizer, whose library this is, calls the functions in applications that are started
@@ -209,9 +192,33 @@ impl Tool {
         library: &Path,
         assemble: impl Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync + 'static,
     ) {
+        self.functions_at_start(Some(library), assemble);
+    }
+
+    fn functions_at_start(
+        &self,
+        sanitizer: Option<&Path>,
+        assemble: impl Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync + 'static,
+    ) {
+        let assemble = Arc::new(assemble);
+        self.functions(sanitizer, move |device| {
+            Arc::new(AtStart {
+                assemble: Arc::clone(&assemble),
+                device: device.clone(),
+            })
+        });
+    }
+
+    /// As [`Tool::splice`], and with a library of Compute Sanitizer as [`Tool::sanitize`], but programs that an exchange brings ([`Process::replace`]) get into such kernels, too: the
+    /// functions `of` each application that comes are asked for those first. The first one who says where functions come from counts.
+    pub fn functions(
+        &self,
+        sanitizer: Option<&Path>,
+        of: impl Fn(&warpbpf_wire::Device) -> Arc<dyn Functions> + Send + Sync + 'static,
+    ) {
         self.shared.assembler.get_or_init(|| Assembler {
-            assemble: Box::new(assemble),
-            sanitizer: Some(library.to_owned()),
+            of: Box::new(of),
+            sanitizer: sanitizer.map(Path::to_owned),
         });
     }
 
@@ -431,7 +438,7 @@ impl Shared {
     }
 
     fn welcome(&self, mut connection: ToolConnection) -> Process {
-        let mut first = None;
+        let (mut first, mut functions) = (None, None);
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let sent = match &self.object {
             Some(object) => {
@@ -447,16 +454,16 @@ impl Shared {
                     {
                         splice = true;
                         let mut result = Ok(());
-                        (assembler.assemble)(device, &mut |(text, made)| {
-                            let (cubin, error) = match made {
-                                Ok(cubin) => (cubin, None),
-                                Err(error) => (Vec::new(), Some(error)),
-                            };
-                            let message = ToAgent::Probe { text, error };
-                            if result.is_ok() {
-                                result = connection.send(&message, &cubin, None, SEND);
+                        let made = (assembler.of)(device);
+                        made.make(&mut |function| {
+                            let (message, cubin) = functions::message(function);
+                            result = connection.send(&message, &cubin, None, SEND);
+                            match result {
+                                Ok(()) => ControlFlow::Continue(()),
+                                Err(_) => ControlFlow::Break(()),
                             }
                         });
+                        functions = Some(made);
                         if result.is_ok() && assembler.sanitizer.is_some() {
                             result = connection.send(&ToAgent::Sanitize, &[], None, SEND);
                         }
@@ -493,6 +500,9 @@ impl Shared {
         };
         let connection = sent.is_ok().then_some(connection);
         let process = Process::new(number, connection, self.object.clone());
+        if let Some(functions) = functions {
+            process.lock().functions.begin(functions);
+        }
         if let Some(Frame { message, blob, fd }) = first {
             process.lock().take(message, blob, fd);
         }

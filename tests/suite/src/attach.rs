@@ -82,6 +82,11 @@ impl Application {
     pub(crate) fn ask(&mut self, order: &str) -> Result<String, String> {
         let orders = self.orders.as_mut().ok_or("its input is closed")?;
         writeln!(orders, "{order}").map_err(|e| e.to_string())?;
+        self.next_line()
+    }
+
+    /// What it says next.
+    pub(crate) fn next_line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         let read = self.answers.read_line(&mut line);
         read.map_err(|e| e.to_string())?;

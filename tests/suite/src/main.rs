@@ -38,6 +38,7 @@ mod run;
 mod selectors;
 mod slots;
 mod splice;
+mod splice_swap;
 mod swap;
 mod tensors;
 mod timeline;
@@ -123,6 +124,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(waits::cases());
     cases.extend(selectors::cases());
     cases.extend(splice::cases());
+    cases.extend(splice_swap::cases());
     cases.extend(loader::cases());
     cases.extend(late_tools::cases());
     cases.extend(attach::cases());

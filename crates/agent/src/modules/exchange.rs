@@ -282,6 +282,16 @@ pub(crate) fn without(agent: &Agent, generation: u64) -> Vec<(String, String)> {
     all_without
 }
 
+/// Why kernels of which there is only machine code would lose their programs by an exchange, though nothing is wrong with them.
+pub(crate) fn unmade(agent: &Agent, generation: u64) -> Option<String> {
+    let loaded = all(agent).into_iter();
+    let mut loaded = loaded.filter(|image| image.standing.is_loaded());
+    loaded.find_map(|image| {
+        let version = image.version(generation)?;
+        version.prepared.unmade().map(str::to_owned)
+    })
+}
+
 /// Images were loaded that are not known any more, because no program wanted a kernel of them and there were too many.
 pub(crate) fn forgot_images(agent: &Agent) -> bool {
     agent.images.too_many.load(Ordering::Relaxed)

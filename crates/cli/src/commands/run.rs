@@ -7,12 +7,12 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpbpf::{Launch, Options, Tool};
+use warpbpf::{Functions, Launch, Options, Tool};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::NO_SITE;
 use warpbpf_session::section::Form;
 
-use crate::assemble;
+use crate::assemble::Maker;
 use crate::backend::{self, Moment};
 use crate::collect::Collector;
 use crate::error::CliError;
@@ -154,38 +154,21 @@ impl Attachment {
             let known = Mutex::new(HashMap::new());
             let library = chosen.library;
             let by_sanitizer = library.is_some();
-            let functions = move |device: &_, give: &mut dyn FnMut(_)| {
-                let device: &warpbpf_wire::Device = device;
+            tool.functions(library.as_deref(), move |device| {
                 let device = DeviceInfo {
                     name: device.name.clone(),
                     capability: device.capability,
                     sms: device.cpus.max(device.sms),
                     driver_version: device.driver_version,
                 };
-                // All processes on devices of one kind get the same.
+                // All processes on devices of one kind begin with the same.
                 let kind = (device.capability, device.sms);
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(made) = known.get(&kind) {
-                    return Vec::clone(made).into_iter().for_each(give);
-                }
-                let mut made = Vec::new();
-                assemble::functions(
-                    &ptxas,
-                    by_sanitizer,
-                    &bytes,
-                    &planned,
-                    &device,
-                    &mut |function| {
-                        made.push(function.clone());
-                        give(function);
-                    },
-                );
-                known.insert(kind, made);
-            };
-            match library {
-                Some(library) => tool.sanitize(&library, functions),
-                None => tool.splice(functions),
-            }
+                let maker = known.entry(kind).or_insert_with(|| {
+                    Arc::new(Maker::new(&ptxas, by_sanitizer, &bytes, &planned, &device))
+                });
+                Arc::clone(maker) as Arc<dyn Functions>
+            });
         }
         if let Some(wish) = code.keep.wish() {
             tool.keep_code(wish);

@@ -1,0 +1,48 @@
+//! What the tool has assembled for kernels of which there is only machine code, and what became of none of it: that tells apart kernels that cannot have
+//! programs and those that could, had something outside of them not failed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+/// Functions for machine code that `ptxas` has assembled: by their text, the cubin, or why there is none.
+#[derive(Debug, Clone, Default)]
+pub struct Assembled(BTreeMap<String, Result<Arc<[u8]>, String>>);
+
+impl Assembled {
+    /// Takes in what became of a text.
+    pub fn add(&mut self, text: String, cubin: Result<Vec<u8>, String>) {
+        self.0.insert(text, cubin.map(Arc::from));
+    }
+
+    /// What became of a text, for a kernel that needs it; where the assembler failed, `unmade` keeps why.
+    ///
+    /// # Errors
+    /// Why there is no cubin, for the user.
+    pub(crate) fn get(&self, text: &str, unmade: &Unmade) -> Result<&Arc<[u8]>, String> {
+        match self.0.get(text) {
+            Some(made) => made.as_ref().map_err(|why| {
+                unmade.keep(why);
+                why.clone()
+            }),
+            None => Err(
+                "no function was assembled for just these programs; let them be for the same kernels"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+/// Why code of an image is missing that its kernels could have had: the first reason that came.
+#[derive(Debug, Default)]
+pub(crate) struct Unmade(OnceLock<String>);
+
+impl Unmade {
+    /// For whoever asks [`Unmade::why`].
+    pub(crate) fn keep(&self, why: &str) {
+        self.0.get_or_init(|| why.to_owned());
+    }
+
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+}

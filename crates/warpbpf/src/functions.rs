@@ -1,0 +1,218 @@
+//! Functions that programs become in kernels of which there is only machine code: asked for when an application comes, and again
+//! before its programs are exchanged. Both take as long as an assembler runs.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warpbpf_abi::maps::{EAGAIN, EBUSY, ETIMEDOUT};
+use warpbpf_wire::{Changed, Device, Refusal, ToAgent};
+
+use crate::exchange::{Exchange, exchange_message};
+use crate::state::{Answer, State};
+use crate::{Error, Object, Process};
+
+/// A function for machine code: its text, and the cubin or why there is none.
+pub type Function = (String, Result<Vec<u8>, String>);
+
+/// Has functions assembled for one application, or for several that are on devices of one kind.
+pub trait Functions: Send + Sync {
+    /// Those of the programs that are in force, given one by one: somebody waits. What `give` answers says whether the others are still wanted.
+    fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>);
+
+    /// What makes those of the programs that there will be after an exchange. `None` if there will be none: the agent then says why it refuses them, or
+    /// kernels without PTX run their originals from then on.
+    fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>>;
+}
+
+type Of = dyn Fn(&Device) -> Arc<dyn Functions> + Send + Sync;
+
+/// Who makes functions for applications that come.
+pub(crate) struct Assembler {
+    pub(crate) of: Box<Of>,
+    /// The library of Compute Sanitizer, if that is to call the functions.
+    pub(crate) sanitizer: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for Assembler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Assembler")
+    }
+}
+
+/// Those that a tool makes without a thought of exchanges.
+pub(crate) struct AtStart<F> {
+    pub(crate) assemble: Arc<F>,
+    pub(crate) device: Device,
+}
+
+impl<F> Functions for AtStart<F>
+where
+    F: Fn(&Device, &mut dyn FnMut(Function)) + Send + Sync,
+{
+    fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>) {
+        let mut wanted = ControlFlow::Continue(());
+        (self.assemble)(&self.device, &mut |function| {
+            if wanted.is_continue() {
+                wanted = give(function);
+            }
+        });
+    }
+
+    fn after(&self, _: &Exchange) -> Option<Arc<dyn Functions>> {
+        None
+    }
+}
+
+/// The functions of an application.
+#[derive(Default)]
+pub(crate) struct OfProcess {
+    /// Those of the programs that are in force.
+    now: Option<Arc<dyn Functions>>,
+    /// Those of an exchange that is under way, with the request's number.
+    next: Option<(u64, Option<Arc<dyn Functions>>)>,
+}
+
+impl std::fmt::Debug for OfProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OfProcess")
+    }
+}
+
+impl OfProcess {
+    /// Those that it begins with.
+    pub(crate) fn begin(&mut self, functions: Arc<dyn Functions>) {
+        self.now = Some(functions);
+    }
+
+    /// An exchange has come to its end.
+    pub(crate) fn changed(&mut self, changed: &Changed) {
+        let ended = self.next.take_if(|(token, _)| *token == changed.token);
+        if let Some((_, functions)) = ended
+            && changed.refused.is_none()
+        {
+            self.now = functions;
+        }
+    }
+}
+
+/// The message that brings a function, and its blob.
+pub(crate) fn message((text, made): Function) -> (ToAgent, Vec<u8>) {
+    let (cubin, error) = match made {
+        Ok(cubin) => (cubin, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    (ToAgent::Probe { text, error }, cubin)
+}
+
+impl Process {
+    /// Has functions made for an exchange, and then asks for it: the request's number, for which [`Process::take_answer`] has an answer when either has
+    /// failed, or all is done. `None` if no function is needed.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`]: another exchange is under way, or no thread can be started; [`Error::Ended`].
+    pub(crate) fn begin_with_functions(
+        &self,
+        exchange: &Exchange,
+        limit: Duration,
+    ) -> Result<Option<u64>, Error> {
+        if !matches!(
+            exchange,
+            Exchange::Replace(_) | Exchange::Add(_) | Exchange::Remove(_)
+        ) {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let mut state = self.lock();
+        state.pump();
+        let Some(functions) = state.functions.now.clone() else {
+            return Ok(None);
+        };
+        let pid = state.pid;
+        let refused = |errno: i64, message: String| Error::Exchange {
+            pid,
+            message,
+            errno: errno as i32,
+        };
+        if state.complete || state.connection.is_none() {
+            return Err(Error::Ended { pid });
+        }
+        if state.functions.next.is_some() {
+            let message = "programs are being exchanged just now".to_owned();
+            return Err(refused(EBUSY, message));
+        }
+        let token = state.next_token;
+        state.next_token += 1;
+        state.answers.insert(token, Answer::Waiting);
+        state.functions.next = Some((token, None));
+        let (process, wanted) = (self.clone(), exchange.clone());
+        let work = move || process.make_and_ask(functions.as_ref(), (token, &wanted), begun, limit);
+        // The thread's first look at the state waits until this is done.
+        let started = std::thread::Builder::new()
+            .name("warpbpf-assembler".into())
+            .spawn(work);
+        if let Err(error) = started {
+            state.functions.next = None;
+            state.answers.remove(&token);
+            let message = format!("no thread can be started that has functions made: {error}");
+            return Err(refused(EAGAIN, message));
+        }
+        Ok(Some(token))
+    }
+
+    fn make_and_ask(
+        &self,
+        functions: &dyn Functions,
+        (token, exchange): (u64, &Exchange),
+        begun: Instant,
+        limit: Duration,
+    ) {
+        let left = || limit.checked_sub(begun.elapsed());
+        let next = functions.after(exchange);
+        let mut made = Vec::new();
+        if let Some(next) = &next {
+            next.make(&mut |function| {
+                made.push(function);
+                match left() {
+                    Some(_) => ControlFlow::Continue(()),
+                    None => ControlFlow::Break(()),
+                }
+            });
+        }
+        let mut state = self.lock();
+        state.pump();
+        let Some(left) = left() else {
+            let message = format!(
+                "functions for kernels without PTX are not assembled after {:.1} s, and the old programs go on",
+                limit.as_secs_f64()
+            );
+            return state.refuse(token, ETIMEDOUT as i32, message);
+        };
+        state.functions.next = Some((token, next));
+        let object = exchange.object().map_or(&[][..], Object::bytes);
+        let mut sent = Ok(true);
+        let functions = made.into_iter().map(message);
+        for (message, blob) in functions {
+            sent = sent.and_then(|_| state.send(&message, &blob));
+        }
+        let change = exchange_message(exchange, token, left);
+        // Nobody who is gone needs an answer: who waits sees that.
+        if let Err(error) = sent.and_then(|_| state.send(&change, object)) {
+            state.refuse(token, EAGAIN as i32, error.to_string());
+        }
+    }
+}
+
+impl State {
+    /// An exchange that the agent was not asked for.
+    fn refuse(&mut self, token: u64, errno: i32, message: String) {
+        let refused = Changed {
+            token,
+            refused: Some(Refusal { errno, message }),
+            ..Changed::default()
+        };
+        self.functions.changed(&refused);
+        self.answer(token, Answer::Changed(Box::new(refused)));
+    }
+}
