@@ -197,6 +197,94 @@ mod tests {
         file
     }
 
+    /// Two programs at two kinds of place.
+    fn object() -> Vec<u8> {
+        let folder = Folder::new().unwrap();
+        let (source, object) = (folder.0.join("two.bpf.c"), folder.0.join("two.o"));
+        let program = |name: &str, at: &str| {
+            format!(
+                "__attribute__((section(\"gpu/{at}/*\"))) int {name}(void *ctx) {{ return 0; }}\n"
+            )
+        };
+        let text = program("begins", "entry") + &program("ends", "exit");
+        let license = "char LICENSE[] __attribute__((section(\"license\"))) = \"GPL\";\n";
+        std::fs::write(&source, text + license).unwrap();
+        let clang = std::env::var("WARPBPF_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+        let mut clang = Command::new(clang);
+        clang.args(["-O2", "-g", "-target", "bpf", "-c"]);
+        let status = clang.arg(&source).arg("-o").arg(&object).status();
+        assert!(status.expect("clang: `cargo xtask setup`").success());
+        std::fs::read(object).unwrap()
+    }
+
+    fn made(functions: &dyn Functions) -> Vec<Result<String, String>> {
+        let mut all = Vec::new();
+        functions.make(&mut |(text, cubin)| {
+            let cubin = cubin.map(|cubin| String::from_utf8(cubin).unwrap());
+            assert!(cubin.as_ref().is_ok_and(|cubin| *cubin == text) || cubin.is_err());
+            all.push(cubin);
+            ControlFlow::Continue(())
+        });
+        all
+    }
+
+    #[test]
+    fn ptxas_is_asked_for_what_an_exchange_needs_and_was_not_made() {
+        let folder = Folder::new().unwrap();
+        let (log, object) = (folder.0.join("log"), object());
+        let fails = folder.0.join("fails");
+        let text = format!(
+            "echo once >> '{}'; [ -e '{}' ] && exit 1; cat $6 > $5",
+            log.display(),
+            fails.display()
+        );
+        let ptxas = script(&folder, &text);
+        let runs = || std::fs::read_to_string(&log).map_or(0, |log| log.lines().count());
+        let device = DeviceInfo {
+            name: String::new(),
+            capability: (9, 0),
+            sms: 4,
+            driver_version: 13000,
+        };
+        let maker = |device| Maker::new(&ptxas, false, &object, &Options::default(), device);
+        let first = maker(&device);
+        // Both, and each alone where an access or an end is no place of it.
+        let both = made(&first);
+        assert_eq!((both.len(), runs()), (2, 2));
+        assert_eq!((made(&first), runs()), (both.clone(), 2));
+        let one = first.after(&Exchange::Remove(vec!["ends".to_owned()]));
+        let left = made(one.unwrap().as_ref());
+        assert_eq!((left.len(), runs()), (1, 2));
+        assert!(both.contains(&left[0]));
+        // What failed is tried again.
+        std::fs::write(&fails, "").unwrap();
+        let none = first.after(&Exchange::Remove(vec![
+            "begins".to_owned(),
+            "ends".to_owned(),
+        ]));
+        let none = none.unwrap();
+        let again = Exchange::Replace(warpbpf::Object::from_bytes("two", &object).unwrap());
+        let again = none.after(&again).unwrap();
+        let why = Err("`ptxas` refuses the function: it says nothing".to_owned());
+        assert_eq!(
+            (made(none.as_ref()), made(again.as_ref()), runs()),
+            (Vec::new(), vec![why; 2], 4)
+        );
+        std::fs::remove_file(&fails).unwrap();
+        assert_eq!((made(again.as_ref()), runs()), (both, 6));
+        // What the agent will refuse.
+        assert!(
+            first
+                .after(&Exchange::Remove(vec!["nobody".to_owned()]))
+                .is_none()
+        );
+        let old = DeviceInfo {
+            capability: (7, 5),
+            ..device
+        };
+        assert!(made(&maker(&old)).is_empty());
+    }
+
     #[test]
     fn what_ptxas_says_is_the_reason() {
         let folder = Folder::new().unwrap();

@@ -216,3 +216,154 @@ impl State {
         self.answer(token, Answer::Changed(Box::new(refused)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use warpbpf_wire::{AgentConnection, Change, ToTool, ToolConnection};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// One function, whose text tells of all exchanges so far.
+    struct Traced(String);
+
+    impl Functions for Traced {
+        fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>) {
+            let refused = Err("too long".to_owned());
+            if give((self.0.clone(), Ok(b"cubin".to_vec()))).is_continue() {
+                let _ = give((format!("{} refused", self.0), refused));
+            }
+        }
+
+        fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>> {
+            let Exchange::Remove(programs) = exchange else {
+                return None;
+            };
+            Some(Arc::new(Traced(format!(
+                "{} {}",
+                self.0,
+                programs.join(",")
+            ))))
+        }
+    }
+
+    /// A process whose agent the test is.
+    fn process(functions: impl Functions + 'static) -> (Process, AgentConnection) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let connection = ToolConnection::new(ours.into()).unwrap();
+        let process = Process::new(0, Some(connection), None);
+        process.lock().functions.begin(Arc::new(functions));
+        (process, AgentConnection::trusted(theirs.into()).unwrap())
+    }
+
+    fn removes(program: &str) -> Exchange {
+        Exchange::Remove(vec![program.to_owned()])
+    }
+
+    /// What the agent is sent up to a change: texts of functions, each with its cubin or why there is none; and the change's token.
+    fn sent(agent: &mut AgentConnection) -> (Vec<(String, Result<Vec<u8>, String>)>, u64) {
+        let mut functions = Vec::new();
+        loop {
+            let frame = agent.recv(LIMIT).unwrap().expect("a message");
+            match frame.message {
+                ToAgent::Probe { text, error } => {
+                    functions.push((text, error.map_or(Ok(frame.blob), Err)));
+                }
+                ToAgent::Change { token, change, .. } => {
+                    assert!(matches!(change, Change::Remove { .. } | Change::Clear));
+                    return (functions, token);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn answer(agent: &mut AgentConnection, token: u64, refused: bool) {
+        let refusal = || Refusal {
+            errno: -22,
+            message: "no".to_owned(),
+        };
+        let changed = Changed {
+            token,
+            refused: refused.then(refusal),
+            ..Changed::default()
+        };
+        agent
+            .send(&ToTool::Changed(changed), &[], None, LIMIT)
+            .unwrap();
+    }
+
+    fn of(name: &str) -> Vec<(String, Result<Vec<u8>, String>)> {
+        let refused = (format!("{name} refused"), Err("too long".to_owned()));
+        vec![(name.to_owned(), Ok(b"cubin".to_vec())), refused]
+    }
+
+    #[test]
+    fn functions_come_before_the_change_and_follow_what_is_in_force() {
+        let (process, mut agent) = process(Traced("first".to_owned()));
+        for (program, refused, text) in [
+            ("a", false, "first a"),
+            ("b", true, "first a b"),
+            ("c", false, "first a c"),
+        ] {
+            let token = process.begin_exchange(&removes(program), LIMIT).unwrap();
+            assert_eq!(sent(&mut agent), (of(text), token));
+            // While it is under way nobody else gets functions.
+            let second = process.begin_exchange(&removes("d"), LIMIT).unwrap_err();
+            assert_eq!(second.errno(), EBUSY as i32);
+            answer(&mut agent, token, refused);
+            let answer = process.await_answer(token, LIMIT).unwrap();
+            let done = process.exchanged(&removes(program), answer);
+            assert_eq!(done.is_err(), refused);
+        }
+        // What changes no programs needs no functions.
+        let token = process.begin_exchange(&Exchange::Clear, LIMIT).unwrap();
+        assert_eq!(sent(&mut agent), (Vec::new(), token));
+    }
+
+    #[test]
+    fn what_is_not_made_in_time_is_not_asked_for() {
+        let (process, mut agent) = process(Traced("first".to_owned()));
+        let late = process.exchange(&removes("a"), Duration::ZERO).unwrap_err();
+        assert_eq!(late.errno(), ETIMEDOUT as i32);
+        assert!(
+            late.to_string().contains("the old programs go on"),
+            "{late}"
+        );
+        let token = process.begin_exchange(&removes("b"), LIMIT).unwrap();
+        assert_eq!(sent(&mut agent), (of("first b"), token));
+    }
+
+    #[test]
+    fn functions_of_the_start_alone_are_none_for_others() {
+        let device = Device {
+            name: String::new(),
+            capability: (9, 0),
+            sms: 4,
+            cpus: 4,
+            driver_version: 13000,
+            soft: false,
+        };
+        let assemble = Arc::new(|_: &Device, give: &mut dyn FnMut(Function)| {
+            give(("text".to_owned(), Ok(Vec::new())));
+            give(("more".to_owned(), Ok(Vec::new())));
+        });
+        let functions = AtStart { assemble, device };
+        let mut texts = Vec::new();
+        functions.make(&mut |(text, _)| {
+            texts.push(text);
+            ControlFlow::Break(())
+        });
+        assert_eq!(texts, ["text"]);
+        let (process, mut agent) = process(functions);
+        for program in ["a", "b"] {
+            let token = process.begin_exchange(&removes(program), LIMIT).unwrap();
+            assert_eq!(sent(&mut agent), (Vec::new(), token));
+            answer(&mut agent, token, false);
+            process.await_answer(token, LIMIT).unwrap();
+        }
+    }
+}

@@ -39,7 +39,7 @@ pub enum ToAgent {
         /// The map's name.
         map: String,
     },
-    /// Before `Attach`: a function for machine code ([`Options::splice`]). The frame's blob is the cubin that `ptxas` made of its text.
+    /// Before `Attach`, and before a `Change` for all programs that there will be: a function for machine code ([`Options::splice`]). The frame's blob is the cubin that `ptxas` made of its text.
     Probe {
         /// The text, by which it is found.
         text: String,

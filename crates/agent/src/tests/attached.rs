@@ -19,7 +19,7 @@ use crate::{contexts, launch, loads};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-const PTX: &str = "\
+pub(super) const PTX: &str = "\
 .version 8.0
 .target sm_90
 .address_size 64
@@ -137,11 +137,16 @@ impl Application {
     }
 
     pub(super) fn load(&mut self) -> usize {
-        let (mut module, text) = (ptr::null_mut(), CString::new(PTX).unwrap());
-        let outcome = Outcome::default();
-        // SAFETY: a local and NUL-terminated text.
+        let text = CString::new(PTX).unwrap();
+        self.load_image(text.to_bytes_with_nul())
+    }
+
+    /// Loads NUL-terminated text or a cubin.
+    pub(super) fn load_image(&mut self, image: &[u8]) -> usize {
+        let (mut module, outcome) = (ptr::null_mut(), Outcome::default());
+        // SAFETY: a local and a whole image.
         let code = unsafe {
-            loads::module_load_data(self.agent, &outcome, &mut module, text.as_ptr().cast())
+            loads::module_load_data(self.agent, &outcome, &mut module, image.as_ptr().cast())
         };
         self.answers.push(code);
         module as usize

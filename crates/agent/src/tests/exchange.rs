@@ -33,7 +33,7 @@ int NAME(struct wbpf_kernel_ctx *ctx)
 char LICENSE[] SEC("license") = "GPL";
 "#;
 
-fn object(name: &str, kernel: &str) -> Vec<u8> {
+pub(super) fn object(name: &str, kernel: &str) -> Vec<u8> {
     let text = PROGRAM.replace("KERNEL", kernel).replace("NAME", name);
     compile(&format!("exchange-{name}"), &text)
 }

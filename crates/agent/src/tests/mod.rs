@@ -12,6 +12,7 @@ mod handshake;
 mod host_ops;
 mod late;
 mod loads;
+mod machine;
 mod memory;
 mod slots;
 mod waiting;
