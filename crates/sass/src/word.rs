@@ -184,8 +184,9 @@ impl Insn {
 
     /// Reads a word by the table. `None`: it is none of the table's, or has bits that the table does not name.
     pub fn decode(word: Word, arch: Arch) -> Option<Insn> {
+        // Every word of a kernel is asked for, and no operand lies in these bits: what is in no row is known at once.
         ROWS.iter()
-            .filter(|row| row.archs.contains(&arch))
+            .filter(|row| Word(row.fixed).opcode() == word.opcode() && row.archs.contains(&arch))
             .find_map(|row| read(row, word, arch))
     }
 }

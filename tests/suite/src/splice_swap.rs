@@ -119,8 +119,9 @@ impl<'b> Session<'b> {
         command.args(words);
         command.args(["--json", "--pid", &self.application.pid()]);
         let output = command.output().map_err(|e| format!("{verb}: {e}"))?;
-        let said = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = format!("{} {errors}", said["error"]);
         Ok((output.status.code(), said["processes"][0].clone(), errors))
     }
 
@@ -280,6 +281,9 @@ fn with_ptx(bench: &Bench) -> Told {
     session.application.launch(4)?;
     session.exchange("remove", &["leave"])?;
     session.application.launch(5)?;
+    let (status, _, errors) = session.command("remove", &["nobody"])?;
+    same("exit status", status, Some(125))?;
+    says(&errors, "there is no program `nobody`; there is `enter`")?;
     let (_, report) = session.end()?;
     same("of the first version", counted(&report, 1), [6, 6])?;
     same("of the second", counted(&report, 2), [9, 4])?;
