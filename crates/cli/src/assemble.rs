@@ -248,7 +248,6 @@ mod tests {
         };
         let maker = |device| Maker::new(&ptxas, false, &object, &Options::default(), device);
         let first = maker(&device);
-        // Both, and each alone where an access or an end is no place of it.
         let both = made(&first);
         assert_eq!((both.len(), runs()), (2, 2));
         assert_eq!((made(&first), runs()), (both.clone(), 2));
@@ -263,7 +262,7 @@ mod tests {
             "ends".to_owned(),
         ]));
         let none = none.unwrap();
-        let again = Exchange::Replace(warpbpf::Object::from_bytes("two", &object).unwrap());
+        let again = Exchange::Replace(warpbpf::Object::from_bytes("two", &*object).unwrap());
         let again = none.after(&again).unwrap();
         let why = Err("`ptxas` refuses the function: it says nothing".to_owned());
         assert_eq!(

@@ -103,6 +103,7 @@ impl File<'_> {
             words: code.words.clone(),
             stack: true,
             settles: false,
+            userdata: Vec::new(),
         };
         let mut guarded_count = 0;
         if let Some(barrier) = examined.barrier {
@@ -149,6 +150,7 @@ impl File<'_> {
             accesses: true,
             changed: differences(&code.words, &text.words),
             added: text.words[code.words.len()..].to_vec(),
+            userdata: text.userdata_behind(code.words.len()),
             numbers,
         };
         check_code(arch, &code.words, &text.words, edit.put(), stack)?;
@@ -505,6 +507,7 @@ impl Text {
             (12, 0),
             (13, 0),
         ];
+        self.userdata.push(self.words.len());
         for (register, number) in numbers {
             self.push(mov(register, number))?;
         }

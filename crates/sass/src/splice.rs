@@ -76,7 +76,7 @@ pub fn splice(
 }
 
 /// Probes for one kernel of a file, which is as it was: [`File::write`] puts them in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Edit {
     /// What it changes.
     pub change: Change,
@@ -89,6 +89,8 @@ pub struct Edit {
     pub(crate) changed: Vec<(u64, Word)>,
     /// Its code behind those. [`File::write`] checks what it writes, whatever stands here.
     pub added: Vec<Word>,
+    /// Where in that each half of a probe's first argument is set, one behind the other.
+    pub(crate) userdata: Vec<usize>,
     pub(crate) numbers: Vec<Number>,
 }
 
@@ -104,7 +106,7 @@ pub(crate) struct Examined<'f> {
 }
 
 /// A number in an attribute list that becomes another one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Number {
     section: usize,
     offset: usize,
@@ -158,6 +160,7 @@ impl File<'_> {
             words: code.words.clone(),
             stack: stack > 0,
             settles: code.words.iter().any(|word| is_matrix_product(*word)),
+            userdata: Vec::new(),
         };
         if let Some(barrier) = barrier {
             for at in &code.unguarded {
@@ -196,6 +199,7 @@ impl File<'_> {
             accesses: false,
             changed: differences(&code.words, &text.words),
             added: text.words[code.words.len()..].to_vec(),
+            userdata: text.userdata_behind(code.words.len()),
             numbers,
         };
         check::check_code(arch, &code.words, &text.words, edit.put(), stack)?;
@@ -330,6 +334,20 @@ impl Number {
 }
 
 impl Edit {
+    /// The same with another first argument of all its probes ([`Hook::userdata`]).
+    #[must_use]
+    pub fn with_userdata(&self, userdata: u64) -> Edit {
+        let mut edit = self.clone();
+        for at in &self.userdata {
+            for (at, half) in [(*at, userdata as u32), (*at + 1, (userdata >> 32) as u32)] {
+                if let Some(word) = edit.added.get_mut(at) {
+                    *word = word.with_number(half);
+                }
+            }
+        }
+        edit
+    }
+
     /// What its check has to know.
     pub(crate) fn put(&self) -> Put<'_> {
         Put {

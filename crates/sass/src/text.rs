@@ -45,6 +45,8 @@ pub(crate) struct Text {
     pub(crate) stack: bool,
     /// There are matrix products, which write registers long after they were issued, with nothing to wait for: at an exit they may still do.
     pub(crate) settles: bool,
+    /// Where the first argument of probes is set: its low half, and its high half in the next instruction.
+    pub(crate) userdata: Vec<usize>,
 }
 
 impl Text {
@@ -63,6 +65,11 @@ impl Text {
             at: self.end(),
             opcode: 0,
         })
+    }
+
+    /// Where the first argument is set in what stands behind the kernel's own instructions.
+    pub(crate) fn userdata_behind(&self, own: usize) -> Vec<usize> {
+        self.userdata.iter().map(|at| at - own).collect()
     }
 
     pub(crate) fn push(&mut self, insn: Insn) -> Result<(), Refusal> {
@@ -224,6 +231,7 @@ impl Text {
             arguments.extend([(20, back as u32), (21, (back >> 32) as u32)]);
         }
         let last = arguments.last().map(|(register, _)| *register);
+        self.userdata.push(self.words.len());
         for (register, number) in arguments {
             let control = match last == Some(register) {
                 true => Control::stall(MOV_LATENCY),

@@ -165,7 +165,7 @@ impl Insn {
                 Slot::Source => word.with(24, 8, self.source.into()),
                 Slot::Mask => word.with(32, 8, self.source.into()),
                 Slot::Barrier if self.barrier < 16 => word.with(16, 4, self.barrier.into()),
-                Slot::Number => word.with(32, 32, self.number.into()),
+                Slot::Number => word.with_number(self.number),
                 // The field has a sign, and what is below zero is of no use.
                 Slot::Constant if self.number.is_multiple_of(4) && self.number < 1 << 15 => {
                     word.with(40, 14, (self.number / 4).into())
@@ -246,6 +246,12 @@ impl Word {
     pub fn with(self, first: u32, count: u32, bits: u128) -> Word {
         let mask = (1u128 << count) - 1;
         Word(self.0 & !(mask << first) | (bits & mask) << first)
+    }
+
+    /// The same word with another number as its operand: of a `MOV`.
+    #[must_use]
+    pub fn with_number(self, number: u32) -> Word {
+        self.with(32, 32, number.into())
     }
 
     /// The opcode with the form of its operands.

@@ -41,13 +41,16 @@ const FUNCTION: &str = "wbpf_probe";
 pub(crate) struct Spliced {
     /// The file that holds it.
     file: Arc<[u8]>,
-    /// What each of the callers calls.
-    probes: [Option<Arc<Probe>>; CALLERS.len()],
+    /// Its edit, but for where its table is.
+    edit: Arc<Edit>,
     /// Variables of the application's module that it uses.
     variables: Vec<Variable>,
     /// The slot of the kernel's number, in the session that the functions were made for.
     number_at: u32,
 }
+
+/// What each of the callers calls.
+type Probes = [Option<Arc<Probe>>; CALLERS.len()];
 
 impl Session {
     /// Machine code without PTX gets probes.
@@ -238,7 +241,7 @@ impl<'s> Splicer<'s> {
         let variables = self.shared(&kernel.mangled).map_err(|shared| {
             format!("{shared}, and would have its own ones in the copy that is loaded beside it")
         })?;
-        let mut probes = [const { None }; CALLERS.len()];
+        let mut probes: Probes = [const { None }; CALLERS.len()];
         for (at, probe) in probes.iter_mut().enumerate() {
             let here = |index: &&usize| of(index).spec.site == CALLERS[at].site();
             let programs: Vec<usize> = kernel.programs.iter().filter(here).copied().collect();
@@ -246,14 +249,8 @@ impl<'s> Splicer<'s> {
                 *probe = Some(self.function(at, programs)?);
             }
         }
-        let spliced = Spliced {
-            file: Arc::clone(self.bytes),
-            probes,
-            variables,
-            number_at: self.session.first_free_slot(),
-        };
-        let tried = spliced.edit(&self.file, &kernel.mangled, 0)?;
-        let change = &tried.change;
+        let edit = edit(&self.file, &kernel.mangled, &probes)?;
+        let change = &edit.change;
         let placed = kernel.programs.iter().map(|index| {
             let spec = &of(index).spec;
             let count = match spec.site {
@@ -267,7 +264,14 @@ impl<'s> Splicer<'s> {
             let count = count as u32;
             (*index, count)
         });
-        Ok((Code::Splice(spliced), placed.collect()))
+        let placed = placed.collect();
+        let spliced = Spliced {
+            file: Arc::clone(self.bytes),
+            edit: Arc::new(edit),
+            variables,
+            number_at: self.session.first_free_slot(),
+        };
+        Ok((Code::Splice(spliced), placed))
     }
 
     /// The variables that a kernel shares with its file and is to get from there.
@@ -297,34 +301,30 @@ impl<'s> Splicer<'s> {
     }
 }
 
-impl Spliced {
-    fn edit(&self, file: &File<'_>, kernel: &str, table: u64) -> Result<Edit, String> {
-        let [entry, exit, access] = [0, 1, 2].map(|at: usize| {
-            let probe = self.probes[at].as_deref();
-            probe.map(|probe| Hook {
-                probe,
-                userdata: table,
-            })
-        });
-        let Some(access) = access else {
-            let edit = file.edit(kernel, entry, exit);
-            return edit.map_err(|error| error.to_string());
-        };
-        if entry.or(exit).is_some() {
-            return Err(
-                "programs at its accesses by `--splice-memory` do not go with others at its entry or exits"
-                    .to_owned(),
-            );
-        }
-        let edit = file.edit_accesses(kernel, access);
-        let edit = edit.map_err(|error| error.to_string())?;
-        // A program would miss what it asks for, and nobody could tell.
-        match edit.change.other_accesses {
-            0 => Ok(edit),
-            count => Err(format!(
-                "{count} of its instructions access memory in ways of which `--splice-memory` does not tell"
-            )),
-        }
+/// The edit of a kernel, with a table at 0.
+fn edit(file: &File<'_>, kernel: &str, probes: &Probes) -> Result<Edit, String> {
+    let [entry, exit, access] = [0, 1, 2].map(|at: usize| {
+        let probe = probes[at].as_deref();
+        probe.map(|probe| Hook { probe, userdata: 0 })
+    });
+    let Some(access) = access else {
+        let edit = file.edit(kernel, entry, exit);
+        return edit.map_err(|error| error.to_string());
+    };
+    if entry.or(exit).is_some() {
+        return Err(
+            "programs at its accesses by `--splice-memory` do not go with others at its entry or exits"
+                .to_owned(),
+        );
+    }
+    let edit = file.edit_accesses(kernel, access);
+    let edit = edit.map_err(|error| error.to_string())?;
+    // A program would miss what it asks for, and nobody could tell.
+    match edit.change.other_accesses {
+        0 => Ok(edit),
+        count => Err(format!(
+            "{count} of its instructions access memory in ways of which `--splice-memory` does not tell"
+        )),
     }
 }
 
@@ -384,14 +384,10 @@ fn with_calls(
     let mut edits = Vec::new();
     let mut names = Vec::new();
     for (kernel, spliced, table) in kernels {
-        let edit = found.all(&spliced.variables).and_then(|own| {
-            let edit = spliced.edit(&file, kernel, *table)?;
-            addresses.extend(own);
-            Ok(edit)
-        });
-        match edit {
-            Ok(edit) => {
-                edits.push(edit);
+        match found.all(&spliced.variables) {
+            Ok(own) => {
+                addresses.extend(own);
+                edits.push(spliced.edit.with_userdata(*table));
                 names.push(*kernel);
             }
             Err(why) => {

@@ -303,6 +303,11 @@ fn one_kernel_of_a_file_by_itself() {
     assert!(sizes.iter().any(|(_, _, offset)| *offset < 0));
     let file = File::parse(&cubin).expect("a cubin");
     let edit = file.edit_accesses("sizes", hook).expect("an edit");
+    let userdata = 0x1234_5678_9abc;
+    let given = Hook { userdata, ..hook };
+    let given = file.edit_accesses("sizes", given).expect("an edit");
+    assert_ne!(given.added, edit.added);
+    assert_eq!(edit.with_userdata(userdata).added, given.added);
     let written = file.write(&[edit], &Addresses::new()).expect("a file");
     assert!(written.cubin == spliced.cubin);
 }

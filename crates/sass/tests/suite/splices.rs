@@ -212,9 +212,15 @@ fn hundreds_of_kernels_get_probes_by_one_pass() {
     let mut edits = Vec::new();
     for (number, name) in names.iter().enumerate() {
         assert_eq!(file.shared_data(name), None, "{name}");
-        let userdata = number as u64 * 8;
+        let userdata = number as u64 * 0x3_0000_0008;
         match file.edit(name, hook(userdata), hook(userdata)) {
-            Ok(edit) => edits.push(edit),
+            Ok(edit) => {
+                // What was made for another one becomes the same.
+                let other = file.edit(name, hook(!0), hook(7)).expect("an edit");
+                assert_ne!(other.added, edit.added, "{name}");
+                assert_eq!(other.with_userdata(userdata).added, edit.added, "{name}");
+                edits.push(edit);
+            }
             Err(refusal) => {
                 assert_eq!(number, odd, "{name}: {refusal}");
                 assert!(
