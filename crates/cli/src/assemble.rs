@@ -201,12 +201,14 @@ mod tests {
     fn object() -> Vec<u8> {
         let folder = Folder::new().unwrap();
         let (source, object) = (folder.0.join("two.bpf.c"), folder.0.join("two.o"));
-        let program = |name: &str, at: &str| {
+        let program = |name: &str, at: &str, what: &str| {
             format!(
-                "__attribute__((section(\"gpu/{at}/*\"))) int {name}(void *ctx) {{ return 0; }}\n"
+                "__attribute__((section(\"gpu/{at}/*\"))) int {name}(void *ctx) {{ {what} return 0; }}\n"
             )
         };
-        let text = program("begins", "entry") + &program("ends", "exit");
+        let begins = program("begins", "entry", "");
+        let ends = program("ends", "exit", "__sync_fetch_and_add(&ended, 1);");
+        let text = format!("unsigned long long ended;\n{begins}{ends}");
         let license = "char LICENSE[] __attribute__((section(\"license\"))) = \"GPL\";\n";
         std::fs::write(&source, text + license).unwrap();
         let clang = std::env::var("WARPBPF_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
@@ -240,14 +242,16 @@ mod tests {
         );
         let ptxas = script(&folder, &text);
         let runs = || std::fs::read_to_string(&log).map_or(0, |log| log.lines().count());
-        let device = DeviceInfo {
-            name: String::new(),
-            capability: (9, 0),
-            sms: 4,
-            driver_version: 13000,
+        let maker = |capability| {
+            let device = DeviceInfo {
+                name: String::new(),
+                capability,
+                sms: 4,
+                driver_version: 13000,
+            };
+            Maker::new(&ptxas, false, &object, &Options::default(), &device)
         };
-        let maker = |device| Maker::new(&ptxas, false, &object, &Options::default(), device);
-        let first = maker(&device);
+        let first = maker((9, 0));
         let both = made(&first);
         assert_eq!((both.len(), runs()), (2, 2));
         assert_eq!((made(&first), runs()), (both.clone(), 2));
@@ -277,11 +281,7 @@ mod tests {
                 .after(&Exchange::Remove(vec!["nobody".to_owned()]))
                 .is_none()
         );
-        let old = DeviceInfo {
-            capability: (7, 5),
-            ..device
-        };
-        assert!(made(&maker(&old)).is_empty());
+        assert!(made(&maker((7, 5))).is_empty());
     }
 
     #[test]
