@@ -1,5 +1,5 @@
-//! What the tool has assembled for kernels of which there is only machine code, and what became of none of it: that tells apart kernels that cannot have
-//! programs and those that could, had something outside of them not failed.
+//! What the tool has assembled for kernels of which there is only machine code; and what failed of that, or behind it, for kernels that could have programs:
+//! it tells them from those that cannot.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

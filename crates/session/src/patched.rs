@@ -17,7 +17,6 @@ use warpbpf_sass::{File, elf};
 
 use crate::assembled::Unmade;
 use crate::image::ImageInfo;
-
 use crate::own::ptx_version;
 use crate::plan::{PlannedProgram, Session};
 use crate::prepare::{Code, PreparedKernel};

@@ -264,7 +264,7 @@ mod tests {
     }
 
     /// What the agent is sent up to a change: texts of functions, each with its cubin or why there is none; and the change's token.
-    fn sent(agent: &mut AgentConnection) -> (Vec<(String, Result<Vec<u8>, String>)>, u64) {
+    fn sent(agent: &mut AgentConnection) -> (Vec<Function>, u64) {
         let mut functions = Vec::new();
         loop {
             let frame = agent.recv(LIMIT).unwrap().expect("a message");
@@ -296,7 +296,7 @@ mod tests {
             .unwrap();
     }
 
-    fn of(name: &str) -> Vec<(String, Result<Vec<u8>, String>)> {
+    fn of(name: &str) -> Vec<Function> {
         let refused = (format!("{name} refused"), Err("too long".to_owned()));
         vec![(name.to_owned(), Ok(b"cubin".to_vec())), refused]
     }

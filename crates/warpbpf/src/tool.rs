@@ -209,8 +209,8 @@ impl Tool {
         });
     }
 
-    /// As [`Tool::splice`], and with a library of Compute Sanitizer as [`Tool::sanitize`], but programs that an exchange brings ([`Process::replace`]) get into such kernels, too: the
-    /// functions `of` each application that comes are asked for those first. The first one who says where functions come from counts.
+    /// As [`Tool::splice`], or with a library of Compute Sanitizer as [`Tool::sanitize`], for programs that an exchange brings ([`Process::replace`]), too: `of` says, for each
+    /// application that comes, who makes its functions, now and before each exchange. Of several who say where functions come from the first counts.
     pub fn functions(
         &self,
         sanitizer: Option<&Path>,

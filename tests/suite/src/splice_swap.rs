@@ -262,7 +262,7 @@ fn exchanged(bench: &Bench, backend: &str) -> Told {
         true,
     )?;
     Ok(format!(
-        "{made} launches of two kernels, {probed} with programs of {} sets",
+        "{made} launches of each of two kernels, {probed} of these with programs, in {} sets",
         VERSIONS + 4
     ))
 }
