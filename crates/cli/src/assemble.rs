@@ -18,9 +18,9 @@ pub enum Backend {
     Ptx,
     /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs `ptxas`. NVIDIA's own libraries are left alone
     Splice,
-    /// Those, and of others the entry, the exits and the accesses of memory, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
+    /// Those, and of others the entry, the exits, the accesses of memory, the barriers and the calls, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
     Sanitizer,
-    /// `sanitizer` for programs at accesses of memory, else `splice`, if what it needs is there; the report says which, and why
+    /// `sanitizer` for programs at accesses of memory, barriers or functions, else `splice`, if what it needs is there; the report says which, and why
     Auto,
 }
 

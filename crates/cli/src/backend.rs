@@ -102,8 +102,8 @@ fn for_programs(
         Err(reason) => return Chosen::none(&reason),
     };
     let spliced = |(_, site): &(&str, Site)| matches!(site, Site::Entry | Site::Exit);
-    let accesses = programs.iter().find(|(_, site)| *site == Site::Mem);
-    let sanitized = accesses.map(|(name, _)| match moment {
+    let middle = programs.iter().find(|(_, site)| only_sanitizer(*site));
+    let sanitized = middle.map(|(name, _)| match moment {
         Moment::Start => {
             library().map_err(|reason| format!("program `{name}` needs `sanitizer`: {reason}"))
         }
@@ -111,13 +111,14 @@ fn for_programs(
             "program `{name}` needs `sanitizer`, which has to be in the application from the start"
         )),
     });
-    let refused = match (sanitized, accesses) {
-        (Some(Ok(library)), Some((name, _))) => {
+    let refused = match (sanitized, middle) {
+        (Some(Ok(library)), Some((name, site))) => {
             return Chosen {
                 ptxas: Some(ptxas),
                 library: Some(library),
                 note: Some(format!(
-                    "kernels without PTX get programs by `sanitizer`, as `{name}` is at accesses of memory: profilers that use CUPTI do not work in the application"
+                    "kernels without PTX get programs by `sanitizer`, as `{name}` is at places of kind `{}`: profilers that use CUPTI do not work in the application",
+                    site.word()
                 )),
             };
         }
@@ -140,6 +141,11 @@ fn for_programs(
     }
 }
 
+/// Of all back ends for machine code only Compute Sanitizer tells of such places, but for an experiment.
+fn only_sanitizer(site: Site) -> bool {
+    matches!(site, Site::Mem | Site::Barrier | Site::Func | Site::FuncRet)
+}
+
 impl Chosen {
     fn none(why: &str) -> Chosen {
         Chosen {
@@ -157,6 +163,8 @@ mod tests {
     const EXIT: (&str, Site) = ("leaves", Site::Exit);
     const MEM: (&str, Site) = ("reads", Site::Mem);
     const BARRIER: (&str, Site) = ("waits", Site::Barrier);
+    const CALL: (&str, Site) = ("calls", Site::Func);
+    const BRANCH: (&str, Site) = ("turns", Site::Branch);
 
     fn here(name: &str) -> Result<PathBuf, String> {
         Ok(name.into())
@@ -202,15 +210,18 @@ mod tests {
             false,
             "kernels without PTX get programs by `splice`".to_owned(),
         );
-        for programs in [&[ENTRY][..], &[EXIT], &[ENTRY, EXIT, BARRIER]] {
+        for programs in [&[ENTRY][..], &[EXIT], &[ENTRY, EXIT, BRANCH]] {
             assert_eq!(chosen(programs, Moment::Start), splice);
             assert_eq!(chosen(programs, Moment::Late), splice);
         }
-        let (ptxas, library, note) = chosen(&[ENTRY, MEM], Moment::Start);
-        assert!(
-            ptxas && library && note.contains("`reads` is at accesses of memory"),
-            "{note}"
-        );
+        for (program, text) in [
+            (MEM, "`reads` is at places of kind `mem`"),
+            (BARRIER, "`waits` is at places of kind `barrier`"),
+            (CALL, "`calls` is at places of kind `func`"),
+        ] {
+            let (ptxas, library, note) = chosen(&[ENTRY, program], Moment::Start);
+            assert!(ptxas && library && note.contains(text), "{note}");
+        }
         assert_eq!(
             chosen(&[ENTRY, MEM], Moment::Late),
             (
@@ -228,7 +239,7 @@ mod tests {
             )
         );
         assert_eq!(
-            chosen(&[BARRIER], Moment::Start),
+            chosen(&[BRANCH], Moment::Start),
             (
                 false,
                 false,

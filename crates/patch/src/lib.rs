@@ -35,6 +35,9 @@ mod sums;
 mod tensor;
 mod tools;
 mod tools_access;
+mod tools_barrier;
+mod tools_event;
+mod tools_place;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
@@ -49,7 +52,7 @@ pub use select::Select;
 pub use slice::slice;
 pub use tensor::{TensorBits, TensorField, TensorLayout};
 pub use tools::{Caller, tools_function};
-pub use tools_access::SPACES;
+pub use tools_event::Event;
 pub use variant::*;
 
 /// A piece of code and where it goes.

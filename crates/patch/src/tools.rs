@@ -6,22 +6,21 @@
 
 use warpbpf_abi::access::Space;
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_abi::context::{Capture, FieldSource};
+use warpbpf_abi::context::{CONTEXTS, Capture, FieldSource};
 use warpbpf_abi::names::TABLE;
 
 use crate::program::Programs;
 use crate::scope::{SiteCode, ends_thread};
-use crate::{Attachment, Options, PatchError, tools_access};
+use crate::tools_event::{self, Event};
+use crate::{Attachment, Options, PatchError, tools_place};
 
 /// Where a function is called, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Caller {
     /// A kernel's entry or exit, by code that `warpbpf-sass` puts there. The argument is always an address.
     Splice(Site),
-    /// A kernel's entry or exit, by Compute Sanitizer. All kernels of a module call it; the argument is 0 in those that are not meant.
-    Sanitizer(Site),
-    /// Each access to memory of a space, by Compute Sanitizer.
-    Access(Space),
+    /// What Compute Sanitizer tells of. All kernels of a module call it; the argument is 0 in those that are not meant.
+    Sanitizer(Event),
     /// Each load and store of global memory whose instruction says that it is one, by code that `warpbpf-sass` puts there. The argument is always an address.
     SpliceAccess,
 }
@@ -30,17 +29,18 @@ impl Caller {
     /// The kind of site.
     pub fn site(self) -> Site {
         match self {
-            Caller::Splice(site) | Caller::Sanitizer(site) => site,
-            Caller::Access(_) | Caller::SpliceAccess => Site::Mem,
+            Caller::Splice(site) => site,
+            Caller::Sanitizer(event) => event.site(),
+            Caller::SpliceAccess => Site::Mem,
         }
     }
 }
 
-/// Skips everything where the argument is 0.
-const NOBODY: &str = "\t.reg .pred %wbpf_none;\n\tsetp.eq.u64 %wbpf_none, TABLE, 0;\n\t@%wbpf_none bra wbpf_nobody;\n";
+/// The label of who runs no program.
+pub(crate) const NOBODY: &str = "wbpf_nobody";
 
 /// A PTX module with one function: `.visible .func (.param .b32) NAME(.param .b64 userdata, .param .b64 pc)`, which runs the
-/// attachments of the caller's site and returns 0. One for accesses has four parameters more.
+/// attachments of the caller's site and returns 0. One in the middle of a kernel has more parameters, by what is told there.
 ///
 /// Fragments that read the slot table by name get addresses by [`crate::bake`]; those that were made for [`warpbpf_codegen::SlotSpace::Table`] read it where
 /// `userdata` points, so that one text serves all kernels. `target` is the operand of `.target`, `version` that of `.version`.
@@ -69,27 +69,29 @@ pub fn tools_function(
         text.push('\n');
         text.push_str(function);
     }
-    let code = match caller {
-        Caller::Access(space) => tools_access::code(space, attachments, &programs),
-        Caller::SpliceAccess => tools_access::code(Space::Global, attachments, &programs),
-        Caller::Splice(_) | Caller::Sanitizer(_) => {
-            SiteCode::of(site, attachments).text_alone(number, &programs)
-        }
+    let middle = match caller {
+        Caller::Sanitizer(event) if event.site().is_in_middle() => Some(event),
+        // Whoever finds an access in machine code gives what Compute Sanitizer would.
+        Caller::SpliceAccess => Some(Event::Access(Space::Global)),
+        Caller::Splice(_) | Caller::Sanitizer(_) => None,
     };
-    let may_be_none = !matches!(caller, Caller::Splice(_) | Caller::SpliceAccess);
+    let code = match middle {
+        Some(event) => tools_place::code(event, attachments, &programs),
+        None => SiteCode::of(site, attachments).text_alone(number, &programs),
+    };
+    let may_be_none = matches!(caller, Caller::Sanitizer(_));
     let mut table = String::new();
     if may_be_none || code.contains(TABLE) {
         table = format!("\t.reg .b64 {TABLE};\n\tld.param.b64 {TABLE}, [wbpf_userdata];\n");
     }
-    let mut end = "";
+    let mut end = String::new();
     if may_be_none {
-        table.push_str(&NOBODY.replace("TABLE", TABLE));
-        end = "wbpf_nobody:\n";
+        table.push_str(&format!(
+            "\t.reg .pred %wbpf_none;\n\tsetp.eq.u64 %wbpf_none, {TABLE}, 0;\n\t@%wbpf_none bra {NOBODY};\n"
+        ));
+        end = format!("{NOBODY}:\n");
     }
-    let more = match caller {
-        Caller::Access(_) | Caller::SpliceAccess => tools_access::PARAMETERS,
-        Caller::Splice(_) | Caller::Sanitizer(_) => "",
-    };
+    let more = middle.map(tools_place::parameters).unwrap_or_default();
     text.push_str(&format!(
         "\n.visible .func (.param .b32 wbpf_result) {name}(.param .b64 wbpf_userdata, .param .b64 wbpf_pc{more})\n{{\n{table}{code}{end}\tst.param.b32 [wbpf_result], 0;\n\tret;\n}}\n"
     ));
@@ -105,9 +107,11 @@ fn check(caller: Caller, attachment: &Attachment<'_>) -> Result<(), PatchError> 
         );
     }
     match caller {
-        Caller::Access(_) => tools_access::check(attachment)?,
-        Caller::SpliceAccess => tools_access::check_spliced(attachment)?,
-        Caller::Splice(site) | Caller::Sanitizer(site) => at_end(site, attachment)?,
+        Caller::Sanitizer(event) if event.site().is_in_middle() => {
+            tools_event::check(event.site(), attachment)?;
+        }
+        Caller::SpliceAccess => tools_place::check_spliced(attachment)?,
+        Caller::Splice(_) | Caller::Sanitizer(_) => at_end(site, attachment)?,
     }
     if ends_thread(attachment.fragment) {
         return refused("helper 507 (it ends the thread)", "do without it");
@@ -136,23 +140,13 @@ fn at_end(site: Site, attachment: &Attachment<'_>) -> Result<(), PatchError> {
 
 /// A value that nobody gives the function.
 pub(crate) fn not_here(capture: Capture) -> Result<(), PatchError> {
-    let what = match capture {
-        Capture::Arg(position) => format!("`args[{position}]`"),
-        Capture::ArgCount => "`arg_count`".to_owned(),
-        Capture::Launch => "`launch_id`".to_owned(),
-        other => field(other).map_or_else(
-            || format!("the context field behind `{}`", other.register()),
-            |name| format!("`{name}`"),
-        ),
+    let fields = CONTEXTS.iter().flat_map(|(context, _)| context.fields);
+    let mut of = fields.filter(|field| field.source == FieldSource::Captured(capture));
+    let what = match of.next() {
+        Some(field) => format!("`{}`", field.name),
+        None => format!("the context field behind `{}`", capture.register()),
     };
     refused(&what, "do without it")
-}
-
-/// The name of a field of `mem`, as programs have it.
-fn field(capture: Capture) -> Option<&'static str> {
-    let fields = warpbpf_abi::context::MEM.fields.iter();
-    let mut of = fields.filter(|f| f.source == FieldSource::Captured(capture));
-    of.next().map(|field| field.name)
 }
 
 pub(crate) fn refused(what: &str, advice: &str) -> Result<(), PatchError> {

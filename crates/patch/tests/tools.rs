@@ -6,7 +6,7 @@ use warpbpf_abi::access::{Cache, Kind, Space};
 use warpbpf_abi::attach::{Scope, Site, When};
 use warpbpf_abi::context::Capture;
 use warpbpf_codegen::Fragment;
-use warpbpf_patch::{Attachment, Caller, Select, bake, tools_function};
+use warpbpf_patch::{Attachment, Caller, Event, Select, bake, tools_function};
 use warpbpf_softgpu::{Config, Gpu, Launch, Outcome};
 
 fn text(site: Site, scope: Scope, fragment: &Fragment) -> Result<String, String> {
@@ -90,7 +90,8 @@ fn what_only_ptx_has_is_refused_by_name() {
 }
 
 fn accessed(scope: Scope, select: &Select, fragment: &Fragment) -> Result<String, String> {
-    accessed_by(Caller::Access(Space::Shared), scope, select, fragment)
+    let caller = Caller::Sanitizer(Event::Access(Space::Shared));
+    accessed_by(caller, scope, select, fragment)
 }
 
 fn accessed_by(
@@ -122,7 +123,7 @@ fn one_that_all_kernels_of_a_module_call_looks_whether_it_is_meant() {
         },
         gate: None,
     };
-    let caller = Caller::Sanitizer(Site::Exit);
+    let caller = Caller::Sanitizer(Event::Exit);
     let text = tools_function("probe", ("sm_90", 90), (8, 0), caller, &[attachment]).unwrap();
     assert_eq!(
         text,
@@ -346,21 +347,21 @@ fn what_compute_sanitizer_does_not_tell_is_refused_by_name() {
                 kinds: vec![Kind::Load, Kind::TensorCopy],
                 ..Select::default()
             },
-            "`kind=tensor_copy`; use `load`, `store`, `atomic` (reductions are among them) or `prefetch`",
+            "`kind=tensor_copy`; use `load`, `store`, `atomic` (reductions are among them), `prefetch`, `async_copy`, `matrix_load` or `matrix_store`",
         ),
         (
             Select {
                 spaces: vec![Space::Generic],
                 ..Select::default()
             },
-            "`space=generic`; use `global`, `shared` or `local`, one of which each access is of, whatever its instruction says",
+            "`space=generic`; use `global`, `shared`, `cluster` or `local`, one of which each access is of, whatever its instruction says",
         ),
         (
             Select {
                 spaces: vec![Space::Global, Space::Param],
                 ..Select::default()
             },
-            "`space=param`; use `global`, `shared` or `local`, one of which each access is of, whatever its instruction says",
+            "`space=param`; use `global`, `shared`, `cluster` or `local`, one of which each access is of, whatever its instruction says",
         ),
         (
             Select {
@@ -397,7 +398,6 @@ fn what_compute_sanitizer_does_not_tell_is_refused_by_name() {
         (Capture::Site, "`site`"),
         (Capture::Line, "`line`"),
         (Capture::Cache, "`cache`"),
-        (Capture::Target, "`target`"),
         (Capture::Arg(0), "`args[0]`"),
     ] {
         let fragment = Fragment {

@@ -112,7 +112,7 @@ impl Sanitizer {
             let code = unsafe {
                 (self.table.patch_instructions)(patch.instruction as u32, module, name.as_ptr())
             };
-            SanitizerError::check("sanitizerPatchInstructions", code)?;
+            SanitizerError::selected(patch.instruction, code)?;
         }
         // SAFETY: a live module.
         let code = unsafe { (self.table.patch_module)(module) };

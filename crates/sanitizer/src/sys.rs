@@ -45,6 +45,44 @@ pub enum Instruction {
     SharedMemoryAccess = 4,
     /// `SANITIZER_INSTRUCTION_LOCAL_MEMORY_ACCESS`
     LocalMemoryAccess = 5,
+    /// `SANITIZER_INSTRUCTION_BARRIER`
+    Barrier = 6,
+    /// `SANITIZER_INSTRUCTION_SYNCWARP`
+    Syncwarp = 7,
+    /// `SANITIZER_INSTRUCTION_CALL`
+    Call = 9,
+    /// `SANITIZER_INSTRUCTION_RET`
+    Ret = 10,
+    /// `SANITIZER_INSTRUCTION_CUDA_BARRIER`
+    CudaBarrier = 13,
+    /// `SANITIZER_INSTRUCTION_MEMCPY_ASYNC`
+    MemcpyAsync = 14,
+    /// `SANITIZER_INSTRUCTION_PIPELINE_WAIT`
+    PipelineWait = 16,
+    /// `SANITIZER_INSTRUCTION_REMOTE_SHARED_MEMORY_ACCESS`
+    RemoteSharedMemoryAccess = 17,
+    /// `SANITIZER_INSTRUCTION_MATRIX_MEMORY_ACCESS`
+    MatrixMemoryAccess = 19,
+    /// `SANITIZER_INSTRUCTION_CLUSTER_BARRIER_ARRIVE`
+    ClusterBarrierArrive = 21,
+    /// `SANITIZER_INSTRUCTION_CLUSTER_BARRIER_WAIT`
+    ClusterBarrierWait = 22,
+    /// `SANITIZER_INSTRUCTION_WARPGROUP_WAIT_GROUP`
+    WarpgroupWaitGroup = 24,
+    /// `SANITIZER_INSTRUCTION_MEMCPY_ASYNC_BARRIER`
+    MemcpyAsyncBarrier = 34,
+    /// `SANITIZER_INSTRUCTION_CUDA_BARRIER_ATTEMPT`
+    CudaBarrierAttempt = 39,
+}
+
+impl Instruction {
+    /// What only later versions of the library tell of: that of CUDA 12.0 ends here.
+    const ALWAYS_THERE: u32 = 20;
+
+    /// A library may not know of it.
+    pub(crate) fn may_be_unknown(self) -> bool {
+        self as u32 > Instruction::ALWAYS_THERE
+    }
 }
 
 /// The beginning of `Sanitizer_LaunchData`.

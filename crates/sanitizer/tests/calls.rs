@@ -136,6 +136,12 @@ const ENTRY: Patch<'_> = Patch {
     name: "one",
     cubin: b"A",
 };
+/// A place that the first versions do not know.
+const LATER: Patch<'_> = Patch {
+    instruction: Instruction::ClusterBarrierWait,
+    name: "three",
+    cubin: b"C",
+};
 const ACCESS: Patch<'_> = Patch {
     instruction: Instruction::SharedMemoryAccess,
     name: "two",
@@ -277,6 +283,31 @@ fn what_fails_is_named() {
     // So launches of it are told nothing.
     tell(DOMAIN_LAUNCH, LAUNCH_BEGIN, &a_launch(0x40));
     assert_eq!(calls(), [""; 0]);
+}
+
+#[test]
+fn what_a_version_does_not_tell_of_is_told_from_what_fails() {
+    let sanitizer = Sanitizer::with(TABLE).unwrap();
+    calls();
+    fail("instructions", 1);
+    let refused = |patch| sanitizer.patch(1, 2, &[patch]).unwrap_err().to_string();
+    assert_eq!(
+        refused(LATER),
+        "this version of the library does not tell of `ClusterBarrierWait` (instruction 22); leave such places out by `kind=`, or use a newer one (`pip install nvidia-cuda-sanitizer-api`)"
+    );
+    // What was selected before is not put in.
+    assert_eq!(calls(), ["add 67 0x1", "at 22 0x2 \"three\""]);
+    // All versions know that one, and with another number it is no question of the version.
+    let plain = |name: &str| format!("`sanitizerPatchInstructions` failed: {name}");
+    assert_eq!(
+        refused(ACCESS),
+        plain("SANITIZER_ERROR_INVALID_PARAMETER (1)")
+    );
+    fail("instructions", 6);
+    assert_eq!(
+        refused(LATER),
+        plain("SANITIZER_ERROR_INVALID_OPERATION (6)")
+    );
 }
 
 #[test]

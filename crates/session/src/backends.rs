@@ -97,7 +97,7 @@ impl Machine<'_> {
         };
         match shared {
             Some(shared) => Err(shared.to_string()),
-            None => Ok("`entry`, `exit` and `mem`".to_owned()),
+            None => Ok("`entry`, `exit`, `mem`, `barrier`, `func` and `funcret`".to_owned()),
         }
     }
 }

@@ -8,9 +8,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use warpbpf_abi::access::Space;
-use warpbpf_abi::attach::Site;
 use warpbpf_driver::{Driver, DriverError, Module};
-use warpbpf_patch::{Caller, SPACES};
+use warpbpf_patch::{Caller, Event};
 use warpbpf_sanitizer::sys::Instruction;
 use warpbpf_sanitizer::{Patch, Sanitizer, SanitizerError};
 use warpbpf_sass::{File, elf};
@@ -20,16 +19,6 @@ use crate::image::ImageInfo;
 use crate::own::ptx_version;
 use crate::plan::{PlannedProgram, Session};
 use crate::prepare::{Code, PreparedKernel};
-
-/// Who calls our functions.
-const CALLERS: [Caller; 5] = [
-    Caller::Sanitizer(Site::Entry),
-    Caller::Sanitizer(Site::Exit),
-    Caller::Access(SPACES[0]),
-    Caller::Access(SPACES[1]),
-    Caller::Access(SPACES[2]),
-];
-const _: () = assert!(SPACES.len() == 3);
 
 /// Functions by the places that they are called at.
 pub(crate) type Calls = Vec<(u32, String)>;
@@ -65,9 +54,9 @@ impl Patched {
 impl Session {
     /// The texts that have to be assembled for kernels without PTX on `sm_NN` that Compute Sanitizer patches, each once.
     pub fn patch_texts(&self, sm: u32) -> Vec<String> {
-        let texts = CALLERS.iter().flat_map(|caller| {
-            let sets = self.combinations(|program| is_for(program, *caller));
-            let text = |set: Vec<usize>| Some(self.patch_text(*caller, &set, sm).ok()?.1);
+        let texts = Event::ALL.iter().flat_map(|event| {
+            let sets = self.combinations(|program| is_for(program, *event));
+            let text = |set: Vec<usize>| Some(self.patch_text(*event, &set, sm).ok()?.1);
             sets.into_iter().filter_map(text)
         });
         let texts: std::collections::BTreeSet<String> = texts.collect();
@@ -77,10 +66,11 @@ impl Session {
     /// The name and the text of a function. In a context no two functions may have one name, so it is of what they are.
     fn patch_text(
         &self,
-        caller: Caller,
+        event: Event,
         programs: &[usize],
         sm: u32,
     ) -> Result<(String, String), String> {
+        let caller = Caller::Sanitizer(event);
         let make = |name: &str| self.probe_text(name, caller, programs, (sm, ptx_version(sm)));
         let mut hasher = DefaultHasher::new();
         make("wbpf")?.hash(&mut hasher);
@@ -90,23 +80,32 @@ impl Session {
     }
 }
 
-/// A program has places that this one calls from.
-fn is_for(program: &PlannedProgram, caller: Caller) -> bool {
-    let spaces = &program.spec.select.spaces;
-    program.spec.site == caller.site()
-        && match caller {
-            Caller::Access(space) => spaces.is_empty() || spaces.contains(&space),
-            Caller::Splice(_) | Caller::SpliceAccess | Caller::Sanitizer(_) => true,
-        }
+/// A program may want to be told of such an event.
+fn is_for(program: &PlannedProgram, event: Event) -> bool {
+    program.spec.site == event.site() && event.may_pass(&program.spec.select)
 }
 
-fn instruction(caller: Caller) -> Instruction {
-    match caller {
-        Caller::Splice(Site::Exit) | Caller::Sanitizer(Site::Exit) => Instruction::BlockExit,
-        Caller::Splice(_) | Caller::Sanitizer(_) => Instruction::BlockEnter,
-        Caller::Access(Space::Shared) => Instruction::SharedMemoryAccess,
-        Caller::Access(Space::Local) => Instruction::LocalMemoryAccess,
-        Caller::Access(_) | Caller::SpliceAccess => Instruction::GlobalMemoryAccess,
+fn instruction(event: Event) -> Instruction {
+    match event {
+        Event::Entry => Instruction::BlockEnter,
+        Event::Exit => Instruction::BlockExit,
+        Event::Access(Space::Shared) => Instruction::SharedMemoryAccess,
+        Event::Access(Space::Local) => Instruction::LocalMemoryAccess,
+        Event::Access(Space::Cluster) => Instruction::RemoteSharedMemoryAccess,
+        Event::Access(_) => Instruction::GlobalMemoryAccess,
+        Event::AsyncCopy => Instruction::MemcpyAsync,
+        Event::Matrix => Instruction::MatrixMemoryAccess,
+        Event::Barrier => Instruction::Barrier,
+        Event::WarpBarrier => Instruction::Syncwarp,
+        Event::ClusterArrive => Instruction::ClusterBarrierArrive,
+        Event::ClusterWait => Instruction::ClusterBarrierWait,
+        Event::Mbarrier => Instruction::CudaBarrier,
+        Event::MbarrierWait => Instruction::CudaBarrierAttempt,
+        Event::CopiesArrive => Instruction::MemcpyAsyncBarrier,
+        Event::CopiesWait => Instruction::PipelineWait,
+        Event::ProductsWait => Instruction::WarpgroupWaitGroup,
+        Event::Call => Instruction::Call,
+        Event::Return => Instruction::Ret,
     }
 }
 
@@ -178,23 +177,9 @@ impl<'s> Chooser<'s> {
         kernel: &PreparedKernel,
     ) -> Result<(Code, Vec<(usize, u32)>), String> {
         let of = |index: &usize| &self.session.programs()[*index];
-        let sites = [Site::Entry, Site::Exit, Site::Mem];
-        let mut programs = kernel.programs.iter().map(of);
-        if let Some(program) = programs.find(|program| !sites.contains(&program.spec.site)) {
-            return Err(format!(
-                "program `{}` is at places of kind `{}`, which Compute Sanitizer does not tell of; use `entry`, `exit` or `mem`",
-                program.name(),
-                program.spec.site.word()
-            ));
-        }
-        // It would be counted as placed and never run, if only another one has places there.
-        let called = |program: &PlannedProgram| CALLERS.iter().any(|c| is_for(program, *c));
-        let mut programs = kernel.programs.iter().map(of);
-        if let Some(program) = programs.find(|program| !called(program)) {
-            return Err(format!(
-                "program `{}` wants no access that Compute Sanitizer tells of; use `global`, `shared` or `local`",
-                program.name()
-            ));
+        let sm = self.file.arch().number();
+        for index in &kernel.programs {
+            self.told(*index, sm)?;
         }
         let shared = match self.unread {
             true => self.file.shared_tables(&kernel.mangled),
@@ -207,19 +192,18 @@ impl<'s> Chooser<'s> {
         }
         let assembled = self.session.options.assembled.as_deref();
         let assembled = assembled.ok_or("no functions were assembled")?;
-        let sm = self.file.arch().number();
         let mut functions = Vec::new();
-        for caller in CALLERS {
-            let here = |index: &&usize| is_for(of(index), caller);
+        for event in Event::ALL {
+            let here = |index: &&usize| is_for(of(index), event);
             let set: Vec<usize> = kernel.programs.iter().filter(here).copied().collect();
             if set.is_empty() {
                 continue;
             }
-            let (name, text) = self.session.patch_text(caller, &set, sm)?;
+            let (name, text) = self.session.patch_text(event, &set, sm)?;
             let cubin = assembled.get(&text, self.unmade)?;
             is_whole(cubin).map_err(|why| format!("the function that the tool sent: {why}"))?;
             functions.push(Function {
-                instruction: instruction(caller),
+                instruction: instruction(event),
                 name,
                 cubin: Arc::clone(cubin),
             });
@@ -232,6 +216,30 @@ impl<'s> Chooser<'s> {
             number_at: self.session.first_free_slot(),
         });
         Ok((code, placed.collect()))
+    }
+
+    /// Some event calls a program. One that none calls would be counted as placed and never run, if another one has places in the kernel.
+    ///
+    /// # Errors
+    /// Why none does, for the user.
+    fn told(&self, index: usize, sm: u32) -> Result<(), String> {
+        let program = &self.session.programs()[index];
+        let name = program.name();
+        let site = program.spec.site.word();
+        let mut events = Event::ALL.into_iter();
+        let Some(event) = events.find(|event| event.site() == program.spec.site) else {
+            return Err(format!(
+                "program `{name}` is at places of kind `{site}`, which Compute Sanitizer does not tell of; use `entry`, `exit`, `mem`, `barrier`, `func` or `funcret`"
+            ));
+        };
+        if Event::ALL.iter().any(|event| is_for(program, *event)) {
+            return Ok(());
+        }
+        // What it asks for may be there nowhere.
+        self.session.patch_text(event, &[index], sm)?;
+        Err(format!(
+            "program `{name}` wants what there is not: no `{site}` is of such a kind and of such a space; leave out one of them"
+        ))
     }
 }
 

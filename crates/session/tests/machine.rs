@@ -458,6 +458,8 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
         ("gpu/exit/*", 1),
         ("gpu/entry.block/pl*", 2),
         ("gpu/mem.warp/*|space=global+shared", 3),
+        ("gpu/barrier.warp/*", 3),
+        ("gpu/func.warp/*", 3),
     ]);
     for arch in [Arch::Sm80, Arch::Sm90] {
         let by = session_by(
@@ -466,15 +468,16 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
             arch,
             Some(sanitizer()),
         );
-        // Those of the splice, with names of their own, and one for both spaces, which the program does not ask for.
+        // Of entries, alone and both, and of exits; of accesses of two spaces, for which the program does not ask, of copies between them and of rows of
+        // matrices; of every barrier, but that both halves of a cluster's are alike to this one; of calls. Names are their own.
         let texts = by.patch_texts(arch.number());
-        assert_eq!(texts.len(), 5);
+        assert_eq!(texts.len(), 4 + 3 + 8 + 1);
         let name = |text: &String| {
             let start = text.find(" wbpf_result) ").unwrap() + 14;
             text[start..start + 21].to_owned()
         };
         let names: std::collections::BTreeSet<String> = texts.iter().map(name).collect();
-        assert_eq!(names.len(), 5);
+        assert_eq!(names.len(), texts.len());
         let prepared = by.prepare(&image(arch));
         assert!(prepared.uses_machine_code());
         assert_eq!(way(&prepared, "plain"), "sanitizer");
@@ -519,8 +522,8 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
     let without = "refused: the image is a cubin: machine code without PTX";
     for (section, reason) in [
         (
-            "gpu/barrier/*",
-            "program `p0` is at places of kind `barrier`, which Compute Sanitizer does not tell of; use `entry`, `exit` or `mem`",
+            "gpu/branch/*",
+            "program `p0` is at places of kind `branch`, which Compute Sanitizer does not tell of; use `entry`, `exit`, `mem`, `barrier`, `func` or `funcret`",
         ),
         (
             "gpu/exit.warp/*",
@@ -528,7 +531,7 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
         ),
         (
             "gpu/mem/*|kind=texture",
-            "`kind=texture` is not to be had in a kernel without PTX; use `load`, `store`, `atomic` (reductions are among them) or `prefetch`",
+            "`kind=texture` is not to be had in a kernel without PTX; use `load`, `store`, `atomic` (reductions are among them), `prefetch`, `async_copy`, `matrix_load` or `matrix_store`",
         ),
         (
             "gpu/mem/*|func=f*",
@@ -536,7 +539,23 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
         ),
         (
             "gpu/mem/*|space=const",
-            "program `p0` wants no access that Compute Sanitizer tells of; use `global`, `shared` or `local`",
+            "`space=const` is not to be had in a kernel without PTX; use `global`, `shared`, `cluster` or `local`, one of which each access is of, whatever its instruction says",
+        ),
+        (
+            "gpu/mem/*|space=global,kind=matrix_load",
+            "program `p0` wants what there is not: no `mem` is of such a kind and of such a space; leave out one of them",
+        ),
+        (
+            "gpu/barrier/*|when=after",
+            "`when=after` is not to be had in a kernel without PTX; use `when=before`",
+        ),
+        (
+            "gpu/barrier/*|kind=arrive",
+            "`kind=arrive` is not to be had in a kernel without PTX; use `sync`, as one at which nobody waits is told of as one at which all do",
+        ),
+        (
+            "gpu/func/*|func=f*",
+            "`func=` is not to be had in a kernel without PTX; do without it",
         ),
     ] {
         let object = programs(&[(section, 0)]);
@@ -556,7 +575,7 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
     assert_eq!(
         way(&prepared, "plain"),
         format!(
-            "{without}; program `p1` wants no access that Compute Sanitizer tells of; use `global`, `shared` or `local`"
+            "{without}; `space=const` is not to be had in a kernel without PTX; use `global`, `shared`, `cluster` or `local`, one of which each access is of, whatever its instruction says"
         )
     );
     let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
@@ -776,7 +795,7 @@ fn which_back_ends_take_a_kernel_is_told_without_a_program() {
             without_ptx(image).swap_remove(at.unwrap())
         };
         let image = image(arch);
-        let taken = "`--backend splice` takes it at `entry` and `exit`; `--backend sanitizer` takes it at `entry`, `exit` and `mem`";
+        let taken = "`--backend splice` takes it at `entry` and `exit`; `--backend sanitizer` takes it at `entry`, `exit`, `mem`, `barrier`, `func` and `funcret`";
         assert_eq!(told(&image, "plain"), taken);
         assert_eq!(told(&image, "prints"), taken);
         assert_eq!(

@@ -185,7 +185,7 @@ impl Tool {
         self.functions_at_start(None, assemble);
     }
 
-    /// As [`Tool::splice`], at accesses of memory, too, but Compute Sanitizer, whose library this is, calls the functions in applications that are started
+    /// As [`Tool::splice`], at accesses of memory, barriers and calls, too, but Compute Sanitizer, whose library this is, calls the functions in applications that are started
     /// from now on: it must be there before their first context is.
     pub fn sanitize(
         &self,

@@ -47,7 +47,7 @@ pub enum ToAgent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
-    /// Before `Attach`: Compute Sanitizer calls the functions that `Probe` brought, at accesses of memory, too.
+    /// Before `Attach`: Compute Sanitizer calls the functions that `Probe` brought, at accesses of memory, barriers and calls, too.
     Sanitize,
     /// Before `Attach`: what is to become of compiled code, if the application's environment is not to decide.
     Cache(CacheWish),

@@ -169,7 +169,7 @@ fn listed(bench: &Bench) -> Told {
     let report: Value = serde_json::from_str(&read).map_err(|e| e.to_string())?;
     let kernels = report["processes"][0]["kernels"].as_array();
     let kernels = kernels.ok_or_else(|| format!("no kernels: {report}"))?;
-    let both = "`--backend splice` takes it at `entry` and `exit`; `--backend sanitizer` takes it at `entry`, `exit` and `mem`";
+    let both = "`--backend splice` takes it at `entry` and `exit`; `--backend sanitizer` takes it at `entry`, `exit`, `mem`, `barrier`, `func` and `funcret`";
     for (name, told) in [
         ("halve", both),
         ("sums", both),
