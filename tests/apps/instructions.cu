@@ -97,7 +97,7 @@ __global__ void __cluster_dims__(2) neighbours(const int4 *, int *out)
 {
     __shared__ int mine[THREADS], given[THREADS], sum;
     uint32_t rank, far[3];
-    int there, before;
+    int there;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     mine[threadIdx.x] = linear();
     if (threadIdx.x == 0)
@@ -109,7 +109,7 @@ __global__ void __cluster_dims__(2) neighbours(const int4 *, int *out)
     asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(there) : "r"(far[0]) : "memory");
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(far[1]), "r"(there * 3) : "memory");
     if (threadIdx.x < 32)
-        asm volatile("atom.shared::cluster.add.u32 %0, [%1], 2;" : "=r"(before) : "r"(far[2]) : "memory");
+        asm volatile("{ .reg .u32 before; atom.shared::cluster.add.u32 before, [%0], 2; }" ::"r"(far[2]) : "memory");
     asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
     out[linear()] = given[threadIdx.x] + sum;
 }

@@ -65,6 +65,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("machine_access", "tests/programs/machine_access.bpf.c"),
     ("machine_other", "tests/programs/machine_other.bpf.c"),
     ("splice_memory", "tests/programs/splice_memory.bpf.c"),
+    ("instructions", "tests/programs/instructions.bpf.c"),
     ("swap", "tests/programs/swap.bpf.c"),
     ("swap_other", "tests/programs/swap_other.bpf.c"),
     ("hashstress", "tests/programs/hashstress.bpf.c"),
@@ -189,6 +190,8 @@ const APPS: &[(&str, &str)] = &[
     (UNOPTIMISED, "tests/apps/vec_add.cu"),
     (MACHINE_CODE, "tests/apps/machine.cu"),
     (RECOVERED, "tests/apps/machine.cu"),
+    (INSTRUCTIONS, "tests/apps/instructions.cu"),
+    (MACHINE_INSTRUCTIONS, "tests/apps/instructions.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
     ("hash-bench", "benches/hash.cu"),
@@ -202,6 +205,10 @@ const DRIVER_API: &str = "driverapi";
 const MACHINE_CODE: &str = "machine";
 /// The same with line information, which holds the PTX.
 const RECOVERED: &str = "lineinfo";
+/// The application that has wgmma, which no other architecture has.
+const INSTRUCTIONS: &str = "instructions";
+/// The same without PTX.
+const MACHINE_INSTRUCTIONS: &str = "machine_instructions";
 /// The application whose host code is not optimised, so that functions of headers are functions of it.
 const UNOPTIMISED: &str = "vec_add";
 
@@ -425,7 +432,7 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
             match *name {
                 NAMED => nvcc.arg("-G"),
-                MACHINE_CODE => &mut nvcc,
+                MACHINE_CODE | MACHINE_INSTRUCTIONS => &mut nvcc,
                 _ => nvcc.arg("-lineinfo"),
             };
             if *name != UNOPTIMISED {
@@ -437,12 +444,17 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
                     .arg(soft.join("libcuda.so.1"))
                     .arg("-ldl");
             }
-            if [MACHINE_CODE, RECOVERED].contains(name) {
-                nvcc.args(["-gencode", "arch=compute_80,code=sm_80"]);
-                nvcc.args(["-gencode", "arch=compute_90,code=sm_90"]);
-            } else {
-                nvcc.args(["-gencode", "arch=compute_75,code=compute_75"]);
-                nvcc.args(["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
+            let codes: &[&str] = match *name {
+                MACHINE_CODE | RECOVERED => &["compute_80,code=sm_80", "compute_90,code=sm_90"],
+                INSTRUCTIONS => &["compute_90a,code=[sm_90a,compute_90a]"],
+                MACHINE_INSTRUCTIONS => &["compute_90a,code=sm_90a"],
+                _ => &[
+                    "compute_75,code=compute_75",
+                    "compute_90,code=[sm_90,compute_90]",
+                ],
+            };
+            for code in codes {
+                nvcc.arg("-gencode").arg(format!("arch={code}"));
             }
             nvcc.arg("-L")
                 .arg(tools.cuda.join("lib"))

@@ -22,6 +22,7 @@ mod gate;
 mod graphs;
 mod helpers;
 mod host_ops;
+mod instructions;
 mod jit;
 mod late_tools;
 mod library;
@@ -125,6 +126,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(selectors::cases());
     cases.extend(splice::cases());
     cases.extend(splice_swap::cases());
+    cases.extend(instructions::cases());
     cases.extend(loader::cases());
     cases.extend(late_tools::cases());
     cases.extend(attach::cases());
