@@ -20,7 +20,7 @@ pub enum Event {
     AsyncCopy,
     /// `ldmatrix`, `stmatrix`
     Matrix,
-    /// A block's barrier. Whether it waits is not told.
+    /// A block's barrier that waits.
     Barrier,
     /// `bar.warp.sync`
     WarpBarrier,
@@ -28,12 +28,8 @@ pub enum Event {
     ClusterArrive,
     /// `barrier.cluster.wait`
     ClusterWait,
-    /// What is done to an mbarrier, but for tries to wait.
+    /// What is done to an mbarrier: arrivals, those of copies among them, and waits that are over.
     Mbarrier,
-    /// A try to wait for one.
-    MbarrierWait,
-    /// `cp.async.mbarrier.arrive`
-    CopiesArrive,
     /// `cp.async.wait_group`
     CopiesWait,
     /// `wgmma.wait_group`
@@ -67,7 +63,7 @@ const SPACES: [Space; 4] = [Space::Global, Space::Shared, Space::Local, Space::C
 
 impl Event {
     /// All of them.
-    pub const ALL: [Event; 19] = [
+    pub const ALL: [Event; 17] = [
         Event::Entry,
         Event::Exit,
         Event::Access(SPACES[0]),
@@ -81,8 +77,6 @@ impl Event {
         Event::ClusterArrive,
         Event::ClusterWait,
         Event::Mbarrier,
-        Event::MbarrierWait,
-        Event::CopiesArrive,
         Event::CopiesWait,
         Event::ProductsWait,
         Event::Call,
@@ -102,8 +96,6 @@ impl Event {
             | Event::ClusterArrive
             | Event::ClusterWait
             | Event::Mbarrier
-            | Event::MbarrierWait
-            | Event::CopiesArrive
             | Event::CopiesWait
             | Event::ProductsWait => Site::Barrier,
         }
@@ -120,7 +112,7 @@ impl Event {
             }
             Site::Barrier => {
                 let kinds = &select.barriers;
-                kinds.is_empty() || self.barrier().is_some_and(|kind| kinds.contains(&kind))
+                kinds.is_empty() || self.barriers().iter().any(|kind| kinds.contains(kind))
             }
             _ => true,
         }
@@ -141,25 +133,22 @@ impl Event {
         match self {
             Event::Access(space) => space,
             Event::AsyncCopy => Space::Global,
-            Event::Matrix | Event::Mbarrier | Event::MbarrierWait | Event::CopiesArrive => {
-                Space::Shared
-            }
+            Event::Matrix | Event::Mbarrier => Space::Shared,
             _ => Space::Generic,
         }
     }
 
-    /// The kind of barrier that it is.
-    pub(crate) fn barrier(self) -> Option<Barrier> {
-        Some(match self {
-            Event::Barrier => Barrier::Sync,
-            Event::WarpBarrier => Barrier::Warp,
-            Event::ClusterArrive => Barrier::ClusterArrive,
-            Event::ClusterWait => Barrier::ClusterWait,
-            Event::Mbarrier | Event::CopiesArrive => Barrier::MbarrierArrive,
-            Event::MbarrierWait => Barrier::MbarrierWait,
-            Event::CopiesWait | Event::ProductsWait => Barrier::GroupWait,
-            _ => return None,
-        })
+    /// The kinds of barrier that it can be.
+    pub(crate) fn barriers(self) -> &'static [Barrier] {
+        match self {
+            Event::Barrier => &[Barrier::Sync],
+            Event::WarpBarrier => &[Barrier::Warp],
+            Event::ClusterArrive => &[Barrier::ClusterArrive],
+            Event::ClusterWait => &[Barrier::ClusterWait],
+            Event::Mbarrier => &[Barrier::MbarrierArrive, Barrier::MbarrierWait],
+            Event::CopiesWait | Event::ProductsWait => &[Barrier::GroupWait],
+            _ => &[],
+        }
     }
 
     /// What its function gets behind the two parameters that all have: names and bits. A later version of the library may give some more behind
@@ -178,8 +167,6 @@ impl Event {
             Event::Barrier => &[("id", 32), ("threads", 32), ("flags", 32)],
             Event::WarpBarrier => &[("lanes", 32)],
             Event::Mbarrier => &[("ptr", 64), ("action", 32), ("count", 32)],
-            Event::MbarrierWait => &[("ptr", 64), ("action", 32), ("count", 32), ("done", 32)],
-            Event::CopiesArrive => &[("ptr", 32)],
             Event::CopiesWait => &[("groups", 32)],
             Event::ProductsWait => &[("groups", 32), ("lanes", 32)],
             Event::Call => &[("target", 64), ("flags", 32)],
@@ -243,13 +230,13 @@ fn kinds(select: &Select) -> Result<(), PatchError> {
         let advice = "use `load`, `store`, `atomic` (reductions are among them), `prefetch`, `async_copy`, `matrix_load` or `matrix_store`";
         return refused(&format!("`kind={}`", kind.word()), advice);
     }
-    let told = |kind: &Barrier| Event::ALL.iter().any(|e| e.barrier() == Some(*kind));
+    let told = |kind: &Barrier| Event::ALL.iter().any(|e| e.barriers().contains(kind));
     match select.barriers.iter().find(|kind| !told(kind)) {
         Some(kind) => {
             let what = format!("`kind={}`", kind.word());
             refused(
                 &what,
-                "use `sync`, as one at which nobody waits is told of as one at which all do",
+                "leave it out, as barriers at which a thread does not wait are not told of",
             )
         }
         None => Ok(()),

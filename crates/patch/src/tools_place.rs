@@ -105,8 +105,9 @@ fn one(
 ) {
     let other = format!("wbpf_other_{number}");
     out.0.push_str("{\n");
-    if event.site() == Site::Mem {
-        tools_access::choose(event, attachment.select, &other, out);
+    match event.site() {
+        Site::Mem => tools_access::choose(event, attachment.select, &other, out),
+        _ => tools_barrier::choose(event, attachment.select, &other, out),
     }
     if needs_mask(attachment) {
         out.put(format_args!(".reg .b32 {GROUP_MASK};"));

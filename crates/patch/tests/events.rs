@@ -17,9 +17,8 @@ fn signature(event: Event) -> &'static [u32] {
         Event::AsyncCopy => &[64, 32, 32],
         Event::Matrix => &[32, 32, 32, 32, 64],
         Event::Barrier => &[32, 32, 32],
-        Event::WarpBarrier | Event::CopiesWait | Event::CopiesArrive => &[32],
+        Event::WarpBarrier | Event::CopiesWait => &[32],
         Event::Mbarrier => &[64, 32, 32],
-        Event::MbarrierWait => &[64, 32, 32, 32],
         Event::ProductsWait => &[32, 32],
         Event::Call => &[64, 32],
         Event::Entry | Event::Exit | Event::ClusterArrive | Event::ClusterWait | Event::Return => {
@@ -267,18 +266,24 @@ fn barriers_are_told_apart() {
         assert_eq!(told(event, arguments), plain(kind), "{event:?}");
     }
     let shared = Space::Shared as u64;
-    let arrived = vec![0x440, shared, Barrier::MbarrierArrive as u64, 0, 0, 1];
-    assert_eq!(told(Event::CopiesArrive, &[0x440]), arrived);
     // Made, arrived at in four ways, waited for, ended.
+    let mbarrier = |kind: Barrier| vec![0x440, shared, kind as u64, 0, 0, 1];
+    let arrives = [Barrier::MbarrierArrive];
     for action in 0..=8 {
-        let arrival = (2..=5).contains(&action);
-        let expected = if arrival { arrived.clone() } else { vec![0; 6] };
-        let seen = told(Event::Mbarrier, &[0x440, action, 1]);
-        assert_eq!(seen, expected, "{action}");
-        let waited = vec![0x440, shared, Barrier::MbarrierWait as u64, 0, 0, 1];
-        let expected = if action == 6 { waited } else { vec![0; 6] };
-        let seen = told(Event::MbarrierWait, &[0x440, action, 0, 1]);
-        assert_eq!(seen, expected, "{action}");
+        let (expected, arrival) = match action {
+            2..=5 => (mbarrier(Barrier::MbarrierArrive), 1),
+            6 => (mbarrier(Barrier::MbarrierWait), 0),
+            _ => (vec![0; 6], 0),
+        };
+        let arguments = [0x440, action, 1];
+        assert_eq!(told(Event::Mbarrier, &arguments), expected, "{action}");
+        let select = Select {
+            barriers: arrives.to_vec(),
+            ..Select::default()
+        };
+        let text = function(Event::Mbarrier, Scope::Thread, &select, &witness(&[])).unwrap();
+        let count = seen(Event::Mbarrier, &text, 1, &arguments, 0);
+        assert_eq!(count, [arrival], "{action}");
     }
 }
 
@@ -310,7 +315,7 @@ fn what_is_not_told_at_barriers_and_calls_is_refused_by_name() {
             "",
         )
     };
-    for event in [Event::Barrier, Event::CopiesArrive] {
+    for event in [Event::Barrier, Event::Mbarrier] {
         for (capture, name) in [
             (Capture::Waited, "`waited`"),
             (Capture::Site, "`site`"),
@@ -338,7 +343,7 @@ fn what_is_not_told_at_barriers_and_calls_is_refused_by_name() {
     };
     assert_eq!(
         refused(Event::Barrier, select, &[]),
-        "`kind=arrive` is not to be had in a kernel without PTX; use `sync`, as one at which nobody waits is told of as one at which all do"
+        "`kind=arrive` is not to be had in a kernel without PTX; leave it out, as barriers at which a thread does not wait are not told of"
     );
     let select = Select {
         when: When::After,

@@ -97,6 +97,12 @@ impl Sanitizer {
     ) -> Result<(), SanitizerError> {
         let _turn = lock(&self.turn);
         let module = module as *mut c_void;
+        let unknown = |patch: &&Patch<'_>| patch.instruction.came_later() && !self.table.later;
+        if let Some(patch) = patches.iter().find(unknown) {
+            return Err(SanitizerError::Unknown {
+                place: patch.instruction,
+            });
+        }
         for patch in patches {
             let name = CString::new(patch.name).map_err(|_| SanitizerError::Name)?;
             let known = (context, patch.name.to_owned());
@@ -112,7 +118,7 @@ impl Sanitizer {
             let code = unsafe {
                 (self.table.patch_instructions)(patch.instruction as u32, module, name.as_ptr())
             };
-            SanitizerError::selected(patch.instruction, code)?;
+            SanitizerError::check("sanitizerPatchInstructions", code)?;
         }
         // SAFETY: a live module.
         let code = unsafe { (self.table.patch_module)(module) };

@@ -29,33 +29,19 @@ pub enum SanitizerError {
         code: SanitizerResult,
     },
     #[error(
-        "this version of the library does not tell of `{place:?}` (instruction {}); leave such places out by `kind=`, or use a newer one (`pip install nvidia-cuda-sanitizer-api`)", *place as u32
+        "this version of the library does not tell of `{place:?}` (instruction {}): use that of CUDA 12.2 or newer (`pip install nvidia-cuda-sanitizer-api`), or leave such places out by `kind=`", *place as u32
     )]
     Unknown { place: Instruction },
     #[error("no device function can be found by a name that holds a NUL byte")]
     Name,
 }
 
-/// `SANITIZER_ERROR_INVALID_PARAMETER`
-const INVALID_PARAMETER: SanitizerResult = 1;
 /// `SANITIZER_ERROR_MAX_LIMIT_REACHED`, of a second subscriber.
 const MAX_LIMIT_REACHED: SanitizerResult = 10;
 /// `SANITIZER_ERROR_NOT_INITIALIZED`, also where library and driver do not fit.
 const NOT_INITIALIZED: SanitizerResult = 13;
 
 impl SanitizerError {
-    /// What `sanitizerPatchInstructions` gave back for a kind of place.
-    pub(crate) fn selected(
-        place: Instruction,
-        code: SanitizerResult,
-    ) -> Result<(), SanitizerError> {
-        match code {
-            // The function and the module are there: they are told of in the same way for other places.
-            INVALID_PARAMETER if place.may_be_unknown() => Err(SanitizerError::Unknown { place }),
-            code => SanitizerError::check("sanitizerPatchInstructions", code),
-        }
-    }
-
     /// What a call of the API gave back.
     pub(crate) fn check(call: &'static str, code: SanitizerResult) -> Result<(), SanitizerError> {
         match code {
@@ -73,7 +59,7 @@ impl SanitizerError {
 
 fn name(code: SanitizerResult) -> &'static str {
     match code {
-        INVALID_PARAMETER => "SANITIZER_ERROR_INVALID_PARAMETER",
+        1 => "SANITIZER_ERROR_INVALID_PARAMETER",
         2 => "SANITIZER_ERROR_INVALID_DEVICE",
         3 => "SANITIZER_ERROR_INVALID_CONTEXT",
         4 => "SANITIZER_ERROR_INVALID_DOMAIN_ID",

@@ -69,19 +69,15 @@ pub enum Instruction {
     ClusterBarrierWait = 22,
     /// `SANITIZER_INSTRUCTION_WARPGROUP_WAIT_GROUP`
     WarpgroupWaitGroup = 24,
-    /// `SANITIZER_INSTRUCTION_MEMCPY_ASYNC_BARRIER`
-    MemcpyAsyncBarrier = 34,
-    /// `SANITIZER_INSTRUCTION_CUDA_BARRIER_ATTEMPT`
-    CudaBarrierAttempt = 39,
 }
 
 impl Instruction {
-    /// What only later versions of the library tell of: that of CUDA 12.0 ends here.
-    const ALWAYS_THERE: u32 = 20;
+    /// The last one that the library of CUDA 12.0 knows; that of 12.2 knows all of these.
+    const FIRST_VERSION: u32 = 20;
 
-    /// A library may not know of it.
-    pub(crate) fn may_be_unknown(self) -> bool {
-        self as u32 > Instruction::ALWAYS_THERE
+    /// Only later versions of the library ([`Table::later`]) tell of it.
+    pub(crate) fn came_later(self) -> bool {
+        self as u32 > Instruction::FIRST_VERSION
     }
 }
 
@@ -131,6 +127,8 @@ macro_rules! table {
         #[derive(Debug, Clone, Copy)]
         pub struct Table {
             $(#[doc = concat!("`", $symbol, "`")] pub $field: unsafe extern "C" fn($($arg),*) -> SanitizerResult,)*
+            /// The library is of CUDA 12.2 or newer. It takes any number of an instruction, and never tells of those that it does not know.
+            pub later: bool,
         }
 
         impl Table {
@@ -154,7 +152,9 @@ macro_rules! table {
                     // SAFETY: the caller's promise.
                     let $field = unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($arg),*) -> SanitizerResult>(address) };
                 )*
-                Ok(Table { $($field),* })
+                // The only function that came with such a version.
+                let later = !find(c"sanitizerSetDeviceGraphData").is_null();
+                Ok(Table { $($field,)* later })
             }
         }
     };

@@ -101,6 +101,7 @@ const TABLE: Table = Table {
     patch_module: patch,
     set_callback_data: data,
     set_launch_callback_data: launch,
+    later: true,
 };
 
 /// The library calls back.
@@ -286,28 +287,41 @@ fn what_fails_is_named() {
 }
 
 #[test]
-fn what_a_version_does_not_tell_of_is_told_from_what_fails() {
-    let sanitizer = Sanitizer::with(TABLE).unwrap();
+fn what_a_version_does_not_tell_of_is_refused_before_anything_is_done() {
+    let sanitizer = Sanitizer::with(Table {
+        later: false,
+        ..TABLE
+    });
+    let sanitizer = sanitizer.unwrap();
     calls();
-    fail("instructions", 1);
-    let refused = |patch| sanitizer.patch(1, 2, &[patch]).unwrap_err().to_string();
     assert_eq!(
-        refused(LATER),
-        "this version of the library does not tell of `ClusterBarrierWait` (instruction 22); leave such places out by `kind=`, or use a newer one (`pip install nvidia-cuda-sanitizer-api`)"
+        sanitizer
+            .patch(1, 2, &[ENTRY, LATER])
+            .unwrap_err()
+            .to_string(),
+        "this version of the library does not tell of `ClusterBarrierWait` (instruction 22): use that of CUDA 12.2 or newer (`pip install nvidia-cuda-sanitizer-api`), or leave such places out by `kind=`"
     );
-    // What was selected before is not put in.
-    assert_eq!(calls(), ["add 67 0x1", "at 22 0x2 \"three\""]);
-    // All versions know that one, and with another number it is no question of the version.
-    let plain = |name: &str| format!("`sanitizerPatchInstructions` failed: {name}");
-    assert_eq!(
-        refused(ACCESS),
-        plain("SANITIZER_ERROR_INVALID_PARAMETER (1)")
-    );
-    fail("instructions", 6);
-    assert_eq!(
-        refused(LATER),
-        plain("SANITIZER_ERROR_INVALID_OPERATION (6)")
-    );
+    assert_eq!(calls(), [""; 0]);
+    sanitizer.patch(1, 2, &[ENTRY]).unwrap();
+    let newer = Sanitizer::with(TABLE).unwrap();
+    calls();
+    newer.patch(1, 2, &[LATER]).unwrap();
+    assert_eq!(calls(), ["add 67 0x1", "at 22 0x2 \"three\"", "patch 0x2"]);
+}
+
+#[test]
+fn the_version_of_a_library_is_told_by_what_it_has() {
+    let resolved = |later: bool| {
+        // SAFETY: functions of the API's signatures that nobody calls.
+        let table = unsafe {
+            Table::resolve(|name| match name.to_bytes() {
+                b"sanitizerSetDeviceGraphData" if !later => std::ptr::null(),
+                _ => patch as *const c_void,
+            })
+        };
+        table.unwrap().later
+    };
+    assert!(resolved(true) && !resolved(false));
 }
 
 #[test]

@@ -100,8 +100,6 @@ fn instruction(event: Event) -> Instruction {
         Event::ClusterArrive => Instruction::ClusterBarrierArrive,
         Event::ClusterWait => Instruction::ClusterBarrierWait,
         Event::Mbarrier => Instruction::CudaBarrier,
-        Event::MbarrierWait => Instruction::CudaBarrierAttempt,
-        Event::CopiesArrive => Instruction::MemcpyAsyncBarrier,
         Event::CopiesWait => Instruction::PipelineWait,
         Event::ProductsWait => Instruction::WarpgroupWaitGroup,
         Event::Call => Instruction::Call,

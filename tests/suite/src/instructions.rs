@@ -153,12 +153,10 @@ fn in_machine_code(bench: &Bench) -> Told {
 /// Where machine code, or what is told of it, is something else.
 fn instead(kernel: &str, key: u64) -> Option<u64> {
     match (kernel, key) {
-        // Who only arrives counts as one who waits.
-        ("halves", SYNC | LANES | IDS | EXPECTED) => Some(match key {
-            IDS => 2 * THREADS,
-            EXPECTED => 128 * THREADS,
-            _ => THREADS,
-        }),
+        // A barrier that need not be reached by a whole warp at once has one of the warp in front of it.
+        ("barriers", WARP) => Some(3 * THREADS / 2 + THREADS),
+        ("halves", WARP) => Some(THREADS),
+        // Of who only arrives nothing is told.
         ("halves", ARRIVE) => Some(0),
         ("products", GROUP_WAIT) => Some(THREADS),
         _ => None,
