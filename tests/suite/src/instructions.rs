@@ -153,7 +153,7 @@ fn in_machine_code(bench: &Bench) -> Told {
 /// Where machine code, or what is told of it, is something else.
 fn instead(kernel: &str, key: u64) -> Option<u64> {
     match (kernel, key) {
-        // A barrier that need not be reached by a whole warp at once has one of the warp in front of it.
+        // A barrier that not all lanes of a warp need reach at once has one of the warp in front of it.
         ("barriers", WARP) => Some(3 * THREADS / 2 + THREADS),
         ("halves", WARP) => Some(THREADS),
         // Of who only arrives nothing is told.
