@@ -3,8 +3,10 @@
 mod common;
 
 use common::{Case, array};
+use warpbpf_abi::attach::Site;
 use warpbpf_abi::layout::{ArrayLayout, MapLayout};
-use warpbpf_codegen::{Fragment, SlotSpace, Tally, compile};
+use warpbpf_codegen::{Fragment, SlotSpace, Tally, Target, compile};
+use warpbpf_softgpu::{Config, Gpu, Launch, Outcome};
 
 /// A program that counts in an array of 4 values of 72 bytes with 3 copies, which the host sums if `summed`.
 fn compiled(asm: &str, summed: bool) -> Fragment {
@@ -168,4 +170,62 @@ fn lanes_that_are_together_add_once_where_ptxas_cannot_see_it() {
         let text = compiled(key, slots);
         assert_eq!(count(&text, "activemask"), 0, "{text}");
     }
+}
+
+/// What is of an instruction is mostly the same in all lanes, and each sum is right where it is not.
+#[test]
+fn lanes_with_the_same_number_of_bytes_add_once() {
+    let bytes = "r2 = 1
+        r6 = *(u32 *)(r1 + 256)";
+    let add = "lock *(u64 *)(r0 + 8) += r6
+        lock *(u32 *)(r0 + 16) += r6";
+    let compiled = |key: &str| {
+        let asm = adding(key, add);
+        let mut case = Case::at(Site::Mem, &asm, vec![array(24, 4)]);
+        case.env.slots = SlotSpace::Table { kernel: 9 };
+        let target = Target {
+            ptx: (8, 0),
+            sm: 90,
+        };
+        case.env.target = target;
+        compile(&case.program, &case.env).unwrap()
+    };
+    let fragment = compiled(bytes);
+    assert_eq!(fragment.body.matches("match.any.sync").count(), 2);
+    // An address is each lane's own: to ask who has the same would cost more than it saves.
+    let address = compiled("r2 = 1\nr6 = *(u64 *)(r1 + 248)");
+    assert_eq!(address.body.matches("match.any.sync").count(), 0);
+
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .b64 table)\n{{\n\t.reg .b64 %wbpf_table;\n\t.reg .b32 %wbpf_v_bytes, %s;\n\tld.param.b64 %wbpf_table, [table];\n\tmov.u32 %wbpf_v_bytes, %tid.x;\n\tmov.u32 %s, %ctaid.x;\n\tshr.u32 %wbpf_v_bytes, %wbpf_v_bytes, %s;\n{}\tret;\n}}\n",
+        fragment.body
+    );
+    let gpu = Gpu::new(Config::default());
+    let module = gpu.load(&text).unwrap();
+    let [table, values] = [128, 96].map(|bytes| gpu.alloc(bytes).unwrap());
+    gpu.fill(values, 0, 96).unwrap();
+    for slot in 0..16 {
+        gpu.write(table + slot * 8, &values.to_le_bytes()).unwrap();
+    }
+    // In each block twice as many lanes have the same number.
+    let outcome = gpu.launch(Launch {
+        kernel: &module.kernel("k").unwrap(),
+        grid: [7, 1, 1],
+        block: [80, 1, 1],
+        cluster: [1; 3],
+        dynamic_shared: 0,
+        params: &table.to_le_bytes(),
+        grid_id: 1,
+        stdout: None,
+    });
+    assert!(matches!(outcome, Ok(Outcome::Done { .. })), "{outcome:?}");
+    let mut read = [0; 96];
+    gpu.read(values, &mut read).unwrap();
+    let sum: u64 = (0..7u32)
+        .flat_map(|shift| (0..80u64).map(move |thread| thread >> shift))
+        .sum();
+    let mut expected = [0; 96];
+    expected[32..40].copy_from_slice(&sum.to_le_bytes());
+    expected[40..44].copy_from_slice(&(sum as u32).to_le_bytes());
+    assert_eq!(read, expected);
 }

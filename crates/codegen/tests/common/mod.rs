@@ -140,6 +140,18 @@ impl Case {
         Case::prove(code, maps, None)
     }
 
+    /// A program at places of another kind than a kernel's entry.
+    pub fn at(site: Site, asm: &str, maps: Vec<(MapDef, MapLayout)>) -> Case {
+        let code =
+            warpbpf_ebpf::asm::assemble(asm).unwrap_or_else(|errors| panic!("{errors:?}\n{asm}"));
+        let defs: Vec<MapDef> = maps.iter().map(|(def, _)| def.clone()).collect();
+        let program = verify(code, &defs, &Platform::new(site));
+        let program = program.unwrap_or_else(|rejection| panic!("{rejection}"));
+        let mut case = Case::of_proved(program, maps, None);
+        case.env.site = site;
+        case
+    }
+
     /// A program that runs by itself on `bytes` of memory.
     pub fn alone(code: Code, maps: Vec<(MapDef, MapLayout)>, bytes: u32) -> Case {
         Case::prove(code, maps, Some(bytes))
