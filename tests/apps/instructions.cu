@@ -97,7 +97,7 @@ __global__ void __cluster_dims__(2) neighbours(const int4 *, int *out)
 {
     __shared__ int mine[THREADS], given[THREADS];
     uint32_t rank, far[2];
-    int there, before = 0;
+    int there, before = 0, *generic;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     mine[threadIdx.x] = linear();
     asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
@@ -108,6 +108,10 @@ __global__ void __cluster_dims__(2) neighbours(const int4 *, int *out)
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(far[1]), "r"(there * 3) : "memory");
     if (threadIdx.x < 32)
         asm volatile("atom.shared::cluster.add.u32 %0, [%1], 2;" : "=r"(before) : "r"(far[1]) : "memory");
+    // The same by an address that does not say where it is.
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(generic) : "l"(places[1]), "r"(1 - rank));
+    if (threadIdx.x < 32)
+        atomicAdd(generic, 7);
     asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
     out[linear()] = given[threadIdx.x] + before * 5;
 }

@@ -59,7 +59,13 @@ impl Session {
             let text = |set: Vec<usize>| Some(self.patch_text(*event, &set, sm).ok()?.1);
             sets.into_iter().filter_map(text)
         });
-        let texts: std::collections::BTreeSet<String> = texts.collect();
+        let mut texts: std::collections::BTreeSet<String> = texts.collect();
+        if let Some(empty) = BESIDE.first()
+            && self.programs().iter().any(needs_others)
+            && let Ok((_, text)) = self.patch_text(*empty, &[], sm)
+        {
+            texts.insert(text);
+        }
         texts.into_iter().collect()
     }
 
@@ -83,6 +89,19 @@ impl Session {
 /// A program may want to be told of such an event.
 fn is_for(program: &PlannedProgram, event: Event) -> bool {
     program.spec.site == event.site() && event.may_pass(&program.spec.select)
+}
+
+/// Accesses that must be told of, if to nobody, where those of other blocks' shared memory are: an H200 ended a kernel whose atomics of a generic address
+/// were told of in that one space.
+const BESIDE: [Event; 3] = [
+    Event::Access(Space::Global),
+    Event::Access(Space::Shared),
+    Event::Access(Space::Local),
+];
+
+/// A program makes accesses of all spaces to be told of.
+fn needs_others(program: &PlannedProgram) -> bool {
+    is_for(program, Event::Access(Space::Cluster))
 }
 
 fn instruction(event: Event) -> Instruction {
@@ -191,10 +210,11 @@ impl<'s> Chooser<'s> {
         let assembled = self.session.options.assembled.as_deref();
         let assembled = assembled.ok_or("no functions were assembled")?;
         let mut functions = Vec::new();
+        let others = kernel.programs.iter().any(|index| needs_others(of(index)));
         for event in Event::ALL {
             let here = |index: &&usize| is_for(of(index), event);
             let set: Vec<usize> = kernel.programs.iter().filter(here).copied().collect();
-            if set.is_empty() {
+            if set.is_empty() && !(others && BESIDE.contains(&event)) {
                 continue;
             }
             let (name, text) = self.session.patch_text(event, &set, sm)?;

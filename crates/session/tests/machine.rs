@@ -502,6 +502,30 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
     }
 }
 
+/// Whoever asks for shared memory of other blocks alone has a function that does nothing called at all other accesses.
+#[test]
+fn accesses_to_other_blocks_come_with_all_others() {
+    let arch = Arch::Sm90;
+    let object = programs(&[("gpu/mem/*|space=cluster", 0)]);
+    let texts = session(&object, None, arch).patch_texts(arch.number());
+    let (empty, own): (Vec<_>, Vec<_>) = texts.iter().partition(|text| !text.contains("red."));
+    assert_eq!((empty.len(), own.len()), (1, 1));
+    let by = |all: Assembled| {
+        let by = session_by(&object, Some(all), arch, Some(sanitizer()));
+        way(&by.prepare(&image(arch)), "plain").to_owned()
+    };
+    assert_eq!(by(patches(&object, arch)), "sanitizer");
+    let mut without = Assembled::default();
+    let cubin = ptxas(own[0], arch, &["--compile-as-tools-patch"]);
+    without.add(own[0].clone(), cubin);
+    let why = by(without);
+    assert!(why.contains("no function was assembled"), "{why}");
+    // Who asks for another space has no such function.
+    let object = programs(&[("gpu/mem/*|space=global,kind=load", 0)]);
+    let texts = session(&object, None, arch).patch_texts(arch.number());
+    assert_eq!(texts.len(), 1);
+}
+
 #[test]
 fn lanes_of_a_function_for_machine_code_can_add_up() {
     let text = "SEC(\"gpu/entry/*\") int p(struct wbpf_kernel_ctx *ctx) { return count(ctx, bpf_gpu_warp_sum(1) & 3); }\n";
