@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{Live, MapLayoutInfo, PlannedProgram, Session};
+use warpbpf_session::{MapLayoutInfo, PlannedProgram, Session};
 use warpbpf_wire::{
     AgentConnection, ContextInfo, Device, Hello, MapInfo, PROTOCOL, Program, Ready, ToTool,
     WireError,
@@ -64,9 +64,9 @@ pub(crate) fn context_info(agent: &Agent, number: u32) -> ContextInfo {
 }
 
 /// What the session is made of.
-pub(crate) fn ready(session: &Session, live: &Live, context: ContextInfo) -> Ready {
+pub(crate) fn ready(session: &Session, context: ContextInfo) -> Ready {
     Ready {
-        maps: live.layouts().into_iter().map(map_info).collect(),
+        maps: map_infos(session),
         programs: programs(session),
         context,
     }
@@ -86,13 +86,9 @@ fn map_info(map: MapLayoutInfo) -> MapInfo {
     }
 }
 
-/// The maps of a session that follows others. Those that came with it have no place in the shared memory: they are constants.
+/// The maps of a session.
 pub(crate) fn map_infos(session: &Session) -> Vec<MapInfo> {
-    let mut maps: Vec<MapInfo> = session.layouts().into_iter().map(map_info).collect();
-    for map in maps.iter_mut().skip(session.first_maps()) {
-        map.bytes = 0;
-    }
-    maps
+    session.layouts().into_iter().map(map_info).collect()
 }
 
 /// The programs of a session.

@@ -164,8 +164,12 @@ fn begin(each: &mut Each<'_>, request: &Request) -> Result<Begun, String> {
     let map = request.map as usize;
     let (mut session, mut fewest) = (None, usize::MAX);
     each(&mut |_, _, live| {
-        session = Some(Arc::clone(live.session()));
-        fewest = fewest.min(live.session().map_count());
+        let adopted = live.adopted();
+        fewest = fewest.min(adopted.map_count());
+        let newer = |session: &Arc<Session>| session.generation() < adopted.generation();
+        if session.as_ref().is_none_or(newer) {
+            session = Some(adopted);
+        }
     });
     let session = session.ok_or("there are no maps")?;
     check_map(map, session.map_count(), fewest)?;
@@ -194,15 +198,14 @@ fn begin(each: &mut Each<'_>, request: &Request) -> Result<Begun, String> {
     Ok(Begun::Spread(Spread::new(session, map, ops)))
 }
 
-/// A map is there in every context: one that programs brought which came since is constants, of which contexts that are older know
-/// only the address.
+/// A map is there in every context: one that an exchange brought may be missing where it could not be made.
 fn check_map(map: usize, maps: usize, fewest: usize) -> Result<(), String> {
     if map >= maps {
         return Err(format!("map {map} does not exist: the session has {maps}"));
     }
     if map >= fewest {
         return Err(format!(
-            "map {map} came when programs were exchanged, and a context that is older has the first {fewest} maps only: nothing can be done on it"
+            "map {map} came when programs were exchanged, and a context has the first {fewest} maps only: nothing can be done on it"
         ));
     }
     Ok(())
@@ -273,7 +276,7 @@ mod tests {
         assert_eq!(check_map(1, 3, 2), Ok(()));
         assert_eq!(
             check_map(2, 3, 2).unwrap_err(),
-            "map 2 came when programs were exchanged, and a context that is older has the first 2 maps only: nothing can be done on it"
+            "map 2 came when programs were exchanged, and a context has the first 2 maps only: nothing can be done on it"
         );
         assert_eq!(
             check_map(3, 3, 2).unwrap_err(),

@@ -62,6 +62,7 @@ mod code_cache;
 mod compaction;
 mod control;
 mod greeting;
+mod growth;
 mod host_ops;
 mod late;
 mod left;

@@ -17,6 +17,7 @@ use warpbpf_wire::{NoteLevel, SharedWriter, ToTool};
 
 use crate::agent::{Absent, Agent, Unmade};
 use crate::greeting::{context_info, ready};
+use crate::growth::Growing;
 use crate::lock::lock;
 use crate::pump::{self, Pump};
 use crate::{memory, modules, timeline};
@@ -45,8 +46,12 @@ pub(crate) struct Shard {
     pub(crate) pump: Mutex<Option<Pump>>,
     /// The number by which the tool knows its maps, once it has some.
     pub(crate) number: OnceLock<u32>,
-    /// The memory that it shares with the tool, once more.
-    memory: Mutex<Option<OwnedFd>>,
+    /// The memory that it shares with the tool, once more: that of its first maps, then of those that came.
+    memory: Mutex<Vec<Option<OwnedFd>>>,
+    /// What was made for programs that come into force next.
+    pub(crate) growing: Mutex<Option<Growing>>,
+    /// Held by the thread that sees to that.
+    pub(crate) turn: Mutex<()>,
     /// Images that had been loaded when it was last looked for some that wait for it.
     pub(crate) seen: AtomicU64,
 }
@@ -58,6 +63,26 @@ impl Shard {
 
     fn write(&self) -> RwLockWriteGuard<'_, LiveState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps memory that it shares with the tool, for when its context has ended.
+    pub(crate) fn share(&self, memory: &OwnedFd) {
+        let again = !warpbpf_faults::strikes("agent/memory-again");
+        let again = again.then(|| memory.try_clone().ok()).flatten();
+        lock(&self.memory).push(again);
+    }
+
+    /// What it shared: of maps that cannot be read any more, and those behind them, nothing is left.
+    fn left(&self) -> Option<SharedWriter> {
+        let memory = std::mem::take(&mut *lock(&self.memory));
+        let mut parts = memory
+            .iter()
+            .map_while(|part| SharedWriter::reopen(part.as_ref()?).ok());
+        let first = parts.next()?;
+        Some(parts.fold(first, |mut all, part| {
+            all.append(part);
+            all
+        }))
     }
 
     pub(crate) fn pump(&self) -> MutexGuard<'_, Option<Pump>> {
@@ -147,6 +172,8 @@ impl Lives {
             pump: Mutex::default(),
             number: OnceLock::new(),
             memory: Mutex::default(),
+            growing: Mutex::default(),
+            turn: Mutex::default(),
             seen: AtomicU64::new(0),
         });
         all.push(Arc::clone(&new));
@@ -213,7 +240,12 @@ impl Agent {
         let shard = self.lives.of_or_new(context);
         let not_yet = matches!(&*shard.read(), LiveState::NotYet);
         if not_yet && self.context_is_usable() {
-            self.make_live(session, &shard);
+            // Not those of programs that may never come into force.
+            let in_force = self.generations.now().session.get();
+            self.make_live(in_force.unwrap_or(session), &shard);
+            if let LiveState::Here(live) = &*shard.read() {
+                self.catch_up(&shard, live);
+            }
         }
         match &*shard.read() {
             LiveState::Here(live) => Ok(work(live)),
@@ -324,11 +356,10 @@ impl Agent {
         let number = self.lives.made.fetch_add(1, Ordering::SeqCst);
         let context = context_info(self, number);
         let message = match number {
-            0 => ToTool::Ready(ready(session, live, context)),
+            0 => ToTool::Ready(ready(session, context)),
             _ => ToTool::Context(context),
         };
-        let again = !warpbpf_faults::strikes("agent/memory-again");
-        *lock(&shard.memory) = again.then(|| fd.try_clone().ok()).flatten();
+        shard.share(&fd);
         self.send(message, Some(fd));
         drop(numbering);
         let locked = self.driver.relaxed(|| pump.lock_pages(&self.driver, live));
@@ -458,9 +489,7 @@ impl Agent {
         if let Some(timeline) = timeline::of(self) {
             timeline.close(context);
         }
-        if let (Some(number), Some(memory)) = (shard.number.get(), lock(&shard.memory).take())
-            && let Ok(shared) = SharedWriter::reopen(&memory)
-        {
+        if let (Some(number), Some(shared)) = (shard.number.get(), shard.left()) {
             self.lives.add_ended(*number, shared);
         }
         // Only maps of the first are ever compacted.

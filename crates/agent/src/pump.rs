@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf_abi::maps::{EINVAL, EIO};
 use warpbpf_driver::{Driver, DriverError};
-use warpbpf_session::{Answer, Chunk, DrainStats, Landing, Live, Part};
+use warpbpf_session::{Answer, Chunk, DrainStats, Landing, Live, Part, Session};
 use warpbpf_wire::{Chunks, DeviceLosses, SNAPSHOT_PART, SharedError, SharedWriter, Span};
 
 /// How long the last events wait for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
@@ -28,17 +28,85 @@ const CHUNKS: u64 = 8;
 pub(crate) struct Pump {
     writer: SharedWriter,
     sizes: Vec<u64>,
-    /// What snapshots pass on their way, from the first page that is all its own on.
-    scratch: Vec<u8>,
-    first: usize,
+    scratch: Scratch,
     /// Most bytes of a chunk.
     most: u64,
     /// The driver has locked the ring's pages: its copy engine writes into them.
     locked: bool,
-    /// And those of `scratch`.
-    scratch_locked: bool,
     /// The tool reads nothing: do not wait again until it does.
     stalled_at: Option<[u64; 2]>,
+}
+
+/// What snapshots pass on their way.
+#[derive(Debug)]
+struct Scratch {
+    /// It never grows.
+    bytes: Vec<u8>,
+    /// Where the first page begins that is all its own.
+    first: usize,
+    /// The driver has locked its pages.
+    locked: bool,
+}
+
+impl Scratch {
+    /// For maps of which snapshots have these sizes.
+    fn new(sizes: &[u64]) -> Scratch {
+        let most = sizes.iter().copied().max().unwrap_or(0).min(SNAPSHOT_PART);
+        // The pages before and behind are the allocator's too, and others may lock those.
+        let bytes = vec![0; most.next_multiple_of(PAGE as u64) as usize + PAGE];
+        Scratch {
+            first: bytes.as_ptr().align_offset(PAGE),
+            bytes,
+            locked: false,
+        }
+    }
+
+    fn pages(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.first..]
+    }
+
+    fn lock(&mut self, driver: &Driver) -> Result<(), DriverError> {
+        let pages = self.pages();
+        let bytes = (pages.len() / PAGE * PAGE) as u64;
+        if bytes >= LARGE {
+            // SAFETY: the pages stay until they are unlocked or as long as the agent; the vector never grows.
+            unsafe { driver.host_register(pages.as_mut_ptr(), bytes)? };
+            self.locked = true;
+        }
+        Ok(())
+    }
+
+    fn unlock(&mut self, driver: &Driver) {
+        if std::mem::take(&mut self.locked) {
+            // What the driver keeps locked is given back with the context.
+            let _ = driver.host_unregister(self.pages().as_mut_ptr());
+        }
+    }
+}
+
+/// Shared memory for maps that come with an exchange, before they are taken over.
+#[derive(Debug)]
+pub(crate) struct More {
+    writer: SharedWriter,
+    sizes: Vec<u64>,
+    /// Where what there is would be too small.
+    scratch: Option<Scratch>,
+}
+
+impl More {
+    /// As [`Pump::lock_pages`]; without it copies are slower.
+    pub(crate) fn lock_pages(&mut self, driver: &Driver) {
+        if let Some(scratch) = &mut self.scratch {
+            let _ = scratch.lock(driver);
+        }
+    }
+
+    /// It is not taken over.
+    pub(crate) fn give_up(mut self, driver: &Driver) {
+        if let Some(scratch) = &mut self.scratch {
+            scratch.unlock(driver);
+        }
+    }
 }
 
 /// Chunks of device rings land in the event ring.
@@ -75,17 +143,12 @@ impl Pump {
         // The largest chunk that cannot be cut has room, and another one while it is read.
         let largest = live.largest_chunk();
         let (writer, fd) = SharedWriter::create(&sizes, ring_bytes.max(largest * 2 + 1))?;
-        let most_copied = sizes.iter().copied().max().unwrap_or(0).min(SNAPSHOT_PART);
-        // The pages before and behind are the allocator's too, and others may lock those.
-        let scratch = vec![0; most_copied.next_multiple_of(PAGE as u64) as usize + PAGE];
         let pump = Pump {
             most: largest.max(writer.ring_pages().bytes / CHUNKS),
             writer,
+            scratch: Scratch::new(&sizes),
             sizes,
-            first: scratch.as_ptr().align_offset(PAGE),
-            scratch,
             locked: false,
-            scratch_locked: false,
             stalled_at: None,
         };
         Ok((pump, fd))
@@ -100,14 +163,43 @@ impl Pump {
             unsafe { driver.host_register(start, bytes)? };
             self.locked = true;
         }
-        let pages = &mut self.scratch[self.first..];
-        let bytes = (pages.len() / PAGE * PAGE) as u64;
-        if bytes >= LARGE {
-            // SAFETY: the pages stay as long as this value, which lives as long as the agent; the vector never grows.
-            unsafe { driver.host_register(pages.as_mut_ptr(), bytes)? };
-            self.scratch_locked = true;
+        self.scratch.lock(driver)
+    }
+
+    /// Shared memory for what a session has behind these maps; the descriptor is for the tool. `None` if nothing of it is copied.
+    ///
+    /// # Errors
+    /// [`SharedError`]: there is none.
+    pub(crate) fn more(&self, session: &Session) -> Result<Option<(More, OwnedFd)>, SharedError> {
+        let layouts = session.layouts().into_iter().skip(self.sizes.len());
+        let sizes: Vec<u64> = layouts.map(|map| map.snapshot_bytes).collect();
+        if sizes.iter().all(|bytes| *bytes == 0) {
+            return Ok(None);
         }
-        Ok(())
+        warpbpf_faults::check("agent/more-shared", || SharedError::TooLarge {
+            bytes: 1 << 70,
+        })?;
+        let (writer, fd) = SharedWriter::create(&sizes, 0)?;
+        let scratch = Scratch::new(&sizes);
+        let scratch = (scratch.bytes.len() > self.scratch.bytes.len()).then_some(scratch);
+        let more = More {
+            writer,
+            sizes,
+            scratch,
+        };
+        Ok(Some((more, fd)))
+    }
+
+    /// Takes that over. The number of the first of these maps.
+    pub(crate) fn append(&mut self, driver: &Driver, more: More) -> usize {
+        let first = self.sizes.len();
+        self.writer.append(more.writer);
+        self.sizes.extend(more.sizes);
+        if let Some(scratch) = more.scratch {
+            let mut before = std::mem::replace(&mut self.scratch, scratch);
+            before.unlock(driver);
+        }
+        first
     }
 
     /// Unlocks them, while the context still lives.
@@ -116,9 +208,7 @@ impl Pump {
             // What the driver keeps locked is given back with the context.
             let _ = driver.host_unregister(self.writer.ring_pages().start);
         }
-        if std::mem::take(&mut self.scratch_locked) {
-            let _ = driver.host_unregister(self.scratch[self.first..].as_mut_ptr());
-        }
+        self.scratch.unlock(driver);
     }
 
     /// Copies every map. Gives those that cannot be copied, by number: they keep their last snapshot.
@@ -144,7 +234,7 @@ impl Pump {
             return true;
         }
         let mut offset = 0;
-        let scratch = &mut self.scratch[self.first..];
+        let scratch = self.scratch.pages();
         let published = self.writer.publish_parts(map, scratch, |part| {
             let copied = live.snapshot(map, offset, part);
             offset += part.len() as u64;

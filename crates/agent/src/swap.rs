@@ -360,6 +360,7 @@ fn exchange(
         }
     };
     progress.old = Some(old);
+    agent.adopt_all();
     agent.close_gates(before, &session);
     modules::catch_up(agent, &session, old.number);
     agent.unknown.ask_again();

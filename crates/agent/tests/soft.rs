@@ -151,6 +151,7 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
             | ToTool::Operations(_)
             | ToTool::Ranges(_)
             | ToTool::Stacks(_)
+            | ToTool::Maps(_)
             | ToTool::Changed(_) => {
                 panic!("nobody asked")
             }

@@ -361,6 +361,12 @@ impl Agent {
     fn take_message(&mut self, message: ToTool, blob: Vec<u8>, fd: Option<OwnedFd>, tell: Tell) {
         match message {
             ToTool::Hello(hello) => {
+                if let Some(why) = hello.refusal() {
+                    self.refused = true;
+                    self.arrival = Some("refused");
+                    self.connection = None;
+                    tell(&format!("nothing is instrumented: {why}"));
+                }
                 self.sms = hello.device.map_or(1, |d| d.cpus.max(d.sms).max(1));
                 if self.pid == 0 {
                     self.pid = hello.pid;
@@ -379,6 +385,8 @@ impl Agent {
                 self.open(ready.context, fd, tell);
             }
             ToTool::Context(context) => self.open(context, fd, tell),
+            // Its maps are those that it was given when the application came: no exchange of ours brings others.
+            ToTool::Maps(_) => {}
             ToTool::Kernel(kernel) => {
                 self.instrumented |= !kernel.placed.is_empty();
                 let failed = ["refused", "failed"];

@@ -48,6 +48,9 @@ const COPIED: u64 = 1 << 30;
 /// Threads of a block of operations.
 const BLOCK: u32 = 32;
 
+/// Why a map has no kernel for its operations.
+const NO_KERNEL: &str = "its operations need no kernel";
+
 /// How long the operations of one launch may take.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -128,19 +131,31 @@ pub(crate) struct HostOps {
 struct OnDevice {
     /// By map.
     kernels: Vec<Result<Loaded, String>>,
-    /// Page-locked; touched only when nothing is in flight.
-    host: Memory,
-    records: u64,
     batch: Option<Batch>,
     /// A launch that was given up and has not ended.
     late: bool,
     limit: Duration,
 }
 
+impl Default for OnDevice {
+    fn default() -> OnDevice {
+        OnDevice {
+            kernels: Vec::new(),
+            batch: None,
+            late: false,
+            limit: LIMIT,
+        }
+    }
+}
+
+/// What does a map's operations. Those that were loaded together have one memory for records.
 #[derive(Debug, Clone, Copy)]
-struct Loaded {
+pub(crate) struct Loaded {
     function: Function,
     record: Record,
+    /// Page-locked; touched only when nothing is in flight.
+    host: Memory,
+    records: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -148,7 +163,7 @@ struct Memory {
     pointer: *mut u8,
     bytes: u64,
 }
-// SAFETY: page-locked memory that belongs to this value; whoever touches it holds the lock around `HostOps`.
+// SAFETY: page-locked memory that is `HostOps`'s; whoever touches it holds the lock around that.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -241,18 +256,12 @@ impl HostOps {
         let stream = held.stream()?;
         let values = Memory::new(held, STAGING)?;
         let made = match session.options.host_ops {
-            true => warpbpf_faults::check("session/host-ops", || DriverError {
-                call: "cuMemHostAlloc",
-                code: 2,
-                name: "CUDA_ERROR_OUT_OF_MEMORY".into(),
-                detail: String::new(),
-            })
-            .and_then(|()| OnDevice::new(driver, held, session, addresses, stream)),
-            false => Ok(None),
+            true => load(driver, held, session, addresses, stream, 0),
+            false => Ok(Vec::new()),
         };
         // The probes need none of it.
         let (device, failed) = match made {
-            Ok(device) => (device, None),
+            Ok(kernels) => (OnDevice::new(kernels), None),
             Err(error) => (None, Some(error.to_string())),
         };
         Ok(HostOps {
@@ -262,6 +271,24 @@ impl HostOps {
             device,
             failed,
         })
+    }
+
+    /// Takes in what does the operations on the last of so many maps, or why nothing does.
+    pub(crate) fn grow(&mut self, came: Result<Vec<Result<Loaded, String>>, String>, maps: usize) {
+        let none = self.failed.as_deref().unwrap_or(NO_KERNEL);
+        let device = match (&mut self.device, &came) {
+            (Some(device), _) => device,
+            (None, Ok(came)) if came.iter().all(Result::is_err) => return,
+            (device @ None, _) => device.insert(OnDevice::default()),
+        };
+        let (came, reason) = match came {
+            Ok(came) => (came, none.to_owned()),
+            Err(reason) => (Vec::new(), reason),
+        };
+        let before = maps.saturating_sub(came.len());
+        // Where they were the first that need one, those before have none.
+        device.kernels.resize_with(before, || Err(reason.clone()));
+        device.kernels.extend(came);
     }
 
     /// Why operations cannot be done on a map, if that is known beforehand and for all operations alike.
@@ -462,61 +489,72 @@ fn reads_once(plan: &MapPlan) -> bool {
     matches!(plan.layout, MapLayout::Hash(l) if l.dense || l.homes() && !l.swaps())
 }
 
+/// Loads a kernel for each map from number `first` on whose operations need one: by map, or why there is none. `addresses` are
+/// those of all slots.
+pub(crate) fn load(
+    driver: &Driver,
+    held: &mut Held<'_>,
+    session: &Session,
+    addresses: &[u64],
+    stream: Stream,
+    first: usize,
+) -> Result<Vec<Result<Loaded, String>>, DriverError> {
+    warpbpf_faults::check("session/host-ops", || DriverError {
+        call: "cuMemHostAlloc",
+        code: 2,
+        name: "CUDA_ERROR_OUT_OF_MEMORY".into(),
+        detail: String::new(),
+    })?;
+    let info = driver.device_info(driver.current_device()?)?;
+    let made = session.host_kernels(info.capability, first);
+    let Kernels {
+        text,
+        slots,
+        memory_slot,
+        kernels,
+    } = made;
+    if kernels.iter().all(Result::is_err) {
+        let none = |kernel: Result<Kernel, String>| kernel.and(Err(String::new()));
+        return Ok(kernels.into_iter().map(none).collect());
+    }
+    let module = held.load_ptx(&text)?;
+    // At least a block of the largest ones.
+    let largest = kernels
+        .iter()
+        .flatten()
+        .map(|kernel| kernel.record.stride());
+    let bytes = largest.fold(RECORDS, |most, stride| most.max(stride * u64::from(BLOCK)));
+    let host = Memory::new(held, bytes)?;
+    let records = held.alloc_zeroed(bytes, stream)?;
+    let mut table = vec![0u64; slots as usize];
+    for (slot, address) in table.iter_mut().zip(addresses) {
+        *slot = *address;
+    }
+    table[memory_slot as usize] = records;
+    let bytes: Vec<u8> = table.iter().flat_map(|slot| slot.to_le_bytes()).collect();
+    let (address, _) = driver.global(module, warpbpf_abi::names::SLOTS)?;
+    driver.write(address, &bytes, stream)?;
+    let load = |kernel: Result<Kernel, String>| -> Result<_, DriverError> {
+        Ok(match kernel {
+            Ok(Kernel { name, record, .. }) => Ok(Loaded {
+                function: driver.function(module, &name)?,
+                record,
+                host,
+                records,
+            }),
+            Err(reason) => Err(reason),
+        })
+    };
+    kernels.into_iter().map(load).collect()
+}
+
 impl OnDevice {
     /// Nothing if no map needs it.
-    fn new(
-        driver: &Driver,
-        held: &mut Held<'_>,
-        session: &Session,
-        addresses: &[u64],
-        stream: Stream,
-    ) -> Result<Option<OnDevice>, DriverError> {
-        let info = driver.device_info(driver.current_device()?)?;
-        let made = session.host_kernels(info.capability);
-        let Kernels {
-            text,
-            slots,
-            memory_slot,
+    fn new(kernels: Vec<Result<Loaded, String>>) -> Option<OnDevice> {
+        kernels.iter().any(Result::is_ok).then(|| OnDevice {
             kernels,
-        } = made;
-        if kernels.iter().all(Result::is_err) {
-            return Ok(None);
-        }
-        let module = held.load_ptx(&text)?;
-        // At least a block of the largest ones.
-        let largest = kernels
-            .iter()
-            .flatten()
-            .map(|kernel| kernel.record.stride());
-        let bytes = largest.fold(RECORDS, |most, stride| most.max(stride * u64::from(BLOCK)));
-        let host = Memory::new(held, bytes)?;
-        let records = held.alloc_zeroed(bytes, stream)?;
-        let mut table = vec![0u64; slots as usize];
-        for (slot, address) in table.iter_mut().zip(addresses) {
-            *slot = *address;
-        }
-        table[memory_slot as usize] = records;
-        let bytes: Vec<u8> = table.iter().flat_map(|slot| slot.to_le_bytes()).collect();
-        let (address, _) = driver.global(module, warpbpf_abi::names::SLOTS)?;
-        driver.write(address, &bytes, stream)?;
-        let load = |kernel: Result<Kernel, String>| -> Result<_, DriverError> {
-            Ok(match kernel {
-                Ok(Kernel { name, record, .. }) => Ok(Loaded {
-                    function: driver.function(module, &name)?,
-                    record,
-                }),
-                Err(reason) => Err(reason),
-            })
-        };
-        let kernels = kernels.into_iter().map(load).collect::<Result<_, _>>()?;
-        Ok(Some(OnDevice {
-            kernels,
-            host,
-            records,
-            batch: None,
-            late: false,
-            limit: LIMIT,
-        }))
+            ..OnDevice::default()
+        })
     }
 
     /// Launches as many operations as may be done at once and find room, in the order of the batch.
@@ -526,11 +564,17 @@ impl OnDevice {
         stream: Stream,
         batch: &mut Batch,
     ) -> Result<(), DriverError> {
-        let Ok(Loaded { function, record }) = self.kernels[batch.map].clone() else {
+        let Ok(Loaded {
+            function,
+            record,
+            mut host,
+            records: on_device,
+        }) = self.kernels[batch.map].clone()
+        else {
             batch.next = batch.ops.len();
             return Ok(());
         };
-        let blocks = self.host.bytes / (record.stride() * u64::from(BLOCK));
+        let blocks = host.bytes / (record.stride() * u64::from(BLOCK));
         let room = (blocks * u64::from(BLOCK)) as usize;
         let mut records = Vec::new();
         let mut keys: HashSet<&[u8]> = HashSet::new();
@@ -560,25 +604,25 @@ impl OnDevice {
         records.resize((u64::from(blocks * BLOCK) * record.stride()) as usize, 0);
         let bytes = records.len() as u64;
         // SAFETY: nothing is in flight.
-        unsafe { self.host.write(0, &records) };
+        unsafe { host.write(0, &records) };
         batch.since = Instant::now();
         // SAFETY: the page-locked memory is not touched before the stream is idle; the kernel takes no arguments, and what
         // it touches was proved: the records and the maps.
         unsafe {
-            let sent = self.host.read(0, bytes);
-            driver.start_write(self.records, sent, stream)?;
+            let sent = host.read(0, bytes);
+            driver.start_write(on_device, sent, stream)?;
             driver.launch(function, [blocks, 1, 1], [BLOCK, 1, 1], stream, &mut [])?;
-            driver.start_read(self.records, self.host.pointer, bytes, stream)?;
+            driver.start_read(on_device, host.pointer, bytes, stream)?;
         }
         Ok(())
     }
 
     /// Reads the results of a launch that has ended, and says of which operations they are.
     fn collect(&self, batch: &mut Batch) -> Vec<usize> {
-        if let Ok(Loaded { record, .. }) = &self.kernels[batch.map] {
+        if let Ok(Loaded { record, host, .. }) = &self.kernels[batch.map] {
             for (number, index) in (0..).zip(&batch.flying) {
                 // SAFETY: the stream is idle.
-                let bytes = unsafe { self.host.read(number * record.stride(), record.stride()) };
+                let bytes = unsafe { host.read(number * record.stride(), record.stride()) };
                 batch.answers[*index] = record.decode(&batch.ops[*index], bytes);
             }
         }

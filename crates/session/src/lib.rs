@@ -2,8 +2,8 @@
 //! that a person can read.
 //!
 //! Reading order: what is asked for ([`section`], [`plan`], [`succeed`]), what is there ([`executable`], [`image`], [`names`], [`listing`]), what is
-//! made of both ([`prepare`], [`own`], [`splice`]), and its life on a device ([`live`], [`variant`], [`resources`], [`clock`],
-//! `tensor_maps`). Only the last five touch a driver.
+//! made of both ([`prepare`], [`own`], [`splice`]), and its life on a device ([`live`], `growth`, [`variant`], [`resources`], [`clock`],
+//! `tensor_maps`). Only the last six touch a driver.
 
 pub mod names;
 pub mod section;
@@ -33,6 +33,7 @@ mod code_cache;
 mod compile;
 mod footprint;
 mod ground;
+mod growth;
 mod held;
 mod host_memory;
 mod standing;
@@ -63,6 +64,7 @@ pub use code_cache::CodeCache;
 pub use cpu::{CpuError, HostPlace, HostProgram};
 pub use drain::{Chunk, DrainStats, Landing, Part, RingEvent};
 pub use gate::{GateError, Unwritten};
+pub use growth::Growth;
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{ImageError, ImageInfo, KernelSummary, inspect, inspect_compiled, machine_code};
 pub use live::{Live, MapLayoutInfo};

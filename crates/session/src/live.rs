@@ -1,6 +1,5 @@
 //! A session in one context: its maps in device memory, its variants, its rings being drained.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use warpbpf_abi::layout::{HostedLayout, MapLayout, SumField, env, gate, slots};
@@ -14,9 +13,10 @@ use crate::clock::{Clock, Reading};
 use crate::drain::{DrainStats, Landing, RingEvent, Rings};
 use crate::gate::{DeviceGate, Unwritten};
 use crate::ground::Ground;
+use crate::growth::{Founding, Grown, Now};
 use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
-use crate::host_ops::{At, HostOp, HostOps, Progress};
+use crate::host_ops::{self, At, HostOp, HostOps, Loaded, Progress};
 use crate::machine::Once;
 use crate::plan::{Session, SessionError};
 use crate::prepare::{Prepared, PreparedKernel};
@@ -32,13 +32,11 @@ pub struct Live {
     session: Arc<Session>,
     context: Context,
     stream: Stream,
-    env: u64,
+    pub(crate) env: u64,
     /// Base addresses: the session's maps, then the printk ring.
     maps: Vec<u64>,
-    /// Those of maps that sessions after it brought, by the maps' identities.
-    added: Mutex<HashMap<u64, u64>>,
-    /// Held while one of those is made, which may take as long as kernels run: nobody waits so who needs only what is there.
-    making: Mutex<()>,
+    /// Those of maps that sessions after it brought.
+    pub(crate) grown: Grown,
     /// It is the first of its session: what is added up over contexts begins here.
     first: bool,
     /// The memory of those that lie on the host.
@@ -74,7 +72,8 @@ pub struct MapLayoutInfo {
     pub value_size: u32,
     /// As declared.
     pub max_entries: u32,
-    /// Bytes of a snapshot; 0 for rings, whose records come as events, or go to programs.
+    /// Bytes of a snapshot; 0 for rings, whose records come as events, or go to programs, and for constants that came with an exchange: each
+    /// version is a map of its own.
     pub snapshot_bytes: u64,
     /// Layout.
     pub layout: MapLayout,
@@ -107,9 +106,16 @@ impl Live {
     ) -> Result<(Live, T), E> {
         driver.relaxed(|| {
             let mut held = Held::new(driver);
-            let live = Live::allocate(driver, session, first, &mut held);
+            let mut founding = Founding::new(&session);
+            let live = Live::allocate(
+                driver,
+                Arc::clone(&session),
+                (first, &mut founding),
+                &mut held,
+            );
             let live = live.map_err(|e| E::from(SessionError::Driver(e)))?;
             let made = more(&live)?;
+            founding.done();
             *lock(&live.kept) = held.keep();
             Ok((live, made))
         })
@@ -118,7 +124,7 @@ impl Live {
     fn allocate(
         driver: &Driver,
         session: Arc<Session>,
-        first: bool,
+        (first, founding): (bool, &mut Founding<'_>),
         held: &mut Held<'_>,
     ) -> Result<Live, DriverError> {
         let Some(context) = driver.current() else {
@@ -171,7 +177,11 @@ impl Live {
                 }
             };
             in_host.push(host);
-            let contents = if first { &plan.image } else { &plan.further };
+            let contents = match index < session.map_count() {
+                true => founding.contents(index, first),
+                false if first => &plan.image,
+                false => &plan.further,
+            };
             for write in contents {
                 driver.write(at + write.offset, &write.bytes, stream)?;
             }
@@ -209,6 +219,7 @@ impl Live {
         let addresses = session.in_slots(env, own, printk.first().copied());
         let host_ops = HostOps::new(driver, held, &session, &addresses, stream)?;
         let calls = Calls::new(&session, &in_host).map(Arc::new);
+        let grown = Grown::new(Arc::clone(&session), own.to_vec());
         let live = Live {
             driver: *driver,
             session,
@@ -216,8 +227,7 @@ impl Live {
             stream,
             env,
             maps,
-            added: Mutex::default(),
-            making: Mutex::default(),
+            grown,
             first,
             in_host,
             rings: Mutex::new(rings),
@@ -242,7 +252,8 @@ impl Live {
     /// # Safety
     /// Nothing of it is used any more, on the device or here: no variant is launched, who answers calls has been stopped.
     pub unsafe fn free(&self) {
-        let kept = std::mem::take(&mut *lock(&self.kept));
+        let mut kept = std::mem::take(&mut *lock(&self.kept));
+        kept.add(self.grown.take_kept());
         self.driver.relaxed(|| {
             if let Some(Ok(records)) = self.records.get() {
                 records.free(&self.driver);
@@ -352,64 +363,48 @@ impl Live {
         made
     }
 
-    /// What stands in a session's slots: the environment, its maps, and the ring of messages. Maps that this has not got yet
-    /// are made; the context must be current.
-    ///
-    /// # Errors
-    /// [`DriverError`]: they cannot be made.
-    pub fn addresses(&self, session: &Session) -> Result<Vec<u64>, DriverError> {
-        let maps = self.map_addresses(session)?;
-        let printk = self.maps.get(self.session.map_count()).copied();
-        Ok(session.in_slots(self.env, &maps, printk))
+    /// The map of this number and identity, if it is one that this began with.
+    pub(crate) fn began_with(&self, map: usize, id: u64) -> Option<u64> {
+        let same = map < self.session.map_count() && self.session.map_id(map) == id;
+        same.then(|| self.maps[map])
     }
 
-    /// Where a session's maps are. Those that this has not got yet are made; the context must be current.
-    pub(crate) fn map_addresses(&self, session: &Session) -> Result<Vec<u64>, DriverError> {
-        let mut maps = Vec::with_capacity(session.map_count());
-        for (index, plan) in session.maps().iter().enumerate() {
-            let id = session.map_id(index);
-            let address = match self.known_map(index, id) {
-                Some(address) => address,
-                None => {
-                    let _making = lock(&self.making);
-                    // Somebody else may have made it meanwhile.
-                    match self.known_map(index, id) {
-                        Some(address) => address,
-                        None => {
-                            let address = self.driver.relaxed(|| self.make_map(plan))?;
-                            lock(&self.added).insert(id, address);
-                            address
-                        }
-                    }
-                }
-            };
-            maps.push(address);
-        }
-        Ok(maps)
+    /// The ring of messages.
+    pub(crate) fn printk(&self) -> Option<u64> {
+        self.maps.get(self.session.map_count()).copied()
     }
 
-    /// Where a map is, if it has been made.
-    fn known_map(&self, index: usize, id: u64) -> Option<u64> {
-        match index < self.session.map_count() && self.session.map_id(index) == id {
-            true => Some(self.maps[index]),
-            false => lock(&self.added).get(&id).copied(),
+    /// It is the first of its session.
+    pub(crate) fn is_first(&self) -> bool {
+        self.first
+    }
+
+    /// Keeps what it took from the context, until that ends or it is freed.
+    pub(crate) fn keep(&self, more: Kept) {
+        lock(&self.kept).add(more);
+    }
+
+    /// Loads what the host's operations on maps from this number on need, if they were asked for; `addresses` are those of all slots.
+    pub(crate) fn host_kernels(
+        &self,
+        held: &mut Held<'_>,
+        session: &Session,
+        addresses: &[u64],
+        first: usize,
+    ) -> Result<Vec<Result<Loaded, String>>, DriverError> {
+        match session.options.host_ops && first < session.map_count() {
+            true => host_ops::load(&self.driver, held, session, addresses, self.stream, first),
+            false => Ok(Vec::new()),
         }
     }
 
-    fn make_map(&self, plan: &MapPlan) -> Result<u64, DriverError> {
-        let mut held = Held::new(&self.driver);
-        let address = held.alloc_zeroed(plan.bytes(), self.stream)?;
-        let contents = if self.first {
-            &plan.image
-        } else {
-            &plan.further
-        };
-        for write in contents {
-            self.driver
-                .write(address + write.offset, &write.bytes, self.stream)?;
-        }
-        lock(&self.kept).add(held.keep());
-        Ok(address)
+    /// Takes that over; there are so many maps then.
+    pub(crate) fn take_host_kernels(
+        &self,
+        kernels: Result<Vec<Result<Loaded, String>>, String>,
+        maps: usize,
+    ) {
+        lock(&self.host_ops).grow(kernels, maps);
     }
 
     fn launch_records(&self) -> Result<Arc<LaunchRecords>, String> {
@@ -421,7 +416,7 @@ impl Live {
 
     /// How each map lies in memory, for readers outside.
     pub fn layouts(&self) -> Vec<MapLayoutInfo> {
-        self.session.layouts()
+        self.adopted().layouts()
     }
 
     /// Copies the device bytes of map `map` from `offset` on into `into`. While kernels run, each aligned 8-byte word is
@@ -430,18 +425,25 @@ impl Live {
     /// # Errors
     /// [`DriverError`] of the copy.
     pub fn snapshot(&self, map: usize, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
-        if let Some(memory) = &self.in_host[map] {
+        if let Some(memory) = self.in_host(map) {
             // Entries that the host keeps do not change meanwhile; values that programs write to do.
             let _quiet = self.calls.as_ref().map(|calls| calls.pause());
             memory.read(offset, into);
             return Ok(());
         }
-        self.driver.read(self.maps[map] + offset, into, self.stream)
+        let base = self.grown.now().maps[map];
+        self.driver.read(base + offset, into, self.stream)
+    }
+
+    /// The map's memory on the host, if it lies there: one that came with an exchange never does.
+    fn in_host(&self, map: usize) -> Option<&HostMemory> {
+        let began = map < self.session.map_count();
+        self.in_host.get(map).filter(|_| began)?.as_ref()
     }
 
     /// The map lies in memory of the host.
     pub(crate) fn is_in_host(&self, map: usize) -> bool {
-        self.in_host[map].is_some()
+        self.in_host(map).is_some()
     }
 
     /// Writes all of a map that lies on the device, by one copy.
@@ -467,21 +469,23 @@ impl Live {
         if let Some(ring) = self.user_ring(map) {
             return Progress::Done(self.driver.relaxed(|| ring.host_ops(&ops)));
         }
-        let at = self.at(map);
+        let now = self.grown.now();
+        let at = self.at(&now, map);
         let mut host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
         self.driver.relaxed(|| host_ops.submit(&at, ops))
     }
 
     /// Most bytes of values that `ops` on map `map` can be answered with.
     pub fn host_answer_bytes(&self, map: usize, ops: &[HostOp]) -> u64 {
-        crate::host_ops::most_answered(&self.session.maps()[map], ops)
+        host_ops::most_answered(&self.grown.now().session.maps()[map], ops)
     }
 
     /// Why the host cannot do `ops` on map `map`, although the session was prepared for them: its code cannot be made, or
     /// the map is too large for what they need.
     pub fn host_ops_refused(&self, map: usize, ops: &[HostOp]) -> Option<String> {
+        let now = self.grown.now();
         let host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
-        host_ops.refused(&self.at(map), ops)
+        host_ops.refused(&self.at(&now, map), ops)
     }
 
     /// The user ring buffer that map `map` is.
@@ -494,13 +498,13 @@ impl Live {
         })
     }
 
-    fn at(&self, map: usize) -> At<'_> {
+    fn at<'a>(&'a self, now: &'a Now, map: usize) -> At<'a> {
         At {
             driver: &self.driver,
-            session: &self.session,
+            session: &now.session,
             index: map,
-            base: self.maps[map],
-            in_host: self.in_host[map].as_ref(),
+            base: now.maps[map],
+            in_host: self.in_host(map),
         }
     }
 
@@ -562,17 +566,20 @@ impl Live {
 impl Session {
     /// How each map lies in memory, for readers outside.
     pub fn layouts(&self) -> Vec<MapLayoutInfo> {
-        let describe = |plan: &MapPlan| MapLayoutInfo {
+        let describe = |(map, plan): (usize, &MapPlan)| MapLayoutInfo {
             name: plan.name.clone(),
             map_type: plan.map_type as u32,
             key_size: plan.key_size,
             value_size: plan.value_size,
             max_entries: plan.max_entries,
-            snapshot_bytes: plan.snapshot_bytes(),
+            snapshot_bytes: match map >= self.first_maps() && self.map_defs()[map].is_constant() {
+                true => 0,
+                false => plan.snapshot_bytes(),
+            },
             layout: plan.layout,
             sum_fields: plan.sum_fields.clone(),
             added: plan.added.clone(),
         };
-        self.maps().iter().map(describe).collect()
+        self.maps().iter().enumerate().map(describe).collect()
     }
 }

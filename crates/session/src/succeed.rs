@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{Code, Imm64, Insn};
-use warpbpf_maps::{MapPlan, SumUse, stops};
+use warpbpf_maps::{MapPlan, Placement, SumUse, stops};
 use warpbpf_object::{Btf, MapDef, MapKind, Program, Type};
 use warpbpf_verify::verify;
 
 use crate::cpu;
 use crate::gate::Gates;
+use crate::growth::Founders;
 use crate::plan::{self, PlannedProgram, Session, SessionError};
 use crate::slots::Slots;
 
@@ -54,10 +55,12 @@ pub enum SucceedError {
         "map `{map}` has a copy for each multiprocessor, because programs only added to it so far, and now one does more ({reason}); use another map for that, or begin with this program"
     )]
     Summed { map: String, reason: String },
+    #[error("map `{map}` is new, and {why}: begin with an object that has it")]
+    New { map: String, why: &'static str },
     #[error(
-        "map `{map}` is new, and maps of type {map_type} are only made when a session begins: begin with an object that has it"
+        "map `{map}` is new, and programs in slots use maps that are there: bring it by an exchange first (`warpbpf add`), or begin with an object that has it"
     )]
-    New { map: String, map_type: u32 },
+    NewBeside { map: String },
     #[error(
         "the session would have {maps} maps; {MOST_MAPS} are the most. Each version of constants counts: begin a new session"
     )]
@@ -103,6 +106,7 @@ pub(crate) struct Lineage {
     next_program: Arc<AtomicU64>,
     pub(crate) gates: Arc<Gates>,
     pub(crate) slots: Arc<Slots>,
+    pub(crate) founders: Arc<Founders>,
     /// Parallel to the maps: variables of data sections, where the object's types tell them.
     variables: Vec<Option<Vec<Variable>>>,
     /// A program reads the application's memory, or did.
@@ -126,6 +130,7 @@ impl Lineage {
             next_program: Arc::default(),
             gates: Arc::default(),
             slots: Arc::default(),
+            founders: Arc::default(),
             variables: defs.iter().map(|def| variables(def, types)).collect(),
             reads,
         };
@@ -185,6 +190,7 @@ impl Session {
     pub fn succeeded(&self, change: Change<'_>) -> Result<Session, SucceedError> {
         let mut next = Next {
             before: self,
+            brings: Brings::Maps,
             defs: self.defs.clone(),
             lineage: Lineage {
                 generation: self.lineage.generation + 1,
@@ -259,6 +265,7 @@ impl Session {
     ) -> Result<(Vec<PlannedProgram>, Vec<MapPlan>), SucceedError> {
         let mut next = Next {
             before: self,
+            brings: Brings::Constants,
             defs: self.defs.clone(),
             lineage: self.lineage.clone(),
         };
@@ -366,9 +373,18 @@ impl Session {
     }
 }
 
+/// What an object may have that the session has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Brings {
+    Constants,
+    /// Those too.
+    Maps,
+}
+
 /// A session that is being made.
 struct Next<'s> {
     before: &'s Session,
+    brings: Brings,
     defs: Vec<MapDef>,
     lineage: Lineage,
 }
@@ -418,13 +434,15 @@ impl Next<'_> {
             options,
             &mut |program, maps, platform| verify(program, maps, platform),
         )?;
-        let counts = defs[self.defs.len()..].iter();
-        match counts.filter_map(|map| stops::program_of(&map.name)).next() {
-            Some(program) => Err(SucceedError::Stops {
-                program: program.to_owned(),
-            }),
-            None => Ok(programs),
+        for count in defs.split_off(self.defs.len()) {
+            if self.brings == Brings::Constants {
+                let program = stops::program_of(&count.name).unwrap_or_default();
+                let program = program.to_owned();
+                return Err(SucceedError::Stops { program });
+            }
+            self.add_map(count, None)?;
         }
+        Ok(programs)
     }
 
     fn program_ids(&self, programs: &[PlannedProgram]) -> Vec<u64> {
@@ -522,10 +540,13 @@ impl Next<'_> {
         variables: Option<Vec<Variable>>,
     ) -> Result<u32, SucceedError> {
         if !def.is_constant() {
-            return Err(SucceedError::New {
-                map: def.name,
-                map_type: def.map_type,
-            });
+            let map = def.name.clone();
+            if self.brings == Brings::Constants {
+                return Err(SucceedError::NewBeside { map });
+            }
+            if let Some(why) = only_at_the_start(&def) {
+                return Err(SucceedError::New { map, why });
+            }
         }
         let index = self.defs.len();
         if index >= MOST_MAPS {
@@ -539,6 +560,24 @@ impl Next<'_> {
         self.lineage.map_ids.push(self.lineage.id());
         self.lineage.variables.push(variables);
         Ok(index as u32)
+    }
+}
+
+/// Why a map cannot come later: what its kind needs beside memory of the device is made when a session begins. A definition that nothing can be
+/// made of is refused when it is planned.
+fn only_at_the_start(def: &MapDef) -> Option<&'static str> {
+    use MapType::{ArrayOfMaps, GpuRingbuf, HashOfMaps, PerfEventArray, Ringbuf, UserRingbuf};
+    match MapType::from_number(def.map_type)? {
+        Ringbuf | PerfEventArray | GpuRingbuf | UserRingbuf => {
+            Some("what goes by rings goes by memory that is made when a session begins")
+        }
+        ArrayOfMaps | HashOfMaps => Some("maps of maps are only made when a session begins"),
+        _ => match warpbpf_maps::placement(def) {
+            Ok(Placement::Host) => {
+                Some("maps in the host's memory are only made when a session begins")
+            }
+            Ok(Placement::Device) | Err(_) => None,
+        },
     }
 }
 

@@ -372,6 +372,117 @@ fn slots_stay_what_they_are_when_maps_come() {
     }
 }
 
+/// A program `p` with a map of its own of this type, and what else it has.
+fn with_other(map_type: &str, more: &str) -> Vec<u8> {
+    compiled(&format!(
+        "struct {{ __uint(type, BPF_MAP_TYPE_{map_type}); __uint(max_entries, 8);
+            __type(key, __u32); __type(value, __u64); {more} }} others SEC(\".maps\");
+        __u64 seen = 5;
+        SEC(\"gpu/entry/*\") int p(void *ctx) {{
+            __u32 key = 0;
+            __u64 *value = bpf_map_lookup_elem(&others, &key);
+            if (value) *value += 1;
+            seen += 1;
+            return 0;
+        }}"
+    ))
+}
+
+#[test]
+fn maps_come_with_their_programs() {
+    let first = begun(&versioned(8, 1, ADDS));
+    for map_type in [
+        "ARRAY",
+        "HASH",
+        "PERCPU_ARRAY",
+        "PERCPU_HASH",
+        "LRU_HASH",
+        "LRU_PERCPU_HASH",
+    ] {
+        let object = with_other(map_type, "");
+        let second = first.succeeded(ProgramChange::Add(&object)).unwrap();
+        let names = map_names(&second);
+        assert_eq!(
+            names,
+            ["counts", ".rodata", "others", ".data"],
+            "{map_type}"
+        );
+        assert_eq!((second.first_maps(), second.map_count()), (2, 4));
+        assert_eq!(second.programs().len(), 2);
+        // They are shown, and constants that came are not.
+        let bytes = |session: &Session| {
+            let layouts = session.layouts();
+            layouts
+                .iter()
+                .map(|map| map.snapshot_bytes)
+                .collect::<Vec<u64>>()
+        };
+        let shown = bytes(&second);
+        assert!(shown.iter().all(|bytes| *bytes > 0), "{shown:?}");
+        let third = versioned(8, 9, &ADDS.replace("first", "third"));
+        let third = second.succeeded(ProgramChange::Add(&third)).unwrap();
+        assert_eq!(map_names(&third)[4], ".rodata@3");
+        assert_eq!(bytes(&third)[..4], shown);
+        assert_eq!(bytes(&third)[4], 0);
+        // One that is there by now is the same, and must be declared alike.
+        let again = third.succeeded(ProgramChange::Replace(&object)).unwrap();
+        assert_eq!(map_names(&again), map_names(&third));
+        let otherwise = with_other(map_type, "__uint(numa_node, 1);");
+        let refused = third.succeeded(ProgramChange::Replace(&otherwise));
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "map `others` is there already with another attribute (numa_node 0, and 1 in the new object): its contents could not be kept; give the map another name, or declare it as it was"
+        );
+    }
+    // Variables of one more object are its own.
+    let both = begun(&with_other("ARRAY", ""));
+    let more = with_other("ARRAY", "").to_vec();
+    let refused = both.succeeded(ProgramChange::Add(&more)).unwrap_err();
+    assert!(refused.to_string().starts_with("program `p` is there"));
+    let other =
+        compiled("__u64 seen = 7; SEC(\"gpu/entry/*\") int q(void *ctx) { seen += 2; return 0; }");
+    let both = both.succeeded(ProgramChange::Add(&other)).unwrap();
+    assert_eq!(map_names(&both), ["others", ".data", ".data@2"]);
+}
+
+#[test]
+fn maps_that_need_more_than_memory_do_not_come() {
+    let first = begun(&versioned(8, 1, ADDS));
+    let refused = |session: &Session, object: &[u8]| {
+        let refused = session.succeeded(ProgramChange::Add(object));
+        refused.map(|_| ()).unwrap_err().to_string()
+    };
+    let ring = compiled(
+        "struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 4096); } ring SEC(\".maps\");
+        SEC(\"gpu/entry/*\") int p(void *ctx) {
+            __u64 one = 1;
+            return bpf_ringbuf_output(&ring, &one, 8, 0);
+        }",
+    );
+    assert_eq!(
+        refused(&first, &ring),
+        "map `ring` is new, and what goes by rings goes by memory that is made when a session begins: begin with an object that has it"
+    );
+    assert_eq!(
+        refused(&first, &with_other("ARRAY", "__uint(warpbpf_place, 2);")),
+        "map `others` is new, and maps in the host's memory are only made when a session begins: begin with an object that has it"
+    );
+    let of_maps = compiled(
+        "struct one { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); };
+        struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 2); __type(key, __u32); __array(values, struct one); } all SEC(\".maps\");
+        SEC(\"gpu/entry/*\") int p(void *ctx) {
+            __u32 key = 0;
+            return !bpf_map_lookup_elem(&all, &key);
+        }",
+    );
+    assert_eq!(
+        refused(&first, &of_maps),
+        "map `all` is new, and maps of maps are only made when a session begins: begin with an object that has it"
+    );
+    let unknown = with_other("ARRAY", "__uint(map_flags, 64);");
+    assert!(refused(&first, &unknown).starts_with("map `others`: "));
+}
+
 #[test]
 fn what_cannot_follow_is_refused_by_name() {
     let first = begun(&versioned(8, 1, ADDS));
@@ -387,17 +498,6 @@ fn what_cannot_follow_is_refused_by_name() {
     assert!(refused(&versioned(8, 1, &reads)).starts_with(
         "map `counts` has a copy for each multiprocessor, because programs only added to it so far, and now one does more ("
     ));
-    let with_other = compiled(
-        "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1);
-            __type(key, __u32); __type(value, __u64); } others SEC(\".maps\");
-        SEC(\"gpu/entry/*\") int p(void *ctx) {
-            __u32 key = 0;
-            return !bpf_map_lookup_elem(&others, &key);
-        }",
-    );
-    assert!(
-        refused(&with_other).starts_with("map `others` is new, and maps of type 2 are only made")
-    );
     let prints = ADDS.replace("return 0", "bpf_printk(\"x\"); return 0");
     assert!(
         refused(&versioned(8, 1, &prints))
@@ -605,6 +705,14 @@ fn what_maps_are_not_made_for_is_refused_in_slots() {
     // Nothing of the session adds or stores: it stays what it is, a map of which the first GPU with a value is shown.
     let session = with_slots(&counts("return *n;"));
     assert!(session.filling(&counts(add)).is_ok());
+    assert_eq!(
+        session.filling(&adds("one")).unwrap_err().to_string(),
+        "map `pairs` is new, and programs in slots use maps that are there: bring it by an exchange first (`warpbpf add`), or begin with an object that has it"
+    );
+    // Then it is there.
+    let more = adds("one");
+    let renamed = Arc::new(session.succeeded(ProgramChange::Replace(&more)).unwrap());
+    assert!(renamed.filling(&more).is_ok());
     let session = with_slots(&adds("one"));
     assert!(session.filling(&adds("one")).is_ok());
     assert_eq!(
@@ -673,9 +781,9 @@ fn loops_without_a_bound_get_one_and_a_count_where_that_is_asked_for() {
         .succeeded(ProgramChange::Replace(&looping(true)))
         .unwrap();
     assert_eq!(map_names(&second), map_names(&first));
+    // Or get one.
     let next = ends.succeeded(ProgramChange::Replace(&looping(true)));
-    assert_eq!(
-        next.map(|_| ()).unwrap_err().to_string(),
-        "program `walks` has a loop that is ended when it runs, which no program of this name had when the session began: what counts that is made then"
-    );
+    let next = next.unwrap();
+    assert_eq!(map_names(&next).last(), Some(&stops));
+    assert_eq!(next.map_count(), ends.map_count() + 1);
 }

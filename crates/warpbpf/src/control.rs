@@ -43,6 +43,9 @@ pub enum Request {
         /// The place in [`ProcessInfo::contexts`].
         #[serde(default)]
         context: u32,
+        /// That of the first maps, or of those that came by the first exchange that brought some, and so on.
+        #[serde(default)]
+        part: u32,
     },
     /// Operations on a map; the blob is a batch.
     MapOps {
@@ -62,7 +65,11 @@ pub enum Reply {
     /// To [`Request::Session`]; the blob is the object file.
     Session(SessionInfo),
     /// To [`Request::Memory`]; the descriptor is the memory's.
-    Memory,
+    Memory {
+        /// How many parts there are.
+        #[serde(default)]
+        parts: u32,
+    },
     /// To [`Request::MapOps`]; the blob holds the outcomes.
     MapOps {
         /// Why there are none.
@@ -242,14 +249,19 @@ fn answer(
             let bytes = object.map_or_else(Vec::new, |o| o.bytes().to_vec());
             (Reply::Session(session), bytes, None)
         }
-        Request::Memory { process, context } => {
+        Request::Memory {
+            process,
+            context,
+            part,
+        } => {
             let memory = find(*process).and_then(|p| {
                 let state = p.lock();
-                let context = state.contexts.get(*context as usize)?;
-                context.memory.try_clone().ok()
+                let all = &state.contexts.get(*context as usize)?.memory;
+                let parts = all.len() as u32;
+                Some((parts, all.get(*part as usize)?.try_clone().ok()?))
             });
             match memory {
-                Some(memory) => (Reply::Memory, Vec::new(), Some(memory)),
+                Some((parts, memory)) => (Reply::Memory { parts }, Vec::new(), Some(memory)),
                 None => failed(&Error::NotReady { pid: 0 }),
             }
         }
@@ -412,8 +424,27 @@ impl Client {
     /// # Errors
     /// [`Error::Wire`], [`Error::Shared`].
     pub fn memory(&mut self, process: u32, context: u32) -> Result<SharedReader, Error> {
-        match self.ask(&Request::Memory { process, context }, &[])? {
-            (Reply::Memory, _, Some(fd)) => Ok(SharedReader::open(fd)?),
+        let (mut memory, parts) = self.part(process, context, 0)?;
+        for part in 1..parts {
+            memory.append(self.part(process, context, part)?.0);
+        }
+        Ok(memory)
+    }
+
+    /// A part of it, and how many there are.
+    fn part(
+        &mut self,
+        process: u32,
+        context: u32,
+        part: u32,
+    ) -> Result<(SharedReader, u32), Error> {
+        let request = Request::Memory {
+            process,
+            context,
+            part,
+        };
+        match self.ask(&request, &[])? {
+            (Reply::Memory { parts }, _, Some(fd)) => Ok((SharedReader::open(fd)?, parts)),
             (other, ..) => Err(unexpected(other)),
         }
     }
@@ -457,9 +488,10 @@ impl Client {
 fn unexpected(reply: Reply) -> Error {
     let what = match reply {
         Reply::Failed { message, .. } => message,
-        Reply::Session(_) | Reply::Memory | Reply::MapOps { .. } | Reply::Exchanged { .. } => {
-            "the answer is to another question".to_owned()
-        }
+        Reply::Session(_)
+        | Reply::Memory { .. }
+        | Reply::MapOps { .. }
+        | Reply::Exchanged { .. } => "the answer is to another question".to_owned(),
     };
     Error::Wire(WireError::Frame { what })
 }

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_object::MapDef;
 use warpbpf_wire::{Changed, MapInfo, ToAgent};
 
+use crate::map::untyped_map;
 use crate::state::Answer;
 use crate::{Error, Object, Process};
 
@@ -246,7 +247,7 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
         None => match of_new(&info.name) {
             Some(def) if replaces => def,
             Some(def) => untyped(def),
-            None => placeholder(info),
+            None => untyped_map(info),
         },
     };
     let base = if replaces { new } else { old };
@@ -263,21 +264,4 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
 fn untyped(mut def: MapDef) -> MapDef {
     (def.key_type, def.value_type) = (None, None);
     def
-}
-
-fn placeholder(info: &MapInfo) -> MapDef {
-    MapDef {
-        name: info.name.clone(),
-        map_type: info.map_type,
-        key_size: info.key_size,
-        value_size: info.value_size,
-        max_entries: info.max_entries,
-        flags: 0,
-        kind: MapKind::User,
-        extra: std::collections::BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    }
 }

@@ -52,7 +52,7 @@ pub use exchange::{EXCHANGE_LIMIT, Exchange, Exchanged};
 pub use functions::{Function, Functions};
 pub use live::{AttachError, Change, CudaProcess};
 pub use machine::{Device, DeviceChoice};
-pub use map::{Entry, Map, Snapshot, plan_of};
+pub use map::{Entry, Map, Snapshot, plan_of, untyped_map};
 pub use object::Object;
 pub use process::{KernelInfo, Note, Process};
 pub use start::Inject;

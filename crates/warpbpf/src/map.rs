@@ -1,10 +1,12 @@
 //! A map of a process: its bytes read and changed, while it runs and afterwards.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{ENOENT, MapType, Placement};
 use warpbpf_maps::{MapPlan, MapView, merge};
+use warpbpf_object::{MapDef, MapKind};
 use warpbpf_wire::{ContextInfo, MapInfo, MapOp, OpCode, Outcome, encode_ops};
 
 use crate::typed::{Plain, Queue, TypedMap};
@@ -82,7 +84,7 @@ impl Map {
         &self.process
     }
     /// Its definition in the object.
-    pub fn definition(&self) -> Option<warpbpf_object::MapDef> {
+    pub fn definition(&self) -> Option<MapDef> {
         let object = self.process.object()?;
         object.parsed().maps.get(self.index as usize).cloned()
     }
@@ -263,18 +265,25 @@ impl Map {
         let mut parts = Vec::new();
         let mut state = self.process.lock();
         let mut spare = std::mem::take(&mut state.spare);
+        let (index, mut copied) = (self.index as usize, false);
         for context in &state.contexts {
             let most = 2 * plan.snapshot_bytes();
             let fits = |bytes: &Vec<u8>| bytes.capacity() as u64 <= most;
             let mut bytes = spare.pop().filter(fits).unwrap_or_default();
-            match context.shared.snapshot(self.index as usize, &mut bytes)? {
-                Some(_) => parts.push(bytes),
+            // One that ended before the map came has nothing of it.
+            let lacks = index >= context.shared.maps();
+            match lacks || context.shared.snapshot(index, &mut bytes)?.is_none() {
+                false => copied = true,
                 // A context that just came: what it begins with is as good as nothing.
-                None if !parts.is_empty() => parts.push(vec![0; plan.snapshot_bytes() as usize]),
-                None => return Err(failed("nothing was copied out of it yet")),
+                true if lacks || copied => {
+                    bytes.clear();
+                    bytes.resize(plan.snapshot_bytes() as usize, 0);
+                }
+                true => return Err(failed("nothing was copied out of it yet")),
             }
+            parts.push(bytes);
         }
-        if parts.is_empty() {
+        if !copied {
             return Err(failed("nothing was copied out of it yet"));
         }
         Ok(Snapshot { plan, parts })
@@ -397,4 +406,22 @@ pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
         image: Vec::new(),
         further: Vec::new(),
     })
+}
+
+/// The definition of a map of which no object is known, from what the agent sent: its keys and values have no types.
+pub fn untyped_map(info: &MapInfo) -> MapDef {
+    MapDef {
+        name: info.name.clone(),
+        map_type: info.map_type,
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+        flags: 0,
+        kind: MapKind::User,
+        extra: BTreeMap::new(),
+        key_type: None,
+        value_type: None,
+        inner: None,
+        initial: Vec::new(),
+    }
 }

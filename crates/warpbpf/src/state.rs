@@ -4,8 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use warpbpf_wire::{
-    Changed, ContextInfo, Device, HostStacks, Kernel, KernelCount, MapInfo, NoteLevel, Operations,
-    PRINTK, Program, Ranges, SharedError, SharedReader, Sites, ToTool, ToolConnection, WireError,
+    Changed, ContextInfo, Device, HostStacks, Kernel, KernelCount, MapInfo, MoreMaps, NoteLevel,
+    Operations, PRINTK, Program, Ranges, SharedError, SharedReader, Sites, ToTool, ToolConnection,
+    WireError,
 };
 
 use crate::events::{Batch, Losses};
@@ -68,8 +69,8 @@ pub(crate) struct State {
 pub(crate) struct InContext {
     pub(crate) info: ContextInfo,
     pub(crate) shared: SharedReader,
-    /// The shared memory once more, to be given to others.
-    pub(crate) memory: OwnedFd,
+    /// The shared memory once more, to be given to others: that of the first maps, then of those that came.
+    pub(crate) memory: Vec<OwnedFd>,
     /// The ring is damaged, or another tool reads it.
     no_events: bool,
 }
@@ -138,6 +139,11 @@ impl State {
     pub(crate) fn take(&mut self, message: ToTool, blob: Vec<u8>, fd: Option<OwnedFd>) {
         match message {
             ToTool::Hello(hello) => {
+                self.refused = hello.refusal();
+                if self.refused.is_some() {
+                    // Its next message may be none that is known here.
+                    self.connection = None;
+                }
                 self.pid = hello.pid;
                 self.exe = hello.exe;
                 self.argv = hello.argv;
@@ -152,6 +158,7 @@ impl State {
                 self.open(ready.context, fd);
             }
             ToTool::Context(context) => self.open(context, fd),
+            ToTool::Maps(maps) => self.open_more(maps, fd),
             ToTool::Kernel(kernel) => {
                 if let Some(id) = kernel.kernel_id {
                     let id = id as usize;
@@ -233,9 +240,37 @@ impl State {
             Ok(shared) => self.contexts.push(InContext {
                 info,
                 shared,
-                memory,
+                memory: vec![memory],
                 no_events: false,
             }),
+            Err(error) => self.note(NoteLevel::Error, error.to_string()),
+        }
+    }
+
+    /// Takes in the memory of maps that came to a context.
+    fn open_more(&mut self, maps: MoreMaps, fd: Option<OwnedFd>) {
+        let context = self
+            .contexts
+            .iter_mut()
+            .find(|c| c.info.number == maps.context);
+        let (Some(context), Some(memory)) = (context, fd) else {
+            self.note(NoteLevel::Error, "the agent sent no shared memory".into());
+            return;
+        };
+        match SharedReader::open(&memory) {
+            Ok(shared) if maps.first as usize == context.shared.maps() => {
+                context.shared.append(shared);
+                context.info.device_bytes = maps.device_bytes;
+                context.memory.push(memory);
+            }
+            Ok(_) => {
+                let text = format!(
+                    "the agent sent memory of maps from number {} on, and the context has {}",
+                    maps.first,
+                    context.shared.maps()
+                );
+                self.note(NoteLevel::Error, text);
+            }
             Err(error) => self.note(NoteLevel::Error, error.to_string()),
         }
     }
@@ -391,6 +426,63 @@ mod tests {
         );
         chunk(&mut writer, 1, &[Some(6)]);
         assert_eq!(numbers(&mut state, None), [4, 6]);
+    }
+
+    #[test]
+    fn memory_of_maps_that_come_is_that_of_their_context() {
+        let mut state = State::default();
+        let (mut writer, fd) = SharedWriter::create(&[8], 4096).unwrap();
+        let info = ContextInfo {
+            number: 3,
+            ..ContextInfo::default()
+        };
+        state.open(info, Some(fd));
+        let mut more = |state: &mut State, context, first| {
+            let (more, fd) = SharedWriter::create(&[16], 0).unwrap();
+            let maps = MoreMaps {
+                context,
+                first,
+                device_bytes: 88,
+            };
+            state.take(ToTool::Maps(maps), Vec::new(), Some(fd));
+            more
+        };
+        writer.append(more(&mut state, 3, 1));
+        writer.publish(1, &[9; 16]).unwrap();
+        let mut bytes = Vec::new();
+        let shared = &state.contexts[0].shared;
+        assert_eq!(shared.snapshot(1, &mut bytes).unwrap(), Some(1));
+        assert_eq!((bytes, state.contexts[0].memory.len()), (vec![9; 16], 2));
+        assert_eq!(state.contexts[0].info.device_bytes, 88);
+        assert!(state.notes.is_empty());
+        // Of a context that nobody knows, and with a hole in front.
+        more(&mut state, 4, 2);
+        more(&mut state, 3, 3);
+        let notes: Vec<&str> = state.notes.iter().map(|note| note.text.as_str()).collect();
+        assert_eq!(
+            notes,
+            [
+                "the agent sent no shared memory",
+                "the agent sent memory of maps from number 3 on, and the context has 2"
+            ]
+        );
+        assert_eq!(state.contexts[0].shared.maps(), 2);
+    }
+
+    #[test]
+    fn an_agent_of_another_version_is_refused() {
+        let mut state = State::default();
+        let hello = warpbpf_wire::Hello {
+            protocol: 1,
+            pid: 5,
+            exe: String::new(),
+            argv: Vec::new(),
+            device: None,
+        };
+        state.take(ToTool::Hello(hello), Vec::new(), None);
+        let refused = state.refused.unwrap_or_default();
+        assert!(refused.contains("is of another warpbpf"), "{refused}");
+        assert!(state.connection.is_none());
     }
 
     #[test]

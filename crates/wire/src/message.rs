@@ -7,8 +7,8 @@ use crate::choice::Choice;
 use crate::layout::{Layout, SumField};
 use crate::timeline::{HostStacks, Operations, Ranges};
 
-/// Raised when a message changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
-pub const PROTOCOL: u32 = 1;
+/// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
+pub const PROTOCOL: u32 = 2;
 
 /// From a tool to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,6 +84,8 @@ pub enum ToTool {
     Ready(Ready),
     /// A further context has maps, the same ones in memory of its own. The frame carries the shared memfd of these.
     Context(ContextInfo),
+    /// Before the `Changed` of an exchange that brought maps: those in one context. The frame carries the shared memfd of these.
+    Maps(MoreMaps),
     /// The agent came into a process that ran already, and from now on sees each launch, of what was loaded before too.
     Attached,
     /// A kernel was loaded. Sent once per image and kernel.
@@ -228,6 +230,19 @@ pub struct Hello {
     pub device: Option<Device>,
 }
 
+impl Hello {
+    /// Why a tool of this version does not take this agent, if so.
+    pub fn refusal(&self) -> Option<String> {
+        let theirs = self.protocol;
+        (theirs != PROTOCOL).then(|| {
+            format!(
+                "the agent in process {} is of another warpbpf: its messages are of version {theirs}, and this tool's of version {PROTOCOL}; use the tool that came with it, or start the application anew",
+                self.pid
+            )
+        })
+    }
+}
+
 /// The device that the application uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
@@ -273,6 +288,17 @@ pub struct ContextInfo {
     pub cpus: u32,
     /// Bytes of the device's memory that maps, rings and launch records take there.
     #[serde(default)]
+    pub device_bytes: u64,
+}
+
+/// Maps that came to a context when programs were exchanged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoreMaps {
+    /// The number of the context.
+    pub context: u32,
+    /// The number of the first of them: as many the context had before.
+    pub first: u32,
+    /// As [`ContextInfo::device_bytes`], with them.
     pub device_bytes: u64,
 }
 
@@ -461,9 +487,25 @@ mod tests {
         let text = serde_json::to_string(&hello).unwrap();
         assert_eq!(
             text,
-            r#"{"type":"hello","protocol":1,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
+            r#"{"type":"hello","protocol":2,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
         );
         assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), hello);
+    }
+
+    #[test]
+    fn an_agent_of_another_version_is_refused() {
+        let hello = |protocol| Hello {
+            protocol,
+            pid: 77,
+            exe: String::new(),
+            argv: Vec::new(),
+            device: None,
+        };
+        assert_eq!(hello(PROTOCOL).refusal(), None);
+        assert_eq!(
+            hello(1).refusal().unwrap(),
+            "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 2; use the tool that came with it, or start the application anew"
+        );
     }
 
     #[test]
@@ -532,6 +574,19 @@ mod tests {
         let part = r#""occupancy":{"block_threads":256,"before":8,"after":6},"local_bytes":[0,16]"#;
         assert!(text.contains(part), "{text}");
         assert_eq!(serde_json::from_str::<Kernel>(&text).unwrap(), kernel);
+    }
+
+    #[test]
+    fn maps_that_come_are_of_a_context() {
+        let message = ToTool::Maps(MoreMaps {
+            context: 1,
+            first: 7,
+            device_bytes: 4096,
+        });
+        let text = serde_json::to_string(&message).unwrap();
+        let expected = r#"{"type":"maps","context":1,"first":7,"device_bytes":4096}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), message);
     }
 
     #[test]

@@ -28,6 +28,9 @@
 //! more, and hands out nothing. So a tool that died is followed by another, and each event is handed out; the one that it died with
 //! may be so twice. One that lives on stops at the first event before which it sees that it was followed; what it hands out until
 //! then may come twice.
+//!
+//! Maps that come later have a memfd of their own of the same layout, with numbers that begin behind those that there are
+//! ([`SharedWriter::append`], [`SharedReader::append`]). Its ring is the smallest, and nobody uses it: events go by the first one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,22 +116,95 @@ pub struct DeviceLosses {
 
 #[derive(Debug, Clone, Copy)]
 struct Area {
+    /// Which memfd it is in: 0 is the one with the ring.
+    part: usize,
+    /// Where its row of the table is.
+    entry: u64,
     offset: u64,
     bytes: u64,
     stride: u64,
 }
 
+impl Area {
+    fn sequence_at(self) -> u64 {
+        self.entry + 24
+    }
+}
+
 fn entry(map: usize) -> u64 {
     TABLE + TABLE_STRIDE * map as u64
 }
-fn sequence_at(map: usize) -> u64 {
-    entry(map) + 24
+
+/// Maps in one memfd, or in several.
+#[derive(Debug)]
+struct Areas {
+    all: Vec<Area>,
+    /// The memfds behind the first one.
+    more: Vec<Words>,
 }
-fn lost_at(map: u32) -> u64 {
-    if map == PRINTK {
-        LOST_PRINTK
-    } else {
-        entry(map as usize) + 32
+
+impl Areas {
+    /// Those of another memfd, with the numbers that follow.
+    fn append(&mut self, words: Words, areas: Vec<Area>) {
+        self.more.push(words);
+        let part = self.more.len();
+        self.all
+            .extend(areas.into_iter().map(|area| Area { part, ..area }));
+    }
+
+    fn get(&self, map: usize) -> Result<Area, SharedError> {
+        let maps = self.all.len();
+        self.all
+            .get(map)
+            .copied()
+            .ok_or(SharedError::Map { map, maps })
+    }
+
+    /// The words of an area's memfd; `first` are those of the first one.
+    fn words<'a>(&'a self, first: &'a Words, area: Area) -> &'a Words {
+        match area.part {
+            0 => first,
+            part => &self.more[part - 1],
+        }
+    }
+
+    /// Copies the last published snapshot of a map.
+    fn snapshot(
+        &self,
+        first: &Words,
+        map: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<u64>, SharedError> {
+        let area = self.get(map)?;
+        let words = self.words(first, area);
+        let sequence = words.word(area.sequence_at());
+        into.resize(area.bytes as usize, 0);
+        match snapshot::read(sequence, copies(words, area), into) {
+            Some(0) => {
+                into.clear();
+                Ok(None)
+            }
+            Some(read) => Ok(Some(read)),
+            None => Err(SharedError::Busy {
+                map,
+                tries: snapshot::TRIES,
+            }),
+        }
+    }
+
+    /// The word that counts snapshots of a map.
+    fn sequence<'a>(&'a self, first: &'a Words, map: usize) -> Option<&'a AtomicU64> {
+        let area = self.get(map).ok()?;
+        Some(self.words(first, area).word(area.sequence_at()))
+    }
+
+    /// The word that counts lost events of a map ([`PRINTK`] too), or one that stands `behind` it.
+    fn lost<'a>(&'a self, first: &'a Words, map: u32, behind: u64) -> Option<&'a AtomicU64> {
+        if map == PRINTK {
+            return Some(first.word(LOST_PRINTK + behind));
+        }
+        let area = self.get(map as usize).ok()?;
+        Some(self.words(first, area).word(area.entry + 32 + behind))
     }
 }
 
@@ -136,11 +212,11 @@ fn os(call: &'static str) -> impl FnOnce(Errno) -> SharedError {
     move |errno| SharedError::Os { call, errno }
 }
 
-/// The agent's side. One per memfd.
+/// The agent's side.
 #[derive(Debug)]
 pub struct SharedWriter {
     words: Words,
-    areas: Vec<Area>,
+    areas: Areas,
     ring: u64,
     ring_bytes: u64,
     head: u64,
@@ -166,7 +242,10 @@ impl SharedWriter {
         }
         let areas: Vec<Area> = areas
             .into_iter()
-            .map(|(offset, bytes, stride)| Area {
+            .enumerate()
+            .map(|(map, (offset, bytes, stride))| Area {
+                part: 0,
+                entry: entry(map),
                 offset: offset as u64,
                 bytes,
                 stride: stride as u64,
@@ -197,17 +276,20 @@ impl SharedWriter {
                 .word(8 + i as u64 * 8)
                 .store(*value, Ordering::Relaxed);
         }
-        for (i, area) in areas.iter().enumerate() {
+        for area in &areas {
             for (field, value) in [area.offset, area.bytes, area.stride].iter().enumerate() {
                 words
-                    .word(entry(i) + field as u64 * 8)
+                    .word(area.entry + field as u64 * 8)
                     .store(*value, Ordering::Relaxed);
             }
         }
         words.word(0).store(MAGIC, Ordering::Release);
         let writer = SharedWriter {
             words,
-            areas,
+            areas: Areas {
+                all: areas,
+                more: Vec::new(),
+            },
             ring,
             ring_bytes,
             head: 0,
@@ -235,15 +317,23 @@ impl SharedWriter {
     /// # Errors
     /// [`SharedError::Map`].
     pub fn snapshot(&self, map: usize, into: &mut Vec<u8>) -> Result<Option<u64>, SharedError> {
-        snapshot_of(&self.words, &self.areas, map, into)
+        self.areas.snapshot(&self.words, map, into)
+    }
+
+    /// Takes in maps that have one memfd of their own: their numbers follow those that there are. Readers of this one must append a reader
+    /// of that one.
+    pub fn append(&mut self, maps: SharedWriter) {
+        self.areas.append(maps.words, maps.areas.all);
+    }
+
+    /// Number of maps.
+    pub fn maps(&self) -> usize {
+        self.areas.all.len()
     }
 
     /// Publishes a snapshot of a map.
     pub fn publish(&mut self, map: usize, bytes: &[u8]) -> Result<(), SharedError> {
-        let area = self.areas.get(map).ok_or(SharedError::Map {
-            map,
-            maps: self.areas.len(),
-        })?;
+        let area = self.areas.get(map)?;
         if bytes.len() as u64 != area.bytes {
             return Err(SharedError::Size {
                 map,
@@ -269,12 +359,10 @@ impl SharedWriter {
         scratch: &mut [u8],
         fill: impl FnMut(&mut [u8]) -> Result<(), E>,
     ) -> Result<bool, SharedError> {
-        let area = self.areas.get(map).ok_or(SharedError::Map {
-            map,
-            maps: self.areas.len(),
-        })?;
-        let sequence = self.words.word(sequence_at(map));
-        let copies = copies(&self.words, area);
+        let area = self.areas.get(map)?;
+        let words = self.areas.words(&self.words, area);
+        let sequence = words.word(area.sequence_at());
+        let copies = copies(words, area);
         Ok(snapshot::publish(
             sequence, copies, area.bytes, scratch, fill,
         ))
@@ -282,11 +370,8 @@ impl SharedWriter {
 
     /// Snapshots published of a map.
     pub fn sequence(&self, map: usize) -> u64 {
-        if map < self.areas.len() {
-            self.words.word(sequence_at(map)).load(Ordering::Relaxed)
-        } else {
-            0
-        }
+        let sequence = self.areas.sequence(&self.words, map);
+        sequence.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// Appends an event; false (and counted for its map) when the tool has not made room.
@@ -300,8 +385,7 @@ impl SharedWriter {
 
     /// Counts an event of a map ([`PRINTK`] too) as lost.
     pub fn count_lost(&mut self, map: u32) {
-        if map == PRINTK || (map as usize) < self.areas.len() {
-            let lost = self.words.word(lost_at(map));
+        if let Some(lost) = self.areas.lost(&self.words, map, 0) {
             lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -339,13 +423,10 @@ impl SharedWriter {
 
     /// Publishes what a map ([`PRINTK`] too) lost on the device so far.
     pub fn device_losses(&mut self, map: u32, losses: DeviceLosses) {
-        if map != PRINTK && map as usize >= self.areas.len() {
-            return;
-        }
-        for (at, value) in [(LOSSES_FULL, losses.full), (LOSSES_BUSY, losses.busy)] {
-            self.words
-                .word(lost_at(map) + at)
-                .store(value, Ordering::Relaxed);
+        for (behind, value) in [(LOSSES_FULL, losses.full), (LOSSES_BUSY, losses.busy)] {
+            if let Some(word) = self.areas.lost(&self.words, map, behind) {
+                word.store(value, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -365,7 +446,7 @@ pub struct Event<'a> {
 #[derive(Debug)]
 pub struct SharedReader {
     words: Words,
-    areas: Vec<Area>,
+    areas: Areas,
     ring: u64,
     ring_bytes: u64,
     consumer: Consumer,
@@ -410,6 +491,8 @@ impl SharedReader {
         for map in 0..maps as usize {
             let field = |i: u64| words.word(entry(map) + i * 8).load(Ordering::Relaxed);
             let area = Area {
+                part: 0,
+                entry: entry(map),
                 offset: field(0),
                 bytes: field(1),
                 stride: field(2),
@@ -430,30 +513,35 @@ impl SharedReader {
         }
         Ok(SharedReader {
             words,
-            areas,
+            areas: Areas {
+                all: areas,
+                more: Vec::new(),
+            },
             ring,
             ring_bytes,
             consumer: Consumer::default(),
         })
     }
 
+    /// Takes in the one memfd of maps that came later: their numbers follow those that there are.
+    pub fn append(&mut self, maps: SharedReader) {
+        self.areas.append(maps.words, maps.areas.all);
+    }
+
     /// Number of maps.
     pub fn maps(&self) -> usize {
-        self.areas.len()
+        self.areas.all.len()
     }
 
     /// Copies the last published snapshot of a map and returns its sequence; `None` before the first one.
     pub fn snapshot(&self, map: usize, into: &mut Vec<u8>) -> Result<Option<u64>, SharedError> {
-        snapshot_of(&self.words, &self.areas, map, into)
+        self.areas.snapshot(&self.words, map, into)
     }
 
     /// Number of snapshots published of a map: changes when there is something new.
     pub fn sequence(&self, map: usize) -> u64 {
-        if map < self.areas.len() {
-            self.words.word(sequence_at(map)).load(Ordering::Acquire)
-        } else {
-            0
-        }
+        let sequence = self.areas.sequence(&self.words, map);
+        sequence.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Hands every event that is there to `sink` and gives its room back. Returns how many. The first call takes the ring
@@ -480,11 +568,8 @@ impl SharedReader {
 
     /// Events of a map ([`PRINTK`] too) that did not fit into this ring.
     pub fn lost(&self, map: u32) -> u64 {
-        if map == PRINTK || (map as usize) < self.areas.len() {
-            self.words.word(lost_at(map)).load(Ordering::Relaxed)
-        } else {
-            0
-        }
+        let lost = self.areas.lost(&self.words, map, 0);
+        lost.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// Bound of the error of host time on the device in ns, once it was measured.
@@ -495,45 +580,19 @@ impl SharedReader {
 
     /// Events of a map ([`PRINTK`] too) lost on the device.
     pub fn device_losses(&self, map: u32) -> DeviceLosses {
-        if map != PRINTK && map as usize >= self.areas.len() {
-            return DeviceLosses::default();
-        }
-        let word = |at| self.words.word(lost_at(map) + at).load(Ordering::Relaxed);
+        let word = |behind| {
+            let word = self.areas.lost(&self.words, map, behind);
+            word.map_or(0, |word| word.load(Ordering::Relaxed))
+        };
         DeviceLosses {
             full: word(LOSSES_FULL),
             busy: word(LOSSES_BUSY),
         }
     }
 
-    /// Bytes of the whole area.
+    /// Bytes of the first memfd.
     pub fn bytes(&self) -> usize {
         self.words.bytes()
-    }
-}
-
-/// Copies the last published snapshot of a map.
-fn snapshot_of(
-    words: &Words,
-    areas: &[Area],
-    map: usize,
-    into: &mut Vec<u8>,
-) -> Result<Option<u64>, SharedError> {
-    let area = areas.get(map).ok_or(SharedError::Map {
-        map,
-        maps: areas.len(),
-    })?;
-    let sequence = words.word(sequence_at(map));
-    into.resize(area.bytes as usize, 0);
-    match snapshot::read(sequence, copies(words, area), into) {
-        Some(0) => {
-            into.clear();
-            Ok(None)
-        }
-        Some(read) => Ok(Some(read)),
-        None => Err(SharedError::Busy {
-            map,
-            tries: snapshot::TRIES,
-        }),
     }
 }
 
@@ -549,7 +608,7 @@ fn ring(words: &Words, at: u64, bytes: u64) -> Ring<'_, AtomicU64> {
 }
 
 /// The two copies of a map's snapshot.
-fn copies<'a>(words: &'a Words, area: &Area) -> [&'a [AtomicU64]; 2] {
+fn copies(words: &Words, area: Area) -> [&[AtomicU64]; 2] {
     let bytes = area.bytes.next_multiple_of(8);
     [0, 1].map(|copy| words.slice(area.offset + area.stride * copy, bytes))
 }

@@ -23,6 +23,9 @@ pub fn cases() -> Vec<Case> {
             "swap: versions replaced under full load on two GPUs",
             stress_of_two,
         ),
+        case("swap: maps that come with programs", brought),
+        case("swap: maps that come while launches go on", under_way),
+        case("swap: maps that `warpbpf add` brings", from_outside),
     ]
 }
 
@@ -177,7 +180,11 @@ fn wrong(bench: &Bench, process: &Process) -> Result<(), String> {
             Err(error) => Ok(error.to_string()),
         }
     };
-    says(&refused("refused")?, "map `hits` is new, and maps of type")?;
+    says(&refused("refused")?, "program `forgets` was refused")?;
+    says(
+        &refused("swap_ring")?,
+        "map `records` is new, and what goes by rings",
+    )?;
     let unknown = process.remove(&["nobody"]).err().map(failed);
     says(
         &unknown.unwrap_or_default(),
@@ -198,6 +205,255 @@ fn wrong(bench: &Bench, process: &Process) -> Result<(), String> {
         }
     }
     same("generation", process.generation(), 4)
+}
+
+/// What `swap_brings.bpf.c` has counted: in its hash, in its array with a value for each multiprocessor, in its variable, and in its array.
+fn came(process: &Process) -> Result<[u64; 4], String> {
+    let map = |name: &str| {
+        let map = process.map(name).and_then(|map| map.typed::<u32, u64>());
+        map.map_err(failed)
+    };
+    let value = |name: &str, key| {
+        let value = map(name)?.get(&key).map_err(failed)?;
+        Ok::<u64, String>(value.unwrap_or(0))
+    };
+    let by_sm = map("came_by_sm")?.get_all(&0).map_err(failed)?;
+    let by_sm = by_sm.unwrap_or_default().iter().sum();
+    Ok([
+        value("came", 7)?,
+        by_sm,
+        value(".data", 0)?,
+        value("went", 1)?,
+    ])
+}
+
+/// A hash, arrays and a variable come with programs, are read and written from outside, and outlive the programs.
+fn brought(bench: &Bench) -> Told {
+    let options = Options {
+        host_ops: true,
+        max_device_memory: Some(64 << 20),
+        ..Options::default()
+    };
+    let tool = Tool::attach(version(bench, 1)?, options).map_err(failed)?;
+    let mut application = start(bench, &tool, &["live"])?;
+    application.launch(3)?;
+    let process = tool.wait_ready(PATIENCE).map_err(failed)?;
+    let missing = process.map("came").err().map(failed).unwrap_or_default();
+    says(&missing, "came")?;
+    let taken = process.contexts()[0].device_bytes;
+    let object = Object::open(bench.object("swap_brings")).map_err(failed)?;
+    let added = process.add(&object).map_err(failed)?;
+    same("generation", added.generation, 2)?;
+    // A constant of the application keeps one kernel from having them, as any code that comes later.
+    let without: Vec<&str> = added
+        .without
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    same("runs without", without, vec!["scaled"])?;
+    let names: Vec<String> = process.maps().iter().map(|m| m.name().to_owned()).collect();
+    let expected = [
+        "entered",
+        "left",
+        ".rodata",
+        "came",
+        "came_by_sm",
+        "went",
+        ".data",
+        ".rodata@2",
+    ];
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    let expected = sorted(expected.map(String::from).to_vec());
+    same("maps", sorted(names), expected)?;
+    let more = process.contexts()[0].device_bytes;
+    if more <= taken {
+        return Err(format!("{taken} bytes before, and {more} with the maps"));
+    }
+    same("before a launch", came(&process)?, [0, 0, 100, 0])?;
+    application.launch(4)?;
+    same("of the old ones", counted(&process, &[1])?, vec![(10, 10)])?;
+    same("of the new ones", came(&process)?, [4, 4, 104, 4])?;
+
+    // From outside they are as any map.
+    let hash = process.map("came").and_then(|map| map.typed::<u32, u64>());
+    let hash = hash.map_err(failed)?;
+    hash.insert(&7, &1000).map_err(failed)?;
+    hash.insert(&8, &50).map_err(failed)?;
+    application.launch(1)?;
+    same("written", came(&process)?, [1001, 5, 105, 5])?;
+    same("removed", hash.remove(&8).map_err(failed)?, true)?;
+    let mut entries = hash.entries().map_err(failed)?;
+    entries.sort_unstable();
+    same("entries", entries, vec![(7, 1001)])?;
+    // One that needs too much leaves all as it is.
+    let refused = process.replace(&Object::open(bench.object("swap_large")).map_err(failed)?);
+    let refused = refused.err().map(failed).unwrap_or_default();
+    says(&refused, "`--max-device-memory` allows 67108864")?;
+    same("generation", process.generation(), 2)?;
+    same("kept", process.contexts()[0].device_bytes, more)?;
+    application.launch(1)?;
+    same("after it", came(&process)?, [1002, 6, 106, 6])?;
+
+    let programs = ["brought_in", "brought_out"];
+    process.remove(&programs).map_err(failed)?;
+    application.launch(3)?;
+    same("without them", came(&process)?, [1002, 6, 106, 6])?;
+    same(
+        "those of the start",
+        counted(&process, &[1])?,
+        vec![(15, 15)],
+    )?;
+    // With the programs come their variables, and the maps are those that there are.
+    process.add(&object).map_err(failed)?;
+    application.launch(2)?;
+    same("with them again", came(&process)?, [1004, 8, 106, 8])?;
+    let again = process
+        .map(".data@4")
+        .and_then(|map| map.typed::<u32, u64>());
+    let again = again.and_then(|map| map.get(&0)).map_err(failed)?;
+    same("their variable", again, Some(102))?;
+    application.end()?;
+    // What they held is there when the application is gone.
+    tool.wait_last_words(PATIENCE);
+    same("at the end", came(&process)?, [1004, 8, 106, 8])?;
+    Ok("a hash, two arrays and a variable, 14 launches".into())
+}
+
+/// A second command brings the programs, a third reads and writes their maps, and the report of the first shows them.
+fn from_outside(bench: &Bench) -> Told {
+    let saved = bench.scratch("brought.json");
+    let mut command = bench.warpbpf("run");
+    command.args(["--json", "--host-ops", "-o"]).arg(&saved);
+    command.arg(bench.object("swap")).arg("--");
+    command.arg(bench.app("live"));
+    let mut application = Application::start(command)?;
+    application.launch(2)?;
+    let pid = application.pid();
+    let say = |verb: &str, words: &[&str]| {
+        let mut command = bench.warpbpf(verb);
+        command.args(words).args(["--json", "--pid", &pid]);
+        let output = command.output().map_err(|e| e.to_string())?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok::<_, String>((output.status.success(), said + &errors))
+    };
+    let path = |name: &str| bench.object(name).display().to_string();
+    let (refused, why) = say("add", &[&path("swap_ring")])?;
+    same("a ring is taken", refused, false)?;
+    says(&why, "map `records` is new, and what goes by rings")?;
+    let (done, said) = say("add", &[&path("swap_brings")])?;
+    if !done {
+        return Err(said);
+    }
+    application.launch(3)?;
+    let (_, came) = say("maps", &["lookup", "came", "7"])?;
+    same("in the hash", came.trim(), "3")?;
+    let (done, said) = say("maps", &["update", "came", "9", "77"])?;
+    if !done {
+        return Err(said);
+    }
+    let (_, dumped) = say("maps", &["dump", "came"])?;
+    let dumped: serde_json::Value =
+        serde_json::from_str(&dumped).map_err(|e| format!("{e}: {dumped}"))?;
+    let entries = |map: &serde_json::Value| {
+        let all = map["entries"].as_array().into_iter().flatten();
+        let all = all.map(|e| (e["key"].as_u64(), e["value"].as_u64()));
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable();
+        all
+    };
+    let expected = vec![(Some(7), Some(3)), (Some(9), Some(77))];
+    same("a dump", entries(&dumped["map"]), expected.clone())?;
+    application.end()?;
+    let report = std::fs::read(&saved).map_err(|e| e.to_string())?;
+    let report: serde_json::Value = serde_json::from_slice(&report).map_err(|e| e.to_string())?;
+    let maps = report["processes"][0]["maps"].as_array();
+    let map = |name: &str| {
+        let found = maps.into_iter().flatten().find(|map| map["name"] == name);
+        found.ok_or_else(|| format!("`{name}` is not in the report"))
+    };
+    same("in the report", entries(map("came")?), expected)?;
+    let went = entries(map("went")?);
+    same("an array in the report", went, vec![(Some(1), Some(3))])?;
+    Ok("2 launches without the maps, and 3 with them".into())
+}
+
+/// Maps come and their programs go while `swapstress.cu` launches from all its threads: each launch had the programs or had not, in all
+/// maps alike.
+fn under_way(bench: &Bench) -> Told {
+    let (threads, rounds) = match bench.soft {
+        true => ("4", 8),
+        false => ("32", 100),
+    };
+    let tool = Tool::attach(version(bench, 1)?, Options::default()).map_err(failed)?;
+    let application = start(bench, &tool, &["swapstress", threads])?;
+    let process = tool.wait_ready(PATIENCE).map_err(failed)?;
+    let object = Object::open(bench.object("swap_brings")).map_err(failed)?;
+    // Launches that had them are those of each set of programs with them.
+    let mut with = std::collections::BTreeSet::new();
+    let mut probed = 0;
+    for round in 0..rounds {
+        let added = process.add(&object).map_err(failed)?;
+        same("runs without", added.without, Vec::new())?;
+        with.insert(added.generation);
+        let before = came(&process)?[3];
+        let end = Instant::now() + PATIENCE;
+        while came(&process)?[3] == before {
+            if Instant::now() > end {
+                return Err(format!("no launch had the programs in round {round}"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let taken = process.remove(&["brought_in", "brought_out"]);
+        taken.map_err(failed)?;
+    }
+    application.end()?;
+    same("last words", tool.wait_last_words(PATIENCE), true)?;
+    let mut kernels = std::collections::BTreeMap::new();
+    for kernel in process.kernels() {
+        kernels.insert(kernel.kernel.demangled.clone(), kernel);
+    }
+    let mut lately = 0;
+    for kernel in kernels.values() {
+        probed += kernel.launches;
+        let of_sets = kernel.generations.iter();
+        lately += of_sets
+            .filter(|(set, _)| with.contains(set))
+            .map(|(_, launches)| launches)
+            .sum::<u64>();
+    }
+    let [in_hash, by_sm, _, in_array] = came(&process)?;
+    let variables = process
+        .maps()
+        .into_iter()
+        .filter(|map| map.name().starts_with(".data"));
+    let mut in_variables = 0;
+    for variable in variables {
+        let value = variable.typed::<u32, u64>().and_then(|map| map.get(&0));
+        in_variables += value.map_err(failed)?.unwrap_or(0) - 100;
+    }
+    same(
+        "launches that counted in each map",
+        [by_sm, in_array, in_variables],
+        [in_hash; 3],
+    )?;
+    let (entered, left) = counted(&process, &[1])?[0];
+    same(
+        "launches of the programs of the start",
+        (entered, left),
+        (probed, probed),
+    )?;
+    if in_hash < rounds || in_hash >= probed || lately > in_hash {
+        return Err(format!(
+            "{in_hash} launches of {probed} had them, {lately} of the last sets"
+        ));
+    }
+    Ok(format!(
+        "{probed} launches, {in_hash} of them with maps that came, {rounds} times"
+    ))
 }
 
 /// Versions are replaced while `swapstress.cu` launches from all its threads. What the application made, what the agent counted and

@@ -210,15 +210,13 @@ fn tell(agent: &Agent, image: &Image, version: &Version) {
 ///
 /// # Errors
 /// Why not, for the user.
-pub(crate) fn make_maps(agent: &Agent, session: &Session) -> Result<(), String> {
+pub(crate) fn make_maps(agent: &Agent, session: &Arc<Session>) -> Result<(), String> {
     for shard in agent.lives.all() {
         let state = shard.read();
         if let LiveState::Here(live) = &*state {
-            let made = agent.driver.within(shard.context, || {
-                agent.take_device_memory(shard.context.0 as usize, session)?;
-                let made = live.addresses(session).map(|_| ());
-                made.map_err(|error| format!("the maps that they bring cannot be made: {error}"))
-            });
+            let made = agent
+                .driver
+                .within(shard.context, || agent.grow(&shard, live, session));
             made.unwrap_or(Ok(()))?;
         }
     }
@@ -328,6 +326,8 @@ pub(crate) fn take_back(agent: &Agent, generation: u64) {
     }
     // The next attempt has the same number, and tells of the same kernels.
     lock(&agent.images.reported).retain(|(.., of)| *of != generation);
+    // No code has addresses of maps that came for them any more.
+    agent.shed();
 }
 
 /// Unloads what of a generation that is in force no more was never launched, and is in no graph. The driver does not tell when a

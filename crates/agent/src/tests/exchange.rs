@@ -1,10 +1,14 @@
-//! What is kept and what is unloaded when programs are exchanged.
+//! What is kept and what is unloaded when programs are exchanged, and what comes with them.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use warpbpf_session::{ProgramChange, Session};
-use warpbpf_wire::{Change, Options, ToTool};
+use warpbpf_wire::{
+    Change, Changed, MapOp, MoreMaps, OpCode, Options, SharedReader, ToAgent, ToTool,
+    decode_outcomes, encode_ops,
+};
 
 use super::attached::{Application, compile};
 use crate::entry::Place;
@@ -62,6 +66,86 @@ fn exchange(app: &mut Application, change: Change, object: Vec<u8>) {
     assert!(before.is_left());
     modules::retire(app.agent, before.number);
     std::thread::sleep(Duration::from_millis(100));
+}
+
+/// A program with maps of its own.
+fn bringing(name: &str, entries: u32) -> Vec<u8> {
+    let maps = format!(
+        "struct {{ __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, {entries});
+            __type(key, __u32); __type(value, __u64); }} keys SEC(\".maps\");
+        struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 40000);
+            __type(key, __u32); __type(value, __u64); }} cells SEC(\".maps\");
+        __u64 seen = 5;
+        const volatile __u64 step = 3;
+        SEC(\"gpu"
+    );
+    let text = PROGRAM.replace("KERNEL", "inc").replace("NAME", name);
+    let text = text.replacen("SEC(\"gpu", &maps, 1).replace(
+        "__u32 key = 1;",
+        "__u32 key = 1;
+        __u64 *cell = bpf_map_lookup_elem(&cells, &key);
+        seen += step;
+        if (cell) bpf_map_update_elem(&keys, &key, cell, BPF_ANY);",
+    );
+    compile(&format!("exchange-{name}-{entries}"), &text)
+}
+
+/// Asks for an exchange: what is answered, and the memory of maps that came before the answer.
+fn asked(
+    app: &mut Application,
+    change: Change,
+    object: &[u8],
+) -> (Changed, Vec<(MoreMaps, OwnedFd)>) {
+    let limit = Duration::from_secs(20);
+    app.agent.change_programs(1, change, object.to_vec(), limit);
+    let tool = app.tool.as_mut().unwrap();
+    let mut came = Vec::new();
+    loop {
+        let frame = tool.recv(limit).unwrap().expect("an answer");
+        match frame.message {
+            ToTool::Changed(changed) => return (changed, came),
+            ToTool::Maps(maps) => came.push((maps, frame.fd.expect("memory"))),
+            _ => {}
+        }
+    }
+}
+
+/// Reads what the tool is sent until the memory of so many contexts came.
+fn memories(app: &mut Application, contexts: usize) -> Vec<SharedReader> {
+    let tool = app.tool.as_mut().unwrap();
+    let mut all = Vec::new();
+    while all.len() < contexts {
+        let frame = tool.recv(Duration::from_secs(20)).unwrap().expect("memory");
+        if let ToTool::Ready(_) | ToTool::Context(_) = frame.message {
+            all.push(SharedReader::open(frame.fd.unwrap()).unwrap());
+        }
+    }
+    all
+}
+
+/// Operations on a map: error numbers and bytes.
+fn operated(app: &mut Application, map: u32, ops: &[MapOp<'_>]) -> Vec<(i32, Vec<u8>)> {
+    let tool = app.tool.as_mut().unwrap();
+    let (limit, message) = (Duration::from_secs(20), ToAgent::MapOps { token: 9, map });
+    tool.send(&message, &encode_ops(ops), None, limit).unwrap();
+    loop {
+        let frame = tool.recv(limit).unwrap().expect("an answer");
+        if let ToTool::MapOps { error, .. } = frame.message {
+            assert_eq!(error, None);
+            let outcomes = decode_outcomes(&frame.blob).unwrap();
+            return outcomes.into_iter().map(|o| (o.errno, o.bytes)).collect();
+        }
+    }
+}
+
+fn with_host_ops(name: &str) -> (Application, usize) {
+    let options = Options {
+        host_ops: true,
+        ..Options::default()
+    };
+    let mut app = Application::with(options, &object(name, "inc"), &[]);
+    let module = app.load();
+    (app, module)
 }
 
 /// The slices that are loaded, which hold the kernel's own code too.
@@ -187,4 +271,135 @@ fn maps_that_an_exchange_brings_count_for_the_bound() {
     app.agent.bound.set(None);
     modules::make_maps(app.agent, &next).unwrap();
     assert!(app.agent.bound.of(app.context) > taken);
+}
+
+#[test]
+fn maps_come_to_every_context_with_memory_that_the_tool_sees() {
+    let (mut app, _) = with_host_ops("began");
+    let first = app.context;
+    app.world.another_context();
+    app.load();
+    let mut shared = memories(&mut app, 2);
+    let taken = app.agent.bound.of(first);
+
+    let (changed, came) = asked(&mut app, Change::Add, &bringing("more", 64));
+    assert_eq!(changed.refused, None);
+    let names: Vec<&str> = changed.maps.iter().map(|map| map.name.as_str()).collect();
+    assert_eq!(names, ["counts", "cells", "keys", ".data", ".rodata"]);
+    // Constants are each version's own, and are not shown.
+    assert!(changed.maps[..4].iter().all(|map| map.bytes > 0));
+    assert_eq!(changed.maps[4].bytes, 0);
+    let told: Vec<(u32, u32)> = came.iter().map(|(m, _)| (m.context, m.first)).collect();
+    assert_eq!(told, [(0, 1), (1, 1)]);
+    assert_eq!(came[0].0.device_bytes, app.agent.bound.of(first));
+    assert!(app.agent.bound.of(first) > taken);
+    for (all, (_, fd)) in shared.iter_mut().zip(came) {
+        all.append(SharedReader::open(&fd).unwrap());
+        assert_eq!(all.maps(), 5);
+    }
+
+    // A value is written in both, and what is added up over contexts began in the first.
+    let key = 7u32.to_le_bytes();
+    let op = |code, value| MapOp {
+        code,
+        flags: 0,
+        key: &key,
+        value,
+    };
+    let value = 300u64.to_le_bytes();
+    let outcomes = operated(
+        &mut app,
+        1,
+        &[op(OpCode::Update, &value), op(OpCode::Lookup, &[])],
+    );
+    assert_eq!(outcomes[0].0, 0);
+    assert_eq!(outcomes[1], (0, value.to_vec()));
+    let snapshot = MapOp {
+        code: OpCode::Snapshot,
+        flags: 0,
+        key: &[],
+        value: &[],
+    };
+    for map in [1, 3] {
+        assert_eq!(operated(&mut app, map, &[snapshot])[0].0, 0);
+    }
+    let read = |shared: &SharedReader, map, at: usize| {
+        let mut bytes = Vec::new();
+        assert!(shared.snapshot(map, &mut bytes).unwrap().is_some());
+        u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+    };
+    let written: Vec<u64> = shared.iter().map(|shared| read(shared, 1, 56)).collect();
+    assert_eq!(written, [300, 300]);
+    let began: Vec<u64> = shared.iter().map(|shared| read(shared, 3, 0)).collect();
+    assert_eq!(began, [5, 0]);
+    // Constants that came are there for operations that name them, without a copy to be had.
+    assert_ne!(operated(&mut app, 4, &[snapshot])[0].0, 0);
+
+    // A context that comes later has all from its start.
+    app.world.another_context();
+    app.load();
+    let later = memories(&mut app, 1);
+    assert_eq!(later[0].maps(), 5);
+    assert_eq!(operated(&mut app, 3, &[snapshot])[0].0, 0);
+    assert_eq!(read(&later[0], 3, 0), 0);
+
+    // Another exchange brings one more, behind those that each has.
+    let text = String::from_utf8_lossy(PROGRAM.as_bytes()).replace("counts", "counts_too");
+    let text = text.replace("KERNEL", "inc").replace("NAME", "third");
+    let (changed, came) = asked(&mut app, Change::Add, &compile("exchange-third", &text));
+    assert_eq!(changed.refused, None);
+    let told: Vec<(u32, u32)> = came.iter().map(|(m, _)| (m.context, m.first)).collect();
+    assert_eq!(told, [(0, 5), (1, 5), (2, 5)]);
+    assert!(app.answers.iter().all(|code| *code == 0));
+}
+
+#[test]
+fn an_exchange_that_fails_anywhere_leaves_no_maps() {
+    let more = bringing("failing", 64);
+    let began = |name: &str| {
+        let (mut app, _) = with_host_ops(name);
+        memories(&mut app, 1);
+        app
+    };
+    // Which calls there are to fail.
+    let mut app = began("whole");
+    let before = app.world.calls();
+    assert_eq!(asked(&mut app, Change::Add, &more).0.refused, None);
+    let after = app.world.calls();
+    let (mut refused, mut taken) = (0, 0);
+    for symbol in [
+        "cuMemAlloc_v2",
+        "cuMemsetD8Async",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemHostAlloc",
+        "cuMemHostRegister_v2",
+        "cuModuleLoadDataEx",
+    ] {
+        let calls = before.get(symbol).copied().unwrap_or(0);
+        for call in calls + 1..=after.get(symbol).copied().unwrap_or(0) {
+            let mut app = began("part");
+            let (held, bound) = (app.world.held(), app.agent.bound.of(app.context));
+            app.world.fail(symbol, call);
+            let (changed, came) = asked(&mut app, Change::Add, &more);
+            let was_refused = changed.refused.is_some();
+            if was_refused {
+                refused += 1;
+                assert!(came.is_empty(), "{symbol} {call}");
+                assert_eq!(changed.generation, 1, "{symbol} {call}");
+                assert_eq!(app.world.held(), held, "{symbol} {call}");
+                assert_eq!(app.agent.bound.of(app.context), bound, "{symbol} {call}");
+            } else {
+                taken += 1;
+            }
+            // Either way the next one is as if nothing had been.
+            let (changed, came) = asked(&mut app, Change::Replace, &more);
+            assert_eq!(changed.refused, None, "{symbol} {call}");
+            assert_eq!(changed.maps.len(), 5, "{symbol} {call}");
+            let came: Vec<u32> = came.iter().map(|(maps, _)| maps.first).collect();
+            let expected: &[u32] = if was_refused { &[1] } else { &[] };
+            assert_eq!(came, expected, "{symbol} {call}");
+        }
+    }
+    // Three maps; what the host's operations need may fail by itself.
+    assert!(refused >= 3 && taken >= 1, "{refused} and {taken}");
 }

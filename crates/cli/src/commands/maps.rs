@@ -416,11 +416,13 @@ impl<'s> Map<'s> {
         for place in 0..self.process.contexts.len() as u32 {
             let client = &mut self.session.client;
             let memory = client.memory(self.process.process, place)?;
-            let mut bytes = Vec::new();
-            let copied = memory
-                .snapshot(self.index as usize, &mut bytes)
-                .map_err(warpbpf::Error::from)?;
-            match copied {
+            let (index, mut bytes) = (self.index as usize, Vec::new());
+            let copied = match index < memory.maps() {
+                true => memory.snapshot(index, &mut bytes),
+                // The context ended before the map came.
+                false => Ok(None),
+            };
+            match copied.map_err(warpbpf::Error::from)? {
                 Some(_) => parts.push(bytes),
                 // It has just come.
                 None => parts.push(vec![0; self.plan.snapshot_bytes() as usize]),
@@ -432,16 +434,17 @@ impl<'s> Map<'s> {
             max_entries: self.info.max_entries,
             ..model::Map::default()
         };
-        if let Some(def) = self.def() {
-            fill(&mut map, &self.plan, def, &parts, &self.printer());
-            for (context, part) in self.process.contexts.iter().zip(&parts) {
-                if parts.len() > 1 {
-                    let mut own = model::Map::default();
-                    let part = std::slice::from_ref(part);
-                    fill(&mut own, &self.plan, def, part, &self.printer());
-                    let part = own.into_part(context.number, context.device);
-                    map.contexts.push(part);
-                }
+        // One that an exchange brought is in no object that is known here.
+        let def = self.def().cloned();
+        let def = def.unwrap_or_else(|| warpbpf::untyped_map(&self.info));
+        fill(&mut map, &self.plan, &def, &parts, &self.printer());
+        for (context, part) in self.process.contexts.iter().zip(&parts) {
+            if parts.len() > 1 {
+                let mut own = model::Map::default();
+                let part = std::slice::from_ref(part);
+                fill(&mut own, &self.plan, &def, part, &self.printer());
+                let part = own.into_part(context.number, context.device);
+                map.contexts.push(part);
             }
         }
         Ok(map)

@@ -72,7 +72,7 @@ pub(crate) struct Kernels {
     pub(crate) slots: u32,
     /// The slot of the records' address.
     pub(crate) memory_slot: u32,
-    /// By map; or why there is none.
+    /// By map from the first one that was asked for; or why there is none.
     pub(crate) kernels: Vec<Result<Kernel, String>>,
 }
 
@@ -287,8 +287,8 @@ fn code(action: Action) -> u64 {
 }
 
 impl Session {
-    /// A kernel for each map whose operations need one.
-    pub(crate) fn host_kernels(&self, capability: (u32, u32)) -> Kernels {
+    /// A kernel for each map from number `first` on whose operations need one.
+    pub(crate) fn host_kernels(&self, capability: (u32, u32), first: usize) -> Kernels {
         let sm = capability.0 * 10 + capability.1;
         let memory_slot = self.first_free_slot();
         let env = |maps| Env {
@@ -313,6 +313,7 @@ impl Session {
         let maps = self.maps().iter().zip(self.map_defs());
         let kernels: Vec<Result<Kernel, String>> = maps
             .enumerate()
+            .skip(first)
             .map(|(index, (plan, def))| {
                 let record = record(plan)?;
                 let mut own = env(vec![self.bindings()[index]]);
@@ -349,7 +350,7 @@ impl Session {
 fn record(plan: &MapPlan) -> Result<Record, String> {
     match plan.layout {
         MapLayout::Array(_) | MapLayout::PerThread(_) | MapLayout::Hosted(_) => {
-            return Err("its operations need no kernel".into());
+            return Err(super::NO_KERNEL.into());
         }
         MapLayout::Ring(_) => return Err("its records come as events".into()),
         MapLayout::UserRing(_) => return Err("it is filled by copies".into()),

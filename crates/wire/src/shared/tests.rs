@@ -123,7 +123,7 @@ fn an_agent_that_dies_while_it_writes_leaves_the_last_snapshot_whole() {
     writer.publish(0, &[7; 64]).unwrap();
     assert!(writer.push(0, 3, b"before"));
     // The unpublished copy is half written.
-    let area = writer.areas[0];
+    let area = writer.areas.all[0];
     store(writer.words.slice(area.offset, 32), &[9; 32]);
     drop(writer);
     let mut reader = SharedReader::open(&fd).unwrap();
@@ -166,6 +166,48 @@ fn a_torn_snapshot_is_never_seen() {
     let mut copy = Vec::new();
     assert_eq!(reader.snapshot(0, &mut copy).unwrap(), Some(4001));
     assert_eq!(copy[..8], 3999u64.to_le_bytes());
+}
+
+#[test]
+fn maps_that_come_later_have_the_numbers_that_follow() {
+    let (mut writer, mut reader) = both(&[16, 8], PAGE);
+    writer.publish(1, &[1; 8]).unwrap();
+    for round in 0..2u8 {
+        let (more, fd) = SharedWriter::create(&[0, 24, 8], 0).unwrap();
+        writer.append(more);
+        let first = 2 + 3 * usize::from(round);
+        let mut copy = Vec::new();
+        // A reader that was not told knows nothing of them.
+        assert!(matches!(
+            reader.snapshot(first + 1, &mut copy),
+            Err(SharedError::Map { maps, .. }) if maps == first
+        ));
+        assert_eq!(reader.sequence(first + 1), 0);
+        reader.append(SharedReader::open(&fd).unwrap());
+        assert_eq!((writer.maps(), reader.maps()), (first + 3, first + 3));
+        assert_eq!(reader.snapshot(first + 1, &mut copy).unwrap(), None);
+        writer.publish(first + 1, &[round + 7; 24]).unwrap();
+        assert_eq!(reader.snapshot(first + 1, &mut copy).unwrap(), Some(1));
+        assert_eq!(copy, [round + 7; 24]);
+        assert_eq!((reader.sequence(first), reader.sequence(first + 2)), (0, 0));
+        let losses = DeviceLosses { full: 3, busy: 4 };
+        writer.device_losses(first as u32 + 2, losses);
+        writer.count_lost(first as u32 + 2);
+        assert_eq!(reader.device_losses(first as u32 + 2), losses);
+        assert_eq!(reader.lost(first as u32 + 2), 1);
+        // Events of all go by the first ring.
+        assert!(writer.push(first as u32 + 1, 5, b"later"));
+        let events = all(&mut reader);
+        assert_eq!(events, [(first as u32 + 1, 5, b"later".to_vec())]);
+    }
+    assert_eq!(
+        writer.publish(8, &[]).unwrap_err().to_string(),
+        "map 8 does not exist: the shared area has 8"
+    );
+    let mut copy = Vec::new();
+    assert_eq!(reader.snapshot(1, &mut copy).unwrap(), Some(1));
+    assert_eq!(copy, [1; 8]);
+    assert_eq!(reader.lost(1), 0);
 }
 
 #[test]

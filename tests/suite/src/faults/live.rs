@@ -91,9 +91,11 @@ pub fn fill(bench: &Bench, tool: u32) {
 
 /// Programs exchanged in a session, as [`operate`] has it. What is taken out is only what came besides, so that every launch has a version.
 pub fn exchange(bench: &Bench, tool: u32) {
-    let [swap, other] = ["swap", "swap_other"].map(|name| bench.object(name).display().to_string());
-    let steps: [(&str, &[&str]); 5] = [
+    let objects = ["swap", "swap_other", "swap_brings"];
+    let [swap, other, brings] = objects.map(|name| bench.object(name).display().to_string());
+    let steps: [(&str, &[&str]); 6] = [
         ("replace", &[&swap, "--set", "version=2"]),
+        ("add", &[&brings]),
         ("add", &[&other]),
         ("remove", &["other"]),
         ("replace", &[&swap, "--set", "version=3"]),

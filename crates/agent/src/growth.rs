@@ -1,0 +1,152 @@
+//! Maps that an exchange brings, in the contexts that there are: made beside what is in force, taken over with the programs that use them, or
+//! given back.
+//!
+//! A context that comes meanwhile gets the maps that are in force when it comes; what it lacks then it gets as soon as the exchange is done.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use warpbpf_session::{Growth, Live, Session};
+use warpbpf_wire::{MoreMaps, NoteLevel, ToTool};
+
+use crate::agent::Agent;
+use crate::lives::{LiveState, Shard};
+use crate::lock::lock;
+use crate::pump::More;
+
+/// What was made in a context for programs that are not in force yet.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    growth: Growth,
+    /// Memory that is shared with the tool, if some of the maps are copied there.
+    more: Option<(More, OwnedFd)>,
+}
+
+impl Agent {
+    /// Makes what a session's maps need in a context, which is current.
+    ///
+    /// # Errors
+    /// Why not, for the user; nothing of it is kept but maps, which [`Agent::shed`] gives back.
+    pub(crate) fn grow(
+        &self,
+        shard: &Shard,
+        live: &Live,
+        session: &Arc<Session>,
+    ) -> Result<(), String> {
+        self.take_device_memory(shard.context.0 as usize, session)?;
+        let brought = |error: &dyn std::fmt::Display| {
+            format!("the maps that they bring cannot be made: {error}")
+        };
+        let growth = live.grow(session).map_err(|error| brought(&error))?;
+        let more = match &*shard.pump() {
+            Some(pump) => pump.more(session),
+            // Nothing is copied out of it any more.
+            None => Ok(None),
+        };
+        match more {
+            Ok(more) => {
+                let more = more.map(|(mut more, fd)| {
+                    self.driver.relaxed(|| more.lock_pages(&self.driver));
+                    (more, fd)
+                });
+                *lock(&shard.growing) = Some(Growing { growth, more });
+                Ok(())
+            }
+            Err(error) => {
+                live.shed(Some(growth), session);
+                Err(brought(&error))
+            }
+        }
+    }
+
+    /// Takes over what was made in a context, which is current, for the programs that are in force now, and tells the tool.
+    fn adopt(&self, shard: &Shard, live: &Live) {
+        let (Some(growing), Some(number)) = (lock(&shard.growing).take(), shard.number.get())
+        else {
+            return;
+        };
+        let Growing { growth, more } = growing;
+        let first = {
+            let mut pump = shard.pump();
+            live.adopt(growth);
+            more.and_then(|(more, fd)| {
+                self.driver.relaxed(|| match &mut *pump {
+                    Some(pump) => Some((pump.append(&self.driver, more), fd)),
+                    None => {
+                        more.give_up(&self.driver);
+                        None
+                    }
+                })
+            })
+        };
+        if let Some((first, fd)) = first {
+            // What a context leaves is looked at when it has ended.
+            shard.share(&fd);
+            let maps = MoreMaps {
+                context: *number,
+                first: first as u32,
+                device_bytes: self.bound.of(shard.context.0 as usize),
+            };
+            self.send(ToTool::Maps(maps), Some(fd));
+        }
+    }
+
+    /// Has all contexts take over what was made in them for the programs that are in force, and made in those that came meanwhile.
+    pub(crate) fn adopt_all(&self) {
+        for shard in self.lives.all() {
+            let state = shard.read();
+            if let LiveState::Here(live) = &*state {
+                self.catch_up(&shard, live);
+            }
+        }
+    }
+
+    /// The same in one context, which cannot end meanwhile.
+    pub(crate) fn catch_up(&self, shard: &Shard, live: &Live) {
+        let Some(session) = self.generations.now().session.get() else {
+            return;
+        };
+        let _growing = lock(&shard.turn);
+        if live.adopted().generation() >= session.generation() {
+            return;
+        }
+        self.driver.within(shard.context, || {
+            let missing = lock(&shard.growing).is_none();
+            let made = match missing {
+                true => self.grow(shard, live, session),
+                false => Ok(()),
+            };
+            match made {
+                Ok(()) => self.adopt(shard, live),
+                Err(why) => self.note(
+                    NoteLevel::Warning,
+                    format!("kernels of a context that came while programs were exchanged run without those that need new maps: {why}"),
+                ),
+            }
+        });
+    }
+
+    /// Gives back what was made in all contexts for programs that did not come into force.
+    pub(crate) fn shed(&self) {
+        let Some(in_force) = self.generations.now().session.get() else {
+            return;
+        };
+        for shard in self.lives.all() {
+            let state = shard.read();
+            if let LiveState::Here(live) = &*state {
+                let growing = lock(&shard.growing).take();
+                self.driver.within(shard.context, || {
+                    let growth = growing.map(|Growing { growth, more }| {
+                        if let Some((more, _)) = more {
+                            more.give_up(&self.driver);
+                        }
+                        growth
+                    });
+                    live.shed(growth, in_force);
+                    // It was noted before, so it fits.
+                    let _ = self.take_device_memory(shard.context.0 as usize, in_force);
+                });
+            }
+        }
+    }
+}
