@@ -23,8 +23,9 @@ use warpbpf_session::PlannedProgram;
 
 use crate::contents::Filling;
 use crate::error::CliError;
+use crate::flags::ObjectFlags;
 use crate::model;
-use crate::objects::Loaded;
+use crate::objects::{self, Loaded};
 use crate::pretty::Printer;
 
 /// Times that rings are emptied in a row.
@@ -70,11 +71,21 @@ impl ForLinux {
 }
 
 impl Split {
-    /// Takes an object apart.
+    /// Reads objects as [`objects::bring`] does, and takes them apart. Fields of what Linux runs are left as they are: they are the running
+    /// kernel's, and who leaves that part out need not have types for it.
     ///
     /// # Errors
-    /// A section that is wrong, or the part of applications that cannot be read by itself.
-    pub fn of(loaded: Loaded) -> Result<Split, CliError> {
+    /// As [`objects::bring`]; a section that is wrong, or the part of applications that cannot be read by itself.
+    pub fn bring(flags: &ObjectFlags) -> Result<Split, CliError> {
+        let (loaded, target) = objects::read_all(flags)?;
+        let Split { loaded, linux } = Split::of(loaded)?;
+        Ok(Split {
+            loaded: loaded.adapted(target.as_ref())?,
+            linux,
+        })
+    }
+
+    fn of(loaded: Loaded) -> Result<Split, CliError> {
         let object = &loaded.object;
         let (mut of_linux, mut others) = (Vec::new(), Vec::new());
         for program in &object.programs {
@@ -114,12 +125,10 @@ impl Split {
                 name: loaded.name,
                 bytes,
                 object: gpu,
-                before: None,
             },
             linux: Some(ForLinux {
                 programs,
-                // Fields of these are the running kernel's.
-                whole: loaded.before.unwrap_or(loaded.bytes),
+                whole: loaded.bytes,
                 others,
             }),
         })

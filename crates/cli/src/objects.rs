@@ -16,14 +16,35 @@ pub struct Loaded {
     pub bytes: Vec<u8>,
     /// The same, parsed.
     pub object: Object,
-    /// The bytes before fields were relocated to those of a target (`--btf`), if they were.
-    pub before: Option<Vec<u8>>,
 }
 
 impl Loaded {
     /// A refusal of this program.
     pub fn refused(&self, message: impl ToString) -> CliError {
         refused(&self.name, message)
+    }
+
+    /// With its fields relocated to those of a target, if there is one.
+    ///
+    /// # Errors
+    /// [`CliError::Refused`] with what is wrong and where.
+    pub fn adapted(self, target: Option<&Btf>) -> Result<Loaded, CliError> {
+        let Some(types) = target else {
+            return Ok(self);
+        };
+        let options = LoadOptions {
+            target_btf: target,
+            no_target: None,
+        };
+        let object = warpbpf_object::load_with(&self.bytes, &options);
+        let object = object.map_err(|error| self.refused(error))?;
+        let bytes = warpbpf_object::relocate(&self.bytes, types);
+        let bytes = bytes.map_err(|error| self.refused(error))?;
+        Ok(Loaded {
+            bytes,
+            object,
+            ..self
+        })
     }
 
     /// A refusal of this program by the verifier or the planner.
@@ -47,6 +68,15 @@ fn refused(path: &str, message: impl ToString) -> CliError {
 /// # Errors
 /// [`CliError::Read`], or [`CliError::Refused`] with what is wrong and where.
 pub fn bring(flags: &ObjectFlags) -> Result<Loaded, CliError> {
+    let (loaded, target) = read_all(flags)?;
+    loaded.adapted(target.as_ref())
+}
+
+/// The same, but with fields as the object has them, and the types that they are to be relocated to, if there are some (`--btf`).
+///
+/// # Errors
+/// As [`bring`].
+pub fn read_all(flags: &ObjectFlags) -> Result<(Loaded, Option<Btf>), CliError> {
     let files: Vec<(String, Vec<u8>)> = flags
         .objects
         .iter()
@@ -87,24 +117,13 @@ pub fn bring(flags: &ObjectFlags) -> Result<Loaded, CliError> {
         }
         None => None,
     };
-    let options = LoadOptions {
-        target_btf: target.as_ref(),
-        no_target: None,
-    };
-    let object =
-        warpbpf_object::load_with(&bytes, &options).map_err(|error| refused(&name, error))?;
-    let mut before = None;
-    if let Some(target) = &target {
-        let relocated = warpbpf_object::relocate(&bytes, target);
-        let relocated = relocated.map_err(|error| refused(&name, error))?;
-        before = Some(std::mem::replace(&mut bytes, relocated));
-    }
-    Ok(Loaded {
+    let object = warpbpf_object::load(&bytes).map_err(|error| refused(&name, error))?;
+    let loaded = Loaded {
         name,
         bytes,
         object,
-        before,
-    })
+    };
+    Ok((loaded, target))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use warpbpf_session::{Session, probe_text};
 use crate::error::CliError;
 use crate::flags::{CompileFlags, Emit};
 use crate::linux::Split;
-use crate::objects;
 use crate::output::say;
 
 /// PTX version that every target we show code for understands.
@@ -28,7 +27,7 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
         number.map_err(|_| CliError::Other(format!("`{digits}` is not a hexadecimal address")))
     };
     let slots: Vec<u64> = (flags.slots.iter().map(address)).collect::<Result<_, _>>()?;
-    let loaded = Split::of(objects::bring(&flags.object)?)?.loaded;
+    let loaded = Split::bring(&flags.object)?.loaded;
     let sm = sm_number(&flags.target)?;
     let info = DeviceInfo {
         name: String::new(),

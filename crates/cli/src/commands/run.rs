@@ -102,7 +102,7 @@ impl Attachment {
         let Split {
             loaded,
             linux: for_linux,
-        } = Split::of(objects::bring(object)?)?;
+        } = Split::bring(object)?;
         // The agent proves everything again; here the user learns of a refusal before the application is touched.
         let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &program.options())
             .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;

@@ -13,13 +13,12 @@ use crate::error::CliError;
 use crate::explain::output_in_colour;
 use crate::flags::{ProgramFlags, VerifyFlags};
 use crate::linux::{ForLinux, Split};
-use crate::objects;
 use crate::output::{line_json, say};
 use crate::table::{counted, group};
 
 /// Proves every program of an object.
 pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
-    let Split { loaded, linux } = Split::of(objects::bring(&flags.object)?)?;
+    let Split { loaded, linux } = Split::bring(&flags.object)?;
     let of_linux = linux.iter().flat_map(ForLinux::programs);
     let object = loaded.object.clone();
     let options = flags.program.options();

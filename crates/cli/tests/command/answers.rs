@@ -281,3 +281,51 @@ fn programs_of_linux_are_told_apart_from_those_in_kernels() {
         );
     }
 }
+
+#[test]
+fn fields_of_what_linux_runs_are_not_looked_for_in_other_types() {
+    let folder = Folder::new("linux-fields");
+    let license = "char LICENSE[] SEC(\"license\") = \"GPL\";";
+    let fields = "struct task { int pid; } __attribute__((preserve_access_index));
+        struct own { int at; } __attribute__((preserve_access_index));
+        volatile int seen;";
+    let program = |name: &str, section: &str, of: &str| {
+        format!(
+            "SEC(\"{section}\") int {name}(void *ctx) {{
+                seen = __builtin_preserve_field_info(({of}, 0); return 0; }}"
+        )
+    };
+    let kernel = program("in_kernel", "gpu/entry/*", "(struct own *)0)->at");
+    let on_f = program("on_f", "fentry/f", "(struct task *)0)->pid");
+    folder.compile("mixed.o", &format!("{fields} {on_f} {kernel} {license}"));
+    folder.compile(
+        "all.o",
+        &format!(
+            "{fields} {} {license}",
+            on_f.replace("fentry/f", "gpu/entry/*")
+        ),
+    );
+    // Two types that fit with different results: nothing can be said of `pid`, and `at` lies elsewhere.
+    folder.compile(
+        "types.o",
+        "struct task___1 { int pid; } a; struct task___2 { int x; int pid; } b; struct own { long x; int at; } c;",
+    );
+    let (status, text) = folder.text("verify all.o --btf types.o");
+    assert_eq!(status, Some(1));
+    assert!(text.contains("of `struct task.pid` is ambiguous"), "{text}");
+    let text = folder.said("verify mixed.o --btf types.o");
+    assert!(text.starts_with("in_kernel (gpu/entry/*): safe"), "{text}");
+    assert!(text.contains("on_f (fentry/f): runs in Linux"), "{text}");
+    // What is stored is where the field lies.
+    let plain = folder.said("compile mixed.o --emit ir");
+    let moved = folder.said("compile mixed.o --btf types.o --emit ir");
+    let changed: Vec<(&str, &str)> = plain
+        .lines()
+        .zip(moved.lines())
+        .filter(|(a, b)| a != b)
+        .collect();
+    let [(from, to)] = changed[..] else {
+        panic!("{changed:?}");
+    };
+    assert!(from.ends_with(" 0") && to.ends_with(" 8"), "{from}, {to}");
+}

@@ -11,10 +11,10 @@ const CORE_LEN: usize = 28;
 
 /// Resolves the CO-RE relocations of an object against `target` and writes the results into its code, so that
 /// [`crate::load`] sees in it what [`crate::load_with`] makes of the original. Only the texts of
-/// [`crate::Program::unresolved`] are lost.
+/// [`crate::Program::unresolved`] are lost. A function that no program reaches may stay as it is: [`crate::hide`] leaves such.
 ///
 /// # Errors
-/// [`ObjectError`], also for functions that no program reaches. No input makes it panic.
+/// [`ObjectError`], as [`crate::load_with`]. No input makes it panic.
 pub fn relocate(bytes: &[u8], target: &Btf) -> Result<Vec<u8>, ObjectError> {
     let elf = Elf::parse(bytes)?;
     let (btf, ext) = program::types(&elf)?;
@@ -31,8 +31,8 @@ pub fn relocate(bytes: &[u8], target: &Btf) -> Result<Vec<u8>, ObjectError> {
         no_target: None,
     };
     let resolved = core::apply(&elf, &ext, &btf, &options, &mut functions);
-    if let Some(fault) = resolved.faults.into_values().next() {
-        return Err(fault);
+    if !resolved.faults.is_empty() {
+        program::load(bytes, &options, &mut |_| true)?;
     }
     let mut write = |at: usize, bytes: &[u8]| {
         if let Some(place) = out.get_mut(at..).and_then(|out| out.get_mut(..bytes.len())) {
