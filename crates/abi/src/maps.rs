@@ -172,6 +172,9 @@ impl Placement {
     }
 }
 
+/// Largest map, in bytes, that can be given first contents: they are made in memory of the application.
+pub const MOST_PRESET: u64 = 1 << 30;
+
 /// `BPF_F_RDONLY_PROG`, a flag of a map: programs may only read it.
 pub const BPF_F_RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_F_WRONLY_PROG`, a flag of a map: programs may only write it.

@@ -11,7 +11,7 @@ use warpbpf::{MapOp, OpCode, Process, Tool};
 use warpbpf_abi::maps::MapType;
 use warpbpf_linux::carry::Carrier;
 use warpbpf_linux::section::Attach;
-use warpbpf_linux::side::{Side, SideMap, Use};
+use warpbpf_linux::side::{Begun, Side, SideMap, Use};
 use warpbpf_linux::sys::Host;
 use warpbpf_linux::types::KernelTypes;
 use warpbpf_linux::{LinuxError, Tracefs, maps_of_all};
@@ -222,9 +222,14 @@ impl Beside {
             let begun = begun.unwrap_or_else(|error| {
                 let what = "its first contents are not Linux's";
                 beside.state().note("all maps", what, error);
-                Vec::new()
+                Begun::default()
             });
-            for (map, entries) in begun {
+            for (map, why) in begun.without {
+                let text = format!("{map}: an application began with it empty: {why}");
+                let faults = &mut beside.state().faults;
+                faults.entry(map.to_owned()).or_insert(text);
+            }
+            for (map, entries) in begun.contents {
                 let ops: Vec<MapOp<'_>> = entries
                     .iter()
                     .map(|(key, value)| MapOp {

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use warpbpf_abi::maps::{BPF_ANY, MapType};
+use warpbpf_abi::maps::{BPF_ANY, MOST_PRESET, MapType};
 use warpbpf_maps::{MapView, Value};
 use warpbpf_object::{Btf, InitialValue, MapDef, MapKind, Object, Program, SectionVar, Type};
 
@@ -34,6 +34,36 @@ pub enum Use {
     Read,
     /// They may write to it.
     Written,
+}
+
+/// Most bytes that a map may begin with: they go to the application in one message, and it waits for them.
+const MOST_BEGUN: usize = 128 << 20;
+/// What an entry takes beside its key and its value.
+const PER_ENTRY: usize = 32;
+
+/// What the maps of an application begin with.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Begun<'s> {
+    /// By map.
+    pub contents: Vec<(&'s str, Entries)>,
+    /// Maps that begin with nothing although Linux's hold something, and why.
+    pub without: Vec<(&'s str, String)>,
+}
+
+/// Why an application's map cannot begin with these entries, if so. Without any it can.
+fn too_much(def: &MapDef, entries: &Entries) -> Option<String> {
+    // Shared maps have no copies that would make this depend on the device.
+    let bytes = warpbpf_maps::plan(def, 1, &[]).map_or(0, |plan| plan.bytes());
+    if bytes > MOST_PRESET {
+        return Some(format!(
+            "it has {bytes} bytes on the device, and at most {MOST_PRESET} can be given first contents"
+        ));
+    }
+    let of_entry = |(key, value): &(Vec<u8>, Vec<u8>)| key.len() + value.len() + PER_ENTRY;
+    let bytes = entries.iter().map(of_entry).sum::<usize>();
+    (bytes > MOST_BEGUN).then(|| {
+        format!("Linux's map holds {bytes} bytes of entries, and at most {MOST_BEGUN} can be brought to an application that starts")
+    })
 }
 
 /// A map of an object in Linux.
@@ -359,9 +389,9 @@ impl Side {
     ///
     /// # Errors
     /// Linux's.
-    pub fn begin(&self, number: u64) -> Result<Vec<(&str, Entries)>, Errno> {
+    pub fn begin(&self, number: u64) -> Result<Begun<'_>, Errno> {
         let mut ledgers = BTreeMap::new();
-        let mut all = Vec::new();
+        let mut begun = Begun::default();
         for (index, side) in &self.maps {
             if !side.is_carried() {
                 continue;
@@ -374,14 +404,20 @@ impl Side {
                     MapKind::Data { image, .. } => value != image,
                     MapKind::User => ledger.knows(key),
                 });
-                if !entries.is_empty() {
-                    all.push((side.def.name.as_str(), entries));
+                let name = side.def.name.as_str();
+                match too_much(&side.def, &entries) {
+                    _ if entries.is_empty() => {}
+                    None => begun.contents.push((name, entries)),
+                    Some(why) => {
+                        ledger.clear();
+                        begun.without.push((name, why));
+                    }
                 }
             }
             ledgers.insert(*index, ledger);
         }
         self.applications().insert(number, ledgers);
-        Ok(all)
+        Ok(begun)
     }
 
     /// Brings values of one map from one side to the other, for an application that lives: by `write` to its device where programs there

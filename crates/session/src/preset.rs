@@ -1,12 +1,10 @@
 //! What maps hold before the first kernel runs, as the tool wants it: operations on their planned first contents.
 
+use warpbpf_abi::maps::MOST_PRESET;
 use warpbpf_maps::{AccessError, MapPlan, Write, merge};
 
 use crate::host_ops::{Action, HostOp};
 use crate::plan::Session;
-
-/// Largest map that can be preset: its contents are made in host memory first.
-const MOST_BYTES: u64 = 1 << 30;
 
 /// Why a map cannot be preset. Nothing was changed then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +25,7 @@ pub enum PresetError {
     },
     /// Too large.
     #[error(
-        "map `{map}` cannot be preset: it has {bytes} bytes, the limit is {MOST_BYTES}; update it once it lives"
+        "map `{map}` cannot be preset: it has {bytes} bytes, the limit is {MOST_PRESET}; update it once it lives"
     )]
     TooLarge {
         /// Its name.
@@ -77,7 +75,7 @@ impl Session {
         }
         let plan = &self.maps()[index];
         let bytes = plan.bytes();
-        if bytes > MOST_BYTES {
+        if bytes > MOST_PRESET {
             return Err(PresetError::TooLarge { map: name(), bytes });
         }
         let image = change(plan, &plan.image, ops, false)?;

@@ -407,7 +407,7 @@ fn a_shared_map_has_what_all_sides_did_each_change_once() {
     // 1: Linux alone. 2: both. An application begins with what is there then.
     fake.set("hash", 1, 10);
     fake.set("hash", 2, 10);
-    let begun = side.begin(70).unwrap();
+    let begun = side.begin(70).unwrap().contents;
     assert_eq!((begun.len(), begun[0].0, begun[0].1.len()), (1, "hash", 2));
     let (mut first, mut second) = (Device::of(&hash), Device::of(&hash));
     for (key, value) in &begun[0].1 {
@@ -571,11 +571,71 @@ fn values_per_cpu_stand_beside_those_per_multiprocessor() {
         .flat_map(|word| word.to_ne_bytes())
         .collect();
     fake.map("percpu", |map| map.values.insert(vec![0; 4], two));
-    assert_eq!(side.begin(1).unwrap(), [], "each side has its own");
+    let begun = side.begin(1).unwrap();
+    assert_eq!(begun, Begun::default(), "each side has its own");
     let mut device = Device::of(&percpu);
     device.set(0, &[10, 20, 30]);
     assert_eq!(
         shown(&side, 0, &[(1, device.view())]),
         [(0, vec![14, 25, 30])]
+    );
+}
+
+#[test]
+fn keys_of_an_array_are_its_numbers() {
+    for kind in [MapType::Array, MapType::PercpuArray] {
+        let fake = Fake::default();
+        let one = object(
+            vec![def("cells", kind, 5)],
+            vec![program("p", "raw_tp/x", &[0])],
+        );
+        let side = load(&fake, &one, &[(0, Use::Read)]).unwrap();
+        // What the fake would say when asked for them.
+        fake.set("cells", 9, 1);
+        let keys = side.maps[&0].linux().keys().unwrap();
+        let expected: Vec<Vec<u8>> = (0..5u32).map(|key| key.to_ne_bytes().to_vec()).collect();
+        assert_eq!(keys, expected, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_map_that_is_too_large_begins_with_nothing_and_is_carried() {
+    let fake = Fake::default();
+    let (small, vast) = (
+        def("small", MapType::Hash, 4),
+        def("vast", MapType::Hash, 1 << 24),
+    );
+    let maps = vec![small, vast.clone()];
+    let one = object(maps, vec![program("p", "raw_tp/x", &[0, 1])]);
+    let side = load(&fake, &one, &[(0, Use::Read), (1, Use::Read)]).unwrap();
+    // Empty it begins as any.
+    assert_eq!(side.begin(4).unwrap(), Begun::default());
+    fake.set("small", 1, 5);
+    fake.set("vast", 2, 6);
+    let begun = side.begin(5).unwrap();
+    let entry = |key: u32, value: u64| (key.to_ne_bytes().to_vec(), value.to_ne_bytes().to_vec());
+    assert_eq!(begun.contents, [("small", vec![entry(1, 5)])]);
+    let bytes = warpbpf_maps::plan(&vast, 1, &[]).unwrap().bytes();
+    let why = format!(
+        "it has {bytes} bytes on the device, and at most 1073741824 can be given first contents"
+    );
+    assert_eq!(begun.without, [("vast", why)]);
+    // What it did not begin with comes to it as what Linux writes later does.
+    let mut written = Vec::new();
+    let mut write = |key: &[u8], value: Option<&[u8]>| {
+        written.push((key[0], value.map(|value| value[0])));
+        Ok(())
+    };
+    let mut nothing = |_: &mut dyn FnMut(&MapView<'_>)| Ok(());
+    side.carry(5, 0, &mut write, &mut nothing).unwrap();
+    side.carry(5, 1, &mut write, &mut nothing).unwrap();
+    assert_eq!(written, [(2, Some(6))]);
+    // Many entries of a map that would fit.
+    let entries = |count: usize| vec![(vec![0; 4], vec![0; 1 << 20]); count];
+    let small = def("small", MapType::Hash, 256);
+    assert_eq!(too_much(&small, &entries(127)), None);
+    assert_eq!(
+        too_much(&small, &entries(128)).unwrap(),
+        "Linux's map holds 134222336 bytes of entries, and at most 134217728 can be brought to an application that starts"
     );
 }
