@@ -17,22 +17,31 @@ use crate::pump::More;
 /// What was made in a context for programs that are not in force yet.
 #[derive(Debug)]
 pub(crate) struct Growing {
+    /// Of the programs.
+    generation: u64,
     growth: Growth,
     /// Memory that is shared with the tool, if some of the maps are copied there.
     more: Option<(More, OwnedFd)>,
 }
 
 impl Agent {
-    /// Makes what a session's maps need in a context, which is current.
+    /// Makes what the maps of programs that come next need in a context, which is current.
     ///
     /// # Errors
     /// Why not, for the user; nothing of it is kept but maps, which [`Agent::shed`] gives back.
-    pub(crate) fn grow(
+    pub(crate) fn prepare(
         &self,
         shard: &Shard,
         live: &Live,
         session: &Arc<Session>,
     ) -> Result<(), String> {
+        // What it came with may be older than what is in force.
+        self.catch_up(shard, live);
+        let _turn = lock(&shard.turn);
+        self.grow(shard, live, session)
+    }
+
+    fn grow(&self, shard: &Shard, live: &Live, session: &Arc<Session>) -> Result<(), String> {
         self.take_device_memory(shard.context.0 as usize, session)?;
         let brought = |error: &dyn std::fmt::Display| {
             format!("the maps that they bring cannot be made: {error}")
@@ -49,7 +58,11 @@ impl Agent {
                     self.driver.relaxed(|| more.lock_pages(&self.driver));
                     (more, fd)
                 });
-                *lock(&shard.growing) = Some(Growing { growth, more });
+                *lock(&shard.growing) = Some(Growing {
+                    generation: session.generation(),
+                    growth,
+                    more,
+                });
                 Ok(())
             }
             Err(error) => {
@@ -61,11 +74,12 @@ impl Agent {
 
     /// Takes over what was made in a context, which is current, for the programs that are in force now, and tells the tool.
     fn adopt(&self, shard: &Shard, live: &Live) {
-        let (Some(growing), Some(number)) = (lock(&shard.growing).take(), shard.number.get())
-        else {
+        let Some(number) = shard.number.get() else {
             return;
         };
-        let Growing { growth, more } = growing;
+        let Some(Growing { growth, more, .. }) = lock(&shard.growing).take() else {
+            return;
+        };
         let first = {
             let mut pump = shard.pump();
             live.adopt(growth);
@@ -106,15 +120,15 @@ impl Agent {
         let Some(session) = self.generations.now().session.get() else {
             return;
         };
-        let _growing = lock(&shard.turn);
+        let _turn = lock(&shard.turn);
         if live.adopted().generation() >= session.generation() {
             return;
         }
         self.driver.within(shard.context, || {
-            let missing = lock(&shard.growing).is_none();
-            let made = match missing {
-                true => self.grow(shard, live, session),
-                false => Ok(()),
+            let made = lock(&shard.growing).as_ref().map(|made| made.generation);
+            let made = match made == Some(session.generation()) {
+                true => Ok(()),
+                false => self.grow(shard, live, session),
             };
             match made {
                 Ok(()) => self.adopt(shard, live),
@@ -136,7 +150,7 @@ impl Agent {
             if let LiveState::Here(live) = &*state {
                 let growing = lock(&shard.growing).take();
                 self.driver.within(shard.context, || {
-                    let growth = growing.map(|Growing { growth, more }| {
+                    let growth = growing.map(|Growing { growth, more, .. }| {
                         if let Some((more, _)) = more {
                             more.give_up(&self.driver);
                         }

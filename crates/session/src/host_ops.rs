@@ -25,11 +25,13 @@ use crate::plan::Session;
 
 mod copies;
 mod indexed;
+mod load;
 mod program;
 
 use copies::{Copies, too_large};
 use indexed::Reduced;
 
+pub(crate) use load::load;
 pub(crate) use program::{Kernel, Kernels, Record};
 
 /// Least bytes of page-locked memory for records, and as many on the device; a batch that is longer goes in parts.
@@ -487,65 +489,6 @@ impl HostOps {
 /// One copy has what a lookup needs: values are in slots. Two copies take longer than one of a small map.
 fn reads_once(plan: &MapPlan) -> bool {
     matches!(plan.layout, MapLayout::Hash(l) if l.dense || l.homes() && !l.swaps())
-}
-
-/// Loads a kernel for each map from number `first` on whose operations need one: by map, or why there is none. `addresses` are
-/// those of all slots.
-pub(crate) fn load(
-    driver: &Driver,
-    held: &mut Held<'_>,
-    session: &Session,
-    addresses: &[u64],
-    stream: Stream,
-    first: usize,
-) -> Result<Vec<Result<Loaded, String>>, DriverError> {
-    warpbpf_faults::check("session/host-ops", || DriverError {
-        call: "cuMemHostAlloc",
-        code: 2,
-        name: "CUDA_ERROR_OUT_OF_MEMORY".into(),
-        detail: String::new(),
-    })?;
-    let info = driver.device_info(driver.current_device()?)?;
-    let made = session.host_kernels(info.capability, first);
-    let Kernels {
-        text,
-        slots,
-        memory_slot,
-        kernels,
-    } = made;
-    if kernels.iter().all(Result::is_err) {
-        let none = |kernel: Result<Kernel, String>| kernel.and(Err(String::new()));
-        return Ok(kernels.into_iter().map(none).collect());
-    }
-    let module = held.load_ptx(&text)?;
-    // At least a block of the largest ones.
-    let largest = kernels
-        .iter()
-        .flatten()
-        .map(|kernel| kernel.record.stride());
-    let bytes = largest.fold(RECORDS, |most, stride| most.max(stride * u64::from(BLOCK)));
-    let host = Memory::new(held, bytes)?;
-    let records = held.alloc_zeroed(bytes, stream)?;
-    let mut table = vec![0u64; slots as usize];
-    for (slot, address) in table.iter_mut().zip(addresses) {
-        *slot = *address;
-    }
-    table[memory_slot as usize] = records;
-    let bytes: Vec<u8> = table.iter().flat_map(|slot| slot.to_le_bytes()).collect();
-    let (address, _) = driver.global(module, warpbpf_abi::names::SLOTS)?;
-    driver.write(address, &bytes, stream)?;
-    let load = |kernel: Result<Kernel, String>| -> Result<_, DriverError> {
-        Ok(match kernel {
-            Ok(Kernel { name, record, .. }) => Ok(Loaded {
-                function: driver.function(module, &name)?,
-                record,
-                host,
-                records,
-            }),
-            Err(reason) => Err(reason),
-        })
-    };
-    kernels.into_iter().map(load).collect()
 }
 
 impl OnDevice {

@@ -437,7 +437,7 @@ mod tests {
             ..ContextInfo::default()
         };
         state.open(info, Some(fd));
-        let mut more = |state: &mut State, context, first| {
+        let more = |state: &mut State, context, first| {
             let (more, fd) = SharedWriter::create(&[16], 0).unwrap();
             let maps = MoreMaps {
                 context,

@@ -176,7 +176,7 @@ fn wrong(bench: &Bench, process: &Process) -> Result<(), String> {
     )?;
     says(
         &refused("memcount")?,
-        "is new, and maps of type 2 are only made when a session begins",
+        "is new, and programs in slots use maps that are there",
     )
 }
 

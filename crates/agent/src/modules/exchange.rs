@@ -216,7 +216,7 @@ pub(crate) fn make_maps(agent: &Agent, session: &Arc<Session>) -> Result<(), Str
         if let LiveState::Here(live) = &*state {
             let made = agent
                 .driver
-                .within(shard.context, || agent.grow(&shard, live, session));
+                .within(shard.context, || agent.prepare(&shard, live, session));
             made.unwrap_or(Ok(()))?;
         }
     }
