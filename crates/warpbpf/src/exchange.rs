@@ -79,7 +79,8 @@ impl Exchange {
 
 impl Process {
     /// Puts the programs of another object into its kernels in place of those that are there. When this returns, the next launch
-    /// on any thread has them; until then launches have the old ones. A map that the new object declares as the old one did stays, with its contents.
+    /// on any thread has them; until then launches have the old ones. A map that the new object declares as the old one did stays, with its contents,
+    /// and others that it declares are made.
     ///
     /// # Errors
     /// [`Error::Exchange`] and nothing has changed; [`Error::Ended`], [`Error::NoAnswer`].
@@ -87,7 +88,8 @@ impl Process {
         self.exchange(&Exchange::Replace(object.clone()), EXCHANGE_LIMIT)
     }
 
-    /// Puts the programs of one more object into its kernels. Maps of the same name are the same map.
+    /// Puts the programs of one more object into its kernels. Maps of the same name are the same map, and
+    /// others are made.
     ///
     /// # Errors
     /// As [`Process::replace`].
