@@ -3,6 +3,7 @@
 //! Each has locks of its own, so that a thread which waits for the kernels of a context that ends, or makes the maps of a
 //! new one, holds up nobody in another. The list itself is locked for moments only.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{
@@ -109,9 +110,14 @@ impl Shard {
     }
 }
 
-/// The number and the memory of a context that has ended. Locked by one who operates on maps, which is one at a time where contexts
-/// live; what such a one allocates may run a program on the CPU, which comes no further than to the pumps then.
-pub(crate) type Ended = (u32, Arc<Mutex<SharedWriter>>);
+/// A context that has ended, and the memory that it shared. Who uses that has [`Lives::operate`].
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) number: u32,
+    pub(crate) memory: Mutex<SharedWriter>,
+    /// Maps of which it left nothing.
+    pub(crate) silent: Mutex<BTreeSet<usize>>,
+}
 
 /// All contexts that were looked at and have not ended.
 #[derive(Debug, Default)]
@@ -125,9 +131,12 @@ pub(crate) struct Lives {
     founding: Mutex<()>,
     /// What those that have ended left, by their numbers. Replaced and not changed, so that nothing is allocated while it is
     /// locked: a program on the CPU may run inside an allocator.
-    ended: Mutex<Arc<Vec<Ended>>>,
+    ended: Mutex<Arc<Vec<Arc<Ended>>>>,
     /// Held while that is replaced.
     ending: Mutex<()>,
+    /// Held by who reads and changes what they left, and only ever tried for: a program on the CPU may run inside an allocator, for which
+    /// the one who holds it may wait.
+    operating: Mutex<()>,
 }
 
 /// What a lock that is only tried gives.
@@ -186,16 +195,25 @@ impl Lives {
     }
 
     /// The memory of those that have ended, in the order of their numbers.
-    pub(crate) fn ended(&self) -> Arc<Vec<Ended>> {
+    pub(crate) fn ended(&self) -> Arc<Vec<Arc<Ended>>> {
         Arc::clone(&lock(&self.ended))
+    }
+
+    /// Has what they left for itself; `None` if another thread has it just now.
+    pub(crate) fn operate(&self) -> Option<MutexGuard<'_, ()>> {
+        tried(self.operating.try_lock())
     }
 
     fn add_ended(&self, number: u32, shared: SharedWriter) {
         let _ending = lock(&self.ending);
         let before = Arc::clone(&lock(&self.ended));
         let mut all = Vec::clone(&before);
-        all.push((number, Arc::new(Mutex::new(shared))));
-        all.sort_by_key(|(number, _)| *number);
+        all.push(Arc::new(Ended {
+            number,
+            memory: Mutex::new(shared),
+            silent: Mutex::default(),
+        }));
+        all.sort_by_key(|ended| ended.number);
         let all = Arc::new(all);
         let _before = std::mem::replace(&mut *lock(&self.ended), all);
     }

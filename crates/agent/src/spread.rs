@@ -39,6 +39,8 @@ struct Round {
     /// How many operations.
     count: usize,
     parts: Vec<Part>,
+    /// The contexts in which it began.
+    begun: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -74,7 +76,9 @@ impl Spread {
     pub(crate) fn turn(&mut self, each: &mut Each<'_>, lives: &Lives) -> Option<Progress> {
         let session = Arc::clone(&self.session);
         let plan = &session.maps()[self.map];
-        let mut left = Left::new(lives, plan, self.map);
+        let Some(mut left) = Left::new(lives, plan, self.map) else {
+            return Some(Progress::Waiting);
+        };
         let ended = left.numbers();
         loop {
             let mut numbers = Vec::new();
@@ -126,23 +130,10 @@ impl Spread {
             Kind::Together => {
                 for at in 0..round.count {
                     let op = &self.ops[first + at];
-                    let answers = round.parts.iter();
-                    let answers = answers.map(|part| (part.number, part.answer(at)));
-                    let mut answers: Vec<(u32, Answer)> = answers.collect();
-                    match op.action {
-                        Action::Lookup | Action::LookupAndDelete => {
-                            answers.extend(left.lookup(&op.key));
-                        }
-                        Action::Delete => {
-                            let there = left.lookup(&op.key).into_iter();
-                            answers.extend(there.map(|(number, _)| (number, Ok(Vec::new()))));
-                        }
-                        _ => {}
-                    }
-                    answers.sort_by_key(|(number, _)| *number);
-                    let answer = merged(plan, op, answers);
+                    let answer = answer_of(plan, op, at, &round, left);
                     if answer.is_ok() {
-                        left.gives_way(op, parts_of(plan, numbers, &left.numbers()));
+                        let count = parts_of(plan, numbers, &left.numbers());
+                        left.gives_way(op, count, &round.begun);
                     }
                     self.answers.push(answer);
                 }
@@ -292,6 +283,7 @@ fn in_turn(op: &HostOp, number: u32) -> Round {
         kind: Kind::InTurn,
         count: 1,
         parts: vec![Part::new(number, vec![op.clone()])],
+        begun: vec![number],
     }
 }
 
@@ -329,7 +321,43 @@ fn together(plan: &MapPlan, ops: &[HostOp], numbers: &[u32], ended: &[u32]) -> R
         kind: Kind::Together,
         count: ops.len(),
         parts,
+        begun: numbers.to_vec(),
     }
+}
+
+/// The answer to one operation that was done everywhere.
+fn answer_of(plan: &MapPlan, op: &HostOp, at: usize, round: &Round, left: &mut Left<'_>) -> Answer {
+    let parts = round.parts.iter();
+    let mut answers: Vec<(u32, Answer)> =
+        parts.map(|part| (part.number, part.answer(at))).collect();
+    // Who was to have the sums of a value has ended without.
+    let first = answers.first().map(|(number, _)| *number);
+    let gives = matches!(op.action, Action::Update | Action::Words);
+    if gives && !plan.added.is_empty() && first != round.begun.first().copied() {
+        return Err(EIO);
+    }
+    // What could not be done where kernels may go on is not done by what is left.
+    if answers
+        .iter()
+        .all(|(_, a)| matches!(a, Ok(_) | Err(ENOENT)))
+    {
+        match op.action {
+            Action::Lookup | Action::LookupAndDelete => {
+                // One that has answered may have ended since.
+                let mut there = left.lookup(&op.key);
+                there.retain(|(number, _)| answers.iter().all(|(n, _)| n != number));
+                answers.extend(there);
+            }
+            Action::Delete => {
+                let there = left.lookup(&op.key).into_iter();
+                answers.extend(there.map(|(number, _)| (number, Ok(Vec::new()))));
+            }
+            Action::Peek if left.contains(&op.value) => answers.push((0, Ok(Vec::new()))),
+            _ => {}
+        }
+    }
+    answers.sort_by_key(|(number, _)| *number);
+    merged(plan, op, answers)
 }
 
 /// One answer of those of all contexts.

@@ -1,8 +1,8 @@
 //! What a context that has ended left of a map gives way to what the host writes later: else the old value would stand in front
 //! of the new one, or be counted into it again.
 //!
-//! Contexts that live hold what the host wrote. So the copy that is left loses the key, or its value becomes zero where a key cannot go. Of words
-//! it takes what contexts take that are not given sums, for the others of its value may still be the first that say something. Where
+//! Contexts that live hold what the host wrote. So the copy that is left loses the key, or where a key cannot go its value becomes zero: of fields that
+//! are added up those that were written, of all else everything, for one context's bytes are shown of it. Where
 //! each multiprocessor shows a value of its own, those of the context take theirs.
 
 use warpbpf_abi::layout::MapLayout;
@@ -16,7 +16,7 @@ use crate::{MapPlan, MapView, Value, Write, delete, inner, merge, update, words}
 pub enum Done<'a> {
     /// It has a value now; this is the part of it that the context that has ended would have been given ([`merge::split`]).
     Updated(&'a [u8]),
-    /// It has some words of a value now; this is the part of them ([`words::split`]) that no context was given sums with.
+    /// It has some words of a value now, as [`words::pack`] has them.
     Words(&'a [u8]),
     /// It is gone.
     Deleted,
@@ -47,11 +47,7 @@ pub fn superseded(plan: &MapPlan, bytes: &[u8], key: &[u8], done: Done<'_>) -> V
             let before = now.clone();
             match done {
                 Done::Updated(_) => now.fill(0),
-                Done::Words(packed) => {
-                    if let Some((given, marks)) = words::unpack(packed, now.len()) {
-                        words::apply(given, marks, &mut now);
-                    }
-                }
+                Done::Words(packed) => give_words(plan, packed, &mut now),
                 Done::Deleted => {}
             }
             if now == before {
@@ -62,6 +58,41 @@ pub fn superseded(plan: &MapPlan, bytes: &[u8], key: &[u8], done: Done<'_>) -> V
         _ => delete(plan, bytes, key),
     };
     writes.unwrap_or_default()
+}
+
+/// Makes a value give way to some words.
+fn give_words(plan: &MapPlan, packed: &[u8], value: &mut [u8]) {
+    let Some((_, marks)) = words::unpack(packed, value.len()) else {
+        return;
+    };
+    let size = value.len();
+    let mut meant = vec![0; size];
+    for run in words::runs(marks) {
+        meant[run.start..run.end.min(size)].fill(1);
+    }
+    let mut summed = vec![false; size];
+    for field in &plan.added {
+        let end = (field.offset + field.size) as usize;
+        summed[field.offset as usize..end.min(size)].fill(true);
+    }
+    let others = (meant.iter().zip(&summed)).any(|(meant, summed)| *meant != 0 && !summed);
+    for (byte, (meant, summed)) in value.iter_mut().zip(meant.iter().zip(summed)) {
+        if *meant != 0 || others && !summed {
+            *byte = 0;
+        }
+    }
+}
+
+/// The copy says nothing of any key, and will not: nobody changes it but by [`superseded`].
+pub fn is_silent(plan: &MapPlan, bytes: &[u8]) -> bool {
+    match &plan.layout {
+        _ if merge::is_side_by_side(plan) => false,
+        MapLayout::Array(_) => bytes.iter().all(|byte| *byte == 0),
+        MapLayout::Hash(_) | MapLayout::Lru(_) | MapLayout::Hosted(_) | MapLayout::Queue(_) => {
+            MapView::new(plan, bytes).is_ok_and(|view| view.entries().next().is_none())
+        }
+        _ => false,
+    }
 }
 
 /// Does writes to a copy of a map.

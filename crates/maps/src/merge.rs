@@ -1,7 +1,7 @@
 //! One view of a map that several GPU contexts have a part of each: what merging means, type by type.
 //!
 //! What programs only add to is summed. Values of multiprocessors and threads stand side by side, those of the first
-//! context first. Of any other value the first part shows that is not all zero: the device that has something to say.
+//! context first. Of any other value, and of what lies beside sums, the first part shows that is not all zero: the device that has something to say.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,14 @@ fn part_bytes(plan: &MapPlan) -> usize {
 
 /// One value of several, of which there is at least one.
 fn one(added: &[SumField], parts: &[&Vec<u8>]) -> Vec<u8> {
-    let says = |part: &&&Vec<u8>| part.iter().any(|byte| *byte != 0);
+    let summed = |at: usize| {
+        let within = |f: &SumField| (f.offset as usize..(f.offset + f.size) as usize).contains(&at);
+        added.iter().any(within)
+    };
+    let says = |part: &&&Vec<u8>| {
+        let mut bytes = part.iter().enumerate();
+        bytes.any(|(at, byte)| *byte != 0 && !summed(at))
+    };
     let chosen = parts.iter().find(says).or(parts.first());
     let mut value = chosen.map(|part| (*part).clone()).unwrap_or_default();
     for field in added {

@@ -5,7 +5,7 @@ mod common;
 use common::def;
 use warpbpf_abi::layout::SumField;
 use warpbpf_abi::maps::MapType;
-use warpbpf_maps::left::{Done, apply, superseded};
+use warpbpf_maps::left::{Done, apply, is_silent, superseded};
 use warpbpf_maps::{Entry, MapPlan, MapView, SumUse, Value, Write, merge, plan, update, words};
 
 fn planned(map_type: MapType, value_size: u32, adds: &[(u32, u32)], more: bool) -> MapPlan {
@@ -170,19 +170,26 @@ fn a_value_that_is_left_gives_way() {
         &array,
         &[(1, of_words(&[5, 0, 7, 8])), (2, of_words(&[1, 0, 0, 0]))],
     );
-    // Of one word only: a sum is elsewhere now, and another word is the same everywhere.
-    let packed = words::pack(&of_words(&[9, 0, 3, 4]), [1]);
-    let packed = words::split(&array, &packed, 2).swap_remove(1);
+    // A sum that is written is elsewhere now, and the others of the value stay.
     let value = |words: &[u32]| Some(Value::One(of_words(words)));
-    assert_eq!(
-        after(&array, &mut left, 1, Done::Words(&packed)),
-        value(&[5, 0, 3, 4])
-    );
     let packed = words::pack(&of_words(&[9, 0, 3, 4]), [0]);
-    let packed = words::split(&array, &packed, 2).swap_remove(1);
     assert_eq!(
         after(&array, &mut left, 1, Done::Words(&packed)),
-        value(&[0, 0, 3, 4])
+        value(&[0, 0, 7, 8])
+    );
+    // What is no sum is shown of one context: all of it is.
+    let packed = words::pack(&of_words(&[9, 0, 3, 4]), [2]);
+    let more = planned(MapType::Array, 24, &[(0, 8)], false);
+    let mut other = part(&more, &[(1, of_words(&[5, 0, 7, 8, 9, 9]))]);
+    let packed_more = words::pack(&of_words(&[9, 0, 3, 4, 1, 1]), [2]);
+    assert_eq!(
+        after(&more, &mut other, 1, Done::Words(&packed_more)),
+        value(&[5, 0, 0, 0, 0, 0])
+    );
+    // A word that is not there is none.
+    assert_eq!(
+        after(&array, &mut left, 1, Done::Words(&packed)),
+        value(&[0, 0, 7, 8])
     );
     // A whole one leaves nothing, in any of its copies.
     assert_eq!(
@@ -204,6 +211,35 @@ fn a_value_that_is_left_gives_way() {
             assert_eq!(shown(&keys, &[left]), [(2, Value::One(of_words(&[6, 0])))]);
         }
     }
+}
+
+#[test]
+fn what_lies_beside_sums_is_of_the_first_that_says_something_there() {
+    let plan = planned(MapType::Array, 16, &[(0, 8)], false);
+    let parts = [
+        part(&plan, &[(1, of_words(&[5, 0, 0, 0]))]),
+        part(&plan, &[(1, of_words(&[6, 0, 7, 0]))]),
+        part(&plan, &[(1, of_words(&[0, 0, 8, 0]))]),
+    ];
+    assert_eq!(
+        shown(&plan, &parts)[1].1,
+        Value::One(of_words(&[11, 0, 7, 0]))
+    );
+}
+
+#[test]
+fn what_says_nothing_is_known() {
+    for map_type in [MapType::Array, MapType::Hash, MapType::LruHash] {
+        let plan = planned(map_type, 8, &[(0, 8)], false);
+        assert!(is_silent(&plan, &part(&plan, &[])));
+        let mut left = part(&plan, &[(1, of_words(&[5, 0]))]);
+        assert!(!is_silent(&plan, &left));
+        after(&plan, &mut left, 1, Done::Updated(&[]));
+        assert!(is_silent(&plan, &left), "{map_type:?}");
+    }
+    // Their values are written as those of others.
+    let plan = planned(MapType::PercpuArray, 8, &[], false);
+    assert!(!is_silent(&plan, &part(&plan, &[])));
 }
 
 #[test]

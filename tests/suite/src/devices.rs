@@ -379,6 +379,7 @@ fn gives_way(bench: &Bench) -> Told {
     )?;
     same("threads", run.value("threads", 0)?, 1000 + more)?;
     same("grids", run.value("grids", 0)?, BLOCKS[1])?;
+    same("marks", run.value("marks", 0)?, 9)?;
     same("key 0", run.value("keys", 0)?, 7 * THREADS + 8)?;
     same("key 1", run.value("keys", 1)?, 7 + THREADS)?;
     same("key 100", run.value("keys", 100)?, 8)?;
@@ -415,6 +416,11 @@ fn give_way(bench: &Bench, child: &mut Child) -> Result<(), String> {
     )?;
     same("key 100", say(&["lookup", "keys", "100"])?, json!(5))?;
     same("grids", say(&["lookup", "grids", "0"])?, json!(BLOCKS[0]))?;
+    same("marks", say(&["lookup", "marks", "0"])?, json!(5))?;
+    for map in ["grids", "counts", "marks"] {
+        let refused = say(&["delete", map, "0"]);
+        says(&format!("{refused:?}"), "EINVAL")?;
+    }
     for (map, key, value) in [("grids", "0", 9), ("threads", "0", 1000), ("keys", "1", 7)] {
         let text = value.to_string();
         same("update", say(&["update", map, key, &text])?, Value::Null)?;

@@ -86,7 +86,10 @@ impl<'s> World<'s> {
         loop {
             match spread.turn(&mut each, &agent.lives) {
                 Some(Progress::Done(mut answers)) => return answers.pop().unwrap_or(Err(EIO)),
-                // Bounded: the device's part is given up after a while.
+                // The device's part is given up after a while, but who has what ended contexts left may wait for this thread.
+                Some(Progress::Waiting) if Instant::now() >= self.until + LIMIT => {
+                    return Err(EBUSY);
+                }
                 Some(Progress::Waiting) => std::hint::spin_loop(),
                 None => return Err(EIO),
             }
