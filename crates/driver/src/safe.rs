@@ -576,6 +576,43 @@ impl Driver {
         self.check("cuMemcpyDtoHAsync", code, || format!("{bytes} bytes"))
     }
 
+    /// Starts a copy of `rows` rows of `bytes` bytes that lie `pitch` bytes apart on the device, at most 2^31 - 1, one behind the other into the
+    /// host's memory; [`Driver::wait`] tells when it is done.
+    ///
+    /// # Safety
+    /// `into` is valid for all rows and untouched until the stream has been waited for.
+    pub unsafe fn start_read_rows(
+        &self,
+        (from, pitch): (CUdeviceptr, u64),
+        into: *mut u8,
+        (rows, bytes): (u64, u64),
+        stream: Stream,
+    ) -> Result<(), DriverError> {
+        let copy = sys::CUDA_MEMCPY2D {
+            src_x_in_bytes: 0,
+            src_y: 0,
+            src_memory_type: sys::MEMORYTYPE_DEVICE,
+            src_host: ptr::null(),
+            src_device: from,
+            src_array: ptr::null_mut(),
+            src_pitch: pitch as usize,
+            dst_x_in_bytes: 0,
+            dst_y: 0,
+            dst_memory_type: sys::MEMORYTYPE_HOST,
+            dst_host: into.cast(),
+            dst_device: 0,
+            dst_array: ptr::null_mut(),
+            dst_pitch: bytes as usize,
+            width_in_bytes: bytes as usize,
+            height: rows as usize,
+        };
+        // SAFETY: a description that lives, and the caller's promise.
+        let code = unsafe { (self.api.copy_rows)(&copy, stream.0) };
+        self.check("cuMemcpy2DAsync", code, || {
+            format!("{rows} rows of {bytes} bytes")
+        })
+    }
+
     /// Page-locked host memory that the device sees: `(host pointer, device address)`.
     pub fn host_alloc(&self, bytes: usize) -> Result<(*mut u8, CUdeviceptr), DriverError> {
         let mut pointer = ptr::null_mut();

@@ -131,6 +131,35 @@ pub struct GraphNodeParams {
 }
 const _: () = assert!(size_of::<GraphNodeParams>() == 256 && size_of::<KernelNodeParams2>() == 72);
 
+/// `CUDA_MEMCPY2D`: rows of bytes. Types are of `CUmemorytype`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "field names are CUDA's")]
+pub struct CUDA_MEMCPY2D {
+    pub src_x_in_bytes: usize,
+    pub src_y: usize,
+    pub src_memory_type: c_uint,
+    pub src_host: *const c_void,
+    pub src_device: CUdeviceptr,
+    pub src_array: *mut c_void,
+    pub src_pitch: usize,
+    pub dst_x_in_bytes: usize,
+    pub dst_y: usize,
+    pub dst_memory_type: c_uint,
+    pub dst_host: *mut c_void,
+    pub dst_device: CUdeviceptr,
+    pub dst_array: *mut c_void,
+    pub dst_pitch: usize,
+    pub width_in_bytes: usize,
+    pub height: usize,
+}
+const _: () = assert!(size_of::<CUDA_MEMCPY2D>() == 128);
+
+/// `CU_MEMORYTYPE_HOST`
+pub const MEMORYTYPE_HOST: c_uint = 1;
+/// `CU_MEMORYTYPE_DEVICE`
+pub const MEMORYTYPE_DEVICE: c_uint = 2;
+
 /// `CUmemAllocationProp`
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -311,6 +340,7 @@ api! {
     memset_d8 = "cuMemsetD8Async"(address: CUdeviceptr, value: u8, bytes: usize, stream: CUstream);
     copy_to_device = "cuMemcpyHtoDAsync_v2"(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     copy_to_host = "cuMemcpyDtoHAsync_v2"(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    copy_rows = "cuMemcpy2DAsync_v2"(copy: *const CUDA_MEMCPY2D, stream: CUstream);
     stream_create = "cuStreamCreate"(stream: *mut CUstream, flags: c_uint);
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream);
     stream_query = "cuStreamQuery"(stream: CUstream);

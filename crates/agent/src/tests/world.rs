@@ -378,6 +378,15 @@ driver! {
         std::ptr::copy(from as *const u8, to, bytes);
         Ok(())
     }
+    copy_rows = "cuMemcpy2DAsync_v2"(copy: *const warpbpf_driver::sys::CUDA_MEMCPY2D, _stream: usize) |_world| {
+        let copy = &*copy;
+        for row in 0..copy.height {
+            let from = copy.src_device as usize + row * copy.src_pitch;
+            let to = copy.dst_host as usize + row * copy.dst_pitch;
+            std::ptr::copy(from as *const u8, to as *mut u8, copy.width_in_bytes);
+        }
+        Ok(())
+    }
     module_load = "cuModuleLoadDataEx"(module: *mut usize, image: *const c_char, count: c_uint, options: *mut c_int, values: *mut usize) |world| {
         let pairs = (0..count as usize).map(|i| (*options.add(i), *values.add(i)));
         let jit = pairs.filter(|(o, _)| !(5..=6).contains(o)).collect();

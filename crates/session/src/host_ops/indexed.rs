@@ -61,6 +61,13 @@ impl HostOps {
                     bytes[to..to + piece.len()].copy_from_slice(piece);
                 }
             })
+        } else if at.in_host.is_none() && pieces.fits_rows(self.values.bytes) {
+            self.stage_rows(at, &pieces).map(|staged| {
+                let each = staged.chunks_exact(pieces.bytes as usize);
+                for (piece, to) in each.zip(pieces.reduced(&reduced.plan)) {
+                    bytes[to..to + piece.len()].copy_from_slice(piece);
+                }
+            })
         } else {
             let mut done = Ok(());
             for (i, to) in (0..pieces.count).zip(pieces.reduced(&reduced.plan)) {
@@ -94,6 +101,20 @@ impl HostOps {
         at.driver.wait(self.copies)?;
         // SAFETY: the copy has been waited for.
         Ok(unsafe { self.values.read(0, bytes) })
+    }
+
+    /// Copies all copies of a value into page-locked memory, by one copy.
+    fn stage_rows(&mut self, at: &At<'_>, pieces: &Pieces) -> Result<&[u8], DriverError> {
+        let (from, into) = (at.base + pieces.first, self.values.pointer);
+        let rows = (pieces.count, pieces.bytes);
+        // SAFETY: the rows fit, and they are waited for below.
+        unsafe {
+            at.driver
+                .start_read_rows((from, pieces.stride), into, rows, self.copies)?;
+        }
+        at.driver.wait(self.copies)?;
+        // SAFETY: the copy has been waited for.
+        Ok(unsafe { self.values.read(0, pieces.count * pieces.bytes) })
     }
 
     fn write_value(&mut self, at: &At<'_>, reduced: &Reduced, key: u32, op: &HostOp) -> Answer {
@@ -152,6 +173,9 @@ struct Pieces {
     /// Bytes of one, whole words.
     bytes: u64,
 }
+
+/// Rows may lie so far apart: what every device allows (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`).
+const MOST_APART: u64 = i32::MAX as u64;
 
 impl Reduced {
     /// `None` for maps whose values have no fixed place.
@@ -219,6 +243,11 @@ impl Reduced {
 }
 
 impl Pieces {
+    /// They can be copied at once, into so many bytes.
+    fn fits_rows(self, bytes: u64) -> bool {
+        self.count > 1 && self.count * self.bytes <= bytes && self.stride <= MOST_APART
+    }
+
     /// Where they lie in the reduced map.
     fn reduced(self, plan: &MapPlan) -> impl Iterator<Item = usize> + use<> {
         let (first, stride) = match plan.layout {
