@@ -62,6 +62,19 @@ MAP(recent, BPF_MAP_TYPE_LRU_HASH, 64, __u32, __u64);
 struct { __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 4); __type(value, __u64); } line SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_STACK); __uint(max_entries, 4); __type(value, __u32); } pile SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_BLOOM_FILTER); __uint(max_entries, 100); __type(value, __u64); } bloom SEC(".maps");
+struct inside { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 3); __type(key, __u32); __type(value, __u64); }
+    one SEC(".maps"), two SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 2); __type(key, __u32); __array(values, struct inside); }
+    by_index SEC(".maps") = { .values = { [0] = &one } };
+struct { __uint(type, BPF_MAP_TYPE_HASH_OF_MAPS); __uint(max_entries, 2); __type(key, __u32); __array(values, struct inside); }
+    by_key SEC(".maps");
+static __always_inline void inside(void *outer, __u32 key, __u32 index)
+{
+    void *map = bpf_map_lookup_elem(outer, &key);
+    __u64 *value = map ? bpf_map_lookup_elem(map, &index) : 0;
+    if (value)
+        __sync_fetch_and_add(value, 1);
+}
 __u32 setting = 3;
 const volatile __u32 fixed = 9;
 SEC("gpu/run")
@@ -94,6 +107,10 @@ int work(void *ctx)
     __u32 low = one;
     bpf_map_push_elem(&pile, &low, 0);
     bpf_map_push_elem(&bloom, &one, 0);
+    inside(&by_index, 0, 0);
+    inside(&by_index, 1, 1);
+    inside(&by_key, 77, 2);
+    bpf_map_lookup_elem(&two, &zero);
     return 0;
 }
 char LICENSE[] SEC("license") = "GPL";
@@ -431,6 +448,107 @@ fn without_kernels_hashes_are_read_and_not_changed() {
     assert_eq!(bench.one("keys", lookup(&k(9))), Ok(v(1).to_vec()));
     assert_eq!(bench.one("keys", update(&k(9), &v(5))), Err(-95));
     assert_eq!(bench.one("vasts", lookup(&v(400))), Err(-2));
+}
+
+/// What an operation of the host on a map of maps does is what the next kernel finds; no kernel of ours is needed for it.
+#[test]
+fn maps_in_maps_are_exchanged() {
+    let bench = Bench::new(false);
+    let number = |name: &str| (bench.map(name) as u32 + 1).to_le_bytes();
+    let (one, two) = (number("one"), number("two"));
+    let counts = |name: &str| {
+        let value = |key| bench.one(name, lookup(&k(key))).unwrap();
+        [0, 1, 2].map(|key| u64::from_le_bytes(value(key).try_into().unwrap()))
+    };
+    bench.run(1, 32);
+    assert_eq!((counts("one"), counts("two")), ([32, 0, 0], [0; 3]));
+    let ops = vec![
+        update(&k(0), &two),
+        lookup(&k(0)),
+        update(&k(1), &one),
+        update(&k(2), &one),
+        update(&k(1), &number("plain")),
+        update(&k(1), &[0; 4]),
+        update(&k(1), &9999u32.to_le_bytes()),
+        update(&k(1), &v(1)),
+        op(Action::Push, &k(1), &one, 0),
+    ];
+    assert_eq!(
+        bench.all("by_index", ops),
+        [
+            DONE,
+            Ok(two.to_vec()),
+            DONE,
+            Err(-7),
+            Err(-22),
+            Err(-22),
+            Err(-22),
+            Err(-22),
+            Err(-22),
+        ]
+    );
+    assert_eq!(bench.one("by_key", update(&k(77), &two)), DONE);
+    bench.run(1, 32);
+    assert_eq!((counts("one"), counts("two")), ([32, 32, 0], [32, 0, 32]));
+    let ops = vec![
+        op(Action::Update, &k(77), &one, 1),
+        op(Action::Update, &k(78), &one, 2),
+        op(Action::LookupAndDelete, &k(77), &[], 0),
+        op(Action::Delete, &k(77), &[], 0),
+        update(&k(78), &one),
+        update(&k(79), &one),
+        update(&k(80), &one),
+    ];
+    assert_eq!(
+        bench.all("by_key", ops),
+        [
+            Err(-17),
+            Err(-2),
+            Ok(two.to_vec()),
+            Err(-2),
+            DONE,
+            DONE,
+            Err(-7)
+        ]
+    );
+    assert_eq!(bench.one("by_key", lookup(&k(77))), Err(-2));
+    assert_eq!(bench.one("by_key", lookup(&k(78))), Ok(one.to_vec()));
+    let delete = op(Action::Delete, &k(0), &[], 0);
+    assert_eq!(bench.one("by_index", delete.clone()), DONE);
+    assert_eq!(bench.one("by_index", delete), Err(-2));
+    bench.run(1, 32);
+    assert_eq!((counts("one"), counts("two")), ([32, 64, 0], [32, 0, 32]));
+}
+
+#[test]
+fn only_maps_like_the_declared_one_are_preset() {
+    let bench = Bench::with(false, |session| {
+        let number = |session: &Session, name: &str| {
+            let at = session.maps().iter().position(|map| map.name == name);
+            (at.unwrap() as u32 + 1).to_le_bytes()
+        };
+        let two = number(session, "two");
+        session.preset("by_key", &[update(&k(77), &two)]).unwrap();
+        let plain = number(session, "plain");
+        let there = session.maps().len();
+        let mut refused = |value: &[u8]| {
+            let error = session.preset("by_key", &[update(&k(1), value)]);
+            error.unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(&plain),
+            "operation 0 cannot be done: map `plain` cannot be in `by_key`: its `max_entries` is 4 but `by_key` declares 3; make them equal"
+        );
+        assert_eq!(
+            refused(&[0; 4]),
+            format!(
+                "operation 0 on map `by_key` names map 0: a value is 1 to {there}, a map's place in the object plus one"
+            )
+        );
+    });
+    bench.run(1, 32);
+    let value = bench.one("two", lookup(&k(2)));
+    assert_eq!(value, Ok(v(32).to_vec()));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! `warpbpf_abi::layout::inner` tells it. For the host a value is 4 bytes, the map's index in the session plus one, where
 //! Linux has a file descriptor or an id; its address on the device is filled in once that is known ([`resolve`]).
 
-use warpbpf_abi::layout::inner;
-use warpbpf_abi::maps::{BPF_EXIST, MapType, PLACE};
+use warpbpf_abi::layout::{HashLayout, inner};
+use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType, PLACE};
 use warpbpf_object::{InitialValue, MapDef};
 
 use crate::bytes::{put, u32_at};
@@ -133,6 +133,49 @@ pub(crate) fn store(
     let mut word = vec![0; inner::VALUE as usize];
     put(&mut word, inner::INDEX, value);
     crate::update(&plain(plan), bytes, key, &word, flags)
+}
+
+/// The writes that give `key` the map of `value`, an index plus one, which lies at `address`, while programs look for maps in `plan`: they
+/// must be done in order, each before the next one begins. A program reads the address alone, and a key's place is whole before its slot is
+/// published, so it finds the map before, or this one, or none. `bytes` is all of the map; programs write nothing there.
+///
+/// # Errors
+/// [`AccessError`], whose [`AccessError::errno`] is Linux's; [`AccessError::Busy`] where a hash would have to be made anew for the key.
+pub fn store_live(
+    plan: &MapPlan,
+    bytes: &[u8],
+    key: &[u8],
+    (value, address): (u32, u64),
+    flags: u64,
+) -> Result<Vec<Write>, AccessError> {
+    let mut word = vec![0; inner::VALUE as usize];
+    put(&mut word, inner::ADDRESS, &address.to_le_bytes());
+    put(&mut word, inner::INDEX, &value.to_le_bytes());
+    let writes = crate::update(&plain(plan), bytes, key, &word, flags)?;
+    let anew = |write: &Write| write.bytes.len() as u64 == plan.bytes();
+    if plan.map_type == MapType::HashOfMaps && writes.iter().any(anew) {
+        return Err(AccessError::Busy {
+            map: plan.name.clone(),
+            probes: HashLayout::PROBES,
+        });
+    }
+    Ok(writes)
+}
+
+/// The writes that take the map of `key` out, under the same conditions as [`store_live`].
+///
+/// # Errors
+/// [`AccessError`], whose [`AccessError::errno`] is Linux's.
+pub fn remove_live(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, AccessError> {
+    if MapView::new(plan, bytes)?.lookup(key)?.is_none() {
+        return Err(AccessError::Missing {
+            map: plan.name.clone(),
+        });
+    }
+    match plan.map_type {
+        MapType::HashOfMaps => crate::delete(&plain(plan), bytes, key),
+        _ => store_live(plan, bytes, key, (0, 0), BPF_ANY),
+    }
 }
 
 /// A value as the host sees it; `None` where no map was put.

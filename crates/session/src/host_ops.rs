@@ -1,7 +1,8 @@
 //! Operations of the host on live maps.
 //!
 //! Maps with a fixed place for each value (arrays, per-thread arrays, data sections) are read and written by copies of
-//! aligned words, which go on while kernels run; so are lookups in small maps, and few at once in larger hashes. For all else the host does what a program would: it has the helper
+//! aligned words, which go on while kernels run; so are lookups in small maps, and few at once in larger hashes, and what is done to maps of
+//! maps, which programs only read. For all else the host does what a program would: it has the helper
 //! called, in a kernel made from an eBPF program that is assembled here ([`program`]), verified and compiled as any other.
 //! Each thread of it has a record of its own with the operation, the key, the value and the result. So an operation of the
 //! host is as atomic for the application's lanes as theirs are for each other, and a map type needs only its helpers.
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{EBUSY, EINVAL, EIO, ENOENT, EOPNOTSUPP, ETIMEDOUT, MapType};
 use warpbpf_driver::{Driver, DriverError, Function, Stream};
-use warpbpf_maps::{AccessError, MapPlan, MapView, Value};
+use warpbpf_maps::{AccessError, MapPlan, MapView, Value, inner};
 
 use crate::held::Held;
 use crate::host_memory::HostMemory;
@@ -26,6 +27,7 @@ use crate::plan::Session;
 mod copies;
 mod indexed;
 mod load;
+mod outer;
 mod program;
 
 use copies::{Copies, too_large};
@@ -223,12 +225,17 @@ pub(crate) struct At<'a> {
     pub(crate) driver: &'a Driver,
     pub(crate) session: &'a Session,
     pub(crate) index: usize,
-    pub(crate) base: u64,
+    /// Where programs find each map of the session.
+    pub(crate) bases: &'a [u64],
     /// It lies there, if it does not on the device.
     pub(crate) in_host: Option<&'a HostMemory>,
 }
 
 impl At<'_> {
+    fn base(&self) -> u64 {
+        self.bases[self.index]
+    }
+
     /// Copies what lies from `offset` on.
     fn read(&self, offset: u64, into: &mut [u8], stream: Stream) -> Result<(), DriverError> {
         match self.in_host {
@@ -236,7 +243,7 @@ impl At<'_> {
                 memory.read(offset, into);
                 Ok(())
             }
-            None => self.driver.read(self.base + offset, into, stream),
+            None => self.driver.read(self.base() + offset, into, stream),
         }
     }
 
@@ -297,6 +304,7 @@ impl HostOps {
     pub(crate) fn refused(&self, at: &At<'_>, ops: &[HostOp]) -> Option<String> {
         let plan = at.plan();
         if Reduced::new(plan).is_some()
+            || inner::is_outer(plan)
             || matches!(plan.layout, MapLayout::Hosted(_) | MapLayout::UserRing(_))
         {
             return None;
@@ -324,10 +332,13 @@ impl HostOps {
 
     /// Begins a batch; nothing may be in flight.
     pub(crate) fn submit(&mut self, at: &At<'_>, ops: Vec<HostOp>) -> Progress {
+        let lookups = ops.iter().all(|op| op.action == Action::Lookup);
+        if !lookups && inner::is_outer(at.plan()) {
+            return Progress::Done(self.outer(at, &ops));
+        }
         if let Some(reduced) = Reduced::new(at.plan()) {
             return Progress::Done(self.indexed(at, &reduced, &ops));
         }
-        let lookups = ops.iter().all(|op| op.action == Action::Lookup);
         if lookups
             && ops.len() <= FEW
             && at.plan().bytes()

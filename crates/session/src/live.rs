@@ -503,7 +503,7 @@ impl Live {
             driver: &self.driver,
             session: &now.session,
             index: map,
-            base: now.maps[map],
+            bases: &now.maps,
             in_host: self.in_host(map),
         }
     }

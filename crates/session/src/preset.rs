@@ -1,7 +1,8 @@
 //! What maps hold before the first kernel runs, as the tool wants it: operations on their planned first contents.
 
 use warpbpf_abi::maps::MOST_PRESET;
-use warpbpf_maps::{AccessError, MapPlan, Write, merge};
+use warpbpf_maps::{AccessError, MapError, MapPlan, Write, inner, merge};
+use warpbpf_object::MapDef;
 
 use crate::host_ops::{Action, HostOp};
 use crate::plan::Session;
@@ -41,6 +42,28 @@ pub enum PresetError {
         /// Counted from 0.
         number: usize,
     },
+    /// A value of a map of maps is no map's number plus one.
+    #[error(
+        "operation {number} on map `{map}` names map {value}: a value is 1 to {there}, a map's place in the object plus one"
+    )]
+    NoInner {
+        /// Its name.
+        map: String,
+        /// Counted from 0.
+        number: usize,
+        /// The value.
+        value: u32,
+        /// How many maps there are.
+        there: usize,
+    },
+    /// A map that cannot be in that map of maps.
+    #[error("operation {number} cannot be done: {source}")]
+    Inner {
+        /// Counted from 0.
+        number: usize,
+        /// Why.
+        source: MapError,
+    },
     /// The operation fails.
     #[error("operation {number} cannot be done: {source}")]
     Access {
@@ -78,12 +101,35 @@ impl Session {
         if bytes > MOST_PRESET {
             return Err(PresetError::TooLarge { map: name(), bytes });
         }
+        check_inner(self.map_defs(), index, ops)?;
         let image = change(plan, &plan.image, ops, false)?;
         let further = change(plan, &plan.further, ops, true)?;
         let plan = &mut self.maps_mut()[index];
         (plan.image, plan.further) = (image, further);
         Ok(())
     }
+}
+
+/// What is put into a map of maps is a map like the declared one: programs are proved for that. A value of another size is refused later.
+fn check_inner(defs: &[MapDef], index: usize, ops: &[HostOp]) -> Result<(), PresetError> {
+    let outer = &defs[index];
+    if outer.inner.is_none() {
+        return Ok(());
+    }
+    for (number, op) in ops.iter().enumerate() {
+        let Ok(value) = op.value.as_slice().try_into().map(u32::from_le_bytes) else {
+            continue;
+        };
+        let def = value.checked_sub(1).and_then(|at| defs.get(at as usize));
+        let def = def.ok_or_else(|| PresetError::NoInner {
+            map: outer.name.clone(),
+            number,
+            value,
+            there: defs.len(),
+        })?;
+        inner::check(outer, def).map_err(|source| PresetError::Inner { number, source })?;
+    }
+    Ok(())
 }
 
 /// The contents after `ops`; `further` ones, if not the first context's.

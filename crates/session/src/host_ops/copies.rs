@@ -51,7 +51,7 @@ impl Copies {
         }
         let copies = Copies {
             plan: plan.clone(),
-            base: at.base,
+            base: at.base(),
             values,
             copied: 0,
         };

@@ -96,7 +96,7 @@ impl HostOps {
         unsafe {
             let into = self.values.pointer;
             at.driver
-                .start_read(at.base + offset, into, bytes, self.copies)?;
+                .start_read(at.base() + offset, into, bytes, self.copies)?;
         }
         at.driver.wait(self.copies)?;
         // SAFETY: the copy has been waited for.
@@ -141,8 +141,8 @@ impl HostOps {
     }
 
     /// Copies whole words into a map.
-    fn write(&mut self, at: &At<'_>, offset: u64, words: &[u8]) -> Result<(), i64> {
-        let to = at.base + offset;
+    pub(super) fn write(&mut self, at: &At<'_>, offset: u64, words: &[u8]) -> Result<(), i64> {
+        let to = at.base() + offset;
         let staged = words.len() as u64 <= self.values.bytes;
         let done = if staged {
             // SAFETY: every copy was waited for.
