@@ -42,6 +42,7 @@ const TOOLS: &[&str] = &[
     "stubtrace",
     "launchshared",
     "cutlass",
+    "manymaps",
 ];
 
 /// What several of them include.

@@ -319,27 +319,33 @@ impl Kernel {
         if map.spec.kind() == Some(MapType::ArrayOfMaps) {
             index(key, map.spec.max_entries).ok_or(Errno::TOOBIG)?;
         }
-        if self.session_of(at).is_some() {
-            (self.config.tell)(&format!(
-                "map `{}`: a map of maps cannot be given another map while the application runs",
-                map.name
-            ));
-            return Err(Errno::OPNOTSUPP);
-        }
-        let entries = map.spec.max_entries as usize;
-        if map.twin.is_some() {
-            self.update_twin_map(at, key, inner)?;
-        }
-        let Contents::Maps(maps) = &mut self.map_mut(at)?.contents else {
+        let Contents::Maps(maps) = &map.contents else {
             return Err(Errno::INVAL);
         };
         match (maps.contains_key(key), flags) {
             (false, BPF_EXIST) => return Err(Errno::NOENT),
             (true, warpbpf_abi::maps::BPF_NOEXIST) => return Err(Errno::EXIST),
-            (false, _) if maps.len() >= entries => return Err(Errno::TOOBIG),
+            (false, _) if maps.len() >= map.spec.max_entries as usize => return Err(Errno::TOOBIG),
             _ => {}
         }
-        maps.insert(key.to_vec(), inner);
+        if let Some((session, number)) = self.session_of(at) {
+            let Some(held) = session.number(inner) else {
+                (self.config.tell)(&format!(
+                    "map `{}`: `{}` cannot be put into it while the application runs: the application began without that map",
+                    map.name,
+                    self.map(inner)?.name
+                ));
+                return Err(Errno::OPNOTSUPP);
+            };
+            let value = (held + 1).to_ne_bytes();
+            one(&*session, number, OpCode::Update, key, &value, BPF_ANY)?;
+        }
+        if map.twin.is_some() {
+            self.update_twin_map(at, key, inner)?;
+        }
+        if let Contents::Maps(maps) = &mut self.map_mut(at)?.contents {
+            maps.insert(key.to_vec(), inner);
+        }
         Ok(())
     }
 
@@ -384,6 +390,15 @@ impl Kernel {
             && let Some((session, number)) = self.session_of(at)
         {
             return one(&*session, number, OpCode::Delete, key, &[], 0).map(|_| ());
+        }
+        if let Contents::Maps(maps) = &self.map(at)?.contents
+            && maps.contains_key(key)
+            && let Some((session, number)) = self.session_of(at)
+        {
+            one(&*session, number, OpCode::Delete, key, &[], 0)?;
+        }
+        if self.map(at)?.spec.kind() == Some(MapType::BloomFilter) {
+            return Err(Errno::OPNOTSUPP);
         }
         self.map_mut(at)?.contents.remove(key)
     }
@@ -548,8 +563,9 @@ impl Kernel {
         match &self.map(at)?.contents {
             Contents::Keyed(entries) => after(entries, before).ok_or(Errno::NOENT),
             Contents::Maps(entries) => after(entries, before).ok_or(Errno::NOENT),
-            Contents::Row(_) => Err(Errno::INVAL),
-            Contents::Slots(_)
+            Contents::Row(_) if spec.kind() != Some(MapType::BloomFilter) => Err(Errno::INVAL),
+            Contents::Row(_)
+            | Contents::Slots(_)
             | Contents::Mapped(..)
             | Contents::Ring(_)
             | Contents::UserRing(_)

@@ -28,6 +28,7 @@ mod late_tools;
 mod library;
 mod linux;
 mod loader;
+mod loader_maps;
 mod lookup;
 mod maps_hash;
 mod maps_host;
@@ -128,6 +129,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(splice_swap::cases());
     cases.extend(instructions::cases());
     cases.extend(loader::cases());
+    cases.extend(loader_maps::cases());
     cases.extend(late_tools::cases());
     cases.extend(attach::cases());
     cases.extend(ways::cases());

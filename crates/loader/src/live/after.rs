@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
-use warpbpf_maps::{MapView, merge, words};
+use warpbpf_maps::{AccessError, MapView, merge, words};
 use warpbpf_wire::{MapOp, OpCode, Outcome};
 
 use super::Agent;
+use crate::session::Copied;
 
 impl Agent {
     /// Changes the final copy, as the devices would have been changed.
@@ -16,6 +17,12 @@ impl Agent {
         // What is known of a user ring are its positions only, and no program drains it any more.
         if matches!(copied.plan.layout, MapLayout::UserRing(_)) {
             return None;
+        }
+        if matches!(
+            copied.plan.layout,
+            MapLayout::Queue(_) | MapLayout::Bloom(_)
+        ) {
+            return self.operate_on_row(number, op, &copied);
         }
         let (plan, count) = (&copied.plan, copied.parts.len());
         let lookup = || {
@@ -95,5 +102,48 @@ impl Agent {
         }
         self.after.insert(number, Arc::new(parts));
         Some(Outcome::done(Vec::new()))
+    }
+    /// The same of a queue, a stack or a filter. What only one context may do is done in the first that can.
+    fn operate_on_row(&mut self, number: u32, op: &MapOp<'_>, copied: &Copied) -> Option<Outcome> {
+        let plan = &copied.plan;
+        let is_filter = matches!(plan.layout, MapLayout::Bloom(_));
+        let failed = |error: AccessError| Outcome::failed(error.errno() as i32);
+        if is_filter && op.code == OpCode::Peek {
+            let view = MapView::merged(plan, &copied.parts);
+            return Some(match view.and_then(|view| view.contains(op.value)) {
+                Ok(true) => Outcome::done(Vec::new()),
+                Ok(false) => Outcome::failed(ENOENT as i32),
+                Err(error) => failed(error),
+            });
+        }
+        let mut parts = copied.parts.as_ref().clone();
+        let mut outcome = None;
+        for bytes in &mut parts {
+            let done = match op.code {
+                OpCode::Push => warpbpf_maps::update(plan, bytes, op.key, op.value, op.flags)
+                    .map(|writes| (Vec::new(), writes)),
+                OpCode::Pop | OpCode::Peek => warpbpf_maps::pop(plan, bytes),
+                _ => return None,
+            };
+            let (value, writes) = match done {
+                Ok(done) => done,
+                Err(error) => {
+                    outcome = Some(failed(error));
+                    continue;
+                }
+            };
+            outcome = Some(Outcome::done(value));
+            if op.code != OpCode::Peek {
+                for write in writes {
+                    let at = write.offset as usize;
+                    bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+                }
+            }
+            if !is_filter {
+                break;
+            }
+        }
+        self.after.insert(number, Arc::new(parts));
+        outcome
     }
 }

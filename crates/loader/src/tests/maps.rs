@@ -335,6 +335,76 @@ fn a_multiprocessor_is_a_cpu() {
     );
 }
 
+/// What is put into a map of maps, and taken out, is so on the device, too.
+#[test]
+fn maps_in_maps_are_changed_on_the_device() {
+    for kind in [12u32, 13] {
+        let mut tool = Tool::new();
+        let inner = tool.map(ARRAY, 4, 8, 1);
+        let create = [
+            (attr::map::TYPE, kind.to_ne_bytes()),
+            (attr::map::KEY_SIZE, 4u32.to_ne_bytes()),
+            (attr::map::VALUE_SIZE, 4u32.to_ne_bytes()),
+            (attr::map::MAX_ENTRIES, 2u32.to_ne_bytes()),
+            (attr::map::INNER_MAP_FD, inner.to_ne_bytes()),
+        ];
+        let create: Vec<(usize, &[u8])> = create.iter().map(|(at, b)| (*at, &b[..])).collect();
+        let outer = tool.call(Command::MapCreate, &create).unwrap() as i32;
+        let second = tool.map(ARRAY, 4, 8, 1);
+        let late = tool.map(ARRAY, 4, 8, 1);
+        assert_eq!(tool.update(outer, &key(0), &inner.to_ne_bytes(), 0), Ok(0));
+        let device = Device::new(&def(ARRAY, 4, 8, 1), 2);
+        *device.maps.lock().unwrap() = 3;
+        tool.kernel.session = Some(device.clone());
+        let put = |tool: &mut Tool, at: u32, map: i32, flags: u64| {
+            tool.update(outer, &key(at), &map.to_ne_bytes(), flags)
+        };
+        assert_eq!(put(&mut tool, 1, second, 2), Err(Errno::NOENT));
+        assert_eq!(put(&mut tool, 0, second, 1), Err(Errno::EXIST));
+        assert_eq!(put(&mut tool, 0, late, 0), Err(Errno::OPNOTSUPP));
+        assert_eq!(put(&mut tool, 0, outer, 0), Err(Errno::INVAL));
+        assert_eq!(*device.done.lock().unwrap(), []);
+        // Places are 0 for the first map, 1 for the map of maps, 2 for the second.
+        assert_eq!(put(&mut tool, 0, second, 2), Ok(0));
+        let value = 3u32.to_ne_bytes().to_vec();
+        assert_eq!(tool.get(LOOKUP, outer, &key(0), 4), Ok(value.clone()));
+        // What the device refuses is as it was.
+        *device.refused.lock().unwrap() = Some((key(0).to_vec(), -16));
+        assert_eq!(put(&mut tool, 0, inner, 0), Err(Errno::BUSY));
+        let delete =
+            |tool: &mut Tool| tool.element(Command::MapDeleteElem, outer, Some(&key(0)), 0, 0);
+        assert_eq!(delete(&mut tool), Err(Errno::BUSY));
+        assert_eq!(tool.get(LOOKUP, outer, &key(0), 4), Ok(value.clone()));
+        *device.refused.lock().unwrap() = None;
+        device.done.lock().unwrap().remove(1);
+        assert_eq!(delete(&mut tool), Ok(0));
+        assert_eq!(delete(&mut tool), Err(Errno::NOENT));
+        assert_eq!(tool.get(LOOKUP, outer, &key(0), 4), Err(Errno::NOENT));
+        let done = device.done.lock().unwrap();
+        assert_eq!(done[0], (OpCode::Update, key(0).to_vec(), value, 0));
+        assert_eq!(done.len(), 3);
+        let gone = (OpCode::Delete, key(0).to_vec(), Vec::new(), 0);
+        assert_eq!(done[1..], [gone.clone(), gone]);
+    }
+}
+
+#[test]
+fn a_filter_has_no_keys() {
+    let mut tool = Tool::new();
+    for (kind, refused) in [
+        (22, Errno::INVAL),
+        (23, Errno::INVAL),
+        (30, Errno::OPNOTSUPP),
+    ] {
+        let fd = tool.map(kind, 0, 4, 4);
+        let next = tool.memory.put(&[0; 4]);
+        for command in [Command::MapGetNextKey, Command::MapDeleteElem] {
+            let asked = tool.element(command, fd, Some(&key(0)), next, 0);
+            assert_eq!(asked, Err(refused), "{command:?}");
+        }
+    }
+}
+
 #[test]
 fn what_more_multiprocessors_than_cpus_say_is_an_error_and_not_cut() {
     let mut tool = Tool::new();

@@ -16,10 +16,12 @@ use crate::session::{Copied, Session};
 /// An operation: what, key, value, flags.
 pub(crate) type Done = (OpCode, Vec<u8>, Vec<u8>, u64);
 
-/// A device with one map, which is number 0 and place 0.
+/// A device with one map, which is number 0 and place 0, unless it is said to have more.
 pub(crate) struct Device {
     pub(crate) plan: Arc<MapPlan>,
     pub(crate) bytes: Mutex<Vec<u8>>,
+    /// How many maps it has: each has the number of its place.
+    pub(crate) maps: Mutex<u32>,
     /// What was done, in order.
     pub(crate) done: Mutex<Vec<Done>>,
     /// What it says to changes of this key.
@@ -35,6 +37,7 @@ impl Device {
         Arc::new(Device {
             plan: Arc::new(plan),
             bytes,
+            maps: Mutex::new(1),
             done: Mutex::default(),
             refused: Mutex::default(),
             singly: Mutex::default(),
@@ -53,7 +56,8 @@ impl Device {
 
 impl Session for Device {
     fn number(&self, map: usize) -> Option<u32> {
-        (map == 0).then_some(0)
+        let number = map as u32;
+        (number < *self.maps.lock().unwrap()).then_some(number)
     }
     fn sms(&self) -> u32 {
         2
