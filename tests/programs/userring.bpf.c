@@ -10,9 +10,13 @@ struct job {
 	__u8 text[8];
 };
 
+#ifndef RING
+#define RING 4096
+#endif
+
 struct {
 	__uint(type, BPF_MAP_TYPE_USER_RINGBUF);
-	__uint(max_entries, 4096);
+	__uint(max_entries, RING);
 #ifndef NO_VALUE
 	/* What the records are, for `warpbpf maps push`; Linux refuses it. */
 	__type(value, struct job);

@@ -107,6 +107,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("events_patient", "tests/programs/events_patient.bpf.c"),
     ("events_hasty", "tests/programs/events_hasty.bpf.c"),
     ("userring", "tests/programs/userring.bpf.c"),
+    ("userring_large", "tests/programs/userring_large.bpf.c"),
     ("twogpus", "tests/programs/twogpus.bpf.c"),
     ("ended", "tests/programs/ended.bpf.c"),
     ("everywhere", "tests/programs/everywhere.bpf.c"),

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warpbpf::{DeviceChoice, Error, Launch, Map, Object, Options, Process, Tool};
+use warpbpf::{DeviceChoice, Error, Launch, Map, MapOp, Object, OpCode, Options, Process, Tool};
 
 use crate::run::{Bench, Case, Told, same, says};
 
@@ -14,15 +14,18 @@ const NO_SPACE: i32 = -28;
 const TOO_LARGE: i32 = -7;
 /// Records that are pushed while programs drain.
 const RECORDS: u64 = 1_000;
+/// Records that are sent in one message.
+const PORTION: u64 = 8_192;
 /// Records of 24 bytes and a header that the ring of 4,096 bytes takes.
 const ROOM: u64 = 4096 / 32;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "user ring: records of the host, in order",
-        check: records,
-    }]
+    let case = |name, check| Case { name, check };
+    vec![
+        case("user ring: records of the host, in order", records),
+        case("user ring: a crowd of records, each once", crowd),
+    ]
 }
 
 fn failed(error: Error) -> String {
@@ -56,7 +59,17 @@ fn push(jobs: &Map, record: &[u8]) -> Result<u64, String> {
 }
 
 fn records(bench: &Bench) -> Told {
-    let object = Object::open(bench.object("userring")).map_err(failed)?;
+    beside(bench, "userring", filled)
+}
+
+/// Records by the million. One lane drains at a time, so here a GPU is not what it is elsewhere: as many as a minute allows.
+fn crowd(bench: &Bench) -> Told {
+    beside(bench, "userring_large", crowded)
+}
+
+/// A kernel that drains until it is told to end, and what is done meanwhile.
+fn beside(bench: &Bench, object: &str, work: fn(&Bench, &Process, u32) -> Told) -> Told {
+    let object = Object::open(bench.object(object)).map_err(failed)?;
     let options = Options {
         allow_modify: true,
         budget: Some(20_000),
@@ -64,7 +77,7 @@ fn records(bench: &Bench) -> Told {
     };
     let tool = Tool::attach(object, options).map_err(failed)?;
     tool.serve().map_err(failed)?;
-    let command = [bench.app("longrun").into_os_string(), "120000".into()];
+    let command = [bench.app("longrun").into_os_string(), "600000".into()];
     let device = if bench.soft {
         DeviceChoice::Soft
     } else {
@@ -75,7 +88,7 @@ fn records(bench: &Bench) -> Told {
         .map_err(failed)?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let pid = app.child().id();
-    let told = filled(bench, &process, pid);
+    let told = work(bench, &process, pid);
     // Whatever went wrong: it does not stay behind.
     if told.is_err() {
         let _ = app.child().kill();
@@ -85,25 +98,83 @@ fn records(bench: &Bench) -> Told {
     Ok(told)
 }
 
-fn filled(bench: &Bench, process: &Process, pid: u32) -> Told {
-    let jobs = process.map("jobs").map_err(failed)?;
+/// What programs have counted, by its number in the object; once it is this, or when a minute brought no more.
+fn is_done(process: &Process, expected: [u64; 7]) -> Result<(), String> {
     let done = process.map("done").and_then(|map| map.typed::<u32, u64>());
+    let done = done.map_err(failed)?;
+    let mut end = Instant::now() + PATIENCE;
+    let mut before = [0; 7];
+    loop {
+        let mut found = [0; 7];
+        for (key, value) in found.iter_mut().enumerate() {
+            *value = done.get(&(key as u32)).map_err(failed)?.unwrap_or(0);
+        }
+        if found == expected || Instant::now() > end {
+            return same("what was drained", found, expected);
+        }
+        if found != before {
+            (before, end) = (found, Instant::now() + PATIENCE);
+        }
+    }
+}
+
+fn crowded(bench: &Bench, process: &Process, _: u32) -> Told {
+    let jobs = process.map("jobs").map_err(failed)?;
+    let (least, most) = match bench.soft {
+        true => (20_000, 20_000),
+        false => (1_000_000, 100_000_000),
+    };
+    let minute = Instant::now() + Duration::from_secs(60);
+    let (mut number, mut refused) = (0, 0u64);
+    let mut end = Instant::now() + PATIENCE;
+    while number < least || number < most && Instant::now() < minute {
+        let next = number + 1..=(number + PORTION).min(most);
+        let records: Vec<Vec<u8>> = next.map(|n| job(n, n % 2 == 0)).collect();
+        let op = |value| MapOp {
+            code: OpCode::Push,
+            flags: 0,
+            key: &[],
+            value,
+        };
+        let ops: Vec<MapOp<'_>> = records.iter().map(|record| op(record.as_slice())).collect();
+        let outcomes = jobs.batch(&ops).map_err(failed)?;
+        let taken = outcomes.iter().take_while(|o| o.errno == 0).count();
+        // What found no room, and all behind it, is sent again.
+        if let Some(other) = outcomes[taken..].iter().find(|o| o.errno != NO_SPACE) {
+            return Err(format!(
+                "a push behind one that found no room: {}",
+                other.errno
+            ));
+        }
+        number += taken as u64;
+        if taken < ops.len() {
+            refused += 1;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if taken > 0 {
+            end = Instant::now() + PATIENCE;
+        } else if Instant::now() > end {
+            return Err(format!("the ring stays full behind record {number}"));
+        }
+    }
+    let sum = 3 * number * (number + 1) / 2;
+    let texts = number / 2 * 5;
+    // In order and as many as the last one's number: each once.
+    is_done(process, [number, sum, number, 0, 0, texts, number])?;
     let control = process
         .map("control")
         .and_then(|map| map.typed::<u32, u32>());
-    let (done, control) = (done.map_err(failed)?, control.map_err(failed)?);
-    let is_done = |expected: [u64; 7]| -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let mut found = [0; 7];
-            for (key, value) in found.iter_mut().enumerate() {
-                *value = done.get(&(key as u32)).map_err(failed)?.unwrap_or(0);
-            }
-            if found == expected || Instant::now() > end {
-                return same("what was drained", found, expected);
-            }
-        }
-    };
+    control.map_err(failed)?.insert(&0, &1).map_err(failed)?;
+    Ok(format!("{number} records, {refused} batches found it full"))
+}
+
+fn filled(bench: &Bench, process: &Process, pid: u32) -> Told {
+    let jobs = process.map("jobs").map_err(failed)?;
+    let control = process
+        .map("control")
+        .and_then(|map| map.typed::<u32, u32>());
+    let control = control.map_err(failed)?;
+    let is_done = |expected| is_done(process, expected);
     // Each second record has text: they are of two sizes.
     let mut refused = 0;
     for number in 1..=RECORDS {
