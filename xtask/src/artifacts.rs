@@ -61,6 +61,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("torch_blocktimes", "examples/torch/blocktimes.bpf.c"),
     ("torch_traffic", "examples/torch/traffic.bpf.c"),
     ("scopes", "tests/programs/scopes.bpf.c"),
+    ("ways", "tests/programs/ways.bpf.c"),
+    ("ways_begin", "tests/programs/ways_begin.bpf.c"),
     ("machine", "tests/programs/machine.bpf.c"),
     ("machine_access", "tests/programs/machine_access.bpf.c"),
     ("machine_other", "tests/programs/machine_other.bpf.c"),
@@ -167,6 +169,12 @@ const APPS: &[(&str, &str)] = &[
     ("variants", "tests/apps/variants.cu"),
     ("crash", "tests/apps/crash.cu"),
     (DRIVER_API, "tests/apps/driverapi.cu"),
+    (LOADING, "tests/apps/loading.cu"),
+    ("hostorder", "tests/apps/hostorder.cu"),
+    ("symbols", "tests/apps/symbols.cu"),
+    ("managed", "tests/apps/managed.cu"),
+    ("overlap", "tests/apps/overlap.cu"),
+    ("queries", "tests/apps/queries.cu"),
     ("pipeline", "tests/apps/pipeline.cu"),
     ("meeting", "tests/apps/meeting.cu"),
     ("fenced", "tests/apps/fenced.cu"),
@@ -205,6 +213,8 @@ const APPS: &[(&str, &str)] = &[
 const NAMED: &str = "named";
 /// The application that calls the driver by symbols, too; the soft GPU's library says which there are.
 const DRIVER_API: &str = "driverapi";
+/// Another one that does.
+const LOADING: &str = "loading";
 /// The application without PTX, which the soft GPU cannot run.
 const MACHINE_CODE: &str = "machine";
 /// The same with line information, which holds the PTX.
@@ -443,7 +453,7 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
                 nvcc.arg("-O2");
             }
             nvcc.args(["-std=c++17", "-cudart", runtime]);
-            if *name == DRIVER_API {
+            if matches!(*name, DRIVER_API | LOADING) {
                 nvcc.arg("-Xlinker")
                     .arg(soft.join("libcuda.so.1"))
                     .arg("-ldl");
@@ -467,7 +477,7 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
             run(nvcc.arg(&source))?;
         }
     }
-    other_tool(into)
+    preloaded(into)
 }
 
 /// Says where what `jit` compiles with is. A bundle has none of it: the machine that it runs on has its own.
@@ -618,17 +628,22 @@ fn splice(tools: &Tools, into: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A library that can hold the injection slot.
-fn other_tool(into: &Path) -> Result<(), Failure> {
-    let source = root().join("tests/apps/othertool.c");
-    let library = into.join("libothertool.so");
-    if is_newer(&library, &[&source]) {
-        return Ok(());
+/// Compiles libraries that come into applications beside the agent.
+fn preloaded(into: &Path) -> Result<(), Failure> {
+    for name in ["othertool", "allocator"] {
+        let source = root().join("tests/apps").join(format!("{name}.c"));
+        let library = into.join(format!("lib{name}.so"));
+        if is_newer(&library, &[&source]) {
+            continue;
+        }
+        run(Command::new("cc")
+            .args([
+                "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
+            ])
+            .arg(&library)
+            .arg(&source))?;
     }
-    run(Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&library)
-        .arg(&source))
+    Ok(())
 }
 
 /// `made` exists and is not older than any of `sources`.

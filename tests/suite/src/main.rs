@@ -25,6 +25,7 @@ mod host_ops;
 mod instructions;
 mod jit;
 mod late_tools;
+mod launching;
 mod library;
 mod linux;
 mod loader;
@@ -118,6 +119,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(devices::cases());
     cases.extend(driver_api::cases());
     cases.extend(jit::cases());
+    cases.extend(launching::cases());
     cases.extend(linux::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());

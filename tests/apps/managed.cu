@@ -1,0 +1,44 @@
+// A `__managed__` variable: the host writes and reads it as its own, kernels with programs and kernels without change it between.
+#include "check.h"
+
+constexpr int N = 64;
+
+__managed__ unsigned words[N];
+__managed__ unsigned total = 5;
+
+__global__ void probedWords(unsigned add)
+{
+    words[threadIdx.x] += add;
+    atomicAdd(&total, 1);
+}
+__global__ void bareWords(unsigned add)
+{
+    words[threadIdx.x] += add;
+    atomicAdd(&total, 1);
+}
+
+int main()
+{
+    unsigned wrong = 0, expected_total = 5;
+    for (unsigned round = 0; round < 5; round++) {
+        for (int i = 0; i < N; i++)
+            words[i] = i * 7 + round;
+        total += 100;
+        probedWords<<<1, N>>>(3);
+        bareWords<<<1, N>>>(5);
+        probedWords<<<1, N>>>(round);
+        CHECK(cudaGetLastError());
+        CHECK(cudaDeviceSynchronize());
+        expected_total += 100 + 3 * N;
+        for (unsigned i = 0; i < N; i++)
+            wrong += words[i] != i * 7 + 2 * round + 8;
+        wrong += total != expected_total;
+        printf("round %u: %u, total %u\n", round, words[N - 1], total);
+    }
+    // By name, too.
+    unsigned by_name;
+    CHECK(cudaMemcpyFromSymbol(&by_name, total, sizeof(by_name)));
+    wrong += by_name != expected_total;
+    printf("%u wrong\n", wrong);
+    return wrong != 0;
+}

@@ -1,0 +1,175 @@
+//! Ways to load images and to launch kernels, and what stands between launches: with programs in kernels an application computes, waits and is told the
+//! same as alone, and each launch is counted, or missed for a reason that is told.
+
+use crate::run::{Bench, Case, Run, Told, same, says};
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("launching: host functions in their order", host_functions),
+        case("launching: variables that everybody changes", variables),
+        case("launching: managed variables", managed),
+        case(
+            "launching: explicit contexts, every way to load",
+            every_way_to_load,
+        ),
+        case("launching: launches that overlap, and clusters", overlap),
+        case("launching: what kernels are said to need", questions),
+        case("launching: beside an allocator of one's own", allocator),
+    ]
+}
+
+/// The application's output.
+fn text(run: &Run) -> String {
+    String::from_utf8_lossy(&run.output.stdout).into_owned()
+}
+
+/// What `ways.bpf.c` counted: each thread and each block once at its begin and once at its end.
+fn counted(run: &Run, threads: u64, blocks: u64) -> Result<(), String> {
+    let found: Vec<u64> = (0..4)
+        .map(|what| run.value("counts", what))
+        .collect::<Result<_, _>>()?;
+    let expected = vec![threads, blocks, threads, blocks];
+    same("threads and blocks, begun and ended", found, expected)
+}
+
+/// Launches of a kernel with programs, and missed ones.
+fn launches(run: &Run, kernel: &str) -> Result<(u64, u64), String> {
+    let row = run.kernel(kernel)?;
+    let number = |what: &str| row[what].as_u64().ok_or(format!("{kernel}: no {what}"));
+    Ok((number("launches")?, number("missed")?))
+}
+
+/// Each host function of `hostorder.cu` looks itself, with programs and without.
+fn host_functions(bench: &Bench) -> Told {
+    // Two launches in each of three streams in six rounds; two in each of two graphs, which are launched thrice.
+    let all = 2 * 3 * 6 + 2 * 2 * 3;
+    let run = bench.both("ways", "hostorder", &[])?;
+    says(&text(&run), &format!("host functions: {all}, wrong: 0"))?;
+    same("launches", launches(&run, "probedCount")?, (all, 0))?;
+    counted(&run, all * 4 * 64, all * 4)?;
+    Ok(format!("{all} host functions, each behind its kernels"))
+}
+
+fn variables(bench: &Bench) -> Told {
+    let run = bench.both("ways", "symbols", &[])?;
+    says(&text(&run), "all as expected")?;
+    same("words", launches(&run, "probedWords")?, (8, 0))?;
+    same("factors", launches(&run, "probedFactors")?, (4, 0))?;
+    for (kernel, way) in [("probedWords", "slice"), ("probedFactors", "clone")] {
+        says(run.kernel(kernel)?["way"].as_str().unwrap_or_default(), way)?;
+    }
+    counted(&run, 12 * 64, 12)?;
+    Ok("device and constant variables, by a slice and by a clone".into())
+}
+
+fn managed(bench: &Bench) -> Told {
+    if bench.soft {
+        return Ok("skipped: the soft GPU has no managed variables".into());
+    }
+    let run = bench.both("ways", "managed", &[])?;
+    says(&text(&run), "0 wrong")?;
+    same("launches", launches(&run, "probedWords")?, (10, 0))?;
+    counted(&run, 10 * 64, 10)?;
+    Ok("10 launches between the host's own accesses".into())
+}
+
+/// Launches of `loading.cu`: modules in turn, libraries, contexts at once, modules beside others.
+const LOADING: u64 = 24 + 32 + 20 + 22;
+
+fn every_way_to_load(bench: &Bench) -> Told {
+    let run = bench.both("ways", "loading", &[])?;
+    let told = format!("{LOADING} launches of 4 blocks of 64 threads");
+    says(&text(&run), &told)?;
+    // The codes are the driver's, and the same as alone; none of these calls may work.
+    let text = text(&run);
+    let codes = text.lines().find_map(|l| l.strip_prefix("refused: "));
+    let codes: Vec<&str> = codes.unwrap_or_default().split(' ').collect();
+    same("refused calls", codes.len(), 6)?;
+    same("refused calls that worked", codes.contains(&"0"), false)?;
+    counted(&run, LOADING * 4 * 64, LOADING * 4)?;
+    let rows = run.process()["kernels"].as_array().cloned();
+    let sum = |what: &str| -> u64 {
+        let rows = rows.iter().flatten();
+        rows.map(|row| row[what].as_u64().unwrap_or(0)).sum()
+    };
+    same("launches", (sum("launches"), sum("missed")), (LOADING, 0))?;
+    Ok(format!("{LOADING} launches in 5 contexts"))
+}
+
+/// A program that counts a launch's blocks cannot follow launches that overlap; one that only counts threads can. In a graph each node has what it needs.
+fn overlap(bench: &Bench) -> Told {
+    const CHAIN: u64 = 6;
+    const IN_GRAPHS: u64 = 3 * CHAIN;
+    const CLUSTERS: u64 = 3;
+    const BLOCKS: u64 = 8;
+    const THREADS: u64 = BLOCKS * 64;
+    let run = bench.both("ways", "overlap", &[])?;
+    let with = 1 + IN_GRAPHS;
+    let found = launches(&run, "probedChain")?;
+    same("of a chain", found, (with, CHAIN - 1))?;
+    says(
+        &run.notes(),
+        "was launched to overlap with the kernel before it; block and warp probes cannot follow that, those launches run without probes",
+    )?;
+    let found = launches(&run, "probedCluster")?;
+    same("in clusters", found, (CLUSTERS, 0))?;
+    let all = with + CLUSTERS;
+    counted(&run, all * THREADS, all * BLOCKS)?;
+
+    let run = bench.both("ways_begin", "overlap", &[])?;
+    let all = CHAIN + IN_GRAPHS + CLUSTERS;
+    same("threads", run.value("counts", 0)?, all * THREADS)?;
+    let found = launches(&run, "probedChain")?;
+    same("of a chain", found, (CHAIN + IN_GRAPHS, 0))?;
+    Ok(format!("{all} launches, {} of them missed", CHAIN - 1))
+}
+
+/// The answers are those without programs, so a grid that was made by them may be one that only the original can run.
+fn questions(bench: &Bench) -> Told {
+    let run = bench.both("ways", "queries", &[])?;
+    let text = text(&run);
+    let words: Vec<&str> = text.lines().last().unwrap_or_default().split(' ').collect();
+    let threads: u64 = match words[..] {
+        ["2", "launches", "of", threads, ..] => threads.parse().map_err(|_| text.clone())?,
+        _ => return Err(text),
+    };
+    let (with, missed) = launches(&run, "probedWork")?;
+    same("launches", with + missed, 3)?;
+    let found = run.value("counts", 0)?;
+    if missed == 0 {
+        same("threads", found, threads + 3 * 96)?;
+        return Ok("the same answers; what they allow runs with programs".into());
+    }
+    says(&run.notes(), "all of them run at once without probes")?;
+    if found < 3 * 96 || found >= threads + 3 * 96 {
+        return Err(format!("{found} threads with {missed} launches missed"));
+    }
+    Ok(format!(
+        "the same answers; {missed} launches that the original alone has room for"
+    ))
+}
+
+/// Nothing that the agent or the tool frees or gives is of another allocator.
+fn allocator(bench: &Bench) -> Told {
+    let library = bench.folder().join("apps/liballocator.so");
+    let library = library.display().to_string();
+    let with = bench.with(&[("LD_PRELOAD", &library)]);
+    let arguments = ["100000", "3"];
+    let alone = bench.plain("vectoradd", &arguments)?;
+    for inject in ["env", "preload"] {
+        let run = with.both_with(&["--inject", inject], "threadhist", "vectoradd", &arguments)?;
+        same("output", run.output.stdout == alone, true)?;
+        let sum = run.map("threads")?["sum"].as_u64();
+        same("threads", sum, Some(391 * 256 * 3))?;
+        let name = bench.app("vectoradd");
+        let name = name.file_name().unwrap_or_default().display().to_string();
+        for process in [name.as_str(), "warpbpf"] {
+            let told = format!("allocator: {process}: more than 100 blocks, 0 wrong");
+            says(&run.errors(), &told)?;
+        }
+        same("complete", run.process()["complete"].as_bool(), Some(true))?;
+    }
+    Ok("by LD_PRELOAD beside it and by the driver".into())
+}
