@@ -35,10 +35,14 @@ int main()
         wrong += total != expected_total;
         printf("round %u: %u, total %u\n", round, words[N - 1], total);
     }
-    // By name, too.
-    unsigned by_name;
-    CHECK(cudaMemcpyFromSymbol(&by_name, total, sizeof(by_name)));
-    wrong += by_name != expected_total;
+    // Copies take it as an address.
+    unsigned copied, more = 7;
+    CHECK(cudaMemcpy(&copied, &total, sizeof(copied), cudaMemcpyDefault));
+    wrong += copied != expected_total;
+    CHECK(cudaMemcpy(&total, &more, sizeof(more), cudaMemcpyDefault));
+    probedWords<<<1, N>>>(0);
+    CHECK(cudaDeviceSynchronize());
+    wrong += total != more + N;
     printf("%u wrong\n", wrong);
     return wrong != 0;
 }

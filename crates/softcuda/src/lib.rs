@@ -47,7 +47,9 @@
 //! - Nodes of a graph run one after the other, in an order that its edges allow: branches that wait for each other hang.
 //!   Of graphs: no conditional nodes, memory, semaphore and batch nodes, updates and launches by kernels, user objects,
 //!   nor capture in the per-thread default stream. Programmatic edges are ordinary ones.
-//! - Not there: IPC, `__managed__` variables, NVIDIA's private export tables (which NVIDIA's own runtime library needs).
+//! - A `__managed__` variable is one for each context, the program's own being that of the first, and questions about pointers do
+//!   not know it.
+//! - Not there: IPC, NVIDIA's private export tables (which NVIDIA's own runtime library needs).
 //!
 //! Reading order: `stub` and [`driver::table`] (how functions are exported), `state`, `operation` (what streams and graphs
 //! run), then the modules by subject;

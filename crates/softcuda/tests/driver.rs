@@ -290,6 +290,11 @@ fn libraries_hand_out_kernels_that_pass_for_functions() {
         );
         assert_eq!(words(address, 1), [5]);
         assert_eq!(
+            cuLibraryGetManaged(&raw mut address, null_mut(), library, c"total".as_ptr()),
+            500,
+            "not one of the host's"
+        );
+        assert_eq!(
             cuLibraryGetKernel(&raw mut kernel, library, c"nothing".as_ptr()),
             500
         );

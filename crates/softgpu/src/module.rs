@@ -1,5 +1,6 @@
 //! Modules: symbols, variables in device memory and kernels. A body is decoded when its kernel is first asked for.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,6 +8,7 @@ use warpbpf_ptx::PtxError;
 use warpbpf_ptx::ast::{self, Function};
 
 use crate::initialiser::{self, Reference};
+use crate::memory::Memory;
 use crate::op::{Op, Program};
 use crate::{Device, decode, windows};
 
@@ -60,6 +62,9 @@ pub enum LoadError {
     },
 }
 
+/// As for what is allocated by `cudaMallocManaged`.
+const MANAGED_ALIGNMENT: usize = 256;
+
 /// A module-scope symbol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Symbol {
@@ -86,6 +91,8 @@ pub(crate) struct Inner {
     /// Function number by name: the one with a body where there are several.
     pub functions: HashMap<String, u32>,
     allocations: Vec<u64>,
+    /// `.attribute(.managed)` variables: memory of the host's, at the same address on the device.
+    managed: Vec<(u64, Layout)>,
     programs: Mutex<HashMap<u32, Arc<Program>>>,
 }
 
@@ -94,6 +101,12 @@ impl Drop for Inner {
         for &address in &self.allocations {
             // Only this module freed or could free it; a failure would mean that it is gone already.
             let _ = self.device.memory.free(address);
+        }
+        for &(address, layout) in &self.managed {
+            // As above: nobody else ends this mapping.
+            let _ = self.device.memory.unmap_host(address);
+            // SAFETY: `place_managed` allocated it with this layout, and the device sees it no longer.
+            unsafe { dealloc(address as *mut u8, layout) };
         }
     }
 }
@@ -171,6 +184,7 @@ impl Module {
             id: crate::next_module_id(&device),
             symbols: HashMap::new(),
             allocations: Vec::new(),
+            managed: Vec::new(),
             programs: Mutex::new(HashMap::new()),
             device,
         };
@@ -212,6 +226,13 @@ impl Module {
         }
     }
 
+    /// Address and size in bytes of a `.global` variable that the host reads and writes itself, at the same address.
+    pub fn managed(&self, name: &str) -> Option<(u64, u64)> {
+        let of_this = |v: &&ast::Variable<'_>| v.name == name && is_managed(v);
+        self.inner.ast().variables.iter().find(of_this)?;
+        self.global(name)
+    }
+
     /// Names of the `.global` and `.const` variables.
     pub fn globals(&self) -> impl Iterator<Item = &str> {
         self.inner
@@ -237,6 +258,27 @@ impl Module {
     pub fn kernel_info(&self, name: &str) -> Option<Result<KernelInfo, LoadError>> {
         self.kernel(name).map(|kernel| kernel.info())
     }
+}
+
+/// Host and device have it at one address.
+fn is_managed(variable: &ast::Variable<'_>) -> bool {
+    variable
+        .attribute
+        .is_some_and(|text| text.contains(".managed"))
+}
+
+/// Memory of the host's that the device has at the same address; how it was allocated comes along.
+fn place_managed(memory: &Memory, size: u64) -> Option<(u64, Option<Layout>)> {
+    let bytes = usize::try_from(size.max(1)).ok()?;
+    let layout = Layout::from_size_align(bytes, MANAGED_ALIGNMENT).ok()?;
+    // SAFETY: the size is not zero.
+    let at = unsafe { alloc_zeroed(layout) };
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: it stays until the module is dropped, which its kernels' launches hold, and `Drop` unmaps it first.
+    let address = unsafe { memory.map_host(at, size.max(1)) };
+    Some((address, Some(layout)))
 }
 
 /// Function numbers by name; a definition wins over its prototypes.
@@ -286,11 +328,18 @@ impl Inner {
                         reason,
                     })?;
                     let memory = &self.device.memory;
-                    let address = memory.alloc(size).ok_or(LoadError::OutOfMemory {
+                    let placed = match is_managed(variable) {
+                        true => place_managed(memory, size),
+                        false => memory.alloc(size).map(|address| (address, None)),
+                    };
+                    let (address, layout) = placed.ok_or_else(|| LoadError::OutOfMemory {
                         name: name.clone(),
                         bytes: size,
                     })?;
-                    self.allocations.push(address);
+                    match layout {
+                        Some(layout) => self.managed.push((address, layout)),
+                        None => self.allocations.push(address),
+                    }
                     Symbol::Memory { address, size }
                 }
                 "shared" => {

@@ -32,6 +32,34 @@ fn initialisers() {
 }
 
 #[test]
+fn managed_variables_are_at_one_address_for_host_and_device() {
+    let text = header(
+        ".global .attribute(.managed) .align 4 .u32 total = 5; .global .align 4 .u32 plain = 5;
+         .visible .entry k() { .reg .b32 r<2>; mov.u32 r0, %tid.x; red.global.add.u32 [total], r0; ret; }",
+    );
+    let mut rig = Rig::new(&text);
+    let (address, size) = rig.module.managed("total").expect("the variable");
+    assert_eq!(size, 4);
+    assert_eq!(rig.module.global("total"), Some((address, size)));
+    for other in ["plain", "k", "nothing"] {
+        assert_eq!(rig.module.managed(other), None, "{other}");
+    }
+    let host = address as *mut u32;
+    // SAFETY: it is there while the module is, and no kernel runs.
+    unsafe {
+        assert_eq!(host.read(), 5);
+        host.write(100);
+    }
+    rig.run("k", 1, 32, &Params::default());
+    // SAFETY: as above.
+    assert_eq!(unsafe { host.read() }, 596);
+    assert_eq!(rig.read_u32(address, 1), [596]);
+    let Rig { gpu, module, .. } = rig;
+    drop(module);
+    assert_eq!(gpu.range_of(address), None);
+}
+
+#[test]
 fn host_memory_is_mapped_at_its_own_address() {
     let text = header(
         ".visible .entry k(.param .u64 p) { .reg .b32 r<2>; .reg .b64 d; ld.param.u64 d, [p]; mov.u32 r0, %tid.x;

@@ -376,8 +376,17 @@ unsafe fn put_global(
     bytes: *mut usize,
 ) -> CuResult {
     let wanted = wanted.to_str().map_err(|_| CuError::NOT_FOUND)?;
-    let (start, size) = module.image.global(wanted).ok_or(CuError::NOT_FOUND)?;
     // SAFETY: the caller's pointers.
+    unsafe { put_place(module.image.global(wanted), address, bytes) }
+}
+
+/// Tells where a variable is and how large, if there is one.
+///
+/// # Safety
+/// The pointers must be null or valid for a write.
+unsafe fn put_place(place: Option<(u64, u64)>, address: *mut u64, bytes: *mut usize) -> CuResult {
+    let (start, size) = place.ok_or(CuError::NOT_FOUND)?;
+    // SAFETY: the caller's promise.
     unsafe {
         put_if(address, start);
         put_if(bytes, size as usize);
@@ -514,15 +523,21 @@ pub(crate) unsafe fn library_get_global(
     unsafe { put_global(&module, name(wanted)?, address, bytes) }
 }
 
-/// `__managed__` variables need one address for host and device, which a module's variables do not have here.
+/// In each context the library has variables of its own, where a GPU has one `__managed__` variable for all.
 pub(crate) unsafe fn library_get_managed(
-    _address: *mut u64,
-    _bytes: *mut usize,
+    address: *mut u64,
+    bytes: *mut usize,
     handle: Handle,
-    _wanted: *const c_char,
+    wanted: *const c_char,
 ) -> CuResult {
-    library(soft()?, handle)?;
-    Err(CuError::NOT_FOUND)
+    let soft = soft()?;
+    let library = library(soft, handle)?;
+    let module = library.module_in(soft, current()?.handle)?;
+    // SAFETY: the caller's pointers.
+    unsafe {
+        let wanted = name(wanted)?.to_str().map_err(|_| CuError::NOT_FOUND)?;
+        put_place(module.image.managed(wanted), address, bytes)
+    }
 }
 
 pub(crate) unsafe fn library_get_unified(

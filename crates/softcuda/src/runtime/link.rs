@@ -303,6 +303,7 @@ pub(crate) fn ready() -> Result<&'static Driver, CuError> {
         return enter(0);
     }
     register::load_all(driver);
+    register::place_managed(driver);
     Ok(driver)
 }
 
@@ -321,6 +322,7 @@ pub(crate) fn enter(device: c_int) -> Result<&'static Driver, CuError> {
         retain_primary(driver, device)?;
     }
     register::load_all(driver);
+    register::place_managed(driver);
     Ok(driver)
 }
 

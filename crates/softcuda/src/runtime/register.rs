@@ -31,16 +31,26 @@ struct Variable {
     size: usize,
 }
 
+/// A variable that the program reads through a pointer of its own, which does not say yet where it is.
+struct Managed {
+    fatbin: usize,
+    name: CString,
+    host: usize,
+}
+
 #[derive(Default)]
 struct Registry {
     fatbins: Vec<Fatbin>,
     kernels: HashMap<usize, Kernel>,
     variables: HashMap<usize, Variable>,
+    managed: Vec<Managed>,
 }
 
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 /// Fatbins registered and not yet loaded: looked at by every call, so without a lock.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
+/// Managed variables registered since the program's pointers were last filled, looked at likewise.
+static UNPLACED: AtomicUsize = AtomicUsize::new(0);
 
 fn registry<T>(use_it: impl FnOnce(&mut Registry) -> T) -> T {
     let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,6 +71,39 @@ pub(crate) fn load_all(driver: &Driver) {
             fatbin.library = Some(load(driver, fatbin.wrapper));
         }
         PENDING.store(0, Ordering::Release);
+    });
+}
+
+/// Fills the program's pointers to its managed variables, in the context that is current and alive. One whose fatbin cannot be loaded stays null.
+pub(crate) fn place_managed(driver: &Driver) {
+    if UNPLACED.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    registry(|registry| {
+        for variable in std::mem::take(&mut registry.managed) {
+            let mut address = 0;
+            let place = registry.library(variable.fatbin).and_then(|library| {
+                let name = variable.name.as_ptr();
+                // SAFETY: valid pointers.
+                unsafe {
+                    driver.cuLibraryGetManaged(
+                        &raw mut address,
+                        std::ptr::null_mut(),
+                        library,
+                        name,
+                    )
+                }
+            });
+            match place {
+                // SAFETY: the program registered its pointer, which lives as long as its fatbin.
+                Ok(()) => unsafe { (variable.host as *mut u64).write(address) },
+                Err(error) => crate::say(&format!(
+                    "managed variable `{}` cannot be had: {error:?}",
+                    variable.name.to_string_lossy()
+                )),
+            }
+        }
+        UNPLACED.store(0, Ordering::Release);
     });
 }
 
@@ -253,6 +296,9 @@ pub unsafe extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
         registry
             .variables
             .retain(|_, variable| variable.fatbin != number);
+        registry
+            .managed
+            .retain(|variable| variable.fatbin != number);
         let fatbin = registry.fatbins.get_mut(number)?;
         fatbin.live = false;
         fatbin.library.take()?.ok()
@@ -316,14 +362,12 @@ pub unsafe extern "C" fn __cudaRegisterVar(
     }
 }
 
-/// `__managed__` variables are not there; the pointer that the program reads stays null and is said to be.
-///
 /// # Safety
-/// As CUDA's.
+/// As CUDA's: `handle` from [`__cudaRegisterFatBinary`], `name` a C string, `host` the program's pointer to the variable, which is there as long as its fatbin.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cudaRegisterManagedVar(
-    _handle: *mut *mut c_void,
-    _host: *mut *mut c_void,
+    handle: *mut *mut c_void,
+    host: *mut *mut c_void,
     _device: *mut c_char,
     name: *const c_char,
     _external: c_int,
@@ -332,11 +376,16 @@ pub unsafe extern "C" fn __cudaRegisterManagedVar(
     _global: c_int,
 ) {
     // SAFETY: the caller's promise.
-    let name = unsafe { owned(name) }.unwrap_or_default();
-    crate::say(&format!(
-        "variable `{}` is `__managed__`, which is not supported",
-        name.to_string_lossy()
-    ));
+    if let (Some(fatbin), Some(name)) = unsafe { (number(handle), owned(name)) } {
+        registry(|registry| {
+            registry.managed.push(Managed {
+                fatbin,
+                name,
+                host: host as usize,
+            })
+        });
+        UNPLACED.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// # Safety
@@ -360,10 +409,10 @@ pub unsafe extern "C" fn __cudaRegisterUnifiedTable(
 }
 
 /// # Safety
-/// As CUDA's. Modules are loaded by the first call of any kind: nothing is left to do.
+/// As CUDA's. Modules are loaded by the first call of any kind; a program calls this before it touches a managed variable, perhaps before any of those.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cudaInitModule(_handle: *mut *mut c_void) -> c_char {
-    1
+    c_char::from(ready().is_ok())
 }
 
 struct Configuration {
