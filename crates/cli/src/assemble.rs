@@ -1,6 +1,7 @@
 //! Functions for kernels of which there is only machine code: `ptxas` makes them here, in the tool, because nothing is started in an application.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +11,8 @@ use clap::ValueEnum;
 use warpbpf::{Exchange, Function, Functions};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Options, ProgramChange, Session};
+
+use crate::python;
 
 /// How far programs go into kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,30 +29,41 @@ pub enum Backend {
 
 /// Names the assembler, before any other place is looked at.
 pub const PTXAS: &str = "WARPBPF_PTXAS";
+/// Where toolkits are installed.
+const INSTALLED: &str = "/usr/local/cuda";
+/// Where packages of PyPI have it, in the folder of a Python's packages: `nvidia-cuda-nvcc`, and `nvidia-cuda-nvcc-cu12`.
+const IN_PACKAGES: [&str; 2] = ["nvidia/cu13/bin/ptxas", "nvidia/cuda_nvcc/bin/ptxas"];
 
-/// Finds `ptxas`: where [`PTXAS`] says, or else in the CUDA toolkit that `CUDA_HOME` or `CUDA_PATH` names, in `PATH`, or where toolkits are installed.
+/// Finds `ptxas`: where [`PTXAS`] says, or else in the CUDA toolkit that `CUDA_HOME` or `CUDA_PATH` names, in `PATH`, where toolkits are installed, or among the
+/// packages of the `python3` in `PATH`.
 ///
 /// # Errors
 /// It is in none of these; what to do, for the user.
 pub fn ptxas() -> Result<PathBuf, String> {
-    if let Some(named) = std::env::var_os(PTXAS).map(PathBuf::from) {
+    ptxas_by(|name| std::env::var_os(name), Path::new(INSTALLED))
+}
+
+fn ptxas_by(
+    variable: impl Fn(&str) -> Option<OsString>,
+    installed: &Path,
+) -> Result<PathBuf, String> {
+    if let Some(named) = variable(PTXAS).map(PathBuf::from) {
         let missing = format!("{PTXAS} names `{}`, where no file is", named.display());
         return Some(named).filter(|file| file.is_file()).ok_or(missing);
     }
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"]
-        .iter()
-        .filter_map(std::env::var_os);
-    let toolkits = toolkits.map(|home| Path::new(&home).join("bin/ptxas"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path: Vec<PathBuf> = std::env::split_paths(&path)
-        .map(|folder| folder.join("ptxas"))
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(&variable);
+    let path = variable("PATH").unwrap_or_default();
+    let mut all: Vec<PathBuf> = toolkits
+        .map(|home| Path::new(&home).join("bin/ptxas"))
         .collect();
-    let installed = PathBuf::from("/usr/local/cuda/bin/ptxas");
-    let mut all = toolkits.chain(path).chain([installed]);
-    all.find(|file| file.is_file())
+    all.extend(std::env::split_paths(&path).map(|folder| folder.join("ptxas")));
+    all.push(installed.join("bin/ptxas"));
+    all.extend(python::places(&path, &IN_PACKAGES));
+    all.into_iter()
+        .find(|file| file.is_file())
         .ok_or_else(|| {
             format!(
-                "`ptxas` is not there, which kernels without PTX need: install the CUDA toolkit or the package `nvidia-cuda-nvcc`, or name the file in {PTXAS}"
+                "`ptxas` is not there, which kernels without PTX need: install the CUDA toolkit or `pip install nvidia-cuda-nvcc`, or name the file in {PTXAS}"
             )
         })
 }
@@ -228,6 +242,48 @@ mod tests {
             ControlFlow::Continue(())
         });
         all
+    }
+
+    #[test]
+    fn a_ptxas_of_python_is_found_behind_all_others() {
+        let folder = Folder::new().unwrap();
+        let file = |name: &str| {
+            let file = folder.0.join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, b"").unwrap();
+            file
+        };
+        let (bin, installed) = (folder.0.join("python/bin"), folder.0.join("installed"));
+        let found = |named: Option<&Path>| {
+            let variable = |name: &str| match name {
+                PTXAS => named.map(|file| file.as_os_str().to_owned()),
+                "CUDA_HOME" => Some(folder.0.join("toolkit").into()),
+                "PATH" => Some(bin.clone().into()),
+                _ => None,
+            };
+            ptxas_by(variable, &installed)
+        };
+        file("python/bin/python3");
+        let missing = "`ptxas` is not there, which kernels without PTX need: install the CUDA toolkit or `pip install nvidia-cuda-nvcc`, or name the file in WARPBPF_PTXAS";
+        assert_eq!(found(None), Err(missing.to_owned()));
+        // From the last place to the first.
+        for name in [
+            "python/lib/python3.12/site-packages/nvidia/cuda_nvcc/bin/ptxas",
+            "python/lib/python3.12/site-packages/nvidia/cu13/bin/ptxas",
+            "installed/bin/ptxas",
+            "python/bin/ptxas",
+            "toolkit/bin/ptxas",
+        ] {
+            let file = file(name);
+            assert_eq!(found(None), Ok(file));
+        }
+        let named = folder.0.join("named");
+        let why = format!(
+            "WARPBPF_PTXAS names `{}`, where no file is",
+            named.display()
+        );
+        assert_eq!(found(Some(&named)), Err(why));
+        assert_eq!(found(Some(&file("named"))), Ok(named));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::python;
+
 /// Names the library, or its folder, before any other place is looked at.
 pub const SANITIZER: &str = "WARPBPF_SANITIZER";
 const LIBRARY: &str = "libsanitizer-public.so";
@@ -31,10 +33,7 @@ pub fn library() -> Result<PathBuf, String> {
         .map(|home| home.join("compute-sanitizer"))
         .collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut pythons = std::env::split_paths(&path).map(|folder| folder.join("python3"));
-    if let Some(python) = pythons.find(|python| python.is_file()) {
-        places.extend(packages(&python));
-    }
+    places.extend(python::places(&path, &IN_PACKAGES));
     let mut files = places.iter().map(|place| place.join(LIBRARY));
     files.find(|file| file.is_file()).ok_or_else(|| {
         format!(
@@ -52,32 +51,6 @@ fn named_library(named: &Path) -> Result<PathBuf, String> {
         )
     };
     files.find(|file| file.is_file()).ok_or_else(missing)
-}
-
-/// Folders in which a Python may have the library: those of its environment first.
-fn packages(python: &Path) -> Vec<PathBuf> {
-    let real = std::fs::canonicalize(python).unwrap_or_else(|_| python.to_owned());
-    let mut places = Vec::new();
-    for python in [python, real.as_path()] {
-        let Some(home) = python.parent().and_then(Path::parent) else {
-            continue;
-        };
-        for library in [home.join("lib"), home.join("local/lib")] {
-            let entries = std::fs::read_dir(library).into_iter().flatten().flatten();
-            let versions =
-                entries.filter(|e| e.file_name().as_encoded_bytes().starts_with(b"python3"));
-            let mut versions: Vec<PathBuf> = versions.map(|entry| entry.path()).collect();
-            // One order for all file systems.
-            versions.sort();
-            for version in versions {
-                for kind in ["site-packages", "dist-packages"] {
-                    let packages = version.join(kind);
-                    places.extend(IN_PACKAGES.iter().map(|place| packages.join(place)));
-                }
-            }
-        }
-    }
-    places
 }
 
 #[cfg(test)]
@@ -101,18 +74,5 @@ mod tests {
             ))
         );
         assert_eq!(found, (Ok(file.clone()), Ok(file)));
-    }
-
-    #[test]
-    fn packages_of_an_environment_are_found() {
-        let home = std::env::temp_dir().join(format!("warpbpf-packages-{}", std::process::id()));
-        let package = home.join("lib/python3.12/site-packages/nvidia/cu13/compute-sanitizer");
-        std::fs::create_dir_all(&package).unwrap();
-        std::fs::create_dir_all(home.join("bin")).unwrap();
-        let python = home.join("bin/python3");
-        std::fs::write(&python, b"").unwrap();
-        let places = packages(&python);
-        std::fs::remove_dir_all(&home).unwrap();
-        assert!(places.contains(&package), "{places:?}");
     }
 }
