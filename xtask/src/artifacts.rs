@@ -193,6 +193,7 @@ const APPS: &[(&str, &str)] = &[
     ("ranges", "tests/apps/ranges.cu"),
     ("forks", "tests/apps/forks.cu"),
     ("jit", "tests/apps/jit.cu"),
+    ("linked", "tests/apps/linked.cu"),
     ("swapstress", "tests/apps/swapstress.cu"),
     ("graphs", "tests/apps/graphs.cu"),
     ("cudagraph", "tests/apps/cudagraph.cu"),

@@ -24,8 +24,10 @@ use crate::entry::Entry;
 use crate::generation::Generations;
 use crate::graphs::Graphs;
 use crate::greeting::hello;
+use crate::links::Links;
 use crate::lives::{LiveState, Lives};
 use crate::lock::lock;
+use crate::made::Made;
 use crate::memory::Memory;
 use crate::modules::Images;
 use crate::quiet::Quiet;
@@ -139,6 +141,8 @@ pub(crate) struct Agent {
     pub(crate) watchdog: Watchdog,
     pub(crate) lives: Lives,
     pub(crate) images: Images,
+    pub(crate) links: Links,
+    pub(crate) made: Made,
     pub(crate) retains: Retains,
     /// The application's memory, for programs that read it.
     pub(crate) memory: Memory,
@@ -201,6 +205,8 @@ impl Agent {
             watchdog: Watchdog::default(),
             lives: Lives::default(),
             images: Images::default(),
+            links: Links::default(),
+            made: Made::default(),
             retains: Retains::default(),
             memory: Memory::default(),
             quiet: Quiet::default(),
@@ -254,7 +260,8 @@ impl Agent {
         self.table.close();
         self.quiet.forget();
         self.memory.forget_if_unused();
-        nvrtc::forget_texts();
+        self.links.forget();
+        self.made.forget();
     }
 
     /// A hook of ours failed in a way that nobody thought of, and may have left half of something behind: no kernel runs with

@@ -10,14 +10,16 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use warpbpf_driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel,
-    CUlaunchConfig, CUlibrary, CUmodule, CUresult, CUstream, GraphNodeParams, KernelNodeParams,
-    KernelNodeParams2,
+    CUlaunchConfig, CUlibrary, CUlinkState, CUmodule, CUresult, CUstream, GraphNodeParams,
+    KernelNodeParams, KernelNodeParams2,
 };
 
 use crate::agent::Agent;
 use crate::guard::protect;
 use crate::memory_hooks::{AccessDescription, IpcHandle};
-use crate::{attributes, child, contexts, graphs, launch, loads, memory_hooks, quiet, streams};
+use crate::{
+    attributes, child, contexts, graphs, launch, links, loads, memory_hooks, quiet, streams,
+};
 
 /// The agent of this process, null before it is installed.
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
@@ -148,6 +150,22 @@ hooks! {
         when (agent => agent.is_on() || agent.memory.is_watched()) => loads::library_get_module;
     kernel_get_function = "cuKernelGetFunction"(function: *mut CUfunction, kernel: CUkernel)
         when (agent => agent.is_on()) => loads::kernel_get_function;
+    link_create = "cuLinkCreate_v2"(count: c_uint, options: *mut c_int, values: *mut *mut c_void, link: *mut CUlinkState)
+        when (agent => agent.is_on()) => links::link_create;
+    link_create_v1 = "cuLinkCreate"(count: c_uint, options: *mut c_int, values: *mut *mut c_void, link: *mut CUlinkState)
+        when (agent => agent.is_on()) => links::link_create_v1;
+    link_add_data = "cuLinkAddData_v2"(link: CUlinkState, kind: c_int, data: *mut c_void, bytes: usize, name: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void)
+        when (agent => agent.is_on()) => links::link_add_data;
+    link_add_data_v1 = "cuLinkAddData"(link: CUlinkState, kind: c_int, data: *mut c_void, bytes: usize, name: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void)
+        when (agent => agent.is_on()) => links::link_add_data_v1;
+    link_add_file = "cuLinkAddFile_v2"(link: CUlinkState, kind: c_int, path: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void)
+        when (agent => agent.is_on()) => links::link_add_file;
+    link_add_file_v1 = "cuLinkAddFile"(link: CUlinkState, kind: c_int, path: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void)
+        when (agent => agent.is_on()) => links::link_add_file_v1;
+    link_complete = "cuLinkComplete"(link: CUlinkState, image: *mut *mut c_void, bytes: *mut usize)
+        when (agent => agent.is_on()) => links::link_complete;
+    link_destroy = "cuLinkDestroy"(link: CUlinkState)
+        when (agent => agent.is_on()) => links::link_destroy;
     ctx_set_current = "cuCtxSetCurrent"(context: CUcontext)
         when (agent => agent.has_pending()) => contexts::set_current;
     ctx_push_current = "cuCtxPushCurrent_v2"(context: CUcontext)

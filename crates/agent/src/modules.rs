@@ -16,6 +16,7 @@ use crate::entry::{self, Entry};
 use crate::guard::Outcome;
 use crate::lives::{LiveState, Shard};
 use crate::lock::lock;
+use crate::made::Known;
 use crate::{nvrtc, observe, origin};
 
 mod exchange;
@@ -212,7 +213,7 @@ pub(crate) struct Incoming {
 }
 
 /// Reads an image. `None` when the load is none of our business.
-fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
+fn read(agent: &'static Agent, bytes: Option<&[u8]>, made: Option<&Known>) -> Option<Incoming> {
     let mode = agent.mode();
     let capability = agent.device()?.capability;
     let session = match mode {
@@ -230,12 +231,8 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>) -> Option<Incoming> {
     warpbpf_faults::bug("agent/read-panics");
     // Half an image cannot be read.
     let cut = usize::from(warpbpf_faults::strikes("agent/image"));
-    let made_from = nvrtc::text_of(bytes);
-    let read = inspect_compiled(
-        &bytes[..bytes.len() >> cut],
-        capability,
-        made_from.as_deref(),
-    );
+    let made_from = made.map(Known::made_from);
+    let read = inspect_compiled(&bytes[..bytes.len() >> cut], capability, made_from);
     let info = match read {
         Ok(info) => info,
         Err(error) => {
@@ -334,7 +331,12 @@ pub(crate) fn load(
     mut load: impl FnMut(*const c_void) -> (CUresult, Handle),
 ) -> CUresult {
     nvrtc::look(agent);
-    let Some(mut incoming) = read(agent, bytes) else {
+    let made = bytes.and_then(|bytes| agent.made.of(bytes));
+    let jit = made
+        .as_ref()
+        .and_then(|made| made.jit.clone())
+        .unwrap_or(jit);
+    let Some(mut incoming) = read(agent, bytes, made.as_deref()) else {
         return outcome.keep(load(ptr::null()).0);
     };
     if let Some(text) = &incoming.text {

@@ -9,11 +9,9 @@
 //! library's constructor waits for.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use warpbpf_wire::NoteLevel;
@@ -23,6 +21,7 @@ use crate::exports::agent;
 use crate::hook::{Target, stage};
 use crate::image;
 use crate::lock::lock;
+use crate::made::{self, MOST_BYTES};
 use crate::symbols::{Library, code_of};
 use crate::thread;
 
@@ -30,8 +29,6 @@ use crate::thread;
 const SUCCESS: c_int = 0;
 /// Compilers that one process may have: frameworks bring their own ones.
 const MOST_COMPILERS: usize = 4;
-/// Bytes of text that are kept; the oldest go.
-const MOST_BYTES: usize = 64 << 20;
 /// How long a thread of the application waits, once, for a compiler that has come to be hooked.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Between two looks whether it is.
@@ -395,14 +392,13 @@ unsafe extern "C" fn get_cubin<const N: usize>(program: *mut c_void, cubin: *mut
     };
     // SAFETY: the application's own arguments.
     let code = unsafe { (compiler.get_cubin)(program, cubin) };
-    // Not in a forked child, nor when the tool has gone.
-    let wanted = || agent().is_some_and(Agent::is_on);
     if code == SUCCESS && !cubin.is_null() {
         // Whatever goes wrong with us is no affair of the application's.
         let caught = std::panic::catch_unwind(|| {
-            if wanted() {
+            // Not in a forked child, nor when the tool has gone.
+            if let Some(to) = agent().filter(|agent| agent.is_on()) {
                 // SAFETY: a program that has just given its machine code, which lies there.
-                unsafe { keep(compiler, program, cubin) };
+                unsafe { keep(to, compiler, program, cubin) };
             }
         });
         if let Err(payload) = caught {
@@ -416,7 +412,7 @@ unsafe extern "C" fn get_cubin<const N: usize>(program: *mut c_void, cubin: *mut
 ///
 /// # Safety
 /// `program` is one of the compiler's, and `cubin` its machine code.
-unsafe fn keep(compiler: &Compiler, program: *mut c_void, cubin: *mut c_char) {
+unsafe fn keep(to: &Agent, compiler: &Compiler, program: *mut c_void, cubin: *mut c_char) {
     let (mut bytes, mut length) = (0usize, 0usize);
     // SAFETY: the caller's promise.
     let said = unsafe {
@@ -434,57 +430,14 @@ unsafe fn keep(compiler: &Compiler, program: *mut c_void, cubin: *mut c_char) {
     let end = text.iter().position(|byte| *byte == 0);
     text.truncate(end.unwrap_or(length));
     if let (SUCCESS, Some(image), Ok(text)) = (said, whole, String::from_utf8(text)) {
-        let key = key(image);
-        lock(&MADE).get_or_insert_default().add(key, text);
+        let known = made::Known {
+            by: "NVRTC",
+            text: Ok(text.into()),
+            jit: None,
+            not_instead: None,
+        };
+        to.made.add(image, known);
     }
-}
-
-/// Texts by the machine code that was made of them.
-#[derive(Debug, Default)]
-struct Made {
-    texts: HashMap<(u64, usize), Arc<str>>,
-    /// In the order in which they came.
-    order: VecDeque<(u64, usize)>,
-    bytes: usize,
-}
-
-static MADE: Mutex<Option<Made>> = Mutex::new(None);
-
-impl Made {
-    fn add(&mut self, key: (u64, usize), text: String) {
-        self.bytes += text.len();
-        match self.texts.insert(key, text.into()) {
-            Some(old) => self.bytes -= old.len(),
-            None => self.order.push_back(key),
-        }
-        while self.bytes > MOST_BYTES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.bytes -= self.texts.remove(&oldest).map_or(0, |text| text.len());
-        }
-    }
-}
-
-/// What tells images apart. That the text has the kernels of the image is looked at besides.
-fn key(image: &[u8]) -> (u64, usize) {
-    let mut hasher = DefaultHasher::new();
-    image.hash(&mut hasher);
-    (hasher.finish(), image.len())
-}
-
-/// What an image was assembled from, if a compiler of this process has made it.
-pub(crate) fn text_of(image: &[u8]) -> Option<Arc<str>> {
-    if lock(&MADE).is_none() {
-        return None;
-    }
-    // Nobody waits meanwhile: images are large.
-    let key = key(image);
-    lock(&MADE).as_ref()?.texts.get(&key).cloned()
-}
-
-/// Nobody asks any more.
-pub(crate) fn forget_texts() {
-    *lock(&MADE) = None;
 }
 
 #[cfg(test)]
@@ -508,19 +461,6 @@ mod tests {
         ] {
             assert!(!is_compiler(name), "{name:?}");
         }
-    }
-
-    #[test]
-    fn a_text_belongs_to_its_bytes_and_the_oldest_go() {
-        let mut made = Made::default();
-        made.add(key(b"first"), "a".repeat(10));
-        made.add(key(b"first"), "b".repeat(20));
-        assert_eq!((made.bytes, made.order.len()), (20, 1));
-        assert_eq!(made.texts[&key(b"first")].as_ref(), "b".repeat(20));
-        assert!(!made.texts.contains_key(&key(b"firsu")));
-        made.add(key(b"second"), "c".repeat(MOST_BYTES - 10));
-        assert!(!made.texts.contains_key(&key(b"first")));
-        assert_eq!((made.bytes, made.order.len()), (MOST_BYTES - 10, 1));
     }
 
     #[test]

@@ -43,6 +43,17 @@ pub struct KernelSummary {
     pub registers: Option<u32>,
 }
 
+/// What is known in a process of a cubin that was made there.
+#[derive(Debug, Clone, Copy)]
+pub struct MadeFrom<'a> {
+    /// By whom, as [`KernelSummary::source`] says it.
+    pub by: &'a str,
+    /// What it was assembled from, or why that is not known.
+    pub text: Result<&'a str, &'a str>,
+    /// Why the text must not be loaded in its place, though kernels beside it may be made of it.
+    pub not_instead: Option<&'a str>,
+}
+
 /// Why an image cannot be read. The application's load goes on untouched.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
@@ -64,14 +75,14 @@ pub fn inspect(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
     inspect_compiled(bytes, capability, None)
 }
 
-/// [`inspect`] of an image that may be a cubin of which a compiler in the same process says which PTX it was made from.
+/// [`inspect`] of an image that may be a cubin which was made in the same process.
 ///
 /// # Errors
 /// As [`inspect`].
 pub fn inspect_compiled(
     bytes: &[u8],
     capability: (u32, u32),
-    made_from: Option<&str>,
+    made_from: Option<MadeFrom<'_>>,
 ) -> Result<ImageInfo, ImageError> {
     match fatbin::sniff(bytes) {
         fatbin::ImageKind::PtxText => from_ptx(text(bytes)?, "PTX text"),
@@ -152,16 +163,26 @@ fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
     Ok(info)
 }
 
-fn from_cubin(bytes: &[u8], made_from: Option<&str>) -> ImageInfo {
+fn from_cubin(bytes: &[u8], made_from: Option<MadeFrom<'_>>) -> ImageInfo {
     let why = "the image is a cubin: machine code without PTX";
-    let mut info = match made_from.map(|text| (text, recovered::stands_for(text, bytes))) {
-        Some((text, Ok(()))) => from_ptx(text.to_owned(), "NVRTC, PTX")
+    let mut info = match made_from.map(|made| (made, stands_for(made, bytes))) {
+        Some((made, Ok(text))) => from_ptx(text.to_owned(), &format!("{}, PTX", made.by))
+            .map(|info| ImageInfo {
+                not_instead: made.not_instead.map(str::to_owned),
+                ..info
+            })
             .unwrap_or_else(|error| recovered(bytes, || error.to_string())),
         Some((_, Err(other))) => recovered(bytes, || format!("{why}; {other}")),
         None => recovered(bytes, || why.to_owned()),
     };
     add_machine_code(&mut info, bytes, "cubin");
     info
+}
+
+/// The text that stands for a cubin, or why there is none.
+fn stands_for<'a>(made: MadeFrom<'a>, cubin: &[u8]) -> Result<&'a str, String> {
+    let text = made.text?;
+    recovered::stands_for(text, cubin).map(|()| text)
 }
 
 /// The PTX that machine code holds; if there is none that may be used, `why` says what the user is told.

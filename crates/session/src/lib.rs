@@ -66,7 +66,9 @@ pub use drain::{Chunk, DrainStats, Landing, Part, RingEvent};
 pub use gate::{GateError, Unwritten};
 pub use growth::Growth;
 pub use host_ops::{Action, Answer, HostOp, Progress};
-pub use image::{ImageError, ImageInfo, KernelSummary, inspect, inspect_compiled, machine_code};
+pub use image::{
+    ImageError, ImageInfo, KernelSummary, MadeFrom, inspect, inspect_compiled, machine_code,
+};
 pub use live::{Live, MapLayoutInfo};
 pub use plan::{Options, PlannedProgram, Session, SessionError};
 pub use prepare::{NO_SITE, Prepared, PreparedKernel};

@@ -1,5 +1,5 @@
 //! PTX for machine code: what was compiled with line information, as Triton does, holds the text that it was assembled from, and of what NVRTC
-//! made in the same process the text is known. It stands for the machine code only if all that this says of its kernels agrees with it.
+//! or the driver's linker made in the same process the text may be known. It stands for the machine code only if all that this says of its kernels agrees with it.
 
 use std::collections::HashMap;
 
@@ -22,15 +22,14 @@ pub(crate) fn of(cubin: &[u8]) -> Result<Option<String>, String> {
     Ok(Some(text))
 }
 
-/// A text that a compiler says it made the cubin from may stand for it.
+/// A text that the cubin is said to be made from may stand for it.
 ///
 /// # Errors
 /// Why not.
 pub(crate) fn stands_for(text: &str, cubin: &[u8]) -> Result<(), String> {
     let machine_code = Cubin::parse(cubin).map_err(|error| error.to_string())?;
-    agrees(text, &machine_code).map_err(|why| {
-        format!("the PTX that its compiler gives is not what it was made from: {why}")
-    })
+    agrees(text, &machine_code)
+        .map_err(|why| format!("the PTX that is known of it is not what it was made from: {why}"))
 }
 
 fn agrees(text: &str, machine_code: &Cubin) -> Result<(), String> {

@@ -1,8 +1,8 @@
-//! Kernels that are compiled while the application runs: each way in which NVRTC and nvJitLink hand them out, with exact counts.
+//! Kernels that are compiled while the application runs: each way in which NVRTC, nvJitLink and the driver's linker hand them out, with exact counts.
 
 use std::path::PathBuf;
 
-use crate::run::{Bench, Case, Told, same, says};
+use crate::run::{Bench, Case, Run, Told, same, says};
 
 const LAUNCHES: u64 = 5;
 const BLOCKS: u64 = 10;
@@ -25,6 +25,16 @@ pub fn cases() -> Vec<Case> {
             compiled(bench, "lto", "PTX text")
         }),
         case("jit: machine code of nvJitLink", linked),
+        case("jit: the driver links a text", |bench| {
+            by_driver(bench, "data")
+        }),
+        case("jit: the driver links a file of a text", |bench| {
+            by_driver(bench, "file")
+        }),
+        case("jit: the driver links a text for few registers", |bench| {
+            by_driver(bench, "bounded")
+        }),
+        case("jit: the driver links two texts", by_driver_of_two),
         case("jit: CuPy's kernels", cupy),
     ]
 }
@@ -42,17 +52,22 @@ fn compiled(bench: &Bench, how: &str, source: &str) -> Told {
     };
     let (launches, folder) = (LAUNCHES.to_string(), folder.display().to_string());
     let run = bench.both("launchcount", "jit", &[how, &launches, &folder])?;
-    let kernel = run.kernel("jit_add")?;
+    counted(&run, "jit_add", source)
+}
+
+/// Each launch of the kernel counted, and by which text.
+fn counted(run: &Run, name: &str, source: &str) -> Told {
+    let kernel = run.kernel(name)?;
     let told = kernel["source"].as_str().unwrap_or_default();
     says(told, source)?;
     same("way", &kernel["way"], &"slice".into())?;
     same("launches", &kernel["launches"], &LAUNCHES.into())?;
     same("missed", &kernel["missed"], &0.into())?;
     let entries = run.entries("kernels")?;
-    let [(name, value)] = entries.as_slice() else {
+    let [(counted, value)] = entries.as_slice() else {
         return Err(format!("{} kernels counted", entries.len()));
     };
-    same("kernel", name.as_str(), Some("jit_add"))?;
+    same("kernel", counted.as_str(), Some(name))?;
     let counts = ["launches", "blocks", "threads"].map(|field| value[field].as_u64());
     let expected = [1, BLOCKS, THREADS].map(|each| Some(each * LAUNCHES));
     same("launches, blocks and threads", counts, expected)?;
@@ -72,6 +87,32 @@ fn linked(bench: &Bench) -> Told {
     let kernel = run.kernel("jit_add")?;
     let way = kernel["way"].as_str().unwrap_or_default();
     says(way, "the image is a cubin: machine code without PTX")?;
+    same("missed", &kernel["missed"], &LAUNCHES.into())?;
+    Ok(way.to_owned())
+}
+
+/// One text that the driver links. What the soft GPU's linker gives is the text.
+fn by_driver(bench: &Bench, how: &str) -> Told {
+    let source = if bench.soft {
+        "PTX text 8.0 sm_80"
+    } else {
+        "linked, PTX 8.0 sm_80; cubin"
+    };
+    let run = bench.both("launchcount", "linked", &[how, &LAUNCHES.to_string()])?;
+    counted(&run, "linked_add", source)
+}
+
+/// No one of several stands for what is linked, which is told.
+fn by_driver_of_two(bench: &Bench) -> Told {
+    if bench.soft {
+        return Ok("skipped: no GPU, and nothing else links several texts".to_owned());
+    }
+    let arguments = ["several", &LAUNCHES.to_string()];
+    let run = bench.both("launchcount", "linked", &arguments)?;
+    let kernel = run.kernel("linked_add")?;
+    let way = kernel["way"].as_str().unwrap_or_default();
+    let why = "the image is a cubin: machine code without PTX; its link was given 2 inputs";
+    says(way, why)?;
     same("missed", &kernel["missed"], &LAUNCHES.into())?;
     Ok(way.to_owned())
 }

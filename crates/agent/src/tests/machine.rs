@@ -16,7 +16,7 @@ use super::exchange::object;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What `ptxas` makes of a text.
-fn ptxas(text: &str, options: &[&str]) -> Vec<u8> {
+pub(super) fn ptxas(text: &str, options: &[&str]) -> Vec<u8> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -41,7 +41,7 @@ fn ptxas(text: &str, options: &[&str]) -> Vec<u8> {
 }
 
 /// The kernel `inc` without its PTX.
-fn cubin() -> &'static [u8] {
+pub(super) fn cubin() -> &'static [u8] {
     static CUBIN: OnceLock<Vec<u8>> = OnceLock::new();
     CUBIN.get_or_init(|| ptxas(PTX, &[]))
 }

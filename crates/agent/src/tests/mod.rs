@@ -11,6 +11,7 @@ mod graphs;
 mod handshake;
 mod host_ops;
 mod late;
+mod links;
 mod loads;
 mod machine;
 mod memory;

@@ -112,6 +112,15 @@ pub const SCENARIOS: &[Scenario] = &[
         is_quick: true,
         ..PLAIN
     },
+    // A text that the driver links.
+    Scenario {
+        name: "linked",
+        object: "launchcount",
+        app: "linked",
+        arguments: &["data", "5"],
+        counts: Counts::Launches,
+        ..PLAIN
+    },
     // A hash that is compacted between launches.
     Scenario {
         name: "hash",
