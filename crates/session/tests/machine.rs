@@ -11,8 +11,8 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_sanitizer::sys::{CallbackFunc, Table};
 use warpbpf_session::backends::without_ptx;
 use warpbpf_session::{
-    Arch, Assembled, ImageInfo, Options, Prepared, Sanitizer, Session, inspect, inspect_compiled,
-    machine_code,
+    Arch, Assembled, ImageInfo, MadeFrom, Options, Prepared, Sanitizer, Session, inspect,
+    inspect_compiled, machine_code,
 };
 
 const KERNELS: &str = "
@@ -885,7 +885,12 @@ fn a_limit_of_registers_that_no_text_says_keeps_a_text_out_of_the_images_place()
     text.replace_range(start, "");
     let prepared = |options: &[&str], text: &str| {
         let cubin = ptxas(text, Arch::Sm90, options).unwrap();
-        let image = inspect_compiled(&cubin, (9, 0), Some(text)).unwrap();
+        let made = MadeFrom {
+            by: "NVRTC",
+            text: Ok(text),
+            not_instead: None,
+        };
+        let image = inspect_compiled(&cubin, (9, 0), Some(made)).unwrap();
         assert!(image.kernels[0].source.starts_with("NVRTC, PTX 8.0 sm_90"));
         session.prepare(&image)
     };

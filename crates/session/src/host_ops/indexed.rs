@@ -105,7 +105,7 @@ impl HostOps {
 
     /// Copies all copies of a value into page-locked memory, by one copy.
     fn stage_rows(&mut self, at: &At<'_>, pieces: &Pieces) -> Result<&[u8], DriverError> {
-        let (from, into) = (at.base + pieces.first, self.values.pointer);
+        let (from, into) = (at.base() + pieces.first, self.values.pointer);
         let rows = (pieces.count, pieces.bytes);
         // SAFETY: the rows fit, and they are waited for below.
         unsafe {
