@@ -224,7 +224,8 @@ static void rest(struct manymaps_bpf *skel, struct keyed *maps)
 {
 	int rows[] = { bpf_map__fd(skel->maps.queue), bpf_map__fd(skel->maps.stack) };
 	int bloom = bpf_map__fd(skel->maps.bloom);
-	uint32_t value, in = 255, other = 2000002;
+	int first = bpf_map__fd(skel->maps.first);
+	uint32_t value, in = 255, other = 2000002, zero = 0, eight = 8;
 
 	for (int i = 0; i < 4; i++)
 		all_keys(&maps[i], "at the end");
@@ -240,6 +241,10 @@ static void rest(struct manymaps_bpf *skel, struct keyed *maps)
 			printf("%u, ", value);
 		printf("%s\n", strerror(errno));
 	}
+	printf("maps in maps at the end: %s, ", outcome(bpf_map_delete_elem(bpf_map__fd(skel->maps.by_index), &zero)));
+	printf("%s, ", which(skel, bpf_map__fd(skel->maps.by_index), 0));
+	printf("%s, ", outcome(bpf_map_update_elem(bpf_map__fd(skel->maps.by_key), &eight, &first, BPF_NOEXIST)));
+	printf("%s\n", which(skel, bpf_map__fd(skel->maps.by_key), 8));
 	printf("bloom at the end: %s, ", outcome(bpf_map_lookup_elem(bloom, NULL, &in)));
 	printf("%s, ", outcome(bpf_map_lookup_elem(bloom, NULL, &other)));
 	printf("%s, ", outcome(bpf_map_update_elem(bloom, NULL, &other, BPF_ANY)));

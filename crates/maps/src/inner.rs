@@ -163,10 +163,7 @@ pub fn store_live(
 }
 
 /// The writes that take the map of `key` out, under the same conditions as [`store_live`].
-///
-/// # Errors
-/// [`AccessError`], whose [`AccessError::errno`] is Linux's.
-pub fn remove_live(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, AccessError> {
+pub(crate) fn remove(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, AccessError> {
     if MapView::new(plan, bytes)?.lookup(key)?.is_none() {
         return Err(AccessError::Missing {
             map: plan.name.clone(),

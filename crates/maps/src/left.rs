@@ -35,8 +35,7 @@ pub fn superseded(plan: &MapPlan, bytes: &[u8], key: &[u8], done: Done<'_>) -> V
         };
     };
     let writes = match (&plan.layout, done) {
-        // Programs cannot change what is in them, and so it is the same everywhere.
-        _ if inner::is_outer(plan) => return Vec::new(),
+        _ if inner::is_outer(plan) => delete(plan, bytes, key),
         (_, Done::Updated(part)) if merge::is_side_by_side(plan) => {
             update(plan, bytes, key, part, BPF_ANY)
         }

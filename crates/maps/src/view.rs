@@ -447,13 +447,17 @@ pub fn update(
     }
 }
 
-/// The writes that remove `key` from a hash that no kernel uses now; `bytes` is a snapshot of all of it.
+/// The writes that remove `key` from a hash that no kernel uses now, or from a map of maps; `bytes` is a snapshot of all of it. Those of a map of
+/// maps may be done while programs look into it, in order ([`inner::store_live`]).
 ///
 /// # Errors
 /// [`AccessError`], whose [`AccessError::errno`] is Linux's.
 pub fn delete(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, AccessError> {
     MapView::new(plan, bytes)?;
     check_key(plan, key)?;
+    if inner::is_outer(plan) {
+        return inner::remove(plan, bytes, key);
+    }
     match &plan.layout {
         MapLayout::Hash(layout) => hash::remove(&plan.name, layout, bytes, key),
         MapLayout::Lru(layout) => lru::remove(&plan.name, layout, bytes, key),

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use warpbpf_abi::layout::inner as value;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EBUSY, MapType};
-use warpbpf_maps::{AccessError, MapPlan, MapView, Value, Write, hash, inner, plan};
+use warpbpf_maps::left::{Done, superseded};
+use warpbpf_maps::{AccessError, MapPlan, MapView, Value, Write, delete, hash, inner, plan};
 use warpbpf_object::MapDef;
 
 /// Keys that are used, and how many find room.
@@ -67,7 +68,7 @@ proptest! {
             let flags = [BPF_ANY, BPF_NOEXIST, BPF_EXIST].get(usize::from(what)).copied();
             let result = match flags {
                 Some(flags) => inner::store_live(&plan, &bytes, &at, (number, address(number)), flags),
-                None => inner::remove_live(&plan, &bytes, &at),
+                None => delete(&plan, &bytes, &at),
             };
             let refused = match flags {
                 None if !keyed && key >= ENTRIES => Some(-2),
@@ -98,6 +99,28 @@ proptest! {
     }
 }
 
+/// What a context that has ended left is out, once the host has put in another map or taken it out.
+#[test]
+fn what_is_left_gives_way() {
+    for map_type in [MapType::ArrayOfMaps, MapType::HashOfMaps] {
+        let plan = outer(map_type);
+        for done in [Done::Updated(&[]), Done::Deleted] {
+            let mut bytes = vec![0; plan.bytes() as usize];
+            for key in [1u32, 2] {
+                let put = inner::store_live(&plan, &bytes, &key.to_le_bytes(), (3, 0), BPF_ANY);
+                put.expect("room")
+                    .iter()
+                    .for_each(|write| apply(&mut bytes, write));
+            }
+            let none = superseded(&plan, &bytes, &0u32.to_le_bytes(), done);
+            assert_eq!(none, []);
+            let writes = superseded(&plan, &bytes, &1u32.to_le_bytes(), done);
+            writes.iter().for_each(|write| apply(&mut bytes, write));
+            assert_eq!(there(&plan, &bytes), BTreeMap::from([(2, 3)]));
+        }
+    }
+}
+
 #[test]
 fn a_hash_that_would_have_to_be_made_anew_says_so() {
     let plan = outer(MapType::HashOfMaps);
@@ -113,7 +136,7 @@ fn a_hash_that_would_have_to_be_made_anew_says_so() {
             Ok(writes) => writes.iter().for_each(|write| apply(&mut bytes, write)),
             Err(error) => break error,
         }
-        let gone = inner::remove_live(&plan, &bytes, &key.to_le_bytes()).expect("it is there");
+        let gone = delete(&plan, &bytes, &key.to_le_bytes()).expect("it is there");
         gone.iter().for_each(|write| apply(&mut bytes, write));
         key += 1;
     };

@@ -60,6 +60,7 @@ const END: &[&str] = &[
     "lru percpu at the end: keys 16, sum 120, values 656",
     "queue at the end: ok, 103, ok, 103, 104, No such file or directory",
     "stack at the end: ok, 101, ok, 104, 101, No such file or directory",
+    "maps in maps at the end: ok, No such file or directory, ok, first",
     "bloom at the end: ok, No such file or directory, ok, ok",
     "found: queue 203, stack 205, bloom 256, nothing 128 and 128",
     "inside: first 384 and 384, second 512 and 512",

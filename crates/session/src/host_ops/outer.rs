@@ -31,8 +31,8 @@ impl HostOps {
                 let stored = inner::store_live(plan, bytes, &op.key, map, op.flags);
                 (Vec::new(), stored)
             }
-            Action::Delete => (Vec::new(), inner::remove_live(plan, bytes, &op.key)),
-            Action::LookupAndDelete => (look(bytes)?, inner::remove_live(plan, bytes, &op.key)),
+            Action::Delete => (Vec::new(), warpbpf_maps::delete(plan, bytes, &op.key)),
+            Action::LookupAndDelete => (look(bytes)?, warpbpf_maps::delete(plan, bytes, &op.key)),
             Action::Push | Action::Pop | Action::Peek | Action::Words => return Err(EINVAL),
         };
         for write in writes.map_err(|error| error.errno())? {
