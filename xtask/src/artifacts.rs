@@ -80,6 +80,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("maps_more", "tests/programs/maps_more.bpf.c"),
     ("maps_arrays", "tests/programs/maps_arrays.bpf.c"),
     ("maps_host", "tests/programs/maps_host.bpf.c"),
+    ("maps_inner", "tests/programs/maps_inner.bpf.c"),
     ("helpers", "tests/programs/helpers.bpf.c"),
     ("helpers_more", "tests/programs/helpers_more.bpf.c"),
     ("dynptr", "tests/programs/dynptr.bpf.c"),

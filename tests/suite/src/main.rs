@@ -33,6 +33,7 @@ mod loader_maps;
 mod lookup;
 mod maps_hash;
 mod maps_host;
+mod maps_inner;
 mod maps_more;
 mod memory;
 mod places;
@@ -104,6 +105,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(maps_hash::cases());
     cases.extend(churn::cases());
     cases.extend(maps_host::cases());
+    cases.extend(maps_inner::cases());
     cases.extend(memory::cases());
     cases.extend(host_ops::cases());
     cases.extend(library::cases());

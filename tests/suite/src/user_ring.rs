@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn failed(error: Error) -> String {
+pub(crate) fn failed(error: Error) -> String {
     error.to_string()
 }
 
@@ -68,7 +68,7 @@ fn crowd(bench: &Bench) -> Told {
 }
 
 /// A kernel that drains until it is told to end, and what is done meanwhile.
-fn beside(bench: &Bench, object: &str, work: fn(&Bench, &Process, u32) -> Told) -> Told {
+pub(crate) fn beside(bench: &Bench, object: &str, work: fn(&Bench, &Process, u32) -> Told) -> Told {
     let object = Object::open(bench.object(object)).map_err(failed)?;
     let options = Options {
         allow_modify: true,
