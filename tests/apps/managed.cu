@@ -5,6 +5,7 @@ constexpr int N = 64;
 
 __managed__ unsigned words[N];
 __managed__ unsigned total = 5;
+__constant__ unsigned factor = 3;
 
 __global__ void probedWords(unsigned add)
 {
@@ -15,6 +16,11 @@ __global__ void bareWords(unsigned add)
 {
     words[threadIdx.x] += add;
     atomicAdd(&total, 1);
+}
+// Constant memory: a second entry in the module of the first, which stands in place of the image.
+__global__ void probedScaled()
+{
+    words[threadIdx.x] *= factor;
 }
 
 int main()
@@ -27,11 +33,12 @@ int main()
         probedWords<<<1, N>>>(3);
         bareWords<<<1, N>>>(5);
         probedWords<<<1, N>>>(round);
+        probedScaled<<<1, N>>>();
         CHECK(cudaGetLastError());
         CHECK(cudaDeviceSynchronize());
         expected_total += 100 + 3 * N;
         for (unsigned i = 0; i < N; i++)
-            wrong += words[i] != i * 7 + 2 * round + 8;
+            wrong += words[i] != 3 * (i * 7 + 2 * round + 8);
         wrong += total != expected_total;
         printf("round %u: %u, total %u\n", round, words[N - 1], total);
     }

@@ -67,9 +67,13 @@ fn variables(bench: &Bench) -> Told {
 fn managed(bench: &Bench) -> Told {
     let run = bench.both("ways", "managed", &[])?;
     says(&text(&run), "0 wrong")?;
-    same("launches", launches(&run, "probedWords")?, (11, 0))?;
-    counted(&run, 11 * 64, 11)?;
-    Ok("11 launches between the host's own accesses".into())
+    same("words", launches(&run, "probedWords")?, (11, 0))?;
+    same("scaled", launches(&run, "probedScaled")?, (5, 0))?;
+    for (kernel, way) in [("probedWords", "slice"), ("probedScaled", "clone")] {
+        says(run.kernel(kernel)?["way"].as_str().unwrap_or_default(), way)?;
+    }
+    counted(&run, 16 * 64, 16)?;
+    Ok("16 launches between the host's own accesses".into())
 }
 
 /// Launches of `loading.cu`: modules in turn, libraries, contexts at once, modules beside others.
