@@ -62,7 +62,7 @@ pub enum LoadError {
     },
 }
 
-/// As for what is allocated by `cudaMallocManaged`.
+/// As `cudaMalloc` promises; PTX asks for no more.
 const MANAGED_ALIGNMENT: usize = 256;
 
 /// A module-scope symbol.
