@@ -113,6 +113,7 @@ fn too_long() -> String {
 
 /// The text of an input that the driver took.
 fn text(kind: c_int, bytes: impl FnOnce() -> Result<Vec<u8>, String>) -> Result<String, String> {
+    // The numbers are those of `CUjitInputType`.
     let other = match kind {
         sys::INPUT_PTX => None,
         0 => Some("a cubin"),
@@ -122,7 +123,7 @@ fn text(kind: c_int, bytes: impl FnOnce() -> Result<Vec<u8>, String>) -> Result<
         _ => Some("an input of another kind"),
     };
     if let Some(other) = other {
-        return Err(format!("its link was given {other} and no PTX"));
+        return Err(format!("its link was given {other}, not PTX text"));
     }
     let mut bytes = bytes()?;
     let end = bytes.iter().position(|byte| *byte == 0);
@@ -371,11 +372,11 @@ mod tests {
         let of = |kind, bytes: &[u8]| text(kind, || Ok(bytes.to_vec()));
         assert_eq!(of(sys::INPUT_PTX, b".version\0\xff"), Ok(".version".into()));
         let why = |kind| of(kind, b"").unwrap_err();
-        assert_eq!(why(0), "its link was given a cubin and no PTX");
-        assert_eq!(why(4), "its link was given a library and no PTX");
+        assert_eq!(why(0), "its link was given a cubin, not PTX text");
+        assert_eq!(why(4), "its link was given a library, not PTX text");
         assert_eq!(
             why(9),
-            "its link was given an input of another kind and no PTX"
+            "its link was given an input of another kind, not PTX text"
         );
         let damaged = of(sys::INPUT_PTX, b"\xff").unwrap_err();
         assert_eq!(damaged, "the PTX of its link is not UTF-8");

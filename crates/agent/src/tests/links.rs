@@ -141,9 +141,9 @@ fn link(
 }
 
 /// What is told of the kernel when such a link's image is loaded, and how many of its launches had probes.
-fn told(inputs: &[Input<'_>], image: &'static [u8]) -> (Kernel, usize) {
+fn told(inputs: &[Input<'_>], registers: Option<usize>, image: &'static [u8]) -> (Kernel, usize) {
     let mut app = Application::new();
-    let made = link(&mut app, inputs, None, image);
+    let made = link(&mut app, inputs, registers, image);
     let module = app.load_image(&made);
     let function = app.function(module);
     app.launch(function, 2, 64);
@@ -164,7 +164,7 @@ fn one_text() -> [Input<'static>; 1] {
 
 #[test]
 fn what_was_linked_of_one_text_has_programs() {
-    let (kernel, with_probes) = told(&one_text(), cubin());
+    let (kernel, with_probes) = told(&one_text(), None, cubin());
     assert_eq!(kernel.source, "linked, PTX 8.0 sm_90; cubin");
     assert_eq!((kernel.way.as_str(), with_probes), ("slice", 1));
 }
@@ -173,7 +173,7 @@ fn what_was_linked_of_one_text_has_programs() {
 fn so_has_what_was_linked_of_a_file() {
     let path = std::env::temp_dir().join(format!("warpbpf-agent-link-{}.ptx", std::process::id()));
     std::fs::write(&path, PTX).unwrap();
-    let (kernel, with_probes) = told(&[Input::File(path.to_str().unwrap())], cubin());
+    let (kernel, with_probes) = told(&[Input::File(path.to_str().unwrap())], None, cubin());
     std::fs::remove_file(&path).unwrap();
     assert_eq!(kernel.source, "linked, PTX 8.0 sm_90; cubin");
     assert_eq!((kernel.way.as_str(), with_probes), ("slice", 1));
@@ -190,7 +190,7 @@ fn why_other_links_give_no_ptx_is_told() {
         ),
         (
             &[Input::Data(4, PTX)],
-            "its link was given a library and no PTX",
+            "its link was given a library, not PTX text",
         ),
         (
             &[Input::Data(sys::INPUT_PTX, "")],
@@ -202,7 +202,7 @@ fn why_other_links_give_no_ptx_is_told() {
         ),
     ];
     for (inputs, reason) in cases {
-        let (kernel, with_probes) = told(inputs, cubin());
+        let (kernel, with_probes) = told(inputs, None, cubin());
         assert_eq!((kernel.source.as_str(), with_probes), ("cubin", 0));
         let why = format!("the image is a cubin: machine code without PTX; {reason}");
         assert!(kernel.way.ends_with(&why), "{}", kernel.way);
@@ -236,4 +236,21 @@ fn variants_are_compiled_with_the_links_options() {
     // With the tool all of it goes.
     app.agent.turn_off();
     assert_eq!(app.agent.made.of(&made), None);
+}
+
+#[test]
+fn a_text_is_not_loaded_in_place_of_what_was_linked_with_options() {
+    let constant = ".const .align 4 .u32 constant;\n.visible .entry";
+    let text = PTX.replace(".visible .entry", constant);
+    let text = text.replace("red.", "ld.const.u32 %r1, [constant];\nred.");
+    let text = text.replace(".reg .b64", ".reg .b32 %r<2>;\n.reg .b64");
+    let image: &'static [u8] = ptxas(&text, &[]).leak();
+    let inputs = [Input::Data(sys::INPUT_PTX, &text)];
+    let (kernel, with_probes) = told(&inputs, None, image);
+    assert_eq!(with_probes, 1);
+    assert!(kernel.way.starts_with("clone: "), "{}", kernel.way);
+    let (kernel, with_probes) = told(&inputs, Some(40), image);
+    assert_eq!(with_probes, 0);
+    let why = "it was linked with options, which a load of its PTX would be without";
+    assert!(kernel.way.contains(why), "{}", kernel.way);
 }
