@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::maps::EIO;
+use warpbpf_maps::merge;
 use warpbpf_session::{Action, Answer, HostOp, Progress, Session};
 use warpbpf_wire::{MapOp, OpCode, Outcome, decode_ops, encode_outcomes};
 
@@ -97,7 +98,7 @@ impl Requests {
                     active
                 }
                 (None, None) => return Some(replies),
-                (None, Some(request)) => match begin(each, &request) {
+                (None, Some(request)) => match begin(each, lives, &request) {
                     Ok(Begun::Spread(spread)) => (request.token, spread),
                     Ok(Begun::Done(answer)) => {
                         replies.push(done(request.token, vec![answer]));
@@ -109,7 +110,7 @@ impl Requests {
                     }
                 },
             };
-            match spread.turn(each, lives) {
+            match spread.turn(each, lives, false) {
                 Some(Progress::Done(answers)) => replies.push(done(token, answers)),
                 Some(Progress::Waiting) => {
                     self.active = Some((token, spread));
@@ -159,7 +160,7 @@ enum Begun {
     Spread(Spread),
 }
 
-fn begin(each: &mut Each<'_>, request: &Request) -> Result<Begun, String> {
+fn begin(each: &mut Each<'_>, lives: &Lives, request: &Request) -> Result<Begun, String> {
     let ops = decode_ops(&request.blob).map_err(|error| error.to_string())?;
     let map = request.map as usize;
     let (mut session, mut fewest) = (None, usize::MAX);
@@ -186,9 +187,21 @@ fn begin(each: &mut Each<'_>, request: &Request) -> Result<Begun, String> {
     let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
     let ops = ops.ok_or("a snapshot stands alone in its batch")?;
     let (mut why, mut values) = (None, 0u64);
-    each(&mut |_, _, live| {
+    // Values that stand side by side have a part for each context up to the last, those included that have ended.
+    let side_by_side = merge::is_side_by_side(&session.maps()[map]);
+    let ended = lives.ended().iter().map(|ended| ended.number).max();
+    let mut before = ended.map_or(0, |number| u64::from(number) + 1);
+    each(&mut |number, _, live| {
+        if live.adopted().map_count() <= map {
+            return;
+        }
         why = why.take().or_else(|| live.host_ops_refused(map, &ops));
-        values = values.saturating_add(live.host_answer_bytes(map, &ops));
+        let own = live.host_answer_bytes(map, &ops);
+        before = before.max(u64::from(number) + 1);
+        values = match side_by_side {
+            true => own.saturating_mul(before),
+            false => values.saturating_add(own),
+        };
     });
     if let Some(reason) = why {
         return Err(format!("the host cannot do this: {reason}"));

@@ -17,7 +17,7 @@ pub(crate) struct Left<'a> {
     map: usize,
     /// Copied when they are asked for.
     parts: Option<Vec<Part>>,
-    /// None where no context has ended. Let go of last, behind what is published when this is dropped.
+    /// None where no context has ended, or the caller has it. Let go of last, behind what is published when this is dropped.
     _operating: Option<MutexGuard<'a, ()>>,
 }
 
@@ -28,15 +28,17 @@ struct Part {
 }
 
 impl<'a> Left<'a> {
-    /// `None` if somebody else has it just now.
-    pub(crate) fn new(lives: &'a Lives, plan: &'a MapPlan, map: usize) -> Option<Left<'a>> {
-        let operating = match lives.ended().is_empty() {
+    /// `None` if somebody else has it just now. `held`: the caller has it.
+    pub(crate) fn new(
+        lives: &'a Lives,
+        plan: &'a MapPlan,
+        map: usize,
+        held: bool,
+    ) -> Option<Left<'a>> {
+        let ended = lives.ended();
+        let operating = match held || ended.is_empty() {
             true => None,
             false => Some(lives.operate()?),
-        };
-        let ended = match &operating {
-            Some(_) => lives.ended(),
-            None => Arc::default(),
         };
         Some(Left {
             ended,

@@ -503,12 +503,13 @@ impl Agent {
             pause.close();
         }
         let mut state = state.unwrap_or_else(|| shard.write());
+        // It is in one of the lists all the time.
+        if let (Some(number), Some(shared)) = (shard.number.get(), shard.left()) {
+            self.lives.add_ended(*number, shared);
+        }
         self.lives.remove(context);
         if let Some(timeline) = timeline::of(self) {
             timeline.close(context);
-        }
-        if let (Some(number), Some(shared)) = (shard.number.get(), shard.left()) {
-            self.lives.add_ended(*number, shared);
         }
         // Only maps of the first are ever compacted.
         if shard.number.get() == Some(&0) {

@@ -72,17 +72,26 @@ impl Spread {
         }
     }
 
-    /// Goes on until something is waited for; `None` if no context has maps any more.
-    pub(crate) fn turn(&mut self, each: &mut Each<'_>, lives: &Lives) -> Option<Progress> {
+    /// Goes on until something is waited for; `None` if no context has maps any more. `held`: the caller has [`Lives::operate`], where there
+    /// is anything to have it for.
+    pub(crate) fn turn(
+        &mut self,
+        each: &mut Each<'_>,
+        lives: &Lives,
+        held: bool,
+    ) -> Option<Progress> {
         let session = Arc::clone(&self.session);
-        let plan = &session.maps()[self.map];
-        let Some(mut left) = Left::new(lives, plan, self.map) else {
-            return Some(Progress::Waiting);
-        };
-        let ended = left.numbers();
+        let (plan, map) = (&session.maps()[self.map], self.map);
+        // Made anew behind each look at the contexts: one that was waited for may have ended meanwhile, and is in one of the two.
+        let left = || Left::new(lives, plan, map, held);
         loop {
             let mut numbers = Vec::new();
-            each(&mut |number, _, _| numbers.push(number));
+            each(&mut |number, _, live| {
+                // One that gets the maps of an exchange later has none of them yet.
+                if live.adopted().map_count() > map {
+                    numbers.push(number);
+                }
+            });
             if numbers.is_empty() {
                 return None;
             }
@@ -90,7 +99,10 @@ impl Spread {
                 if self.answers.len() == self.ops.len() {
                     return Some(Progress::Done(std::mem::take(&mut self.answers)));
                 }
-                let ops = &self.ops[self.answers.len()..];
+                let Some(mut left) = left() else {
+                    return Some(Progress::Waiting);
+                };
+                let (ops, ended) = (&self.ops[self.answers.len()..], left.numbers());
                 self.round = match in_turn_next(plan, &ops[0], &numbers, &ended) {
                     true => self.try_next(None, &numbers, &mut left),
                     false => Some(next_round(plan, ops, &numbers, &ended)),
@@ -104,12 +116,15 @@ impl Spread {
             each(&mut |number, _, live| {
                 let part = round.parts.iter_mut().find(|part| part.number == number);
                 if let Some(part) = part {
-                    part.go_on(self.map, live);
+                    part.go_on(map, live);
                 }
             });
             if round.parts.iter().any(|part| part.answers.is_none()) {
                 return Some(Progress::Waiting);
             }
+            let Some(mut left) = left() else {
+                return Some(Progress::Waiting);
+            };
             if let Some(round) = self.round.take() {
                 self.round = self.finish(plan, round, &numbers, &mut left);
             }
@@ -133,7 +148,9 @@ impl Spread {
                     let answer = answer_of(plan, op, at, &round, left);
                     if answer.is_ok() {
                         let count = parts_of(plan, numbers, &left.numbers());
-                        left.gives_way(op, count, &round.begun);
+                        // One that has done it and ended since holds what was written.
+                        let did: Vec<u32> = round.parts.iter().map(|p| p.number).collect();
+                        left.gives_way(op, count, &did);
                     }
                     self.answers.push(answer);
                 }
@@ -142,7 +159,15 @@ impl Spread {
             Kind::Look => {
                 let there = round.parts.iter().any(|part| part.answer(0).is_ok())
                     || !left.lookup(&op.key).is_empty();
+                let answers = round.parts.iter().map(|part| part.answer(0));
+                let failed = answers
+                    .filter(|a| matches!(a, Err(e) if *e != ENOENT))
+                    .next();
                 match (there, op.flags) {
+                    (false, _) if failed.is_some() => {
+                        self.answers.extend(failed);
+                        None
+                    }
                     (true, BPF_NOEXIST) => {
                         self.answers.push(Err(EEXIST));
                         None

@@ -2,11 +2,12 @@
 //! before its programs are exchanged. Both take as long as an assembler runs.
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpbpf_abi::maps::{EAGAIN, EBUSY, ETIMEDOUT};
+use warpbpf_abi::maps::{EAGAIN, EBUSY, EIO, ETIMEDOUT};
 use warpbpf_wire::{Changed, Device, Refusal, ToAgent};
 
 use crate::exchange::{Exchange, exchange_message};
@@ -147,7 +148,17 @@ impl Process {
         state.answers.insert(token, Answer::Waiting);
         state.functions.next = Some((token, None));
         let (process, wanted) = (self.clone(), exchange.clone());
-        let work = move || process.make_and_ask(functions.as_ref(), (token, &wanted), begun, limit);
+        // What panics in there is the caller's, and must not keep other exchanges out.
+        let work = move || {
+            let made = catch_unwind(AssertUnwindSafe(|| {
+                process.make_and_ask(functions.as_ref(), (token, &wanted), begun, limit);
+            }));
+            if made.is_err() {
+                let message =
+                    "making functions for kernels without PTX panicked, and the old programs go on";
+                process.lock().refuse(token, EIO as i32, message.to_owned());
+            }
+        };
         // The thread's first look at the state waits until this is done.
         let started = std::thread::Builder::new()
             .name("warpbpf-assembler".into())
@@ -335,6 +346,26 @@ mod tests {
         );
         let token = process.begin_exchange(&removes("b"), LIMIT).unwrap();
         assert_eq!(sent(&mut agent), (of("first b"), token));
+    }
+
+    struct Panics;
+
+    impl Functions for Panics {
+        fn make(&self, _: &mut dyn FnMut(Function) -> ControlFlow<()>) {}
+
+        fn after(&self, _: &Exchange) -> Option<Arc<dyn Functions>> {
+            panic!("for the test")
+        }
+    }
+
+    #[test]
+    fn what_panics_is_refused_and_keeps_nobody_out() {
+        let (process, _agent) = process(Panics);
+        for program in ["a", "b"] {
+            let refused = process.exchange(&removes(program), LIMIT).unwrap_err();
+            assert_eq!(refused.errno(), EIO as i32);
+            assert!(refused.to_string().contains("panicked"), "{refused}");
+        }
     }
 
     #[test]

@@ -321,6 +321,68 @@ fn a_fresh_snapshot_shows_what_was_written_before() {
 }
 
 #[test]
+fn what_a_context_left_gives_way_when_nobody_else_has_it() {
+    let mut bench = Bench::new(&[]);
+    let value = |n: u64| n.to_le_bytes().to_vec();
+    let done = || Outcome::done(Vec::new());
+    assert_eq!(bench.one("plain", OpCode::Update, 1, &value(5)), done());
+    let first = bench.app.context;
+    let second = bench.app.world.another_context();
+    bench.app.load();
+    assert_eq!(bench.one("plain", OpCode::Update, 0, &value(6)), done());
+    bench.app.world.switch_to(first);
+    bench.app.destroy();
+    bench.app.world.switch_to(second);
+    // One came from the first alone, one is in both.
+    assert_eq!(
+        bench.one("plain", OpCode::Lookup, 1, &[]),
+        Outcome::done(value(5))
+    );
+    assert_eq!(
+        bench.one("plain", OpCode::Lookup, 0, &[]),
+        Outcome::done(value(6))
+    );
+    // Nothing is done while another thread is at what was left, and nothing is lost by that.
+    let held = bench.app.agent.lives.operate().unwrap();
+    let (plain, key) = (bench.map("plain"), 1u32.to_le_bytes());
+    let op = |code, value| MapOp {
+        code,
+        flags: 0,
+        key: &key,
+        value,
+    };
+    let seven = value(7);
+    let message = ToAgent::MapOps {
+        token: 7,
+        map: plain,
+    };
+    let ops = encode_ops(&[op(OpCode::Update, &seven), op(OpCode::Lookup, &[])]);
+    let tool = bench.app.tool.as_mut().unwrap();
+    tool.send(&message, &ops, None, SECOND).unwrap();
+    let said = std::iter::from_fn(|| tool.recv(SECOND / 20).ok().flatten());
+    let answers = said.filter(|frame| matches!(frame.message, ToTool::MapOps { .. }));
+    assert_eq!(answers.count(), 0);
+    drop(held);
+    let answer = loop {
+        let frame = tool.recv(10 * SECOND).unwrap().expect("an answer");
+        if let ToTool::MapOps { token, error } = frame.message {
+            assert_eq!((token, error), (7, None));
+            break decode_outcomes(&frame.blob).unwrap();
+        }
+    };
+    assert_eq!(answer, [done(), Outcome::done(seven)]);
+    assert_eq!(
+        bench.one("plain", OpCode::Delete, 1, &[]),
+        Outcome::failed(-22)
+    );
+    assert_eq!(bench.one("plain", OpCode::Update, 1, &value(0)), done());
+    assert_eq!(
+        bench.one("plain", OpCode::Lookup, 1, &[]),
+        Outcome::done(value(0))
+    );
+}
+
+#[test]
 fn presets_are_applied_or_refuse_the_attach() {
     let preset = |map: &str, key: u32, value: &[u8]| {
         let key = key.to_le_bytes();

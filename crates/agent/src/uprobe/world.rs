@@ -64,6 +64,8 @@ impl<'s> World<'s> {
         let pumps = shards.iter().map(|shard| tried(shard.pump.try_lock()));
         let pumps: Option<Vec<_>> = pumps.collect();
         let mut pumps = pumps.ok_or(EBUSY)?;
+        // Who has what ended contexts left may wait for the pumps. No context ends while its state is held.
+        let _operating = agent.lives.operate().ok_or(EBUSY)?;
         let mut refused = false;
         let mut each = |work: &mut Work<'_>| {
             for ((shard, state), pump) in shards.iter().zip(&states).zip(&mut pumps) {
@@ -84,12 +86,9 @@ impl<'s> World<'s> {
         }
         let mut spread = Spread::new(Arc::clone(&self.sites.session), map, vec![op.clone()]);
         loop {
-            match spread.turn(&mut each, &agent.lives) {
+            match spread.turn(&mut each, &agent.lives, true) {
                 Some(Progress::Done(mut answers)) => return answers.pop().unwrap_or(Err(EIO)),
-                // The device's part is given up after a while, but who has what ended contexts left may wait for this thread.
-                Some(Progress::Waiting) if Instant::now() >= self.until + LIMIT => {
-                    return Err(EBUSY);
-                }
+                // Bounded: the device's part is given up after a while.
                 Some(Progress::Waiting) => std::hint::spin_loop(),
                 None => return Err(EIO),
             }
