@@ -27,6 +27,8 @@ pub enum SlotSpace {
     Table {
         /// The slot that holds the kernel's number.
         kernel: u32,
+        /// Lanes may ask each other which of them have the same value.
+        asks: bool,
     },
 }
 

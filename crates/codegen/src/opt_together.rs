@@ -15,9 +15,9 @@ use crate::ir::{BinOp, Cond, Func, Inst, LaneOp, Op, Order, Rmw, Special, Ty, Un
 
 /// Runs the pass.
 pub fn run(func: &mut Func, env: &Env) {
-    if !matches!(env.slots, SlotSpace::Table { .. }) {
+    let SlotSpace::Table { asks, .. } = env.slots else {
         return;
-    }
+    };
     let alike = alike(func, |_| false);
     let mostly = self::alike(func, is_of_the_instruction);
     for block in 0..func.blocks.len() {
@@ -26,7 +26,9 @@ pub fn run(func: &mut Func, env: &Env) {
         for inst in insts {
             match added(&inst).filter(|(addr, _)| alike[addr.index()]) {
                 Some((_, value)) if alike[value.index()] => add_once(func, inst, false, &mut new),
-                Some((_, value)) if mostly[value.index()] => add_once(func, inst, true, &mut new),
+                Some((_, value)) if asks && mostly[value.index()] => {
+                    add_once(func, inst, true, &mut new)
+                }
                 _ => new.push(inst),
             }
         }

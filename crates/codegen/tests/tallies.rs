@@ -150,7 +150,10 @@ fn lanes_that_are_together_add_once_where_ptxas_cannot_see_it() {
         compile(&case.program, &case.env).unwrap().body
     };
     let count = |text: &str, what: &str| text.matches(what).count();
-    let table = SlotSpace::Table { kernel: 9 };
+    let table = SlotSpace::Table {
+        kernel: 9,
+        asks: true,
+    };
     let alike = compiled("r2 = 2", table);
     assert_eq!(
         (
@@ -179,10 +182,10 @@ fn lanes_with_the_same_number_of_bytes_add_once() {
         r6 = *(u32 *)(r1 + 256)";
     let add = "lock *(u64 *)(r0 + 8) += r6
         lock *(u32 *)(r0 + 16) += r6";
-    let compiled = |key: &str| {
+    let compiled_where = |key: &str, asks: bool| {
         let asm = adding(key, add);
         let mut case = Case::at(Site::Mem, &asm, vec![array(24, 4)]);
-        case.env.slots = SlotSpace::Table { kernel: 9 };
+        case.env.slots = SlotSpace::Table { kernel: 9, asks };
         let target = Target {
             ptx: (8, 0),
             sm: 90,
@@ -190,8 +193,13 @@ fn lanes_with_the_same_number_of_bytes_add_once() {
         case.env.target = target;
         compile(&case.program, &case.env).unwrap()
     };
+    let compiled = |key: &str| compiled_where(key, true);
     let fragment = compiled(bytes);
     assert_eq!(fragment.body.matches("match.any.sync").count(), 2);
+    // Where lanes may not wait for each other, each adds its own.
+    let apart = compiled_where(bytes, false);
+    assert_eq!(apart.body.matches("match.any.sync").count(), 0);
+    assert_eq!(apart.body.matches("red.").count(), 2);
     // An address is each lane's own: to ask who has the same would cost more than it saves.
     let address = compiled("r2 = 1\nr6 = *(u64 *)(r1 + 248)");
     assert_eq!(address.body.matches("match.any.sync").count(), 0);

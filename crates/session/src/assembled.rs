@@ -14,6 +14,11 @@ impl Assembled {
         self.0.insert(text, cubin.map(Arc::from));
     }
 
+    /// No text was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What became of a text, for a kernel that needs it; where the assembler failed, `unmade` keeps why.
     ///
     /// # Errors

@@ -63,9 +63,10 @@ impl Session {
         self.options.sanitizer.is_some()
     }
 
-    /// The same with the functions that were assembled for its programs, if machine code gets any: those of the session before are of other programs.
+    /// The same with the functions that were assembled for its programs, if machine code gets any. If there are none, those of the session before stay, which
+    /// serve sets of programs that were there.
     pub fn with_functions(mut self, assembled: Assembled) -> Session {
-        if self.splices() {
+        if self.splices() && !assembled.is_empty() {
             self.options.assembled = Some(Arc::new(assembled));
         }
         self
@@ -154,6 +155,8 @@ impl Session {
                 printk: self.printk_binding(),
                 slots: SlotSpace::Table {
                     kernel: self.first_free_slot(),
+                    // At an access lanes are apart, and none waits for another.
+                    asks: caller != Caller::SpliceAccess,
                 },
                 input: Input::Context,
                 // A function for machine code cannot reach a kernel's registers.

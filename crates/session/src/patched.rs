@@ -4,6 +4,8 @@
 //! chosen at each launch, as for every other variant. Nothing of the machine code is read here; of a library whose code is to be left alone
 //! only tables of the file are.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -148,7 +150,12 @@ pub(crate) struct Chooser<'s> {
     /// Its code is not to be read.
     unread: bool,
     unmade: &'s Unmade,
+    /// Names and texts that were made, for kernels that have the same programs.
+    texts: RefCell<HashMap<(Event, Vec<usize>), Made>>,
 }
+
+/// A function's name and text, or why there is none.
+type Made = Result<(String, String), String>;
 
 impl<'s> Chooser<'s> {
     /// # Errors
@@ -182,6 +189,7 @@ impl<'s> Chooser<'s> {
             file,
             unread: image.unread,
             unmade,
+            texts: RefCell::default(),
         })
     }
 
@@ -217,7 +225,11 @@ impl<'s> Chooser<'s> {
             if set.is_empty() && !(others && BESIDE.contains(&event)) {
                 continue;
             }
-            let (name, text) = self.session.patch_text(event, &set, sm)?;
+            let mut texts = self.texts.borrow_mut();
+            let made = texts
+                .entry((event, set))
+                .or_insert_with_key(|(event, set)| self.session.patch_text(*event, set, sm));
+            let (name, text) = made.clone()?;
             let cubin = assembled.get(&text, self.unmade)?;
             is_whole(cubin).map_err(|why| format!("the function that the tool sent: {why}"))?;
             functions.push(Function {

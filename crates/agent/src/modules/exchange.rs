@@ -280,12 +280,17 @@ pub(crate) fn without(agent: &Agent, generation: u64) -> Vec<(String, String)> {
     all_without
 }
 
-/// Why kernels of which there is only machine code would lose their programs by an exchange, though nothing is wrong with them.
+/// Why kernels of which there is only machine code would lose their programs by an exchange, though nothing is wrong with them. Images of which some had none before
+/// for such a reason do not count.
 pub(crate) fn unmade(agent: &Agent, generation: u64) -> Option<String> {
+    let now = agent.generations.now().number;
     let loaded = all(agent).into_iter();
     let mut loaded = loaded.filter(|image| image.standing.is_loaded());
     loaded.find_map(|image| {
-        let version = image.version(generation)?;
+        let lacked = image
+            .version(now)
+            .is_some_and(|v| v.prepared.unmade().is_some());
+        let version = image.version(generation).filter(|_| !lacked)?;
         version.prepared.unmade().map(str::to_owned)
     })
 }

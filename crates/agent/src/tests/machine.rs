@@ -194,7 +194,7 @@ fn a_kernel_without_a_function_for_its_programs_runs_its_original() {
     let (mut app, _, function) = started("served", "inc");
     app.launch(function, 2, 64);
     let other = object("unserved", "inc");
-    let done = change(&mut app, &[], Change::Replace, &other);
+    let done = change(&mut app, &[], Change::Add, &other);
     let [(kernel, reason)] = &done.without[..] else {
         panic!("{done:?}")
     };
@@ -207,6 +207,11 @@ fn a_kernel_without_a_function_for_its_programs_runs_its_original() {
     );
     app.launch(function, 2, 64);
     assert_eq!((ran(&app)[1], app.world.with_probes()), (function, 1));
+    // A set of which there was a function before has it, though none comes with the exchange.
+    let done = change(&mut app, &[], Change::Replace, &object("served", "inc"));
+    assert_eq!((done.refused, done.without), (None, Vec::new()));
+    app.launch(function, 2, 64);
+    assert_eq!(app.world.with_probes(), 2);
 }
 
 /// Nothing is changed, for this reason, and the next try has what it needs.

@@ -40,7 +40,7 @@ impl Translator<'_> {
     pub(super) fn kernel_id(&mut self) -> Value {
         match self.env.slots {
             SlotSpace::Const | SlotSpace::Global => self.constant(self.env.kernel_id),
-            SlotSpace::Table { kernel } => self.push(Ty::B64, Op::Slot(kernel)),
+            SlotSpace::Table { kernel, .. } => self.push(Ty::B64, Op::Slot(kernel)),
         }
     }
 
