@@ -159,10 +159,8 @@ impl Spread {
             Kind::Look => {
                 let there = round.parts.iter().any(|part| part.answer(0).is_ok())
                     || !left.lookup(&op.key).is_empty();
-                let answers = round.parts.iter().map(|part| part.answer(0));
-                let failed = answers
-                    .filter(|a| matches!(a, Err(e) if *e != ENOENT))
-                    .next();
+                let mut answers = round.parts.iter().map(|part| part.answer(0));
+                let failed = answers.find(|a| matches!(a, Err(e) if *e != ENOENT));
                 match (there, op.flags) {
                     (false, _) if failed.is_some() => {
                         self.answers.extend(failed);
