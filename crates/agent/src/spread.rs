@@ -39,8 +39,8 @@ struct Round {
     /// How many operations.
     count: usize,
     parts: Vec<Part>,
-    /// The contexts in which it began.
-    begun: Vec<u32>,
+    /// The context that is given the sums of a value.
+    first: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -306,7 +306,7 @@ fn in_turn(op: &HostOp, number: u32) -> Round {
         kind: Kind::InTurn,
         count: 1,
         parts: vec![Part::new(number, vec![op.clone()])],
-        begun: vec![number],
+        first: Some(number),
     }
 }
 
@@ -344,7 +344,7 @@ fn together(plan: &MapPlan, ops: &[HostOp], numbers: &[u32], ended: &[u32]) -> R
         kind: Kind::Together,
         count: ops.len(),
         parts,
-        begun: numbers.to_vec(),
+        first: numbers.first().copied(),
     }
 }
 
@@ -356,7 +356,7 @@ fn answer_of(plan: &MapPlan, op: &HostOp, at: usize, round: &Round, left: &mut L
     // Who was to have the sums of a value has ended without.
     let first = answers.first().map(|(number, _)| *number);
     let gives = matches!(op.action, Action::Update | Action::Words);
-    if gives && !plan.added.is_empty() && first != round.begun.first().copied() {
+    if gives && !plan.added.is_empty() && first != round.first {
         return Err(EIO);
     }
     // What could not be done where kernels may go on is not done by what is left.
