@@ -142,7 +142,8 @@ fn main() -> std::process::ExitCode {
     cases.extend(slots::cases());
     cases.extend(bad_input::cases());
     cases.extend(faults::cases());
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let (mut passed, mut skipped) = (0, 0);
+    let mut failed: Vec<String> = Vec::new();
     for case in cases.iter().filter(|c| c.name.contains(&only)) {
         match (case.check)(&bench) {
             Ok(told) if told.starts_with("skipped: ") => {
@@ -154,11 +155,19 @@ fn main() -> std::process::ExitCode {
                 println!("{:<44} ok    {told}", case.name);
             }
             Err(reason) => {
-                failed += 1;
-                println!("{:<44} FAIL  {reason}", case.name);
+                let line = format!("{:<44} FAIL  {reason}", case.name);
+                println!("{line}");
+                failed.push(line);
             }
         }
     }
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
-    std::process::ExitCode::from(u8::from(failed > 0 || passed == 0))
+    // Again, where whoever reads only the end of a long log sees them.
+    for line in &failed {
+        println!("{line}");
+    }
+    println!(
+        "{passed} passed, {} failed, {skipped} skipped",
+        failed.len()
+    );
+    std::process::ExitCode::from(u8::from(!failed.is_empty() || passed == 0))
 }
