@@ -70,33 +70,49 @@ fn check(run: &Run) -> Result<Keys, String> {
 }
 
 fn with_pauses(bench: &Bench) -> Told {
-    let run = bench.both_with(BUDGET, "churn", "rounds", &["150", "30"])?;
+    // How long the agent's thread needs to see that nothing runs is a matter of the machine; what is exact is exact in each try.
+    let mut told = Err(String::new());
+    for pause in ["30", "200", "1000"] {
+        told = compacted(bench, pause)?;
+        if told.is_ok() {
+            break;
+        }
+    }
+    told
+}
+
+/// What was wrong is the outer error; what there was no time for is the inner one.
+fn compacted(bench: &Bench, pause: &str) -> Result<Told, String> {
+    let run = bench.both_with(BUDGET, "churn", "rounds", &["150", pause])?;
     let keys = check(&run)?;
-    same("keys refused", keys.busy, 0)?;
-    // Half as many would fill all slots of the one map, and a quarter all nodes of the other.
-    if keys.came <= 32 * 1024 {
-        return Err(format!("only {} keys came", keys.came));
-    }
     let remarks = run.remarks();
-    for map in ["table", "large"] {
-        says(&remarks, &format!("map `{map}` was compacted"))?;
-    }
     let met = remarks.contains("was launched while a map was being compacted");
     same(
         "launches that met a compaction are told",
         met,
         keys.missed > 0,
     )?;
-    Ok(format!(
+    if keys.busy > 0 {
+        return Ok(Err(format!("{} keys were refused", keys.busy)));
+    }
+    // Half as many would fill all slots of the one map, and a quarter all nodes of the other.
+    if keys.came <= 32 * 1024 {
+        return Ok(Err(format!("only {} keys came", keys.came)));
+    }
+    for map in ["table", "large"] {
+        says(&remarks, &format!("map `{map}` was compacted"))?;
+    }
+    Ok(Ok(format!(
         "{} keys came, {} launches met a compaction",
         keys.came, keys.missed
-    ))
+    )))
 }
 
 fn without_pauses(bench: &Bench) -> Told {
     let run = bench.both_with(BUDGET, "churn", "rounds", &["400", "0"])?;
     let keys = check(&run)?;
-    if keys.busy == 0 {
+    // A slow machine may have paused by itself.
+    if keys.busy == 0 && !run.remarks().contains("was compacted") {
         return Err("no key was refused, although there were more than slots".into());
     }
     Ok(format!(
