@@ -37,8 +37,10 @@ static struct found walk(int fd, int values)
 
 	while (bpf_map_get_next_key(fd, before, &key) == 0) {
 		value = 3 * key + 1;
-		if (values && bpf_map_lookup_elem(fd, &key, &value) != 0)
+		if (values && bpf_map_lookup_elem(fd, &key, &value) != 0) {
+			fprintf(stderr, "key %lu: %s\n", (unsigned long)key, strerror(errno));
 			value = 0;
+		}
 		add(&found, key, value);
 		before = &key;
 	}

@@ -412,7 +412,7 @@ impl Agent {
         let mut end = Instant::now() + HANDSHAKE;
         let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
         let mut assembled = Assembled::default();
-        let mut by_sanitizer: Option<Option<&Sanitizer>> = None;
+        let mut by_sanitizer = false;
         let mut cache = CacheWish::default();
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -440,6 +440,10 @@ impl Agent {
                         let text = "`--max-overhead` has no effect: the driver has no `cuEventElapsedTime`";
                         self.note(NoteLevel::Warning, text.into());
                     }
+                    let sanitizer =
+                        by_sanitizer.then(|| sanitizer::subscribed(self, options.splice_first));
+                    let sanitizer: Option<Option<&Sanitizer>> = sanitizer;
+                    let edits = sanitizer.is_none() || options.splice_first;
                     let options = warpbpf_session::Options {
                         allow_modify: options.allow_modify,
                         budget: options.budget,
@@ -454,12 +458,12 @@ impl Agent {
                         place: options.place.into_iter().map(placement).collect(),
                         call_limit: options.call_limit_us.map(Duration::from_micros),
                         timeline: options.timeline,
-                        assembled: by_sanitizer
-                            .map_or(options.splice, |sanitizer| sanitizer.is_some())
+                        assembled: (options.splice && edits || sanitizer.flatten().is_some())
                             .then(|| Arc::new(assembled)),
                         splice_variables: options.splice_variables,
                         splice_memory: options.splice_memory,
-                        sanitizer: by_sanitizer.flatten(),
+                        sanitizer: sanitizer.flatten(),
+                        splice_first: options.splice_first,
                         cache: code_cache::open(self, device, &cache),
                     };
                     // An object that is cut short is refused as any that is damaged.
@@ -485,7 +489,7 @@ impl Agent {
                     continue;
                 }
                 ToAgent::Sanitize => {
-                    by_sanitizer = Some(sanitizer::subscribed(self));
+                    by_sanitizer = true;
                     continue;
                 }
                 ToAgent::Preset { map } => {

@@ -262,7 +262,7 @@ fn with_origin(agent: &Agent, session: &Session, bytes: &[u8], info: ImageInfo) 
     let mut info = with_machine_code(agent, bytes, info);
     if session.sanitizes() {
         // It does not read it, and Compute Sanitizer is NVIDIA's.
-        info.unread = info.untouchable.take().is_some();
+        info.unread = info.untouchable.take();
     }
     info
 }

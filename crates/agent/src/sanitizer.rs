@@ -30,9 +30,9 @@ pub(crate) fn subscribe() {
     }
 }
 
-/// The subscription; the user is told what it means, or why there is none.
-pub(crate) fn subscribed(agent: &Agent) -> Option<&'static Sanitizer> {
-    let (level, text, subscribed) = what_to_say(lock(&SUBSCRIBED).clone());
+/// The subscription; the user is told what it means, or why there is none. With `spliced`, kernels may have programs otherwise.
+pub(crate) fn subscribed(agent: &Agent, spliced: bool) -> Option<&'static Sanitizer> {
+    let (level, text, subscribed) = what_to_say(lock(&SUBSCRIBED).clone(), spliced);
     agent.note(level, text);
     subscribed
 }
@@ -50,8 +50,14 @@ pub(crate) fn tell_refused(agent: &Agent) {
 
 type Said = (NoteLevel, String, Option<&'static Sanitizer>);
 
-fn what_to_say(subscribed: Option<Result<&'static Sanitizer, SanitizerError>>) -> Said {
-    const WITHOUT: &str = "kernels without PTX run without probes";
+fn what_to_say(
+    subscribed: Option<Result<&'static Sanitizer, SanitizerError>>,
+    spliced: bool,
+) -> Said {
+    let without = match spliced {
+        true => "kernels without PTX have programs by `splice` alone",
+        false => "kernels without PTX run without probes",
+    };
     match subscribed {
         Some(Ok(sanitizer)) => (
             NoteLevel::Info,
@@ -60,13 +66,13 @@ fn what_to_say(subscribed: Option<Result<&'static Sanitizer, SanitizerError>>) -
         ),
         Some(Err(error)) => (
             NoteLevel::Warning,
-            format!("Compute Sanitizer cannot be used: {error}; {WITHOUT}"),
+            format!("Compute Sanitizer cannot be used: {error}; {without}"),
             None,
         ),
         None => (
             NoteLevel::Warning,
             format!(
-                "Compute Sanitizer is not in the application, where it has to be from the start: start it by `warpbpf run --backend sanitizer` on a GPU, as the soft GPU has none; {WITHOUT}"
+                "Compute Sanitizer is not in the application, where it has to be from the start: start it by `warpbpf run --backend sanitizer` on a GPU, as the soft GPU has none; {without}"
             ),
             None,
         ),
@@ -80,7 +86,7 @@ mod tests {
     #[test]
     fn the_user_is_told_why_there_is_none() {
         let said = |subscribed| {
-            let (level, text, made) = what_to_say(subscribed);
+            let (level, text, made) = what_to_say(subscribed, false);
             assert!(made.is_none() && level == NoteLevel::Warning);
             text
         };
@@ -91,6 +97,11 @@ mod tests {
         assert_eq!(
             said(None),
             "Compute Sanitizer is not in the application, where it has to be from the start: start it by `warpbpf run --backend sanitizer` on a GPU, as the soft GPU has none; kernels without PTX run without probes"
+        );
+        let (_, text, _) = what_to_say(Some(Err(SanitizerError::Taken)), true);
+        assert!(
+            text.ends_with("; kernels without PTX have programs by `splice` alone"),
+            "{text}"
         );
     }
 }

@@ -23,7 +23,7 @@ pub enum Backend {
     Splice,
     /// Those, and of others the entry, the exits, the accesses of memory, the barriers and the calls, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
     Sanitizer,
-    /// `sanitizer` for programs at accesses of memory, barriers or functions, else `splice`, if what it needs is there; the report says which, and why
+    /// For each kernel `splice`, or `sanitizer` where a program is at accesses of memory, barriers or functions, if what they need is there; the report says which, and why
     Auto,
 }
 
@@ -68,11 +68,19 @@ fn ptxas_by(
         })
 }
 
+/// Who calls functions in kernels.
+#[derive(Debug, Clone, Copy)]
+pub struct Callers {
+    /// Edits of kernels' files.
+    pub splice: bool,
+    /// Compute Sanitizer.
+    pub sanitizer: bool,
+}
+
 /// Has `ptxas` make the functions of a session's programs, each text once.
 pub struct Maker {
     ptxas: PathBuf,
-    /// Compute Sanitizer calls them.
-    sanitizer: bool,
+    callers: Callers,
     /// `None`: none can be made for the device, or its object is refused; the agent tells why.
     of: Option<(Session, Arch)>,
     made: Mutex<HashMap<String, Vec<u8>>>,
@@ -82,7 +90,7 @@ impl Maker {
     /// For the programs of an object on a device.
     pub fn new(
         ptxas: &Path,
-        sanitizer: bool,
+        callers: Callers,
         object: &[u8],
         options: &Options,
         device: &DeviceInfo,
@@ -92,7 +100,7 @@ impl Maker {
         let of = arch.and_then(|arch| Some((Session::new(object, options, device).ok()?, arch)));
         Maker {
             ptxas: ptxas.to_owned(),
-            sanitizer,
+            callers,
             of,
             made: Mutex::default(),
         }
@@ -110,11 +118,17 @@ impl Maker {
     }
 
     fn texts(&self) -> Vec<String> {
-        match &self.of {
-            Some((session, arch)) if self.sanitizer => session.patch_texts(arch.number()),
-            Some((session, arch)) => session.probe_texts(*arch),
-            None => Vec::new(),
+        let Some((session, arch)) = &self.of else {
+            return Vec::new();
+        };
+        let mut texts = Vec::new();
+        if self.callers.splice {
+            texts.extend(session.probe_texts(*arch));
         }
+        if self.callers.sanitizer {
+            texts.extend(session.patch_texts(arch.number()));
+        }
+        texts
     }
 }
 
@@ -139,7 +153,7 @@ impl Functions for Maker {
         };
         let next = Maker {
             ptxas: self.ptxas.clone(),
-            sanitizer: self.sanitizer,
+            callers: self.callers,
             of: Some((session.succeeded(change).ok()?, *arch)),
             made: Mutex::default(),
         };
@@ -298,15 +312,20 @@ mod tests {
         );
         let ptxas = script(&folder, &text);
         let runs = || std::fs::read_to_string(&log).map_or(0, |log| log.lines().count());
-        let maker = |capability| {
+        let maker_by = |capability, sanitizer| {
             let device = DeviceInfo {
                 name: String::new(),
                 capability,
                 sms: 4,
                 driver_version: 13000,
             };
-            Maker::new(&ptxas, false, &object, &Options::default(), &device)
+            let callers = Callers {
+                splice: true,
+                sanitizer,
+            };
+            Maker::new(&ptxas, callers, &object, &Options::default(), &device)
         };
+        let maker = |capability| maker_by(capability, false);
         let first = maker((9, 0));
         let both = made(&first);
         assert_eq!((both.len(), runs()), (2, 2));
@@ -330,7 +349,11 @@ mod tests {
             (Vec::new(), vec![why; 2], 4)
         );
         std::fs::remove_file(&fails).unwrap();
-        assert_eq!((made(again.as_ref()), runs()), (both, 6));
+        assert_eq!((made(again.as_ref()), runs()), (both.clone(), 6));
+        // Where either may call them, each has its own.
+        let either = made(&maker_by((9, 0), true));
+        assert_eq!((either.len(), runs()), (4, 10));
+        assert!(both.iter().all(|function| either.contains(function)));
         // What the agent will refuse.
         assert!(
             first

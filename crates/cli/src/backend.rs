@@ -25,6 +25,8 @@ pub struct Chosen {
     pub ptxas: Option<PathBuf>,
     /// Compute Sanitizer calls them.
     pub library: Option<PathBuf>,
+    /// It does so only in kernels that cannot have theirs by `splice`.
+    pub splice_first: bool,
     /// What the user is told, who left the choice to us.
     pub note: Option<String>,
 }
@@ -63,7 +65,7 @@ pub fn choose(
                     for_programs(&places, moment, assemble::ptxas(), sanitizer::library)
                 }
             };
-            let spliced = chosen.ptxas.is_some() && chosen.library.is_none();
+            let spliced = chosen.splice_first || chosen.ptxas.is_some() && chosen.library.is_none();
             if let Some(note) = chosen
                 .note
                 .as_mut()
@@ -86,6 +88,7 @@ pub fn choose(
     Ok(Chosen {
         ptxas: Some(ptxas),
         library: by_sanitizer.then(sanitizer::library).transpose()?,
+        splice_first: false,
         note: None,
     })
 }
@@ -113,11 +116,17 @@ fn for_programs(
     });
     let refused = match (sanitized, middle) {
         (Some(Ok(library)), Some((name, site))) => {
+            let splice_first = programs.iter().any(spliced);
+            let most = match splice_first {
+                true => "`splice`, or by ",
+                false => "",
+            };
             return Chosen {
                 ptxas: Some(ptxas),
                 library: Some(library),
+                splice_first,
                 note: Some(format!(
-                    "kernels without PTX get programs by `sanitizer`, as `{name}` is at places of kind `{}`: profilers that use CUPTI do not work in the application",
+                    "kernels without PTX get programs by {most}`sanitizer`, as `{name}` is at places of kind `{}`: profilers that use CUPTI do not work in the application",
                     site.word()
                 )),
             };
@@ -134,6 +143,7 @@ fn for_programs(
     Chosen {
         ptxas: Some(ptxas),
         library: None,
+        splice_first: false,
         note: Some(format!(
             "kernels without PTX get programs by `splice`{}",
             but.unwrap_or_default()
@@ -219,8 +229,18 @@ mod tests {
             (BARRIER, "`waits` is at places of kind `barrier`"),
             (CALL, "`calls` is at places of kind `func`"),
         ] {
-            let (ptxas, library, note) = chosen(&[ENTRY, program], Moment::Start);
-            assert!(ptxas && library && note.contains(text), "{note}");
+            for (programs, splice_first) in [(&[ENTRY, program][..], true), (&[program], false)] {
+                let chosen =
+                    for_programs(programs, Moment::Start, here("ptxas"), || here("library"));
+                assert!(chosen.ptxas.is_some() && chosen.library.is_some());
+                assert_eq!(chosen.splice_first, splice_first);
+                let note = chosen.note.unwrap_or_default();
+                assert!(note.contains(text), "{note}");
+                assert_eq!(
+                    note.contains("by `splice`, or by `sanitizer`"),
+                    splice_first
+                );
+            }
         }
         assert_eq!(
             chosen(&[ENTRY, MEM], Moment::Late),

@@ -30,8 +30,9 @@ use crate::offer::Offer;
 use crate::session::{Copied, Session};
 use crate::sink::{Queue, Sink};
 
-/// How long an agent may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an agent may take to answer. Where Linux answers, such calls do not fail, so this is for one that stands still, and not for one that gets little of
+/// the CPU.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How old a copy may be that a lookup is answered from, at least; if making it takes longer, [`COPY_SHARE`] times as old as that took.
 const FRESH: Duration = Duration::from_millis(1);
 /// Else a walk through a large map would be nothing but copies of it.

@@ -20,8 +20,8 @@ pub struct ImageInfo {
     pub machine_code: Option<Arc<[u8]>>,
     /// Why that gets no probes, whatever the user wants.
     pub untouchable: Option<String>,
-    /// It is somebody's who does not want it taken apart: of the file only its tables may be read.
-    pub unread: bool,
+    /// Why it is not edited nor taken apart, where it may have probes: of the file only its tables are read.
+    pub unread: Option<String>,
     /// Why the text must not be loaded in the image's place, though kernels beside it may be made of it.
     pub not_instead: Option<String>,
     /// Kernels whose text says how many threads or registers they have.

@@ -19,6 +19,7 @@ use warpbpf_patch::{Attachment, Caller, Select, tools_function};
 use warpbpf_sass::{Access, Addresses, Arch, Edit, File, Hook, Probe, SharedData, Variable};
 
 use crate::assembled::{Assembled, Unmade};
+use crate::image::ImageInfo;
 use crate::patched::{self, Calls, Patched};
 use crate::plan::{PlannedProgram, Session};
 use crate::prepare::{Code, Prepared, PreparedKernel};
@@ -58,9 +59,14 @@ impl Session {
         self.options.assembled.is_some()
     }
 
-    /// It gets them by Compute Sanitizer.
+    /// It gets them by Compute Sanitizer, or what cannot have them otherwise does.
     pub fn sanitizes(&self) -> bool {
         self.options.sanitizer.is_some()
+    }
+
+    /// It gets them by edits of files, where that is possible.
+    pub(crate) fn edits(&self) -> bool {
+        self.splices() && (!self.sanitizes() || self.options.splice_first)
     }
 
     /// The same with the functions that were assembled for its programs, if machine code gets any. If there are none, those of the session before stay, which
@@ -203,9 +209,14 @@ impl<'s> Splicer<'s> {
     /// Why no kernel of the file gets calls, for the user.
     pub(crate) fn new(
         session: &'s Session,
-        bytes: &'s Arc<[u8]>,
+        image: &'s ImageInfo,
         unmade: &'s Unmade,
     ) -> Result<Splicer<'s>, String> {
+        if let Some(why) = image.untouchable.as_ref().or(image.unread.as_ref()) {
+            return Err(why.clone());
+        }
+        let bytes = image.machine_code.as_ref();
+        let bytes = bytes.ok_or("its machine code is not there")?;
         let assembled = session.options.assembled.as_deref();
         let assembled = assembled.ok_or("it gets probes only with `--backend splice`")?;
         if session.has_gate() {

@@ -187,7 +187,7 @@ impl<'s> Chooser<'s> {
             sanitizer,
             bytes,
             file,
-            unread: image.unread,
+            unread: image.unread.is_some(),
             unmade,
             texts: RefCell::default(),
         })

@@ -73,6 +73,8 @@ pub struct Options {
     pub splice_memory: bool,
     /// Those are called by Compute Sanitizer, which was told of before the first context, and not out of the kernels' files.
     pub sanitizer: Option<&'static Sanitizer>,
+    /// It calls them only in kernels that cannot have all of theirs by an edit of their file.
+    pub splice_first: bool,
     /// Where compiled code is kept from one process to the next.
     pub cache: Option<Arc<CodeCache>>,
 }

@@ -175,8 +175,8 @@ pub(crate) enum Code {
     },
 }
 
-/// Makes a kernel's code, and says how often each program stands in it.
-type Make<'m> = dyn FnMut(&PreparedKernel) -> Result<(Code, Vec<(usize, u32)>), String> + 'm;
+/// A kernel's code, and how often each program stands in it.
+type Made = (Code, Vec<(usize, u32)>);
 
 impl Session {
     /// Decides for each kernel of an image and makes the texts. Failures concern one kernel and stand in its `way`.
@@ -265,46 +265,50 @@ impl Session {
 
     /// Puts calls into the machine code of kernels that are refused for lack of PTX, where that is possible.
     fn splice_kernels(&self, image: &ImageInfo, refused: &mut Prepared) {
-        let unmade = Unmade::default();
-        if let Some(sanitizer) = self.options.sanitizer {
-            let chooser = Chooser::new(self, sanitizer, image, &unmade);
-            self.take_machine_code(refused, "sanitizer", &mut |kernel| match &chooser {
-                Ok(chooser) => chooser.choose(kernel),
-                Err(why) => Err(why.clone()),
-            });
-            refused.unmade = unmade;
-            return;
-        }
-        let mut splicer = match (&image.untouchable, &image.machine_code) {
-            (Some(why), _) => Err(why.clone()),
-            (None, None) => Err("its machine code is not there".to_owned()),
-            (None, Some(file)) => Splicer::new(self, file, &unmade),
-        };
-        self.take_machine_code(refused, "splice", &mut |kernel| match &mut splicer {
-            Ok(splicer) => splicer.splice(kernel),
-            Err(why) => Err(why.clone()),
-        });
-        drop(splicer);
-        refused.unmade = unmade;
-    }
-
-    fn take_machine_code(&self, refused: &mut Prepared, way: &str, make: &mut Make<'_>) {
+        let (edited, patched) = (Unmade::default(), Unmade::default());
+        let mut splicer = self.edits().then(|| Splicer::new(self, image, &edited));
+        let chooser = self.options.sanitizer;
+        let chooser = chooser.map(|sanitizer| Chooser::new(self, sanitizer, image, &patched));
+        let mut missed = false;
         for kernel in &mut refused.kernels {
             if kernel.programs.is_empty() {
                 continue;
             }
             kernel.kernel_id = Some(self.kernel_id(&kernel.demangled));
-            match caught(|| make(kernel)) {
-                Ok((code, placed)) => {
+            let splice = splicer.as_mut().map(|splicer| {
+                caught(|| match splicer {
+                    Ok(splicer) => splicer.splice(kernel),
+                    Err(why) => Err(why.clone()),
+                })
+            });
+            let sanitize = || {
+                let chooser = chooser.as_ref()?;
+                Some(caught(|| match chooser {
+                    Ok(chooser) => chooser.choose(kernel),
+                    Err(why) => Err(why.clone()),
+                }))
+            };
+            match by_one_of(splice, sanitize) {
+                Ok((way, (code, placed))) => {
                     kernel.way = way.into();
                     kernel.wanted = true;
                     kernel.machine_code = true;
                     kernel.placed = placed;
                     kernel.code = Some(code);
                 }
-                Err(reason) => kernel.way = format!("{}; {reason}", kernel.way),
+                Err(reason) => {
+                    // Of a kernel that could not have any, another reason tells.
+                    missed |= edited.why().is_some_and(|why| reason.contains(why));
+                    kernel.way = format!("{}; {reason}", kernel.way);
+                }
             }
         }
+        drop((splicer, chooser));
+        // Where the other one has taken all that the one could not, nothing is missing.
+        refused.unmade = match patched.why().is_none() && missed {
+            true => edited,
+            false => patched,
+        };
     }
 
     /// Tells texts apart where numbers are given to their sites.
@@ -356,6 +360,29 @@ fn make(
             done.way = format!("clone: {}", reasons.join("; "));
             Ok((done, Some(fragments)))
         }
+    }
+}
+
+/// The first that can be had of an edit and of what Compute Sanitizer calls, of those that are there, and its word.
+///
+/// # Errors
+/// Why neither, for the user.
+fn by_one_of(
+    splice: Option<Result<Made, String>>,
+    sanitize: impl FnOnce() -> Option<Result<Made, String>>,
+) -> Result<(&'static str, Made), String> {
+    let why = match splice {
+        Some(Ok(made)) => return Ok(("splice", made)),
+        Some(Err(why)) => Some(why),
+        None => None,
+    };
+    match (sanitize(), why) {
+        (Some(Ok(made)), _) => Ok(("sanitizer", made)),
+        (Some(Err(other)), Some(why)) if why != other => {
+            Err(format!("by `splice`: {why}; by `sanitizer`: {other}"))
+        }
+        (Some(Err(why)), _) | (None, Some(why)) => Err(why),
+        (None, None) => Err("it has no back end".to_owned()),
     }
 }
 

@@ -492,7 +492,7 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
         );
         // Nobody looks who of the kernels it is that reads them where the code is not to be read.
         let theirs = ImageInfo {
-            unread: true,
+            unread: Some("it is NVIDIA's".to_owned()),
             ..image(arch)
         };
         assert_eq!(
@@ -500,6 +500,72 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
             way(&prepared, "constant")
         );
     }
+}
+
+#[test]
+fn each_kernel_gets_the_back_end_that_can_serve_it() {
+    let arch = Arch::Sm90;
+    let object = programs(&[
+        ("gpu/entry/*", 0),
+        ("gpu/mem/prints|space=global,kind=store", 1),
+    ]);
+    let by = |splice_first, all| {
+        let options = Options {
+            assembled: Some(Arc::new(all)),
+            sanitizer: Some(sanitizer()),
+            splice_first,
+            ..Options::default()
+        };
+        Session::new(&object, &options, &device(arch)).unwrap()
+    };
+    let functions = |splice: &dyn Fn(&str) -> Result<Vec<u8>, String>| {
+        let mut all = patches(&object, arch);
+        for text in session(&object, None, arch).probe_texts(arch) {
+            let cubin = splice(&text);
+            all.add(text, cubin);
+        }
+        all
+    };
+    let both = || functions(&|text| ptxas(text, arch, &["--compile-as-tools-patch"]));
+    let ways = |prepared: &Prepared| {
+        ["plain", "prints", "constant"].map(|kernel| way(prepared, kernel).to_owned())
+    };
+    let own = "it reads `__constant__` variables, and would have its own ones in the copy that is loaded beside it";
+    let refused =
+        |why: &str| format!("refused: the image is a cubin: machine code without PTX; {why}");
+    let prepared = by(true, both()).prepare(&image(arch));
+    assert_eq!(
+        ways(&prepared),
+        ["splice".to_owned(), "sanitizer".to_owned(), refused(own)]
+    );
+    assert_eq!(prepared.unmade(), None);
+    // Each is in the copy of its back end.
+    let (edited, failed) = prepared.edited_machine_code(8, &nothing_there).unwrap();
+    assert!(failed.is_empty() && edited != image(arch).machine_code.unwrap()[..]);
+    // Nobody asked for two.
+    let prepared = by(false, both()).prepare(&image(arch));
+    assert_eq!(
+        ways(&prepared),
+        ["sanitizer".to_owned(), "sanitizer".to_owned(), refused(own)]
+    );
+    // What is not to be edited, and what `ptxas` did not make, is the other one's.
+    let theirs = ImageInfo {
+        unread: Some("it is part of a library that is left alone".to_owned()),
+        ..image(arch)
+    };
+    let prepared = by(true, both()).prepare(&theirs);
+    let both_refuse =
+        format!("by `splice`: it is part of a library that is left alone; by `sanitizer`: {own}");
+    assert_eq!(way(&prepared, "plain"), refused(&both_refuse));
+    let missing = || functions(&|_| Err("`ptxas` is not there".to_owned()));
+    let prepared = by(true, missing()).prepare(&image(arch));
+    assert_eq!(way(&prepared, "plain"), "sanitizer");
+    assert_eq!(prepared.unmade(), None);
+    let unserved = Assembled::default();
+    let prepared = by(true, unserved).prepare(&image(arch));
+    let text =
+        "no function was assembled for just these programs; let them be for the same kernels";
+    assert_eq!(way(&prepared, "plain"), refused(text));
 }
 
 /// Whoever asks for shared memory of other blocks alone has a function that does nothing called at all other accesses.

@@ -183,6 +183,9 @@ pub struct Options {
     /// Kernels of which there is only machine code get programs at their entry and exits, by the functions that `Probe` brought.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub splice: bool,
+    /// Where Compute Sanitizer is there: kernels that can have all of their programs by `splice` have them so, and it serves the others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub splice_first: bool,
     /// Those kernels get programs, too, that use variables of their module; with `splice` alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub splice_variables: bool,
@@ -535,6 +538,7 @@ mod tests {
                     timeline: false,
                     stacks: false,
                     splice: false,
+                    splice_first: false,
                     splice_variables: false,
                     splice_memory: false,
                 }

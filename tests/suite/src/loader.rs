@@ -238,7 +238,7 @@ fn walk(bench: &Bench) -> Told {
         let (shown, errors) = (text(&output), String::from_utf8_lossy(&output.stderr));
         same(&errors, output.status.code(), Some(0))?;
         let lines: Vec<String> = shown.lines().map(Into::into).collect();
-        same("what it found", &lines, &expected)?;
+        same(&format!("what it found ({errors})"), &lines, &expected)?;
         told.extend(errors.lines().map(Into::into));
     }
     if tools.is_empty() {

@@ -12,7 +12,7 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_session::NO_SITE;
 use warpbpf_session::section::Form;
 
-use crate::assemble::Maker;
+use crate::assemble::{Callers, Maker};
 use crate::backend::{self, Moment};
 use crate::collect::Collector;
 use crate::error::CliError;
@@ -113,6 +113,7 @@ impl Attachment {
         let linux = wanted.map(|linux| Beside::load(&linux, &loaded, &session));
         let mut linux = linux.transpose()?;
         let host_ops = host_ops || linux.as_ref().is_some_and(Beside::needs_host_ops);
+        let chosen = backend::choose(code, &session, moment).map_err(CliError::Other)?;
         let options = Options {
             allow_modify: program.allow_modify,
             budget: program.budget,
@@ -133,6 +134,7 @@ impl Attachment {
             timeline,
             stacks,
             splice: false,
+            splice_first: chosen.splice_first,
             splice_variables: code.splice_variables,
             splice_memory: code.splice_memory,
         };
@@ -149,11 +151,13 @@ impl Attachment {
             warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
         let bytes = loaded.bytes.clone();
         let tool = Tool::attach(object, options)?;
-        let chosen = backend::choose(code, &session, moment).map_err(CliError::Other)?;
         if let Some(ptxas) = chosen.ptxas {
             let known = Mutex::new(HashMap::new());
             let library = chosen.library;
-            let by_sanitizer = library.is_some();
+            let callers = Callers {
+                splice: library.is_none() || chosen.splice_first,
+                sanitizer: library.is_some(),
+            };
             tool.functions(library.as_deref(), move |device| {
                 let device = DeviceInfo {
                     name: device.name.clone(),
@@ -165,7 +169,7 @@ impl Attachment {
                 let kind = (device.capability, device.sms);
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
                 let maker = known.entry(kind).or_insert_with(|| {
-                    Arc::new(Maker::new(&ptxas, by_sanitizer, &bytes, &planned, &device))
+                    Arc::new(Maker::new(&ptxas, callers, &bytes, &planned, &device))
                 });
                 Arc::clone(maker) as Arc<dyn Functions>
             });
