@@ -43,7 +43,7 @@ pub struct Artifacts {
     pub kernels: PathBuf,
     /// Folder of the counter of accesses by Compute Sanitizer: `libmemcount.so` and its patches, `memcount.fatbin`.
     pub sanitizer: PathBuf,
-    /// Folder of cubins for `warpbpf-splice`: kernels and probes, `NAME.sm_NN.cubin`.
+    /// Folder of cubins for `warpbpf-splice`: kernels and probes, `NAME.sm_NN.cubin`; and of those of a compiler's cache, `cached.*`.
     pub splice: PathBuf,
 }
 
@@ -190,6 +190,7 @@ const APPS: &[(&str, &str)] = &[
     ("persistent", "tests/apps/persistent.cu"),
     ("rounds", "tests/apps/rounds.cu"),
     ("live", "tests/apps/live.cu"),
+    ("cached", "tests/apps/cached.cu"),
     ("addlines", "tests/apps/addlines.cu"),
     ("ranges", "tests/apps/ranges.cu"),
     ("forks", "tests/apps/forks.cu"),
@@ -359,6 +360,7 @@ pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> 
     kernels(tools, &artifacts.kernels)?;
     sanitizer(tools, &artifacts.sanitizer)?;
     splice(tools, &artifacts.splice)?;
+    cached(tools, &artifacts.splice)?;
     jit_folder(&artifacts.apps.with_file_name("jit"))?;
     torch(&artifacts.apps.with_file_name("examples").join("torch"))?;
     Ok(artifacts)
@@ -625,6 +627,27 @@ fn splice(tools: &Tools, into: &Path) -> Result<(), Failure> {
             let mut ptxas = Command::new(tools.cuda.join("bin/ptxas"));
             ptxas.args(["--compile-as-tools-patch", "-arch", arch, "-o"]);
             run(ptxas.arg(&cubin).arg(&headed))?;
+        }
+    }
+    Ok(())
+}
+
+/// Compiles a kernel as Triton keeps it, in two versions, and as text and without it.
+fn cached(tools: &Tools, into: &Path) -> Result<(), Failure> {
+    let source = root().join("tests/splice/cached.cu");
+    let all: [(&str, &[&str]); 5] = [
+        ("cached.cubin", &["-cubin", "-lineinfo"]),
+        ("cached.other.cubin", &["-cubin", "-lineinfo", "-DSTEP=5"]),
+        ("cached.other.ptx", &["-ptx", "-DSTEP=5"]),
+        ("cached.bare.cubin", &["-cubin"]),
+        ("cached.ptx", &["-ptx"]),
+    ];
+    for (name, flags) in all {
+        let made = into.join(name);
+        if !is_newer(&made, &[&source]) {
+            let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
+            nvcc.args(["-O2", "-arch", "sm_90"]).args(flags);
+            run(nvcc.arg("-o").arg(&made).arg(&source))?;
         }
     }
     Ok(())

@@ -433,6 +433,7 @@ impl Agent {
                         let _ = self.choice.set(options.choice);
                     }
                     self.stacks.store(options.stacks, Ordering::Relaxed);
+                    self.unknown.look_into_caches(options.caches);
                     self.bound.set(options.max_device_memory);
                     if let Some(ppm) = options.max_overhead_ppm
                         && !self.watchdog.set(ppm, self.elapsed)

@@ -25,6 +25,7 @@ mod exports;
 mod guard;
 mod hook;
 
+mod artefacts;
 mod attributes;
 mod bound;
 mod choice;

@@ -8,19 +8,22 @@ mod files;
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_uint};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use warpbpf_abi::names::SOFT_DEVICE;
 use warpbpf_driver::sys::{
     self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult, FUNC_REGISTERS,
 };
 use warpbpf_driver::{Context, JitOptions};
-use warpbpf_session::{ImageInfo, Session, inspect, names};
+use warpbpf_session::{ImageInfo, Session, inspect, inspect_compiled, names};
 use warpbpf_wire::{Kernel, NoteLevel, ToTool};
 
 use crate::agent::Agent;
+use crate::artefacts;
 use crate::contexts;
 use crate::entry::Entry;
 use crate::late::text;
@@ -41,6 +44,8 @@ const ADVICE: &str = "start the application under `warpbpf run`";
 pub(crate) struct Unknown {
     /// Handles are asked for.
     open: AtomicBool,
+    /// Kernels are looked for in compilers' caches, too.
+    caches: AtomicBool,
     /// Handles that were asked for, whatever came of it.
     seen: Table<()>,
     driver: OnceLock<Questions>,
@@ -54,6 +59,7 @@ impl Default for Unknown {
     fn default() -> Unknown {
         Unknown {
             open: AtomicBool::new(false),
+            caches: AtomicBool::new(false),
             seen: Table::new(),
             driver: OnceLock::new(),
             waiting: Mutex::default(),
@@ -152,6 +158,11 @@ impl Unknown {
     /// Other programs are in force: what was not wanted before may be now.
     pub(crate) fn ask_again(&self) {
         self.seen.clear();
+    }
+
+    /// What the user said of compilers' caches.
+    pub(crate) fn look_into_caches(&self, yes: bool) {
+        self.caches.store(yes, Ordering::Relaxed);
     }
 
     /// Nothing is asked any more.
@@ -369,12 +380,7 @@ fn find(
         let Ok(mut info) = inspect(image.bytes(), capability) else {
             continue;
         };
-        let same = |other: &ImageInfo| {
-            let known =
-                |info: &ImageInfo| info.kernels.iter().map(|k| k.registers).collect::<Vec<_>>();
-            other.ptx == info.ptx && known(other) == known(&info)
-        };
-        if found.iter().any(same) {
+        if found.iter().any(|other| are_same(other, &info)) {
             continue;
         }
         // It was inferred from names, which is not enough to run other machine code in its place.
@@ -387,9 +393,16 @@ fn find(
         found.push(info);
     }
     if found.is_empty() {
-        return Err(format!(
-            "it was loaded before, and no file that is mapped has it (was it made at run time?); {ADVICE}"
-        ));
+        return match agent.unknown.caches.load(Ordering::Relaxed) {
+            true => {
+                // The soft GPU counts those of its own code.
+                let registers = registers(agent, job).filter(|_| device.name != SOFT_DEVICE);
+                in_caches(capability, &job.name, registers)
+            }
+            false => Err(format!(
+                "it was loaded before, and no file that is mapped has it (was it made at run time?); {ADVICE}, or look for what Triton made by `--caches`"
+            )),
+        };
     }
     let all = found.len();
     if found.len() > 1 {
@@ -402,6 +415,56 @@ fn find(
         _ => Err(format!(
             "it was loaded before, and {all} images that are mapped have a kernel of this name, which differ; {ADVICE}"
         )),
+    }
+}
+
+/// They cannot be told apart by what is known of them.
+fn are_same(one: &ImageInfo, other: &ImageInfo) -> bool {
+    let known = |info: &ImageInfo| info.kernels.iter().map(|k| k.registers).collect::<Vec<_>>();
+    one.ptx == other.ptx && known(one) == known(other)
+}
+
+/// The one that Triton keeps of this name, with PTX and as many registers as the driver says. What was loaded may be gone from there, and another one have its
+/// name: so it is for users to say that it is looked for.
+fn in_caches(
+    capability: (u32, u32),
+    name: &str,
+    registers: Option<u32>,
+) -> Result<ImageInfo, String> {
+    let folders = artefacts::folders(&|name| std::env::var_os(name));
+    let mut found: Vec<ImageInfo> = Vec::new();
+    for kept in artefacts::of_kernel(&folders, name) {
+        let made_from = Some(kept.known.made_from());
+        let Ok(mut info) = inspect_compiled(&kept.cubin, capability, made_from) else {
+            continue;
+        };
+        let fits = info.ptx.is_some() && has_registers(&info, name, registers);
+        if !fits || found.iter().any(|other| are_same(other, &info)) {
+            continue;
+        }
+        for kernel in &mut info.kernels {
+            kernel.source = format!("{}, in `{}`", kernel.source, kept.path.display());
+        }
+        found.push(info);
+    }
+    match (found.len(), found.pop()) {
+        (1, Some(info)) => Ok(info),
+        (0, _) => Err(format!(
+            "it was loaded before, and neither a file that is mapped nor Triton's cache ({}) has it; {ADVICE}",
+            listed(&folders)
+        )),
+        (several, _) => Err(format!(
+            "it was loaded before, and {several} kernels of this name in Triton's cache ({}) have as many registers; {ADVICE}",
+            listed(&folders)
+        )),
+    }
+}
+
+fn listed(folders: &[PathBuf]) -> String {
+    let all: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
+    match all.is_empty() {
+        true => "no folder is known".to_owned(),
+        false => all.join(", "),
     }
 }
 

@@ -52,6 +52,12 @@ pub fn choose(
                 .to_owned(),
         );
     }
+    if code.caches && moment == Moment::Start {
+        return Err(
+            "`--caches` is for `warpbpf attach`: in an application that is started with programs no load is missed"
+                .to_owned(),
+        );
+    }
     let gated = [(code.slots, "--slots"), (code.gate, "--gate")];
     let gated = gated.into_iter().find(|(on, _)| *on).map(|(_, flag)| flag);
     let named = match code.backend {
@@ -209,6 +215,10 @@ mod tests {
         assert_eq!(
             refused(&["--splice-variables"]),
             Err("`--splice-variables` is for `--backend splice`: only there a copy of machine code is written".to_owned())
+        );
+        assert_eq!(
+            refused(&["--caches"]),
+            Err("`--caches` is for `warpbpf attach`: in an application that is started with programs no load is missed".to_owned())
         );
         assert_eq!(refused(&[]), Ok(()));
     }

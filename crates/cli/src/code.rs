@@ -38,6 +38,10 @@ pub struct CodeFlags {
     /// never end; they are interpreted there. A site reads what it does with `--gate`, which this is too. Threads get about 2 KiB of local memory
     #[arg(long)]
     pub slots: bool,
+    /// With `warpbpf attach`, look for kernels that were loaded before, and are in no file that is mapped, in Triton's cache on disk. One that has its name,
+    /// PTX and as many registers is taken for it, if it is the only one; was it changed since, its programs' launches may compute what the new one does
+    #[arg(long)]
+    pub caches: bool,
     #[command(flatten)]
     pub keep: KeepFlags,
 }

@@ -192,6 +192,9 @@ pub struct Options {
     /// Those for sm_90 get programs at their loads and stores of global memory, too: an experiment; with `splice` alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub splice_memory: bool,
+    /// Kernels that were loaded before the attach and are in no file that is mapped are looked for among what Triton keeps on disk.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub caches: bool,
     /// With a timeline: tell from where on the CPU each operation was asked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stacks: bool,
@@ -539,6 +542,7 @@ mod tests {
                     stacks: false,
                     splice: false,
                     splice_first: false,
+                    caches: false,
                     splice_variables: false,
                     splice_memory: false,
                 }

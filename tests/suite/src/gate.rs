@@ -158,10 +158,14 @@ fn commands(bench: &Bench) -> Told {
     };
     says(&gate(&["off"])?, ": no program runs\n")?;
     // A word that only the program writes stays what it was made.
-    run.change(bench, &["update", "seen", "3", "99"])?;
-    std::thread::sleep(5 * PAUSE);
-    let seen = run.ask(bench, &["lookup", "seen", "3"])?;
-    same("what nobody writes", seen.as_u64(), Some(99))?;
+    let stays = || {
+        run.change(bench, &["update", "seen", "3", "99"])?;
+        std::thread::sleep(5 * PAUSE);
+        let seen = run.ask(bench, &["lookup", "seen", "3"])?;
+        same("what nobody writes", seen.as_u64(), Some(99))
+    };
+    // A lane that was past the gate may write once more, whenever it gets to run.
+    stays().or_else(|_| stays())?;
     says(&gate(&["on", "spinning"])?, ": `spinning` run\n")?;
     run.until(bench, &["lookup", "seen", "3"], |value| {
         value.as_u64() == Some(0)

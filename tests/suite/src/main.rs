@@ -11,6 +11,7 @@ mod attach;
 mod bad_input;
 mod bpftime;
 mod cache;
+mod cached;
 mod choice;
 mod churn;
 mod counts;
@@ -136,6 +137,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(loader_maps::cases());
     cases.extend(late_tools::cases());
     cases.extend(attach::cases());
+    cases.extend(cached::cases());
     cases.extend(ways::cases());
     cases.extend(swap::cases());
     cases.extend(gate::cases());

@@ -135,6 +135,7 @@ impl Attachment {
             stacks,
             splice: false,
             splice_first: chosen.splice_first,
+            caches: code.caches,
             splice_variables: code.splice_variables,
             splice_memory: code.splice_memory,
         };

@@ -1,0 +1,226 @@
+//! What Triton keeps on disk of the kernels that it made: for each a folder, named by a hash of its source and of everything else that it was made
+//! from, with the machine code and the PTX in files that are called as the kernel is.
+//!
+//! The PTX belongs to the machine code beside it. Whoever has the machine code finds it by its bytes, which is sure; whoever knows only a kernel's name may find
+//! several.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::made::Known;
+
+/// Bytes of a file's name that Triton takes of a kernel's.
+const NAME: usize = 150;
+/// Larger files are none of Triton's.
+const LARGEST: u64 = 64 << 20;
+
+/// Machine code in a file, and the PTX that it was made from.
+pub(crate) struct Artefact {
+    pub(crate) path: PathBuf,
+    pub(crate) cubin: Vec<u8>,
+    pub(crate) known: Known,
+}
+
+/// Where Triton has its folders, by the variables of a process; and `torch.compile`, which has it keep them elsewhere.
+pub(crate) fn folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let path = |name: &str| variable(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let mut all = BTreeSet::new();
+    let home = path("TRITON_HOME").or_else(|| path("HOME"));
+    all.extend(path("TRITON_CACHE_DIR").or_else(|| Some(home?.join(".triton/cache"))));
+    let inductor = path("TORCHINDUCTOR_CACHE_DIR").or_else(|| {
+        let user = variable("USER").or_else(|| variable("LOGNAME"))?;
+        let mut name = OsString::from("torchinductor_");
+        name.push(user);
+        Some(std::env::temp_dir().join(name))
+    });
+    // A folder for each device.
+    let devices = inductor.map(|folder| inside(&folder.join("triton")));
+    all.extend(devices.into_iter().flatten());
+    all.into_iter().collect()
+}
+
+/// Folders in a folder.
+fn inside(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// What is kept of kernels of this name.
+pub(crate) fn of_kernel(folders: &[PathBuf], kernel: &str) -> impl Iterator<Item = Artefact> {
+    files(folders, kernel).filter_map(|path| {
+        let cubin = read(&path, None)?;
+        artefact(path, cubin)
+    })
+}
+
+/// What is kept of just this machine code, which holds a kernel of this name.
+pub(crate) fn of_code(folders: &[PathBuf], kernel: &str, cubin: &[u8]) -> Option<Artefact> {
+    let length = cubin.len() as u64;
+    let mut all = files(folders, kernel);
+    all.find_map(|path| {
+        let there = read(&path, Some(length)).filter(|there| there == cubin)?;
+        artefact(path, there)
+    })
+}
+
+fn artefact(path: PathBuf, cubin: Vec<u8>) -> Option<Artefact> {
+    let text = String::from_utf8(read(&path.with_extension("ptx"), None)?).ok()?;
+    let known = Known {
+        by: "Triton's cache",
+        text: Ok(Arc::from(text)),
+        jit: None,
+        not_instead: None,
+    };
+    Some(Artefact { path, cubin, known })
+}
+
+fn files(folders: &[PathBuf], kernel: &str) -> impl Iterator<Item = PathBuf> {
+    let name = kernel.get(..NAME).unwrap_or(kernel);
+    // A name is one part of a path.
+    let is_name = !name.is_empty() && !name.contains(['/', '\0']);
+    let file = format!("{name}.cubin");
+    let folders = folders.iter().filter(move |_| is_name);
+    let all = folders.flat_map(|folder| inside(folder));
+    all.map(move |folder| folder.join(&file))
+        .filter(|path| path.is_file())
+}
+
+/// A file, if it has so many bytes.
+fn read(path: &Path, length: Option<u64>) -> Option<Vec<u8>> {
+    warpbpf_faults::check("agent/artefact", || ()).ok()?;
+    let file = File::open(path).ok()?;
+    let there = file.metadata().ok()?;
+    let fits = length.is_none_or(|length| length == there.len());
+    if !there.is_file() || !fits || there.len() > LARGEST {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let name = format!("warpbpf-artefacts-{name}-{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            Scratch(folder)
+        }
+
+        fn put(&self, path: &str, bytes: &[u8]) {
+            let path = self.0.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn found(folders: &[PathBuf], set: &[(&str, &str)]) -> Vec<PathBuf> {
+        let variable = |name: &str| {
+            let found = set.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let all = super::folders(&variable);
+        assert!(folders.iter().all(|folder| all.contains(folder)), "{all:?}");
+        all
+    }
+
+    #[test]
+    fn folders_are_where_the_variables_say() {
+        let none = found(&[], &[]);
+        assert_eq!(none, [] as [PathBuf; 0]);
+        for (set, folder) in [
+            (&[("HOME", "/h")][..], "/h/.triton/cache"),
+            (&[("HOME", "/h"), ("TRITON_HOME", "/t")], "/t/.triton/cache"),
+            (&[("HOME", "/h"), ("TRITON_CACHE_DIR", "/c")], "/c"),
+            (
+                &[("HOME", "/h"), ("TRITON_CACHE_DIR", "")],
+                "/h/.triton/cache",
+            ),
+        ] {
+            assert_eq!(found(&[], set), [PathBuf::from(folder)]);
+        }
+        let scratch = Scratch::new("folders");
+        scratch.put("triton/0/hash/k.cubin", b"");
+        let inductor = scratch.0.to_str().unwrap();
+        let all = found(
+            &[],
+            &[("TORCHINDUCTOR_CACHE_DIR", inductor), ("HOME", "/h")],
+        );
+        let expected = [
+            PathBuf::from("/h/.triton/cache"),
+            scratch.0.join("triton/0"),
+        ];
+        assert_eq!(all.len(), 2);
+        assert!(
+            expected.iter().all(|folder| all.contains(folder)),
+            "{all:?}"
+        );
+    }
+
+    #[test]
+    fn machine_code_is_found_by_its_bytes_and_kernels_by_their_names() {
+        let scratch = Scratch::new("files");
+        let long = "n".repeat(200);
+        for (hash, kernel, cubin) in [
+            ("a", "add", "one"),
+            ("b", "add", "two"),
+            ("c", "mul", "one"),
+        ] {
+            scratch.put(&format!("{hash}/{kernel}.cubin"), cubin.as_bytes());
+            let text = format!("{kernel} of {hash}");
+            scratch.put(&format!("{hash}/{kernel}.ptx"), text.as_bytes());
+        }
+        scratch.put(&format!("d/{}.cubin", &long[..NAME]), b"one");
+        scratch.put(&format!("d/{}.ptx", &long[..NAME]), b"long");
+        // Without its text, and with one that is none.
+        scratch.put("e/add.cubin", b"three");
+        scratch.put("f/add.cubin", b"four");
+        scratch.put("f/add.ptx", &[0xff]);
+        let folders = [scratch.0.join("nothing"), scratch.0.clone()];
+        let of = |kernel: &str, cubin: &str| {
+            let found = of_code(&folders, kernel, cubin.as_bytes());
+            found.map(|artefact| artefact.known.text.unwrap().to_string())
+        };
+        assert_eq!(of("add", "two").as_deref(), Some("add of b"));
+        assert_eq!(of("mul", "one").as_deref(), Some("mul of c"));
+        assert_eq!(of(&long, "one").as_deref(), Some("long"));
+        for (kernel, cubin) in [
+            ("add", "tw"),
+            ("add", "six"),
+            ("mul", "two"),
+            ("sub", "one"),
+            ("add", "three"),
+            ("add", "four"),
+            ("", "one"),
+            ("../a/add", "one"),
+        ] {
+            assert_eq!(of(kernel, cubin), None, "{kernel} {cubin}");
+        }
+        let mut named: Vec<(PathBuf, Vec<u8>)> = of_kernel(&folders, "add")
+            .map(|artefact| (artefact.path, artefact.cubin))
+            .collect();
+        named.sort();
+        let expected = [("a", "one"), ("b", "two")].map(|(hash, cubin)| {
+            let path = scratch.0.join(format!("{hash}/add.cubin"));
+            (path, cubin.as_bytes().to_vec())
+        });
+        assert_eq!(named, expected);
+    }
+}
