@@ -11,6 +11,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use warpbpf_session::{ImageInfo, Session, inspect_compiled};
+
 use crate::made::Known;
 
 /// Bytes of a file's name that Triton takes of a kernel's.
@@ -23,6 +25,28 @@ pub(crate) struct Artefact {
     pub(crate) path: PathBuf,
     pub(crate) cubin: Vec<u8>,
     pub(crate) known: Known,
+}
+
+/// An image with the PTX that Triton keeps beside just this machine code, where it holds none and programs, if there are any yet, want its kernel.
+pub(crate) fn with_text(
+    bytes: &[u8],
+    info: ImageInfo,
+    capability: (u32, u32),
+    session: Option<&Session>,
+) -> ImageInfo {
+    // Triton makes a file of each kernel.
+    let [kernel] = info.kernels.as_slice() else {
+        return info;
+    };
+    let wanted = session.is_none_or(|session| !session.matching(&kernel.mangled).is_empty());
+    if info.ptx.is_some() || !wanted || !bytes.starts_with(b"\x7fELF") {
+        return info;
+    }
+    let folders = folders(&|name| std::env::var_os(name));
+    let kept = of_code(&folders, &kernel.mangled, bytes);
+    let read = kept
+        .and_then(|kept| inspect_compiled(bytes, capability, Some(kept.known.made_from())).ok());
+    read.unwrap_or(info)
 }
 
 /// Where Triton has its folders, by the variables of a process; and `torch.compile`, which has it keep them elsewhere.
@@ -58,7 +82,7 @@ pub(crate) fn of_kernel(folders: &[PathBuf], kernel: &str) -> impl Iterator<Item
 }
 
 /// What is kept of just this machine code, which holds a kernel of this name.
-pub(crate) fn of_code(folders: &[PathBuf], kernel: &str, cubin: &[u8]) -> Option<Artefact> {
+fn of_code(folders: &[PathBuf], kernel: &str, cubin: &[u8]) -> Option<Artefact> {
     let length = cubin.len() as u64;
     let mut all = files(folders, kernel);
     all.find_map(|path| {

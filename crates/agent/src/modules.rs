@@ -243,7 +243,7 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>, made: Option<&Known>) -> Op
             return None;
         }
     };
-    let info = with_text(bytes, info, capability, session.map(AsRef::as_ref));
+    let info = artefacts::with_text(bytes, info, capability, session.map(AsRef::as_ref));
     let Some(session) = session else {
         observe::report(agent, &with_machine_code(agent, bytes, info));
         return None;
@@ -253,28 +253,6 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>, made: Option<&Known>) -> Op
         session,
         with_origin(agent, session, bytes, info),
     ))
-}
-
-/// The same with the PTX that Triton keeps beside just this machine code, where it holds none and programs, if there are any yet, want its kernel.
-fn with_text(
-    bytes: &[u8],
-    info: ImageInfo,
-    capability: (u32, u32),
-    session: Option<&Session>,
-) -> ImageInfo {
-    // Triton makes a file of each kernel.
-    let [kernel] = info.kernels.as_slice() else {
-        return info;
-    };
-    let wanted = session.is_none_or(|session| !session.matching(&kernel.mangled).is_empty());
-    if info.ptx.is_some() || !wanted || !bytes.starts_with(b"\x7fELF") {
-        return info;
-    }
-    let folders = artefacts::folders(&|name| std::env::var_os(name));
-    let kept = artefacts::of_code(&folders, &kernel.mangled, bytes);
-    let read = kept
-        .and_then(|kept| inspect_compiled(bytes, capability, Some(kept.known.made_from())).ok());
-    read.unwrap_or(info)
 }
 
 /// Notes what machine code an image is and whose, where that may get probes.
