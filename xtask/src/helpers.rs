@@ -31,10 +31,36 @@ they cost. **Lanes** says which lanes of a warp must make the call, and what the
 - *alike*: what the call gives is the same in all lanes of the group, so that a branch on it parts nobody; of a helper with
   arguments, if those are alike.
 
+- *block*: all threads of the block must make the call, each exactly once; see below.
+
 In scopes `warp` and `block` one lane runs, and is a group of its own.
 
-There are no helpers over the lanes of a block: they would need a barrier, where lanes wait for others that may never come. Add to a
-value of a map with atomics, keyed by `bpf_gpu_block_id()`, or attach with scope `block`.
+## Aggregates over a block
+
+They need no barrier, so nothing waits and the application runs as it did: each thread brings a value, and the last thread of the block to come gets
+what all values are together.
+
+```c
+SEC(\"gpu/exit/*\")
+int per_block(struct wbpf_kernel_ctx *ctx)
+{
+	__u64 latest;
+
+	if (bpf_gpu_block_max(bpf_ktime_get_ns(), &latest))
+		bpf_ringbuf_output(&ends, &latest, sizeof(latest), 0); /* once per block */
+	return 0;
+}
+```
+
+Threads are counted, so each thread of the block must make the call exactly once. The verifier sees to it: the program is at `gpu/entry` or
+`gpu/exit` in scope `thread`, and the call is in no loop, and on every path (pass a neutral value instead of going around it). Each call in a
+program, and in each function that it calls, is an aggregate of its own. What the threads of the block wrote to maps before their calls, the last
+one sees behind its own.
+
+What counts in the launch record has its limits (`exit` in scope `block` has the same): a launch that may overlap with the one before it in its stream runs without
+probes, and so does one for whose blocks there is no room, 16 bytes a block for each call; both are counted. Such a program is refused with `--gate` and `--slots`, which would leave
+counts open; in a slot; as a kernel of its own (`gpu/run`) and on the CPU; beside a program that ends threads (507); and in kernels without PTX.
+`tests/programs/blockspan.bpf.c` sends one record for each block, with its first begin and its last end.
 ";
 
 const FORMATS: &str = "
@@ -82,6 +108,7 @@ fn table<'a>(out: &mut String, title: &str, helpers: impl Iterator<Item = &'a He
             Warp::AnyLanes => "any",
             Warp::Together => "group",
             Warp::TogetherAlike => "group, with the same arguments",
+            Warp::WholeBlock => "block",
         };
         let alike = match helper.uniform {
             Uniform::Varies => "",

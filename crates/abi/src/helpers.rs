@@ -2,7 +2,8 @@
 //! bpftime's 501 to 511 with their bugs fixed.
 //!
 //! Most take the lanes that are there. Those that exchange values between lanes (`gpu_warp_sum` and its like) need all lanes
-//! of the group, and the verifier sees to it that they come.
+//! of the group, and the verifier sees to it that they come. Those that aggregate over a block (`gpu_block_sum` and its like)
+//! let nobody wait: each thread adds its value to the block's, and the last one to come gets the result.
 
 use crate::layout::{HashLayout, LruLayout, QueueLayout, RingLayout, UserRingLayout};
 use crate::maps::MapType;
@@ -102,6 +103,9 @@ pub enum Warp {
     Together,
     /// As [`Warp::Together`], and with the same arguments in each.
     TogetherAlike,
+    /// As [`Warp::Together`], and every thread of the block exactly once, because threads are counted: at a kernel's start or
+    /// end, in scope `thread`, on each path through the program.
+    WholeBlock,
 }
 
 /// When what a helper gives (its result and the memory that it writes) is the same in all lanes of a group.
@@ -418,6 +422,21 @@ helpers! {
     GpuWarpSize = 545, "gpu_warp_size", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
         "static __u32 (*bpf_gpu_warp_size)(void)",
         "Lanes of a warp: 32.";
+    GpuBlockSum = 546, "gpu_block_sum", (Scalar, U64Out) -> Scalar, Map, WholeBlock, Varies, 400,
+        "static long (*bpf_gpu_block_sum)(__u64 value, __u64 *total)",
+        "1 in the one thread that is the last of its block to come, and `*total` is the sum of the values of all threads of the block, modulo 2^64; 0 in all others, and `*total` is 0. Nobody waits. Each thread of the block calls it exactly once: only at gpu/entry and gpu/exit, in scope thread, on every path through the program, not in a loop. Each call in a program is one of its own.";
+    GpuBlockMin = 547, "gpu_block_min", (Scalar, U64Out) -> Scalar, Map, WholeBlock, Varies, 400,
+        "static long (*bpf_gpu_block_min)(__u64 value, __u64 *total)",
+        "1 in the one thread that is the last of its block to come, and `*total` is the smallest value of all threads of the block, unsigned; 0 in all others, and `*total` is 0. Nobody waits. See bpf_gpu_block_sum.";
+    GpuBlockMax = 548, "gpu_block_max", (Scalar, U64Out) -> Scalar, Map, WholeBlock, Varies, 400,
+        "static long (*bpf_gpu_block_max)(__u64 value, __u64 *total)",
+        "1 in the one thread that is the last of its block to come, and `*total` is the largest value of all threads of the block, unsigned; 0 in all others, and `*total` is 0. Nobody waits. See bpf_gpu_block_sum.";
+    GpuBlockAnd = 549, "gpu_block_and", (Scalar, U64Out) -> Scalar, Map, WholeBlock, Varies, 400,
+        "static long (*bpf_gpu_block_and)(__u64 value, __u64 *total)",
+        "1 in the one thread that is the last of its block to come, and `*total` is the bits that the values of all threads of the block have; 0 in all others, and `*total` is 0. Nobody waits. See bpf_gpu_block_sum.";
+    GpuBlockOr = 550, "gpu_block_or", (Scalar, U64Out) -> Scalar, Map, WholeBlock, Varies, 400,
+        "static long (*bpf_gpu_block_or)(__u64 value, __u64 *total)",
+        "1 in the one thread that is the last of its block to come, and `*total` is the bits that the value of some thread of the block has; 0 in all others, and `*total` is 0. Nobody waits. See bpf_gpu_block_sum.";
 }
 
 impl HelperId {

@@ -150,28 +150,39 @@ pub mod launch {
     pub const PARAM_NUMBER: u64 = 8;
     /// Bytes of the hidden parameter.
     pub const PARAM_SIZE: u64 = 16;
-    /// Arrival counters for `exit.block` (u32 per linear block id), then for `exit.warp` (u32 per warp of the grid).
-    /// All are zero before the launch and zero again after it.
-    pub const COUNTERS: u64 = 0;
+    /// Cells of the calls that aggregate over a block, [`CELL`] bytes each: for each linear block id those of all calls of
+    /// the kernel, one after the other. Behind them arrival counters for `exit.block` (u32 per linear block id), then for
+    /// `exit.warp` (u32 per warp of the grid). All are zero before the launch and zero again after it.
+    pub const CELLS: u64 = 0;
+    /// Bytes of a cell.
+    pub const CELL: u64 = 16;
+    /// In a cell: what has come together of the values (u64), in a form of which 0 is the neutral element.
+    pub const CELL_VALUE: u64 = 0;
+    /// In a cell: threads of the block that have come (u32).
+    pub const CELL_COUNT: u64 = 8;
 
-    /// Bytes needed: one u32 per block when `block` scope is used, one per warp when `warp` scope is.
+    /// Bytes needed: so many cells per block, one u32 per block when `block` scope is used, one per warp when `warp` scope is.
     pub const fn size(
         blocks: u64,
         warps_per_block: u64,
+        cells: u64,
         block_scope: bool,
         warp_scope: bool,
     ) -> u64 {
-        let block_bytes = if block_scope { blocks * 4 } else { 0 };
         let warp_bytes = if warp_scope {
             blocks * warps_per_block * 4
         } else {
             0
         };
-        COUNTERS + block_bytes + warp_bytes
+        warp_counters(blocks, cells, block_scope) + warp_bytes
+    }
+    /// Where the counters of `exit.block` begin.
+    pub const fn block_counters(blocks: u64, cells: u64) -> u64 {
+        CELLS + blocks * cells * CELL
     }
     /// Where the counters of `exit.warp` begin.
-    pub const fn warp_counters(blocks: u64, block_scope: bool) -> u64 {
-        COUNTERS + if block_scope { blocks * 4 } else { 0 }
+    pub const fn warp_counters(blocks: u64, cells: u64, block_scope: bool) -> u64 {
+        block_counters(blocks, cells) + if block_scope { blocks * 4 } else { 0 }
     }
 }
 
@@ -497,5 +508,33 @@ pub mod printk {
     /// Bytes of a format of `size` bytes in the record.
     pub const fn carried(size: usize) -> u64 {
         (size as u64).next_multiple_of(8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::launch;
+
+    #[test]
+    fn what_a_launch_record_counts_lies_one_behind_the_other() {
+        // 6 blocks of 4 warps.
+        let size = |cells, block, warp| launch::size(6, 4, cells, block, warp);
+        assert_eq!(size(0, false, false), 0);
+        assert_eq!(size(0, true, true), 6 * 4 + 24 * 4);
+        assert_eq!(size(3, false, false), 6 * 3 * launch::CELL);
+        assert_eq!(
+            size(3, true, true),
+            size(3, false, false) + size(0, true, true)
+        );
+        assert_eq!(launch::block_counters(6, 3), size(3, false, false));
+        assert_eq!(launch::warp_counters(6, 3, true), size(3, true, false));
+        assert_eq!(launch::warp_counters(6, 3, false), size(3, false, false));
+        // What atomics touch is aligned, whatever stands in front.
+        assert_eq!(launch::CELLS % 8, 0);
+        assert_eq!(launch::CELL % 8, 0);
+        assert_eq!(launch::CELL_VALUE % 8, 0);
+        assert!(
+            launch::CELL_COUNT + 4 <= launch::CELL && launch::CELL_COUNT >= launch::CELL_VALUE + 8
+        );
     }
 }

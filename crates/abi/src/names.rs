@@ -11,6 +11,9 @@ pub const TABLE: &str = "%wbpf_table";
 pub const LAUNCH_PARAM: &str = "wbpf_launch";
 /// Register (`.b32`) holding the mask of lanes that arrived at the site together, declared by the splicer.
 pub const GROUP_MASK: &str = "%wbpf_mask";
+/// Register (`.b64`) with the address of the first of a program's cells of this block ([`crate::layout::launch::CELLS`]), set
+/// by the splicer.
+pub const BLOCK_CELLS: &str = "%wbpf_cells";
 /// Name of the hidden ring that carries `bpf_trace_printk` records.
 pub const PRINTK_RING: &str = "wbpf.printk";
 /// The name of the hidden array that counts how often a program was ended in a loop without a bound begins so; the program's name

@@ -116,6 +116,9 @@ pub struct Fragment {
     pub slots: BTreeSet<u32>,
     /// Bytes of `.local` memory it declares.
     pub local_bytes: u32,
+    /// Cells of the launch record that it has for each block: the splicer must declare [`warpbpf_abi::names::BLOCK_CELLS`] and set it
+    /// to the address of the first, and every thread of the block must come exactly once.
+    pub block_cells: u32,
     /// Registers it adds to ([`Tally::register`]), which the splicer must declare, start at 0, and see added to their
     /// places in the map when the thread leaves, by [`crate::tally::flush`].
     pub tallies: BTreeSet<Tally>,

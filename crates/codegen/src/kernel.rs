@@ -41,7 +41,11 @@ pub fn module(target: &str, env: &Env, kernels: &[Kernel<'_>]) -> String {
             let mask = names::GROUP_MASK;
             let _ = write!(text, "\t.reg .b32 {mask};\n\tactivemask.b32 {mask};\n");
         }
-        // A kernel of ours has no site and no parameters of its own.
+        // A kernel of ours has no launch record, and no site and no parameters of its own.
+        if fragment.block_cells > 0 {
+            let cells = names::BLOCK_CELLS;
+            let _ = write!(text, "\t.reg .b64 {cells};\n\tmov.b64 {cells}, 0;\n");
+        }
         for capture in &fragment.captures {
             let (name, bits) = (capture.register(), capture.bits());
             let _ = write!(text, "\t.reg .b{bits} {name};\n\tmov.b{bits} {name}, 0;\n");

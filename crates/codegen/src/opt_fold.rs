@@ -237,6 +237,8 @@ impl Fold<'_> {
             | Op::Fence { .. }
             | Op::Text { .. }
             | Op::Lanes { .. }
+            | Op::Arrive { .. }
+            | Op::Take { .. }
             | Op::Popc(_)
             | Op::Clock => Outcome::Keep(op),
         }

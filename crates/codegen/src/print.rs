@@ -275,6 +275,16 @@ impl fmt::Display for Op {
                 let name = format!("{op:?}").to_lowercase();
                 write!(f, "lanes_{name} {}", args.join(", "))
             }
+            Op::Arrive {
+                cell,
+                merge,
+                mask,
+                value,
+            } => {
+                let name = format!("{merge:?}").to_lowercase();
+                write!(f, "arrive_{name}.{cell} {mask}, {value}")
+            }
+            Op::Take { cell, last } => write!(f, "take.{cell} {last}"),
         }
     }
 }

@@ -78,19 +78,23 @@ impl<'j, 'a> Job<'j, 'a> {
             job.slots_read = job.slots_read.max(slot::ENV + 1);
         }
         let (block_counters, warp_counters) = (job.exit.block_counters(), job.exit.warp_counters());
-        if block_counters || warp_counters {
+        let at_exit = job.exit.needs_record();
+        let counted = at_exit || job.entry.needs_record();
+        if counted {
             let leaving = closure.leaving(symbols, kernel);
-            check_counted(closure, &leaving, kernel, attachments)?;
-            job.carriers = leaving.into_iter().map(str::to_owned).collect();
+            let carriers = if at_exit { leaving } else { Vec::new() };
+            check_counted(closure, &carriers, kernel, attachments)?;
+            job.carriers = carriers.into_iter().map(str::to_owned).collect();
         }
         let numbered = attachments
             .iter()
             .any(|a| a.fragment.captures.contains(&Capture::Launch));
-        if block_counters || warp_counters || numbered {
+        if counted || numbered {
             let body = closure.kernel(kernel)?;
             let layout = params::layout(body.function)?;
             job.hidden = Some(HiddenParam {
                 offset: params::hidden_offset(module, body.function, &layout)?,
+                block_cells: attachments.iter().map(|a| a.fragment.block_cells).sum(),
                 block_counters,
                 warp_counters,
             });
@@ -332,6 +336,9 @@ fn check_counted(
         reason,
         advice: advice.to_owned(),
     };
+    // What else counts does so because of its scope.
+    let scoped = |a: &Attachment<'_>| a.site == Site::Exit && a.scope != Scope::Thread;
+    let aggregates = !attachments.iter().any(scoped);
     let in_registers = |name: &&&str| {
         let function = closure.bodies.get(**name).map(|body| body.function);
         function.is_some_and(|f| f.params.iter().any(|p| p.is_reg))
@@ -342,7 +349,25 @@ fn check_counted(
                 "its function `{name}` ends threads by `exit` and takes its parameters in registers, so that the launch \
                  record cannot be handed to it"
             ),
-            "use `thread` scope at exit",
+            match aggregates {
+                true => "aggregate over blocks at entry",
+                false => "use `thread` scope at exit",
+            },
+        ));
+    }
+    if attachments
+        .iter()
+        .any(|a| a.fragment.block_cells > 0 && a.gate.is_some())
+    {
+        return Err(refused(
+            "a program aggregates over its block, and a gate may keep some of the block's threads from it".to_owned(),
+            "do without the gate, or add to a value of a map",
+        ));
+    }
+    if aggregates && attachments.iter().any(|a| ends_thread(a.fragment)) {
+        return Err(refused(
+            "a program ends threads (helper 507) while another aggregates over all threads of their block".to_owned(),
+            "do without one of them",
         ));
     }
     if attachments.iter().any(|a| ends_thread(a.fragment)) {

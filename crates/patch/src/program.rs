@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use warpbpf_abi::context::Capture;
-use warpbpf_abi::names::{GROUP_MASK, PREFIX};
+use warpbpf_abi::names::{BLOCK_CELLS, GROUP_MASK, PREFIX};
 use warpbpf_codegen::tally::{Adding, declare, flush};
 use warpbpf_codegen::{Fragment, SlotSpace};
 
@@ -17,7 +17,7 @@ pub(crate) struct Programs<'f> {
     slots: SlotSpace,
 }
 
-/// What makes two fragments the same function.
+/// What makes two fragments the same function; whether it has cells of the block stands in its text.
 type Key<'f> = (&'f str, bool, &'f BTreeSet<Capture>);
 
 fn key(fragment: &Fragment) -> Key<'_> {
@@ -53,7 +53,7 @@ impl<'f> Programs<'f> {
         let mut all: Vec<_> = self.called.values().collect();
         all.sort_by_key(|(number, _)| *number);
         for (number, fragment) in all {
-            let params = registers(fragment.uses_group_mask, &fragment.captures);
+            let params = registers(fragment);
             let list = params.iter().enumerate();
             let list: Vec<String> = list
                 .map(|(i, (bits, _))| format!(".param .b{bits} {}", param(i)))
@@ -82,7 +82,7 @@ impl<'f> Programs<'f> {
                 false => self.push(fragment, out),
             };
         };
-        let arguments = registers(fragment.uses_group_mask, &fragment.captures);
+        let arguments = registers(fragment);
         let mut list = String::new();
         out.push_str("\t{\n");
         for (i, (bits, register)) in arguments.iter().enumerate() {
@@ -129,8 +129,12 @@ fn param(index: usize) -> String {
 }
 
 /// Width and name of what a fragment reads.
-fn registers(mask: bool, captures: &BTreeSet<Capture>) -> Vec<(u32, String)> {
-    let mask = mask.then(|| (32, GROUP_MASK.to_owned()));
-    let captures = captures.iter().map(|c| (c.bits(), c.register()));
-    mask.into_iter().chain(captures).collect()
+fn registers(fragment: &Fragment) -> Vec<(u32, String)> {
+    let mask = fragment.uses_group_mask.then_some((32, GROUP_MASK));
+    let cells = (fragment.block_cells > 0).then_some((64, BLOCK_CELLS));
+    let of_site = mask.into_iter().chain(cells);
+    let of_site = of_site.map(|(bits, name)| (bits, name.to_owned()));
+    let captures = fragment.captures.iter();
+    let captures = captures.map(|c| (c.bits(), c.register()));
+    of_site.chain(captures).collect()
 }

@@ -4,13 +4,14 @@
 //! lane is in one. A group's leader is its lowest lane. What fires once per warp or block at exit counts lanes in the
 //! launch record: a leader adds its group, and the one who completes the count fires and sets it back to 0 for the next
 //! launch. `bar.warp.sync` over the group orders what its lanes wrote before what the leader does; it waits for lanes
-//! that are at the same place, so it always ends.
+//! that are at the same place, so it always ends. Programs that aggregate over their block count in the launch record
+//! themselves, in cells of their own.
 
 use std::fmt::Write as _;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::launch;
-use warpbpf_abi::names::{GROUP_MASK, LAUNCH_PARAM};
+use warpbpf_abi::names::{BLOCK_CELLS, GROUP_MASK, LAUNCH_PARAM};
 use warpbpf_codegen::Fragment;
 
 use crate::capture::{Block, Source};
@@ -25,18 +26,36 @@ pub(crate) struct SiteCode<'a> {
     thread: Vec<Placed<'a>>,
     warp: Vec<Placed<'a>>,
     block: Vec<Placed<'a>>,
+    /// Cells that each block has for the programs of all sites.
+    cells: u32,
 }
 
-/// A fragment, and its gate.
-type Placed<'a> = (&'a Fragment, Option<Gate>);
+/// A fragment at its site.
+#[derive(Debug, Clone, Copy)]
+struct Placed<'a> {
+    fragment: &'a Fragment,
+    gate: Option<Gate>,
+    /// Number of its first cell, among those of a block.
+    cell: u32,
+}
 
 impl<'a> SiteCode<'a> {
     /// Those of `attachments` that are for `site`.
     pub(crate) fn of(site: Site, attachments: &[Attachment<'a>]) -> SiteCode<'a> {
+        // A program has the same cells at each of its places, as each thread comes to one of them.
+        let firsts = attachments.iter().scan(0, |next, a| {
+            let first = *next;
+            *next += a.fragment.block_cells;
+            Some((a, first))
+        });
         let scoped = |scope| {
-            let ours = attachments.iter();
-            ours.filter(|a| a.site == site && a.scope == scope)
-                .map(|a| (a.fragment, a.gate))
+            let ours = firsts.clone();
+            ours.filter(|(a, _)| a.site == site && a.scope == scope)
+                .map(|(a, cell)| Placed {
+                    fragment: a.fragment,
+                    gate: a.gate,
+                    cell,
+                })
                 .collect()
         };
         SiteCode {
@@ -44,12 +63,18 @@ impl<'a> SiteCode<'a> {
             thread: scoped(Scope::Thread),
             warp: scoped(Scope::Warp),
             block: scoped(Scope::Block),
+            cells: attachments.iter().map(|a| a.fragment.block_cells).sum(),
         }
     }
 
     /// Puts a fragment of thread scope before all others, which always runs.
     pub(crate) fn put_first(&mut self, fragment: &'a Fragment) {
-        self.thread.insert(0, (fragment, None));
+        let always = Placed {
+            fragment,
+            gate: None,
+            cell: 0,
+        };
+        self.thread.insert(0, always);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -70,6 +95,17 @@ impl<'a> SiteCode<'a> {
         self.counts() && !self.warp.is_empty()
     }
 
+    /// Cells that each block has in the launch record, if this site has programs with any.
+    pub(crate) fn cells(&self) -> u32 {
+        let here = self.all().any(|f| f.block_cells > 0);
+        if here { self.cells } else { 0 }
+    }
+
+    /// Needs the launch record.
+    pub(crate) fn needs_record(&self) -> bool {
+        self.block_counters() || self.warp_counters() || self.cells() > 0
+    }
+
     /// Needs the group of lanes: `activemask`, which is PTX 6.2.
     pub(crate) fn needs_mask(&self) -> bool {
         let reads = self.all().any(|f| f.uses_group_mask);
@@ -82,7 +118,7 @@ impl<'a> SiteCode<'a> {
     }
 
     fn all(&self) -> impl Iterator<Item = &'a Fragment> {
-        self.placed().map(|(fragment, _)| fragment)
+        self.placed().map(|placed| placed.fragment)
     }
 
     /// All of it can be left out at once: nothing always runs, and nobody counts who arrives.
@@ -118,7 +154,8 @@ impl<'a> SiteCode<'a> {
             sm,
             warp_counters: self.warp_counters(),
             block_counters: self.block_counters(),
-            gates: Gates::of(self.placed().map(|(_, gate)| gate)),
+            cells: u64::from(self.cells),
+            gates: Gates::of(self.placed().map(|placed| placed.gate)),
             skips: false,
             tests: 0,
         };
@@ -147,6 +184,9 @@ impl<'a> SiteCode<'a> {
         if self.needs_mask() {
             w.put(format_args!(".reg .b32 {GROUP_MASK};"));
             w.put(format_args!("activemask.b32 {GROUP_MASK};"));
+        }
+        if self.cells() > 0 {
+            w.cells();
         }
         w.fragments(&self.thread, true);
         if self.counts() {
@@ -201,6 +241,8 @@ struct Writer<'w> {
     sm: u32,
     warp_counters: bool,
     block_counters: bool,
+    /// Of each block.
+    cells: u64,
     gates: Gates,
     /// The site as a whole was left out if none is open.
     skips: bool,
@@ -237,17 +279,40 @@ impl Writer<'_> {
 
     /// Those of one scope, `thread` if each lane of the group runs them.
     fn fragments(&mut self, fragments: &[Placed<'_>], thread: bool) {
-        for (fragment, gate) in fragments {
+        for Placed {
+            fragment,
+            gate,
+            cell,
+        } in fragments
+        {
             let name = format!("closed_{}", self.tests);
             let label = self.label(&name);
             let together = thread && fragment.uses_group_mask;
             let test = self.gates.test(*gate, self.skips, together, &label);
             self.out.push_str(&test);
+            if fragment.block_cells > 0 {
+                let at = u64::from(*cell) * launch::CELL;
+                self.put(format_args!("add.s64 {BLOCK_CELLS}, %wbpf_g, {at};"));
+            }
             self.programs.write(fragment, false, &mut self.out);
             if !test.is_empty() {
                 self.tests += 1;
                 self.mark(&name);
             }
+        }
+    }
+
+    /// `%wbpf_g`: address of the block's cells.
+    fn cells(&mut self) {
+        let (first, bytes) = (launch::CELLS, self.cells * launch::CELL);
+        self.put(format_args!(".reg .b64 %wbpf_g, {BLOCK_CELLS};"));
+        self.linear_block();
+        self.put(format_args!("ld.param.u64 %wbpf_f, [{LAUNCH_PARAM}];"));
+        self.put(format_args!(
+            "mad.lo.s64 %wbpf_g, %wbpf_d, {bytes}, %wbpf_f;"
+        ));
+        if first != 0 {
+            self.put(format_args!("add.s64 %wbpf_g, %wbpf_g, {first};"));
         }
     }
 
@@ -279,6 +344,12 @@ impl Writer<'_> {
         self.line("mov.u32 %wbpf_a, %ntid.z;");
         self.line("mul.lo.u32 %wbpf_c, %wbpf_c, %wbpf_a;");
         self.put(format_args!("ld.param.u64 %wbpf_f, [{LAUNCH_PARAM}];"));
+        if self.cells > 0 {
+            let bytes = self.cells * launch::CELL;
+            self.put(format_args!(
+                "mad.lo.s64 %wbpf_f, %wbpf_e, {bytes}, %wbpf_f;"
+            ));
+        }
         if !warp.is_empty() {
             self.warp_exit(warp);
         }
@@ -291,7 +362,7 @@ impl Writer<'_> {
         self.mark("done");
     }
 
-    /// `%wbpf_d`: linear block id; `%wbpf_e`: blocks of the grid.
+    /// `%wbpf_d`: linear block id; `%wbpf_e`: blocks of the grid, where that is needed.
     fn linear_block(&mut self) {
         self.line("mov.u32 %wbpf_a, %ctaid.z;");
         self.line("mov.u32 %wbpf_b, %nctaid.y;");
@@ -305,7 +376,8 @@ impl Writer<'_> {
         self.line("mov.u32 %wbpf_a, %ctaid.x;");
         self.line("cvt.u64.u32 %wbpf_f, %wbpf_a;");
         self.line("add.s64 %wbpf_d, %wbpf_d, %wbpf_f;");
-        if self.warp_counters && self.block_counters {
+        let counts = self.warp_counters || self.block_counters;
+        if self.warp_counters && self.block_counters || counts && self.cells > 0 {
             self.line("mov.u32 %wbpf_a, %nctaid.y;");
             self.line("cvt.u64.u32 %wbpf_f, %wbpf_a;");
             self.line("mul.lo.s64 %wbpf_e, %wbpf_e, %wbpf_f;");
@@ -334,7 +406,7 @@ impl Writer<'_> {
         self.line("min.u32 %wbpf_l, %wbpf_l, 32;");
         self.line("setp.eq.u32 %wbpf_p, %wbpf_n, %wbpf_l;");
         self.branch("@%wbpf_p ", "whole");
-        // Counter: blocks * 4 when block counters come first, + (block * warps + warp) * 4.
+        // Counter, behind the cells: blocks * 4 when block counters come first, + (block * warps + warp) * 4.
         if self.block_counters {
             self.line("shl.b64 %wbpf_e, %wbpf_e, 2;");
             self.line("add.s64 %wbpf_e, %wbpf_f, %wbpf_e;");
@@ -365,7 +437,7 @@ impl Writer<'_> {
 
     /// Adds %wbpf_n at %wbpf_e; who does not reach `full` goes to label `other`, who does sets the counter back.
     fn arrive_count(&mut self, full: &str, other: &str) {
-        let offset = launch::COUNTERS;
+        let offset = launch::CELLS;
         // Whoever fires sees what the lanes counted before it wrote to maps.
         if self.sm >= 70 {
             self.put(format_args!(

@@ -113,6 +113,12 @@ fn check(caller: Caller, attachment: &Attachment<'_>) -> Result<(), PatchError> 
         Caller::SpliceAccess => tools_place::check_spliced(attachment)?,
         Caller::Splice(_) | Caller::Sanitizer(_) => at_end(site, attachment)?,
     }
+    if attachment.fragment.block_cells > 0 {
+        return refused(
+            "an aggregate over a block (`bpf_gpu_block_sum` and its like)",
+            "add to a value of a map, since arrivals are counted in a parameter that the kernel does not have",
+        );
+    }
     if ends_thread(attachment.fragment) {
         return refused("helper 507 (it ends the thread)", "do without it");
     }

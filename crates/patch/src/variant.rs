@@ -55,6 +55,8 @@ pub struct ParamLayout {
 pub struct HiddenParam {
     /// Its byte offset, 8-aligned, after the original's parameters.
     pub offset: u64,
+    /// Cells that the launch record has for each block, of calls that aggregate over it.
+    pub block_cells: u32,
     /// The launch record has a counter per block.
     pub block_counters: bool,
     /// The launch record has a counter per warp.
@@ -64,6 +66,6 @@ pub struct HiddenParam {
 impl HiddenParam {
     /// Its launch record counts arrivals; else there is none.
     pub fn counts(&self) -> bool {
-        self.block_counters || self.warp_counters
+        self.block_counters || self.warp_counters || self.block_cells > 0
     }
 }

@@ -79,6 +79,14 @@ fn what_only_ptx_has_is_refused_by_name() {
             format!("{name} is not to be had in a kernel without PTX; do without it")
         );
     }
+    let aggregates = Fragment {
+        block_cells: 1,
+        ..counter()
+    };
+    assert_eq!(
+        refused(Site::Exit, Scope::Thread, &aggregates),
+        "an aggregate over a block (`bpf_gpu_block_sum` and its like) is not to be had in a kernel without PTX; add to a value of a map, since arrivals are counted in a parameter that the kernel does not have"
+    );
     let ends = Fragment {
         body: "\t{\n\texit;\n\t}\n".to_owned(),
         ..Fragment::default()

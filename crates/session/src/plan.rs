@@ -113,6 +113,13 @@ pub enum SessionError {
     Place { map: String, there: String },
     #[error("program `{}` was refused\n{}", rejection.program, rejection.render())]
     Rejected { rejection: Box<Rejection> },
+    #[error(
+        "program `{program}` calls `bpf_{helper}`, which counts all threads of a block, and a gate (`--gate`, `--slots`) may keep some of them from it: do without the gate, or add to a value of a map"
+    )]
+    Gated {
+        program: String,
+        helper: &'static str,
+    },
     #[error("{0}")]
     Cpu(CpuError),
     #[error("{0}")]
@@ -281,6 +288,9 @@ pub(crate) fn prove_programs(
         };
         let Bounded { verified, heads } =
             proof.map_err(|rejection| SessionError::Rejected { rejection })?;
+        if options.gate || options.slots {
+            refuse_gated(&verified)?;
+        }
         proved.push(PlannedProgram {
             spec,
             verified,
@@ -288,6 +298,17 @@ pub(crate) fn prove_programs(
         });
     }
     Ok(proved)
+}
+
+/// A program that counts the threads of blocks would leave counts open where a gate closes while some are in it.
+fn refuse_gated(verified: &Verified<Program>) -> Result<(), SessionError> {
+    match verified.facts().aggregates_over_block() {
+        Some(helper) => Err(SessionError::Gated {
+            program: verified.program().name.clone(),
+            helper: helper.name,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Proves a program, with loops ended when they run where that is needed; then its count is among the maps.

@@ -135,7 +135,8 @@ impl LoadedVariant {
         }
         let warps = threads.div_ceil(32);
         let (of_block, of_warp) = (hidden.block_counters, hidden.warp_counters);
-        Some(launch::size(blocks, warps, of_block, of_warp))
+        let cells = u64::from(hidden.block_cells);
+        Some(launch::size(blocks, warps, cells, of_block, of_warp))
     }
 }
 

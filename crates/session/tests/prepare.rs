@@ -563,6 +563,37 @@ fn the_gate_has_a_place_for_each_of_the_first_programs() {
     assert_eq!(late.set_gate(false, &[]), Ok(()));
 }
 
+#[test]
+fn a_gate_keeps_nobody_from_an_aggregate_over_a_block() {
+    let sums = "static long (*block_sum)(__u64, __u64 *) = (void *)546;
+        SEC(\"gpu/entry/*\") int sums(void *ctx) { __u64 total; return block_sum(at, &total); }";
+    let object = versioned(8, 1, sums);
+    let message = "program `sums` calls `bpf_gpu_block_sum`, which counts all threads of a block, and a gate (`--gate`, `--slots`) may keep some of them from it: do without the gate, or add to a value of a map";
+    let info = DeviceInfo {
+        name: String::new(),
+        capability: CAPABILITY,
+        sms: 4,
+        driver_version: 13000,
+    };
+    for (gate, slots) in [(true, false), (false, true)] {
+        let options = Options {
+            gate,
+            slots,
+            ..Options::default()
+        };
+        let refused = Session::new(&object, &options, &info).unwrap_err();
+        assert_eq!(refused.to_string(), message);
+        // Nor may one come in an exchange, or into a slot.
+        let begun = Arc::new(begun_with(&versioned(8, 1, ADDS), &options));
+        let added = begun.succeeded(ProgramChange::Add(&object)).unwrap_err();
+        assert_eq!(added.to_string(), message);
+        if slots {
+            assert_eq!(begun.filling(&object).unwrap_err().to_string(), message);
+        }
+    }
+    assert!(Session::new(&object, &Options::default(), &info).is_ok());
+}
+
 fn with_slots(object: &[u8]) -> Arc<Session> {
     let options = Options {
         slots: true,

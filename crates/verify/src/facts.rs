@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use warpbpf_abi::format;
-use warpbpf_abi::helpers::HelperId;
+use warpbpf_abi::helpers::{HELPERS, Helper, HelperId, Warp};
 use warpbpf_ebpf::{Code, Insn, Pc};
 use warpbpf_object::MapDef;
 
@@ -44,6 +44,17 @@ impl Facts {
         let reading =
             |fact: &InsnFact| matches!(fact, InsnFact::Call(call) if call.reads_application());
         self.instances.iter().flat_map(|i| &i.insns).any(reading)
+    }
+
+    /// A helper by which the program aggregates over the threads of a block: all of them must run it.
+    pub fn aggregates_over_block(&self) -> Option<&'static Helper> {
+        let mut facts = self.instances.iter().flat_map(|i| &i.insns);
+        facts.find_map(|fact| match fact {
+            InsnFact::Call(call) => HELPERS
+                .iter()
+                .find(|h| h.kind == call.helper && h.warp == Warp::WholeBlock),
+            _ => None,
+        })
     }
 
     /// Maps whose values the program may change: it stores to one, or a helper may, to which it gives the map or a pointer into

@@ -44,6 +44,7 @@ mod graph;
 mod liveness;
 pub mod log;
 mod loops;
+mod once;
 mod path;
 pub mod platform;
 pub mod report;
@@ -170,6 +171,7 @@ fn prove<S: Subject>(
     let facts = explore::explore(&env, &functions, log)
         .map_err(|broken| wait::named(&env, &functions, broken))?;
     let graph = graph::Graph::new(&env, &facts);
+    once::check(&graph)?;
     let warp = warp::analyse(&graph)?;
     let warnings = warn::warnings(&graph, program);
     Ok((facts, warp, warnings))

@@ -164,7 +164,12 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         HelperId::GpuLaneId | HelperId::GpuWarpRank => Scalar::range(0, LANES - 1),
         HelperId::GpuWarpLanes => Scalar::range(1, LANES),
         HelperId::GpuWarpSize => Scalar::constant(LANES),
-        HelperId::GpuWarpLeader => Scalar::range(0, 1),
+        HelperId::GpuWarpLeader
+        | HelperId::GpuBlockSum
+        | HelperId::GpuBlockMin
+        | HelperId::GpuBlockMax
+        | HelperId::GpuBlockAnd
+        | HelperId::GpuBlockOr => Scalar::range(0, 1),
         HelperId::GetNumaNodeId | HelperId::GetCurrentComm => Scalar::constant(0),
         HelperId::Strncmp => Scalar::signed_range(-1, 1),
         // At least this lane is there.

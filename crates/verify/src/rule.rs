@@ -239,6 +239,12 @@ pub enum Rule {
         index: usize,
         reg: String,
     },
+    #[error("each thread of the block must call `bpf_{helper}` exactly once, {why}")]
+    NotOnce {
+        helper: &'static str,
+        why: String,
+        advice: &'static str,
+    },
     #[error("this loop waits for {whom}: it ends only when {what} gives another answer")]
     Spin { whom: &'static str, what: String },
     #[error(
@@ -307,6 +313,7 @@ impl Rule {
             Rule::TooComplex { .. } => "too-complex",
             Rule::NotTogether { .. } => "not-together",
             Rule::NotAlike { .. } => "not-alike",
+            Rule::NotOnce { .. } => "not-once",
             Rule::Spin { .. } => "spin",
             Rule::Lock { .. } => "lock",
             Rule::Unsupported { .. } => "unsupported",
@@ -426,6 +433,7 @@ impl Rule {
             Rule::NotAlike { .. } => {
                 "pass a constant, or what all lanes share (`block_idx`, `warp`, `kernel_id`)"
             }
+            Rule::NotOnce { advice, .. } => advice,
             Rule::Spin { .. } => {
                 "look once and go on: count with atomics, hand data to the host through a ring, and let the host do what must wait"
             }

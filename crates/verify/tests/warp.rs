@@ -309,7 +309,12 @@ fn exchanges_between_lanes_need_a_group() {
             "gpu_warp_min",
             "gpu_warp_max",
             "gpu_warp_and",
-            "gpu_warp_or"
+            "gpu_warp_or",
+            "gpu_block_sum",
+            "gpu_block_min",
+            "gpu_block_max",
+            "gpu_block_and",
+            "gpu_block_or"
         ]
     );
     assert_eq!(

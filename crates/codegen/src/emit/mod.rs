@@ -4,6 +4,7 @@
 //! A block's parameters are set by moves at the end of its predecessors. Nothing here assumes that lanes are
 //! converged: no `.uni`, no barrier, no mask that was not asked for a few instructions before.
 
+mod block;
 mod fence;
 mod lanes;
 mod memory;
@@ -360,6 +361,16 @@ impl Emit<'_> {
             (Op::Fence { op, args }, _) => self.fence(*op, args, result),
             (Op::Text { op, mem, args }, _) => self.text(*op, *mem, args, result),
             (Op::Lanes { op, args }, _) => self.lanes(*op, args, result),
+            (
+                Op::Arrive {
+                    cell,
+                    merge,
+                    mask,
+                    value,
+                },
+                _,
+            ) => self.arrive(*cell, *merge, [*mask, *value], result),
+            (Op::Take { cell, last }, _) => self.take(*cell, *last, result),
             (_, None) => {}
             (
                 Op::RingReserve {
@@ -532,7 +543,9 @@ impl Emit<'_> {
             | Op::Queue { .. }
             | Op::Fence { .. }
             | Op::Text { .. }
-            | Op::Lanes { .. } => {}
+            | Op::Lanes { .. }
+            | Op::Arrive { .. }
+            | Op::Take { .. } => {}
         }
     }
 

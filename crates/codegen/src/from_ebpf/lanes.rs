@@ -1,11 +1,15 @@
 //! What a program asks of its group: the lanes that arrived at the site together, or the one lane that runs in scopes
 //! `warp` and `block`. The verifier has proved that all lanes of a group reach an operation that needs them
-//! (`abi::helpers::Warp::Together`).
+//! (`abi::helpers::Warp::Together`). What it asks of its block: the values of groups come together in memory, and whoever
+//! completes the block takes what is there.
 
 use warpbpf_abi::attach::Scope;
+use warpbpf_ebpf::Width;
+use warpbpf_verify::CallFact;
 
 use super::Translator;
-use crate::ir::{BinOp, Cond, LaneOp, Op, Special, Ty, Value};
+use crate::error::CodegenError;
+use crate::ir::{BinOp, Cond, LaneOp, Merge, Op, Special, Ty, Value};
 
 impl Translator<'_> {
     /// One lane runs.
@@ -82,6 +86,46 @@ impl Translator<'_> {
             Ty::B32 => self.zext(result),
             Ty::B64 | Ty::Pred => result,
         }
+    }
+
+    /// An aggregate over the block of the values in `r1`, to where `r2` points; 1 in the lane that gets it.
+    pub(super) fn of_block(&mut self, call: &CallFact, op: LaneOp) -> Result<Value, CodegenError> {
+        let to = self.pointer_arg(call, 1)?;
+        let cell = self.cells;
+        self.cells += 1;
+        let of_group = self.lanes(op);
+        let (merge, complement) = match op {
+            LaneOp::Min => (Merge::Max, true),
+            LaneOp::And => (Merge::Or, true),
+            LaneOp::Max => (Merge::Max, false),
+            LaneOp::Or => (Merge::Or, false),
+            LaneOp::Active | LaneOp::Ballot | LaneOp::Match | LaneOp::First | LaneOp::Sum => {
+                (Merge::Sum, false)
+            }
+        };
+        let value = match complement {
+            true => self.bin_const(BinOp::Xor, of_group, u64::MAX),
+            false => of_group,
+        };
+        let mask = self.group();
+        let last = self.push(
+            Ty::B32,
+            Op::Arrive {
+                cell,
+                merge,
+                mask,
+                value,
+            },
+        );
+        let mut total = self.push(Ty::B64, Op::Take { cell, last });
+        let one = self.zext(last);
+        if complement {
+            // 0 stays 0 in those that are not the last.
+            let ones = self.bin_const(BinOp::Mul, one, u64::MAX);
+            total = self.bin(BinOp::Xor, total, ones);
+        }
+        self.store(to, Width::W64, total, false)?;
+        Ok(one)
     }
 
     fn of_one_lane(&mut self, op: LaneOp, value: Value) -> Value {

@@ -81,6 +81,8 @@ struct Translator<'a> {
     frame: u32,
     /// This thread's memory, of a program that runs by itself, and where in it the result goes.
     memory: Option<(Value, i32)>,
+    /// Calls so far that aggregate over the block; each has a cell of its own.
+    cells: u32,
 }
 
 impl<'a> Translator<'a> {
@@ -107,6 +109,7 @@ impl<'a> Translator<'a> {
             pc: Pc(0),
             frame: 0,
             memory: None,
+            cells: 0,
         }
     }
 

@@ -344,6 +344,18 @@ pub enum LaneOp {
     Or,
 }
 
+/// How values of a block come together in its cell, so that 0 is the neutral element: who wants the smallest, or the bits
+/// that all have, brings complements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Merge {
+    /// The sum, which wraps.
+    Sum,
+    /// Unsigned.
+    Max,
+    /// Bits.
+    Or,
+}
+
 /// Payload size of a ring record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Size {
@@ -488,6 +500,17 @@ pub enum Op {
     },
     /// What lanes do together.
     Lanes { op: LaneOp, args: Vec<Value> },
+    /// The lanes of a group (`mask`, `b32`) come to a cell of their block with what their values are together (`value`,
+    /// `b64`); all execute it. Result, `b32`: 1 in the lane that completes the block, else 0.
+    Arrive {
+        cell: u32,
+        merge: Merge,
+        mask: Value,
+        value: Value,
+    },
+    /// What came together in a cell, `b64`, where `last`, what [`Op::Arrive`] gave, is 1; the cell is as before the launch
+    /// then. Else 0.
+    Take { cell: u32, last: Value },
 }
 
 /// What a pass may do with an operation.
@@ -545,7 +568,9 @@ impl Op {
             | Op::Queue { .. }
             | Op::Fence { .. }
             | Op::Text { .. }
-            | Op::Lanes { .. } => Effect::Writes,
+            | Op::Lanes { .. }
+            | Op::Arrive { .. }
+            | Op::Take { .. } => Effect::Writes,
             Op::Hash { op, .. } => match op {
                 HashOp::Lookup => Effect::Reads,
                 HashOp::Update | HashOp::Delete => Effect::Writes,
@@ -568,7 +593,11 @@ impl Op {
                 f(a);
                 f(b);
             }
-            Op::Un(_, a) | Op::Popc(a) => f(a),
+            Op::Un(_, a) | Op::Popc(a) | Op::Take { last: a, .. } => f(a),
+            Op::Arrive { mask, value, .. } => {
+                f(mask);
+                f(value);
+            }
             Op::Select(p, a, b) => {
                 f(p);
                 f(a);

@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::context::Capture;
+use warpbpf_abi::layout::launch::{CELL, CELL_COUNT};
+use warpbpf_abi::names::BLOCK_CELLS;
 use warpbpf_codegen::{Fragment, Tally};
 use warpbpf_patch::{Attachment, Options, Select};
 
@@ -56,6 +58,7 @@ pub fn counter(index: usize, lanes: bool) -> Fragment {
         captures: BTreeSet::new(),
         slots: BTreeSet::from([1]),
         local_bytes: 0,
+        block_cells: 0,
         tallies: BTreeSet::new(),
     }
 }
@@ -107,6 +110,22 @@ pub fn keeper(index: usize) -> Fragment {
         body,
         slots: BTreeSet::from([1]),
         tallies,
+        ..Fragment::default()
+    }
+}
+
+/// Comes to each of its `cells`, and leaves its mark there.
+pub fn arriver(cells: u32) -> Fragment {
+    let mut body = String::from("\t{\n");
+    for cell in 0..cells {
+        let at = u64::from(cell) * CELL + CELL_COUNT;
+        body.push_str(&format!("\tred.global.add.u32 [{BLOCK_CELLS}+{at}], 1;\n"));
+    }
+    body.push_str("\t}\n");
+    Fragment {
+        body,
+        uses_group_mask: true,
+        block_cells: cells,
         ..Fragment::default()
     }
 }

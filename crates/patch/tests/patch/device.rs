@@ -5,7 +5,7 @@ use warpbpf_patch::Variant;
 use warpbpf_softgpu::{Config, Gpu, Launch, Module, Outcome};
 
 /// Number of the u64 counters.
-pub const COUNTERS: usize = 64;
+pub const COUNTERS: usize = 256;
 
 #[derive(Debug)]
 pub struct Shape {
@@ -137,6 +137,7 @@ impl<'g> Session<'g> {
             let bytes = launch::size(
                 shape.blocks(),
                 shape.warps(),
+                u64::from(hidden.block_cells),
                 hidden.block_counters,
                 hidden.warp_counters,
             );

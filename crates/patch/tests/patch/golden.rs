@@ -114,6 +114,9 @@ fn check(name: &str) {
                             .collect::<Vec<_>>()
                     )
                     .unwrap();
+                    if let Some(cells) = v.hidden.map(|h| h.block_cells).filter(|n| *n > 0) {
+                        writeln!(out, "//// cells {cells}").unwrap();
+                    }
                     for i in &v.sites {
                         writeln!(
                             out,
@@ -215,4 +218,5 @@ goldens! {
     out_of_line "out-of-line"
     registers "registers"
     ways_out "ways-out"
+    cells "cells"
 }

@@ -5,6 +5,7 @@ mod common;
 mod device;
 mod words;
 
+mod blocks;
 mod gate;
 mod golden;
 mod middle;

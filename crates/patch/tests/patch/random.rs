@@ -34,12 +34,12 @@ enum Step {
 }
 
 #[derive(Clone, Debug)]
-struct Program {
+pub struct Program {
     steps: Vec<(Step, u32, u32)>,
     end: &'static str,
 }
 
-fn programs(calls: bool) -> impl Strategy<Value = Program> {
+pub fn programs(calls: bool) -> impl Strategy<Value = Program> {
     let step = prop_oneof![
         3 => any::<(bool, bool, bool)>().prop_map(|(negated, exit, nested)| Step::Leave { negated, exit, nested }),
         3 => (0..6usize).prop_map(Step::Skip),
@@ -62,7 +62,7 @@ fn programs(calls: bool) -> impl Strategy<Value = Program> {
 
 impl Program {
     /// `k(out, n)`: thread i writes its result to out[i] after each step.
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut t = String::from(
             ".version 8.3\n.target sm_90\n.address_size 64\n\
              .func leave (.param .b32 x)\n{\n\t.reg .pred %p<2>;\n\t.reg .b32 %r<3>;\n\tld.param.u32 %r1, [x];\n\

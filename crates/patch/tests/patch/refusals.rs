@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{OPTIONS, attach, counter, counters, every};
+use crate::common::{OPTIONS, arriver, attach, counter, counters, every};
 use crate::words::{attached, wanted};
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
 use warpbpf_patch::{
-    Attachment, Options, PatchError, Way, clone_in_module, list_sites, slice, way,
+    Attachment, Gate, Options, PatchError, Way, clone_in_module, list_sites, slice, way,
 };
 
 const HEAD: &str = ".version 8.3\n.target sm_90\n.address_size 64\n";
@@ -274,6 +274,50 @@ fn a_program_that_ends_threads_leaves_no_count_open() {
          warp or block to leave; use `thread` scope at exit, or do without the helper"
     );
     assert!(sliced(&text, &attachments[..1]).is_ok());
+}
+
+#[test]
+fn an_aggregate_over_the_block_is_left_open_by_nobody() {
+    let text = format!("{HEAD}.entry k() {{ ret; }}");
+    let aggregates = arriver(1);
+    let leaving = Fragment {
+        body: "\t{\n\texit;\n\t}\n".to_owned(),
+        ..Fragment::default()
+    };
+    let placed = |site, fragment| Attachment {
+        site,
+        scope: Scope::Thread,
+        select: every(),
+        fragment,
+        gate: None,
+    };
+    for site in [Site::Entry, Site::Exit] {
+        let mut attachments = [placed(site, &aggregates), placed(Site::Entry, &leaving)];
+        assert_eq!(
+            sliced(&text, &attachments).unwrap_err().to_string(),
+            "kernel `k` cannot be instrumented: a program ends threads (helper 507) while another aggregates over all threads \
+             of their block; do without one of them"
+        );
+        assert!(sliced(&text, &attachments[..1]).is_ok());
+        attachments[0].gate = Some(Gate::Program(3));
+        assert_eq!(
+            sliced(&text, &attachments[..1]).unwrap_err().to_string(),
+            "kernel `k` cannot be instrumented: a program aggregates over its block, and a gate may keep some of the block's \
+             threads from it; do without the gate, or add to a value of a map"
+        );
+    }
+    // Where threads end in a function that the launch record cannot be handed to.
+    let text = format!(
+        "{HEAD}.func f(.reg .b32 x) {{ exit; }} .entry k() {{ .reg .b32 r; mov.b32 r, 1; call f, (r); ret; }}"
+    );
+    assert!(sliced(&text, &[placed(Site::Entry, &aggregates)]).is_ok());
+    assert_eq!(
+        sliced(&text, &[placed(Site::Exit, &aggregates)])
+            .unwrap_err()
+            .to_string(),
+        "kernel `k` cannot be instrumented: its function `f` ends threads by `exit` and takes its parameters in registers, so \
+         that the launch record cannot be handed to it; aggregate over blocks at entry"
+    );
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Attachments as words: `mem.warp:address|op=ld.*`.
 //!
 //! Behind site and scope `:capture,…` says which values the program adds up, and `|op=…`, `|at=…:…`, `|in=…`, `|kind=…`,
-//! `|space=…`, `|after` which sites; with `|lanes` it counts its lanes, with `|sum` it keeps its counts in registers.
+//! `|space=…`, `|after` which sites; with `|lanes` it counts its lanes, with `|sum` it keeps its counts in registers; with
+//! `|cells=…` it only comes to so many cells of its block.
 
 use std::collections::BTreeSet;
 
-use crate::common::{ALL, adder, counter, keeper};
+use crate::common::{ALL, adder, arriver, counter, keeper};
 use warpbpf_abi::access::{Kind, Space};
 use warpbpf_abi::attach::{SITES, Scope, Site, When};
 use warpbpf_abi::context::{CONTEXTS, Capture, FieldSource};
@@ -45,7 +46,7 @@ pub fn wanted(word: &str, base: usize) -> Wanted {
         .find(|s| s.word() == scope)
         .unwrap();
     let mut select = Select::default();
-    let (mut lanes, mut sum) = (false, false);
+    let (mut lanes, mut sum, mut cells) = (false, false, 0);
     for part in parts {
         match part.split_once('=').unwrap_or((part, "")) {
             ("op", glob) => select.op = Some(glob.to_owned()),
@@ -58,6 +59,7 @@ pub fn wanted(word: &str, base: usize) -> Wanted {
             ("space", word) => select.spaces.push(Space::from_word(word).unwrap()),
             ("lanes", "") => lanes = true,
             ("sum", "") => sum = true,
+            ("cells", count) => cells = count.parse().unwrap(),
             ("after", "") => select.when = When::After,
             (other, _) => panic!("no such filter: `{other}`"),
         }
@@ -68,6 +70,7 @@ pub fn wanted(word: &str, base: usize) -> Wanted {
         .map(capture)
         .collect();
     let fragment = match ALL.iter().position(|pair| *pair == (site, scope)) {
+        _ if cells > 0 => arriver(cells),
         _ if sum => keeper(base),
         Some(index) if captures.is_empty() => counter(index, false),
         _ if captures.is_empty() && lanes => counter(base, true),

@@ -312,6 +312,10 @@ fn what_is_not_served_is_named() {
         "program `p` calls `bpf_gpu_warp_sum`, which programs on the CPU are not served"
     );
     assert_eq!(
+        refused("call 546\nexit", true),
+        "program `p` calls `bpf_gpu_block_sum`, which programs on the CPU are not served"
+    );
+    assert_eq!(
         refused("call 503\nexit", false),
         "program `p` calls `bpf_gpu_block_idx`, which programs on the CPU are not served"
     );

@@ -12,6 +12,7 @@ mod large;
 mod loops;
 mod memory;
 mod messages;
+mod once;
 mod robust;
 mod rules;
 mod sound;
