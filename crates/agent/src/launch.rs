@@ -349,7 +349,7 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
         ),
         Miss::Overlap if once(&entry.told_overlap) => agent.note(
             NoteLevel::Warning,
-            format!("kernel `{name}` was launched to overlap with the kernel before it; block and warp probes cannot follow that, those launches run without probes"),
+            format!("kernel `{name}` was launched to overlap with the kernel before it; what counts the threads of warps or blocks cannot follow that, those launches run without probes"),
         ),
         Miss::Compaction if once(&entry.told_compaction) => agent.note(
             NoteLevel::Info,

@@ -112,7 +112,7 @@ fn overlap(bench: &Bench) -> Told {
     same("of a chain", found, (with, CHAIN - 1))?;
     says(
         &run.notes(),
-        "was launched to overlap with the kernel before it; block and warp probes cannot follow that, those launches run without probes",
+        "was launched to overlap with the kernel before it; what counts the threads of warps or blocks cannot follow that, those launches run without probes",
     )?;
     let found = launches(&run, "probedCluster")?;
     same("in clusters", found, (CLUSTERS, 0))?;

@@ -9,6 +9,7 @@
 
 mod attach;
 mod bad_input;
+mod blocks;
 mod bpftime;
 mod cache;
 mod cached;
@@ -116,6 +117,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(lookup::cases());
     cases.extend(drain::cases());
     cases.extend(graphs::cases());
+    cases.extend(blocks::cases());
     cases.extend(cache::cases());
     cases.extend(choice::cases());
     cases.extend(ranges::cases());

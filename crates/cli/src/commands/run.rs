@@ -104,7 +104,12 @@ impl Attachment {
             linux: for_linux,
         } = Split::bring(object)?;
         // The agent proves everything again; here the user learns of a refusal before the application is touched.
-        let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &program.options())
+        let proving = warpbpf_session::Options {
+            gate: code.gate,
+            slots: code.slots,
+            ..program.options()
+        };
+        let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &proving)
             .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
         let (wanted, left_out) = match work.skip_linux {
             true => (None, for_linux),
