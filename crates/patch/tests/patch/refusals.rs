@@ -226,7 +226,8 @@ fn the_hidden_parameter_must_fit() {
     assert_eq!(
         sliced(&text("8.0", 4337), &block).unwrap_err().to_string(),
         "kernel `k`: its parameters take 4337 bytes and with the launch's record and number 4360, more than the 4352 that \
-         PTX allows; use `thread` scope, which needs no launch record, and do without `launch_id`"
+         PTX allows; use `thread` scope, which needs no launch record, and do without `launch_id` and \
+         aggregates over blocks"
     );
     assert!(sliced(&text("8.1", 32744), &block).is_ok());
     assert!(matches!(
