@@ -1,7 +1,7 @@
 //! Modules: symbols, variables in device memory and kernels. A body is decoded when its kernel is first asked for.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use warpbpf_ptx::PtxError;
@@ -50,7 +50,7 @@ pub enum LoadError {
         /// What is wrong.
         reason: String,
     },
-    /// A body that refers to something that is not declared, or is malformed.
+    /// A function that refers to something that is not declared, or is malformed.
     #[error("function `{function}`, PTX line {line}: {reason}")]
     Body {
         /// Mangled name.
@@ -177,6 +177,7 @@ impl Module {
                 bits: module.address_size,
             });
         }
+        check_parameters(&module)?;
         let mut inner = Inner {
             functions: function_numbers(&module),
             ast: module,
@@ -279,6 +280,23 @@ fn place_managed(memory: &Memory, size: u64) -> Option<(u64, Option<Layout>)> {
     // SAFETY: it stays until the module is dropped, which its kernels' launches hold, and `Drop` unmaps it first.
     let address = unsafe { memory.map_host(at, size.max(1)) };
     Some((address, Some(layout)))
+}
+
+/// Refuses functions in which a name stands for two parameters, as ptxas does; it takes prototypes of that kind.
+fn check_parameters(module: &ast::Module<'_>) -> Result<(), LoadError> {
+    for function in module.functions.iter().filter(|f| f.body.is_some()) {
+        let mut names = HashSet::new();
+        for param in function.returns.iter().chain(&function.params) {
+            if !names.insert(param.name) {
+                return Err(LoadError::Body {
+                    function: function.name.to_owned(),
+                    line: module.line_of(param.span.start),
+                    reason: format!("two of its parameters are called `{}`", param.name),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Function numbers by name; a definition wins over its prototypes.

@@ -140,6 +140,21 @@ fn modules_that_cannot_be_loaded() {
         fail(".global .align 1 .b8 x[4294967296];"),
         "variable `x` needs `4294967296` bytes of device memory, which are not there"
     );
+    for (text, name) in [
+        (".func f(.param .b32 a,\n.param .b32 a) { ret; }", "f"),
+        (".func (.param .b32 a) g(\n.param .b32 a) { ret; }", "g"),
+        (
+            ".visible .entry k(.param .b32 a,\n.param .b32 a) { ret; }",
+            "k",
+        ),
+    ] {
+        assert_eq!(
+            fail(text),
+            format!("function `{name}`, PTX line 5: two of its parameters are called `a`")
+        );
+    }
+    let prototype = ".extern .func f(.param .b32 a, .param .b32 a);\n.func g(.param .b32 a) { ret; }\n.func h(.param .b32 a) { ret; }";
+    assert!(gpu.load(&header(prototype)).is_ok());
     let narrow = gpu
         .load(".version 8.3\n.target sm_90\n.address_size 32\n")
         .err();
