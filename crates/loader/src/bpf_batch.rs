@@ -115,7 +115,7 @@ impl Kernel {
                     (None, Some(view)) => view
                         .lookup(key)
                         .map_err(|error| errno(error.errno()))
-                        .and_then(|value| self.user_value(&map.spec, value.ok_or(Errno::NOENT)?))
+                        .and_then(|value| self.user_value(map, key, value.ok_or(Errno::NOENT)?))
                         .map(|value| values.extend(value)),
                     (None, None) => self.lookup(at, key).map(|value| values.extend(value)),
                 };

@@ -11,6 +11,7 @@ use warpbpf_maps::{MapView, Value};
 use warpbpf_object::TypeId;
 use warpbpf_wire::{MapOp, OpCode};
 
+use crate::beyond::Beyond;
 use crate::contents::{Contents, index};
 use crate::kernel::{Attr, Handle, Kernel};
 use crate::perf::Perf;
@@ -38,6 +39,8 @@ pub struct Map {
     pub frozen: bool,
     /// What it holds.
     pub contents: Contents,
+    /// What of its values per CPU no device has.
+    pub beyond: Beyond,
     /// Of a map of maps: the map that all in it are like.
     pub inner: Option<Spec>,
     /// Keys of a walk through the device's map.
@@ -95,6 +98,7 @@ impl Kernel {
             value_type: TypeId(value_type),
             frozen: false,
             contents: Contents::new(&spec, slot)?,
+            beyond: Beyond::default(),
             inner,
             walk: None,
             twin: None,
@@ -186,7 +190,7 @@ impl Kernel {
                     let view = MapView::merged(&copied.plan, &copied.parts);
                     let value = view.and_then(|view| view.lookup(key));
                     let value = value.map_err(|error| errno(error.errno()))?;
-                    return self.user_value(spec, value.ok_or(Errno::NOENT)?);
+                    return self.user_value(map, key, value.ok_or(Errno::NOENT)?);
                 }
             }
         }
@@ -215,7 +219,8 @@ impl Kernel {
     }
 
     /// A value of the device as user space sees it: a multiprocessor is a CPU.
-    pub(crate) fn user_value(&self, spec: &Spec, value: Value) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn user_value(&self, map: &Map, key: &[u8], value: Value) -> Result<Vec<u8>, Errno> {
+        let spec = &map.spec;
         let mut bytes = vec![0; self.user_bytes(spec)];
         let mut put = |at: usize, value: &[u8]| match bytes.get_mut(at..at + value.len()) {
             Some(place) => {
@@ -232,6 +237,12 @@ impl Kernel {
                 let stride = spec.value_size.next_multiple_of(8) as usize;
                 for (sm, value) in values.iter().enumerate() {
                     put(sm * stride, value)?;
+                }
+                // A twin in Linux has what the tool wrote, for CPUs that there are.
+                if map.twin.is_none() {
+                    let before = map.contents.get(spec, self.slot(spec), key);
+                    let from = values.len() * stride;
+                    map.beyond.add(key, &mut bytes, from, before.as_deref());
                 }
             }
             // The tool asked for so many threads; there may be more.
@@ -290,8 +301,11 @@ impl Kernel {
             };
             let given = self.device_value(&spec, session.sms(), value.clone());
             one(&*session, number, code, key, &given, flags)?;
-            if let Some(twin) = &mut self.map_mut(at)?.twin {
+            let map = self.map_mut(at)?;
+            if let Some(twin) = &mut map.twin {
                 twin.ledger.set_given(key, &value);
+            } else if spec.is_percpu() {
+                map.beyond.wrote(key, &value, given.len());
             }
             if let Contents::Mapped(_, shadow) = &mut self.map_mut(at)?.contents
                 && let Some(place) = index(key, spec.max_entries)
@@ -389,7 +403,12 @@ impl Kernel {
         if matches!(self.map(at)?.contents, Contents::Keyed(_))
             && let Some((session, number)) = self.session_of(at)
         {
-            return one(&*session, number, OpCode::Delete, key, &[], 0).map(|_| ());
+            one(&*session, number, OpCode::Delete, key, &[], 0)?;
+            let map = self.map_mut(at)?;
+            if map.spec.is_percpu() {
+                map.beyond.removed(key);
+            }
+            return Ok(());
         }
         if let Contents::Maps(maps) = &self.map(at)?.contents
             && maps.contains_key(key)

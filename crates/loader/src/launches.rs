@@ -64,7 +64,7 @@ impl Kernel {
             return own();
         };
         let entries = view.entries().filter_map(|entry| {
-            let value = self.user_value(&map.spec, entry.value).ok()?;
+            let value = self.user_value(map, &entry.key, entry.value).ok()?;
             let nothing = map.spec.has_indices() && value.iter().all(|byte| *byte == 0);
             (!nothing).then_some((entry.key, value))
         });

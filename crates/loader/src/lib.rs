@@ -24,6 +24,7 @@ pub mod info;
 pub mod perf;
 
 pub mod bell;
+mod beyond;
 pub mod carry;
 pub mod contents;
 mod drawn;

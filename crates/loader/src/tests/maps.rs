@@ -11,6 +11,7 @@ use crate::uapi::{Command, attr};
 const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
+const PERCPU_HASH: u32 = 5;
 const LOOKUP: Command = Command::MapLookupElem;
 
 impl Tool {
@@ -328,11 +329,50 @@ fn a_multiprocessor_is_a_cpu() {
     // The device gets as many values as it has multiprocessors.
     let values: Vec<u8> = (0..4u64).flat_map(u64::to_ne_bytes).collect();
     assert_eq!(tool.update(fd, &key(0), &values, 0), Ok(0));
-    let done = device.done.lock().unwrap();
+    let done = device.done.lock().unwrap().clone();
     assert_eq!(
-        *done,
+        done,
         [(OpCode::Update, key(0).to_vec(), values[..16].to_vec(), 0)]
     );
+    // What it has no multiprocessors for is read back with what it has.
+    device.set(&key(0), &values[..16]);
+    assert_eq!(tool.get(LOOKUP, fd, &key(0), 32), Ok(values));
+}
+
+#[test]
+fn values_of_cpus_that_no_multiprocessor_is_are_the_tools() {
+    for kind in [PERCPU_ARRAY, PERCPU_HASH] {
+        let mut tool = Tool::new();
+        let fd = tool.map(kind, 4, 8, 4);
+        let all =
+            |first: u64| -> Vec<u8> { (first..first + 4).flat_map(u64::to_ne_bytes).collect() };
+        assert_eq!(tool.update(fd, &key(1), &all(10), 0), Ok(0));
+        let device = Device::new(&def(kind, 4, 8, 4), 2);
+        device.set(&key(1), &all(10)[..16]);
+        device.set(&key(2), &all(20)[..16]);
+        tool.kernel.session = Some(device.clone());
+        // What it wrote before there was a device, and nothing for what kernels put there.
+        assert_eq!(tool.get(LOOKUP, fd, &key(1), 32), Ok(all(10)), "{kind}");
+        let mut theirs = all(20);
+        theirs[16..].fill(0);
+        assert_eq!(tool.get(LOOKUP, fd, &key(2), 32), Ok(theirs), "{kind}");
+        // Kernels count on, and the tool's part stays.
+        device.set(&key(1), &all(50)[..16]);
+        let both = [&all(50)[..16], &all(10)[16..]].concat();
+        assert_eq!(tool.get(LOOKUP, fd, &key(1), 32), Ok(both), "{kind}");
+        assert_eq!(tool.update(fd, &key(1), &all(30), 0), Ok(0));
+        device.set(&key(1), &all(30)[..16]);
+        assert_eq!(tool.get(LOOKUP, fd, &key(1), 32), Ok(all(30)), "{kind}");
+        if kind == PERCPU_HASH {
+            let gone = tool.element(Command::MapDeleteElem, fd, Some(&key(1)), 0, 0);
+            assert_eq!(gone, Ok(0));
+            // Kernels put it there again.
+            device.set(&key(1), &all(20)[..16]);
+            let mut theirs = all(20);
+            theirs[16..].fill(0);
+            assert_eq!(tool.get(LOOKUP, fd, &key(1), 32), Ok(theirs));
+        }
+    }
 }
 
 /// What is put into a map of maps, and taken out, is so on the device, too.
