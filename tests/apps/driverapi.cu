@@ -6,40 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
-
-static const char image[] = R"(
-.version 7.8
-.target sm_75
-.address_size 64
-.visible .entry scale(.param .u64 data, .param .u32 factor)
-{
-	.reg .u64 %rd<4>;
-	.reg .u32 %r<6>;
-	ld.param.u64 %rd1, [data];
-	ld.param.u32 %r1, [factor];
-	cvta.to.global.u64 %rd1, %rd1;
-	mov.u32 %r2, %ctaid.x;
-	mov.u32 %r3, %ntid.x;
-	mov.u32 %r4, %tid.x;
-	mad.lo.u32 %r2, %r2, %r3, %r4;
-	mul.wide.u32 %rd2, %r2, 4;
-	add.u64 %rd2, %rd1, %rd2;
-	ld.global.u32 %r5, [%rd2];
-	mad.lo.u32 %r5, %r5, %r1, %r2;
-	st.global.u32 [%rd2], %r5;
-	ret;
-}
-)";
-
-#define DO(call)                                                                              \
-    do {                                                                                      \
-        CUresult code = (call);                                                               \
-        if (code != CUDA_SUCCESS) {                                                           \
-            fprintf(stderr, "driverapi: %s: %d\n", #call, (int)code);                         \
-            exit(1);                                                                          \
-        }                                                                                     \
-    } while (0)
+#include "driver.h"
 
 // The functions that are called, as one way finds them.
 struct Api {
@@ -98,7 +65,7 @@ int main(int argc, char **argv)
     DO(cuDevicePrimaryCtxRetain(&context, device));
     DO(cuCtxSetCurrent(context));
     CUmodule module;
-    DO(cuModuleLoadData(&module, image));
+    DO(cuModuleLoadData(&module, scale_text("scale").c_str()));
     CUfunction kernel;
     DO(cuModuleGetFunction(&kernel, module, "scale"));
 

@@ -4,11 +4,9 @@
 // usage: jit ptx|cubin|late|lto|linked LAUNCHES [FOLDER]
 #include <cstring>
 #include <dlfcn.h>
-#include <string>
 #include <unistd.h>
-#include <vector>
 
-#include "check.h"
+#include "adds.h"
 
 static const char kernel[] = R"(
 extern "C" __device__ unsigned scaled(unsigned value);
@@ -23,15 +21,6 @@ extern "C" __global__ void jit_add(unsigned *sums, unsigned count)
 static const char function[] = R"(
 extern "C" __device__ unsigned scaled(unsigned value) { return value * 3 + 1; }
 )";
-
-#define THREADS 640u
-#define COUNT 600u
-
-[[noreturn]] static void fail(const char *what, const std::string &why)
-{
-    fprintf(stderr, "jit: %s: %s\n", what, why.c_str());
-    exit(1);
-}
 
 struct Library {
     void *handle;
@@ -137,25 +126,6 @@ int main(int count, char **arguments)
     if (count < 3)
         fail("usage", "jit ptx|cubin|late|lto|linked LAUNCHES [FOLDER]");
     std::vector<char> made = image(arguments[1], count > 3 ? arguments[3] : nullptr);
-    unsigned *sums, threads = COUNT, launches = atoi(arguments[2]);
-    CHECK(cudaMalloc(&sums, COUNT * sizeof(*sums)));
-    CHECK(cudaMemset(sums, 0, COUNT * sizeof(*sums)));
-    CUmodule module;
-    CUfunction entry;
-    DRIVER(cuModuleLoadData, &module, made.data());
-    DRIVER(cuModuleGetFunction, &entry, module, "jit_add");
-    void *parameters[] = {&sums, &threads};
-    for (unsigned i = 0; i < launches; i++)
-        DRIVER(cuLaunchKernel, entry, THREADS / 64, 1, 1, 64, 1, 1, 0, nullptr, parameters, nullptr);
-    std::vector<unsigned> found(COUNT);
-    CHECK(cudaMemcpy(found.data(), sums, COUNT * sizeof(*sums), cudaMemcpyDeviceToHost));
-    unsigned long long sum = 0;
-    for (unsigned i = 0; i < COUNT; i++) {
-        sum += found[i];
-        if (found[i] != launches * (2 * i * 3 + 1))
-            fail("a wrong sum", std::to_string(i));
-    }
-    printf("jit %s: %llu\n", arguments[1], sum);
-    DRIVER(cuModuleUnload, module);
+    run_adds(made, "jit_add", zeroed_sums(), arguments[1], atoi(arguments[2]));
     return 0;
 }

@@ -2,11 +2,9 @@
 // texts, of which no one stands for what comes out. Prints the sum of what the kernel did.
 // usage: linked data|file|bounded|several LAUNCHES
 #include <cstring>
-#include <string>
 #include <unistd.h>
-#include <vector>
 
-#include "check.h"
+#include "adds.h"
 
 #define HEADER ".version 8.0\n.target sm_80\n.address_size 64\n"
 #define FUNCTION ".func (.param .b32 scaled_is) scaled(.param .b32 scaled_of)"
@@ -52,15 +50,6 @@ done:
     ret;
 }
 )";
-
-#define THREADS 640u
-#define COUNT 600u
-
-[[noreturn]] static void fail(const char *what, const std::string &why)
-{
-    fprintf(stderr, "linked: %s: %s\n", what, why.c_str());
-    exit(1);
-}
 
 static void add(CUlinkState link, const std::string &text)
 {
@@ -108,26 +97,7 @@ int main(int count, char **arguments)
 {
     if (count != 3)
         fail("usage", "linked data|file|bounded|several LAUNCHES");
-    unsigned *sums, threads = COUNT, launches = atoi(arguments[2]);
-    CHECK(cudaMalloc(&sums, COUNT * sizeof(*sums)));
-    CHECK(cudaMemset(sums, 0, COUNT * sizeof(*sums)));
-    std::vector<char> made = image(arguments[1]);
-    CUmodule module;
-    CUfunction entry;
-    DRIVER(cuModuleLoadData, &module, made.data());
-    DRIVER(cuModuleGetFunction, &entry, module, "linked_add");
-    void *parameters[] = {&sums, &threads};
-    for (unsigned i = 0; i < launches; i++)
-        DRIVER(cuLaunchKernel, entry, THREADS / 64, 1, 1, 64, 1, 1, 0, nullptr, parameters, nullptr);
-    std::vector<unsigned> found(COUNT);
-    CHECK(cudaMemcpy(found.data(), sums, COUNT * sizeof(*sums), cudaMemcpyDeviceToHost));
-    unsigned long long sum = 0;
-    for (unsigned i = 0; i < COUNT; i++) {
-        sum += found[i];
-        if (found[i] != launches * (2 * i * 3 + 1))
-            fail("a wrong sum", std::to_string(i));
-    }
-    printf("linked %s: %llu\n", arguments[1], sum);
-    DRIVER(cuModuleUnload, module);
+    unsigned *sums = zeroed_sums();
+    run_adds(image(arguments[1]), "linked_add", sums, arguments[1], atoi(arguments[2]));
     return 0;
 }

@@ -10,7 +10,7 @@
 
 #include <elf.h>
 
-#include "check.h"
+#include "driver.h"
 
 // Only the fatbin that nvcc made of it is used: nothing here is launched by the runtime.
 extern "C" __global__ void probedFill(unsigned *to, unsigned factor)
@@ -24,38 +24,7 @@ extern "C" __global__ void probedShift(unsigned *to, unsigned factor)
     to[blockIdx.x * blockDim.x + threadIdx.x] += offset * factor;
 }
 
-static const char text[] = R"(
-.version 7.8
-.target sm_75
-.address_size 64
-.visible .entry probedText(.param .u64 data, .param .u32 factor)
-{
-	.reg .u64 %rd<4>;
-	.reg .u32 %r<6>;
-	ld.param.u64 %rd1, [data];
-	ld.param.u32 %r1, [factor];
-	cvta.to.global.u64 %rd1, %rd1;
-	mov.u32 %r2, %ctaid.x;
-	mov.u32 %r3, %ntid.x;
-	mov.u32 %r4, %tid.x;
-	mad.lo.u32 %r2, %r2, %r3, %r4;
-	mul.wide.u32 %rd2, %r2, 4;
-	add.u64 %rd2, %rd1, %rd2;
-	ld.global.u32 %r5, [%rd2];
-	mad.lo.u32 %r5, %r5, %r1, %r2;
-	st.global.u32 [%rd2], %r5;
-	ret;
-}
-)";
-
-#define DO(call)                                                                              \
-    do {                                                                                      \
-        CUresult code = (call);                                                               \
-        if (code != CUDA_SUCCESS) {                                                           \
-            fprintf(stderr, "loading: %s: %d\n", #call, (int)code);                           \
-            exit(1);                                                                          \
-        }                                                                                     \
-    } while (0)
+static const std::string text = scale_text("probedText");
 
 constexpr unsigned BLOCKS = 4, THREADS = 64, WORDS = BLOCKS * THREADS;
 static std::atomic<unsigned> launches;
@@ -147,7 +116,7 @@ static CUmodule load(const Images &images, Way way)
 {
     CUmodule module = nullptr;
     switch (way) {
-    case TEXT_DATA: DO(cuModuleLoadDataEx(&module, text, 0, nullptr, nullptr)); break;
+    case TEXT_DATA: DO(cuModuleLoadDataEx(&module, text.c_str(), 0, nullptr, nullptr)); break;
     case TEXT_FILE: DO(cuModuleLoad(&module, images.text_path)); break;
     case FATBIN_DATA: DO(cuModuleLoadData(&module, images.fatbin.data())); break;
     case FATBIN_BINARY: DO(cuModuleLoadFatBinary(&module, images.fatbin.data())); break;
@@ -206,7 +175,7 @@ int main()
     if (images.fatbin.empty())
         return 3;
     write_file(images.fatbin_path, images.fatbin.data(), images.fatbin.size());
-    write_file(images.text_path, text, strlen(text));
+    write_file(images.text_path, text.data(), text.size());
     DO(cuInit(0));
     CUdevice device;
     DO(cuDeviceGet(&device, 0));
@@ -256,7 +225,7 @@ int main()
     CUfunction no_function;
     CUkernel no_kernel;
     CUmodule there = load(images, TEXT_DATA);
-    DO(cuLibraryLoadData(&library, text, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    DO(cuLibraryLoadData(&library, text.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
     const char broken[] = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry probedText( { ret; }\n";
     // A fatbin's header, and nothing behind it.
     alignas(16) const unsigned empty[] = { 0xba55ed50, 16 << 16 | 1, 0, 0 };
