@@ -1,9 +1,17 @@
 // Does what it is told by lines of standard input, so that somebody can attach to it between two of them: a number is that many
 // launches of each kernel, after which the results so far are printed; with a `g` in front of it the kernels are launched as a graph, which is instantiated with the
-// first such line, or again with a `G`. Ends with its input.
+// first such line, or again with a `G`. With `!` and the name of a system call a filter
+// forbids that from then on. Ends with its input.
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <cuda_runtime.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -40,6 +48,35 @@ static cudaGraphExec_t instantiated(unsigned int *device)
     return exec;
 }
 
+// In all threads that there are, and will be.
+static void forbid(const char *name)
+{
+    static const struct {
+        const char *name;
+        unsigned number;
+    } calls[] = {
+        { "reboot", SYS_reboot }, { "memfd_create", SYS_memfd_create }, { "socketpair", SYS_socketpair }, { "clone3", SYS_clone3 },
+    };
+    unsigned call = 0, known = 0;
+    for (auto &each : calls)
+        if (!strcmp(each.name, name))
+            call = each.number, known = 1;
+    sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    sock_fprog filter = { sizeof(code) / sizeof(*code), code };
+    if (!known || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter)) {
+        perror("live: a filter");
+        exit(1);
+    }
+    printf("forbidden\n");
+    fflush(stdout);
+}
+
 int main()
 {
     unsigned int *device, sums[2];
@@ -50,6 +87,11 @@ int main()
     CHECK(cudaMalloc((void **)&device, sizeof(sums)));
     CHECK(cudaMemset(device, 0, sizeof(sums)));
     while (fgets(line, sizeof(line), stdin)) {
+        if (line[0] == '!') {
+            line[strcspn(line, "\n")] = 0;
+            forbid(line + 1);
+            continue;
+        }
         bool again = line[0] == 'G', in_graph = again || line[0] == 'g';
         if (exec && again) {
             CHECK(cudaGraphExecDestroy(exec));

@@ -29,8 +29,8 @@ pub(crate) use exchange::{
 };
 #[cfg(test)]
 pub(crate) use report::has_reported;
-pub(crate) use report::send_kernel;
 use report::{Summaries, report, send_site_names};
+pub(crate) use report::{has_told, send_kernel};
 pub(crate) use settle::place_at_launch;
 use settle::{enlist, settle};
 

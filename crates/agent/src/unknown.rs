@@ -332,14 +332,18 @@ pub(crate) fn report_waiting(agent: &Agent) {
             .chain(waiting.jobs.drain(..))
             .collect::<Vec<Job>>()
     };
-    // Of those whose image is known by now it is told by that.
-    let unknown = |job: &Job| !agent.images.has(job.image);
-    for job in waiting.into_iter().filter(unknown) {
-        refuse(
-            agent,
-            &job,
-            "its image was still being looked for among the files that are mapped when the programs went",
-        );
+    // An image's kernels are told one by one, when their programs are made or refused.
+    for job in waiting {
+        if modules::has_told(agent, &job.name) {
+            continue;
+        }
+        let reason = match agent.images.has(job.image) {
+            true => "its programs were still being made when they went",
+            false => {
+                "its image was still being looked for among the files that are mapped when the programs went"
+            }
+        };
+        refuse(agent, &job, reason);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -50,7 +51,11 @@ impl Application {
     }
 
     pub(crate) fn plain(bench: &Bench) -> Result<Application, String> {
-        let mut command = Command::new(bench.app("live"));
+        Application::by(bench, Command::new(bench.app("live")))
+    }
+
+    /// The same, by a command that becomes it.
+    pub(crate) fn by(bench: &Bench, mut command: Command) -> Result<Application, String> {
         if bench.soft {
             command.env("LD_LIBRARY_PATH", bench.folder().join("soft"));
         }
@@ -156,6 +161,8 @@ impl Drop for Application {
 pub(crate) struct Attached {
     child: Child,
     saved: std::path::PathBuf,
+    /// What it says on standard error.
+    lines: Receiver<String>,
 }
 
 /// Why a case cannot be run here.
@@ -178,19 +185,47 @@ impl Attached {
         let mut command = bench.warpbpf("attach");
         command.args(whom).args(["--json", "-o"]);
         command.arg(&saved).arg(bench.object(object));
+        Attached::by(command, saved)
+    }
+
+    /// The same by a command, whose report will be in a file.
+    pub(crate) fn by(mut command: Command, saved: std::path::PathBuf) -> Result<Attached, String> {
         let child = command.stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(|e| e.to_string())?;
-        let mut errors = BufReader::new(child.stderr.take().ok_or("no errors")?);
-        let mut line = String::new();
-        errors.read_line(&mut line).map_err(|e| e.to_string())?;
-        if !line.contains("attached to process") {
-            let _ = errors.read_to_string(&mut line);
-            let _ = child.wait();
-            return Err(skipped(&line).unwrap_or(line));
-        }
+        let errors = BufReader::new(child.stderr.take().ok_or("no errors")?);
+        let (tell, lines) = channel();
         // It must not be stopped by a pipe that nobody reads.
-        std::thread::spawn(move || errors.read_to_string(&mut String::new()));
-        Ok(Attached { child, saved })
+        std::thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                // Who has heard enough is gone.
+                let _ = tell.send(line);
+            }
+        });
+        let mut attached = Attached {
+            child,
+            saved,
+            lines,
+        };
+        match attached.says("attached to process") {
+            Ok(()) => Ok(attached),
+            Err(said) => {
+                let _ = attached.child.wait();
+                Err(skipped(&said).unwrap_or(said))
+            }
+        }
+    }
+
+    /// The next thing that it says is this; else all that it says to its end.
+    pub(crate) fn says(&mut self, what: &str) -> Result<(), String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) if line.contains(what) => Ok(()),
+            Ok(line) => {
+                let _ = self.child.kill();
+                let more: Vec<String> = std::iter::once(line).chain(self.lines.iter()).collect();
+                Err(more.join("\n"))
+            }
+            Err(error) => Err(format!("it does not say `{what}`: {error}")),
+        }
     }
 
     fn signal(&self, signal: &str) -> Result<(), String> {
@@ -211,7 +246,7 @@ impl Attached {
     }
 
     /// Its report, when it ends.
-    fn report(mut self) -> Result<Value, String> {
+    pub(crate) fn report(mut self) -> Result<Value, String> {
         let status = self.child.wait().map_err(|e| e.to_string())?;
         same("exit status of attach", status.code(), Some(0))?;
         let text = std::fs::read(&self.saved).map_err(|e| e.to_string())?;
@@ -256,7 +291,7 @@ pub(crate) fn kernel<'r>(report: &'r Value, name: &str) -> Result<&'r Value, Str
     found.ok_or_else(|| format!("`{name}` is not among the kernels: {report}"))
 }
 
-fn number(value: &Value) -> u64 {
+pub(crate) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 

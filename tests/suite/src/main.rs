@@ -8,6 +8,7 @@
 )]
 
 mod attach;
+mod attach_more;
 mod bad_input;
 mod blocks;
 mod bpftime;
@@ -140,6 +141,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(late_tools::cases());
     cases.extend(attach::cases());
     cases.extend(cached::cases());
+    cases.extend(attach_more::cases());
     cases.extend(ways::cases());
     cases.extend(swap::cases());
     cases.extend(gate::cases());

@@ -124,6 +124,12 @@ pub(crate) fn has_reported(agent: &Agent, generation: u64) -> bool {
     reported.iter().any(|(.., of)| *of == generation)
 }
 
+/// The tool was told of a kernel of this name.
+pub(crate) fn has_told(agent: &Agent, mangled: &str) -> bool {
+    let reported = lock(&agent.images.reported);
+    reported.iter().any(|(known, ..)| known == mangled)
+}
+
 /// Sends a kernel's report, the same one once.
 pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
     let key = (

@@ -1,0 +1,280 @@
+//! Attaching to many at once, among processes that are to be left alone; and to processes with a filter for system calls.
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::attach::{Application, Attached, number};
+use crate::run::{Bench, Case, Told, same, says};
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("attach: all processes of a user, and no others", of_a_user),
+        case("attach: all processes", all),
+        case("attach: a filter that forbids what nobody needs", harmless),
+        case("attach: a filter that forbids what is needed", forbidden),
+    ]
+}
+
+/// Users that nobody is.
+const USERS: [&str; 2] = ["54321", "54322"];
+
+/// Processes that see only each other, so that who attaches to all of them attaches to none of the machine's others.
+struct Room {
+    holder: Child,
+    /// The first process in there, by its number here.
+    first: String,
+    sockets: std::path::PathBuf,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // With it all that is in there ends.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// The only child of a process.
+fn child_of(pid: &str) -> Option<String> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let mut children = children.split_whitespace();
+    children.next().map(str::to_owned)
+}
+
+impl Room {
+    /// `Ok(Err(_))`: why there can be none here.
+    fn new(bench: &Bench) -> Result<Result<Room, String>, String> {
+        let sockets = bench.scratch("room");
+        std::fs::create_dir_all(&sockets).map_err(|e| format!("{}: {e}", sockets.display()))?;
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", "--kill-child", "--"]);
+        // The last thing that is done before it is there.
+        let done = ["sh", "-c", "echo there; exec sleep 100000"];
+        let holder = command
+            .args(done)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut holder = match holder.stderr(Stdio::null()).spawn() {
+            Ok(holder) => holder,
+            Err(error) => return Ok(Err(format!("skipped: `unshare`: {error}"))),
+        };
+        let mut said = String::new();
+        if let Some(output) = holder.stdout.take() {
+            let mut output = std::io::BufReader::new(output);
+            std::io::BufRead::read_line(&mut output, &mut said).map_err(|e| e.to_string())?;
+        }
+        let first = child_of(&holder.id().to_string()).filter(|_| said == "there\n");
+        let Some(first) = first else {
+            let _ = holder.wait();
+            return Ok(Err(
+                "skipped: no processes of their own can be had here (only root can)".to_owned(),
+            ));
+        };
+        Ok(Ok(Room {
+            holder,
+            first,
+            sockets,
+        }))
+    }
+
+    /// The same command in there.
+    fn inside(&self, command: &Command) -> Command {
+        let mut inside = Command::new("nsenter");
+        inside.args(["--target", &self.first, "--pid", "--mount", "--"]);
+        inside.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            if let Some(value) = value {
+                inside.env(name, value);
+            }
+        }
+        inside.env("XDG_RUNTIME_DIR", &self.sockets);
+        inside
+    }
+
+    /// An application of a user. `None` if such a user may not see its file.
+    fn application(&self, bench: &Bench, user: &str) -> Result<Option<Application>, String> {
+        let ids = [format!("--reuid={user}"), format!("--regid={user}")];
+        let as_user = |program: &std::path::Path| {
+            let mut command = Command::new("setpriv");
+            command
+                .args(&ids)
+                .args(["--clear-groups", "--"])
+                .arg(program);
+            command
+        };
+        let seen = as_user("test".as_ref())
+            .arg("-x")
+            .arg(bench.app("live"))
+            .status();
+        if !seen.is_ok_and(|status| status.success()) {
+            return Ok(None);
+        }
+        let live = self.inside(&as_user(&bench.app("live")));
+        Application::by(bench, live).map(Some)
+    }
+
+    fn attach(&self, bench: &Bench, whom: &[&str]) -> Result<Attached, String> {
+        let saved = bench.scratch("attached-many.json");
+        let _ = std::fs::remove_file(&saved);
+        let mut command = bench.warpbpf("attach");
+        command.args(whom).args(["--json", "-o"]);
+        command.arg(&saved).arg(bench.object("scopes"));
+        Attached::by(self.inside(&command), saved)
+    }
+}
+
+/// Ctrl-C for what was begun in a room, whose report then comes.
+fn interrupt(attached: Attached) -> Result<Value, String> {
+    let pid = child_of(&attached.pid()).ok_or("attach has ended")?;
+    let sent = Command::new("kill").args(["-INT", &pid]).status();
+    same("kill", sent.map_err(|e| e.to_string())?.success(), true)?;
+    attached.report()
+}
+
+/// An agent is in the application that was begun in a room.
+fn has_agent(application: &Application) -> Result<bool, String> {
+    let pid = child_of(&application.pid()).ok_or("the application has ended")?;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|e| e.to_string())?;
+    Ok(maps.contains("warpbpf_agent"))
+}
+
+/// Launches of `step` in each process of a report, with probes and without, and the threads that were counted are those with.
+fn launches(report: &Value) -> Result<Vec<u64>, String> {
+    let mut all = Vec::new();
+    for process in report["processes"].as_array().into_iter().flatten() {
+        let mut kernels = process["kernels"].as_array().into_iter().flatten();
+        let step = kernels.find(|kernel| kernel["name"] == "step");
+        let step = step.ok_or_else(|| format!("no `step` in {process}"))?;
+        let (with, without) = (number(&step["launches"]), number(&step["missed"]));
+        let mut maps = process["maps"].as_array().into_iter().flatten();
+        let counts = maps
+            .find(|map| map["name"] == "counts")
+            .map(|map| &map["entries"]);
+        let mut counts = counts.and_then(Value::as_array).into_iter().flatten();
+        let key = number(&step["id"]) * 8;
+        let threads = counts.find(|entry| number(&entry["key"]) == key);
+        let threads = threads.map_or(0, |entry| number(&entry["value"]));
+        same("threads of `step`", threads, with * 4 * 64)?;
+        all.push(with + without);
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// Why a case cannot go on, or what went wrong.
+macro_rules! try_here {
+    ($made:expr) => {
+        match $made {
+            Ok(made) => made,
+            Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+            Err(error) => return Err(error),
+        }
+    };
+}
+
+const UNSEEN: &str = "skipped: other users may not see the tests' files";
+
+fn of_a_user(bench: &Bench) -> Told {
+    let room = try_here!(Room::new(bench)?);
+    let Some(mut first) = room.application(bench, USERS[0])? else {
+        return Ok(UNSEEN.to_owned());
+    };
+    let mut other = room.application(bench, USERS[1])?.ok_or(UNSEEN)?;
+    let mut attached = try_here!(room.attach(bench, &["--user", USERS[0]]));
+    first.launch(5)?;
+    other.launch(4)?;
+    // One that comes later.
+    let mut second = room.application(bench, USERS[0])?.ok_or(UNSEEN)?;
+    attached.says("attached to process")?;
+    second.launch(7)?;
+    let agents = [&first, &other, &second].map(has_agent);
+    same("agents", agents, [Ok(true), Ok(false), Ok(true)])?;
+    let report = interrupt(attached)?;
+    same("launches", launches(&report)?, vec![5, 7])?;
+    for application in [&mut first, &mut other, &mut second] {
+        application.launch(2)?;
+    }
+    for application in [first, other, second] {
+        application.end()?;
+    }
+    Ok("two of a user, one of them later, and not another's".to_owned())
+}
+
+fn all(bench: &Bench) -> Told {
+    let room = try_here!(Room::new(bench)?);
+    let Some(mut first) = room.application(bench, USERS[0])? else {
+        return Ok(UNSEEN.to_owned());
+    };
+    let mut second = room.application(bench, USERS[1])?.ok_or(UNSEEN)?;
+    let mut attached = try_here!(room.attach(bench, &["--all"]));
+    attached.says("attached to process")?;
+    first.launch(3)?;
+    second.launch(6)?;
+    let report = interrupt(attached)?;
+    same("launches", launches(&report)?, vec![3, 6])?;
+    for application in [&mut first, &mut second] {
+        application.launch(2)?;
+    }
+    first.end()?;
+    second.end()?;
+    Ok("two users' at once".to_owned())
+}
+
+/// One that may not make a system call from now on.
+fn filtered(bench: &Bench, call: &str) -> Result<Application, String> {
+    let mut command = Command::new(bench.app("live"));
+    // The soft GPU would begin threads for a launch.
+    command.env("WARPBPF_SOFT_THREADS", "1");
+    let mut application = Application::by(bench, command)?;
+    same(
+        "a filter",
+        application.ask(&format!("!{call}"))?,
+        "forbidden".to_owned(),
+    )?;
+    Ok(application)
+}
+
+fn harmless(bench: &Bench) -> Told {
+    let mut application = filtered(bench, "reboot")?;
+    let attached = try_here!(Attached::to(bench, &["-p", &application.pid()], "scopes"));
+    application.launch(5)?;
+    same("launches", launches(&attached.interrupt()?)?, vec![5])?;
+    application.launch(2)?;
+    application.end()?;
+    Ok("attached to, and left".to_owned())
+}
+
+/// Each is refused by the name of what is forbidden, and the application goes on with the driver's own code.
+fn forbidden(bench: &Bench) -> Told {
+    let mut told = Vec::new();
+    for (call, named) in [("socketpair", "socketpair"), ("clone3", "pthread_create")] {
+        let mut application = filtered(bench, call)?;
+        let before = application.driver_code()?;
+        let pid = application.pid();
+        let refused = match Attached::to(bench, &["-p", &pid], "scopes") {
+            Ok(_) => return Err(format!("attached without `{call}`")),
+            Err(refused) => refused,
+        };
+        if refused.starts_with("skipped: ") {
+            return Ok(refused);
+        }
+        says(
+            &refused,
+            &format!(
+                "process {pid} may not call `{named}` (it has a seccomp filter, which may forbid it): Operation not permitted"
+            ),
+        )?;
+        same(
+            "the driver's code is as before",
+            application.driver_code()? == before,
+            true,
+        )?;
+        application.launch(4)?;
+        application.end()?;
+        told.push(named);
+    }
+    Ok(format!("refused for {}", told.join(", ")))
+}
