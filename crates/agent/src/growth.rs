@@ -134,7 +134,8 @@ impl Agent {
                 Ok(()) => self.adopt(shard, live),
                 Err(why) => self.note(
                     NoteLevel::Warning,
-                    format!("kernels of a context that came while programs were exchanged run without those that need new maps: {why}"),
+                    // Kernels make a map that they need and that is not there yet, and are told of where that fails.
+                    format!("a context that came while programs were exchanged did not get all that comes with their new maps: {why}; no tool sees what kernels put into those there, until another exchange makes up for it"),
                 ),
             }
         });
