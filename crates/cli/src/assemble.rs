@@ -1,11 +1,13 @@
 //! Functions for kernels of which there is only machine code: `ptxas` makes them here, in the tool, because nothing is started in an application.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::ops::ControlFlow;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use warpbpf::{Exchange, Function, Functions};
@@ -29,6 +31,10 @@ pub enum Backend {
 
 /// Names the assembler, before any other place is looked at.
 pub const PTXAS: &str = "WARPBPF_PTXAS";
+/// After how many seconds a run of it is ended.
+pub const PTXAS_SECONDS: &str = "WARPBPF_PTXAS_SECONDS";
+/// The same, where nobody says.
+const SECONDS: u64 = 30;
 /// Where toolkits are installed.
 const INSTALLED: &str = "/usr/local/cuda";
 /// Where packages of PyPI have it, in the folder of a Python's packages: `nvidia-cuda-nvcc`, and `nvidia-cuda-nvcc-cu12`.
@@ -77,19 +83,62 @@ pub struct Callers {
     pub sanitizer: bool,
 }
 
+/// An assembler, and how long one run of it may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ptxas {
+    /// Its file.
+    pub file: PathBuf,
+    /// What runs longer is ended.
+    pub limit: Duration,
+}
+
+impl Ptxas {
+    /// This one, with the limit that [`PTXAS_SECONDS`] says.
+    ///
+    /// # Errors
+    /// That is no number of seconds.
+    pub fn new(file: PathBuf) -> Result<Ptxas, String> {
+        let limit = limit_by(std::env::var_os(PTXAS_SECONDS))?;
+        Ok(Ptxas { file, limit })
+    }
+}
+
+fn limit_by(said: Option<OsString>) -> Result<Duration, String> {
+    let Some(said) = said else {
+        return Ok(Duration::from_secs(SECONDS));
+    };
+    let seconds = said.to_str().and_then(|text| text.parse().ok());
+    let seconds = seconds.filter(|seconds| *seconds > 0);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        format!(
+            "{PTXAS_SECONDS} is `{}`, and not a number of seconds from 1 on",
+            said.display()
+        )
+    })
+}
+
+/// What `ptxas` made, by the texts.
+type Made = Mutex<HashMap<String, Vec<u8>>>;
+
+fn lock(made: &Made) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+    made.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Has `ptxas` make the functions of a session's programs, each text once.
 pub struct Maker {
-    ptxas: PathBuf,
+    ptxas: Ptxas,
     callers: Callers,
     /// `None`: none can be made for the device, or its object is refused; the agent tells why.
     of: Option<(Session, Arch)>,
-    made: Mutex<HashMap<String, Vec<u8>>>,
+    made: Arc<Made>,
+    /// What is known to the one that this came of by an exchange, which is tried again if it was given up.
+    before: Weak<Made>,
 }
 
 impl Maker {
     /// For the programs of an object on a device.
     pub fn new(
-        ptxas: &Path,
+        ptxas: &Ptxas,
         callers: Callers,
         object: &[u8],
         options: &Options,
@@ -99,21 +148,24 @@ impl Maker {
         let arch = Arch::of(major * 10 + minor);
         let of = arch.and_then(|arch| Some((Session::new(object, options, device).ok()?, arch)));
         Maker {
-            ptxas: ptxas.to_owned(),
+            ptxas: ptxas.clone(),
             callers,
             of,
-            made: Mutex::default(),
+            made: Arc::default(),
+            before: Weak::new(),
         }
     }
 
     /// What became of a text, which is not asked of `ptxas` again where that took it.
-    fn function(&self, text: &str, arch: Arch) -> Result<Vec<u8>, String> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cubin) = made.get(text) {
+    fn function(&self, text: &str, arch: Arch) -> Result<Vec<u8>, Refused> {
+        if let Some(cubin) = lock(&self.made).get(text) {
             return Ok(cubin.clone());
         }
+        // Others do not wait for it, and may ask for the same.
         let cubin = assemble(&self.ptxas, text, arch)?;
-        made.insert(text.to_owned(), cubin.clone());
+        for made in [Some(Arc::clone(&self.made)), self.before.upgrade()] {
+            made.inspect(|made| drop(lock(made).insert(text.to_owned(), cubin.clone())));
+        }
         Ok(cubin)
     }
 
@@ -135,9 +187,17 @@ impl Maker {
 impl Functions for Maker {
     fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>) {
         let Some((_, arch)) = self.of else { return };
+        let mut hung = None;
         for text in self.texts() {
-            let cubin = self.function(&text, arch);
-            if give((text, cubin)).is_break() {
+            let cubin = match &hung {
+                // Nobody is to wait as long for each of them.
+                Some(Refused::Hung(why)) if !lock(&self.made).contains_key(&text) => {
+                    Err(Refused::Hung(why.clone()))
+                }
+                _ => self.function(&text, arch),
+            };
+            hung = hung.or_else(|| cubin.as_ref().err().filter(|why| why.has_hung()).cloned());
+            if give((text, cubin.map_err(Refused::why))).is_break() {
                 return;
             }
         }
@@ -155,36 +215,103 @@ impl Functions for Maker {
             ptxas: self.ptxas.clone(),
             callers: self.callers,
             of: Some((session.succeeded(change).ok()?, *arch)),
-            made: Mutex::default(),
+            made: Arc::default(),
+            before: Arc::downgrade(&self.made),
         };
-        // Of those that are needed no more none is kept.
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = next.texts().into_iter();
-        let known = known.filter_map(|text| Some((text.clone(), made.get(&text)?.clone())));
-        let known = Mutex::new(known.collect());
-        Some(Arc::new(Maker {
-            made: known,
-            ..next
-        }))
+        let wanted: HashSet<String> = next.texts().into_iter().collect();
+        let own: HashSet<String> = self.texts().into_iter().collect();
+        let mut made = lock(&self.made);
+        // Of those that are needed no more none is kept, of exchanges that were given up neither.
+        made.retain(|text, _| own.contains(text) || wanted.contains(text));
+        let known = made.iter().filter(|(text, _)| wanted.contains(*text));
+        *lock(&next.made) = known
+            .map(|(text, made)| (text.clone(), made.clone()))
+            .collect();
+        drop(made);
+        Some(Arc::new(next))
     }
 }
 
-fn assemble(ptxas: &Path, text: &str, arch: Arch) -> Result<Vec<u8>, String> {
-    let folder = Folder::new().map_err(|error| format!("no folder for `ptxas`: {error}"))?;
-    let (source, cubin) = (folder.0.join("probe.ptx"), folder.0.join("probe.cubin"));
-    std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
-    let done = Command::new(ptxas)
+/// Why there is no function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Refused {
+    /// `ptxas` did not end by itself.
+    Hung(String),
+    /// Anything else.
+    No(String),
+}
+
+impl Refused {
+    fn has_hung(&self) -> bool {
+        matches!(self, Refused::Hung(_))
+    }
+
+    fn why(self) -> String {
+        match self {
+            Refused::Hung(why) | Refused::No(why) => why,
+        }
+    }
+}
+
+fn assemble(ptxas: &Ptxas, text: &str, arch: Arch) -> Result<Vec<u8>, Refused> {
+    let no = |what: &dyn std::fmt::Display, error: std::io::Error| {
+        Refused::No(format!("{what}: {error}"))
+    };
+    let folder = Folder::new().map_err(|error| no(&"no folder for `ptxas`", error))?;
+    let [source, cubin, said] =
+        ["probe.ptx", "probe.cubin", "said"].map(|name| folder.0.join(name));
+    std::fs::write(&source, text).map_err(|error| no(&source.display(), error))?;
+    let errors = std::fs::File::create(&said).map_err(|error| no(&said.display(), error))?;
+    let mut run = Command::new(&ptxas.file)
         .arg("--compile-as-tools-patch")
         .args(["-arch", &format!("sm_{}", arch.number()), "-o"])
         .args([&cubin, &source])
-        .output()
-        .map_err(|error| format!("{}: {error}", ptxas.display()))?;
-    if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors)
+        // It may be a script, and what that started is to end with it.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| no(&ptxas.file.display(), error))?;
+    let status = wait(&mut run, ptxas.limit).map_err(|error| no(&ptxas.file.display(), error))?;
+    let Some(status) = status else {
+        return Err(Refused::Hung(format!(
+            "`ptxas` ({}) did not end within {} s and was ended",
+            ptxas.file.display(),
+            ptxas.limit.as_secs_f64()
+        )));
+    };
+    if !status.success() {
+        let said = std::fs::read(&said).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
         let first = said.lines().next().unwrap_or("it says nothing");
-        return Err(format!("`ptxas` refuses the function: {first}"));
+        return Err(Refused::No(format!(
+            "`ptxas` refuses the function: {first}"
+        )));
     }
-    std::fs::read(&cubin).map_err(|error| format!("{}: {error}", cubin.display()))
+    std::fs::read(&cubin).map_err(|error| no(&cubin.display(), error))
+}
+
+/// How a process has ended, which leads a group of its own; `None` if it did not within the limit, and was ended with its group.
+fn wait(run: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = run.try_wait()? {
+            return Ok(Some(status));
+        }
+        let Some(left) = limit.checked_sub(begun.elapsed()) else {
+            break;
+        };
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+    if let Some(group) = rustix::process::Pid::from_raw(run.id().cast_signed()) {
+        // It may end just now.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    run.wait()?;
+    Ok(None)
 }
 
 /// A folder of our own, gone when it is dropped.
@@ -223,6 +350,13 @@ mod tests {
         std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
         file
+    }
+
+    fn patient(file: &Path) -> Ptxas {
+        Ptxas {
+            file: file.to_owned(),
+            limit: Duration::from_secs(60),
+        }
     }
 
     /// Two programs at two kinds of place.
@@ -323,7 +457,7 @@ mod tests {
                 splice: true,
                 sanitizer,
             };
-            Maker::new(&ptxas, callers, &object, &Options::default(), &device)
+            Maker::new(&patient(&ptxas), callers, &object, &Options::default(), &device)
         };
         let maker = |capability| maker_by(capability, false);
         let first = maker((9, 0));
@@ -366,7 +500,10 @@ mod tests {
     #[test]
     fn what_ptxas_says_is_the_reason() {
         let folder = Folder::new().unwrap();
-        let by = |text: &str| assemble(&script(&folder, text), ".version 8.0", Arch::Sm90);
+        let by = |text: &str| {
+            let made = assemble(&patient(&script(&folder, text)), ".version 8.0", Arch::Sm90);
+            made.map_err(Refused::why)
+        };
         // `--compile-as-tools-patch -arch sm_90 -o CUBIN TEXT`
         assert_eq!(by("cat $6 > $5"), Ok(b".version 8.0".to_vec()));
         assert_eq!(
@@ -377,10 +514,76 @@ mod tests {
             by("exit 1"),
             Err("`ptxas` refuses the function: it says nothing".to_owned())
         );
-        let missing = assemble(Path::new("/nowhere/ptxas"), "", Arch::Sm90).unwrap_err();
+        let missing = assemble(&patient(Path::new("/nowhere/ptxas")), "", Arch::Sm90);
         assert_eq!(
-            missing,
+            missing.unwrap_err().why(),
             "/nowhere/ptxas: No such file or directory (os error 2)"
         );
+    }
+
+    #[test]
+    fn a_ptxas_that_hangs_is_ended_and_what_was_made_is_kept() {
+        let folder = Folder::new().unwrap();
+        let (hangs, pids) = (folder.0.join("hangs"), folder.0.join("pids"));
+        let log = folder.0.join("log");
+        // The second run of it does not end, nor does what it has started.
+        let text = format!(
+            "echo once >> '{log}'; if [ -e '{hangs}' ] && [ $(wc -l < '{log}') -gt 1 ]; then sleep 3600 & echo $$ $! > '{pids}'; wait; fi; cat $6 > $5",
+            log = log.display(),
+            hangs = hangs.display(),
+            pids = pids.display()
+        );
+        let ptxas = Ptxas {
+            file: script(&folder, &text),
+            limit: Duration::from_millis(300),
+        };
+        let runs = || std::fs::read_to_string(&log).map_or(0, |log| log.lines().count());
+        let device = DeviceInfo {
+            name: String::new(),
+            capability: (9, 0),
+            sms: 4,
+            driver_version: 13000,
+        };
+        let object = object();
+        let begun = Maker::new(&ptxas, false, &object, &Options::default(), &device);
+        let all = ["begins", "ends"].map(str::to_owned).to_vec();
+        let none = begun.after(&Exchange::Remove(all)).unwrap();
+        let exchange = Exchange::Replace(warpbpf::Object::from_bytes("two", object).unwrap());
+        std::fs::write(&hangs, "").unwrap();
+        let first = made(none.after(&exchange).unwrap().as_ref());
+        let why = format!(
+            "`ptxas` ({}) did not end within 0.3 s and was ended",
+            ptxas.file.display()
+        );
+        assert_eq!((first.len(), runs()), (2, 2));
+        assert!(first[0].is_ok());
+        assert_eq!(first[1], Err(why));
+        let pids = std::fs::read_to_string(&pids).unwrap();
+        for pid in pids.split_whitespace() {
+            // A zombie that nobody has asked for yet is no process any more.
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+        }
+        // Tried again, the first one is there.
+        std::fs::remove_file(&hangs).unwrap();
+        let again = made(none.after(&exchange).unwrap().as_ref());
+        assert_eq!((again.len(), runs()), (2, 3));
+        assert_eq!(again[0], first[0]);
+        assert!(again[1].is_ok());
+    }
+
+    #[test]
+    fn the_limit_is_a_number_of_seconds() {
+        let limit = |said: &str| limit_by(Some(said.into()));
+        assert_eq!(limit_by(None), Ok(Duration::from_secs(30)));
+        assert_eq!(limit("5"), Ok(Duration::from_secs(5)));
+        for said in ["0", "soon", "-1", ""] {
+            assert_eq!(
+                limit(said),
+                Err(format!(
+                    "WARPBPF_PTXAS_SECONDS is `{said}`, and not a number of seconds from 1 on"
+                ))
+            );
+        }
     }
 }

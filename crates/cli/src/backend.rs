@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use warpbpf_abi::attach::Site;
 use warpbpf_session::PlannedProgram;
 
-use crate::assemble::{self, Backend};
+use crate::assemble::{self, Backend, Ptxas};
 use crate::code::CodeFlags;
 use crate::sanitizer;
 
@@ -22,7 +22,7 @@ pub enum Moment {
 #[derive(Debug, Default)]
 pub struct Chosen {
     /// Assembles functions; `None`: such kernels run as they are.
-    pub ptxas: Option<PathBuf>,
+    pub ptxas: Option<Ptxas>,
     /// Compute Sanitizer calls them.
     pub library: Option<PathBuf>,
     /// It does so only in kernels that cannot have theirs by `splice`.
@@ -68,7 +68,10 @@ pub fn choose(
                 None => {
                     let places = programs.iter().map(|p| (p.name(), p.spec.site));
                     let places: Vec<(&str, Site)> = places.collect();
-                    for_programs(&places, moment, assemble::ptxas(), sanitizer::library)
+                    {
+                        let ptxas = assemble::ptxas().and_then(Ptxas::new);
+                        for_programs(&places, moment, ptxas, sanitizer::library)
+                    }
                 }
             };
             let spliced = chosen.splice_first || chosen.ptxas.is_some() && chosen.library.is_none();
@@ -89,7 +92,7 @@ pub fn choose(
             "`{flag}` does not go with `--backend {named}`: gates and slots stand in a kernel's PTX"
         ));
     }
-    let ptxas = assemble::ptxas()?;
+    let ptxas = assemble::ptxas().and_then(Ptxas::new)?;
     let by_sanitizer = code.backend == Backend::Sanitizer;
     Ok(Chosen {
         ptxas: Some(ptxas),
@@ -103,7 +106,7 @@ pub fn choose(
 fn for_programs(
     programs: &[(&str, Site)],
     moment: Moment,
-    ptxas: Result<PathBuf, String>,
+    ptxas: Result<Ptxas, String>,
     library: impl FnOnce() -> Result<PathBuf, String>,
 ) -> Chosen {
     let ptxas = match ptxas {
@@ -182,12 +185,23 @@ mod tests {
     const CALL: (&str, Site) = ("calls", Site::Func);
     const BRANCH: (&str, Site) = ("turns", Site::Branch);
 
-    fn here(name: &str) -> Result<PathBuf, String> {
-        Ok(name.into())
+    fn here() -> Result<Ptxas, String> {
+        Ok(Ptxas {
+            file: "ptxas".into(),
+            limit: std::time::Duration::from_secs(1),
+        })
+    }
+
+    fn library() -> Result<PathBuf, String> {
+        Ok("library".into())
+    }
+
+    fn missing<T>() -> Result<T, String> {
+        Err("it is not there".to_owned())
     }
 
     fn chosen(programs: &[(&str, Site)], moment: Moment) -> (bool, bool, String) {
-        let chosen = for_programs(programs, moment, here("ptxas"), || here("library"));
+        let chosen = for_programs(programs, moment, here(), library);
         (
             chosen.ptxas.is_some(),
             chosen.library.is_some(),
@@ -281,8 +295,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said() {
-        let missing = || Err("it is not there".to_owned());
-        let without = for_programs(&[ENTRY], Moment::Start, missing(), || here("library"));
+        let without = for_programs(&[ENTRY], Moment::Start, missing(), library);
         assert_eq!(
             (without.ptxas, without.note.as_deref()),
             (
@@ -290,7 +303,7 @@ mod tests {
                 Some("kernels without PTX get no programs: it is not there")
             )
         );
-        let without = for_programs(&[EXIT, MEM], Moment::Start, here("ptxas"), missing);
+        let without = for_programs(&[EXIT, MEM], Moment::Start, here(), missing);
         assert_eq!(
             without.note.as_deref(),
             Some(

@@ -2,9 +2,8 @@
 //! before its programs are exchanged. Both take as long as an assembler runs.
 
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::maps::{EAGAIN, EBUSY, EIO, ETIMEDOUT};
@@ -98,6 +97,31 @@ impl OfProcess {
     }
 }
 
+/// What comes of making functions for an exchange.
+enum Step {
+    Function(Function),
+    /// All are made, by this.
+    All(Option<Arc<dyn Functions>>),
+}
+
+/// Makes functions for an exchange, as long as somebody waits for them.
+fn make(functions: &dyn Functions, exchange: &Exchange, tell: &mpsc::Sender<Step>) {
+    let next = functions.after(exchange);
+    if let Some(next) = &next {
+        next.make(&mut |function| match tell.send(Step::Function(function)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        });
+    }
+    // Who does not wait any more has said so to the user.
+    let _ = tell.send(Step::All(next));
+}
+
+fn in_a_thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("warpbpf-assembler".into());
+    thread.spawn(work).map(drop)
+}
+
 /// The message that brings a function, and its blob.
 pub(crate) fn message((text, made): Function) -> (ToAgent, Vec<u8>) {
     let (cubin, error) = match made {
@@ -148,21 +172,14 @@ impl Process {
         state.answers.insert(token, Answer::Waiting);
         state.functions.next = Some((token, None));
         let (process, wanted) = (self.clone(), exchange.clone());
-        // What panics in there is the caller's, and must not keep other exchanges out.
-        let work = move || {
-            let made = catch_unwind(AssertUnwindSafe(|| {
-                process.make_and_ask(functions.as_ref(), (token, &wanted), begun, limit);
-            }));
-            if made.is_err() {
-                let message =
-                    "making functions for kernels without PTX panicked, and the old programs go on";
-                process.lock().refuse(token, EIO as i32, message.to_owned());
-            }
-        };
+        // What makes them is the caller's: it may panic or not come to its end, and must not keep other exchanges out.
+        let (tell, made) = mpsc::channel();
+        let of = exchange.clone();
+        let making = in_a_thread(move || make(functions.as_ref(), &of, &tell));
         // The thread's first look at the state waits until this is done.
-        let started = std::thread::Builder::new()
-            .name("warpbpf-assembler".into())
-            .spawn(work);
+        let started = making.and_then(|()| {
+            in_a_thread(move || process.gather_and_ask(&made, (token, &wanted), begun, limit))
+        });
         if let Err(error) = started {
             state.functions.next = None;
             state.answers.remove(&token);
@@ -172,33 +189,43 @@ impl Process {
         Ok(Some(token))
     }
 
-    fn make_and_ask(
+    fn gather_and_ask(
         &self,
-        functions: &dyn Functions,
+        steps: &mpsc::Receiver<Step>,
         (token, exchange): (u64, &Exchange),
         begun: Instant,
         limit: Duration,
     ) {
         let left = || limit.checked_sub(begun.elapsed());
-        let next = functions.after(exchange);
         let mut made = Vec::new();
-        if let Some(next) = &next {
-            next.make(&mut |function| {
-                made.push(function);
-                match left() {
-                    Some(_) => ControlFlow::Continue(()),
-                    None => ControlFlow::Break(()),
-                }
-            });
-        }
+        let next = loop {
+            let step = steps.recv_timeout(left().unwrap_or_default());
+            match step {
+                Ok(Step::Function(function)) => made.push(function),
+                Ok(Step::All(next)) => break Ok(next),
+                Err(mpsc::RecvTimeoutError::Timeout) => break Err(ETIMEDOUT),
+                // Its sender is gone without a last word.
+                Err(mpsc::RecvTimeoutError::Disconnected) => break Err(EIO),
+            }
+        };
         let mut state = self.lock();
         state.pump();
-        let Some(left) = left() else {
-            let message = format!(
-                "functions for kernels without PTX are not assembled after {:.1} s, and the old programs go on",
-                limit.as_secs_f64()
-            );
-            return state.refuse(token, ETIMEDOUT as i32, message);
+        let (next, left) = match (next, left()) {
+            (Ok(next), Some(left)) => (next, left),
+            (Err(EIO), _) => {
+                let message =
+                    "making functions for kernels without PTX panicked, and the old programs go on";
+                return state.refuse(token, EIO as i32, message.to_owned());
+            }
+            (Ok(_) | Err(_), _) => {
+                let refused = made.iter().find_map(|(_, made)| made.as_ref().err());
+                let message = format!(
+                    "functions for kernels without PTX, which `ptxas` makes, are not assembled after {:.1} s, and the old programs go on{}",
+                    limit.as_secs_f64(),
+                    refused.map(|why| format!(": {why}")).unwrap_or_default()
+                );
+                return state.refuse(token, ETIMEDOUT as i32, message);
+            }
         };
         state.functions.next = Some((token, next));
         let object = exchange.object().map_or(&[][..], Object::bytes);
@@ -231,6 +258,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+    use std::sync::Mutex;
 
     use warpbpf_wire::{AgentConnection, Change, ToTool, ToolConnection};
 
@@ -346,6 +374,41 @@ mod tests {
         );
         let token = process.begin_exchange(&removes("b"), LIMIT).unwrap();
         assert_eq!(sent(&mut agent), (of("first b"), token));
+    }
+
+    /// Comes to no end, until somebody lets it.
+    struct Hangs(Mutex<mpsc::Receiver<()>>);
+
+    impl Functions for Hangs {
+        fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>) {
+            Traced("first".to_owned()).make(give);
+        }
+
+        fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>> {
+            if matches!(exchange, Exchange::Remove(programs) if programs == &["hangs"]) {
+                // The test drops the other end.
+                let _ = self.0.lock().unwrap().recv();
+            }
+            Traced("first".to_owned()).after(exchange)
+        }
+    }
+
+    #[test]
+    fn what_hangs_is_given_up_and_keeps_nobody_out() {
+        let (go_on, hangs) = mpsc::channel();
+        let (process, mut agent) = process(Hangs(Mutex::new(hangs)));
+        let late = process
+            .exchange(&removes("hangs"), Duration::from_millis(20))
+            .unwrap_err();
+        assert_eq!(late.errno(), ETIMEDOUT as i32);
+        assert!(
+            late.to_string()
+                .contains("which `ptxas` makes, are not assembled after 0.0 s"),
+            "{late}"
+        );
+        let token = process.begin_exchange(&removes("b"), LIMIT).unwrap();
+        assert_eq!(sent(&mut agent), (of("first b"), token));
+        drop(go_on);
     }
 
     struct Panics;

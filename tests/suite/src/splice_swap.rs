@@ -16,6 +16,10 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("machine code: programs exchanged under load", spliced),
         case("sanitizer: programs exchanged under load", patched),
+        case(
+            "machine code: a `ptxas` that hangs keeps nobody out",
+            hanging,
+        ),
     ]
 }
 
@@ -38,10 +42,11 @@ fn patched(bench: &Bench) -> Told {
     }
 }
 
-/// A `ptxas` that stops to take anything once a file is there.
+/// A `ptxas` that stops to take anything once a file is there, and does not end once another is.
 struct Ptxas {
     script: String,
     stop: std::path::PathBuf,
+    hang: std::path::PathBuf,
     /// The one that takes what it is given, where somebody has named one.
     real: String,
 }
@@ -49,8 +54,10 @@ struct Ptxas {
 impl Ptxas {
     fn new(bench: &Bench) -> Result<Ptxas, String> {
         let (script, stop) = (bench.scratch("ptxas"), bench.scratch("no-ptxas"));
+        let hang = bench.scratch("ptxas-hangs");
         let text = format!(
             r#"#!/bin/sh
+[ -e '{}' ] && sleep 100000
 if [ -e '{}' ]; then
     echo nothing is good enough any more >&2
     exit 1
@@ -61,6 +68,7 @@ done
 echo there is none >&2
 exit 1
 "#,
+            hang.display(),
             stop.display()
         );
         std::fs::write(&script, text)
@@ -71,6 +79,7 @@ exit 1
         Ok(Ptxas {
             script: script.display().to_string(),
             stop,
+            hang,
             real: std::env::var("WARPBPF_PTXAS").unwrap_or_default(),
         })
     }
@@ -80,12 +89,21 @@ exit 1
     }
 
     fn stops(&self, stops: bool) -> Result<(), String> {
-        let done = match stops {
-            true => std::fs::write(&self.stop, ""),
-            false => std::fs::remove_file(&self.stop),
-        };
-        done.map_err(|e| format!("{}: {e}", self.stop.display()))
+        marked(&self.stop, stops)
     }
+
+    fn hangs(&self, hangs: bool) -> Result<(), String> {
+        marked(&self.hang, hangs)
+    }
+}
+
+/// A file is there, or not.
+fn marked(file: &std::path::Path, there: bool) -> Result<(), String> {
+    let done = match there {
+        true => std::fs::write(file, ""),
+        false => std::fs::remove_file(file),
+    };
+    done.map_err(|e| format!("{}: {e}", file.display()))
 }
 
 /// A session of `warpbpf run` whose application does what its input says.
@@ -289,4 +307,48 @@ fn with_ptx(bench: &Bench) -> Told {
     same("of the second", counted(&report, 2), [9, 4])?;
     same("launches", launches_of(&report, "step")?, [12, 0, 0])?;
     Ok("12 launches, two exchanges".to_owned())
+}
+
+/// The start and an exchange wait for it as long as they are told to, and the next exchange does not wait for what the last one began.
+fn hanging(bench: &Bench) -> Told {
+    let ptxas = Ptxas::new(bench)?;
+    let with = |seconds| {
+        bench.with(&[
+            ("WARPBPF_PTXAS", &ptxas.script),
+            ("WARPBPF_PTXAS_SECONDS", seconds),
+        ])
+    };
+    let (bench, bad) = (&with("2"), with("soon"));
+    ptxas.hangs(true)?;
+    let mut session = Session::start(bench, "splice", &["live"])?;
+    session.application.launch(3)?;
+    let object = bench.object("swap").display().to_string();
+    let version = ["version=2", "version=3"];
+    let (status, _, errors) =
+        session.command("replace", &[&object, "--set", version[0], "--limit", "1"])?;
+    same("exit status", status, Some(125))?;
+    says(
+        &errors,
+        "functions for kernels without PTX, which `ptxas` makes, are not assembled after 1.0 s, and the old programs go on",
+    )?;
+    session.application.launch(4)?;
+    ptxas.hangs(false)?;
+    ptxas.stops(true)?;
+    session.exchange("replace", &[&object, "--set", version[1]])?;
+    session.application.launch(5)?;
+    let (_, report) = session.end()?;
+    let counts = [1, 2, 3].map(|version| counted(&report, version));
+    // A clone of the other kernel stands in a module that is loaded already.
+    same("of the versions", counts, [[14, 14], [0, 0], [5, 5]])?;
+    let mut command = bad.warpbpf("run");
+    command
+        .args(["--backend", "splice", &object, "--"])
+        .arg(bench.app("live"));
+    let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+    same("exit status", output.status.code(), Some(125))?;
+    says(
+        &String::from_utf8_lossy(&output.stderr),
+        "WARPBPF_PTXAS_SECONDS is `soon`, and not a number of seconds from 1 on",
+    )?;
+    Ok("12 launches, one exchange that was given up and one that was made".to_owned())
 }

@@ -122,11 +122,11 @@ fn agent() -> Check {
 }
 
 fn ptxas() -> Check {
-    let result = assemble::ptxas();
+    let result = assemble::ptxas().and_then(assemble::Ptxas::new);
     Check {
         name: "ptxas",
         ok: result.is_ok(),
-        found: result.map_or_else(|reason| reason, |path| path.display().to_string()),
+        found: result.map_or_else(|reason| reason, |ptxas| ptxas.file.display().to_string()),
         advice: "without it `--backend splice` and `sanitizer` are not to be had; all else is",
     }
 }
