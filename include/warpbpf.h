@@ -328,6 +328,8 @@ static long (*bpf_gpu_block_max)(__u64 value, __u64 *total) __attribute__((unuse
 static long (*bpf_gpu_block_and)(__u64 value, __u64 *total) __attribute__((unused)) = (void *)549;
 /* 1 in the one thread that is the last of its block to come, and `*total` is the bits that the value of some thread of the block has; 0 in all others, and `*total` is 0. Nobody waits. See bpf_gpu_block_sum. */
 static long (*bpf_gpu_block_or)(__u64 value, __u64 *total) __attribute__((unused)) = (void *)550;
+/* Which node of a graph this launch is of: in the upper 32 bits the graph, counted from 1 as the process instantiates graphs, in the lower ones its node, counted from 0 among the graph's kernels. The same at each launch of the graph; 0 outside of graphs and in device functions. */
+static __u64 (*bpf_gpu_graph_node)(void) __attribute__((unused)) = (void *)551;
 
 /* Loops that something bounds; Linux has them under the same names. Where libbpf is newer than <linux/bpf.h>, its macros lack
  * `struct bpf_iter_num`: then include this file before <bpf/bpf_helpers.h>. */

@@ -64,6 +64,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("blocks", "tests/programs/blocks.bpf.c"),
     ("blocks_run", "tests/programs/blocks_run.bpf.c"),
     ("blockspan", "tests/programs/blockspan.bpf.c"),
+    ("graphnodes", "tests/programs/graphnodes.bpf.c"),
+    ("graphnodes_exit", "tests/programs/graphnodes_exit.bpf.c"),
     ("ways", "tests/programs/ways.bpf.c"),
     ("ways_begin", "tests/programs/ways_begin.bpf.c"),
     ("machine", "tests/programs/machine.bpf.c"),
@@ -443,12 +445,15 @@ pub fn torch(into: &Path) -> Result<(), Failure> {
 /// Compiles the applications, with the static and the shared CUDA runtime.
 pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
     make_dir(into)?;
-    let headers = ["check.h", "nvtx.h"].map(|name| root().join("tests/apps").join(name));
+    let headers = ["check.h", "nvtx.h", "adds.h", "driver.h"];
+    let headers = headers.map(|name| root().join("tests/apps").join(name));
     for (name, source) in APPS {
         let source = root().join(source);
         for (runtime, suffix) in [("shared", "-shared"), ("static", "")] {
             let program = into.join(format!("{name}{suffix}"));
-            if is_newer(&program, &[&source, &headers[0], &headers[1]]) {
+            let mut sources: Vec<&Path> = headers.iter().map(PathBuf::as_path).collect();
+            sources.push(&source);
+            if is_newer(&program, &sources) {
                 continue;
             }
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));

@@ -93,6 +93,9 @@ pub enum Capture {
     TakenMask,
     /// This lane takes the branch: 1 or 0.
     Taken,
+    /// The node of a graph that the launch is of ([`crate::layout::launch::graph_node`]); 0 outside of graphs, and in a device
+    /// function, as for [`Capture::Arg`]. No field of a context: a helper gives it.
+    Node,
 }
 
 impl Capture {
@@ -101,6 +104,7 @@ impl Capture {
         match self {
             Capture::Arg(_)
             | Capture::Launch
+            | Capture::Node
             | Capture::Address
             | Capture::Value(_)
             | Capture::Target
@@ -130,6 +134,7 @@ impl Capture {
             Capture::ArgCount
             | Capture::Arg(_)
             | Capture::Launch
+            | Capture::Node
             | Capture::Site
             | Capture::Line
             | Capture::Kind
@@ -178,6 +183,7 @@ impl Capture {
             Capture::OperandCount => "opcount",
             Capture::TakenMask => "takenmask",
             Capture::Taken => "taken",
+            Capture::Node => "node",
         };
         format!("%wbpf_v_{name}")
     }

@@ -437,6 +437,9 @@ helpers! {
     GpuBlockOr = 550, "gpu_block_or", (Scalar, U64Out) -> Scalar, Map, WholeBlock, Varies, 400,
         "static long (*bpf_gpu_block_or)(__u64 value, __u64 *total)",
         "1 in the one thread that is the last of its block to come, and `*total` is the bits that the value of some thread of the block has; 0 in all others, and `*total` is 0. Nobody waits. See bpf_gpu_block_sum.";
+    GpuGraphNode = 551, "gpu_graph_node", () -> Scalar, Observe, AnyLanes, ByArguments, 1,
+        "static __u64 (*bpf_gpu_graph_node)(void)",
+        "Which node of a graph this launch is of: in the upper 32 bits the graph, counted from 1 as the process instantiates graphs, in the lower ones its node, counted from 0 among the graph's kernels. The same at each launch of the graph; 0 outside of graphs and in device functions.";
 }
 
 impl HelperId {

@@ -148,8 +148,14 @@ pub mod launch {
     pub const PARAM_RECORD: u64 = 0;
     /// In the hidden parameter: number of the launch (u64), see [`crate::context::Capture::Launch`].
     pub const PARAM_NUMBER: u64 = 8;
+    /// In the hidden parameter: the node of a graph that it is (u64), see [`graph_node`]; 0 outside of graphs.
+    pub const PARAM_NODE: u64 = 16;
     /// Bytes of the hidden parameter.
-    pub const PARAM_SIZE: u64 = 16;
+    pub const PARAM_SIZE: u64 = 24;
+    /// A node as programs have it: the executable graph's number, from 1, above the node's number among its kernels, from 0.
+    pub const fn graph_node(graph: u32, node: u32) -> u64 {
+        (graph as u64) << 32 | node as u64
+    }
     /// Cells of the calls that aggregate over a block, [`CELL`] bytes each: for each linear block id those of all calls of
     /// the kernel, one after the other. Behind them arrival counters for `exit.block` (u32 per linear block id), then for
     /// `exit.warp` (u32 per warp of the grid). All are zero before the launch and zero again after it.

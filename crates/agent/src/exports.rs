@@ -275,7 +275,7 @@ hooks! {
     instantiate_with_params_ptsz = "cuGraphInstantiateWithParams_ptsz"(exec: *mut CUgraphExec, graph: CUgraph, params: *mut c_void)
         when (agent => agent.graphs.is_used()) => graphs::instantiate_with_params_ptsz;
     exec_destroy = "cuGraphExecDestroy"(exec: CUgraphExec)
-        when (agent => agent.graphs.sees_launches()) => graphs::exec_destroy;
+        when (agent => agent.graphs.is_used()) => graphs::exec_destroy;
     exec_set_kernel_v2 = "cuGraphExecKernelNodeSetParams_v2"(exec: CUgraphExec, node: CUgraphNode, params: *const KernelNodeParams2)
         when (agent => agent.graphs.is_used()) => graphs::set_kernel_node_in_exec_v2;
     exec_set_kernel = "cuGraphExecKernelNodeSetParams"(exec: CUgraphExec, node: CUgraphNode, params: *const KernelNodeParams)

@@ -130,7 +130,7 @@ unsafe fn dispatch(
                 agent,
                 entry,
                 context,
-                (flight.generation, number),
+                (flight.generation, number, 0),
                 &shape,
                 &record,
                 params,
@@ -203,7 +203,8 @@ unsafe fn dispatch(
     code
 }
 
-/// Has `run` use the variant, in the context that the launch is for.
+/// Has `run` use the variant, in the context that the launch is for. `node` is what programs are told of the graph's node; 0 where that is
+/// not known yet.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for the kernel of this entry.
@@ -212,7 +213,7 @@ pub(crate) unsafe fn try_variant(
     agent: &'static Agent,
     entry: &Entry,
     launched_in: Option<usize>,
-    (generation, number): (&Generation, u64),
+    (generation, number, node): (&Generation, u64, u64),
     shape: &Shape,
     record: &dyn Fn(&Place) -> Option<u64>,
     params: *mut *mut c_void,
@@ -253,7 +254,7 @@ pub(crate) unsafe fn try_variant(
             warpbpf_faults::check("agent/launch-record", || Miss::Params)?;
             let record = record(place).ok_or(Miss::Params)?;
             let given = variant.params.len();
-            let hidden_values = [record, number];
+            let hidden_values = [record, number, node];
             let call = |params, extra| run(variant.function.0, params, extra);
             // SAFETY: the caller's promise.
             unsafe { with_hidden(given, hidden.offset, hidden_values, params, extra, &call) }

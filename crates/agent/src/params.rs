@@ -1,4 +1,4 @@
-//! A launch's parameters, and one more behind them, for variants that take it: launch record and number.
+//! A launch's parameters, and one more behind them, for variants that take it: launch record, number, and which node of a graph it is.
 //!
 //! The driver takes parameters in two ways, as a list of pointers or as one buffer; the application chooses.
 
@@ -12,9 +12,10 @@ use warpbpf_driver::sys::CUresult;
 const EXTRA_END: usize = 0;
 const EXTRA_POINTER: usize = 1;
 const EXTRA_SIZE: usize = 2;
-/// The hidden parameter: [`launch::PARAM_RECORD`], [`launch::PARAM_NUMBER`].
+/// The hidden parameter: [`launch::PARAM_RECORD`], [`launch::PARAM_NUMBER`], [`launch::PARAM_NODE`].
 pub(crate) type Hidden = [u64; launch::PARAM_SIZE as usize / 8];
-const _: () = assert!(launch::PARAM_RECORD == 0 && launch::PARAM_NUMBER == 8);
+const _: () =
+    assert!(launch::PARAM_RECORD == 0 && launch::PARAM_NUMBER == 8 && launch::PARAM_NODE == 16);
 /// Pairs of `extra` that are read before we give up finding its end.
 const EXTRA_PAIRS: usize = 8;
 /// Parameters that fit on the stack.
@@ -134,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    const HIDDEN: Hidden = [0x1122_3344_5566_7788, 41];
+    const HIDDEN: Hidden = [0x1122_3344_5566_7788, 41, 7];
 
     #[test]
     fn the_hidden_parameter_goes_behind_the_applications_parameters() {

@@ -15,7 +15,7 @@ use warpbpf_abi::cuda::OpKind;
 use warpbpf_driver::sys::{self, CUevent, CUfunction, CUlibrary, CUresult, CUstream};
 use warpbpf_driver::{Context, Stream};
 use warpbpf_session::clock::monotonic_ns;
-use warpbpf_wire::{Operation, Operations, ToTool, Untimed};
+use warpbpf_wire::{GraphLaunch, GraphNode, GraphNodes, Operation, Operations, ToTool, Untimed};
 
 use crate::agent::Agent;
 use crate::lock::lock;
@@ -26,6 +26,8 @@ use crate::uprobe::sites;
 const EVENTS: usize = 4096;
 /// Operations that are kept until they have ended.
 const MOST: usize = 1 << 16;
+/// Kernels of graphs that are told in all lists together.
+const MOST_NODES: usize = 1 << 18;
 /// Operations in one message.
 const BATCH: usize = 256;
 /// How old the mark may be that others are measured from: their distance is a number of 24 bits.
@@ -103,6 +105,19 @@ pub(crate) struct Timeline {
     captured: AtomicU64,
     refused: AtomicU64,
     error: AtomicU64,
+    graphs: Mutex<Graphs>,
+}
+
+/// What is told of graphs.
+#[derive(Debug)]
+struct Graphs {
+    /// Lists that nobody was told yet.
+    new: Vec<GraphNodes>,
+    /// Lists so far.
+    count: u32,
+    /// Nodes that there is room for.
+    room: usize,
+    unlisted: u64,
 }
 
 /// What there is in a context.
@@ -145,6 +160,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) launch: u64,
     /// Number of the stack that it was called from; 0 if that is not known.
     pub(crate) stack: u32,
+    pub(crate) graph: Option<GraphLaunch>,
 }
 
 fn count(counter: &AtomicU64) {
@@ -162,7 +178,58 @@ impl Timeline {
             captured: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             error: AtomicU64::new(0),
+            graphs: Mutex::new(Graphs {
+                new: Vec::new(),
+                count: 0,
+                room: MOST_NODES,
+                unlisted: 0,
+            }),
         }
+    }
+
+    /// One without a driver, with room for so many nodes of graphs.
+    #[cfg(test)]
+    pub(crate) fn for_tests(room: usize) -> Timeline {
+        unsafe extern "C" fn elapsed(_: *mut f32, _: CUevent, _: CUevent) -> CUresult {
+            sys::NOT_READY
+        }
+        let timeline = Timeline::new(Functions {
+            elapsed,
+            func_name: None,
+            kernel_name: None,
+            kernel_library: None,
+        });
+        lock(&timeline.graphs).room = room;
+        timeline
+    }
+
+    /// A kernel's name in its image.
+    pub(crate) fn kernel_name(&self, handle: u64) -> Option<String> {
+        self.functions.name(handle)
+    }
+
+    /// The number of a new list of a graph's kernels; 0 if there is no room for it.
+    pub(crate) fn list(&self, graph: u32, nodes: &[GraphNode]) -> u32 {
+        let mut graphs = lock(&self.graphs);
+        let Some(room) = graphs.room.checked_sub(nodes.len()) else {
+            graphs.unlisted += 1;
+            return 0;
+        };
+        graphs.room = room;
+        graphs.count += 1;
+        let number = graphs.count;
+        graphs.new.push(GraphNodes {
+            number,
+            graph,
+            nodes: nodes.to_vec(),
+        });
+        number
+    }
+
+    /// Lists that are new, and how many there was no room for.
+    pub(crate) fn take_lists(&self) -> (Vec<GraphNodes>, u64) {
+        let mut graphs = lock(&self.graphs);
+        (std::mem::take(&mut graphs.new), graphs.unlisted)
     }
 
     fn of(&self, context: usize) -> Option<Arc<InContext>> {
@@ -267,6 +334,7 @@ impl Timeline {
             launch: asked.launch,
             nvtx: nvtx::path(),
             stack: asked.stack,
+            graph: asked.graph,
         };
         let mut under_way = lock(&self.under_way);
         if under_way.len() < MOST {
@@ -438,8 +506,11 @@ impl Timeline {
 
     fn message(&self, operations: Vec<Operation>) -> Operations {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (graphs, unlisted) = self.take_lists();
         Operations {
             operations,
+            graphs,
+            unlisted,
             error: load(&self.error),
             untimed: Untimed {
                 crowded: load(&self.crowded),

@@ -457,7 +457,13 @@ mod tests {
                 splice: true,
                 sanitizer,
             };
-            Maker::new(&patient(&ptxas), callers, &object, &Options::default(), &device)
+            Maker::new(
+                &patient(&ptxas),
+                callers,
+                &object,
+                &Options::default(),
+                &device,
+            )
         };
         let maker = |capability| maker_by(capability, false);
         let first = maker((9, 0));
@@ -545,7 +551,11 @@ mod tests {
             driver_version: 13000,
         };
         let object = object();
-        let begun = Maker::new(&ptxas, false, &object, &Options::default(), &device);
+        let callers = Callers {
+            splice: true,
+            sanitizer: false,
+        };
+        let begun = Maker::new(&ptxas, callers, &object, &Options::default(), &device);
         let all = ["begins", "ends"].map(str::to_owned).to_vec();
         let none = begun.after(&Exchange::Remove(all)).unwrap();
         let exchange = Exchange::Replace(warpbpf::Object::from_bytes("two", object).unwrap());

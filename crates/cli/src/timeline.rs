@@ -11,6 +11,7 @@ use warpbpf_session::names::demangle;
 use crate::error::CliError;
 use crate::model::Report;
 
+mod graphs;
 mod ranges;
 mod stacks;
 
@@ -86,6 +87,7 @@ pub fn write(
             path.display()
         ));
         report.notes.extend(untimed(told));
+        report.notes.extend(graphs::unknown(told.unlisted));
         report.notes.extend(ranges::unknown(&process.ranges));
         let crowded = process.crowded;
         if crowded > 0 {
@@ -157,15 +159,17 @@ fn trace(told: &[Told]) -> Value {
                 ));
             }
         }
+        let lists = graphs::Lists::of(&told.graphs);
         for operation in &told.operations {
             let tid = streams[&row_of(operation)];
             let stack = frames.of(process.pid, named, operation.stack);
-            push(&mut events, pid, tid as u64, operation, stack);
+            push(&mut events, pid, tid as u64, operation, (&lists, stack));
         }
         ranges::push(&mut events, pid, &process.ranges, told);
         let lost = process.ranges.lost;
         other.push(json!({ "pid": pid, "device_error_ns": told.error, "operations": told.operations.len(),
             "untimed": { "crowded": told.untimed.crowded, "captured": told.untimed.captured, "refused": told.untimed.refused },
+            "graphs": lists.table(), "graphs_unlisted": told.unlisted,
             "ranges": process.ranges.ranges.len(),
             "ranges_unknown": { "deep": lost.deep, "crowded": lost.crowded, "names_cut": lost.cut } }));
     }
@@ -209,7 +213,13 @@ fn name_of(operation: &Operation) -> String {
     kernel.unwrap_or_else(|| operation.api.clone())
 }
 
-fn push(events: &mut Vec<Value>, pid: u64, tid: u64, operation: &Operation, stack: Option<u64>) {
+fn push(
+    events: &mut Vec<Value>,
+    pid: u64,
+    tid: u64,
+    operation: &Operation,
+    (lists, stack): (&graphs::Lists<'_>, Option<u64>),
+) {
     let (called, returned) = operation.called;
     let mut what = json!({ "id": operation.id, "api": operation.api });
     if let Some(bytes) = operation.bytes {
@@ -221,6 +231,7 @@ fn push(events: &mut Vec<Value>, pid: u64, tid: u64, operation: &Operation, stac
     if let Some(nvtx) = &operation.nvtx {
         what["nvtx"] = json!(nvtx);
     }
+    lists.describe(operation, &mut what);
     let mut call = json!({ "ph": "X", "name": operation.api, "cat": "call", "pid": pid, "tid": operation.thread,
         "ts": microseconds(called), "dur": microseconds(returned.saturating_sub(called)), "args": what });
     if let Some(stack) = stack {
@@ -261,6 +272,7 @@ mod tests {
             launch: 3,
             nvtx: Some("step/forward".into()),
             stack: 0,
+            graph: None,
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use common::{Case, Device, Ran, TARGETS, array, sharded};
 use warpbpf_abi::attach::Scope;
+use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::{MapLayout, env, fence};
 use warpbpf_abi::maps::EFAULT;
 use warpbpf_codegen::Target;
@@ -241,6 +242,14 @@ fn places_in_the_grid() {
         let block = u64::from(thread / BLOCK);
         assert_eq!(found, [block, u64::from(thread), 7, 5, 32, 0, 132]);
     }
+}
+
+/// What the host alone knows comes from the site, as fields of the context do.
+#[test]
+fn the_node_of_a_graph_is_captured() {
+    let captures = |helper| case(&note(helper, 0)).compile().captures;
+    assert_eq!(captures(551), BTreeSet::from([Capture::Node]));
+    assert_eq!(captures(541), BTreeSet::new());
 }
 
 #[test]

@@ -211,6 +211,10 @@ fn what_cannot_run_in_a_slot_is_named() {
         in_slot(&[&random], Site::Mem),
         Err((0, "instruction `pc0` calls `bpf_get_prandom_u32`, which programs in a slot cannot; they can call `bpf_map_lookup_elem`, `bpf_map_update_elem`, `bpf_map_delete_elem`, `bpf_loop`, `bpf_ktime_get_ns`, `bpf_gpu_membar`, `bpf_gpu_lane_id`, `bpf_gpu_block_idx`, `bpf_gpu_block_dim`, `bpf_gpu_thread_idx`, `bpf_gpu_grid_dim`".to_owned()))
     );
+    let node = proved("call 551\nexit", Site::Entry);
+    let (_, why) = in_slot(&[&node], Site::Entry).unwrap_err();
+    let refused = "instruction `pc0` calls `bpf_gpu_graph_node`, which programs in a slot cannot;";
+    assert!(why.starts_with(refused), "{why}");
     // A function is written out at each place that calls it.
     let mut long = "call f\n".repeat(200) + "r0 = 0\nexit\nf:\n";
     long.push_str(&("r0 = 1\n".repeat(100) + "exit\n"));

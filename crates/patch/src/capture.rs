@@ -130,6 +130,7 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
             Capture::ArgCount
             | Capture::Arg(_)
             | Capture::Launch
+            | Capture::Node
             | Capture::Site
             | Capture::Line
             | Capture::Kind
@@ -141,6 +142,17 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
             | Capture::OperandCount
             | Capture::TakenMask
             | Capture::Taken => false,
+        }
+    }
+
+    /// A word of the hidden parameter, which only the kernel itself can read.
+    fn told_at_launch(&self, at: u64, d: &str, block: &mut Block) {
+        match self.in_kernel {
+            true => block.put(
+                false,
+                format_args!("ld.param.u64 {d}, [{LAUNCH_PARAM}+{at}];"),
+            ),
+            false => block.put(false, format_args!("mov.b64 {d}, 0;")),
         }
     }
 
@@ -160,14 +172,8 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         match capture {
             Capture::ArgCount => immediate(block, self.kernel.params.len() as u32),
             Capture::Arg(i) => self.argument(usize::from(i), d, block),
-            Capture::Launch if self.in_kernel => {
-                let at = launch::PARAM_NUMBER;
-                block.put(
-                    false,
-                    format_args!("ld.param.u64 {d}, [{LAUNCH_PARAM}+{at}];"),
-                );
-            }
-            Capture::Launch => block.put(false, format_args!("mov.b64 {d}, 0;")),
+            Capture::Launch => self.told_at_launch(launch::PARAM_NUMBER, d, block),
+            Capture::Node => self.told_at_launch(launch::PARAM_NODE, d, block),
             Capture::Site => immediate(block, self.site),
             Capture::Line => immediate(block, self.line),
             Capture::Address => {

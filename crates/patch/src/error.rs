@@ -84,8 +84,8 @@ pub enum PatchError {
     /// The hidden parameter does not fit.
     #[error(
         "kernel `{kernel}`: its parameters take {bytes} bytes and with the launch's record and number {total}, more than \
-         the {limit} that PTX allows; use `thread` scope, which needs no launch record, and do without \
-         `launch_id` and aggregates over blocks"
+         the {limit} that PTX allows; use `thread` scope, which needs no launch record, and do without `launch_id`, \
+         `bpf_gpu_graph_node` and aggregates over blocks"
     )]
     Parameters {
         /// The kernel.

@@ -86,10 +86,12 @@ impl<'j, 'a> Job<'j, 'a> {
             check_counted(closure, &carriers, kernel, attachments)?;
             job.carriers = carriers.into_iter().map(str::to_owned).collect();
         }
-        let numbered = attachments
-            .iter()
-            .any(|a| a.fragment.captures.contains(&Capture::Launch));
-        if counted || numbered {
+        let asks = |capture| {
+            let mut fragments = attachments.iter().map(|a| &a.fragment);
+            fragments.any(|fragment| fragment.captures.contains(&capture))
+        };
+        let (numbered, node) = (asks(Capture::Launch), asks(Capture::Node));
+        if counted || numbered || node {
             let body = closure.kernel(kernel)?;
             let layout = params::layout(body.function)?;
             job.hidden = Some(HiddenParam {
@@ -97,6 +99,7 @@ impl<'j, 'a> Job<'j, 'a> {
                 block_cells: attachments.iter().map(|a| a.fragment.block_cells).sum(),
                 block_counters,
                 warp_counters,
+                node,
             });
         }
         Ok(job)

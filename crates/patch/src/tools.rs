@@ -150,6 +150,7 @@ pub(crate) fn not_here(capture: Capture) -> Result<(), PatchError> {
     let mut of = fields.filter(|field| field.source == FieldSource::Captured(capture));
     let what = match of.next() {
         Some(field) => format!("`{}`", field.name),
+        None if capture == Capture::Node => "`bpf_gpu_graph_node`".to_owned(),
         None => format!("the context field behind `{}`", capture.register()),
     };
     refused(&what, "do without it")

@@ -12,7 +12,7 @@ pub struct Variant {
     pub globals: Vec<(u32, String)>,
     /// Length of the slot table.
     pub slot_count: u32,
-    /// The hidden trailing parameter, if a scope needs the launch record or a program reads the launch's number.
+    /// The hidden trailing parameter, if a scope needs the launch record or a program reads the launch's number or its node of a graph.
     pub hidden: Option<HiddenParam>,
     /// Offsets and sizes of the original's parameters.
     pub params: Vec<ParamLayout>,
@@ -61,6 +61,8 @@ pub struct HiddenParam {
     pub block_counters: bool,
     /// The launch record has a counter per warp.
     pub warp_counters: bool,
+    /// A program asks which node of a graph it is.
+    pub node: bool,
 }
 
 impl HiddenParam {

@@ -321,6 +321,7 @@ fn what_is_not_told_at_barriers_and_calls_is_refused_by_name() {
             (Capture::Site, "`site`"),
             (Capture::Line, "`line`"),
             (Capture::Launch, "`launch_id`"),
+            (Capture::Node, "`bpf_gpu_graph_node`"),
             (Capture::Arg(3), "`args[3]`"),
         ] {
             assert_eq!(refused(event, Select::default(), &[capture]), name);

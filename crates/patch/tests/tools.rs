@@ -69,6 +69,7 @@ fn what_only_ptx_has_is_refused_by_name() {
         (Capture::Arg(2), "`args[2]`"),
         (Capture::ArgCount, "`arg_count`"),
         (Capture::Launch, "`launch_id`"),
+        (Capture::Node, "`bpf_gpu_graph_node`"),
     ] {
         let fragment = Fragment {
             captures: BTreeSet::from([capture]),

@@ -143,6 +143,7 @@ fn captured_range(capture: Capture, size: u32) -> Scalar {
         Capture::ArgCount
         | Capture::Arg(_)
         | Capture::Launch
+        | Capture::Node
         | Capture::Site
         | Capture::Line
         | Capture::Address
@@ -245,6 +246,7 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         | HelperId::GpuThreadId
         | HelperId::GpuKernelId
         | HelperId::GpuGridId
+        | HelperId::GpuGraphNode
         | HelperId::GpuClock => Scalar::UNKNOWN,
     }
 }

@@ -60,7 +60,7 @@ pub use tool::{App, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_maps::{Counters, Value};
 pub use warpbpf_wire::{
-    CacheWish, Choice, ContextInfo, HostModule, HostStack, HostStacks, MapInfo, MapOp, NoteLevel,
-    OpCode, Operation, Operations, Options, Outcome, Place, Range, RangeKind, Ranges, RangesLost,
-    StreamPick, Untimed,
+    CacheWish, Choice, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack,
+    HostStacks, MapInfo, MapOp, NoteLevel, OpCode, Operation, Operations, Options, Outcome, Place,
+    Range, RangeKind, Ranges, RangesLost, StreamPick, Untimed,
 };

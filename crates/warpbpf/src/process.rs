@@ -149,7 +149,7 @@ impl Process {
         self.lock().notes.clone()
     }
     /// Operations of the device that were told since the last call ([`Options::timeline`](crate::Options)), and what there is to know of
-    /// all so far.
+    /// all so far, what graphs have in them among it.
     pub fn take_operations(&self) -> Operations {
         let told = &mut self.lock().operations;
         Operations {

@@ -185,7 +185,9 @@ impl State {
             }
             ToTool::Operations(told) => {
                 self.operations.operations.extend(told.operations);
+                self.operations.graphs.extend(told.graphs);
                 (self.operations.error, self.operations.untimed) = (told.error, told.untimed);
+                self.operations.unlisted = told.unlisted;
             }
             ToTool::Stacks(told) => {
                 self.stacks.stacks.extend(told.stacks);

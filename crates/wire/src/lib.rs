@@ -41,8 +41,8 @@ pub use shared::{
     SharedReader, SharedWriter, Span,
 };
 pub use timeline::{
-    HostModule, HostStack, HostStacks, Operation, Operations, Range, RangeKind, Ranges, RangesLost,
-    Untimed,
+    GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack, HostStacks, Operation, Operations,
+    Range, RangeKind, Ranges, RangesLost, Untimed,
 };
 
 /// The agent's end of a connection.

@@ -40,6 +40,50 @@ pub struct Operation {
     /// Number of the stack that it was called from ([`HostStack::number`]); 0 if that is not known.
     #[serde(default)]
     pub stack: u32,
+    /// Of a graph's launch which it is, if the graph is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<GraphLaunch>,
+}
+
+/// A launch of an executable graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphLaunch {
+    /// Counts from 1 as the process instantiates graphs. What programs in its kernels have in the upper half of `bpf_gpu_graph_node()`.
+    pub graph: u32,
+    /// Which of its launches, from 1.
+    pub launch: u64,
+    /// Number of the list that says what its kernels were ([`GraphNodes::number`]); 0 if there was no room for that.
+    pub list: u32,
+}
+
+/// The kernels of an executable graph, from when they came to be those until another list of the same graph.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphNodes {
+    /// From 1, in all graphs of the process.
+    pub number: u32,
+    /// The graph.
+    pub graph: u32,
+    /// In the order of `cuGraphGetNodes`, those of graphs in it in their places.
+    pub nodes: Vec<GraphNode>,
+}
+
+/// A kernel in an executable graph.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphNode {
+    /// Counts the graph's kernels from 0. What programs in it have in the lower half of `bpf_gpu_graph_node()`.
+    pub node: u32,
+    /// The kernel's name in its image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// It runs with programs; else it is the original.
+    #[serde(default)]
+    pub programs: bool,
+    /// The `launch_id` that programs in it have; 0 where none asks for something that a launch is told.
+    #[serde(default)]
+    pub launch: u64,
+    /// The application has turned it off, and it does not run.
+    #[serde(default)]
+    pub disabled: bool,
 }
 
 /// Records, and what there is to know of them.
@@ -51,6 +95,12 @@ pub struct Operations {
     pub error: u64,
     /// Operations so far whose times on the device are not known.
     pub untimed: Untimed,
+    /// What the kernels of graphs are: lists that are new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub graphs: Vec<GraphNodes>,
+    /// Lists so far that there was no room for.
+    #[serde(default)]
+    pub unlisted: u64,
 }
 
 /// Why times on the device are not known.

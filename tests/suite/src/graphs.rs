@@ -8,6 +8,11 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("graphs: every scope, every way to build one", scopes),
         case("graphs: launches in the report", launches),
+        case("graphs: programs know which node they are in", nodes),
+        case(
+            "graphs: nodes with a launch record know, too",
+            nodes_with_records,
+        ),
     ]
 }
 
@@ -77,6 +82,90 @@ fn counted(run: &Run) -> Result<(), String> {
         "warpbpf's own code",
     )?;
     Ok(())
+}
+
+/// Blocks that tests/apps/graphs.cu runs in each kernel node, by graph as they are instantiated.
+const NODES: [&[u64]; 11] = [
+    // By hand: a node that was changed and turned off; changed before it was instantiated; a node of any kind.
+    &[12, 14],
+    &[4, 6],
+    &[2, 3, 2],
+    // Captured and updated; in another graph; in a copy of that.
+    &[8, 12, 12],
+    &[4, 6, 6, 2],
+    &[2, 3, 3, 2],
+    // By the driver's functions.
+    &[4, 4, 4],
+    // At once.
+    &[640; 3],
+    &[640; 3],
+    &[640; 3],
+    &[640; 3],
+];
+
+/// What a map has for nodes, by graph: the node's number and the value.
+pub type ByNode = Vec<Vec<(u32, u64)>>;
+
+/// What a map has for each node of each graph, and for launches outside of graphs.
+pub fn by_node(run: &Run, map: &str) -> Result<(ByNode, u64), String> {
+    let (mut graphs, mut outside) = (Vec::new(), 0);
+    for (key, value) in run.entries(map)? {
+        let number = |value: &serde_json::Value| value.as_u64().ok_or(format!("`{value}`"));
+        let (node, value) = (number(&key)?, number(&value)?);
+        let (graph, node) = ((node >> 32) as usize, node as u32);
+        if graph == 0 {
+            same("a node without a graph", node, 0)?;
+            outside += value;
+            continue;
+        }
+        if graphs.len() < graph {
+            graphs.resize(graph, Vec::new());
+        }
+        graphs[graph - 1].push((node, value));
+    }
+    for nodes in &mut graphs {
+        nodes.sort_unstable();
+    }
+    Ok((graphs, outside))
+}
+
+/// Counts of blocks are those that the application ran.
+fn blocks(bench: &Bench, run: &Run, map: &str) -> Result<(), String> {
+    let (graphs, outside) = by_node(run, map)?;
+    same(&format!("{map} outside of graphs"), outside, 3)?;
+    same(&format!("{map}: graphs"), graphs.len(), NODES.len())?;
+    for (at, (found, expected)) in graphs.iter().zip(NODES).enumerate() {
+        let numbers: Vec<u32> = found.iter().map(|(node, _)| *node).collect();
+        let all: Vec<u32> = (0..expected.len() as u32).collect();
+        let what = format!("{map} of graph {}", at + 1);
+        same(&format!("{what}: nodes"), numbers, all)?;
+        let mut found: Vec<u64> = found.iter().map(|(_, blocks)| *blocks).collect();
+        let mut expected = expected.to_vec();
+        // A driver tells nodes in an order of its own.
+        if !bench.soft {
+            found.sort_unstable();
+            expected.sort_unstable();
+        }
+        same(&what, found, expected)?;
+    }
+    Ok(())
+}
+
+fn nodes(bench: &Bench) -> Told {
+    let run = bench.both("graphnodes", "graphs", &[])?;
+    blocks(bench, &run, "blocks")?;
+    Ok(format!("blocks of each node in {} graphs", NODES.len()))
+}
+
+fn nodes_with_records(bench: &Bench) -> Told {
+    let run = bench.both("graphnodes_exit", "graphs", &[])?;
+    for map in ["blocks", "ended"] {
+        blocks(bench, &run, map)?;
+    }
+    Ok(format!(
+        "as many begin in each node of {} graphs as end",
+        NODES.len()
+    ))
 }
 
 fn launches(bench: &Bench) -> Told {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::graphs::by_node;
 use crate::run::{Bench, Case, Told, same, says};
 
 /// All cases.
@@ -11,6 +12,8 @@ pub fn cases() -> Vec<Case> {
         case("a timeline tells the phases of a pipeline apart", phases),
         case("a timeline goes with programs", with_programs),
         case("a timeline leaves captures alone", captured),
+        case("a timeline tells the kernels of graphs", graph_nodes),
+        case("a timeline tells graphs without programs", graphs_alone),
         case("a timeline has stacks", stacks),
         case("a timeline that cannot be written is said", unwritten),
     ]
@@ -211,6 +214,187 @@ fn captured(bench: &Bench) -> Told {
     Ok(format!(
         "{graphs} launches of graphs are timed, 16 operations were captured"
     ))
+}
+
+/// How often tests/apps/graphs.cu launches each graph, in the order in which it instantiates them.
+const LAUNCHES: [u64; 12] = [8, 2, 1, 4, 2, 1, 2, 16, 16, 16, 16, 3];
+
+/// Lists of kernels in a file: graph and kernels. Each launch of a graph has one of its own graph's, and launches are numbered.
+fn lists(file: &Value) -> Result<Vec<(u64, Vec<Value>)>, String> {
+    let events = file["traceEvents"].as_array().cloned().unwrap_or_default();
+    let process = &file["otherData"]["processes"][0];
+    let mut lists = Vec::new();
+    for (at, list) in process["graphs"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        same(
+            "a list's number",
+            list["list"].as_u64(),
+            Some(at as u64 + 1),
+        )?;
+        let graph = list["graph"].as_u64().ok_or("a list without a graph")?;
+        lists.push((
+            graph,
+            list["kernels"].as_array().cloned().unwrap_or_default(),
+        ));
+    }
+    let mut numbers = vec![Vec::new(); LAUNCHES.len()];
+    for event in events.iter().filter(|event| event["cat"] == "graph") {
+        let args = &event["args"];
+        let number = |what: &str| {
+            args[what]
+                .as_u64()
+                .ok_or(format!("no `{what}` in `{args}`"))
+        };
+        let (graph, launch, list) = (
+            number("graph")?,
+            number("graph_launch")?,
+            number("kernel_list")?,
+        );
+        let of = lists.get(list as usize - 1).map(|(graph, _)| *graph);
+        same("the graph of a list", of, Some(graph))?;
+        let told = numbers.get_mut(graph as usize - 1);
+        told.ok_or(format!("graph {graph}"))?.push(launch);
+    }
+    for (at, (numbers, count)) in numbers.iter_mut().zip(LAUNCHES).enumerate() {
+        numbers.sort_unstable();
+        let expected: Vec<u64> = (1..=count).collect();
+        same(
+            &format!("launches of graph {}", at + 1),
+            &*numbers,
+            &expected,
+        )?;
+    }
+    same("unlisted", process["graphs_unlisted"].as_u64(), Some(0))?;
+    Ok(lists)
+}
+
+/// Lists of each graph.
+fn lists_of(lists: &[(u64, Vec<Value>)]) -> Vec<usize> {
+    let of = |graph: u64| lists.iter().filter(|(g, _)| *g == graph).count();
+    (1..=LAUNCHES.len() as u64).map(of).collect()
+}
+
+/// Names of the kernels in the first list of a graph. On a GPU in an order that a test can know.
+fn names(bench: &Bench, lists: &[(u64, Vec<Value>)], graph: u64) -> Vec<String> {
+    let list = lists.iter().find(|(g, _)| *g == graph);
+    let name = |kernel: &Value| kernel["kernel"].as_str().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = list
+        .into_iter()
+        .flat_map(|(_, k)| k.iter().map(name))
+        .collect();
+    if !bench.soft {
+        names.sort_unstable();
+    }
+    names
+}
+
+fn kernels(bench: &Bench, lists: &[(u64, Vec<Value>)]) -> Result<(), String> {
+    let mut expected: Vec<(u64, Vec<&str>)> = vec![
+        (1, vec!["grow"; 2]),
+        (3, vec!["grow"; 3]),
+        (4, vec!["grow", "mix", "grow"]),
+        (5, vec!["grow", "mix", "grow", "grow"]),
+        (8, vec!["add"; 3]),
+        (12, vec!["sealed"]),
+    ];
+    for (graph, names_of) in &mut expected {
+        if !bench.soft {
+            names_of.sort_unstable();
+        }
+        let found = names(bench, lists, *graph);
+        same(
+            &format!("kernels of graph {graph}"),
+            found,
+            names_of.iter().map(|n| (*n).to_owned()).collect(),
+        )?;
+    }
+    Ok(())
+}
+
+/// The nodes that a timeline tells are those that programs are in.
+fn graph_nodes(bench: &Bench) -> Told {
+    let trace = bench.scratch("trace.json");
+    let path = trace.display().to_string();
+    let run = bench.both_with(&["--timeline", &path], "graphnodes", "graphs", &[])?;
+    let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
+    let lists = lists(&file)?;
+    kernels(bench, &lists)?;
+    // The first was changed, turned off and on again; the fourth updated by one that was captured anew.
+    same(
+        "lists",
+        lists_of(&lists),
+        vec![4, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1],
+    )?;
+    let (ids, _) = by_node(&run, "ids")?;
+    for (at, ids) in ids.iter().enumerate() {
+        let graph = at as u64 + 1;
+        let last = lists.iter().rfind(|(g, _)| *g == graph);
+        let told: Option<Vec<(u32, u64)>> = (last.into_iter().flat_map(|(_, kernels)| kernels))
+            .map(|kernel| {
+                let node = kernel["node"].as_u64()? as u32;
+                let with = kernel["programs"] == true && kernel["disabled"].is_null();
+                Some((node, kernel["launch_id"].as_u64().filter(|_| with)?))
+            })
+            .collect();
+        same(
+            &format!("launches in graph {graph}"),
+            told.as_ref(),
+            Some(ids),
+        )?;
+    }
+    same("graphs with programs", ids.len(), 11)?;
+    let off = lists
+        .iter()
+        .flat_map(|(_, kernels)| kernels)
+        .filter(|kernel| kernel["disabled"] == true);
+    same("kernels that are turned off", off.count(), 1)?;
+    let sealed = lists
+        .iter()
+        .find(|(graph, _)| *graph == 12)
+        .and_then(|(_, kernels)| kernels.first());
+    let programs = sealed.map(|kernel| (kernel["programs"].clone(), kernel["launch_id"].is_null()));
+    same(
+        "a kernel that stays as it is",
+        programs,
+        Some((Value::Bool(false), true)),
+    )?;
+    Ok(format!(
+        "{} lists, with the launches that programs have",
+        lists.len()
+    ))
+}
+
+/// Without programs in kernels nothing is changed in a graph, and it is told all the same.
+fn graphs_alone(bench: &Bench) -> Told {
+    let trace = bench.scratch("trace.json");
+    let mut command = bench.warpbpf("run");
+    let command = command
+        .arg("--timeline")
+        .arg(&trace)
+        .arg("--")
+        .arg(bench.app("graphs"));
+    let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    same("status", output.status.code(), Some(0)).map_err(|what| format!("{what}; {errors}"))?;
+    let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
+    let lists = lists(&file)?;
+    kernels(bench, &lists)?;
+    // What changes parameters alone changes no list.
+    same(
+        "lists",
+        lists_of(&lists),
+        vec![3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+    )?;
+    let with = lists
+        .iter()
+        .flat_map(|(_, kernels)| kernels)
+        .filter(|kernel| kernel["programs"] == true);
+    same("kernels with programs", with.count(), 0)?;
+    Ok(format!("{} lists", lists.len()))
 }
 
 /// Names of a stack's frames from the outermost in.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::nodes::Placed;
+use super::tell::Told;
 use super::walk::{self, Records, Use};
 use super::{Graphs, lock};
 use crate::agent::Agent;
@@ -13,7 +14,8 @@ use crate::entry::Place;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::launch::{Miss, StreamName};
-use crate::quiet::Quiet;
+use crate::{timeline, uprobe};
+use warpbpf_abi::layout::launch::graph_node;
 use warpbpf_driver::sys::{
     self, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, KernelNodeParams,
 };
@@ -24,6 +26,8 @@ const DEVICE_LAUNCH: u64 = 4;
 /// What is known of an executable graph.
 #[derive(Debug, Default)]
 pub(crate) struct Exec {
+    /// Counts from 1 as graphs are instantiated; 0 if that was not seen.
+    number: u32,
     uses: Vec<Use>,
     /// How many nodes run each kernel, or the variant of it in a context.
     sums: Vec<(&'static AtomicU64, u64)>,
@@ -34,6 +38,8 @@ pub(crate) struct Exec {
     ended: Option<Event>,
     /// A launch was not marked.
     lost: bool,
+    /// What a timeline is told of it.
+    told: Told,
 }
 
 /// A driver's event, and the context that it was made in.
@@ -68,6 +74,7 @@ impl Exec {
 
     /// Sums its nodes up, so that a launch does not look at each.
     fn sum_up(&mut self) {
+        self.told.changed();
         self.sums.clear();
         self.has_records = self.uses.iter().any(|it| it.record.is_some());
         for it in self.uses.iter().filter(|it| it.enabled) {
@@ -79,6 +86,16 @@ impl Exec {
                 Some((_, nodes)) => *nodes += 1,
                 None => self.sums.push((sum, 1)),
             }
+        }
+    }
+
+    /// Tells a timeline of its launch, which this thread has just made.
+    fn tell(&mut self, agent: &'static Agent) {
+        if let Some(timeline) = timeline::of(agent)
+            && self.number != 0
+        {
+            let launch = self.told.launched(timeline, self.number, &self.uses);
+            uprobe::launched_graph(launch);
         }
     }
 
@@ -116,27 +133,47 @@ impl Exec {
         self.uses.iter().any(gone)
     }
 
-    fn is_of_interest(&self) -> bool {
+    fn is_wanted(&self) -> bool {
         self.uses.iter().any(|it| it.kernel.is_some())
     }
 }
 
 impl Graphs {
+    /// What is known of it, which whoever takes it puts back.
+    fn take(&self, handle: CUgraphExec) -> Exec {
+        match self.exec(handle) {
+            Some(known) => std::mem::take(&mut *lock(&known)),
+            None => Exec {
+                number: lock(&self.numbers)
+                    .get(&(handle as usize))
+                    .copied()
+                    .unwrap_or(0),
+                ..Exec::default()
+            },
+        }
+    }
+
+    /// The number of a graph that is about to be instantiated.
+    fn next_number(&self) -> u32 {
+        self.instantiated.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     fn exec(&self, exec: CUgraphExec) -> Option<Arc<Mutex<Exec>>> {
         let execs = self.execs.read().unwrap_or_else(PoisonError::into_inner);
         execs.get(&(exec as usize)).cloned()
     }
 
-    fn put_exec(&self, quiet: &Quiet, handle: CUgraphExec, mut exec: Exec) {
+    fn put_exec(&self, agent: &'static Agent, handle: CUgraphExec, mut exec: Exec) {
         exec.sum_up();
-        if exec.is_of_interest() {
+        if exec.is_wanted() {
             // Its launches come when they come, and may be some that are not seen.
-            quiet.give_up();
+            agent.quiet.give_up();
         }
+        lock(&self.numbers).insert(handle as usize, exec.number);
         let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
         // The driver may have given out the handle of one that was destroyed unseen.
         execs.remove(&(handle as usize));
-        if exec.is_of_interest() {
+        if exec.is_wanted() || timeline::of(agent).is_some() {
             execs.insert(handle as usize, Arc::new(Mutex::new(exec)));
         }
         self.n_execs.store(execs.len(), Ordering::Relaxed);
@@ -144,6 +181,7 @@ impl Graphs {
 
     fn remove_exec(&self, handle: CUgraphExec) {
         self.older.is_gone(handle);
+        lock(&self.numbers).remove(&(handle as usize));
         let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
         let gone = execs.remove(&(handle as usize));
         self.n_execs.store(execs.len(), Ordering::Relaxed);
@@ -202,17 +240,19 @@ unsafe fn instantiate(
         walk::restore_all(agent, graph, || Miss::DeviceLaunch);
     }
     let mut records = agent.graphs.spare_records(agent);
-    let uses = walk::prepare(agent, graph, &mut records);
+    let number = agent.graphs.next_number();
+    let uses = walk::prepare(agent, graph, (number, 0), &mut records);
     agent.graphs.give_back(records);
     let code = outcome.keep(make());
     if code == sys::SUCCESS && !exec.is_null() {
         // SAFETY: the caller's promise.
         let handle = unsafe { *exec };
         let made = Exec {
+            number,
             uses,
             ..Exec::default()
         };
-        agent.graphs.put_exec(&agent.quiet, handle, made);
+        agent.graphs.put_exec(agent, handle, made);
         agent.graphs.older.is_newer(handle);
     } else {
         agent.graphs.give_back(Records::of(uses.iter()));
@@ -323,6 +363,7 @@ fn launched(agent: &'static Agent, code: CUresult, exec: CUgraphExec, stream: St
     };
     let mut exec = lock(&known);
     exec.mark(agent, stream.handle());
+    exec.tell(agent);
     if agent.is_on() {
         exec.count();
         agent.launch_happened();
@@ -336,22 +377,18 @@ fn take_over(
     graph: CUgraph,
     update: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let known = agent.graphs.exec(exec);
-    let mut old = match &known {
-        Some(known) => std::mem::take(&mut *lock(known)),
-        None => Exec::default(),
-    };
+    let mut old = agent.graphs.take(exec);
     // The records of this executable graph, in whatever order: they are zero between its launches.
     let mut records = Records::of(old.uses.iter());
     records.0.extend(&old.spare.0);
     let held = records.0.clone();
-    let mut uses = walk::prepare(agent, graph, &mut records);
+    let mut uses = walk::prepare(agent, graph, (old.number, 0), &mut records);
     let code = update();
     if code != sys::SUCCESS {
         // It is as it was. Records that were made for nothing are kept for the next time.
         let made = Records::of(uses.iter()).0.into_iter();
         old.spare.0.extend(made.filter(|r| !held.contains(r)));
-        agent.graphs.put_exec(&agent.quiet, exec, old);
+        agent.graphs.put_exec(agent, exec, old);
         return code;
     }
     // Nodes of the graph that it was made of stand for those of this one, in their order.
@@ -366,7 +403,7 @@ fn take_over(
         spare: records,
         ..old
     };
-    agent.graphs.put_exec(&agent.quiet, exec, now);
+    agent.graphs.put_exec(agent, exec, now);
     agent.graphs.older.is_newer(exec);
     code
 }
@@ -425,17 +462,15 @@ pub(super) fn change_child(
     child: CUgraph,
     set: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let known = agent.graphs.exec(exec);
-    let mut now = match &known {
-        Some(known) => std::mem::take(&mut *lock(known)),
-        None => Exec::default(),
-    };
+    let mut now = agent.graphs.take(exec);
     let inside = |it: &Use| it.within.contains(&(node as usize));
     let (old, others): (Vec<Use>, Vec<Use>) = now.uses.into_iter().partition(inside);
     let mut records = Records::of(old.iter());
     let held = records.0.clone();
     records.0.append(&mut now.spare.0);
-    let mut new = walk::prepare(agent, child, &mut records);
+    let first = old.iter().filter_map(|it| it.at).min();
+    let number = first.map_or(0, |_| now.number);
+    let mut new = walk::prepare(agent, child, (number, first.unwrap_or(0)), &mut records);
     let code = set();
     now.uses = others;
     if code == sys::SUCCESS {
@@ -446,7 +481,7 @@ pub(super) fn change_child(
                     (it.node, it.enabled) = (old.node, old.enabled);
                     it.within.clone_from(&old.within);
                 }
-                None => it.within = vec![node as usize],
+                None => (it.within, it.at) = (vec![node as usize], None),
             }
         }
         now.uses.extend(new);
@@ -456,7 +491,9 @@ pub(super) fn change_child(
         now.uses.extend(old);
     }
     now.spare = records;
-    agent.graphs.put_exec(&agent.quiet, exec, now);
+    // An update takes them in the order of the graph.
+    now.uses.sort_by_key(|it| it.at);
+    agent.graphs.put_exec(agent, exec, now);
     code
 }
 
@@ -465,13 +502,9 @@ pub(super) fn change_node(
     agent: &'static Agent,
     exec: CUgraphExec,
     node: CUgraphNode,
-    set: impl FnOnce(&dyn Fn(&Place, &KernelNodeParams) -> Option<u64>) -> (CUresult, Placed),
+    set: impl FnOnce(&dyn Fn(&Place, &KernelNodeParams) -> Option<u64>, u64) -> (CUresult, Placed),
 ) -> CUresult {
-    let known = agent.graphs.exec(exec);
-    let mut now = match &known {
-        Some(known) => std::mem::take(&mut *lock(known)),
-        None => Exec::default(),
-    };
+    let mut now = agent.graphs.take(exec);
     let at = now.uses.iter().position(|it| it.node == node as usize);
     let at = at.unwrap_or_else(|| {
         now.uses.push(Use {
@@ -480,9 +513,16 @@ pub(super) fn change_node(
             kernel: None,
             record: None,
             enabled: true,
+            at: None,
+            launch: 0,
+            name: None,
         });
         now.uses.len() - 1
     });
+    let told = match now.uses[at].at.filter(|_| now.number != 0) {
+        Some(at) => graph_node(now.number, at),
+        None => 0,
+    };
     let Exec { uses, spare, .. } = &mut now;
     // A record that other nodes have too is theirs.
     let mine = uses[at].record;
@@ -505,12 +545,13 @@ pub(super) fn change_node(
         }
         own.get().map(|own| own.address)
     };
-    let (code, placed) = set(&record);
+    let (code, placed) = set(&record, told);
     it.record = own.get();
     if code == sys::SUCCESS {
-        it.kernel = placed.kernel;
+        (it.kernel, it.launch) = (placed.kernel, placed.launch);
+        it.name = walk::name_for_timeline(agent, placed.given);
     }
-    agent.graphs.put_exec(&agent.quiet, exec, now);
+    agent.graphs.put_exec(agent, exec, now);
     code
 }
 
@@ -557,6 +598,9 @@ mod tests {
                 kernel: None,
                 record: Some(record(context, 64)),
                 enabled: true,
+                at: Some(0),
+                launch: 0,
+                name: None,
             }],
             spare: Records(vec![record(16, 32), record(32, 32)]),
             ended: Some(Event(std::ptr::null_mut(), 16)),

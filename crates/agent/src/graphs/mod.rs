@@ -15,12 +15,13 @@ mod execs;
 mod nodes;
 mod older;
 mod order;
+mod tell;
 mod walk;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use warpbpf_driver::sys::{self, CUfunction, CUgraph, CUgraphNode, CUresult, CUstream};
@@ -51,9 +52,13 @@ pub(crate) struct Graphs {
     /// Streams that captures began in and did not end in yet.
     captures: Mutex<HashSet<usize>>,
     n_captures: AtomicUsize,
-    /// Executable graphs that hold kernels which programs want.
+    /// Executable graphs that hold kernels which programs want; all of them, if there is a timeline.
     execs: RwLock<HashMap<usize, Arc<Mutex<Exec>>>>,
     n_execs: AtomicUsize,
+    /// Graphs that were instantiated.
+    instantiated: AtomicU32,
+    /// Which one of them each executable graph is.
+    numbers: Mutex<HashMap<usize, u32>>,
     /// Those that were there before us.
     older: older::Older,
     /// Launch records that no executable graph has now, and those of graphs that may still run.
@@ -95,6 +100,8 @@ impl Default for Graphs {
             n_captures: AtomicUsize::new(0),
             execs: RwLock::default(),
             n_execs: AtomicUsize::new(0),
+            instantiated: AtomicU32::new(0),
+            numbers: Mutex::default(),
             older: older::Older::default(),
             spare: Mutex::default(),
             leftovers: Mutex::default(),

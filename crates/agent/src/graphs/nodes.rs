@@ -23,6 +23,10 @@ use warpbpf_driver::sys::{
 pub(super) struct Placed {
     /// The kernel, if programs want it, and what of it is in the node.
     pub(super) kernel: Option<(&'static Entry, Runs)>,
+    /// Number of the launch, as programs in the variant have it; 0 if none runs.
+    pub(super) launch: u64,
+    /// Handle of the kernel that the application gave.
+    pub(super) given: usize,
 }
 
 /// The launch record for a variant that goes into a node.
@@ -35,7 +39,7 @@ fn for_later(place: &Place, node: &KernelNodeParams) -> Option<u64> {
 }
 
 /// Has `set` use the variant of the kernel that the application gave, or what it gave: `set` is called with the parameters
-/// to use instead, or with none.
+/// to use instead, or with none. `node` is what programs are told of it; 0 for nodes that do not run.
 ///
 /// # Safety
 /// The parameters are what CUDA asks for.
@@ -44,7 +48,7 @@ unsafe fn exchange(
     outcome: &Outcome,
     given: &KernelNodeParams2,
     body: bool,
-    record: RecordOf<'_>,
+    (record, node): (RecordOf<'_>, u64),
     set: &dyn Fn(Option<&KernelNodeParams>) -> CUresult,
 ) -> (CUresult, Placed) {
     let first = &given.first;
@@ -56,7 +60,12 @@ unsafe fn exchange(
     };
     let Some(entry) = agent.table.get(named as usize) else {
         let code = outcome.keep(set(None));
-        return (code, Placed { kernel: None });
+        let placed = Placed {
+            kernel: None,
+            launch: 0,
+            given: named as usize,
+        };
+        return (code, placed);
     };
     let number = entry.made.fetch_add(1, Ordering::Relaxed) + 1;
     // The node keeps the programs that are in force now, until its kernel is set anew.
@@ -100,7 +109,7 @@ unsafe fn exchange(
                 agent,
                 entry,
                 context,
-                (flight.generation, number),
+                (flight.generation, number, node),
                 &shape,
                 &record,
                 params,
@@ -112,8 +121,12 @@ unsafe fn exchange(
     let miss = match tried {
         Ok(place) => {
             agent.graphs.hold(place);
-            let kernel = Some((entry, Runs::Variant(place)));
-            return (outcome.keep(sys::SUCCESS), Placed { kernel });
+            let placed = Placed {
+                kernel: Some((entry, Runs::Variant(place))),
+                launch: number,
+                given: named as usize,
+            };
+            return (outcome.keep(sys::SUCCESS), placed);
         }
         Err(miss) => miss,
     };
@@ -132,8 +145,12 @@ unsafe fn exchange(
         }
         tell(agent, entry, miss);
     }
-    let kernel = Some((entry, runs));
-    (code, Placed { kernel })
+    let placed = Placed {
+        kernel: Some((entry, runs)),
+        launch: 0,
+        given: named as usize,
+    };
+    (code, placed)
 }
 
 /// The parameters since CUDA 12 that older ones mean.
@@ -199,7 +216,7 @@ unsafe fn add_kernel<P: Params>(
         None => add(params),
     };
     // SAFETY: the caller's promise.
-    let (code, _) = unsafe { exchange(agent, outcome, &given, body, &for_later, &set) };
+    let (code, _) = unsafe { exchange(agent, outcome, &given, body, (&for_later, 0), &set) };
     if code == sys::SUCCESS && !node.is_null() {
         // SAFETY: the driver has written it.
         agent.graphs.remember(unsafe { *node }, body);
@@ -226,7 +243,7 @@ unsafe fn set_kernel<P: Params>(
         None => set(params),
     };
     // SAFETY: the caller's promise.
-    unsafe { exchange(agent, outcome, &given, body, &for_later, &set) }.0
+    unsafe { exchange(agent, outcome, &given, body, (&for_later, 0), &set) }.0
 }
 
 /// # Safety
@@ -246,9 +263,9 @@ unsafe fn set_kernel_in_exec<P: Params>(
         Some(changed) => set(&changed),
         None => set(params),
     };
-    execs::change_node(agent, exec, node, |record| {
+    execs::change_node(agent, exec, node, |record, number| {
         // SAFETY: the caller's promise.
-        unsafe { exchange(agent, outcome, &given, false, record, &set) }
+        unsafe { exchange(agent, outcome, &given, false, (record, number), &set) }
     })
 }
 

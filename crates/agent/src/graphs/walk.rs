@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
+use warpbpf_abi::layout::launch::graph_node;
 use warpbpf_driver::sys::{self, CUgraph, CUgraphNode, KernelNodeParams2, NODE_GRAPH, NODE_KERNEL};
 use warpbpf_session::LoadedVariant;
 
@@ -15,6 +16,7 @@ use crate::choice::Candidate;
 use crate::entry::{Entry, Runs};
 use crate::launch::{Miss, count, tell};
 use crate::params::{hidden_of, with_hidden};
+use crate::timeline;
 
 /// A kernel node, in a graph or in one that is in it.
 pub(super) struct Found {
@@ -69,6 +71,12 @@ pub(super) struct Use {
     pub(super) kernel: Option<(&'static Entry, Runs)>,
     pub(super) record: Option<Record>,
     pub(super) enabled: bool,
+    /// Its number among the graph's kernel nodes; `None` if what is in the graph is not known.
+    pub(super) at: Option<u32>,
+    /// Number of the launch, as programs have it that run in it.
+    pub(super) launch: u64,
+    /// The kernel's name in its image, where a timeline tells it.
+    pub(super) name: Option<String>,
 }
 
 /// Launch records that may be given to nodes.
@@ -197,13 +205,18 @@ struct Shared {
     level: Rc<Level>,
 }
 
-/// Gives nodes that count arrivals launch records, for an executable graph that is about to be made of this graph, and tells
-/// what its kernels are. Only nodes that never run at once share a record.
-pub(super) fn prepare(agent: &'static Agent, graph: CUgraph, records: &mut Records) -> Vec<Use> {
+/// Gives nodes that count arrivals launch records, for an executable graph of this number that is about to be made of this graph, or to
+/// have it in it with its kernels numbered from `first`, and tells what its kernels are. Only nodes that never run at once share a record.
+pub(super) fn prepare(
+    agent: &'static Agent,
+    graph: CUgraph,
+    (number, first): (u32, u32),
+    records: &mut Records,
+) -> Vec<Use> {
     let mut shared = Vec::new();
-    let found = kernels(agent, graph).into_iter();
+    let found = (first..).zip(kernels(agent, graph));
     found
-        .map(|found| prepare_one(agent, found, records, &mut shared))
+        .map(|(at, found)| prepare_one(agent, (number, at), found, records, &mut shared))
         .collect()
 }
 
@@ -236,6 +249,7 @@ fn record_for(
 
 fn prepare_one(
     agent: &'static Agent,
+    (graph, at): (u32, u32),
     found: Found,
     records: &mut Records,
     shared: &mut Vec<Shared>,
@@ -247,10 +261,18 @@ fn prepare_one(
         kernel: None,
         record: None,
         enabled: true,
+        at: Some(at),
+        launch: 0,
+        name: None,
     };
     let Some(Variant { entry, place }) = agent.graphs.variants.get(first.func as usize) else {
         let wanted = agent.table.get(first.func as usize);
         let wanted = wanted.or_else(|| agent.table.get(found.params.kern as usize));
+        let named = match first.func.is_null() {
+            true => found.params.kern as usize,
+            false => first.func as usize,
+        };
+        it.name = name_for_timeline(agent, named);
         let candidate = Candidate {
             number: None,
             blocks: count(first.grid),
@@ -268,11 +290,22 @@ fn prepare_one(
         return it;
     };
     it.kernel = Some((entry, Runs::Variant(place)));
+    it.name = timeline::of(agent).map(|_| entry.mangled.clone());
     let Some((context, variant)) = place.context().zip(place.variant.as_deref()) else {
         return it;
     };
+    let Some(hidden) = variant.hidden else {
+        return it;
+    };
+    // SAFETY: a node whose kernel is the variant, as the driver told it.
+    it.launch = unsafe { launch_of(variant, &found.params) }.unwrap_or(0);
+    let number = graph_node(graph, at);
     let bytes = variant.record_bytes(first.grid, first.block);
     if bytes == Some(0) {
+        if hidden.node {
+            // SAFETY: as above.
+            unsafe { set_hidden(agent, found.node, variant, found.params, (0, number)) };
+        }
         return it;
     }
     it.record = bytes.and_then(|bytes| {
@@ -287,10 +320,14 @@ fn prepare_one(
     });
     match it.record {
         // SAFETY: a node whose kernel is the variant.
-        Some(record) => unsafe { set_record(agent, found.node, variant, found.params, record) },
+        Some(record) => unsafe {
+            let values = (record.address, number);
+            set_hidden(agent, found.node, variant, found.params, values);
+        },
         None => {
             if restore(agent, found.node, variant, found.params) {
                 it.kernel = Some((entry, Runs::Original));
+                it.launch = 0;
             }
             tell(agent, entry, Miss::Params);
         }
@@ -298,14 +335,33 @@ fn prepare_one(
     it
 }
 
+/// The name of a kernel that no program of ours runs in, if there is a timeline.
+pub(super) fn name_for_timeline(agent: &'static Agent, handle: usize) -> Option<String> {
+    timeline::of(agent)?.kernel_name(handle as u64)
+}
+
+/// The number of the launch that the node was put there with.
+///
 /// # Safety
 /// The node's kernel is the variant, and the parameters are what the driver told of it.
-unsafe fn set_record(
+unsafe fn launch_of(variant: &LoadedVariant, params: &KernelNodeParams2) -> Option<u64> {
+    let (offset, given) = (variant.hidden?.offset, variant.params.len());
+    let first = &params.first;
+    // SAFETY: the caller's promise: the hidden parameter is behind the others.
+    let [_, number, _] = unsafe { hidden_of(given, offset, first.kernel_params, first.extra)? };
+    Some(number)
+}
+
+/// Gives a node its launch record, and tells it which one it is.
+///
+/// # Safety
+/// The node's kernel is the variant, and the parameters are what the driver told of it.
+unsafe fn set_hidden(
     agent: &'static Agent,
     node: CUgraphNode,
     variant: &LoadedVariant,
     params: KernelNodeParams2,
-    record: Record,
+    (record, at): (u64, u64),
 ) {
     let (Some(hidden), given) = (variant.hidden, variant.params.len()) else {
         return;
@@ -320,23 +376,31 @@ unsafe fn set_record(
     };
     // SAFETY: the caller's promise: the hidden parameter is behind the others.
     let done = unsafe {
-        hidden_of(given, hidden.offset, first.kernel_params, first.extra).and_then(|[_, number]| {
-            let values = [record.address, number];
-            with_hidden(
-                given,
-                hidden.offset,
-                values,
-                first.kernel_params,
-                first.extra,
-                &set,
-            )
-        })
+        hidden_of(given, hidden.offset, first.kernel_params, first.extra).and_then(
+            |[_, number, _]| {
+                let values = [record, number, at];
+                with_hidden(
+                    given,
+                    hidden.offset,
+                    values,
+                    first.kernel_params,
+                    first.extra,
+                    &set,
+                )
+            },
+        )
     };
     if done != Some(sys::SUCCESS) {
+        let what = match hidden.counts() {
+            true => {
+                "given a launch record of its own; if its graph runs twice at once, what block and warp probes count at exit is wrong"
+            }
+            false => "told its number; `bpf_gpu_graph_node` is wrong there",
+        };
         agent.note(
             warpbpf_wire::NoteLevel::Warning,
             format!(
-                "kernel `{}`: a node of a graph cannot be given a launch record of its own; if its graph runs twice at once, what block and warp probes count at exit is wrong",
+                "kernel `{}`: a node of a graph cannot be {what}",
                 variant.mangled
             ),
         );

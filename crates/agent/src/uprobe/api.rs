@@ -12,6 +12,7 @@ use warpbpf_abi::cuda::{
 };
 use warpbpf_driver::sys::{self, CUlaunchConfig};
 use warpbpf_session::clock::monotonic_ns;
+use warpbpf_wire::GraphLaunch;
 
 use super::Sites;
 use super::entry::{BYTES, Registers, execute, expect_return, stack};
@@ -118,6 +119,7 @@ impl Function {
             kernel: self.kernel.map(|at| call.args[at]),
             launch: call.launch,
             stack: call.stack,
+            graph: GRAPH.take(),
         }
     }
 }
@@ -150,6 +152,8 @@ thread_local! {
     static CALLS: RefCell<Calls> = const { RefCell::new(Calls::new()) };
     /// The number that was given to the launch which is being made, and its kernel's handle.
     static NUMBERED: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
+    /// The launch of a graph that is being made.
+    static GRAPH: Cell<Option<GraphLaunch>> = const { Cell::new(None) };
 }
 
 impl Calls {
@@ -213,6 +217,11 @@ pub(crate) fn numbered(handle: usize) -> Option<u64> {
     (of == handle && number != 0).then_some(number)
 }
 
+/// This thread has launched a graph; the call that did so comes back now.
+pub(crate) fn launched_graph(launch: GraphLaunch) {
+    GRAPH.set(Some(launch));
+}
+
 /// A function of the driver is called.
 pub(super) fn called(sites: &Sites, index: usize, function: &Function, registers: &Registers) {
     if !sites.agent.is_on() {
@@ -225,6 +234,7 @@ pub(super) fn called(sites: &Sites, index: usize, function: &Function, registers
         if CALLS.with(|calls| calls.borrow_mut().is_nested(slot, &own)) {
             return;
         }
+        GRAPH.set(None);
         let site = &sites.all[index];
         let start = monotonic_ns();
         // SAFETY: the stub has saved the registers as the caller left them.

@@ -35,7 +35,7 @@ use crate::lock::lock;
 use crate::maps::{Mapping, mappings};
 use crate::stacks::Stacks;
 use crate::timeline::{self, Timeline};
-pub(crate) use api::numbered;
+pub(crate) use api::{launched_graph, numbered};
 use driver::Functions;
 use lost::Lost;
 
@@ -321,6 +321,10 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
     let (links, groups) = stage_all(&mut all, &codes, &before);
     for (site, after) in all.iter_mut().zip(after) {
         site.after = after;
+    }
+    if prepared.asked.is_some() {
+        // Their launches are told of.
+        agent.graphs.expect();
     }
     let sites = Box::leak(Box::new(Sites {
         timeline: prepared.asked.map(Timeline::new),

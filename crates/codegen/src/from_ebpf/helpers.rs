@@ -1,5 +1,6 @@
 //! Helper calls: each becomes instructions in place, or a call into the prelude.
 
+use warpbpf_abi::context::Capture;
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_abi::layout::{env, slot};
 use warpbpf_ebpf::{Reg, Width};
@@ -66,6 +67,7 @@ impl<'a> Translator<'a> {
             HelperId::GpuClock => self.push(Ty::B64, Op::Clock),
             HelperId::GpuKernelId => self.kernel_id(),
             HelperId::GpuGridId => self.special64(Special::GridId),
+            HelperId::GpuGraphNode => self.special64(Special::Captured(Capture::Node)),
             HelperId::GpuThreadId => self.thread_in_grid(),
             HelperId::GpuBlockId => self.block_in_grid(),
             HelperId::GpuClusterRank if !self.has_clusters() => self.constant(0),

@@ -49,6 +49,7 @@ pub fn holds(field: &Field) -> bool {
             | Capture::BarrierId => true,
             Capture::Arg(_)
             | Capture::Launch
+            | Capture::Node
             | Capture::Value(_)
             | Capture::ValueBytes
             | Capture::Target

@@ -144,8 +144,9 @@ impl<'g> Session<'g> {
             let address = alloc(self.gpu, bytes);
             params.resize(hidden.offset as usize, 0);
             params.extend(address.to_le_bytes());
-            // The number of the launch, which no program here reads.
+            // The number of the launch and the node of a graph, which no program here reads.
             params.extend(1u64.to_le_bytes());
+            params.extend(0u64.to_le_bytes());
             record = Some((address, bytes));
         }
         run(self.gpu, module, &variant.entry, shape, &params);

@@ -197,6 +197,7 @@ goldens! {
     several_exits "several-exits"
     barrier_exits "barrier-exits"
     globals "globals"
+    graph_node "graph-node"
     function_exit "function-exit"
     scopes "scopes"
     parameters "parameters"

@@ -28,8 +28,9 @@ fn capture(name: &str) -> Capture {
         FieldSource::Captured(capture) => Some(capture),
         _ => None,
     });
+    // A helper gives the last one.
     captures
-        .into_iter()
+        .chain([Capture::Node])
         .find(|capture| capture.register() == format!("%wbpf_v_{name}"))
         .unwrap_or_else(|| panic!("no such capture: `{name}`"))
 }

@@ -1,0 +1,127 @@
+//! What a timeline is told of an executable graph: which one it is, how often it was launched, and what its kernels are, each time that
+//! they are others.
+
+use warpbpf_wire::{GraphLaunch, GraphNode};
+
+use super::walk::Use;
+use crate::timeline::Timeline;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    launches: u64,
+    /// `nodes` is what its kernels are now.
+    current: bool,
+    nodes: Vec<GraphNode>,
+    /// Number of the list that says so; 0 if there was no room for it.
+    list: u32,
+}
+
+impl Told {
+    /// Its kernels may be others.
+    pub(super) fn changed(&mut self) {
+        self.current = false;
+    }
+
+    /// It was launched.
+    pub(super) fn launched(
+        &mut self,
+        timeline: &Timeline,
+        graph: u32,
+        uses: &[Use],
+    ) -> GraphLaunch {
+        self.launches += 1;
+        if !self.current {
+            let now: Vec<GraphNode> = uses.iter().filter_map(told).collect();
+            // Frameworks update graphs to what is in them already.
+            if self.list == 0 || now != self.nodes {
+                self.list = timeline.list(graph, &now);
+                self.nodes = now;
+            }
+            self.current = true;
+        }
+        GraphLaunch {
+            graph,
+            launch: self.launches,
+            list: self.list,
+        }
+    }
+}
+
+/// A kernel node; `None` if nobody knows which one it is.
+fn told(it: &Use) -> Option<GraphNode> {
+    let programs = it.kernel.is_some_and(|(_, runs)| runs.place().is_some());
+    Some(GraphNode {
+        node: it.at?,
+        kernel: it.name.clone(),
+        programs,
+        launch: if programs { it.launch } else { 0 },
+        disabled: !it.enabled,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(at: u32, enabled: bool) -> Use {
+        Use {
+            node: 0x10 + at as usize,
+            within: Vec::new(),
+            kernel: None,
+            record: None,
+            enabled,
+            at: Some(at),
+            // Of a variant that is not there any more.
+            launch: 5,
+            name: Some(format!("k{at}")),
+        }
+    }
+
+    fn expected(nodes: &[(u32, bool)]) -> Vec<GraphNode> {
+        let of = |(at, enabled): &(u32, bool)| GraphNode {
+            node: *at,
+            kernel: Some(format!("k{at}")),
+            programs: false,
+            launch: 0,
+            disabled: !enabled,
+        };
+        nodes.iter().map(of).collect()
+    }
+
+    #[test]
+    fn kernels_are_listed_when_they_are_others() {
+        let timeline = Timeline::for_tests(3);
+        let mut told = Told::default();
+        let mut uses = vec![node(0, true), node(1, true)];
+        let mut lost = node(2, true);
+        lost.at = None;
+        uses.push(lost);
+        let launch = |told: &mut Told, uses: &[Use]| {
+            let launch = told.launched(&timeline, 7, uses);
+            assert_eq!(launch.graph, 7);
+            (launch.launch, launch.list)
+        };
+        assert_eq!(launch(&mut told, &uses), (1, 1));
+        assert_eq!(launch(&mut told, &uses), (2, 1));
+        // An update to what is in it.
+        told.changed();
+        assert_eq!(launch(&mut told, &uses), (3, 1));
+        uses[1].enabled = false;
+        assert_eq!(launch(&mut told, &uses), (4, 1), "nobody said so");
+        told.changed();
+        // There is room for three nodes in all lists together.
+        assert_eq!(launch(&mut told, &uses), (5, 0));
+        uses.truncate(1);
+        told.changed();
+        assert_eq!(launch(&mut told, &uses), (6, 2));
+        let (lists, unlisted) = timeline.take_lists();
+        let found: Vec<_> = lists
+            .iter()
+            .map(|l| (l.number, l.graph, l.nodes.clone()))
+            .collect();
+        let all = expected(&[(0, true), (1, true)]);
+        assert_eq!(found, [(1, 7, all), (2, 7, expected(&[(0, true)]))]);
+        assert_eq!(unlisted, 1);
+    }
+}

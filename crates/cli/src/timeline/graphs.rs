@@ -1,0 +1,157 @@
+//! Launches of graphs in the file: which graph, which of its launches, and the kernels that were in it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use warpbpf::{GraphNode, GraphNodes, Operation};
+use warpbpf_session::names::demangle;
+
+/// Kernels that are shown at each launch of their graph; all of them are in `otherData`.
+const SHOWN: usize = 16;
+
+/// The lists of a process, by their number.
+pub(super) struct Lists<'t>(BTreeMap<u32, &'t GraphNodes>);
+
+impl<'t> Lists<'t> {
+    pub(super) fn of(lists: &'t [GraphNodes]) -> Lists<'t> {
+        Lists(lists.iter().map(|list| (list.number, list)).collect())
+    }
+
+    /// Says of an operation that launches a graph what it was.
+    pub(super) fn describe(&self, operation: &Operation, what: &mut Value) {
+        let Some(launch) = operation.graph else {
+            return;
+        };
+        what["graph"] = json!(launch.graph);
+        what["graph_launch"] = json!(launch.launch);
+        if let Some(list) = self.0.get(&launch.list) {
+            what["kernel_list"] = json!(list.number);
+            what["kernels"] = shown(&list.nodes);
+        }
+    }
+
+    /// All of them.
+    pub(super) fn table(&self) -> Value {
+        let list = |list: &&GraphNodes| json!({ "list": list.number, "graph": list.graph, "kernels": list.nodes.iter().map(whole).collect::<Vec<_>>() });
+        self.0.values().map(list).collect()
+    }
+}
+
+fn name(node: &GraphNode) -> String {
+    let kernel = node.kernel.as_deref();
+    kernel.map_or_else(|| "?".to_owned(), demangle)
+}
+
+fn whole(node: &GraphNode) -> Value {
+    let mut made = json!({ "node": node.node, "kernel": name(node), "programs": node.programs });
+    if node.launch != 0 {
+        made["launch_id"] = json!(node.launch);
+    }
+    if node.disabled {
+        made["disabled"] = json!(true);
+    }
+    made
+}
+
+fn shown(nodes: &[GraphNode]) -> Value {
+    let line = |node: &GraphNode| {
+        let state = match (node.disabled, node.programs) {
+            (true, _) => "turned off",
+            (false, true) => "with programs",
+            (false, false) => "the original",
+        };
+        format!("{} {}: {state}", node.node, name(node))
+    };
+    let mut lines: Vec<String> = nodes.iter().take(SHOWN).map(line).collect();
+    if let Some(more) = nodes.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        lines.push(format!("and {more} more"));
+    }
+    json!(lines)
+}
+
+/// What is not known of them.
+pub(super) fn unknown(unlisted: u64) -> Option<String> {
+    (unlisted > 0).then(|| {
+        format!("of graphs that changed {unlisted} times their kernels are not in the timeline: too many are in it")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use warpbpf::GraphLaunch;
+
+    use super::*;
+
+    fn node(at: u32, programs: bool, disabled: bool) -> GraphNode {
+        GraphNode {
+            node: at,
+            kernel: (at != 2).then(|| "_Z9vectorAddPKfS0_Pfi".to_owned()),
+            programs,
+            launch: u64::from(programs) * 4,
+            disabled,
+        }
+    }
+
+    fn described(list: &GraphNodes, asked: u32) -> Value {
+        let launch = Operation {
+            graph: Some(GraphLaunch {
+                graph: list.graph,
+                launch: 9,
+                list: asked,
+            }),
+            ..Operation::default()
+        };
+        let mut what = json!({});
+        Lists::of(std::slice::from_ref(list)).describe(&launch, &mut what);
+        what
+    }
+
+    #[test]
+    fn a_launch_says_what_was_in_its_graph() {
+        let mut list = GraphNodes {
+            number: 3,
+            graph: 2,
+            nodes: vec![
+                node(0, true, false),
+                node(1, true, true),
+                node(2, false, false),
+            ],
+        };
+        let kernels = [
+            "0 vectorAdd: with programs",
+            "1 vectorAdd: turned off",
+            "2 ?: the original",
+        ];
+        assert_eq!(
+            described(&list, 3),
+            json!({ "graph": 2, "graph_launch": 9, "kernel_list": 3, "kernels": kernels })
+        );
+        assert_eq!(
+            described(&list, 0),
+            json!({ "graph": 2, "graph_launch": 9 }),
+            "there was no room for its list"
+        );
+        let table = Lists::of(std::slice::from_ref(&list)).table();
+        assert_eq!(
+            table[0]["kernels"][1],
+            json!({ "node": 1, "kernel": "vectorAdd", "programs": true, "launch_id": 4, "disabled": true })
+        );
+        assert_eq!(
+            table[0]["kernels"][2],
+            json!({ "node": 2, "kernel": "?", "programs": false })
+        );
+        list.nodes = (0..20).map(|at| node(at, true, false)).collect();
+        let many = described(&list, 3);
+        assert_eq!(many["kernels"].as_array().map(Vec::len), Some(SHOWN + 1));
+        assert_eq!(many["kernels"][SHOWN], "and 4 more");
+    }
+
+    #[test]
+    fn operations_that_launch_no_graph_say_nothing() {
+        let mut what = json!({});
+        Lists::of(&[]).describe(&Operation::default(), &mut what);
+        assert_eq!(what, json!({}));
+        assert_eq!(unknown(0), None);
+        assert!(unknown(2).is_some_and(|text| text.contains("changed 2 times")));
+    }
+}
