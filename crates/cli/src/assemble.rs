@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use rustix::process::{Pid, Signal};
 use warpbpf::{Exchange, Function, Functions};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Options, ProgramChange, Session};
@@ -163,8 +164,9 @@ impl Maker {
         }
         // Others do not wait for it, and may ask for the same.
         let cubin = assemble(&self.ptxas, text, arch)?;
-        for made in [Some(Arc::clone(&self.made)), self.before.upgrade()] {
-            made.inspect(|made| drop(lock(made).insert(text.to_owned(), cubin.clone())));
+        lock(&self.made).insert(text.to_owned(), cubin.clone());
+        if let Some(before) = self.before.upgrade() {
+            lock(&before).insert(text.to_owned(), cubin.clone());
         }
         Ok(cubin)
     }
@@ -262,7 +264,13 @@ fn assemble(ptxas: &Ptxas, text: &str, arch: Arch) -> Result<Vec<u8>, Refused> {
         ["probe.ptx", "probe.cubin", "said"].map(|name| folder.0.join(name));
     std::fs::write(&source, text).map_err(|error| no(&source.display(), error))?;
     let errors = std::fs::File::create(&said).map_err(|error| no(&said.display(), error))?;
-    let mut run = Command::new(&ptxas.file)
+    let mut run = Command::new(&ptxas.file);
+    // It does not stay behind when the tool ends: this thread waits for it, and ends with the tool.
+    let with_us =
+        || rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
+    // SAFETY: it makes one system call, and allocates nothing.
+    unsafe { run.pre_exec(with_us) };
+    let mut run = run
         .arg("--compile-as-tools-patch")
         .args(["-arch", &format!("sm_{}", arch.number()), "-o"])
         .args([&cubin, &source])
@@ -306,9 +314,9 @@ fn wait(run: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>>
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(Duration::from_millis(20));
     }
-    if let Some(group) = rustix::process::Pid::from_raw(run.id().cast_signed()) {
+    if let Some(group) = Pid::from_raw(run.id().cast_signed()) {
         // It may end just now.
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }
     run.wait()?;
     Ok(None)

@@ -57,7 +57,7 @@ impl Ptxas {
         let hang = bench.scratch("ptxas-hangs");
         let text = format!(
             r#"#!/bin/sh
-[ -e '{}' ] && sleep 100000
+[ -e '{}' ] && exec sleep 100000
 if [ -e '{}' ]; then
     echo nothing is good enough any more >&2
     exit 1
