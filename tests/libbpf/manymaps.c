@@ -53,6 +53,21 @@ static void all_keys(const struct keyed *map, const char *when)
 	printf("%s %s: keys %lu, sum %lu, values %lu\n", map->name, when, keys, key_sum, value_sum);
 }
 
+// A value for each CPU that there can be, as libbpf has it, is read back as it was written; then the key is as before.
+static void everywhere(const struct keyed *map, uint32_t key)
+{
+	static uint64_t before[CPUS], written[CPUS], found[CPUS];
+	int result = bpf_map_lookup_elem(map->fd, &key, before);
+
+	for (int cpu = 0; cpu < map->each; cpu++)
+		written[cpu] = cpu + 1;
+	result |= bpf_map_update_elem(map->fd, &key, written, BPF_ANY);
+	result |= bpf_map_lookup_elem(map->fd, &key, found);
+	result |= bpf_map_update_elem(map->fd, &key, before, BPF_ANY);
+	printf("%s everywhere: %s, %s\n", map->name, outcome(result),
+	       memcmp(written, found, map->each * sizeof(*found)) ? "something else" : "as written");
+}
+
 static void one_by_one(const struct keyed *map)
 {
 	static uint64_t values[CPUS];
@@ -66,6 +81,7 @@ static void one_by_one(const struct keyed *map)
 	printf("%s lookup: %s, ", map->name, outcome(bpf_map_lookup_elem(map->fd, &five, values)));
 	printf("%lu, ", sum(values, map->each));
 	printf("%s\n", outcome(bpf_map_lookup_elem(map->fd, &none, values)));
+	everywhere(map, five);
 	printf("%s delete: %s, ", map->name, outcome(bpf_map_delete_elem(map->fd, &six)));
 	printf("%s, ", outcome(bpf_map_delete_elem(map->fd, &six)));
 	printf("%s\n", outcome(bpf_map_lookup_elem(map->fd, &six, values)));

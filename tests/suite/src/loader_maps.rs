@@ -19,6 +19,7 @@ const KEYED: &[&str] = &[
     "filled: keys 16, sum 120, values 768",
     "update: ok, File exists, No such file or directory",
     "lookup: ok, 50, No such file or directory",
+    "everywhere: ok, as written",
     "delete: ok, No such file or directory, No such file or directory",
     "take: ok, 48, No such file or directory",
     "update batch: ok, 10",
