@@ -254,7 +254,7 @@ mod tests {
             (CALL, "`calls` is at places of kind `func`"),
         ] {
             for (programs, splice_first) in [(&[ENTRY, program][..], true), (&[program], false)] {
-                let chosen = for_programs(programs, Moment::Start, here(), || Ok("library".into()));
+                let chosen = for_programs(programs, Moment::Start, here(), library);
                 assert!(chosen.ptxas.is_some() && chosen.library.is_some());
                 assert_eq!(chosen.splice_first, splice_first);
                 let note = chosen.note.unwrap_or_default();
