@@ -15,8 +15,8 @@ int main(void)
 	MUST(gpuprobe_bpf__attach(skel) == 0, "attach");
 	while (!exiting)
 		pause();
-	printf("groups %lu, loads %lu, bytes %lu\n", (unsigned long)skel->bss->groups,
-	       (unsigned long)skel->bss->loads, (unsigned long)skel->bss->bytes);
+	printf("groups %lu, loads %lu, bytes %lu, chosen %lu\n", (unsigned long)skel->bss->groups,
+	       (unsigned long)skel->bss->loads, (unsigned long)skel->bss->bytes, (unsigned long)skel->bss->chosen);
 	gpuprobe_bpf__destroy(skel);
 	return 0;
 }

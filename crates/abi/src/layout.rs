@@ -150,8 +150,14 @@ pub mod launch {
     pub const PARAM_NUMBER: u64 = 8;
     /// In the hidden parameter: the node of a graph that it is (u64), see [`graph_node`]; 0 outside of graphs.
     pub const PARAM_NODE: u64 = 16;
+    /// In the hidden parameter of a variant whose programs are in different launches: which of their choices take this one, a bit for each (u64).
+    pub const PARAM_CHOSEN: u64 = 24;
+    /// Choices of one kernel: bits of [`PARAM_CHOSEN`].
+    pub const MOST_CHOICES: usize = 64;
     /// Bytes of the hidden parameter.
-    pub const PARAM_SIZE: u64 = 24;
+    pub const fn param_size(chosen: bool) -> u64 {
+        if chosen { 32 } else { 24 }
+    }
     /// A node as programs have it: the executable graph's number, from 1, above the node's number among its kernels, from 0.
     pub const fn graph_node(graph: u32, node: u32) -> u64 {
         (graph as u64) << 32 | node as u64

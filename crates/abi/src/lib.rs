@@ -9,6 +9,7 @@ extern crate alloc;
 
 pub mod access;
 pub mod attach;
+pub mod choice;
 pub mod context;
 pub mod cuda;
 pub mod format;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
 use warpbpf_session::{Assembled, Live, Placement, Sanitizer, Session, SessionError};
 use warpbpf_wire::{
-    AgentConnection, CacheWish, Choice, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
+    AgentConnection, CacheWish, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
 };
 
 use crate::bound::MemoryBound;
@@ -131,8 +131,6 @@ pub(crate) struct Agent {
     devices: OnceLock<Vec<DeviceInfo>>,
     /// See [`Agent::loads_lazily`].
     pub(crate) lazy: OnceLock<bool>,
-    /// Which launches get probes; absent for all.
-    pub(crate) choice: OnceLock<Choice>,
     /// Operations in a timeline have their stacks on the CPU.
     pub(crate) stacks: AtomicBool,
     /// What a session may take of devices' memory.
@@ -199,7 +197,6 @@ impl Agent {
             mode: OnceLock::new(),
             devices: OnceLock::new(),
             lazy: OnceLock::new(),
-            choice: OnceLock::new(),
             stacks: AtomicBool::new(false),
             bound: MemoryBound::default(),
             watchdog: Watchdog::default(),
@@ -321,8 +318,11 @@ impl Agent {
                 Mode::PassThrough
             });
             self.memory.decide(&mode);
-            let timeline = matches!(&mode, Mode::Attached(session) if session.timeline());
-            nvtx::decide(timeline, self.chooses_by_range());
+            let (timeline, ranges) = match &mode {
+                Mode::Attached(session) => (session.timeline(), session.needs_nvtx()),
+                Mode::Observe | Mode::PassThrough => (false, false),
+            };
+            nvtx::decide(timeline, ranges);
             mode
         })
     }
@@ -428,10 +428,6 @@ impl Agent {
                     if let Some(bytes) = options.ring_bytes {
                         self.ring_bytes.store(bytes as usize, Ordering::Relaxed);
                     }
-                    if options.choice != Choice::default() {
-                        // There is one handshake.
-                        let _ = self.choice.set(options.choice);
-                    }
                     self.stacks.store(options.stacks, Ordering::Relaxed);
                     self.unknown.look_into_caches(options.caches);
                     self.bound.set(options.max_device_memory);
@@ -465,6 +461,8 @@ impl Agent {
                         splice_memory: options.splice_memory,
                         sanitizer: sanitizer.flatten(),
                         splice_first: options.splice_first,
+                        choice: options.choice,
+                        choose: options.choose,
                         cache: code_cache::open(self, device, &cache),
                     };
                     // An object that is cut short is refused as any that is damaged.

@@ -1,9 +1,14 @@
 //! Which launches get probes, of those that could have them: the user may want fewer.
 
+use std::sync::Arc;
+
+use warpbpf_session::Session;
+use warpbpf_session::choices::Choices;
 use warpbpf_wire::{Choice, NoteLevel, StreamPick};
 
 use crate::agent::Agent;
-use crate::entry::Entry;
+use crate::entry::{Entry, Place};
+use crate::generation::Generation;
 use crate::launch::StreamName;
 use crate::nvtx;
 
@@ -31,7 +36,7 @@ fn takes(
 ) -> bool {
     let every = choice.every.max(1);
     let in_turn = match candidate.number {
-        None => !goes_by_number(choice),
+        None => !choice.goes_by_number(),
         Some(number) => {
             let index = number.saturating_sub(1);
             index.checked_sub(choice.after).is_some_and(|index| {
@@ -52,39 +57,113 @@ fn takes(
         && (choice.nvtx.is_empty() || (candidate.now && is_inside(&choice.nvtx)))
 }
 
-fn goes_by_number(choice: &Choice) -> bool {
-    choice.every > 1 || choice.after > 0 || choice.at_most.is_some()
+/// What only a single launch has, and none of a graph.
+fn goes_by_launch(choice: &Choice) -> bool {
+    choice.goes_by_number() || !choice.streams.is_empty()
+}
+
+/// Which launches the programs of a generation are in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Launches {
+    All,
+    /// All programs in these.
+    Same(&'static Choice),
+    /// Each program in its own: the variant of a kernel knows.
+    Each,
+}
+
+impl Launches {
+    pub(crate) fn of(session: &'static Session) -> Launches {
+        let all = session.choices().all(Choice::is_all);
+        match session.common_choice() {
+            _ if all => Launches::All,
+            Some(choice) => Launches::Same(choice),
+            None => Launches::Each,
+        }
+    }
 }
 
 impl Agent {
-    /// The user wants probes in this launch, which is for the current context.
+    /// The user wants probes of this choice in this launch, which is for the current context.
+    fn takes(&self, choice: &Choice, candidate: Candidate) -> bool {
+        let device = || u32::try_from(self.driver.current_device().ok()?).ok();
+        // A choice in force is never freed, so where it lies tells it from others.
+        let who = std::ptr::from_ref(choice) as usize;
+        let is_inside = |globs: &[String]| nvtx::is_inside(who, globs);
+        let is_picked = |picks: &[StreamPick], name| self.streams.are_picked(picks, name);
+        takes(choice, candidate, device, is_inside, is_picked)
+    }
+
+    /// No program of this generation is in this launch, which is for the current context.
     #[inline]
-    pub(crate) fn wants(&self, candidate: Candidate) -> bool {
-        self.choice.get().is_none_or(|choice| {
-            let device = || u32::try_from(self.driver.current_device().ok()?).ok();
-            let who = std::ptr::from_ref(self) as usize;
-            let is_inside = |globs: &[String]| nvtx::is_inside(who, globs);
-            let is_picked = |picks: &[StreamPick], name| self.streams.are_picked(picks, name);
-            takes(choice, candidate, device, is_inside, is_picked)
-        })
+    pub(crate) fn skips(&self, generation: &'static Generation, candidate: Candidate) -> bool {
+        match generation.launches() {
+            Launches::All | Launches::Each => false,
+            Launches::Same(choice) => !self.takes(choice, candidate),
+        }
     }
 
-    /// Ranges of the application matter to the choice.
-    pub(crate) fn chooses_by_range(&self) -> bool {
-        self.choice
-            .get()
-            .is_some_and(|choice| !choice.nvtx.is_empty())
+    /// A bit for each choice of a kernel's programs that takes this launch, which is for the current context; 0 if none of them does. Where all
+    /// programs are in the same launches that was asked before.
+    #[inline]
+    pub(crate) fn chosen(
+        &self,
+        generation: &'static Generation,
+        choices: &Choices,
+        candidate: Candidate,
+    ) -> u64 {
+        match generation.launches() {
+            Launches::All | Launches::Same(_) => u64::MAX,
+            Launches::Each => {
+                let taken = |choice: &Arc<Choice>| self.takes(choice, candidate);
+                let all = choices.all().iter().map(taken).enumerate();
+                all.fold(0, |mask, (bit, taken)| mask | u64::from(taken) << bit)
+            }
+        }
     }
 
-    /// Tells why a kernel has no probes in a graph, where the choice goes by what only a single launch has.
+    /// No program in a kernel that was put into a graph before is in this launch.
+    pub(crate) fn skips_in_graph(
+        &self,
+        generation: &'static Generation,
+        entry: &Entry,
+        candidate: Candidate,
+    ) -> bool {
+        let none_of = |place: &Place| {
+            let variant = place.variant.as_deref()?;
+            Some(self.chosen(generation, &variant.choices, candidate) == 0)
+        };
+        let mut places = entry.places().filter(|p| p.generation == generation.number);
+        self.skips(generation, candidate) || places.find_map(none_of) == Some(true)
+    }
+
+    /// Tells why a kernel has no probes in a graph, where choices go by what only a single launch has.
     pub(crate) fn tell_of_choice_in_graph(&self, entry: &Entry) {
-        let goes_by_launch = |choice| goes_by_number(choice) || !choice.streams.is_empty();
-        if self.choice.get().is_some_and(goes_by_launch) {
-            let name = &entry.mangled;
+        let session = self.generations.now().session.get();
+        let name = &entry.mangled;
+        let wanted = session.map_or(Vec::new(), |session| session.matching(name));
+        let of = |program: &usize| {
+            session.is_some_and(|s| goes_by_launch(&s.programs()[*program].choice))
+        };
+        if wanted.iter().any(of) {
             let text = format!(
                 "kernel `{name}` is in a graph, whose launches all run the same: with `--every`, `--after`, `--at-most` or `--stream` it runs without probes there, and is counted as skipped"
             );
             self.note(NoteLevel::Warning, text);
+        }
+    }
+
+    /// The same of programs of a kernel that others run in there.
+    pub(crate) fn tell_of_programs_in_graph(&self, entry: &Entry, choices: &Choices, chosen: u64) {
+        for (program, bit) in choices.programs() {
+            let choice = &choices.all()[*bit as usize];
+            if chosen >> bit & 1 == 0 && goes_by_launch(choice) {
+                let name = &entry.mangled;
+                let text = format!(
+                    "kernel `{name}` is in a graph, whose launches all run the same: its program `{program}` ({choice}) does not run there"
+                );
+                self.note(NoteLevel::Warning, text);
+            }
         }
     }
 }

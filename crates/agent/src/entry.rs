@@ -65,6 +65,8 @@ pub(crate) struct Place {
     pub(crate) sms: u32,
     /// Launches of the variant.
     pub(crate) launches: AtomicU64,
+    /// Of those, by choice of its programs, those that it takes; none where the choices do not differ.
+    taken: Box<[AtomicU64]>,
     next: *const Place,
 }
 
@@ -80,6 +82,9 @@ impl Place {
         generation: u64,
         variant: Option<Arc<LoadedVariant>>,
     ) -> Place {
+        let choices = variant.as_ref().map(|variant| &variant.choices);
+        let choices = choices.filter(|choices| choices.differ());
+        let taken = choices.map_or(0, |choices| choices.all().len());
         Place {
             context: AtomicUsize::new(context),
             number,
@@ -90,8 +95,26 @@ impl Place {
             in_graphs: AtomicBool::new(false),
             sms,
             launches: AtomicU64::new(0),
+            taken: (0..taken).map(|_| AtomicU64::new(0)).collect(),
             next: ptr::null(),
         }
+    }
+
+    /// What counts a launch of the variant that these choices take.
+    pub(crate) fn counters(&self, chosen: u64) -> impl Iterator<Item = &AtomicU64> {
+        let taken = self.taken.iter().enumerate();
+        let taken = taken.filter(move |(bit, _)| chosen >> bit & 1 != 0);
+        std::iter::once(&self.launches).chain(taken.map(|(_, counter)| counter))
+    }
+
+    /// Launches that each program was in.
+    fn launches_of_programs(&self) -> impl Iterator<Item = (&str, u64)> {
+        let variant = self.variant.iter();
+        let programs = variant.flat_map(|variant| variant.choices.programs());
+        programs.map(|(program, bit)| {
+            let counter = self.taken.get(*bit as usize).unwrap_or(&self.launches);
+            (program.as_str(), counter.load(Ordering::Relaxed))
+        })
     }
 
     /// A program wants the kernel.
@@ -152,8 +175,8 @@ impl Place {
 /// What of a kernel runs in a node of a graph.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Runs {
-    /// The variant of a context.
-    Variant(&'static Place),
+    /// The variant of a context, and the choices of its programs that take the launches.
+    Variant(&'static Place, u64),
     /// The original, for lack of a variant.
     Original,
     /// The original, because the user wanted that.
@@ -166,19 +189,23 @@ impl Runs {
     /// Where the variant lives that runs.
     pub(crate) fn place(self) -> Option<&'static Place> {
         match self {
-            Runs::Variant(place) => Some(place),
+            Runs::Variant(place, _) => Some(place),
             Runs::Original | Runs::Skipped | Runs::Unwanted => None,
         }
     }
 
     /// What counts its launches.
-    pub(crate) fn counter(self, entry: &'static Entry) -> &'static AtomicU64 {
-        match self {
-            Runs::Variant(place) => &place.launches,
-            Runs::Original => &entry.missed,
-            Runs::Skipped => &entry.skipped,
-            Runs::Unwanted => &entry.unwanted,
-        }
+    pub(crate) fn counters(
+        self,
+        entry: &'static Entry,
+    ) -> impl Iterator<Item = &'static AtomicU64> {
+        let (of_variant, without) = match self {
+            Runs::Variant(place, chosen) => (Some(place.counters(chosen)), None),
+            Runs::Original => (None, Some(&entry.missed)),
+            Runs::Skipped => (None, Some(&entry.skipped)),
+            Runs::Unwanted => (None, Some(&entry.unwanted)),
+        };
+        of_variant.into_iter().flatten().chain(without)
     }
 }
 
@@ -327,6 +354,13 @@ impl Entry {
             let count = place.launches.load(Ordering::Relaxed);
             (place.number, place.generation, count)
         })
+    }
+
+    /// Launches that each program was in, by place, if those are not the same for all.
+    pub(crate) fn launches_of_programs(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let differ = self.places().any(|place| !place.taken.is_empty());
+        let places = self.places().filter(move |_| differ);
+        places.flat_map(Place::launches_of_programs)
     }
 
     /// Launches without: those that were missed, skipped, and wanted by nobody.

@@ -10,6 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use warpbpf_session::Session;
 
+use crate::choice::Launches;
+
 /// Counters of launches under way; threads share one that have the same number in it.
 const LANES: usize = 16;
 
@@ -20,6 +22,8 @@ pub(crate) struct Generation {
     pub(crate) number: u64,
     /// Absent until the tool has said what it wants, and if that is no programs.
     pub(crate) session: OnceLock<Arc<Session>>,
+    /// Which launches its programs are in, once somebody asked.
+    launches: OnceLock<Launches>,
     under_way: [Lane; LANES],
 }
 
@@ -38,8 +42,18 @@ impl Generation {
         Box::leak(Box::new(Generation {
             number,
             session: once,
+            launches: OnceLock::new(),
             under_way: Default::default(),
         }))
+    }
+
+    /// Which launches its programs are in.
+    #[inline]
+    pub(crate) fn launches(&'static self) -> Launches {
+        match self.session.get() {
+            Some(session) => *self.launches.get_or_init(|| Launches::of(session)),
+            None => Launches::All,
+        }
     }
 
     /// No launch is under way that read this one's number. If another is in force, none will be.

@@ -122,6 +122,12 @@ unsafe fn dispatch(
         let variant = place.variant.as_deref()?;
         variant.launch_record(key, shape.grid, shape.block)
     };
+    let candidate = Candidate {
+        number: captured.is_none().then_some(number),
+        blocks: count(shape.grid),
+        stream: captured.is_none().then_some(stream),
+        now: true,
+    };
     let attempt = || {
         let context = agent.driver.current().map(|c| c.0 as usize);
         // SAFETY: the caller's promise.
@@ -131,6 +137,7 @@ unsafe fn dispatch(
                 entry,
                 context,
                 (flight.generation, number, 0),
+                candidate,
                 &shape,
                 &record,
                 params,
@@ -139,18 +146,14 @@ unsafe fn dispatch(
             )
         }
     };
-    let candidate = Candidate {
-        number: captured.is_none().then_some(number),
-        blocks: count(shape.grid),
-        stream: captured.is_none().then_some(stream),
-        now: true,
-    };
     let mut measured = None;
     let tried = match captured {
         Some(Captured::Body) => Err(Miss::Body),
         Some(Captured::Unknown(code)) => Err(Miss::Captured(code)),
         Some(Captured::Graph) if agent.graphs.is_blind() => Err(Miss::None),
-        _ if entry.is_too_dear(flight.generation.number) || !agent.wants(candidate) => {
+        _ if entry.is_too_dear(flight.generation.number)
+            || agent.skips(flight.generation, candidate) =>
+        {
             Err(Miss::Skipped)
         }
         Some(Captured::Graph) => attempt(),
@@ -168,14 +171,16 @@ unsafe fn dispatch(
         },
     };
     let miss = match tried {
-        Ok(place) => {
+        Ok((place, chosen)) => {
             // At once: whatever goes wrong from here on, it is not launched again.
             let code = outcome.keep(sys::SUCCESS);
             agent.was_measured(measured, Some(Sample::Variant));
             if captured.is_some() {
                 agent.graphs.hold(place);
             } else {
-                place.launches.fetch_add(1, Ordering::Relaxed);
+                for counter in place.counters(chosen) {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
                 agent.launch_happened();
             }
             warpbpf_faults::bug("agent/launched-panics");
@@ -194,7 +199,9 @@ unsafe fn dispatch(
                 Miss::Unwanted => Runs::Unwanted,
                 _ => Runs::Original,
             };
-            runs.counter(entry).fetch_add(1, Ordering::Relaxed);
+            for counter in runs.counters(entry) {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
         } else if matches!(miss, Miss::Skipped) {
             agent.tell_of_choice_in_graph(entry);
         }
@@ -205,6 +212,7 @@ unsafe fn dispatch(
 
 /// Has `run` use the variant, in the context that the launch is for. `node` is what programs are told of the graph's node; 0 where that is
 /// not known yet.
+/// The choices of its programs that take the launch.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for the kernel of this entry.
@@ -213,13 +221,14 @@ pub(crate) unsafe fn try_variant(
     agent: &'static Agent,
     entry: &Entry,
     launched_in: Option<usize>,
-    (generation, number, node): (&Generation, u64, u64),
+    (generation, number, node): (&'static Generation, u64, u64),
+    candidate: Candidate,
     shape: &Shape,
     record: &dyn Fn(&Place) -> Option<u64>,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
-) -> Result<&'static Place, Miss> {
+) -> Result<(&'static Place, u64), Miss> {
     let place = launched_in.and_then(|context| {
         let known = entry.place(context, generation.number);
         known.or_else(|| place_at_launch(agent, entry, (context, generation.number)))
@@ -233,6 +242,10 @@ pub(crate) unsafe fn try_variant(
         return Err(Miss::Unwanted);
     }
     let variant = place.variant.as_deref().ok_or(Miss::None)?;
+    let chosen = agent.chosen(generation, &variant.choices, candidate);
+    if chosen == 0 {
+        return Err(Miss::Skipped);
+    }
     if shape.in_graph && variant.told_at_launch {
         return Err(Miss::Graph);
     }
@@ -254,15 +267,18 @@ pub(crate) unsafe fn try_variant(
             warpbpf_faults::check("agent/launch-record", || Miss::Params)?;
             let record = record(place).ok_or(Miss::Params)?;
             let given = variant.params.len();
-            let hidden_values = [record, number, node];
+            let hidden_values = [record, number, node, chosen];
             let call = |params, extra| run(variant.function.0, params, extra);
             // SAFETY: the caller's promise.
-            unsafe { with_hidden(given, hidden.offset, hidden_values, params, extra, &call) }
+            unsafe { with_hidden(given, &hidden, hidden_values, params, extra, &call) }
                 .ok_or(Miss::Params)?
         }
     };
     if code == sys::SUCCESS {
-        Ok(place)
+        if shape.in_graph {
+            agent.tell_of_programs_in_graph(entry, &variant.choices, chosen);
+        }
+        Ok((place, chosen))
     } else {
         Err(Miss::Refused(code))
     }

@@ -7,28 +7,29 @@ use std::ptr;
 
 use warpbpf_abi::layout::launch;
 use warpbpf_driver::sys::CUresult;
+use warpbpf_patch::HiddenParam;
 
 /// `CU_LAUNCH_PARAM_END`, `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`
 const EXTRA_END: usize = 0;
 const EXTRA_POINTER: usize = 1;
 const EXTRA_SIZE: usize = 2;
-/// The hidden parameter: [`launch::PARAM_RECORD`], [`launch::PARAM_NUMBER`], [`launch::PARAM_NODE`].
-pub(crate) type Hidden = [u64; launch::PARAM_SIZE as usize / 8];
-const _: () =
-    assert!(launch::PARAM_RECORD == 0 && launch::PARAM_NUMBER == 8 && launch::PARAM_NODE == 16);
+/// The hidden parameter: [`launch::PARAM_RECORD`], [`launch::PARAM_NUMBER`], [`launch::PARAM_NODE`], [`launch::PARAM_CHOSEN`]. A variant takes as much of it as
+/// it has room for.
+pub(crate) type Hidden = [u64; launch::param_size(true) as usize / 8];
+const _: () = assert!(launch::PARAM_RECORD == 0 && launch::PARAM_NUMBER == 8);
+const _: () = assert!(launch::PARAM_NODE == 16 && launch::PARAM_CHOSEN == 24);
 /// Pairs of `extra` that are read before we give up finding its end.
 const EXTRA_PAIRS: usize = 8;
 /// Parameters that fit on the stack.
 const INLINE_PARAMS: usize = 48;
 
-/// Calls `run` with the hidden parameter behind the application's `count` parameters, at byte `offset` of the parameter
-/// buffer. `None` if the parameters are not passed as documented.
+/// Calls `run` with the hidden parameter behind the application's `count` parameters. `None` if the parameters are not passed as documented.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for a kernel with `count` parameters.
 pub(crate) unsafe fn with_hidden(
     count: usize,
-    offset: u64,
+    param: &HiddenParam,
     mut hidden: Hidden,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
@@ -37,8 +38,8 @@ pub(crate) unsafe fn with_hidden(
     if !extra.is_null() && (params.is_null() || count == 0) {
         // SAFETY: the caller's promise.
         let (given, size) = unsafe { parse_extra(extra)? };
-        let offset = offset as usize;
-        let mut buffer = vec![0u8; offset + size_of::<Hidden>()];
+        let offset = param.offset as usize;
+        let mut buffer = vec![0u8; offset + param.size() as usize];
         let keep = size.min(offset);
         // SAFETY: `extra` says that `size` bytes are there.
         unsafe { ptr::copy_nonoverlapping(given, buffer.as_mut_ptr(), keep) };
@@ -80,18 +81,19 @@ pub(crate) unsafe fn with_hidden(
 /// `params` and `extra` are what [`with_hidden`] gave, for the same kernel.
 pub(crate) unsafe fn hidden_of(
     count: usize,
-    offset: u64,
+    param: &HiddenParam,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Option<Hidden> {
+    let words = param.size() as usize / 8;
     let at = if params.is_null() {
         if extra.is_null() {
             return None;
         }
         // SAFETY: the caller's promise.
         let (buffer, size) = unsafe { parse_extra(extra)? };
-        let offset = offset as usize;
-        if size < offset + size_of::<Hidden>() {
+        let offset = param.offset as usize;
+        if size < offset + words * 8 {
             return None;
         }
         // SAFETY: so many bytes are there.
@@ -100,8 +102,16 @@ pub(crate) unsafe fn hidden_of(
         // SAFETY: one pointer more than the kernel's own parameters.
         unsafe { *params.add(count) }.cast::<u8>().cast_const()
     };
-    // SAFETY: the hidden parameter is there, perhaps not aligned.
-    (!at.is_null()).then(|| unsafe { at.cast::<Hidden>().read_unaligned() })
+    if at.is_null() {
+        return None;
+    }
+    // What says nothing of programs is for all of them.
+    let mut hidden = [0, 0, 0, u64::MAX];
+    for (index, word) in hidden.iter_mut().enumerate().take(words) {
+        // SAFETY: the hidden parameter is there with all of its words, perhaps not aligned.
+        *word = unsafe { at.cast::<u64>().add(index).read_unaligned() };
+    }
+    Some(hidden)
 }
 
 /// Buffer and size out of `extra`.
@@ -135,7 +145,18 @@ mod tests {
 
     use super::*;
 
-    const HIDDEN: Hidden = [0x1122_3344_5566_7788, 41, 7];
+    const HIDDEN: Hidden = [0x1122_3344_5566_7788, 41, 7, 5];
+
+    fn at(offset: u64, chosen: bool) -> HiddenParam {
+        HiddenParam {
+            offset,
+            block_cells: 0,
+            block_counters: false,
+            warp_counters: false,
+            node: false,
+            chosen,
+        }
+    }
 
     #[test]
     fn the_hidden_parameter_goes_behind_the_applications_parameters() {
@@ -151,13 +172,21 @@ mod tests {
             assert_eq!(unsafe { *got[2].cast::<Hidden>() }, HIDDEN);
             let list = got.as_ptr().cast_mut();
             // SAFETY: as above.
-            let found = unsafe { hidden_of(2, 16, list, ptr::null_mut()) };
+            let found = unsafe { hidden_of(2, &at(16, true), list, ptr::null_mut()) };
             assert_eq!(found, Some(HIDDEN));
             5
         };
         // SAFETY: two parameters.
-        let code =
-            unsafe { with_hidden(2, 16, HIDDEN, params.as_mut_ptr(), ptr::null_mut(), &run) };
+        let code = unsafe {
+            with_hidden(
+                2,
+                &at(16, true),
+                HIDDEN,
+                params.as_mut_ptr(),
+                ptr::null_mut(),
+                &run,
+            )
+        };
         assert_eq!(code, Some(5));
     }
 
@@ -184,12 +213,13 @@ mod tests {
                 params.as_mut_ptr()
             };
             // SAFETY: `count` parameters.
-            let code = unsafe { with_hidden(count, 0, HIDDEN, given, ptr::null_mut(), &run) };
+            let code =
+                unsafe { with_hidden(count, &at(0, true), HIDDEN, given, ptr::null_mut(), &run) };
             assert_eq!(code, Some(0), "{count}");
         }
     }
 
-    fn with_buffer(buffer: &mut [u8], offset: u64) -> Option<Vec<u8>> {
+    fn with_buffer(buffer: &mut [u8], param: HiddenParam) -> Option<Vec<u8>> {
         let mut size = buffer.len();
         let mut extra = [
             EXTRA_SIZE as *mut c_void,
@@ -202,7 +232,10 @@ mod tests {
         let run = |params: *mut *mut c_void, extra: *mut *mut c_void| {
             assert!(params.is_null());
             // SAFETY: a list as we made it.
-            assert_eq!(unsafe { hidden_of(2, offset, params, extra) }, Some(HIDDEN));
+            let told = unsafe { hidden_of(2, &param, params, extra) };
+            let [record, number, node, chosen] = HIDDEN;
+            let chosen = if param.chosen { chosen } else { u64::MAX };
+            assert_eq!(told, Some([record, number, node, chosen]));
             // SAFETY: as above.
             let (start, bytes) = unsafe { parse_extra(extra) }.unwrap();
             // SAFETY: the list says that they are there.
@@ -210,7 +243,7 @@ mod tests {
             0
         };
         // SAFETY: a buffer of the size given.
-        unsafe { with_hidden(2, offset, HIDDEN, ptr::null_mut(), extra.as_mut_ptr(), &run)? };
+        unsafe { with_hidden(2, &param, HIDDEN, ptr::null_mut(), extra.as_mut_ptr(), &run)? };
         Some(got.into_inner().unwrap())
     }
 
@@ -218,13 +251,16 @@ mod tests {
     fn a_parameter_buffer_is_extended() {
         let hidden = HIDDEN.map(u64::to_le_bytes).concat();
         // 12 bytes of parameters, padded to the hidden one's offset.
-        let got = with_buffer(&mut [7; 12], 16).unwrap();
+        let got = with_buffer(&mut [7; 12], at(16, true)).unwrap();
         assert_eq!(got[..16], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
         assert_eq!(got[16..], hidden);
         // A buffer with slack behind the parameters.
-        let got = with_buffer(&mut [9; 64], 16).unwrap();
+        let got = with_buffer(&mut [9; 64], at(16, true)).unwrap();
         assert_eq!(got[..16], [9; 16]);
         assert_eq!(got[16..], hidden);
+        // A variant whose programs are in all launches takes no more than it has room for.
+        let got = with_buffer(&mut [7; 12], at(16, false)).unwrap();
+        assert_eq!(got[16..], hidden[..16]);
     }
 
     #[test]
@@ -232,17 +268,18 @@ mod tests {
         let run = |_: *mut *mut c_void, _: *mut *mut c_void| panic!("must not run");
         let null = ptr::null_mut();
         // SAFETY: as below.
-        assert_eq!(unsafe { hidden_of(2, 16, null, null) }, None);
+        assert_eq!(unsafe { hidden_of(2, &at(16, true), null, null) }, None);
         // SAFETY: nothing is dereferenced: parameters are missing.
-        let code = unsafe { with_hidden(2, 16, HIDDEN, null, null, &run) };
+        let code = unsafe { with_hidden(2, &at(16, true), HIDDEN, null, null, &run) };
         assert_eq!(code, None);
         let mut strange = [9 as *mut c_void, ptr::null_mut(), EXTRA_END as *mut c_void];
         // SAFETY: a list with an unknown key.
-        let code = unsafe { with_hidden(2, 16, HIDDEN, null, strange.as_mut_ptr(), &run) };
+        let code =
+            unsafe { with_hidden(2, &at(16, true), HIDDEN, null, strange.as_mut_ptr(), &run) };
         assert_eq!(code, None);
         let mut empty = [EXTRA_END as *mut c_void];
         // SAFETY: an empty list.
-        let code = unsafe { with_hidden(2, 16, HIDDEN, null, empty.as_mut_ptr(), &run) };
+        let code = unsafe { with_hidden(2, &at(16, true), HIDDEN, null, empty.as_mut_ptr(), &run) };
         assert_eq!(code, None);
     }
 }

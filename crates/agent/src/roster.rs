@@ -33,6 +33,8 @@ struct Sums {
     launches: BTreeMap<u32, u64>,
     /// The same by generation, of the last few.
     generations: BTreeMap<u64, u64>,
+    /// Those that programs were in, where they are in different ones.
+    programs: BTreeMap<String, u64>,
     missed: u64,
     skipped: u64,
     unwanted: u64,
@@ -48,6 +50,12 @@ impl Sums {
             *self.generations.entry(generation).or_default() += count;
             if self.generations.len() > GENERATIONS {
                 self.generations.pop_first();
+            }
+        }
+        for (program, count) in entry.launches_of_programs() {
+            match self.programs.get_mut(program) {
+                Some(sum) => *sum += count,
+                None => drop(self.programs.insert(program.to_owned(), count)),
             }
         }
         let [missed, skipped, unwanted] = entry.without();
@@ -115,6 +123,7 @@ impl Roster {
                 skipped: sums.skipped,
                 unwanted: sums.unwanted,
                 generations: sums.generations.into_iter().collect(),
+                programs: sums.programs.into_iter().collect(),
                 contexts: sums.launches.into_iter().filter(|(_, n)| *n > 0).collect(),
             })
             .collect();

@@ -1,7 +1,10 @@
 //! Flags by which a user leaves launches out.
 
 use clap::Args;
-use warpbpf::{Choice, StreamPick};
+use warpbpf_session::PlannedProgram;
+
+use crate::error::CliError;
+use warpbpf::{Choice, StreamPick, Wish, WishError};
 
 /// Which launches get probes. Others run as they are, and are counted as skipped.
 #[derive(Debug, Clone, Args)]
@@ -29,8 +32,12 @@ pub struct ChoiceFlags {
     pub nvtx: Vec<String>,
     /// Probes only in launches in these streams: `default`, `per-thread`, `other`, a number in the order in which they are made (timelines
     /// show it), or a glob over names that NVTX gave
-    #[arg(long = "stream", value_name = "STREAM", value_parser = stream)]
+    #[arg(long = "stream", value_name = "STREAM", value_parser = <StreamPick as std::str::FromStr>::from_str)]
     pub streams: Vec<StreamPick>,
+    /// Launches that one program is in, if not those of the others: keys and values as in sections, as `PROGRAM:every=10,at_most=3`. What is
+    /// not said of it is as its section says, and else as the other flags do
+    #[arg(long, value_name = "PROGRAM:KEY=VALUE,…", value_parser = of_program)]
+    pub choose: Vec<(String, Wish)>,
     /// No more probes in a kernel that takes longer with them by more than this, as `5%`: some of its launches are measured, with
     /// probes and without
     #[arg(long, value_name = "PERCENT", value_parser = parts)]
@@ -38,6 +45,18 @@ pub struct ChoiceFlags {
     /// Most memory of each device for maps, rings and launch records: bytes, or with `K`, `M` or `G`. What does not fit is refused
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_device_memory: Option<u64>,
+}
+
+/// A program's name, and what is said of it.
+fn of_program(text: &str) -> Result<(String, Wish), String> {
+    let (program, wish) = text
+        .split_once(':')
+        .filter(|(program, _)| !program.is_empty())
+        .ok_or_else(|| {
+            "write a program's name, `:` and what launches it is in, as `count:every=10`".to_owned()
+        })?;
+    let wish = wish.parse().map_err(|error: WishError| error.to_string())?;
+    Ok((program.to_owned(), wish))
 }
 
 /// A percentage in parts per million.
@@ -66,24 +85,29 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "write a number of bytes, as `65536`, `512K`, `64M` or `2G`".to_owned())
 }
 
-/// Streams as people name them.
-fn stream(text: &str) -> Result<StreamPick, String> {
-    Ok(match text {
-        "default" => StreamPick::Default,
-        "per-thread" => StreamPick::PerThread,
-        "other" => StreamPick::Other,
-        "" => return Err("write `default`, `per-thread`, `other`, a number or a name".to_owned()),
-        _ => match text.parse() {
-            Ok(0) => {
-                return Err("streams are numbered from 1; the default one is `default`".to_owned());
-            }
-            Ok(number) => StreamPick::Number(number),
-            Err(_) => StreamPick::Named(text.to_owned()),
-        },
-    })
-}
-
 impl ChoiceFlags {
+    /// What is said of programs is said of some that run in kernels.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn check_programs(&self, programs: &[PlannedProgram]) -> Result<(), CliError> {
+        let is_there = |name: &str| programs.iter().any(|program| program.name() == name);
+        match self.choose.iter().find(|(name, _)| !is_there(name)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let there: Vec<String> =
+                    programs.iter().map(|p| format!("`{}`", p.name())).collect();
+                Err(CliError::Other(format!(
+                    "`--choose` names program `{name}`, and no program in kernels has that name; there is {}",
+                    match there.is_empty() {
+                        true => "none".to_owned(),
+                        false => there.join(", "),
+                    }
+                )))
+            }
+        }
+    }
+
     /// As the agent takes them.
     pub fn choice(&self) -> Choice {
         Choice {
@@ -102,17 +126,27 @@ impl ChoiceFlags {
 
 #[cfg(test)]
 mod tests {
-    use super::{StreamPick, parts, size, stream};
+    use super::{of_program, parts, size};
 
     #[test]
-    fn streams_are_kinds_numbers_and_names() {
-        assert_eq!(stream("default"), Ok(StreamPick::Default));
-        assert_eq!(stream("per-thread"), Ok(StreamPick::PerThread));
-        assert_eq!(stream("other"), Ok(StreamPick::Other));
-        assert_eq!(stream("3"), Ok(StreamPick::Number(3)));
-        assert_eq!(stream("copy*"), Ok(StreamPick::Named("copy*".into())));
-        assert!(stream("0").unwrap_err().contains("`default`"));
-        assert!(stream("").is_err());
+    fn programs_have_launches_of_their_own() {
+        let (program, wish) = of_program("count:every=3,at-most=2").unwrap();
+        assert_eq!(
+            (&*program, wish.every, wish.at_most),
+            ("count", Some(3), Some(2))
+        );
+        let (_, wish) = of_program("count:nvtx=a::b").unwrap();
+        assert_eq!(wish.nvtx, Some(vec!["a::b".to_owned()]));
+        for (wrong, said) in [
+            ("every=3", "write a program's name"),
+            (":every=3", "write a program's name"),
+            ("count:", "`` is not `key=value`"),
+            ("count:often=3", "there is no key `often`"),
+            ("count:every=0", "`every` cannot be `0`"),
+        ] {
+            let error = of_program(wrong).unwrap_err();
+            assert!(error.starts_with(said), "{wrong}: {error}");
+        }
     }
 
     #[test]

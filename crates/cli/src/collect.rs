@@ -309,6 +309,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         contexts,
         unwanted,
         generations: _,
+        programs,
     } = info;
     model::Kernel {
         id: kernel.kernel_id,
@@ -334,5 +335,6 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         skipped,
         unwanted,
         contexts,
+        programs,
     }
 }

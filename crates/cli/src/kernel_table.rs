@@ -84,6 +84,18 @@ pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
         let counted = counted(folded as u128, "kernel");
         let _ = writeln!(out, "  {counted} that were not launched");
     }
+    for kernel in kernels.iter().filter(|k| !k.programs.is_empty()) {
+        let of = |(program, launches): &(String, u64)| {
+            format!("`{program}` in {}", group((*launches).into()))
+        };
+        let programs: Vec<String> = kernel.programs.iter().map(of).collect();
+        let _ = writeln!(
+            out,
+            "  launches of `{}` by program: {}",
+            name(kernel),
+            programs.join(", ")
+        );
+    }
     families(out, kernels);
     for kernel in kernels {
         for warning in kernel_warnings(kernel) {
@@ -205,6 +217,7 @@ mod tests {
                 before: 8,
                 after: 6,
             }),
+            programs: vec![("all".into(), 3000), ("third".into(), 1000)],
             compiler_warnings: vec!["ptxas info : (C7510) wgmma is serialized".into()],
             left_out: vec![("inside a wgmma group".into(), 2), ("in a call".into(), 1)],
             ..kernel("inc")
@@ -214,6 +227,7 @@ mod tests {
             "  kernel  launches  missed  sites  registers  local bytes  blocks/SM  way\n  \
                k              3       0      0  12 → 40                            slice\n  \
                inc            3       0      2  12 → 40    0 → 16       8 → 6      slice\n  \
+               launches of `inc` by program: `all` in 3,000, `third` in 1,000\n  \
                warning: probes cost `inc` occupancy: blocks of 256 threads per SM 8 → 6; try `--max-registers 32` or `--out-of-line`\n  \
                warning: `inc` with probes: ptxas info : (C7510) wgmma is serialized\n  \
                warning: 2 sites in `inc` left out: inside a wgmma group\n  \

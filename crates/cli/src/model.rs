@@ -175,6 +175,9 @@ pub struct Kernel {
     /// Launches with probes by the context's number, if there were several contexts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<(u32, u64)>,
+    /// Launches that each program was in, by its name, if programs are in different ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<(String, u64)>,
 }
 
 /// A context with maps of its own.
@@ -281,6 +284,8 @@ impl Process {
                     skipped: 0,
                     unwanted: 0,
                     contexts: Vec::new(),
+                    // They are counted in all contexts together.
+                    programs: Vec::new(),
                     ..kernel.clone()
                 });
             }

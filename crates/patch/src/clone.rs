@@ -171,7 +171,7 @@ impl<'a> Maker<'_, '_, 'a> {
         self.job.hand_on(self.symbols, body, &mut edits);
         self.drop_debug_labels(body, &mut edits);
         let name = format!("{PREFIX}kernel_{}", self.kernel);
-        let hidden = self.job.hidden.is_some();
+        let hidden = self.job.hidden;
         out.push_str(&params::signature(
             self.symbols.module,
             body.function,
@@ -195,7 +195,7 @@ impl<'a> Maker<'_, '_, 'a> {
 
     /// The head of a copy, which does not repeat the linking directive.
     fn head(&self, function: &Function<'a>, name: &str) -> String {
-        let hidden = self.job.carries(function.name);
+        let hidden = self.job.carried(function.name);
         let head = params::function_head(self.symbols.module, function, name, hidden);
         head.find(".func")
             .map_or(head.clone(), |at| head[at..].to_owned())

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use warpbpf_abi::attach::{Scope, Site, When};
 use warpbpf_abi::context::Capture;
-use warpbpf_abi::layout::slot;
+use warpbpf_abi::layout::{launch, slot};
 use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, Span, StatementKind};
@@ -29,7 +29,7 @@ pub(crate) struct Job<'j, 'a> {
     function: &'j Function<'a>,
     sm: u32,
     pub(crate) hidden: Option<HiddenParam>,
-    /// Device functions that take the launch record as a further parameter, because they end threads or call such.
+    /// Device functions that take what is hidden as a further parameter, because they end threads or have programs of their own launches, or call such.
     carriers: BTreeSet<String>,
     /// One past the highest slot that a fragment reads.
     pub(crate) slots_read: u32,
@@ -86,20 +86,30 @@ impl<'j, 'a> Job<'j, 'a> {
             check_counted(closure, &carriers, kernel, attachments)?;
             job.carriers = carriers.into_iter().map(str::to_owned).collect();
         }
+        let chosen = attachments.iter().any(|a| a.choice.is_some());
+        if chosen {
+            let exits = !job.exit.is_empty();
+            let asking = closure.leading(symbols, kernel, |body| {
+                exits && !function_exits(body).is_empty() || job.middle.has(body.function.name)
+            });
+            check_handed(closure, &asking, kernel, ASKING)?;
+            job.carriers.extend(asking.into_iter().map(str::to_owned));
+        }
         let asks = |capture| {
             let mut fragments = attachments.iter().map(|a| &a.fragment);
             fragments.any(|fragment| fragment.captures.contains(&capture))
         };
         let (numbered, node) = (asks(Capture::Launch), asks(Capture::Node));
-        if counted || numbered || node {
+        if counted || numbered || node || chosen {
             let body = closure.kernel(kernel)?;
             let layout = params::layout(body.function)?;
             job.hidden = Some(HiddenParam {
-                offset: params::hidden_offset(module, body.function, &layout)?,
+                offset: params::hidden_offset(module, body.function, &layout, chosen)?,
                 block_cells: attachments.iter().map(|a| a.fragment.block_cells).sum(),
                 block_counters,
                 warp_counters,
                 node,
+                chosen,
             });
         }
         Ok(job)
@@ -240,45 +250,52 @@ impl<'j, 'a> Job<'j, 'a> {
         tail
     }
 
-    /// The device function takes the launch record as a further parameter.
-    pub(crate) fn carries(&self, function: &str) -> bool {
-        self.carriers.contains(function)
+    /// What the device function takes as a further parameter.
+    pub(crate) fn carried(&self, function: &str) -> Option<HiddenParam> {
+        self.hidden.filter(|_| self.carriers.contains(function))
     }
 
-    /// Edits of the calls in a kernel or function that lead to an `exit`: they hand the launch record on.
+    /// Edits of the calls in a kernel or function that lead to an `exit`, or to programs of their own launches: they hand on what is hidden.
     pub(crate) fn hand_on(
         &self,
         symbols: &Symbols<'_, 'a>,
         body: &Body<'_, 'a>,
         edits: &mut Splices,
     ) {
-        let mut any = false;
+        let mut any = None;
         for mention in body.mentions.iter().filter(|m| m.is_call) {
             let Symbol::Function(called) = mention.symbol else {
                 continue;
             };
-            if !self.carries(symbols.resolve(called.name)) {
+            let Some(hidden) = self.carried(symbols.resolve(called.name)) else {
                 continue;
-            }
-            any = true;
+            };
+            any = Some(hidden);
             let argument = format!("wbpf_launch_{}", mention.statement);
-            edits.insert(
-                body.before(mention.statement),
-                format!(".param .b64 {argument};\n\tst.param.b64 [{argument}], %wbpf_launch;\n\t"),
-            );
+            let declared = params::handed(hidden, &argument);
+            let mut stored = format!("{declared};\n\tst.param.b64 [{argument}], %wbpf_launch;\n\t");
+            if hidden.chosen {
+                let at = launch::PARAM_CHOSEN;
+                stored += &format!("st.param.b64 [{argument}+{at}], %wbpf_handed;\n\t");
+            }
+            edits.insert(body.before(mention.statement), stored);
             match argument_list(body, mention.statement, &mention.span) {
                 Some((end, true)) => edits.insert(end, argument),
                 Some((end, false)) => edits.insert(end, format!(", {argument}")),
                 None => edits.insert(mention.span.end, format!(", ({argument})")),
             }
         }
-        if let Some(span) = body.function.body.as_ref().filter(|_| any) {
-            edits.insert(
-                span.start,
-                format!(
-                    "\n\t.reg .b64 %wbpf_launch;\n\tld.param.u64 %wbpf_launch, [{LAUNCH_PARAM}];"
-                ),
+        if let Some((span, hidden)) = body.function.body.as_ref().zip(any) {
+            let mut loaded = format!(
+                "\n\t.reg .b64 %wbpf_launch;\n\tld.param.u64 %wbpf_launch, [{LAUNCH_PARAM}];"
             );
+            if hidden.chosen {
+                let at = launch::PARAM_CHOSEN;
+                loaded += &format!(
+                    "\n\t.reg .b64 %wbpf_handed;\n\tld.param.u64 %wbpf_handed, [{LAUNCH_PARAM}+{at}];"
+                );
+            }
+            edits.insert(span.start, loaded);
         }
     }
 
@@ -334,53 +351,82 @@ fn check_counted(
     kernel: &str,
     attachments: &[Attachment<'_>],
 ) -> Result<(), PatchError> {
-    let refused = |reason: String, advice: &str| PatchError::Refused {
-        kernel: kernel.to_owned(),
-        reason,
-        advice: advice.to_owned(),
-    };
     // What else counts does so because of its scope.
     let scoped = |a: &Attachment<'_>| a.site == Site::Exit && a.scope != Scope::Thread;
     let aggregates = !attachments.iter().any(scoped);
-    let in_registers = |name: &&&str| {
-        let function = closure.bodies.get(**name).map(|body| body.function);
-        function.is_some_and(|f| f.params.iter().any(|p| p.is_reg))
+    let handing = match aggregates {
+        true => AGGREGATING,
+        false => LEAVING,
     };
-    if let Some(name) = leaving.iter().find(in_registers) {
-        return Err(refused(
-            format!(
-                "its function `{name}` ends threads by `exit` and takes its parameters in registers, so that the launch \
-                 record cannot be handed to it"
-            ),
-            match aggregates {
-                true => "aggregate over blocks at entry",
-                false => "use `thread` scope at exit",
-            },
-        ));
-    }
+    check_handed(closure, leaving, kernel, handing)?;
+    let refused = |reason: &str, advice: &str| PatchError::Refused {
+        kernel: kernel.to_owned(),
+        reason: reason.to_owned(),
+        advice: advice.to_owned(),
+    };
     if attachments
         .iter()
         .any(|a| a.fragment.block_cells > 0 && a.gate.is_some())
     {
         return Err(refused(
-            "a program aggregates over its block, and a gate may keep some of the block's threads from it".to_owned(),
+            "a program aggregates over its block, and a gate may keep some of the block's threads from it",
             "do without the gate, or add to a value of a map",
         ));
     }
-    if aggregates && attachments.iter().any(|a| ends_thread(a.fragment)) {
-        return Err(refused(
-            "a program ends threads (helper 507) while another aggregates over all threads of their block".to_owned(),
-            "do without one of them",
-        ));
-    }
     if attachments.iter().any(|a| ends_thread(a.fragment)) {
-        return Err(refused(
-            "a program ends threads (helper 507) while another waits for all threads of a warp or block to leave"
-                .to_owned(),
-            "use `thread` scope at exit, or do without the helper",
-        ));
+        return Err(match aggregates {
+            true => refused(
+                "a program ends threads (helper 507) while another aggregates over all threads of their block",
+                "do without one of them",
+            ),
+            false => refused(
+                "a program ends threads (helper 507) while another waits for all threads of a warp or block to leave",
+                "use `thread` scope at exit, or do without the helper",
+            ),
+        });
     }
     Ok(())
+}
+
+/// Why functions are handed what is hidden, and what to do where that cannot be.
+type Handing = (&'static str, &'static str, &'static str);
+const LEAVING: Handing = (
+    "ends threads by `exit`",
+    "the launch record",
+    "use `thread` scope at exit",
+);
+const AGGREGATING: Handing = (
+    "ends threads by `exit`",
+    "the launch record",
+    "aggregate over blocks at entry",
+);
+const ASKING: Handing = (
+    "has programs that are in different launches",
+    "which those are",
+    "choose the same launches for all programs of the kernel",
+);
+
+/// Functions can be handed more than they have.
+fn check_handed(
+    closure: &Closure<'_, '_>,
+    functions: &[&str],
+    kernel: &str,
+    (why, what, advice): Handing,
+) -> Result<(), PatchError> {
+    let in_registers = |name: &&&str| {
+        let function = closure.bodies.get(**name).map(|body| body.function);
+        function.is_some_and(|f| f.params.iter().any(|p| p.is_reg))
+    };
+    match functions.iter().find(in_registers) {
+        None => Ok(()),
+        Some(name) => Err(PatchError::Refused {
+            kernel: kernel.to_owned(),
+            reason: format!(
+                "its function `{name}` {why} and takes its parameters in registers, so that {what} cannot be handed to it"
+            ),
+            advice: advice.to_owned(),
+        }),
+    }
 }
 
 fn instruction<'b, 'a>(body: &'b Body<'_, 'a>, index: usize) -> Option<&'b Instruction<'a>> {

@@ -21,6 +21,7 @@ mod find;
 mod gaps;
 mod gate;
 mod insert;
+mod launch_bits;
 mod list;
 mod middle;
 mod operand;
@@ -68,6 +69,8 @@ pub struct Attachment<'a> {
     pub fragment: &'a Fragment,
     /// What says whether it runs, if something does ([`warpbpf_abi::layout::gate`]).
     pub gate: Option<Gate>,
+    /// The bit that a launch sets in which it runs, where those are not the same for all of the kernel ([`warpbpf_abi::layout::launch::PARAM_CHOSEN`]).
+    pub choice: Option<u32>,
 }
 
 /// A bit that is read at each site.

@@ -23,6 +23,7 @@ use crate::capture::{Block, Slots, Source};
 use crate::closure::Closure;
 use crate::find::{Anchor, Fact, Place, Scene, TextLines, is_last};
 use crate::gate::Gates;
+use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
 use crate::{Attachment, PatchError, Select, SiteInfo, TensorLayout};
@@ -418,6 +419,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         let captures: BTreeSet<Capture> = all.copied().collect();
         let masked = attachments.iter().any(|a| needs_mask(a));
         let gates = Gates::of(attachments.iter().map(|a| a.gate));
+        let chosen = LaunchBits::of(attachments.iter().map(|a| a.choice));
         source.write(&captures, block);
         let mut out = String::new();
         let skip = format!("wbpf_skip_{label}");
@@ -429,12 +431,18 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         // What it costs is not to be measured, where the time at a barrier is: then the group is there before.
         let timed = captures.contains(&Capture::Waited);
         let mut gate = String::new();
+        if !chosen.is_empty() {
+            for (ty, name) in LaunchBits::registers() {
+                block.register(ty, name);
+            }
+            gate = chosen.read(chosen.leaves_all().then_some(skip.as_str()));
+        }
         if !gates.is_empty() {
             for (ty, name) in gates.registers() {
                 block.register(ty, name);
             }
             let all = gates.closes_all().then_some(skip.as_str());
-            gate = gates.read(self.setting.programs.slots(), all, timed);
+            gate += &gates.read(self.setting.programs.slots(), all, timed);
         }
         if !timed {
             out.push_str(&gate);
@@ -455,7 +463,8 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             };
             let other = format!("wbpf_other_{label}_{number}");
             let together = attachment.fragment.uses_group_mask && attachment.scope == Scope::Thread;
-            let test = gates.test(attachment.gate, gates.closes_all(), together, &other);
+            let mut test = chosen.test(attachment.choice, chosen.leaves_all(), &other);
+            test += &gates.test(attachment.gate, gates.closes_all(), together, &other);
             out.push_str(&test);
             if let Some(elect) = &elect {
                 block.register("pred", "%wbpf_p");
@@ -471,7 +480,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
                 let _ = writeln!(out, "{other}:");
             }
         }
-        if guard.is_some() || gates.closes_all() {
+        if guard.is_some() || gates.closes_all() || chosen.leaves_all() {
             let _ = writeln!(out, "{skip}:");
         }
         out

@@ -6,7 +6,7 @@ use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::ast::{Function, Module};
 
-use crate::{ParamLayout, PatchError};
+use crate::{HiddenParam, ParamLayout, PatchError};
 
 /// Most bytes of parameters, PTX ISA "Kernel Function Parameters".
 const LIMIT: u64 = 4352;
@@ -38,12 +38,13 @@ pub(crate) fn hidden_offset(
     module: &Module<'_>,
     kernel: &Function<'_>,
     params: &[ParamLayout],
+    chosen: bool,
 ) -> Result<u64, PatchError> {
     let bytes = params.last().map_or(0, |p| p.offset + p.size);
     let offset = bytes.next_multiple_of(8);
     let large = module.version >= (8, 1) && module.target().is_some_and(|t| t.number >= 70);
     let limit = if large { LARGE_LIMIT } else { LIMIT };
-    let total = offset + launch::PARAM_SIZE;
+    let total = offset + launch::param_size(chosen);
     if total > limit {
         return Err(PatchError::Parameters {
             kernel: kernel.name.to_owned(),
@@ -61,12 +62,12 @@ pub(crate) fn signature(
     module: &Module<'_>,
     kernel: &Function<'_>,
     name: &str,
-    hidden: bool,
+    hidden: Option<HiddenParam>,
     max_registers: Option<u32>,
 ) -> String {
     let mut out = format!(".visible .entry {name}(");
     let list = kernel.params_span.clone().unwrap_or(0..0);
-    if hidden {
+    if let Some(hidden) = hidden {
         // A comment may end the list, so the new parameter follows the last one and not the list.
         let last = kernel.params.last().map_or(list.end, |p| p.span.end);
         let comma = if kernel.params.is_empty() { "" } else { "," };
@@ -75,7 +76,7 @@ pub(crate) fn signature(
             out,
             "{}{comma}\n\t.param .align 8 .b8 {LAUNCH_PARAM}[{}]{}\n",
             &module.text[list.start..last],
-            launch::PARAM_SIZE,
+            hidden.size(),
             module.text[last..list.end].trim_end(),
         );
     } else {
@@ -107,12 +108,12 @@ fn limited(directives: &str, limit: Option<u32>) -> String {
 }
 
 /// A device function's head under another name, from its linking directive to before the body's `{` or the prototype's
-/// `;`, with the launch record as a further parameter.
+/// `;`, with the launch record as a further parameter, or all of what is hidden where that says which programs are in the launch.
 pub(crate) fn function_head(
     module: &Module<'_>,
     function: &Function<'_>,
     name: &str,
-    hidden: bool,
+    hidden: Option<HiddenParam>,
 ) -> String {
     let text = module.text;
     let end = match &function.body {
@@ -125,8 +126,8 @@ pub(crate) fn function_head(
         &text[function.span.start..function.name_span.start]
     );
     let mut rest = function.name_span.end;
-    if hidden {
-        let param = format!(".param .b64 {LAUNCH_PARAM}");
+    if let Some(hidden) = hidden {
+        let param = handed(hidden, LAUNCH_PARAM);
         match (&function.params_span, function.params.last()) {
             (Some(_), Some(last)) => {
                 out.push_str(&text[rest..last.span.end]);
@@ -143,4 +144,12 @@ pub(crate) fn function_head(
     }
     out.push_str(&text[rest..end]);
     out
+}
+
+/// The declaration of what is handed to device functions, under this name.
+pub(crate) fn handed(hidden: HiddenParam, name: &str) -> String {
+    match hidden.chosen {
+        false => format!(".param .b64 {name}"),
+        true => format!(".param .align 8 .b8 {name}[{}]", hidden.size()),
+    }
 }

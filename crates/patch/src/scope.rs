@@ -16,6 +16,7 @@ use warpbpf_codegen::Fragment;
 
 use crate::capture::{Block, Source};
 use crate::gate::Gates;
+use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
 use crate::{Attachment, Gate};
 
@@ -35,6 +36,8 @@ pub(crate) struct SiteCode<'a> {
 struct Placed<'a> {
     fragment: &'a Fragment,
     gate: Option<Gate>,
+    /// The bit of its launches.
+    bit: Option<u32>,
     /// Number of its first cell, among those of a block.
     cell: u32,
 }
@@ -54,6 +57,7 @@ impl<'a> SiteCode<'a> {
                 .map(|(a, cell)| Placed {
                     fragment: a.fragment,
                     gate: a.gate,
+                    bit: a.choice,
                     cell,
                 })
                 .collect()
@@ -72,6 +76,7 @@ impl<'a> SiteCode<'a> {
         let always = Placed {
             fragment,
             gate: None,
+            bit: None,
             cell: 0,
         };
         self.thread.insert(0, always);
@@ -121,9 +126,9 @@ impl<'a> SiteCode<'a> {
         self.placed().map(|placed| placed.fragment)
     }
 
-    /// All of it can be left out at once: nothing always runs, and nobody counts who arrives.
-    fn skips(&self, gates: &Gates) -> bool {
-        gates.closes_all() && !self.block_counters() && !self.warp_counters()
+    /// Nobody counts who arrives, so where nothing always runs all of it can be left out at once.
+    fn may_skip(&self) -> bool {
+        !self.block_counters() && !self.warp_counters()
     }
 
     /// The code, in a `{ … }` of its own; `label` makes its labels unique in the function, and `sm` is the number of the
@@ -156,12 +161,15 @@ impl<'a> SiteCode<'a> {
             block_counters: self.block_counters(),
             cells: u64::from(self.cells),
             gates: Gates::of(self.placed().map(|placed| placed.gate)),
-            skips: false,
+            chosen: LaunchBits::of(self.placed().map(|placed| placed.bit)),
+            shuts: false,
+            leaves: false,
             tests: 0,
         };
-        w.skips = self.skips(&w.gates);
+        w.shuts = self.may_skip() && w.gates.closes_all();
+        w.leaves = self.may_skip() && w.chosen.leaves_all();
         let bare = !self.needs_mask() && self.block.is_empty();
-        if bare && !captured.declares() && w.gates.is_empty() {
+        if bare && !captured.declares() && w.gates.is_empty() && w.chosen.is_empty() {
             w.fragments(&self.thread, true);
             return w.out;
         }
@@ -172,11 +180,19 @@ impl<'a> SiteCode<'a> {
             w.line(".reg .b64 %wbpf_d, %wbpf_e, %wbpf_f;");
         }
         w.out.push_str(&captured.declarations());
+        if !w.chosen.is_empty() {
+            for (ty, name) in LaunchBits::registers() {
+                w.put(format_args!(".reg .{ty} {name};"));
+            }
+            let skip = w.leaves.then(|| w.label("shut"));
+            let read = w.chosen.read(skip.as_deref());
+            w.out.push_str(&read);
+        }
         if !w.gates.is_empty() {
             for (ty, name) in w.gates.registers() {
                 w.put(format_args!(".reg .{ty} {name};"));
             }
-            let skip = w.skips.then(|| w.label("shut"));
+            let skip = w.shuts.then(|| w.label("shut"));
             let read = w.gates.read(programs.slots(), skip.as_deref(), false);
             w.out.push_str(&read);
         }
@@ -196,7 +212,7 @@ impl<'a> SiteCode<'a> {
         } else {
             w.entry(&self.warp, &self.block);
         }
-        if w.skips {
+        if w.shuts || w.leaves {
             w.mark("shut");
         }
         w.line("}");
@@ -244,8 +260,11 @@ struct Writer<'w> {
     /// Of each block.
     cells: u64,
     gates: Gates,
+    chosen: LaunchBits,
     /// The site as a whole was left out if none is open.
-    skips: bool,
+    shuts: bool,
+    /// The same if none is in this launch.
+    leaves: bool,
     /// Programs that were asked for by themselves.
     tests: u32,
 }
@@ -282,13 +301,15 @@ impl Writer<'_> {
         for Placed {
             fragment,
             gate,
+            bit,
             cell,
         } in fragments
         {
             let name = format!("closed_{}", self.tests);
             let label = self.label(&name);
             let together = thread && fragment.uses_group_mask;
-            let test = self.gates.test(*gate, self.skips, together, &label);
+            let mut test = self.chosen.test(*bit, self.leaves, &label);
+            test += &self.gates.test(*gate, self.shuts, together, &label);
             self.out.push_str(&test);
             if fragment.block_cells > 0 {
                 let at = u64::from(*cell) * launch::CELL;

@@ -85,7 +85,7 @@ pub(crate) fn slice_of(
         if function.body.is_none() {
             let name = function.name;
             if closure.externs.contains(name) || closure.bodies.contains_key(name) {
-                let hidden = job.carries(name);
+                let hidden = job.carried(name);
                 let head = params::function_head(module, function, name, hidden);
                 pieces.push((function.span.start, format!("{head};")));
             }
@@ -246,7 +246,7 @@ impl<'a> Rewrite<'_, '_, 'a> {
                 self.module,
                 function,
                 kernel,
-                job.hidden.is_some(),
+                job.hidden,
                 self.max_registers,
             );
             let body = apply(function.body.clone().unwrap_or_default())?;
@@ -256,7 +256,7 @@ impl<'a> Rewrite<'_, '_, 'a> {
                 self.module,
                 function,
                 function.name,
-                job.carries(function.name),
+                job.carried(function.name),
             );
             let body = apply(function.body.clone().unwrap_or_default())?;
             Ok(format!("{head}{{{body}}}"))

@@ -1,6 +1,7 @@
 //! What the splicer makes: the contract with the session and the launch path.
 
 use warpbpf_abi::attach::Site;
+use warpbpf_abi::layout::launch;
 
 /// An instrumented kernel, as PTX text plus all that loading and launching it needs.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -12,7 +13,8 @@ pub struct Variant {
     pub globals: Vec<(u32, String)>,
     /// Length of the slot table.
     pub slot_count: u32,
-    /// The hidden trailing parameter, if a scope needs the launch record or a program reads the launch's number or its node of a graph.
+    /// The hidden trailing parameter, if a scope needs the launch record, a program reads the launch's number or its node of a graph, or
+    /// programs are in different launches.
     pub hidden: Option<HiddenParam>,
     /// Offsets and sizes of the original's parameters.
     pub params: Vec<ParamLayout>,
@@ -63,11 +65,18 @@ pub struct HiddenParam {
     pub warp_counters: bool,
     /// A program asks which node of a graph it is.
     pub node: bool,
+    /// It says which programs are in the launch.
+    pub chosen: bool,
 }
 
 impl HiddenParam {
     /// Its launch record counts arrivals; else there is none.
     pub fn counts(&self) -> bool {
         self.block_counters || self.warp_counters || self.block_cells > 0
+    }
+
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
+        launch::param_size(self.chosen)
     }
 }

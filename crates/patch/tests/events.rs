@@ -39,6 +39,7 @@ fn function(
         select,
         fragment,
         gate: None,
+        choice: None,
     };
     let caller = Caller::Sanitizer(event);
     let target = ("sm_90", 90);

@@ -17,6 +17,7 @@ fn text(site: Site, scope: Scope, fragment: &Fragment) -> Result<String, String>
         select: &select,
         fragment,
         gate: None,
+        choice: None,
     };
     let caller = Caller::Splice(site);
     tools_function("probe", ("sm_90", 90), (8, 0), caller, &[attachment]).map_err(|e| e.to_string())
@@ -115,6 +116,7 @@ fn accessed_by(
         select,
         fragment,
         gate: None,
+        choice: None,
     };
     let target = ("sm_90", 90);
     tools_function("probe", target, (8, 0), caller, &[attachment]).map_err(|e| e.to_string())
@@ -131,6 +133,7 @@ fn one_that_all_kernels_of_a_module_call_looks_whether_it_is_meant() {
             ..Fragment::default()
         },
         gate: None,
+        choice: None,
     };
     let caller = Caller::Sanitizer(Event::Exit);
     let text = tools_function("probe", ("sm_90", 90), (8, 0), caller, &[attachment]).unwrap();

@@ -9,6 +9,7 @@ pub mod names;
 pub mod section;
 pub mod short_name;
 
+pub mod choices;
 pub mod plan;
 pub mod succeed;
 

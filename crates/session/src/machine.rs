@@ -186,6 +186,7 @@ impl Session {
                 select,
                 fragment,
                 gate: None,
+                choice: None,
             });
         let attachments: Vec<_> = attachments.collect();
         let target = format!("sm_{sm}");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
+use warpbpf_abi::choice::{Choice, Wish};
 use warpbpf_abi::layout::{HostedLayout, MapLayout, RingLayout, slot};
 use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_abi::names::PRINTK_RING;
@@ -22,6 +23,7 @@ use warpbpf_verify::{
 };
 
 use crate::assembled::Assembled;
+use crate::choices::choice_of;
 use crate::code_cache::CodeCache;
 use crate::cpu::{self, CpuError, HostProgram};
 use crate::names;
@@ -75,6 +77,10 @@ pub struct Options {
     pub sanitizer: Option<&'static Sanitizer>,
     /// It calls them only in kernels that cannot have all of theirs by an edit of their file.
     pub splice_first: bool,
+    /// Which launches programs are in that say nothing else.
+    pub choice: Choice,
+    /// The same of programs, by name, whatever their sections say. One that there is not, or not yet, is none's.
+    pub choose: Vec<(String, Wish)>,
     /// Where compiled code is kept from one process to the next.
     pub cache: Option<Arc<CodeCache>>,
 }
@@ -86,6 +92,11 @@ impl Options {
         chosen.map_or(HostedLayout::DEFAULT_LIMIT, |ns| {
             ns.min(u128::from(HostedLayout::LONGEST)) as u64
         })
+    }
+
+    /// What the user says of launches is what only NVTX tells.
+    pub(crate) fn needs_nvtx(&self) -> bool {
+        self.choice.needs_nvtx() || self.choose.iter().any(|(_, wish)| wish.needs_nvtx())
     }
 
     /// Sums at this kind of site stay in registers until a thread leaves. A tool that changes maps while kernels run wants to
@@ -135,6 +146,8 @@ pub struct PlannedProgram {
     pub verified: Verified<Program>,
     /// Heads of its loops that are ended when they run ([`Options::bound_loops`]).
     pub bounded: Vec<Pc>,
+    /// Which launches it is in.
+    pub choice: Arc<Choice>,
 }
 
 impl PlannedProgram {
@@ -268,6 +281,7 @@ pub(crate) fn prove_programs(
     for program in programs {
         let spec = section::parse(&program.name, &program.section)
             .map_err(|e| SessionError::Section(Box::new(e)))?;
+        let choice = Arc::new(choice_of(options, &program.name, &spec.launches));
         let platform = Platform {
             context: spec.context(),
             ..Platform::new(spec.site)
@@ -292,6 +306,7 @@ pub(crate) fn prove_programs(
             refuse_gated(&verified)?;
         }
         proved.push(PlannedProgram {
+            choice,
             spec,
             verified,
             bounded: heads,
@@ -396,8 +411,7 @@ impl Session {
             .flat_map(|host| host.program.maps())
             .collect();
         let kernels_for_host = cpu::needs_kernels(&by_the_host, &defs);
-        let reads = (programs.iter()).any(|p| p.verified.facts().reads_application());
-        let lineage = Lineage::first(&defs, programs.len(), reads, types.as_ref());
+        let lineage = Lineage::first(&defs, &programs, options, types.as_ref());
         if options.slots {
             lineage.slots.make(&programs);
         }

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpbpf_patch::{Patcher, Variant, Way};
 
 use crate::assembled::Unmade;
+use crate::choices::Choices;
 use crate::image::{ImageInfo, KernelSummary};
 use crate::machine::{Spliced, Splicer};
 use crate::names::demangle;
@@ -64,6 +65,8 @@ pub struct PreparedKernel {
     pub left_out: Vec<(String, u32)>,
     /// Programs that match it, by index, and at how many places each stands in it; empty where nothing was made.
     pub placed: Vec<(usize, u32)>,
+    /// Which launches its programs are in.
+    pub(crate) choices: Choices,
     /// The instrumented code.
     pub(crate) code: Option<Code>,
 }
@@ -275,6 +278,14 @@ impl Session {
                 continue;
             }
             kernel.kernel_id = Some(self.kernel_id(&kernel.demangled));
+            kernel.choices = self.choices_of(&kernel.programs);
+            let differ = kernel
+                .choices
+                .against("machine code is not told which launch it is in");
+            if let Some(why) = differ {
+                kernel.way = format!("{}; {why}", kernel.way);
+                continue;
+            }
             let splice = splicer.as_mut().map(|splicer| {
                 caught(|| match splicer {
                     Ok(splicer) => splicer.splice(kernel),
@@ -335,6 +346,17 @@ fn make(
     let mut done = undone(kernel, programs.to_vec());
     let kernel_id = session.kernel_id(&done.demangled);
     done.kernel_id = Some(kernel_id);
+    done.choices = session.choices_of(programs);
+    if session.has_slots()
+        && let Some(why) = done
+            .choices
+            .against("what is in slots cannot be told apart")
+    {
+        return Err(why);
+    }
+    if let Some(why) = done.choices.too_many() {
+        return Err(why);
+    }
     let reasons = match way {
         Way::Slice => None,
         Way::Clone { reasons } => Some(reasons),
@@ -398,6 +420,7 @@ fn undone(kernel: &KernelSummary, programs: Vec<usize>) -> PreparedKernel {
         sites: 0,
         left_out: Vec::new(),
         placed: Vec::new(),
+        choices: Choices::default(),
         code: None,
     }
 }

@@ -23,6 +23,7 @@ pub fn probe_text(
         select: &Select::default(),
         fragment,
         gate: None,
+        choice: None,
     };
     let caller = Caller::Splice(program.spec.site);
     let text = tools_function(program.name(), target, version, caller, &[attachment])?;

@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 
 use warpbpf_abi::access::{Barrier, Cache, Kind, Space};
 use warpbpf_abi::attach::{SITES, Scope, Site, When};
+use warpbpf_abi::choice::{Wish, WishError, WishKey};
 use warpbpf_abi::context::{self, ARGS, Context};
 use warpbpf_patch::Select;
 
@@ -33,6 +34,8 @@ pub struct AttachSpec {
     pub functions: Option<String>,
     /// Names of the kernel's parameters that the context's `args` are, in this order; none: all by position.
     pub arguments: Vec<String>,
+    /// Which launches it is in, as far as it says.
+    pub launches: Wish,
 }
 
 impl AttachSpec {
@@ -179,13 +182,15 @@ fn listed<'w>(words: impl IntoIterator<Item = &'w str>, joiner: &str) -> String 
 
 /// What selectors a place takes.
 fn keys_text(site: Site) -> String {
-    match keys(site) {
+    let own = match keys(site) {
         [key] => format!("its key is `{}`", key.word()),
         keys => format!(
             "its keys are {}",
             listed(keys.iter().map(|key| key.word()), "and")
         ),
-    }
+    };
+    let launches = listed(WishKey::ALL.iter().map(|key| key.word()), "and");
+    format!("{own}; of every place are {launches}, which choose launches")
 }
 
 fn places() -> String {
@@ -242,6 +247,7 @@ fn spec(form: Form, site: Site, kernels: &str) -> AttachSpec {
         select: Select::default(),
         functions: None,
         arguments: Vec::new(),
+        launches: Wish::default(),
     }
 }
 
@@ -418,6 +424,12 @@ impl<'a> Reading<'a> {
         if name.is_empty() {
             return Err(shape());
         }
+        if let Some(key) = WishKey::of(name) {
+            let value = relation.filter(|(relation, _)| *relation == "=");
+            let (_, value) = value.ok_or_else(shape)?;
+            let said = spec.launches.set(key, value);
+            return said.map_err(|error| self.wish(error));
+        }
         let Some(key) = keys(spec.site).iter().copied().find(|k| k.word() == name) else {
             let (program, section) = self.whose();
             return Err(SectionError::Key {
@@ -479,6 +491,16 @@ impl<'a> Reading<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Of a key that chooses launches.
+    fn wish(self, error: WishError) -> SectionError {
+        let (program, section) = self.whose();
+        SectionError::Launches {
+            program,
+            section,
+            error,
+        }
     }
 
     fn value(self, key: Key, value: &str, allowed: impl Into<String>) -> SectionError {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
+use warpbpf_abi::choice::Wish;
 use warpbpf_abi::layout::{env, slots};
 use warpbpf_codegen::interpreter::{Form as Code, Interpreter, NotInterpreted, translate_for_slot};
 use warpbpf_codegen::{MapBinding, Target};
@@ -39,6 +40,10 @@ pub enum SlotError {
         section: String,
         there: String,
     },
+    #[error(
+        "program `{program}` chooses launches in its section (`{section}`), and what is in a slot is in those that the program beside it is in: leave that out"
+    )]
+    Launches { program: String, section: String },
     #[error("program `{program}` cannot run in a slot: {why}")]
     Program {
         program: String,
@@ -84,10 +89,11 @@ struct Place {
     section: String,
 }
 
-/// What places are told apart by: what a program calls the kernel's parameters is no part of it.
+/// What places are told apart by: what a program calls the kernel's parameters is no part of it, nor in which launches it is.
 fn place(program: &PlannedProgram) -> AttachSpec {
     AttachSpec {
         arguments: Vec::new(),
+        launches: Wish::default(),
         ..program.spec.clone()
     }
 }
@@ -257,6 +263,12 @@ impl Session {
         }
         let mut by_slot: BTreeMap<u32, Vec<&PlannedProgram>> = BTreeMap::new();
         for program in &programs {
+            if !program.spec.launches.is_empty() {
+                return Err(SlotError::Launches {
+                    program: name(program),
+                    section: program.section().to_owned(),
+                });
+            }
             let slot = self.lineage.slots.of(program);
             let slot = slot.ok_or_else(|| SlotError::NoSlot {
                 program: name(program),

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use warpbpf_abi::choice::Choice;
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{Code, Imm64, Insn};
@@ -19,7 +20,7 @@ use warpbpf_verify::verify;
 use crate::cpu;
 use crate::gate::Gates;
 use crate::growth::Founders;
-use crate::plan::{self, PlannedProgram, Session, SessionError};
+use crate::plan::{self, Options, PlannedProgram, Session, SessionError};
 use crate::slots::Slots;
 
 /// Most maps that a session comes to have: each version of constants is one.
@@ -78,6 +79,13 @@ pub enum SucceedError {
     )]
     Reads { program: String },
     #[error(
+        "program `{program}` is for launches that NVTX tells of ({choice}), and no program was when the session began: who gets the application's calls of NVTX was decided then"
+    )]
+    Ranges {
+        program: String,
+        choice: Arc<Choice>,
+    },
+    #[error(
         "program `{program}` is for the CPU (`{section}`), and only programs of kernels are exchanged: leave it out of the object; those that run there go on"
     )]
     OnCpu { program: String, section: String },
@@ -111,16 +119,20 @@ pub(crate) struct Lineage {
     variables: Vec<Option<Vec<Variable>>>,
     /// A program reads the application's memory, or did.
     pub(crate) reads: bool,
+    /// A program chooses launches by what only NVTX tells, or did.
+    pub(crate) ranges: bool,
 }
 
 impl Lineage {
     /// Of a session that follows none.
     pub(crate) fn first(
         defs: &[MapDef],
-        programs: usize,
-        reads: bool,
+        programs: &[PlannedProgram],
+        options: &Options,
         types: Option<&Btf>,
     ) -> Lineage {
+        let reads = |program: &PlannedProgram| program.verified.facts().reads_application();
+        let by_ranges = |program: &PlannedProgram| program.choice.needs_nvtx();
         let mut lineage = Lineage {
             generation: 1,
             first_maps: defs.len(),
@@ -132,10 +144,11 @@ impl Lineage {
             slots: Arc::default(),
             founders: Arc::default(),
             variables: defs.iter().map(|def| variables(def, types)).collect(),
-            reads,
+            reads: programs.iter().any(reads),
+            ranges: options.needs_nvtx() || programs.iter().any(by_ranges),
         };
         lineage.map_ids = defs.iter().map(|_| lineage.id()).collect();
-        lineage.program_ids = (0..programs).map(|_| lineage.program_id()).collect();
+        lineage.program_ids = programs.iter().map(|_| lineage.program_id()).collect();
         lineage
     }
 
@@ -231,6 +244,12 @@ impl Session {
             }
             if facts.reads_application() && !lineage.reads {
                 return Err(SucceedError::Reads { program: name() });
+            }
+            if program.choice.needs_nvtx() && !lineage.ranges {
+                return Err(SucceedError::Ranges {
+                    program: name(),
+                    choice: Arc::clone(&program.choice),
+                });
             }
         }
         let in_kernels = programs.iter().map(|p| p.verified.program());

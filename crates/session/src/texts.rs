@@ -325,10 +325,16 @@ impl<'w, 'a> Texts<'w, 'a> {
         programs: &[usize],
         fragments: &'f [Fragment],
     ) -> Vec<Attachment<'f>> {
-        let own = |index: &usize| (*index, self.session.gate_of(*index).map(Gate::Program));
+        let choices = self.session.choices_of(programs);
+        let own = |(at, index): (usize, &usize)| {
+            let gate = self.session.gate_of(*index).map(Gate::Program);
+            (*index, gate, choices.bit(at))
+        };
         let beside = self.session.slots_beside(programs).into_iter();
-        let beside = beside.map(|(slot, index)| (index, Some(Gate::Slot(bit(slot)))));
-        let attach = |((index, gate), fragment): ((usize, Option<Gate>), &'f Fragment)| {
+        // Where programs choose different launches there are none.
+        let beside = beside.map(|(slot, index)| (index, Some(Gate::Slot(bit(slot))), None));
+        let attach = |((index, gate, choice), fragment): (_, &'f Fragment)| {
+            let index: usize = index;
             let spec = &self.session.programs()[index].spec;
             Attachment {
                 site: spec.site,
@@ -336,9 +342,10 @@ impl<'w, 'a> Texts<'w, 'a> {
                 select: &self.selects[index],
                 fragment,
                 gate,
+                choice,
             }
         };
-        let all = programs.iter().map(own).chain(beside);
+        let all = programs.iter().enumerate().map(own).chain(beside);
         all.zip(fragments).map(attach).collect()
     }
 

@@ -10,6 +10,7 @@ use warpbpf_driver::{Driver, DriverError, Function, JitOptions, Module, Stream, 
 use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 
 use crate::assembled::Unmade;
+use crate::choices::Choices;
 use crate::code_cache::CodeCache;
 use crate::machine::{Duplicate, Once};
 use crate::prepare::{CloneTexts, Code, PreparedKernel};
@@ -33,6 +34,8 @@ pub struct LoadedVariant {
     pub kernel_id: u64,
     /// The original's parameters.
     pub params: Vec<ParamLayout>,
+    /// Which launches its programs are in.
+    pub choices: Choices,
     /// The parameter that a launch appends.
     pub hidden: Option<HiddenParam>,
     /// Resources before and after.
@@ -395,6 +398,7 @@ fn bind(
         mangled: kernel.mangled.clone(),
         kernel_id: kernel.kernel_id.unwrap_or(0),
         params: variant.params.clone(),
+        choices: kernel.choices.clone(),
         hidden: variant.hidden,
         resources,
         compiler_warnings: Vec::new(),

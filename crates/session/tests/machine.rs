@@ -608,6 +608,31 @@ fn lanes_of_a_function_for_machine_code_can_add_up() {
 }
 
 #[test]
+fn machine_code_is_not_told_which_programs_are_in_a_launch() {
+    let arch = Arch::Sm90;
+    let differ = programs(&[("gpu/entry/*", 0), ("gpu/entry/*|every=2", 1)]);
+    let alike = programs(&[("gpu/entry/*|every=2", 0), ("gpu/entry/*|every=2", 1)]);
+    let spliced = |object: &[u8]| {
+        let session = session(object, Some(assembled(object, arch)), arch);
+        way(&session.prepare(&image(arch)), "plain").to_owned()
+    };
+    let patched = |object: &[u8]| {
+        let functions = Some(patches(object, arch));
+        let session = session_by(object, functions, arch, Some(sanitizer()));
+        way(&session.prepare(&image(arch)), "plain").to_owned()
+    };
+    let refused = "refused: the image is a cubin: machine code without PTX; its programs choose different launches (`p0`: all launches; `p1`: every=2), and machine code is not told which launch it is in; choose the same for all of them";
+    assert_eq!(
+        (spliced(&differ), patched(&differ)),
+        (refused.into(), refused.into())
+    );
+    assert_eq!(
+        (spliced(&alike), patched(&alike)),
+        ("splice".into(), "sanitizer".into())
+    );
+}
+
+#[test]
 fn what_compute_sanitizer_does_not_tell_of_is_refused() {
     let arch = Arch::Sm90;
     let without = "refused: the image is a cubin: machine code without PTX";

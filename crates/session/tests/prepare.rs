@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use warpbpf_abi::choice::{Choice, Wish};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{
     NO_SITE, Options, Prepared, PreparedKernel, ProgramChange, Session, SessionError, inspect,
@@ -517,6 +518,107 @@ fn what_cannot_follow_is_refused_by_name() {
     assert_eq!(
         twice.to_string(),
         "program `first` is there already: replace it, or give the new one another name"
+    );
+}
+
+#[test]
+fn programs_are_told_apart_only_where_they_are_in_different_launches() {
+    let asks = |sections: &[&str]| {
+        let session = session(sections).unwrap();
+        let common = session.common_choice().map(ToString::to_string);
+        // A clone's text is to be seen.
+        let text = prepared(&session, MODULE).rewritten.unwrap();
+        (
+            common,
+            text.contains("wbpf_launch[32]"),
+            text.contains("+24]"),
+        )
+    };
+    let same = |choice: &str| (Some(choice.to_owned()), false, false);
+    assert_eq!(asks(&["gpu/entry/*"]), same("all launches"));
+    let alike = ["gpu/entry/*|every=3", "gpu/mem/*|kind=load,every=3"];
+    assert_eq!(asks(&alike), same("every=3"));
+    assert_eq!(
+        asks(&["gpu/entry/*|every=1", "gpu/exit/*"]),
+        same("all launches")
+    );
+    let differ = ["gpu/entry/*", "gpu/mem/*|kind=load,every=3", "gpu/exit/*"];
+    assert_eq!(asks(&differ), (None, true, true));
+    // In one kernel they are alike.
+    let apart = [
+        "gpu/entry/looks|every=3",
+        "gpu/exit/looks|every=3",
+        "gpu/entry/plus",
+    ];
+    assert_eq!(asks(&apart), (None, false, false));
+}
+
+#[test]
+fn what_is_said_of_a_program_goes_before_its_section() {
+    let object = versioned(8, 1, &ADDS.replace("entry/*", "entry/*|every=4,after=2"));
+    let options = |wish: &str| Options {
+        choice: "every=9,at_most=7"
+            .parse::<Wish>()
+            .unwrap()
+            .over(&Choice::default()),
+        choose: vec![
+            ("first".to_owned(), wish.parse().unwrap()),
+            ("other".to_owned(), "gpus=3".parse().unwrap()),
+        ],
+        ..Options::default()
+    };
+    let session = begun_with(&object, &options("after=0"));
+    let chosen = |session: &Session| {
+        let all = session.programs().iter();
+        all.map(|p| format!("{}: {}", p.name(), p.choice))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(chosen(&session), ["first: every=4,at_most=7"]);
+    // It stays with the name.
+    let other = versioned(8, 1, &ADDS.replace("first", "other"));
+    let both = session.succeeded(ProgramChange::Add(&other)).unwrap();
+    assert_eq!(
+        chosen(&both),
+        [
+            "first: every=4,at_most=7",
+            "other: every=9,at_most=7,gpus=3"
+        ]
+    );
+    let again = versioned(8, 2, ADDS);
+    let again = both.succeeded(ProgramChange::Replace(&again)).unwrap();
+    assert_eq!(chosen(&again), ["first: every=9,at_most=7"]);
+
+    let ranges = versioned(8, 1, &ADDS.replace("entry/*", "entry/*|nvtx=step,stream=2"));
+    let refused = session.succeeded(ProgramChange::Replace(&ranges));
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "program `first` is for launches that NVTX tells of (every=9,at_most=7,nvtx=step,stream=2), and no program was when the session began: who gets the application's calls of NVTX was decided then"
+    );
+    let with_ranges = begun_with(&object, &options("nvtx=epoch"));
+    assert!(
+        with_ranges
+            .succeeded(ProgramChange::Replace(&ranges))
+            .is_ok()
+    );
+}
+
+#[test]
+fn what_is_in_slots_chooses_no_launches() {
+    let choosing = ADDS.replace("entry/*", "entry/*|every=4");
+    // Beside a program that does a slot may be, and is in its launches.
+    let session = with_slots(&versioned(8, 1, &choosing));
+    assert!(session.filling(&versioned(8, 1, ADDS)).is_ok());
+    let refused = session.filling(&versioned(8, 1, &choosing)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "program `first` chooses launches in its section (`gpu/entry/*|every=4`), and what is in a slot is in those that the program beside it is in: leave that out"
+    );
+    let two = choosing.clone() + &ADDS.replace("first", "second");
+    let session = with_slots(&versioned(8, 1, &two));
+    let prepared = prepared(&session, MODULE);
+    assert_eq!(
+        kernel(&prepared, "looks").way,
+        "refused: its programs choose different launches (`first`: every=4; `second`: all launches), and what is in slots cannot be told apart; choose the same for all of them"
     );
 }
 

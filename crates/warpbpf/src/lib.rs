@@ -62,5 +62,5 @@ pub use warpbpf_maps::{Counters, Value};
 pub use warpbpf_wire::{
     CacheWish, Choice, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack,
     HostStacks, MapInfo, MapOp, NoteLevel, OpCode, Operation, Operations, Options, Outcome, Place,
-    Range, RangeKind, Ranges, RangesLost, StreamPick, Untimed,
+    Range, RangeKind, Ranges, RangesLost, StreamPick, Untimed, Wish, WishError,
 };

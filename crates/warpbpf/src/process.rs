@@ -58,6 +58,8 @@ pub struct KernelInfo {
     pub unwanted: u64,
     /// Those with probes by the set of programs that they ran ([`Process::generation`]), of the last few.
     pub generations: Vec<(u64, u64)>,
+    /// Those with probes that each program was in, by its name; empty where that was all of them for all programs.
+    pub programs: Vec<(String, u64)>,
 }
 
 impl Process {
@@ -207,6 +209,7 @@ impl Process {
                 contexts: counts.map_or_else(Vec::new, |c| c.contexts.clone()),
                 unwanted: counts.map_or(0, |c| c.unwanted),
                 generations: counts.map_or_else(Vec::new, |c| c.generations.clone()),
+                programs: counts.map_or_else(Vec::new, |c| c.programs.clone()),
             }
         };
         state.kernels.iter().map(with_counts).collect()

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use warpbpf_abi::choice::section_needs_nvtx;
 use warpbpf_wire::{
     CacheWish, Frame, Hello, Listener, MapOp, Options, ToAgent, ToTool, ToolConnection, encode_ops,
 };
@@ -274,7 +275,18 @@ impl Tool {
     /// The NVTX ranges of applications matter: to a timeline, or to which launches get probes.
     pub fn wants_ranges(&self) -> bool {
         let options = &self.shared.options;
-        options.timeline || options.choice.needs_nvtx()
+        options.timeline || self.chooses_by_nvtx()
+    }
+
+    /// Which launches get probes depends on what applications say by NVTX: as the options have it, or a program's section.
+    pub fn chooses_by_nvtx(&self) -> bool {
+        let options = &self.shared.options;
+        let mut wishes = options.choose.iter();
+        let programs = self.object().map(|object| &object.parsed().programs);
+        let mut programs = programs.into_iter().flatten();
+        options.choice.needs_nvtx()
+            || wishes.any(|(_, wish)| wish.needs_nvtx())
+            || programs.any(|program| section_needs_nvtx(&program.section))
     }
 
     /// Starts an application. Its standard streams are ours.

@@ -13,7 +13,6 @@ pub mod message;
 pub mod rendezvous;
 
 mod change;
-mod choice;
 mod connection;
 mod given;
 mod layout;
@@ -24,7 +23,6 @@ mod timeline;
 mod words;
 
 pub use change::{Change, Changed, Refusal};
-pub use choice::{Choice, StreamPick};
 pub use connection::{Connection, Frame, WireError};
 pub use given::{Given, Giver, Taker};
 pub use layout::{Layout, SumField};
@@ -44,6 +42,7 @@ pub use timeline::{
     GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack, HostStacks, Operation, Operations,
     Range, RangeKind, Ranges, RangesLost, Untimed,
 };
+pub use warpbpf_abi::choice::{Choice, StreamPick, Wish, WishError};
 
 /// The agent's end of a connection.
 pub type AgentConnection = Connection<ToTool, ToAgent>;

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, Changed};
-use crate::choice::Choice;
 use crate::layout::{Layout, SumField};
 use crate::timeline::{HostStacks, Operations, Ranges};
+use warpbpf_abi::choice::{Choice, Wish};
 
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
 pub const PROTOCOL: u32 = 2;
@@ -171,6 +171,9 @@ pub struct Options {
     /// Which launches get probes.
     #[serde(default, skip_serializing_if = "Choice::is_all")]
     pub choice: Choice,
+    /// The same of programs, by name: what is said here goes before what their sections say, and that before [`Options::choice`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choose: Vec<(String, Wish)>,
     /// Parts per million that launches of a kernel may take longer with probes than without; kernels that pass it run without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_overhead_ppm: Option<u32>,
@@ -460,6 +463,9 @@ pub struct KernelCount {
     /// Those with probes by the set of programs that they ran, of the last few sets ([`Changed::generation`]).
     #[serde(default)]
     pub generations: Vec<(u64, u64)>,
+    /// Those in which each program ran, by its name; empty where all programs were in all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<(String, u64)>,
 }
 
 #[cfg(test)]
@@ -536,6 +542,7 @@ mod tests {
                     place: Vec::new(),
                     call_limit_us: None,
                     choice: Choice::default(),
+                    choose: Vec::new(),
                     max_overhead_ppm: None,
                     max_device_memory: None,
                     timeline: false,

@@ -248,8 +248,12 @@ fn walk(bench: &Bench) -> Told {
 }
 
 fn gpuprobe(bench: &Bench) -> Told {
-    // Eight warps of each block; two loads of four bytes in each thread that has an element.
-    let line = format!("groups {}, loads 6000, bytes 24000", THREADS / 32);
+    // Eight warps of each block; two loads of four bytes in each thread that has an element; and one of three launches.
+    let line = format!(
+        "groups {}, loads 6000, bytes 24000, chosen {}",
+        THREADS / 32,
+        THREADS / 3
+    );
     ends_with(bench, "gpuprobe", &[], &[&line])
 }
 

@@ -30,6 +30,7 @@ mod jit;
 mod late_tools;
 mod launching;
 mod library;
+mod links;
 mod linux;
 mod loader;
 mod loader_maps;
@@ -121,6 +122,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(blocks::cases());
     cases.extend(cache::cases());
     cases.extend(choice::cases());
+    cases.extend(links::cases());
     cases.extend(ranges::cases());
     cases.extend(devices::cases());
     cases.extend(driver_api::cases());

@@ -81,10 +81,11 @@ impl Exec {
             let Some((entry, runs)) = it.kernel else {
                 continue;
             };
-            let sum = runs.counter(entry);
-            match (self.sums.iter_mut()).find(|(known, _)| std::ptr::eq(*known, sum)) {
-                Some((_, nodes)) => *nodes += 1,
-                None => self.sums.push((sum, 1)),
+            for sum in runs.counters(entry) {
+                match (self.sums.iter_mut()).find(|(known, _)| std::ptr::eq(*known, sum)) {
+                    Some((_, nodes)) => *nodes += 1,
+                    None => self.sums.push((sum, 1)),
+                }
             }
         }
     }

@@ -99,7 +99,9 @@ unsafe fn exchange(
         Err(Miss::Body)
     } else if agent.graphs.is_blind() {
         Err(Miss::None)
-    } else if entry.is_too_dear(flight.generation.number) || !agent.wants(candidate) {
+    } else if entry.is_too_dear(flight.generation.number)
+        || agent.skips(flight.generation, candidate)
+    {
         Err(Miss::Skipped)
     } else {
         let (params, extra) = (first.kernel_params, first.extra);
@@ -110,6 +112,7 @@ unsafe fn exchange(
                 entry,
                 context,
                 (flight.generation, number, node),
+                candidate,
                 &shape,
                 &record,
                 params,
@@ -119,10 +122,10 @@ unsafe fn exchange(
         }
     };
     let miss = match tried {
-        Ok(place) => {
+        Ok((place, chosen)) => {
             agent.graphs.hold(place);
             let placed = Placed {
-                kernel: Some((entry, Runs::Variant(place))),
+                kernel: Some((entry, Runs::Variant(place, chosen))),
                 launch: number,
                 given: named as usize,
             };

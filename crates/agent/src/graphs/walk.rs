@@ -280,16 +280,33 @@ fn prepare_one(
             // Its ranges were those of its capture.
             now: false,
         };
-        let taken = agent.wants(candidate);
-        let generation = agent.generations.now().number;
+        let generation = agent.generations.now();
+        let skips = |entry: &Entry| {
+            entry.is_too_dear(generation.number)
+                || agent.skips_in_graph(generation, entry, candidate)
+        };
         it.kernel = wanted.map(|entry| match agent.is_wanted(entry) {
             false => (entry, Runs::Unwanted),
-            true if !taken || entry.is_too_dear(generation) => (entry, Runs::Skipped),
+            true if skips(entry) => (entry, Runs::Skipped),
             true => (entry, Runs::Original),
         });
         return it;
     };
-    it.kernel = Some((entry, Runs::Variant(place)));
+    let chosen = |variant: &LoadedVariant| {
+        let hidden = variant.hidden.as_ref().filter(|hidden| hidden.chosen)?;
+        // SAFETY: the variant is the node's kernel, and the driver told its parameters.
+        let told = unsafe {
+            hidden_of(
+                variant.params.len(),
+                hidden,
+                first.kernel_params,
+                first.extra,
+            )
+        };
+        told.map(|[.., chosen]| chosen)
+    };
+    let chosen = place.variant.as_deref().and_then(chosen);
+    it.kernel = Some((entry, Runs::Variant(place, chosen.unwrap_or(u64::MAX))));
     it.name = timeline::of(agent).map(|_| entry.mangled.clone());
     let Some((context, variant)) = place.context().zip(place.variant.as_deref()) else {
         return it;
@@ -345,10 +362,10 @@ pub(super) fn name_for_timeline(agent: &'static Agent, handle: usize) -> Option<
 /// # Safety
 /// The node's kernel is the variant, and the parameters are what the driver told of it.
 unsafe fn launch_of(variant: &LoadedVariant, params: &KernelNodeParams2) -> Option<u64> {
-    let (offset, given) = (variant.hidden?.offset, variant.params.len());
+    let (hidden, given) = (variant.hidden?, variant.params.len());
     let first = &params.first;
     // SAFETY: the caller's promise: the hidden parameter is behind the others.
-    let [_, number, _] = unsafe { hidden_of(given, offset, first.kernel_params, first.extra)? };
+    let [_, number, ..] = unsafe { hidden_of(given, &hidden, first.kernel_params, first.extra)? };
     Some(number)
 }
 
@@ -376,19 +393,18 @@ unsafe fn set_hidden(
     };
     // SAFETY: the caller's promise: the hidden parameter is behind the others.
     let done = unsafe {
-        hidden_of(given, hidden.offset, first.kernel_params, first.extra).and_then(
-            |[_, number, _]| {
-                let values = [record, number, at];
-                with_hidden(
-                    given,
-                    hidden.offset,
-                    values,
-                    first.kernel_params,
-                    first.extra,
-                    &set,
-                )
-            },
-        )
+        let told = hidden_of(given, &hidden, first.kernel_params, first.extra);
+        told.and_then(|[_, number, _, chosen]| {
+            let values = [record, number, at, chosen];
+            with_hidden(
+                given,
+                &hidden,
+                values,
+                first.kernel_params,
+                first.extra,
+                &set,
+            )
+        })
     };
     if done != Some(sys::SUCCESS) {
         let what = match hidden.counts() {

@@ -459,11 +459,13 @@ impl State {
 /// Tells the user, at the end, why a choice by ranges may not be what was meant.
 pub(crate) fn report(agent: &Agent) {
     let came = CAME.load(Ordering::Relaxed);
-    if !came && agent.choice.get().is_some_and(Choice::needs_nvtx) {
+    let session = agent.generations.now().session.get();
+    let any = |what: fn(&Choice) -> bool| session.is_some_and(|s| s.choices().any(what));
+    if !came && any(Choice::needs_nvtx) {
         let text = "no range and no stream has a name for `--nvtx` or `--stream`: nothing in the application has called NVTX, or another tool has its calls";
         return agent.note(NoteLevel::Warning, text.into());
     }
-    if !came || !agent.chooses_by_range() {
+    if !came || !any(|choice| !choice.nvtx.is_empty()) {
         return;
     }
     let state = state();

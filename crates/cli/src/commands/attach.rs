@@ -33,6 +33,10 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     }
     let attachment = Attachment::wished(&session.wish, &session.work, Moment::Late)?;
     let tool = &attachment.tool;
+    // The same of single programs.
+    if tool.chooses_by_nvtx() {
+        return Err(CliError::Other(NO_RANGES.into()));
+    }
     if let (Some(linux), Whom::One(pid) | Whom::Tree(pid)) = (&attachment.linux, whom) {
         linux.tell_process(pid);
     }

@@ -111,6 +111,7 @@ impl Attachment {
         };
         let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &proving)
             .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
+        choice.check_programs(&session)?;
         let (wanted, left_out) = match work.skip_linux {
             true => (None, for_linux),
             false => (for_linux, None),
@@ -134,6 +135,7 @@ impl Attachment {
             place: program.place.clone(),
             call_limit_us: Some(program.call_limit * 1000),
             choice: choice.choice(),
+            choose: choice.choose.clone(),
             max_overhead_ppm: choice.max_overhead,
             max_device_memory: choice.max_device_memory,
             timeline,

@@ -175,6 +175,7 @@ impl Programs {
             select: every(),
             fragment,
             gate: None,
+            choice: None,
         })
         .collect()
     }

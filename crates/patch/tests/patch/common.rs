@@ -149,6 +149,7 @@ pub fn attach<'f>(
             select: every(),
             fragment,
             gate: None,
+            choice: None,
         })
         .collect()
 }

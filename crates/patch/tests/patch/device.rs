@@ -128,6 +128,18 @@ impl<'g> Session<'g> {
         shape: &Shape,
         params: &[u8],
     ) -> Vec<u64> {
+        self.launch_chosen(module, variant, shape, params, u64::MAX)
+    }
+
+    /// The same of a launch that these choices of programs take.
+    pub fn launch_chosen(
+        &self,
+        module: &Module,
+        variant: &Variant,
+        shape: &Shape,
+        params: &[u8],
+        chosen: u64,
+    ) -> Vec<u64> {
         self.gpu
             .fill(self.counters, 0, COUNTERS as u64 * 8)
             .unwrap();
@@ -147,6 +159,9 @@ impl<'g> Session<'g> {
             // The number of the launch and the node of a graph, which no program here reads.
             params.extend(1u64.to_le_bytes());
             params.extend(0u64.to_le_bytes());
+            if hidden.chosen {
+                params.extend(chosen.to_le_bytes());
+            }
             record = Some((address, bytes));
         }
         run(self.gpu, module, &variant.entry, shape, &params);

@@ -25,6 +25,7 @@ fn what_is_closed_does_not_run() {
         select: every(),
         fragment,
         gate: None,
+        choice: None,
     }));
     for (bit, attachment) in attachments.iter_mut().enumerate() {
         attachment.gate = Some(Gate::Program(bit as u32));
@@ -97,6 +98,7 @@ fn empty_kernel(fragment: &Fragment, gates: &[Gate]) -> String {
         select: every(),
         fragment,
         gate: Some(*gate),
+        choice: None,
     };
     let attachments: Vec<_> = gates.iter().map(one).collect();
     slice(&ast, "k", &attachments, &OPTIONS).unwrap().0
@@ -143,6 +145,7 @@ fn the_time_at_a_barrier_is_without_the_gate() {
         select: &select,
         fragment: &fragment,
         gate: Some(Gate::Program(2)),
+        choice: None,
     };
     let (ptx, _) = slice(&ast, "k", &[attachment], &OPTIONS).unwrap();
     let at = |part: &str| ptx.rfind(part).unwrap_or_else(|| panic!("{part}: {ptx}"));

@@ -8,6 +8,7 @@ mod words;
 mod blocks;
 mod gate;
 mod golden;
+mod launch_bits;
 mod middle;
 mod ptxas;
 mod random;

@@ -221,6 +221,7 @@ fn try_program(program: &Program, calls: bool, seed: Option<u64>, shape: &Shape)
         select: every(),
         fragment: &lanes,
         gate: None,
+        choice: None,
     });
     let middle = [
         ("mem.thread:value0|op=st.global.*", 6),

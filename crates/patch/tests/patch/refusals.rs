@@ -260,6 +260,7 @@ fn a_program_that_ends_threads_leaves_no_count_open() {
             select: every(),
             fragment: &leaving,
             gate: None,
+            choice: None,
         },
         Attachment {
             site: Site::Exit,
@@ -267,6 +268,7 @@ fn a_program_that_ends_threads_leaves_no_count_open() {
             select: every(),
             fragment: &counting,
             gate: None,
+            choice: None,
         },
     ];
     assert_eq!(
@@ -291,6 +293,7 @@ fn an_aggregate_over_the_block_is_left_open_by_nobody() {
         select: every(),
         fragment,
         gate: None,
+        choice: None,
     };
     for site in [Site::Entry, Site::Exit] {
         let mut attachments = [placed(site, &aggregates), placed(Site::Entry, &leaving)];
@@ -332,6 +335,7 @@ fn mistakes_of_the_caller_are_reported() {
         select: every(),
         fragment: &fragment,
         gate: None,
+        choice: None,
     };
     let options = Options {
         first_global_slot: 1,

@@ -23,6 +23,7 @@ fn compare(source: &str, name: &str, counted: bool) {
         select: every(),
         fragment: &lanes,
         gate: None,
+        choice: None,
     });
     let (slice_ptx, slice_variant) = slice(&ast, name, &attachments, &OPTIONS).unwrap();
     let (clone_ptx, clone_variants) =

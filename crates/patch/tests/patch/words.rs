@@ -95,6 +95,7 @@ pub fn attached(wanted: &[Wanted]) -> Vec<Attachment<'_>> {
             select: &w.select,
             fragment: &w.fragment,
             gate: None,
+            choice: None,
         })
         .collect()
 }

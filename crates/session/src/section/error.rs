@@ -1,5 +1,7 @@
 //! What is wrong with a section name, and what may stand there.
 
+use warpbpf_abi::choice::WishError;
+
 use super::places;
 
 /// Why a section name is not an attach point.
@@ -78,6 +80,12 @@ pub enum SectionError {
         key: &'static str,
         value: String,
         allowed: String,
+    },
+    #[error("`{program}`: {error} (section `{section}`)")]
+    Launches {
+        program: String,
+        section: String,
+        error: WishError,
     },
     #[error("`{program}`: no access has the size that section `{section}` asks for")]
     NoSize { program: String, section: String },

@@ -1,6 +1,7 @@
 //! Section names by table: what each becomes, and what is said of those that are refused.
 
 use warpbpf_abi::attach::When;
+use warpbpf_abi::choice::Choice;
 
 use super::*;
 
@@ -43,6 +44,9 @@ fn shown(spec: &AttachSpec) -> String {
     }
     if select.when == When::After {
         text += " after";
+    }
+    if !spec.launches.is_empty() {
+        text += &format!(" in {}", spec.launches.over(&Choice::default()));
     }
     text
 }
@@ -91,6 +95,19 @@ fn selectors() {
             "gpu/mem/*|kind=load+store+load,cache=nc+ca",
             "mem thread * kind=load+store cache=nc+ca",
         ),
+        (
+            "gpu/entry/*|every=10,after=1,at_most=3,gpus=0+2",
+            "entry thread * in every=10,after=1,at_most=3,gpus=0+2",
+        ),
+        (
+            "gpu/mem/f<a, b>|kind=load,nvtx=step/f<a, b>+warm up,stream=default+3",
+            "mem thread f<a, b> kind=load in nvtx=step/f<a, b>+warm up,stream=default+3",
+        ),
+        (
+            "gpu/line/*|at=k.cu:212,min_blocks=2,max_blocks=9",
+            "line thread * at=k.cu:212 in min_blocks=2,max_blocks=9",
+        ),
+        ("gpu/exit/*|every=1", "exit thread * in all launches"),
         ("gpu/mem/*|size=4", "mem thread * size=4..=4"),
         ("gpu/mem/*|size<=8,size>2", "mem thread * size=3..=8"),
         ("gpu/mem/*|size<8", "mem thread * size=0..=7"),
@@ -234,27 +251,39 @@ fn refusals_say_what_to_do() {
         ),
         (
             "gpu/entry/k|sm=90",
-            "`p`: `gpu/entry` has no key `sm` (section `gpu/entry/k|sm=90`); its key is `args`",
+            "`p`: `gpu/entry` has no key `sm` (section `gpu/entry/k|sm=90`); its key is `args`; of every place are `every`, `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches",
         ),
         (
             "gpu/barrier/k|space=shared",
-            "`p`: `gpu/barrier` has no key `space` (section `gpu/barrier/k|space=shared`); its keys are `kind`, `op`, `at`, `func`, `when` and `args`",
+            "`p`: `gpu/barrier` has no key `space` (section `gpu/barrier/k|space=shared`); its keys are `kind`, `op`, `at`, `func`, `when` and `args`; of every place are `every`, `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches",
         ),
         (
             "gpu/mem/k|kind",
-            "`p`: `kind` in section `gpu/mem/k|kind` is not `key=value`; `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`",
+            "`p`: `kind` in section `gpu/mem/k|kind` is not `key=value`; `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`; of every place are `every`, `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches",
         ),
         (
             "gpu/mem/k|",
-            "`p`: `` in section `gpu/mem/k|` is not `key=value`; `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`",
+            "`p`: `` in section `gpu/mem/k|` is not `key=value`; `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`; of every place are `every`, `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches",
         ),
         (
             "gpu/func/k|func>f",
-            "`p`: `func>f` in section `gpu/func/k|func>f` is not `key=value`; `gpu/func`: its keys are `func` and `args`",
+            "`p`: `func>f` in section `gpu/func/k|func>f` is not `key=value`; `gpu/func`: its keys are `func` and `args`; of every place are `every`, `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches",
         ),
         (
             "gpu/mem/k|kind=load,kind=store",
             "`p`: `kind` is given twice in section `gpu/mem/k|kind=load,kind=store`; join its words by `+`",
+        ),
+        (
+            "gpu/entry/k|every=0",
+            "`p`: `every` cannot be `0`; it is a number from 1 (section `gpu/entry/k|every=0`)",
+        ),
+        (
+            "gpu/entry/k|gpus=0,gpus=1",
+            "`p`: `gpus` is given twice; join its words by `+` (section `gpu/entry/k|gpus=0,gpus=1`)",
+        ),
+        (
+            "gpu/func/k|every>2",
+            "`p`: `every>2` in section `gpu/func/k|every>2` is not `key=value`; `gpu/func`: its keys are `func` and `args`; of every place are `every`, `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches",
         ),
         (
             "gpu/insn/k|op=a,op=b",

@@ -30,7 +30,7 @@ pub struct ProgramInfo {
     pub name: String,
     /// Its section.
     pub section: String,
-    /// Launches with it, since the last exchange of programs.
+    /// Launches of kernels with it, since the last exchange of programs: those that it is not in itself, too, where others of its kernel are.
     pub launches: u64,
 }
 

@@ -1,0 +1,176 @@
+//! Which launches the programs of a kernel are in, where those may be others for each: every choice that there is has a bit, and a launch
+//! says which of them take it ([`warpbpf_abi::layout::launch::PARAM_CHOSEN`]).
+//!
+//! A kernel has one variant with all of its programs. Where they all choose the same launches nothing of this is in its code: a launch runs the
+//! variant or the original.
+
+use std::sync::Arc;
+
+use warpbpf_abi::choice::Choice;
+use warpbpf_abi::layout::launch;
+
+use crate::plan::{Options, PlannedProgram, Session};
+
+/// Choices of the programs of one kernel.
+#[derive(Debug, Clone, Default)]
+pub struct Choices {
+    /// By bit; one if there is nothing to tell apart.
+    all: Vec<Arc<Choice>>,
+    /// Names of the programs, and the bit of each.
+    programs: Vec<(String, u32)>,
+}
+
+impl Choices {
+    pub(crate) fn of<'p>(programs: impl Iterator<Item = &'p PlannedProgram>) -> Choices {
+        let mut choices = Choices::default();
+        for program in programs {
+            let known = choices
+                .all
+                .iter()
+                .position(|known| *known == program.choice);
+            let bit = known.unwrap_or(choices.all.len());
+            if known.is_none() {
+                choices.all.push(Arc::clone(&program.choice));
+            }
+            choices
+                .programs
+                .push((program.name().to_owned(), bit as u32));
+        }
+        choices
+    }
+
+    /// By bit. They live as long as this.
+    pub fn all(&self) -> &[Arc<Choice>] {
+        &self.all
+    }
+
+    /// Not all programs choose the same launches.
+    pub fn differ(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// Names of the programs, and the bit of each.
+    pub fn programs(&self) -> &[(String, u32)] {
+        &self.programs
+    }
+
+    /// The bit of a program, by its place in the list that this was made of; `None` where there is nothing to tell apart.
+    pub(crate) fn bit(&self, program: usize) -> Option<u32> {
+        let (_, bit) = self.programs.get(program).filter(|_| self.differ())?;
+        Some(*bit)
+    }
+
+    /// Why they cannot be told apart, where `what` has no place for bits.
+    pub(crate) fn against(&self, what: &str) -> Option<String> {
+        let text = |bit: usize| self.all[bit].to_string();
+        let of = |bit: u32| self.programs.iter().find(|(_, own)| *own == bit);
+        let (first, other) = of(0).zip(of(1))?;
+        Some(format!(
+            "its programs choose different launches (`{}`: {}; `{}`: {}), and {what}; choose the same for all of them",
+            first.0,
+            text(0),
+            other.0,
+            text(1)
+        ))
+    }
+
+    /// Why there are too many of them.
+    pub(crate) fn too_many(&self) -> Option<String> {
+        let many = self.all.len() > launch::MOST_CHOICES;
+        many.then(|| {
+            format!(
+                "its programs choose launches in {} ways, and {} can be told apart; choose the same for more of them",
+                self.all.len(),
+                launch::MOST_CHOICES
+            )
+        })
+    }
+}
+
+/// What a program of this name is in: what the user says of it goes before what its section says, and that before what is said of all.
+pub(crate) fn choice_of(
+    options: &Options,
+    program: &str,
+    section: &warpbpf_abi::choice::Wish,
+) -> Choice {
+    let mut choice = section.over(&options.choice);
+    for (_, wish) in options.choose.iter().filter(|(name, _)| name == program) {
+        choice = wish.over(&choice);
+    }
+    choice
+}
+
+impl Session {
+    /// The choices of these programs.
+    pub(crate) fn choices_of(&self, programs: &[usize]) -> Choices {
+        Choices::of(programs.iter().map(|index| &self.programs[*index]))
+    }
+
+    /// What all programs choose; `None` if they differ.
+    pub fn common_choice(&self) -> Option<&Choice> {
+        let (first, others) = self.programs.split_first()?;
+        let same = others.iter().all(|other| other.choice == first.choice);
+        same.then_some(&*first.choice)
+    }
+
+    /// What only NVTX tells matters to programs, or may to such that come.
+    pub fn needs_nvtx(&self) -> bool {
+        self.lineage.ranges
+    }
+
+    /// What programs choose, one by one.
+    pub fn choices(&self) -> impl Iterator<Item = &Choice> {
+        self.programs.iter().map(|program| &*program.choice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choices(count: u64) -> Choices {
+        let choice = |after| {
+            Arc::new(Choice {
+                after,
+                ..Choice::default()
+            })
+        };
+        Choices {
+            all: (0..count).map(choice).collect(),
+            programs: (0..count).map(|n| (format!("p{n}"), n as u32)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_launch_has_bits_for_so_many() {
+        let most = launch::MOST_CHOICES as u64;
+        assert_eq!(choices(most).too_many(), None);
+        assert_eq!(choices(most).bit(63), Some(63));
+        assert_eq!(
+            choices(most + 1).too_many().as_deref(),
+            Some(
+                "its programs choose launches in 65 ways, and 64 can be told apart; choose the same for more of them"
+            )
+        );
+    }
+
+    #[test]
+    fn what_is_the_same_needs_none() {
+        let one = choices(1);
+        assert_eq!(
+            (one.bit(0), one.differ(), one.against("x")),
+            (None, false, None)
+        );
+        let two = choices(2);
+        assert_eq!(
+            (two.bit(0), two.bit(1), two.bit(2)),
+            (Some(0), Some(1), None)
+        );
+        assert_eq!(
+            two.against("nothing tells").as_deref(),
+            Some(
+                "its programs choose different launches (`p0`: all launches; `p1`: after=1), and nothing tells; choose the same for all of them"
+            )
+        );
+    }
+}
