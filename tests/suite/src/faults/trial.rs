@@ -127,7 +127,8 @@ impl<'b> Trial<'b> {
         let files = std::fs::read_dir(&made).map_err(text)?.flatten();
         let mut entries: Vec<PathBuf> = files.map(|file| file.path()).collect();
         entries.retain(|path| path.extension().is_some_and(|e| e == "code"));
-        entries.sort();
+        // The one that was made last goes: what is made before it is found, where room for it would take that away.
+        entries.sort_by_cached_key(|path| path.metadata().and_then(|m| m.modified()).ok());
         let one = entries.pop().filter(|_| !entries.is_empty());
         // Too little for all that is made. A GPU gives the application's variables other addresses in each run, so that most is made again, in an order that
         // may take what is to be found out before it is looked for: there it is enough.
