@@ -58,9 +58,10 @@ pub use process::{KernelInfo, Note, Process};
 pub use start::Inject;
 pub use tool::{App, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
+pub use warpbpf_abi::choice::{Choice, StreamPick, Wish, WishError};
 pub use warpbpf_maps::{Counters, Value};
 pub use warpbpf_wire::{
-    CacheWish, Choice, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack,
-    HostStacks, MapInfo, MapOp, NoteLevel, OpCode, Operation, Operations, Options, Outcome, Place,
-    Range, RangeKind, Ranges, RangesLost, StreamPick, Untimed, Wish, WishError,
+    CacheWish, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack, HostStacks,
+    MapInfo, MapOp, NoteLevel, OpCode, Operation, Operations, Options, Outcome, Place, Range,
+    RangeKind, Ranges, RangesLost, Untimed,
 };
