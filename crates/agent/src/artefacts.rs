@@ -4,19 +4,25 @@
 //! The PTX belongs to the machine code beside it. Whoever has the machine code finds it by its bytes, which is sure; whoever knows only a kernel's name may find
 //! several.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use warpbpf_session::{ImageInfo, Session, inspect_compiled};
 
+use crate::lock::lock;
 use crate::made::Known;
 
 /// Bytes of a file's name that Triton takes of a kernel's.
 const NAME: usize = 150;
+const CUBIN: &str = "cubin";
+/// Variables that say who somebody is, in Python's order.
+const USER: [&str; 4] = ["LOGNAME", "USER", "LNAME", "USERNAME"];
 /// Larger files are none of Triton's.
 const LARGEST: u64 = 64 << 20;
 
@@ -27,18 +33,18 @@ pub(crate) struct Artefact {
     pub(crate) known: Known,
 }
 
-/// An image with the PTX that Triton keeps beside just this machine code, where it holds none and programs, if there are any yet, want its kernel.
+/// An image with the PTX that Triton keeps beside just this machine code, where it holds none and programs want its kernel.
 pub(crate) fn with_text(
     bytes: &[u8],
     info: ImageInfo,
     capability: (u32, u32),
-    session: Option<&Session>,
+    session: &Session,
 ) -> ImageInfo {
     // Triton makes a file of each kernel.
     let [kernel] = info.kernels.as_slice() else {
         return info;
     };
-    let wanted = session.is_none_or(|session| !session.matching(&kernel.mangled).is_empty());
+    let wanted = !session.matching(&kernel.mangled).is_empty();
     if info.ptx.is_some() || !wanted || !bytes.starts_with(b"\x7fELF") {
         return info;
     }
@@ -56,7 +62,9 @@ pub(crate) fn folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBu
     let home = path("TRITON_HOME").or_else(|| path("HOME"));
     all.extend(path("TRITON_CACHE_DIR").or_else(|| Some(home?.join(".triton/cache"))));
     let inductor = path("TORCHINDUCTOR_CACHE_DIR").or_else(|| {
-        let user = variable("USER").or_else(|| variable("LOGNAME"))?;
+        let user = USER
+            .iter()
+            .find_map(|name| variable(name).filter(|user| !user.is_empty()))?;
         let mut name = OsString::from("torchinductor_");
         name.push(user);
         Some(std::env::temp_dir().join(name))
@@ -103,19 +111,73 @@ fn artefact(path: PathBuf, cubin: Vec<u8>) -> Option<Artefact> {
 }
 
 fn files(folders: &[PathBuf], kernel: &str) -> impl Iterator<Item = PathBuf> {
+    static INDEX: Mutex<Index> = Mutex::new(BTreeMap::new());
     let name = kernel.get(..NAME).unwrap_or(kernel);
-    // A name is one part of a path.
-    let is_name = !name.is_empty() && !name.contains(['/', '\0']);
-    let file = format!("{name}.cubin");
-    let folders = folders.iter().filter(move |_| is_name);
-    let all = folders.flat_map(|folder| inside(folder));
-    all.map(move |folder| folder.join(&file))
-        .filter(|path| path.is_file())
+    let file = OsString::from(format!("{name}.{CUBIN}"));
+    let mut index = lock(&INDEX);
+    let mut all = Vec::new();
+    for folder in folders {
+        let known = index.entry(folder.clone()).or_default();
+        known.update(folder);
+        let holders = known.holders.get(&file).into_iter().flatten();
+        all.extend(holders.map(|holder| folder.join(holder).join(&file)));
+    }
+    all.into_iter()
+}
+
+type Index = BTreeMap<PathBuf, Kept>;
+
+/// What is in one of Triton's folders. Each of those in it is looked into once, and again when it has changed if it held nothing then.
+#[derive(Default)]
+struct Kept {
+    /// Names of files, and the folders that hold one.
+    holders: HashMap<OsString, Vec<OsString>>,
+    /// Folders that were looked into, and of those that held nothing when they had been changed.
+    seen: HashMap<OsString, Option<SystemTime>>,
+}
+
+impl Kept {
+    fn update(&mut self, folder: &Path) {
+        if !is_ours(folder) {
+            return;
+        }
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let before = self.seen.get(&name).copied();
+            if before == Some(None) {
+                continue;
+            }
+            let changed = entry.metadata().and_then(|there| there.modified()).ok();
+            if changed.is_none() || before == Some(changed) {
+                continue;
+            }
+            let files = std::fs::read_dir(entry.path()).into_iter().flatten();
+            let files = files.flatten().map(|file| file.file_name());
+            let cubins = files.filter(|file| Path::new(file).extension() == Some(CUBIN.as_ref()));
+            let mut empty = true;
+            for file in cubins {
+                empty = false;
+                self.holders.entry(file).or_default().push(name.clone());
+            }
+            self.seen.insert(name, changed.filter(|_| empty));
+        }
+    }
+}
+
+/// Nobody else may have put something there: what is taken runs in the application. As for code that is kept on disk (`warpbpf-cache`).
+fn is_ours(path: &Path) -> bool {
+    // SAFETY: no preconditions.
+    let user = unsafe { libc::geteuid() };
+    let there = std::fs::metadata(path);
+    there.is_ok_and(|there| [0, user].contains(&there.uid()) && there.mode() & 0o022 == 0)
 }
 
 /// A file, if it has so many bytes.
 fn read(path: &Path, length: Option<u64>) -> Option<Vec<u8>> {
     warpbpf_faults::check("agent/artefact", || ()).ok()?;
+    if !path.parent().is_some_and(is_ours) || !is_ours(path) {
+        return None;
+    }
     let file = File::open(path).ok()?;
     let there = file.metadata().ok()?;
     let fits = length.is_none_or(|length| length == there.len());
@@ -129,6 +191,9 @@ fn read(path: &Path, length: Option<u64>) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     struct Scratch(PathBuf);
@@ -236,6 +301,20 @@ mod tests {
             ("../a/add", "one"),
         ] {
             assert_eq!(of(kernel, cubin), None, "{kernel} {cubin}");
+        }
+        // What comes later, to a folder that was empty, is found; what others may write to is not taken.
+        std::fs::create_dir(scratch.0.join("g")).unwrap();
+        assert_eq!(of("later", "five"), None);
+        scratch.put("g/later.ptx", b"later of g");
+        scratch.put("g/later.cubin", b"five");
+        assert_eq!(of("later", "five").as_deref(), Some("later of g"));
+        for (path, mode, back) in [("g", 0o777, 0o755), ("g/later.ptx", 0o666, 0o644)] {
+            let path = scratch.0.join(path);
+            let set = |mode| std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            set(mode);
+            assert_eq!(of("later", "five"), None);
+            set(back);
+            assert!(of("later", "five").is_some());
         }
         let mut named: Vec<(PathBuf, Vec<u8>)> = of_kernel(&folders, "add")
             .map(|artefact| (artefact.path, artefact.cubin))

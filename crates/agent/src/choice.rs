@@ -122,8 +122,8 @@ impl Agent {
         }
     }
 
-    /// No program in a kernel that was put into a graph before is in this launch.
-    pub(crate) fn skips_in_graph(
+    /// No program in a kernel is in this launch, as far as that is known without its variant in this context.
+    pub(crate) fn skips_all_of(
         &self,
         generation: &'static Generation,
         entry: &Entry,
@@ -133,8 +133,14 @@ impl Agent {
             let variant = place.variant.as_deref()?;
             Some(self.chosen(generation, &variant.choices, candidate) == 0)
         };
-        let mut places = entry.places().filter(|p| p.generation == generation.number);
-        self.skips(generation, candidate) || places.find_map(none_of) == Some(true)
+        match generation.launches() {
+            Launches::All => false,
+            Launches::Same(_) => self.skips(generation, candidate),
+            Launches::Each => {
+                let mut places = entry.places().filter(|p| p.generation == generation.number);
+                places.find_map(none_of) == Some(true)
+            }
+        }
     }
 
     /// Tells why a kernel has no probes in a graph, where choices go by what only a single launch has.

@@ -32,6 +32,8 @@ pub(crate) struct Entry {
     pub(crate) too_dear: AtomicU64,
     pub(crate) told_failed: AtomicBool,
     pub(crate) told_residency: AtomicBool,
+    /// Launches that programs would be in, where it is measured what they cost.
+    pub(crate) candidates: AtomicU64,
     pub(crate) told_context: AtomicBool,
     pub(crate) told_overlap: AtomicBool,
     pub(crate) told_compaction: AtomicBool,
@@ -222,6 +224,7 @@ impl Entry {
             too_dear: AtomicU64::new(0),
             told_failed: AtomicBool::new(false),
             told_residency: AtomicBool::new(false),
+            candidates: AtomicU64::new(0),
             told_context: AtomicBool::new(false),
             told_overlap: AtomicBool::new(false),
             told_compaction: AtomicBool::new(false),

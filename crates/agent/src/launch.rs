@@ -152,7 +152,7 @@ unsafe fn dispatch(
         Some(Captured::Unknown(code)) => Err(Miss::Captured(code)),
         Some(Captured::Graph) if agent.graphs.is_blind() => Err(Miss::None),
         _ if entry.is_too_dear(flight.generation.number)
-            || agent.skips(flight.generation, candidate) =>
+            || agent.skips_all_of(flight.generation, entry, candidate) =>
         {
             Err(Miss::Skipped)
         }
@@ -160,7 +160,7 @@ unsafe fn dispatch(
         None if warpbpf_faults::strikes("agent/gate") => Err(Miss::Compaction),
         None => match agent.quiet.enter(key) {
             Some(_pass) => {
-                let of = (flight.generation.number, number);
+                let of = (flight.generation, candidate);
                 measured = agent.measure(entry, stream.handle(), &shape, of);
                 match &measured {
                     Some(measured) if measured.is_of_original() => Err(Miss::Skipped),
@@ -211,8 +211,7 @@ unsafe fn dispatch(
 }
 
 /// Has `run` use the variant, in the context that the launch is for. `node` is what programs are told of the graph's node; 0 where that is
-/// not known yet.
-/// The choices of its programs that take the launch.
+/// not known yet. Gives the choices of its programs that take the launch.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for the kernel of this entry.

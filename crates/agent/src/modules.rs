@@ -243,11 +243,11 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>, made: Option<&Known>) -> Op
             return None;
         }
     };
-    let info = artefacts::with_text(bytes, info, capability, session.map(AsRef::as_ref));
     let Some(session) = session else {
         observe::report(agent, &with_machine_code(agent, bytes, info));
         return None;
     };
+    let info = artefacts::with_text(bytes, info, capability, session);
     Some(prepare(
         agent,
         session,

@@ -4,26 +4,24 @@
 //! Nobody saw these loads, so what an image was is inferred: from the kernel's name, and from what the driver says of it. Where two
 //! images could be meant, none is taken. Slices only: a clone would have to be in a module that is loaded already.
 
+mod caches;
 mod files;
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_uint};
-use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use warpbpf_abi::names::SOFT_DEVICE;
 use warpbpf_driver::sys::{
     self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult, FUNC_REGISTERS,
 };
 use warpbpf_driver::{Context, JitOptions};
-use warpbpf_session::{ImageInfo, Session, inspect, inspect_compiled, names};
+use warpbpf_session::{ImageInfo, Session, inspect, names};
 use warpbpf_wire::{Kernel, NoteLevel, ToTool};
 
 use crate::agent::Agent;
-use crate::artefacts;
 use crate::contexts;
 use crate::entry::Entry;
 use crate::late::text;
@@ -97,8 +95,12 @@ struct Questions {
     func_module: Ask<*mut CUmodule>,
     kernel_name: Option<Ask<*mut *const c_char>>,
     kernel_library: Option<Ask<*mut CUlibrary>>,
+    func_param: Option<AskParam>,
+    kernel_param: Option<AskParam>,
 }
 
+/// Of a parameter by its index: where it is to say its offset, and its bytes.
+type AskParam = unsafe extern "C" fn(CUfunction, usize, *mut usize, *mut usize) -> CUresult;
 type Ask<T> = unsafe extern "C" fn(T, CUfunction) -> CUresult;
 
 impl Questions {
@@ -111,6 +113,11 @@ impl Questions {
                     agent.symbol(symbol)?,
                 ))
             };
+            let param = |symbol| -> Option<AskParam> {
+                Some(std::mem::transmute::<usize, AskParam>(
+                    agent.symbol(symbol)?,
+                ))
+            };
             Some(Questions {
                 func_name: name("cuFuncGetName")?,
                 func_module: std::mem::transmute::<usize, Ask<*mut CUmodule>>(
@@ -120,7 +127,36 @@ impl Questions {
                 kernel_library: agent
                     .symbol("cuKernelGetLibrary")
                     .map(|address| std::mem::transmute::<usize, Ask<*mut CUlibrary>>(address)),
+                func_param: param("cuFuncGetParamInfo"),
+                kernel_param: param("cuKernelGetParamInfo"),
             })
+        }
+    }
+
+    /// The kernel's parameters, each with its offset and bytes, if the driver says them (CUDA 12.4).
+    fn params(&self, job: &Job) -> Option<Vec<(usize, usize)>> {
+        let ask = match job.image {
+            Handle::Module(_) => self.func_param?,
+            Handle::Library(_) => self.kernel_param?,
+        };
+        let mut all = Vec::new();
+        loop {
+            let (mut offset, mut bytes) = (0, 0);
+            // SAFETY: a handle that the application launches by, and writable locals.
+            let code = unsafe {
+                ask(
+                    job.function as CUfunction,
+                    all.len(),
+                    &mut offset,
+                    &mut bytes,
+                )
+            };
+            match code {
+                sys::SUCCESS => all.push((offset, bytes)),
+                // There are no more.
+                sys::INVALID_VALUE => return Some(all),
+                _ => return None,
+            }
         }
     }
 
@@ -398,11 +434,7 @@ fn find(
     }
     if found.is_empty() {
         return match agent.unknown.caches.load(Ordering::Relaxed) {
-            true => {
-                // The soft GPU counts those of its own code.
-                let registers = registers(agent, job).filter(|_| device.name != SOFT_DEVICE);
-                in_caches(capability, &job.name, registers)
-            }
+            true => caches::find(agent, job, &device.name, capability),
             false => Err(format!(
                 "it was loaded before, and no file that is mapped has it (was it made at run time?); {ADVICE}, or look for what Triton made by `--caches`"
             )),
@@ -426,50 +458,6 @@ fn find(
 fn are_same(one: &ImageInfo, other: &ImageInfo) -> bool {
     let known = |info: &ImageInfo| info.kernels.iter().map(|k| k.registers).collect::<Vec<_>>();
     one.ptx == other.ptx && known(one) == known(other)
-}
-
-/// The one that Triton keeps of this name, with PTX and as many registers as the driver says. What was loaded may be gone from there, and another one have its
-/// name: so it is for users to say that it is looked for.
-fn in_caches(
-    capability: (u32, u32),
-    name: &str,
-    registers: Option<u32>,
-) -> Result<ImageInfo, String> {
-    let folders = artefacts::folders(&|name| std::env::var_os(name));
-    let mut found: Vec<ImageInfo> = Vec::new();
-    for kept in artefacts::of_kernel(&folders, name) {
-        let made_from = Some(kept.known.made_from());
-        let Ok(mut info) = inspect_compiled(&kept.cubin, capability, made_from) else {
-            continue;
-        };
-        let fits = info.ptx.is_some() && has_registers(&info, name, registers);
-        if !fits || found.iter().any(|other| are_same(other, &info)) {
-            continue;
-        }
-        for kernel in &mut info.kernels {
-            kernel.source = format!("{}, in `{}`", kernel.source, kept.path.display());
-        }
-        found.push(info);
-    }
-    match (found.len(), found.pop()) {
-        (1, Some(info)) => Ok(info),
-        (0, _) => Err(format!(
-            "it was loaded before, and neither a file that is mapped nor Triton's cache ({}) has it; {ADVICE}",
-            listed(&folders)
-        )),
-        (several, _) => Err(format!(
-            "it was loaded before, and {several} kernels of this name in Triton's cache ({}) have as many registers; {ADVICE}",
-            listed(&folders)
-        )),
-    }
-}
-
-fn listed(folders: &[PathBuf]) -> String {
-    let all: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
-    match all.is_empty() {
-        true => "no folder is known".to_owned(),
-        false => all.join(", "),
-    }
 }
 
 /// Registers of the kernel, as the driver says.

@@ -42,7 +42,7 @@ pub(crate) enum Sample {
 }
 
 /// What must be the same of two launches for their times to be compared: grid, block, shared memory, stream.
-type Alike = ([c_uint; 7], usize);
+type Alike = ([c_uint; 7], usize, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -176,7 +176,7 @@ impl Verdict {
     }
 }
 
-/// As what the launch of this number is measured.
+/// As what the launch of this number, among those that programs are in, is measured.
 fn sample(number: u64) -> Option<Sample> {
     let period = PERIODS[usize::from(number > OFTEN)];
     match number % period {
@@ -220,24 +220,40 @@ impl Agent {
         entry: &'static Entry,
         stream: CUstream,
         shape: &Shape,
-        (generation, number): (u64, u64),
+        (generation, candidate): (&'static Generation, Candidate),
     ) -> Option<Measured> {
-        match self.watchdog.is_on() {
-            true => self.begin(entry, stream, shape, (generation, sample(number)?)),
-            false => None,
+        if !self.watchdog.is_on() {
+            return None;
         }
+        let context = self.driver.current()?.0 as usize;
+        // What has no variant has nothing to compare, and what no program is in is none.
+        let variant = entry
+            .place(context, generation.number)?
+            .variant
+            .as_deref()?;
+        let chosen = self.chosen(generation, &variant.choices, candidate);
+        if chosen == 0 {
+            return None;
+        }
+        // Of those that programs are in, so that no choice by number goes round what is measured.
+        let sample = sample(entry.candidates.fetch_add(1, Ordering::Relaxed) + 1)?;
+        self.begin(
+            entry,
+            (context, stream),
+            shape,
+            (generation.number, sample, chosen),
+        )
     }
 
     fn begin(
         &self,
         entry: &'static Entry,
-        stream: CUstream,
+        (context, stream): (usize, CUstream),
         shape: &Shape,
-        (generation, sample): (u64, Sample),
+        (generation, sample, chosen): (u64, Sample, u64),
     ) -> Option<Measured> {
-        let context = self.driver.current()?.0 as usize;
-        // An event between launches that may overlap would keep them from it. And what has no variant has nothing to compare.
-        if shape.overlaps || entry.place(context, generation)?.variant.is_none() {
+        // An event between launches that may overlap would keep them from it.
+        if shape.overlaps {
             return None;
         }
         let timer = {
@@ -263,7 +279,11 @@ impl Agent {
             entry,
             generation,
             sample,
-            alike: ([gx, gy, gz, bx, by, bz, shape.shared], stream as usize),
+            alike: (
+                [gx, gy, gz, bx, by, bz, shape.shared],
+                stream as usize,
+                chosen,
+            ),
         };
         match self.record(measured.timer.begin, stream) {
             true => Some(measured),

@@ -39,7 +39,7 @@ pub struct CodeFlags {
     #[arg(long)]
     pub slots: bool,
     /// With `warpbpf attach`, look for kernels that were loaded before, and are in no file that is mapped, in Triton's cache on disk. One that has its name,
-    /// PTX and as many registers is taken for it, if it is the only one; was it changed since, its programs' launches may compute what the new one does
+    /// PTX, the same parameters and as many registers is taken for it, if it is the only one; was it changed since, its programs' launches may compute what the new one does
     #[arg(long)]
     pub caches: bool,
     #[command(flatten)]

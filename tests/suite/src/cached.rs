@@ -201,7 +201,7 @@ fn refused(bench: &Bench) -> Told {
             &two,
             &["--caches"],
             format!(
-                "2 kernels of this name in Triton's cache ({}) have as many registers; {advice}",
+                "2 kernels of this name in Triton's cache ({}) have its parameters and as many registers; {advice}",
                 two.display()
             ),
         ),
