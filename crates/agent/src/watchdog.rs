@@ -16,7 +16,9 @@ use warpbpf_driver::sys::{self, CUevent, CUresult, CUstream};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
+use crate::choice::Candidate;
 use crate::entry::Entry;
+use crate::generation::Generation;
 use crate::launch::Shape;
 
 /// Launches from one pair to the next, at first and once there are many.
@@ -41,7 +43,7 @@ pub(crate) enum Sample {
     Variant,
 }
 
-/// What must be the same of two launches for their times to be compared: grid, block, shared memory, stream.
+/// What must be the same of two launches for their times to be compared: grid, block, shared memory, stream, and which programs are in them.
 type Alike = ([c_uint; 7], usize, u64);
 
 /// See the module.
@@ -416,7 +418,7 @@ impl Agent {
 mod tests {
     use super::*;
 
-    const SHAPE: Alike = ([1, 1, 1, 32, 1, 1, 0], 0);
+    const SHAPE: Alike = ([1, 1, 1, 32, 1, 1, 0], 0, 1);
 
     #[test]
     fn an_original_and_a_variant_follow_each_other() {
@@ -433,7 +435,7 @@ mod tests {
     #[test]
     fn pairs_are_of_one_shape_and_their_median_decides() {
         let mut pairs = Pairs::default();
-        let other: Alike = ([2, 1, 1, 32, 1, 1, 0], 0);
+        let other: Alike = ([2, 1, 1, 32, 1, 1, 0], 0, 1);
         pairs.add(SHAPE, Sample::Original, 1.0);
         // Not of its shape, and one that has lost its neighbour.
         pairs.add(other, Sample::Variant, 9.0);
