@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
 use warpbpf_session::{Assembled, Live, Placement, Sanitizer, Session, SessionError};
 use warpbpf_wire::{
-    AgentConnection, CacheWish, NoteLevel, Place, SharedError, ToAgent, ToTool, WireError,
+    AgentConnection, CacheWish, HANDSHAKE, NoteLevel, Place, SharedError, ToAgent, ToTool,
+    WireError,
 };
 
 use crate::bound::MemoryBound;
@@ -40,8 +41,6 @@ use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
 use crate::{code_cache, control, guard, host_ops, nvrtc, nvtx, sanitizer, swap};
 
-/// How long the application's first load waits for the tool's wish.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Notes of different text that are sent; more would be a loop.
 const MOST_NOTES: usize = 1000;
 

@@ -3,18 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::ops::ControlFlow;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::ValueEnum;
-use rustix::process::{Pid, Signal};
 use warpbpf::{Exchange, Function, Functions};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Options, ProgramChange, Session};
 
+use crate::ptxas::{Hang, Ptxas, Refused, assemble};
 use crate::python;
 
 /// How far programs go into kernels.
@@ -32,10 +30,6 @@ pub enum Backend {
 
 /// Names the assembler, before any other place is looked at.
 pub const PTXAS: &str = "WARPBPF_PTXAS";
-/// After how many seconds a run of it is ended.
-pub const PTXAS_SECONDS: &str = "WARPBPF_PTXAS_SECONDS";
-/// The same, where nobody says.
-const SECONDS: u64 = 30;
 /// Where toolkits are installed.
 const INSTALLED: &str = "/usr/local/cuda";
 /// Where packages of PyPI have it, in the folder of a Python's packages: `nvidia-cuda-nvcc`, and `nvidia-cuda-nvcc-cu12`.
@@ -84,40 +78,6 @@ pub struct Callers {
     pub sanitizer: bool,
 }
 
-/// An assembler, and how long one run of it may take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ptxas {
-    /// Its file.
-    pub file: PathBuf,
-    /// What runs longer is ended.
-    pub limit: Duration,
-}
-
-impl Ptxas {
-    /// This one, with the limit that [`PTXAS_SECONDS`] says.
-    ///
-    /// # Errors
-    /// That is no number of seconds.
-    pub fn new(file: PathBuf) -> Result<Ptxas, String> {
-        let limit = limit_by(std::env::var_os(PTXAS_SECONDS))?;
-        Ok(Ptxas { file, limit })
-    }
-}
-
-fn limit_by(said: Option<OsString>) -> Result<Duration, String> {
-    let Some(said) = said else {
-        return Ok(Duration::from_secs(SECONDS));
-    };
-    let seconds = said.to_str().and_then(|text| text.parse().ok());
-    let seconds = seconds.filter(|seconds| *seconds > 0);
-    seconds.map(Duration::from_secs).ok_or_else(|| {
-        format!(
-            "{PTXAS_SECONDS} is `{}`, and not a number of seconds from 1 on",
-            said.display()
-        )
-    })
-}
-
 /// What `ptxas` made, by the texts.
 type Made = Mutex<HashMap<String, Vec<u8>>>;
 
@@ -128,6 +88,10 @@ fn lock(made: &Made) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
 /// Has `ptxas` make the functions of a session's programs, each text once.
 pub struct Maker {
     ptxas: Ptxas,
+    /// Of all that the tool has.
+    hang: Arc<Hang>,
+    /// Of applications that come, which wait and then run without any program; an exchange that waits changes nothing.
+    at_start: bool,
     callers: Callers,
     /// `None`: none can be made for the device, or its object is refused; the agent tells why.
     of: Option<(Session, Arch)>,
@@ -137,9 +101,10 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// For the programs of an object on a device.
+    /// For applications that come, and the programs of an object on a device.
     pub fn new(
         ptxas: &Ptxas,
+        hang: &Arc<Hang>,
         callers: Callers,
         object: &[u8],
         options: &Options,
@@ -150,6 +115,8 @@ impl Maker {
         let of = arch.and_then(|arch| Some((Session::new(object, options, device).ok()?, arch)));
         Maker {
             ptxas: ptxas.clone(),
+            hang: Arc::clone(hang),
+            at_start: true,
             callers,
             of,
             made: Arc::default(),
@@ -163,7 +130,12 @@ impl Maker {
             return Ok(cubin.clone());
         }
         // Others do not wait for it, and may ask for the same.
-        let cubin = assemble(&self.ptxas, text, arch)?;
+        let made = match self.at_start {
+            true => assemble(&self.ptxas.at_start(), text, arch),
+            false => assemble(&self.ptxas, text, arch),
+        };
+        self.hang.note(&made);
+        let cubin = made?;
         lock(&self.made).insert(text.to_owned(), cubin.clone());
         if let Some(before) = self.before.upgrade() {
             lock(&before).insert(text.to_owned(), cubin.clone());
@@ -189,7 +161,10 @@ impl Maker {
 impl Functions for Maker {
     fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>) {
         let Some((_, arch)) = self.of else { return };
-        let mut hung = None;
+        let mut hung = match self.at_start {
+            true => self.hang.at(Instant::now()),
+            false => None,
+        };
         for text in self.texts() {
             let cubin = match &hung {
                 // Nobody is to wait as long for each of them.
@@ -215,6 +190,8 @@ impl Functions for Maker {
         };
         let next = Maker {
             ptxas: self.ptxas.clone(),
+            hang: Arc::clone(&self.hang),
+            at_start: false,
             callers: self.callers,
             of: Some((session.succeeded(change).ok()?, *arch)),
             made: Arc::default(),
@@ -234,138 +211,14 @@ impl Functions for Maker {
     }
 }
 
-/// Why there is no function.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Refused {
-    /// `ptxas` did not end by itself.
-    Hung(String),
-    /// Anything else.
-    No(String),
-}
-
-impl Refused {
-    fn has_hung(&self) -> bool {
-        matches!(self, Refused::Hung(_))
-    }
-
-    fn why(self) -> String {
-        match self {
-            Refused::Hung(why) | Refused::No(why) => why,
-        }
-    }
-}
-
-fn assemble(ptxas: &Ptxas, text: &str, arch: Arch) -> Result<Vec<u8>, Refused> {
-    let no = |what: &dyn std::fmt::Display, error: std::io::Error| {
-        Refused::No(format!("{what}: {error}"))
-    };
-    let folder = Folder::new().map_err(|error| no(&"no folder for `ptxas`", error))?;
-    let [source, cubin, said] =
-        ["probe.ptx", "probe.cubin", "said"].map(|name| folder.0.join(name));
-    std::fs::write(&source, text).map_err(|error| no(&source.display(), error))?;
-    let errors = std::fs::File::create(&said).map_err(|error| no(&said.display(), error))?;
-    let mut run = Command::new(&ptxas.file);
-    // It does not stay behind when the tool ends: this thread waits for it, and ends with the tool.
-    let with_us =
-        || rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
-    // SAFETY: it makes one system call, and allocates nothing.
-    unsafe { run.pre_exec(with_us) };
-    let mut run = run
-        .arg("--compile-as-tools-patch")
-        .args(["-arch", &format!("sm_{}", arch.number()), "-o"])
-        .args([&cubin, &source])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(errors)
-        // It may be a script, and what that started is to end with it.
-        .process_group(0)
-        .spawn()
-        .map_err(|error| no(&ptxas.file.display(), error))?;
-    let status = wait(&mut run, ptxas.limit).map_err(|error| no(&ptxas.file.display(), error))?;
-    let Some(status) = status else {
-        return Err(Refused::Hung(format!(
-            "`ptxas` ({}) did not end within {} s and was ended",
-            ptxas.file.display(),
-            ptxas.limit.as_secs_f64()
-        )));
-    };
-    if !status.success() {
-        let said = std::fs::read(&said).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        let first = said.lines().next().unwrap_or("it says nothing");
-        return Err(Refused::No(format!(
-            "`ptxas` refuses the function: {first}"
-        )));
-    }
-    std::fs::read(&cubin).map_err(|error| no(&cubin.display(), error))
-}
-
-/// How a process has ended, which leads a group of its own; `None` if it did not within the limit, and was ended with its group.
-fn wait(run: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
-    let begun = Instant::now();
-    let mut pause = Duration::from_millis(1);
-    loop {
-        if let Some(status) = run.try_wait()? {
-            return Ok(Some(status));
-        }
-        let Some(left) = limit.checked_sub(begun.elapsed()) else {
-            break;
-        };
-        std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(Duration::from_millis(20));
-    }
-    if let Some(group) = Pid::from_raw(run.id().cast_signed()) {
-        // It may end just now.
-        let _ = rustix::process::kill_process_group(group, Signal::KILL);
-    }
-    run.wait()?;
-    Ok(None)
-}
-
-/// A folder of our own, gone when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Folder> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("warpbpf-ptxas-{}-{number}", std::process::id());
-        let path = warpbpf::runtime_folder().join(name);
-        // Nobody else may put a cubin there.
-        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // It costs a few kilobytes if it stays.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Command;
+    use std::time::Duration;
 
     use super::*;
-
-    /// Something that stands for `ptxas`.
-    fn script(folder: &Folder, text: &str) -> PathBuf {
-        let file = folder.0.join("ptxas");
-        std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-        file
-    }
-
-    fn patient(file: &Path) -> Ptxas {
-        Ptxas {
-            file: file.to_owned(),
-            limit: Duration::from_secs(60),
-        }
-    }
+    use crate::ptxas::Folder;
+    use crate::ptxas::tests::{gone, patient, script};
 
     /// Two programs at two kinds of place.
     fn object() -> Vec<u8> {
@@ -467,6 +320,7 @@ mod tests {
             };
             Maker::new(
                 &patient(&ptxas),
+                &Arc::default(),
                 callers,
                 &object,
                 &Options::default(),
@@ -512,30 +366,6 @@ mod tests {
     }
 
     #[test]
-    fn what_ptxas_says_is_the_reason() {
-        let folder = Folder::new().unwrap();
-        let by = |text: &str| {
-            let made = assemble(&patient(&script(&folder, text)), ".version 8.0", Arch::Sm90);
-            made.map_err(Refused::why)
-        };
-        // `--compile-as-tools-patch -arch sm_90 -o CUBIN TEXT`
-        assert_eq!(by("cat $6 > $5"), Ok(b".version 8.0".to_vec()));
-        assert_eq!(
-            by("echo this is no PTX >&2; echo more >&2; exit 1"),
-            Err("`ptxas` refuses the function: this is no PTX".to_owned())
-        );
-        assert_eq!(
-            by("exit 1"),
-            Err("`ptxas` refuses the function: it says nothing".to_owned())
-        );
-        let missing = assemble(&patient(Path::new("/nowhere/ptxas")), "", Arch::Sm90);
-        assert_eq!(
-            missing.unwrap_err().why(),
-            "/nowhere/ptxas: No such file or directory (os error 2)"
-        );
-    }
-
-    #[test]
     fn a_ptxas_that_hangs_is_ended_and_what_was_made_is_kept() {
         let folder = Folder::new().unwrap();
         let (hangs, pids) = (folder.0.join("hangs"), folder.0.join("pids"));
@@ -549,7 +379,7 @@ mod tests {
         );
         let ptxas = Ptxas {
             file: script(&folder, &text),
-            limit: Duration::from_millis(300),
+            limit: Duration::from_secs(2),
         };
         let runs = || std::fs::read_to_string(&log).map_or(0, |log| log.lines().count());
         let device = DeviceInfo {
@@ -563,45 +393,72 @@ mod tests {
             splice: true,
             sanitizer: false,
         };
-        let begun = Maker::new(&ptxas, callers, &object, &Options::default(), &device);
+        let hang = Arc::default();
+        let maker = || {
+            Maker::new(
+                &ptxas,
+                &hang,
+                callers,
+                &object,
+                &Options::default(),
+                &device,
+            )
+        };
+        let begun = maker();
         let all = ["begins", "ends"].map(str::to_owned).to_vec();
         let none = begun.after(&Exchange::Remove(all)).unwrap();
-        let exchange = Exchange::Replace(warpbpf::Object::from_bytes("two", object).unwrap());
+        let exchange = Exchange::Replace(warpbpf::Object::from_bytes("two", &*object).unwrap());
         std::fs::write(&hangs, "").unwrap();
         let first = made(none.after(&exchange).unwrap().as_ref());
         let why = format!(
-            "`ptxas` ({}) did not end within 0.3 s and was ended",
+            "`ptxas` ({}) did not end within 2 s and was ended",
             ptxas.file.display()
         );
         assert_eq!((first.len(), runs()), (2, 2));
         assert!(first[0].is_ok());
-        assert_eq!(first[1], Err(why));
-        let pids = std::fs::read_to_string(&pids).unwrap();
-        for pid in pids.split_whitespace() {
-            // A zombie that nobody has asked for yet is no process any more.
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
-        }
+        assert_eq!(first[1], Err(why.clone()));
+        // Who comes does not wait for the same again.
+        assert_eq!((made(&maker()), runs()), (vec![Err(why); 2], 2));
+        gone(&std::fs::read_to_string(&pids).unwrap());
         // Tried again, the first one is there.
         std::fs::remove_file(&hangs).unwrap();
         let again = made(none.after(&exchange).unwrap().as_ref());
         assert_eq!((again.len(), runs()), (2, 3));
         assert_eq!(again[0], first[0]);
         assert!(again[1].is_ok());
+        // Now that one has ended, who comes has all made.
+        assert_eq!((made(&maker()), runs()), (again, 5));
     }
 
     #[test]
-    fn the_limit_is_a_number_of_seconds() {
-        let limit = |said: &str| limit_by(Some(said.into()));
-        assert_eq!(limit_by(None), Ok(Duration::from_secs(30)));
-        assert_eq!(limit("5"), Ok(Duration::from_secs(5)));
-        for said in ["0", "soon", "-1", ""] {
-            assert_eq!(
-                limit(said),
-                Err(format!(
-                    "WARPBPF_PTXAS_SECONDS is `{said}`, and not a number of seconds from 1 on"
-                ))
-            );
+    fn an_application_that_comes_waits_for_one_that_hangs_and_the_next_for_none() {
+        let folder = Folder::new().unwrap();
+        let log = folder.0.join("log");
+        let text = format!("echo once >> '{}'; exec sleep 3600", log.display());
+        // Far beyond what an application's agent waits.
+        let ptxas = patient(&script(&folder, &text));
+        let (hang, object) = (Arc::default(), object());
+        let why = format!(
+            "`ptxas` ({}) did not end within 6 s and was ended",
+            ptxas.file.display()
+        );
+        for capability in [(9, 0), (8, 0)] {
+            let device = DeviceInfo {
+                name: String::new(),
+                capability,
+                sms: 4,
+                driver_version: 13000,
+            };
+            let callers = Callers {
+                splice: true,
+                sanitizer: true,
+            };
+            let options = Options::default();
+            let all = made(&Maker::new(
+                &ptxas, &hang, callers, &object, &options, &device,
+            ));
+            assert_eq!(all, vec![Err(why.clone()); 4]);
+            assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\n");
         }
     }
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use warpbpf_abi::attach::Site;
 use warpbpf_session::PlannedProgram;
 
-use crate::assemble::{self, Backend, Ptxas};
+use crate::assemble::{self, Backend};
 use crate::code::CodeFlags;
+use crate::ptxas::Ptxas;
 use crate::sanitizer;
 
 /// When the programs come.

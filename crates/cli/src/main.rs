@@ -49,6 +49,7 @@ mod model;
 mod objects;
 mod output;
 mod pretty;
+mod ptxas;
 mod python;
 mod render;
 mod sanitizer;

@@ -1,5 +1,7 @@
 //! The messages. JSON, so that a recording can be read by a person and a field can be added without a new protocol.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, Changed};
@@ -9,6 +11,8 @@ use warpbpf_abi::choice::{Choice, Wish};
 
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
 pub const PROTOCOL: u32 = 2;
+/// How long an application's first load waits for the tool's wish, and again for what comes behind each function that the tool has made.
+pub const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// From a tool to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

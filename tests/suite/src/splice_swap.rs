@@ -20,6 +20,10 @@ pub fn cases() -> Vec<Case> {
             "machine code: a `ptxas` that hangs keeps nobody out",
             hanging,
         ),
+        case(
+            "machine code: a `ptxas` that hangs keeps programs from nobody with PTX",
+            begun,
+        ),
     ]
 }
 
@@ -197,10 +201,14 @@ fn counted(report: &Value, version: u64) -> [u64; 2] {
 
 /// Of a kernel: launches with probes, and originals for each reason.
 fn launches_of(report: &Value, kernel: &str) -> Result<[u64; 3], String> {
-    let kernels = report["processes"][0]["kernels"].as_array();
+    launches_in(&report["processes"][0], kernel)
+}
+
+fn launches_in(process: &Value, kernel: &str) -> Result<[u64; 3], String> {
+    let kernels = process["kernels"].as_array();
     let mut kernels = kernels.into_iter().flatten();
     let row = kernels.find(|row| row["name"] == kernel);
-    let row = row.ok_or_else(|| format!("no kernel `{kernel}`: {report}"))?;
+    let row = row.ok_or_else(|| format!("no kernel `{kernel}`: {process}"))?;
     Ok(["launches", "missed", "unwanted"].map(|what| row[what].as_u64().unwrap_or(0)))
 }
 
@@ -351,4 +359,36 @@ fn hanging(bench: &Bench) -> Told {
         "WARPBPF_PTXAS_SECONDS is `soon`, and not a number of seconds from 1 on",
     )?;
     Ok("12 launches, one exchange that was given up and one that was made".to_owned())
+}
+
+/// Two applications that come at once, with the limit that there is where nobody says one: neither gives up, though the second has to wait for what the first
+/// waits for.
+fn begun(bench: &Bench) -> Told {
+    let ptxas = Ptxas::new(bench)?;
+    let bench = &ptxas.bench(bench);
+    ptxas.hangs(true)?;
+    let saved = bench.scratch("begun.json");
+    let mut command = bench.warpbpf("run");
+    command
+        .env_remove("WARPBPF_PTXAS_SECONDS")
+        .args(["--backend", "splice", "--json", "-o"])
+        .args([&saved, &bench.object("swap")])
+        .args(["--", "sh", "-c", r#"echo 3 | "$0" & echo 4 | "$0"; wait"#])
+        .arg(bench.app("live"));
+    let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    same("exit status", output.status.code(), Some(0)).map_err(|e| format!("{e}: {errors}"))?;
+    let text = std::fs::read(&saved).map_err(|e| format!("{}: {e}", saved.display()))?;
+    let report: Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+    let mut all = Vec::new();
+    for process in report["processes"].as_array().into_iter().flatten() {
+        all.push((
+            launches_in(process, "step")?,
+            launches_in(process, "scaled")?,
+        ));
+    }
+    all.sort_unstable();
+    let each = |launches| ([launches, 0, 0], [launches, 0, 0]);
+    same("launches", all, vec![each(3), each(4)])?;
+    Ok("two applications, 14 launches with programs".to_owned())
 }

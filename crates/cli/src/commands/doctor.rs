@@ -10,6 +10,7 @@ use crate::error::CliError;
 use crate::flags::DoctorFlags;
 use crate::machine;
 use crate::output::say;
+use crate::ptxas::Ptxas;
 use crate::sanitizer;
 
 struct Check {
@@ -122,7 +123,7 @@ fn agent() -> Check {
 }
 
 fn ptxas() -> Check {
-    let result = assemble::ptxas().and_then(assemble::Ptxas::new);
+    let result = assemble::ptxas().and_then(Ptxas::new);
     Check {
         name: "ptxas",
         ok: result.is_ok(),

@@ -160,7 +160,7 @@ impl Attachment {
         let bytes = loaded.bytes.clone();
         let tool = Tool::attach(object, options)?;
         if let Some(ptxas) = chosen.ptxas {
-            let known = Mutex::new(HashMap::new());
+            let (known, hang) = (Mutex::new(HashMap::new()), Arc::default());
             let library = chosen.library;
             let callers = Callers {
                 splice: library.is_none() || chosen.splice_first,
@@ -177,7 +177,9 @@ impl Attachment {
                 let kind = (device.capability, device.sms);
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
                 let maker = known.entry(kind).or_insert_with(|| {
-                    Arc::new(Maker::new(&ptxas, callers, &bytes, &planned, &device))
+                    Arc::new(Maker::new(
+                        &ptxas, &hang, callers, &bytes, &planned, &device,
+                    ))
                 });
                 Arc::clone(maker) as Arc<dyn Functions>
             });
