@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 /// Of a map with values per CPU, what the tool wrote for such CPUs while a device had the map.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Beyond(BTreeMap<Vec<u8>, Rest>);
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Rest {
     /// How many bytes of the value the device took.
     from: usize,
@@ -21,8 +21,13 @@ impl Beyond {
         self.0.insert(key.to_vec(), Rest { from, bytes });
     }
 
-    /// A key was removed: who puts it there again begins with zeros.
-    pub fn removed(&mut self, key: &[u8]) {
+    /// A key was removed: who puts it there again begins with zeros. `before`: the tool had written it before there was a device, which is to be forgotten; of all
+    /// others nothing is kept, as a tool may remove keys without end.
+    pub fn removed(&mut self, key: &[u8], before: bool) {
+        if !before {
+            self.0.remove(key);
+            return;
+        }
         let nothing = Rest {
             from: 0,
             bytes: Vec::new(),
@@ -73,7 +78,23 @@ mod tests {
         assert_eq!(read(&beyond, 6, None), [9, 9, 9, 9, 9, 9, 17, 18]);
         assert_eq!(read(&beyond, 2, None), [9, 9, 0, 0, 15, 16, 17, 18]);
         assert_eq!(read(&beyond, 8, None), [9; 8]);
-        beyond.removed(b"key");
+        beyond.removed(b"key", true);
         assert_eq!(read(&beyond, 4, Some(&before)), [9, 9, 9, 9, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn of_keys_that_only_the_device_had_nothing_is_kept() {
+        let mut beyond = Beyond::default();
+        for number in 0..100_u8 {
+            beyond.wrote(b"key", &[number; 8], 4);
+            assert_eq!(read(&beyond, 4, None)[4..], [number; 4]);
+            beyond.removed(b"key", false);
+            assert_eq!(read(&beyond, 4, None), [9, 9, 9, 9, 0, 0, 0, 0]);
+            // Written by nobody.
+            beyond.removed(&[number], false);
+        }
+        assert!(beyond.0.is_empty());
+        beyond.removed(b"key", true);
+        assert_eq!(beyond.0.len(), 1);
     }
 }

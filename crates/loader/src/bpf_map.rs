@@ -404,9 +404,11 @@ impl Kernel {
             && let Some((session, number)) = self.session_of(at)
         {
             one(&*session, number, OpCode::Delete, key, &[], 0)?;
+            let slot = self.slot(&self.map(at)?.spec);
             let map = self.map_mut(at)?;
             if map.spec.is_percpu() {
-                map.beyond.removed(key);
+                let before = map.contents.get(&map.spec, slot, key).is_some();
+                map.beyond.removed(key, before);
             }
             return Ok(());
         }

@@ -5,6 +5,7 @@ use warpbpf_maps::words;
 use warpbpf_wire::OpCode;
 
 use super::{Device, def};
+use crate::beyond::Beyond;
 use crate::kernel::tests::Tool;
 use crate::uapi::{Command, attr};
 
@@ -373,6 +374,25 @@ fn values_of_cpus_that_no_multiprocessor_is_are_the_tools() {
             assert_eq!(tool.get(LOOKUP, fd, &key(1), 32), Ok(theirs));
         }
     }
+}
+
+/// Nothing stays of keys that come and go while there is an application; of one that was there before, that it is gone.
+#[test]
+fn of_keys_that_the_tool_removes_it_keeps_what_it_has_to() {
+    let mut tool = Tool::new();
+    let fd = tool.map(PERCPU_HASH, 4, 8, 4);
+    assert_eq!(tool.update(fd, &key(1), &[1; 32], 0), Ok(0));
+    let device = Device::new(&def(PERCPU_HASH, 4, 8, 4), 2);
+    tool.kernel.session = Some(device);
+    let at = tool.kernel.map_at(fd).unwrap();
+    for number in [2, 3, 1, 4] {
+        assert_eq!(tool.update(fd, &key(number), &[2; 32], 0), Ok(0));
+        let gone = tool.element(Command::MapDeleteElem, fd, Some(&key(number)), 0, 0);
+        assert_eq!(gone, Ok(0));
+    }
+    let mut expected = Beyond::default();
+    expected.removed(&key(1), true);
+    assert_eq!(tool.kernel.map(at).unwrap().beyond, expected);
 }
 
 /// What is put into a map of maps, and taken out, is so on the device, too.
