@@ -348,6 +348,7 @@ impl Agent {
                 if shard.number.get() == Some(&0) {
                     crate::uprobe::install(self, session, probes);
                 }
+                // Who makes variants waits for `state`: a launch that begins when there is one finds events.
                 if let (Some(timeline), Some(number)) = (timeline::of(self), shard.number.get()) {
                     timeline.open(self, shard.context, *number);
                 }

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -114,7 +115,7 @@ impl Application {
         let (watch, over) = std::sync::mpsc::channel();
         let pid = self.pid();
         std::thread::spawn(move || {
-            if over.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            if over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 let _ = Command::new("kill").args(["-KILL", &pid]).status();
             }
         });
@@ -190,7 +191,8 @@ impl Attached {
 
     /// The same by a command, whose report will be in a file.
     pub(crate) fn by(mut command: Command, saved: std::path::PathBuf) -> Result<Attached, String> {
-        let child = command.stderr(Stdio::piped()).spawn();
+        // A command that begins it is ended with it.
+        let child = command.process_group(0).stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(|e| e.to_string())?;
         let errors = BufReader::new(child.stderr.take().ok_or("no errors")?);
         let (tell, lines) = channel();
@@ -206,25 +208,29 @@ impl Attached {
             saved,
             lines,
         };
-        match attached.says("attached to process") {
-            Ok(()) => Ok(attached),
-            Err(said) => {
-                let _ = attached.child.wait();
-                Err(skipped(&said).unwrap_or(said))
-            }
-        }
+        let said = attached.says("attached to process");
+        said.map_err(|said| skipped(&said).unwrap_or(said))?;
+        Ok(attached)
     }
 
-    /// The next thing that it says is this; else all that it says to its end.
+    /// It says this, maybe behind other things; else all that it says until its end or until nobody waits any more.
     pub(crate) fn says(&mut self, what: &str) -> Result<(), String> {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) if line.contains(what) => Ok(()),
-            Ok(line) => {
-                let _ = self.child.kill();
-                let more: Vec<String> = std::iter::once(line).chain(self.lines.iter()).collect();
-                Err(more.join("\n"))
+        let end = Instant::now() + PATIENCE;
+        let mut others: Vec<String> = Vec::new();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line.contains(what) => return Ok(()),
+                Ok(line) => others.push(line),
+                Err(RecvTimeoutError::Disconnected) => {
+                    // Nobody has its standard error any more.
+                    let _ = self.child.wait();
+                    return Err(others.join("\n"));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("it does not say `{what}`: {}", others.join("\n")));
+                }
             }
-            Err(error) => Err(format!("it does not say `{what}`: {error}")),
         }
     }
 
@@ -256,8 +262,11 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // As above; one that has ended is not killed.
-        let _ = self.child.kill();
+        // As above, with all that it has begun; the number of one that has ended may be another's.
+        if let Ok(None) = self.child.try_wait() {
+            let group = format!("-{}", self.pid());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        }
         let _ = self.child.wait();
     }
 }
@@ -307,6 +316,7 @@ pub(crate) fn value(report: &Value, map: &str, key: u64) -> u64 {
 
 /// From some moment on every launch is in the file, with a stack that comes from the application's `main`.
 fn timeline(bench: &Bench) -> Told {
+    const BEHIND: u64 = 20;
     let mut application = Application::plain(bench)?;
     let before = application.launches;
     let (trace, folded) = (bench.scratch("late.json"), bench.scratch("late.folded"));
@@ -326,7 +336,7 @@ fn timeline(bench: &Bench) -> Told {
         attached => attached?,
     };
     until_counted(bench, &mut application, "kernels")?;
-    application.launch(20)?;
+    application.launch(BEHIND)?;
     let report = attached.interrupt()?;
     let remarks = report["remarks"].to_string();
     says(&remarks, "operations, ")?;
@@ -338,12 +348,11 @@ fn timeline(bench: &Bench) -> Told {
     let events = file["traceEvents"].as_array().cloned().unwrap_or_default();
     let kernels = events.iter().filter(|event| event["cat"] == "kernel");
     let steps = kernels.filter(|event| event["name"] == "step").count() as u64;
-    // Those behind the first that was counted, but for operations that came before there were events for their context, which are told; and none behind the
-    // detach.
-    let untimed = number(&file["otherData"]["processes"][0]["untimed"]["refused"]);
-    if steps == 0 || steps >= launched || steps + untimed < 21 {
+    // All behind the first that was counted, for where there are variants there are events; and none behind the detach.
+    let untimed = &file["otherData"]["processes"][0]["untimed"];
+    if steps < BEHIND || steps >= launched {
         return Err(format!(
-            "{steps} launches of `step` in the file, of {launched}; {untimed} operations are not timed"
+            "{steps} launches of `step` in the file, of {launched}, of which {BEHIND} came when there were programs; not timed: {untimed}"
         ));
     }
     let folded = read(&folded)?;

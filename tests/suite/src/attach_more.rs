@@ -57,27 +57,30 @@ impl Room {
             .args(done)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        let mut holder = match holder.stderr(Stdio::null()).spawn() {
+        let holder = match holder.stderr(Stdio::null()).spawn() {
             Ok(holder) => holder,
             Err(error) => return Ok(Err(format!("skipped: `unshare`: {error}"))),
         };
+        let mut room = Room {
+            holder,
+            first: String::new(),
+            sockets,
+        };
         let mut said = String::new();
-        if let Some(output) = holder.stdout.take() {
+        if let Some(output) = room.holder.stdout.take() {
             let mut output = std::io::BufReader::new(output);
             std::io::BufRead::read_line(&mut output, &mut said).map_err(|e| e.to_string())?;
         }
-        let first = child_of(&holder.id().to_string()).filter(|_| said == "there\n");
-        let Some(first) = first else {
-            let _ = holder.wait();
-            return Ok(Err(
-                "skipped: no processes of their own can be had here (only root can)".to_owned(),
-            ));
+        if said != "there\n" {
+            let why = "skipped: no processes of their own can be had here (only root can)";
+            return Ok(Err(why.to_owned()));
+        }
+        let Some(first) = child_of(&room.holder.id().to_string()) else {
+            let why = "skipped: this Linux does not tell which children a process has";
+            return Ok(Err(why.to_owned()));
         };
-        Ok(Ok(Room {
-            holder,
-            first,
-            sockets,
-        }))
+        room.first = first;
+        Ok(Ok(room))
     }
 
     /// The same command in there.
