@@ -13,7 +13,7 @@ use warpbpf_driver::Context;
 use warpbpf_session::Live;
 use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Outgoing};
 use crate::compaction::Compaction;
 use crate::host_ops::{Reply, Requests};
 use crate::lives::{LiveState, Shard};
@@ -389,7 +389,13 @@ impl Control {
             let message = ToTool::MapOps { token, error };
             self.connection.send(&message, &blob, None, FAREWELL)?;
         }
-        self.post()?;
+        // The last of a timeline may be more than what may wait.
+        for Outgoing { message, fd } in self.agent.take_outbox() {
+            match self.connection.backlog() < BEHIND {
+                true => self.connection.queue(&message, &[], fd)?,
+                false => self.connection.send(&message, &[], fd, FAREWELL)?,
+            }
+        }
         let counts = ToTool::Counts(self.agent.roster.counts());
         self.connection.queue(&counts, &[], None)?;
         let reason = reason.into();

@@ -6,6 +6,7 @@
 //! an operation is counted as untimed. The agent's thread asks what has ended. A stream that is being captured gets no event, because a
 //! captured one would be a node of the application's graph.
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,6 +31,8 @@ const MOST: usize = 1 << 16;
 const MOST_NODES: usize = 1 << 18;
 /// Operations in one message.
 const BATCH: usize = 256;
+/// Kernels of graphs in one message. Their names may be thousands of characters long.
+const PART: usize = 4096;
 /// How old the mark may be that others are measured from: their distance is a number of 24 bits.
 const RENEWED: Duration = Duration::from_millis(500);
 /// Tries to find out when such a mark was made; the shortest counts.
@@ -106,13 +109,15 @@ pub(crate) struct Timeline {
     refused: AtomicU64,
     error: AtomicU64,
     graphs: Mutex<Graphs>,
+    /// Held by who sends a message.
+    telling: Mutex<()>,
 }
 
 /// What is told of graphs.
 #[derive(Debug)]
 struct Graphs {
-    /// Lists that nobody was told yet.
-    new: Vec<GraphNodes>,
+    /// Lists that nobody was told yet, or not to their end.
+    new: VecDeque<GraphNodes>,
     /// Lists so far.
     count: u32,
     /// Nodes that there is room for.
@@ -167,6 +172,11 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// What a list takes of the room that there is: one without kernels is something, too.
+fn weight(nodes: &[GraphNode]) -> usize {
+    nodes.len().max(1)
+}
+
 impl Timeline {
     pub(crate) fn new(functions: Functions) -> Timeline {
         Timeline {
@@ -179,11 +189,12 @@ impl Timeline {
             refused: AtomicU64::new(0),
             error: AtomicU64::new(0),
             graphs: Mutex::new(Graphs {
-                new: Vec::new(),
+                new: VecDeque::new(),
                 count: 0,
                 room: MOST_NODES,
                 unlisted: 0,
             }),
+            telling: Mutex::default(),
         }
     }
 
@@ -211,14 +222,14 @@ impl Timeline {
     /// The number of a new list of a graph's kernels; 0 if there is no room for it.
     pub(crate) fn list(&self, graph: u32, nodes: &[GraphNode]) -> u32 {
         let mut graphs = lock(&self.graphs);
-        let Some(room) = graphs.room.checked_sub(nodes.len()) else {
+        let Some(room) = graphs.room.checked_sub(weight(nodes)) else {
             graphs.unlisted += 1;
             return 0;
         };
         graphs.room = room;
         graphs.count += 1;
         let number = graphs.count;
-        graphs.new.push(GraphNodes {
+        graphs.new.push_back(GraphNodes {
             number,
             graph,
             nodes: nodes.to_vec(),
@@ -226,10 +237,30 @@ impl Timeline {
         number
     }
 
-    /// Lists that are new, and how many there was no room for.
-    pub(crate) fn take_lists(&self) -> (Vec<GraphNodes>, u64) {
+    /// Lists that are new, up to so many kernels, and how many there was no room for. What is left of a list comes the next time, under the same number.
+    pub(crate) fn take_lists(&self, most: usize) -> (Vec<GraphNodes>, u64) {
         let mut graphs = lock(&self.graphs);
-        (std::mem::take(&mut graphs.new), graphs.unlisted)
+        let (mut taken, mut room) = (Vec::new(), most);
+        while room > 0
+            && let Some(list) = graphs.new.front_mut()
+        {
+            if list.nodes.len() > room {
+                let rest = list.nodes.split_off(room);
+                taken.push(GraphNodes {
+                    nodes: std::mem::replace(&mut list.nodes, rest),
+                    ..*list
+                });
+                break;
+            }
+            room -= weight(&list.nodes);
+            taken.extend(graphs.new.pop_front());
+        }
+        (taken, graphs.unlisted)
+    }
+
+    /// All lists were told.
+    fn has_told_lists(&self) -> bool {
+        lock(&self.graphs).new.is_empty()
     }
 
     fn of(&self, context: usize) -> Option<Arc<InContext>> {
@@ -500,13 +531,19 @@ impl Timeline {
             *under_way = left;
         }
         for part in ended.chunks(BATCH) {
-            agent.send(ToTool::Operations(self.message(part.to_vec())), None);
+            self.tell(agent, part.to_vec());
         }
+    }
+
+    /// Parts of a list go in their order, whichever thread tells them.
+    fn tell(&self, agent: &Agent, operations: Vec<Operation>) {
+        let _one = lock(&self.telling);
+        agent.send(ToTool::Operations(self.message(operations)), None);
     }
 
     fn message(&self, operations: Vec<Operation>) -> Operations {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (graphs, unlisted) = self.take_lists();
+        let (graphs, unlisted) = self.take_lists(PART);
         Operations {
             operations,
             graphs,
@@ -531,9 +568,14 @@ impl Timeline {
             rest.push(operation);
         }
         for part in rest.chunks(BATCH) {
-            agent.send(ToTool::Operations(self.message(part.to_vec())), None);
+            self.tell(agent, part.to_vec());
         }
-        agent.send(ToTool::Operations(self.message(Vec::new())), None);
+        loop {
+            self.tell(agent, Vec::new());
+            if self.has_told_lists() {
+                return;
+            }
+        }
     }
 
     /// When the device came past both events.
@@ -564,6 +606,11 @@ impl Timeline {
         let (begin, end) = (at(events.0)?, at(events.1)?);
         Ok((begin, end.max(begin)))
     }
+}
+
+/// That of an agent, if its tool wants one and is there: nothing is asked for it any more when that is gone.
+pub(crate) fn served(agent: &Agent) -> Option<&'static Timeline> {
+    of(agent).filter(|_| agent.is_on())
 }
 
 /// That of an agent, if its tool wants one.

@@ -159,7 +159,7 @@ fn trace(told: &[Told]) -> Value {
                 ));
             }
         }
-        let lists = graphs::Lists::of(&told.graphs);
+        let lists = graphs::Lists::of(told);
         for operation in &told.operations {
             let tid = streams[&row_of(operation)];
             let stack = frames.of(process.pid, named, operation.stack);

@@ -185,7 +185,13 @@ impl State {
             }
             ToTool::Operations(told) => {
                 self.operations.operations.extend(told.operations);
-                self.operations.graphs.extend(told.graphs);
+                for part in told.graphs {
+                    let lists = &mut self.operations.graphs;
+                    match lists.last_mut().filter(|last| last.number == part.number) {
+                        Some(begun) => begun.nodes.extend(part.nodes),
+                        None => lists.push(part),
+                    }
+                }
                 (self.operations.error, self.operations.untimed) = (told.error, told.untimed);
                 self.operations.unlisted = told.unlisted;
             }
@@ -374,7 +380,7 @@ fn place(names: &mut Vec<String>, sites: Sites) {
 
 #[cfg(test)]
 mod tests {
-    use warpbpf_wire::SharedWriter;
+    use warpbpf_wire::{GraphNode, GraphNodes, SharedWriter};
 
     use super::*;
 
@@ -428,6 +434,35 @@ mod tests {
         );
         chunk(&mut writer, 1, &[Some(6)]);
         assert_eq!(numbers(&mut state, None), [4, 6]);
+    }
+
+    #[test]
+    fn lists_of_graphs_that_come_in_parts_are_whole() {
+        let mut state = State::default();
+        let part = |number: u32, nodes: std::ops::Range<u32>| GraphNodes {
+            number,
+            graph: number + 10,
+            nodes: nodes
+                .map(|node| GraphNode {
+                    node,
+                    ..GraphNode::default()
+                })
+                .collect(),
+        };
+        for graphs in [
+            vec![part(1, 0..2), part(2, 0..3)],
+            vec![part(2, 3..5)],
+            vec![],
+            vec![part(2, 5..6), part(3, 0..0), part(4, 0..1)],
+        ] {
+            let told = Operations {
+                graphs,
+                ..Operations::default()
+            };
+            state.take(ToTool::Operations(told), Vec::new(), None);
+        }
+        let whole = [part(1, 0..2), part(2, 0..6), part(3, 0..0), part(4, 0..1)];
+        assert_eq!(state.operations.graphs, whole);
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub struct Operations {
     pub error: u64,
     /// Operations so far whose times on the device are not known.
     pub untimed: Untimed,
-    /// What the kernels of graphs are: lists that are new.
+    /// What the kernels of graphs are: lists that are new. A long one comes in parts, which follow one another and have its number each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub graphs: Vec<GraphNodes>,
     /// Lists so far that there was no room for.

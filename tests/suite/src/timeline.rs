@@ -14,6 +14,10 @@ pub fn cases() -> Vec<Case> {
         case("a timeline leaves captures alone", captured),
         case("a timeline tells the kernels of graphs", graph_nodes),
         case("a timeline tells graphs without programs", graphs_alone),
+        case(
+            "a timeline tells no launch that no program is told",
+            graphs_untold,
+        ),
         case("a timeline has stacks", stacks),
         case("a timeline that cannot be written is said", unwritten),
     ]
@@ -268,6 +272,25 @@ fn lists(file: &Value) -> Result<Vec<(u64, Vec<Value>)>, String> {
             &expected,
         )?;
     }
+    // The kernels are said once, at the first launch of their list.
+    let shown = |list: u64| {
+        let calls = events.iter().filter(|event| event["cat"] == "call");
+        let of_list = calls.filter(|call| call["args"]["kernel_list"].as_u64() == Some(list));
+        let mut calls: Vec<&Value> = of_list.map(|call| &call["args"]).collect();
+        calls.sort_unstable_by_key(|args| args["id"].as_u64());
+        let with = |args: &&Value| args["kernels"].is_array();
+        calls.iter().map(with).collect::<Vec<bool>>()
+    };
+    for list in 1..=lists.len() as u64 {
+        let shown = shown(list);
+        let mut expected = vec![false; shown.len().max(1)];
+        expected[0] = true;
+        same(
+            &format!("kernels at launches of list {list}"),
+            shown,
+            expected,
+        )?;
+    }
     same("unlisted", process["graphs_unlisted"].as_u64(), Some(0))?;
     Ok(lists)
 }
@@ -395,6 +418,27 @@ fn graphs_alone(bench: &Bench) -> Told {
         .filter(|kernel| kernel["programs"] == true);
     same("kernels with programs", with.count(), 0)?;
     Ok(format!("{} lists", lists.len()))
+}
+
+/// Programs that ask for nothing that a launch is told: no kernel has a `launch_id`, one that was put into an executable graph later neither.
+fn graphs_untold(bench: &Bench) -> Told {
+    let trace = bench.scratch("trace.json");
+    let path = trace.display().to_string();
+    bench.both_with(&["--timeline", &path], "threadhist", "graphs", &[])?;
+    let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
+    let lists = lists(&file)?;
+    let kernels: Vec<&Value> = lists.iter().flat_map(|(_, kernels)| kernels).collect();
+    let told = kernels
+        .iter()
+        .filter(|kernel| !kernel["launch_id"].is_null());
+    same("kernels with a `launch_id`", told.count(), 0)?;
+    let with = kernels.iter().filter(|kernel| kernel["programs"] == true);
+    same(
+        "kernels with programs but `sealed`",
+        with.count(),
+        kernels.len() - 1,
+    )?;
+    Ok(format!("{} kernels", kernels.len()))
 }
 
 /// Names of a stack's frames from the outermost in.

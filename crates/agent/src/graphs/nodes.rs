@@ -23,7 +23,7 @@ use warpbpf_driver::sys::{
 pub(super) struct Placed {
     /// The kernel, if programs want it, and what of it is in the node.
     pub(super) kernel: Option<(&'static Entry, Runs)>,
-    /// Number of the launch, as programs in the variant have it; 0 if none runs.
+    /// Number of the launch, as programs in the variant have it; 0 if none runs, or none is told.
     pub(super) launch: u64,
     /// Handle of the kernel that the application gave.
     pub(super) given: usize,
@@ -124,9 +124,10 @@ unsafe fn exchange(
     let miss = match tried {
         Ok((place, chosen)) => {
             agent.graphs.hold(place);
+            let hidden = place.variant.as_deref().and_then(|v| v.hidden);
             let placed = Placed {
                 kernel: Some((entry, Runs::Variant(place, chosen))),
-                launch: number,
+                launch: hidden.map_or(0, |_| number),
                 given: named as usize,
             };
             return (outcome.keep(sys::SUCCESS), placed);

@@ -115,7 +115,7 @@ mod tests {
         uses.truncate(1);
         told.changed();
         assert_eq!(launch(&mut told, &uses), (6, 2));
-        let (lists, unlisted) = timeline.take_lists();
+        let (lists, unlisted) = timeline.take_lists(usize::MAX);
         let found: Vec<_> = lists
             .iter()
             .map(|l| (l.number, l.graph, l.nodes.clone()))
@@ -123,5 +123,40 @@ mod tests {
         let all = expected(&[(0, true), (1, true)]);
         assert_eq!(found, [(1, 7, all), (2, 7, expected(&[(0, true)]))]);
         assert_eq!(unlisted, 1);
+    }
+
+    #[test]
+    fn a_list_is_told_in_parts_and_one_without_kernels_takes_room() {
+        let timeline = Timeline::for_tests(9);
+        let lists = [(1, 5), (2, 0), (3, 2)];
+        for (graph, count) in lists {
+            let uses: Vec<Use> = (0..count).map(|at| node(at, true)).collect();
+            Told::default().launched(&timeline, graph, &uses);
+        }
+        // But for the empty one there would be room for these.
+        let two: Vec<Use> = (0..2).map(|at| node(at, true)).collect();
+        assert_eq!(Told::default().launched(&timeline, 4, &two).list, 0);
+        let mut parts = Vec::new();
+        loop {
+            let (taken, unlisted) = timeline.take_lists(2);
+            assert_eq!(unlisted, 1);
+            if taken.is_empty() {
+                break;
+            }
+            let part = taken.iter().map(|list| {
+                let nodes: Vec<u32> = list.nodes.iter().map(|node| node.node).collect();
+                (list.number, list.graph, nodes)
+            });
+            parts.push(part.collect::<Vec<_>>());
+        }
+        assert_eq!(
+            parts,
+            [
+                vec![(1, 1, vec![0, 1])],
+                vec![(1, 1, vec![2, 3])],
+                vec![(1, 1, vec![4]), (2, 2, vec![])],
+                vec![(3, 3, vec![0, 1])],
+            ]
+        );
     }
 }

@@ -3,18 +3,31 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use warpbpf::{GraphNode, GraphNodes, Operation};
+use warpbpf::{GraphNode, GraphNodes, Operation, Operations};
 use warpbpf_session::names::demangle;
 
-/// Kernels that are shown at each launch of their graph; all of them are in `otherData`.
+/// Kernels that are shown at the first launch of their list; all of them are in `otherData`.
 const SHOWN: usize = 16;
 
-/// The lists of a process, by their number.
-pub(super) struct Lists<'t>(BTreeMap<u32, &'t GraphNodes>);
+/// The lists of a process, by their number, each with its first launch.
+pub(super) struct Lists<'t>(BTreeMap<u32, (&'t GraphNodes, u64)>);
 
 impl<'t> Lists<'t> {
-    pub(super) fn of(lists: &'t [GraphNodes]) -> Lists<'t> {
-        Lists(lists.iter().map(|list| (list.number, list)).collect())
+    pub(super) fn of(told: &'t Operations) -> Lists<'t> {
+        let lists = told
+            .graphs
+            .iter()
+            .map(|list| (list.number, (list, u64::MAX)));
+        let mut lists: BTreeMap<_, _> = lists.collect();
+        for operation in &told.operations {
+            // They come as they end.
+            if let Some(launch) = operation.graph
+                && let Some((_, first)) = lists.get_mut(&launch.list)
+            {
+                *first = operation.id.min(*first);
+            }
+        }
+        Lists(lists)
     }
 
     /// Says of an operation that launches a graph what it was.
@@ -24,15 +37,17 @@ impl<'t> Lists<'t> {
         };
         what["graph"] = json!(launch.graph);
         what["graph_launch"] = json!(launch.launch);
-        if let Some(list) = self.0.get(&launch.list) {
+        if let Some((list, first)) = self.0.get(&launch.list) {
             what["kernel_list"] = json!(list.number);
-            what["kernels"] = shown(&list.nodes);
+            if *first == operation.id {
+                what["kernels"] = shown(&list.nodes);
+            }
         }
     }
 
     /// All of them.
     pub(super) fn table(&self) -> Value {
-        let list = |list: &&GraphNodes| json!({ "list": list.number, "graph": list.graph, "kernels": list.nodes.iter().map(whole).collect::<Vec<_>>() });
+        let list = |(list, _): &(&GraphNodes, u64)| json!({ "list": list.number, "graph": list.graph, "kernels": list.nodes.iter().map(whole).collect::<Vec<_>>() });
         self.0.values().map(list).collect()
     }
 }
@@ -92,18 +107,54 @@ mod tests {
         }
     }
 
-    fn described(list: &GraphNodes, asked: u32) -> Value {
-        let launch = Operation {
+    fn launch(list: &GraphNodes, asked: u32, id: u64) -> Operation {
+        Operation {
+            id,
             graph: Some(GraphLaunch {
                 graph: list.graph,
                 launch: 9,
                 list: asked,
             }),
             ..Operation::default()
-        };
-        let mut what = json!({});
-        Lists::of(std::slice::from_ref(list)).describe(&launch, &mut what);
+        }
+    }
+
+    fn told(list: &GraphNodes, operations: &[Operation]) -> Operations {
+        Operations {
+            operations: operations.to_vec(),
+            graphs: vec![list.clone()],
+            ..Operations::default()
+        }
+    }
+
+    fn described(list: &GraphNodes, asked: u32) -> Value {
+        let (launch, mut what) = (launch(list, asked, 7), json!({}));
+        let told = told(list, std::slice::from_ref(&launch));
+        Lists::of(&told).describe(&launch, &mut what);
         what
+    }
+
+    #[test]
+    fn kernels_are_shown_at_the_first_launch_of_a_list() {
+        let list = GraphNodes {
+            number: 3,
+            graph: 2,
+            nodes: vec![node(0, true, false)],
+        };
+        // The second has ended first.
+        let told = told(&list, &[launch(&list, 3, 8), launch(&list, 3, 7)]);
+        let lists = Lists::of(&told);
+        let described = |at: usize| {
+            let mut what = json!({});
+            lists.describe(&told.operations[at], &mut what);
+            what
+        };
+        let shown = json!(["0 vectorAdd: with programs"]);
+        assert_eq!(described(1)["kernels"], shown);
+        assert_eq!(
+            described(0),
+            json!({ "graph": 2, "graph_launch": 9, "kernel_list": 3 })
+        );
     }
 
     #[test]
@@ -131,7 +182,7 @@ mod tests {
             json!({ "graph": 2, "graph_launch": 9 }),
             "there was no room for its list"
         );
-        let table = Lists::of(std::slice::from_ref(&list)).table();
+        let table = Lists::of(&told(&list, &[])).table();
         assert_eq!(
             table[0]["kernels"][1],
             json!({ "node": 1, "kernel": "vectorAdd", "programs": true, "launch_id": 4, "disabled": true })
@@ -149,7 +200,7 @@ mod tests {
     #[test]
     fn operations_that_launch_no_graph_say_nothing() {
         let mut what = json!({});
-        Lists::of(&[]).describe(&Operation::default(), &mut what);
+        Lists::of(&Operations::default()).describe(&Operation::default(), &mut what);
         assert_eq!(what, json!({}));
         assert_eq!(unknown(0), None);
         assert!(unknown(2).is_some_and(|text| text.contains("changed 2 times")));
