@@ -30,7 +30,7 @@ pub(crate) use exchange::{
 #[cfg(test)]
 pub(crate) use report::has_reported;
 use report::{Summaries, report, send_site_names};
-pub(crate) use report::{has_told, send_kernel};
+pub(crate) use report::{own_handle, send_kernel};
 pub(crate) use settle::place_at_launch;
 use settle::{enlist, settle};
 
@@ -438,7 +438,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         by_handle.insert(handle, Arc::clone(&image));
     }
     drop(by_handle);
-    let summaries = Summaries::of(&image.info);
+    let summaries = Summaries::of(&image);
     for kernel in version.prepared.kernels.iter().filter(|k| !k.wanted) {
         // A kernel that programs want and that was refused is missed at every launch.
         report(agent, &summaries, &version, kernel, None);
@@ -531,7 +531,7 @@ pub(crate) fn report_unsettled(agent: &Agent) {
     let images: Vec<Arc<Image>> = lock(&agent.images.by_handle).values().cloned().collect();
     let settled = |image: &&Arc<Image>| image.was_settled.load(Ordering::Relaxed);
     for image in images.iter().filter(|image| !settled(image)) {
-        let summaries = Summaries::of(&image.info);
+        let summaries = Summaries::of(image);
         let Some(version) = lock(&image.versions).last().cloned() else {
             continue;
         };

@@ -51,6 +51,8 @@ pub(crate) struct Unknown {
     more: Condvar,
     /// Held while one is worked on: its image must not be unloaded meanwhile.
     working: Mutex<()>,
+    /// Kernels that the tool was told of, by image and name; true if that was as the session ended, before anything came of them.
+    told: Mutex<HashMap<(Handle, String), bool>>,
 }
 
 impl Default for Unknown {
@@ -63,6 +65,7 @@ impl Default for Unknown {
             waiting: Mutex::default(),
             more: Condvar::new(),
             working: Mutex::default(),
+            told: Mutex::default(),
         }
     }
 }
@@ -206,6 +209,27 @@ impl Unknown {
         self.open.store(false, Ordering::Relaxed);
     }
 
+    /// The tool is about to be told what came of a kernel. False if it was told as the session ended that nothing had.
+    pub(crate) fn may_tell(&self, image: Handle, name: &str) -> bool {
+        // Only those that nobody saw coming are told as waiting.
+        if self.driver.get().is_none() {
+            return true;
+        }
+        let mut told = lock(&self.told);
+        !*told.entry((image, name.to_owned())).or_insert(false)
+    }
+
+    /// Nothing comes of a kernel any more. False if the tool was told of it already.
+    fn gives_up(&self, image: Handle, name: &str) -> bool {
+        let mut first = false;
+        let mut told = lock(&self.told);
+        told.entry((image, name.to_owned())).or_insert_with(|| {
+            first = true;
+            true
+        });
+        first
+    }
+
     /// An image is about to be unloaded: nothing of it is worked on from here on.
     pub(crate) fn leaves(&self, agent: &Agent, image: Handle) {
         // Open or not any more: something may still be worked on.
@@ -218,10 +242,12 @@ impl Unknown {
             agent.table.remove(handle);
         }
         let is_at = waiting.at.as_ref().is_some_and(|job| job.image == image);
+        drop(waiting);
         if is_at {
-            drop(waiting);
             drop(lock(&self.working));
         }
+        // The next image may have its handle.
+        lock(&self.told).retain(|(of, _), _| *of != image);
     }
 
     /// Waits until nothing is worked on, at most so long; nothing is begun once the agent is off.
@@ -339,7 +365,11 @@ pub(crate) fn serve(agent: &'static Agent) {
                 modules::loaded(agent, incoming, JitOptions::default(), job.image);
                 know(agent, &job);
             }
-            Err(reason) => refuse(agent, &job, &reason),
+            Err(reason) => {
+                if agent.unknown.may_tell(job.image, &job.name) {
+                    refuse(agent, &job, &reason);
+                }
+            }
         }
     }
 }
@@ -370,7 +400,8 @@ pub(crate) fn report_waiting(agent: &Agent) {
     };
     // An image's kernels are told one by one, when their programs are made or refused.
     for job in waiting {
-        if modules::has_told(agent, &job.name) {
+        let image = modules::own_handle(agent, job.image);
+        if !agent.unknown.gives_up(image, &job.name) {
             continue;
         }
         let reason = match agent.images.has(job.image) {
@@ -474,4 +505,39 @@ fn has_registers(info: &ImageInfo, name: &str, registers: Option<u32>) -> bool {
     let kernel = info.kernels.iter().find(|k| k.mangled == name);
     let said = kernel.and_then(|k| k.registers);
     said.is_none() || registers.is_none() || said == registers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn no_text(_to: *mut *const c_char, _of: CUfunction) -> CUresult {
+        sys::NOT_READY
+    }
+
+    unsafe extern "C" fn no_module(_to: *mut CUmodule, _of: CUfunction) -> CUresult {
+        sys::NOT_READY
+    }
+
+    #[test]
+    fn a_kernel_is_told_as_waiting_or_with_what_came_of_it() {
+        let unknown = Unknown::default();
+        let (one, other) = (Handle::Module(1), Handle::Library(1));
+        assert!(unknown.may_tell(one, "k"), "nobody came late");
+        unknown.driver.get_or_init(|| Questions {
+            func_name: no_text,
+            func_module: no_module,
+            kernel_name: None,
+            kernel_library: None,
+        });
+        assert!(unknown.gives_up(one, "k") && !unknown.gives_up(one, "k"));
+        assert!(
+            !unknown.may_tell(one, "k"),
+            "its programs are made too late"
+        );
+        assert!(unknown.may_tell(one, "other"));
+        // One of the same name in another image is another one.
+        assert!(unknown.may_tell(other, "k") && unknown.may_tell(other, "k"));
+        assert!(!unknown.gives_up(other, "k"));
+    }
 }

@@ -187,7 +187,7 @@ fn next_version(image: &Image, before: u64, session: &Arc<Session>) -> Version {
 
 /// Tells what becomes of kernels that get no variant: they run as they are from then on.
 fn tell(agent: &Agent, image: &Image, version: &Version) {
-    let summaries = Summaries::of(&image.info);
+    let summaries = Summaries::of(image);
     for kernel in version.prepared.kernels.iter().filter(|k| !k.wanted) {
         let known = lock(&image.entries).contains_key(&kernel.mangled);
         if !known && kernel.programs.is_empty() {

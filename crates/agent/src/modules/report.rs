@@ -3,26 +3,28 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use warpbpf_session::{ImageInfo, KernelSummary, LoadedVariant, PreparedKernel, Session};
+use warpbpf_session::{KernelSummary, LoadedVariant, PreparedKernel, Session};
 use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
 
-use super::{Version, lock};
+use super::{Handle, Image, Version, lock};
 use crate::agent::Agent;
 
 /// What tells reports apart: name, source, way and the programs' generation.
 pub(super) type Key = (String, String, String, u64);
 
-/// What an image says of its kernels, by name: an image may have thousands.
-pub(super) struct Summaries<'i>(HashMap<&'i str, &'i KernelSummary>);
+/// An image, and what it says of its kernels, by name: it may have thousands.
+pub(super) struct Summaries<'i> {
+    image: Handle,
+    kernels: HashMap<&'i str, &'i KernelSummary>,
+}
 
 impl Summaries<'_> {
-    pub(super) fn of(info: &ImageInfo) -> Summaries<'_> {
-        Summaries(
-            info.kernels
-                .iter()
-                .map(|k| (k.mangled.as_str(), k))
-                .collect(),
-        )
+    pub(super) fn of(image: &Image) -> Summaries<'_> {
+        let kernels = image.info.kernels.iter();
+        Summaries {
+            image: image.handle,
+            kernels: kernels.map(|k| (k.mangled.as_str(), k)).collect(),
+        }
     }
 }
 
@@ -38,7 +40,10 @@ pub(super) fn report(
             agent.note(NoteLevel::Warning, note);
         }
     }
-    let summary = summaries.0.get(kernel.mangled.as_str());
+    if !agent.unknown.may_tell(summaries.image, &kernel.mangled) {
+        return;
+    }
+    let summary = summaries.kernels.get(kernel.mangled.as_str());
     let source = summary.map(|s| s.source.clone()).unwrap_or_default();
     let (way, variant) = match result {
         None => (kernel.way.clone(), None),
@@ -124,10 +129,12 @@ pub(crate) fn has_reported(agent: &Agent, generation: u64) -> bool {
     reported.iter().any(|(.., of)| *of == generation)
 }
 
-/// The tool was told of a kernel of this name.
-pub(crate) fn has_told(agent: &Agent, mangled: &str) -> bool {
-    let reported = lock(&agent.images.reported);
-    reported.iter().any(|(known, ..)| known == mangled)
+/// The handle that an image was loaded with: a library's modules are it, too.
+pub(crate) fn own_handle(agent: &Agent, handle: Handle) -> Handle {
+    agent
+        .images
+        .get(handle)
+        .map_or(handle, |image| image.handle)
 }
 
 /// Sends a kernel's report, the same one once.

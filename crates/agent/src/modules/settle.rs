@@ -167,7 +167,7 @@ fn register(
     context: Context,
     results: &Results,
 ) {
-    let summaries = Summaries::of(&image.info);
+    let summaries = Summaries::of(image);
     let shard = agent.lives.of(context);
     let number = shard.and_then(|shard| shard.number.get().copied());
     let sms = agent.device().map_or(0, |device| device.sms);
