@@ -1,6 +1,6 @@
 // Does what it is told by lines of standard input, so that somebody can attach to it between two of them: a number is that many
 // launches of each kernel, after which the results so far are printed; with a `g` in front of it the kernels are launched as a graph, which is instantiated with the
-// first such line, or again with a `G`. With `!` and the name of a system call a filter
+// first such line, or again with a `G`, or with a `u` updated by what is captured anew. With `!` and the name of a system call a filter
 // forbids that from then on. Ends with its input.
 #include <cstddef>
 #include <cstdio>
@@ -31,21 +31,37 @@ __global__ void scaled(unsigned int *sum)
     atomicAdd(sum + 1, threadIdx.x * factor);
 }
 
-static cudaGraphExec_t instantiated(unsigned int *device)
+static cudaGraph_t captured(unsigned int *device)
 {
     cudaStream_t stream;
     cudaGraph_t graph;
-    cudaGraphExec_t exec;
 
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     step<<<4, 64, 0, stream>>>(device);
     scaled<<<2, 32, 0, stream>>>(device);
     CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaStreamDestroy(stream));
+    return graph;
+}
+
+static cudaGraphExec_t instantiated(unsigned int *device)
+{
+    cudaGraph_t graph = captured(device);
+    cudaGraphExec_t exec;
+
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
     CHECK(cudaGraphDestroy(graph));
-    CHECK(cudaStreamDestroy(stream));
     return exec;
+}
+
+static void update(cudaGraphExec_t exec, unsigned int *device)
+{
+    cudaGraph_t graph = captured(device);
+    cudaGraphExecUpdateResultInfo told = {};
+
+    CHECK(cudaGraphExecUpdate(exec, graph, &told));
+    CHECK(cudaGraphDestroy(graph));
 }
 
 // In all threads that there are, and will be.
@@ -92,13 +108,15 @@ int main()
             forbid(line + 1);
             continue;
         }
-        bool again = line[0] == 'G', in_graph = again || line[0] == 'g';
+        bool again = line[0] == 'G', anew = line[0] == 'u', in_graph = again || anew || line[0] == 'g';
         if (exec && again) {
             CHECK(cudaGraphExecDestroy(exec));
             exec = nullptr;
         }
         if (in_graph && !exec)
             exec = instantiated(device);
+        else if (anew)
+            update(exec, device);
         for (int n = atoi(line + in_graph); n > 0; n--) {
             if (in_graph) {
                 CHECK(cudaGraphLaunch(exec, nullptr));

@@ -14,7 +14,9 @@ use crate::run::{Bench, Case, Told, same, says};
 /// How long something may take that others do.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Threads of a launch of `step` in `live.cu`, and what one adds.
-const THREADS: u64 = 4 * 64;
+const THREADS: u64 = BLOCKS * 64;
+/// Blocks of one.
+pub(crate) const BLOCKS: u64 = 4;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -75,7 +77,7 @@ impl Application {
     }
 
     /// The same, as what `live.cu` understands by a letter.
-    fn launch_as(&mut self, how: &str, count: u64) -> Result<(), String> {
+    pub(crate) fn launch_as(&mut self, how: &str, count: u64) -> Result<(), String> {
         let line = self.ask(&format!("{how}{count}"))?;
         self.launches += count;
         let all = self.launches;
@@ -175,7 +177,11 @@ pub(crate) fn skipped(errors: &str) -> Option<String> {
 
 impl Attached {
     /// Attaches and waits until that is done. An error may begin with `skipped: `.
-    fn start(bench: &Bench, application: &Application, object: &str) -> Result<Attached, String> {
+    pub(crate) fn start(
+        bench: &Bench,
+        application: &Application,
+        object: &str,
+    ) -> Result<Attached, String> {
         Attached::to(bench, &["-p", &application.pid()], object)
     }
 
@@ -273,7 +279,11 @@ impl Drop for Attached {
 
 /// Launches one by one until the kernel is seen to be instrumented by the tool, as `warpbpf maps` shows it: some value of the
 /// map is not 0.
-fn until_counted(bench: &Bench, application: &mut Application, map: &str) -> Result<(), String> {
+pub(crate) fn until_counted(
+    bench: &Bench,
+    application: &mut Application,
+    map: &str,
+) -> Result<(), String> {
     let end = Instant::now() + PATIENCE;
     loop {
         application.launch(1)?;

@@ -1,5 +1,6 @@
 //! Kernels in graphs, however they came there: what programs count is what the application says that it ran.
 
+use crate::attach::{Application, Attached, BLOCKS, kernel, number, until_counted};
 use crate::run::{Bench, Case, Run, Told, same, says};
 
 /// All cases.
@@ -9,6 +10,7 @@ pub fn cases() -> Vec<Case> {
         case("graphs: every scope, every way to build one", scopes),
         case("graphs: launches in the report", launches),
         case("graphs: programs know which node they are in", nodes),
+        case("graphs: one that was there before is updated", updated),
         case(
             "graphs: nodes with a launch record know, too",
             nodes_with_records,
@@ -174,4 +176,45 @@ fn launches(bench: &Bench) -> Told {
     let all: u64 = KERNELS.iter().map(|(_, _, blocks)| blocks * THREADS).sum();
     same("threads", run.map("threads")?["sum"].as_u64(), Some(all))?;
     Ok(format!("{all} threads"))
+}
+
+/// An update brings programs into a graph that has no number: its nodes are told 0, as launches in streams are, and those of a graph that is instantiated
+/// behind it their own.
+fn updated(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    application.launch_as("g", 4)?;
+    let attached = match Attached::start(bench, &application, "graphnodes") {
+        Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+        attached => attached?,
+    };
+    until_counted(bench, &mut application, "blocks")?;
+    let (older, newer) = (5, 3);
+    application.launch_as("u", older)?;
+    application.launch_as("G", newer)?;
+    let report = attached.interrupt()?;
+    let step = kernel(&report, "step")?;
+    let launches = number(&step["launches"]);
+    let maps = report["processes"][0]["maps"].as_array();
+    let mut nodes: Vec<(u64, u64)> = (maps.into_iter().flatten())
+        .filter(|map| map["name"] == "blocks")
+        .flat_map(|map| map["entries"].as_array().into_iter().flatten())
+        .map(|entry| (number(&entry["key"]), number(&entry["value"])))
+        .collect();
+    nodes.sort_unstable();
+    // `scaled` has a constant, and gets no programs that late.
+    let expected = vec![(0, (launches - newer) * BLOCKS), (1 << 32, newer * BLOCKS)];
+    same("blocks by node", nodes, expected)?;
+    if launches < older + newer {
+        return Err(format!("{launches} launches had programs: {report}"));
+    }
+    let notes = report["notes"].to_string();
+    same(
+        "a note of launches without programs",
+        notes.contains("instantiated before the programs came"),
+        false,
+    )?;
+    application.end()?;
+    Ok(format!(
+        "{older} launches without a number, {newer} with one"
+    ))
 }

@@ -1,6 +1,7 @@
 //! Executable graphs: their nodes get launch records when they are made, and their launches are those of the kernels in
 //! them.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,6 @@ use crate::exports::original;
 use crate::guard::Outcome;
 use crate::launch::{Miss, StreamName};
 use crate::{timeline, uprobe};
-use warpbpf_abi::layout::launch::graph_node;
 use warpbpf_driver::sys::{
     self, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, KernelNodeParams,
 };
@@ -92,7 +92,7 @@ impl Exec {
 
     /// Tells a timeline of its launch, which this thread has just made.
     fn tell(&mut self, agent: &'static Agent) {
-        if let Some(timeline) = timeline::of(agent)
+        if let Some(timeline) = timeline::served(agent)
             && self.number != 0
         {
             let launch = self.told.launched(timeline, self.number, &self.uses);
@@ -174,7 +174,7 @@ impl Graphs {
         let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
         // The driver may have given out the handle of one that was destroyed unseen.
         execs.remove(&(handle as usize));
-        if exec.is_wanted() || timeline::of(agent).is_some() {
+        if exec.is_wanted() || timeline::served(agent).is_some() {
             execs.insert(handle as usize, Arc::new(Mutex::new(exec)));
         }
         self.n_execs.store(execs.len(), Ordering::Relaxed);
@@ -520,19 +520,15 @@ pub(super) fn change_node(
         });
         now.uses.len() - 1
     });
-    let told = match now.uses[at].at.filter(|_| now.number != 0) {
-        Some(at) => graph_node(now.number, at),
-        None => 0,
-    };
+    let told = now.uses[at]
+        .at
+        .map_or(0, |at| walk::number_of(now.number, at));
     let Exec { uses, spare, .. } = &mut now;
     // A record that other nodes have too is theirs.
     let mine = uses[at].record;
     let alone = uses.iter().filter(|it| it.record == mine).count() == 1;
     let it = &mut uses[at];
-    let (own, others) = (
-        std::cell::Cell::new(it.record),
-        std::cell::RefCell::new(spare),
-    );
+    let (own, others) = (Cell::new(it.record), RefCell::new(&mut *spare));
     let record = |place: &Place, given: &KernelNodeParams| {
         let (context, variant) = (place.context()?, place.variant.as_deref()?);
         let bytes = variant.record_bytes(given.grid, given.block)?;
@@ -540,14 +536,19 @@ pub(super) fn change_node(
             return Some(0);
         }
         if own.get().is_none_or(|own| !own.serves(context, bytes)) {
-            let mut others = others.borrow_mut();
-            others.0.extend(own.take().filter(|_| alone));
-            own.set(Some(others.take(variant, context, bytes)?));
+            own.set(Some(others.borrow_mut().take(variant, context, bytes)?));
         }
         own.get().map(|own| own.address)
     };
     let (code, placed) = set(&record, told);
-    it.record = own.get();
+    // Until the driver has taken another one, the node runs with its own.
+    let (kept, left) = match (code, own.get()) {
+        (_, chosen) if chosen == mine => (mine, None),
+        (sys::SUCCESS, chosen) => (chosen, mine.filter(|_| alone)),
+        (_, refused) => (mine, refused),
+    };
+    it.record = kept;
+    spare.0.extend(left);
     if code == sys::SUCCESS {
         (it.kernel, it.launch) = (placed.kernel, placed.launch);
         it.name = walk::name_for_timeline(agent, placed.given);

@@ -306,7 +306,7 @@ fn prepare_one(
     };
     let chosen = place.variant.as_deref().and_then(chosen);
     it.kernel = Some((entry, Runs::Variant(place, chosen.unwrap_or(u64::MAX))));
-    it.name = timeline::of(agent).map(|_| entry.mangled.clone());
+    it.name = timeline::served(agent).map(|_| entry.mangled.clone());
     let Some((context, variant)) = place.context().zip(place.variant.as_deref()) else {
         return it;
     };
@@ -315,7 +315,7 @@ fn prepare_one(
     };
     // SAFETY: a node whose kernel is the variant, as the driver told it.
     it.launch = unsafe { launch_of(variant, &found.params) }.unwrap_or(0);
-    let number = graph_node(graph, at);
+    let number = number_of(graph, at);
     let bytes = variant.record_bytes(first.grid, first.block);
     if bytes == Some(0) {
         if hidden.node {
@@ -351,9 +351,17 @@ fn prepare_one(
     it
 }
 
+/// What programs are told of a node. 0 in graphs that have no number: their nodes would be taken for one another's.
+pub(super) fn number_of(graph: u32, at: u32) -> u64 {
+    match graph {
+        0 => 0,
+        graph => graph_node(graph, at),
+    }
+}
+
 /// The name of a kernel that no program of ours runs in, if there is a timeline.
 pub(super) fn name_for_timeline(agent: &'static Agent, handle: usize) -> Option<String> {
-    timeline::of(agent)?.kernel_name(handle as u64)
+    timeline::served(agent)?.kernel_name(handle as u64)
 }
 
 /// The number of the launch that the node was put there with.

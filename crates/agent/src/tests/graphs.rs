@@ -23,7 +23,7 @@ struct Node {
     func: usize,
     grid: u32,
     value: u64,
-    hidden: Option<[u64; 2]>,
+    hidden: Option<[u64; 3]>,
 }
 
 /// Graphs and nodes by their handles; a graph may be in one that stands before it.
@@ -42,8 +42,10 @@ struct Driver {
     n_events: usize,
     /// Functions that nodes must not have.
     refuse_others: bool,
+    /// Nodes of executable graphs stay as they are.
+    refuse_changes: bool,
     /// Where a node's parameters lie that were told.
-    told: (u64, [u64; 2], [usize; 2]),
+    told: (u64, [u64; 3], [usize; 2]),
 }
 
 thread_local! {
@@ -70,7 +72,7 @@ impl Driver {
             if ours && self.refuse_others {
                 return Err(1);
             }
-            let hidden = || **first.kernel_params.add(1).cast::<*const [u64; 2]>();
+            let hidden = || **first.kernel_params.add(1).cast::<*const [u64; 3]>();
             Ok(Node {
                 func,
                 grid: first.grid[0],
@@ -142,6 +144,9 @@ unsafe extern "C" fn set_in_exec(
     params: *const KernelNodeParams2,
 ) -> CUresult {
     code(driver(|d| {
+        if d.refuse_changes {
+            return Err(1);
+        }
         // SAFETY: as above.
         d.execs[index(exec, 3000)][index(node, 1000)] = unsafe { d.read(params)? };
         Ok(())
@@ -424,7 +429,26 @@ impl Test {
         assert!(nodes.iter().all(|n| n.value == 5));
         let ours = nodes.iter().map(|n| n.func != self.original).collect();
         let records = nodes.iter().filter_map(|n| n.hidden);
-        (ours, records.map(|[record, _]| record).collect())
+        (ours, records.map(|[record, ..]| record).collect())
+    }
+
+    /// Which node of a graph programs are told that they are in.
+    fn numbers(&self, exec: usize) -> Vec<u64> {
+        let nodes = driver(|d| d.execs[index(exec, 3000)].clone());
+        let told = nodes.iter().filter_map(|n| n.hidden);
+        told.map(|[.., node]| node).collect()
+    }
+
+    /// Has a node of an executable graph run the kernel with so many blocks.
+    fn change(&self, exec: usize, node: usize, blocks: u32) -> CUresult {
+        let outcome = Outcome::default();
+        self.with(blocks, |params| {
+            let (exec, node) = (exec as *mut c_void, node as *mut c_void);
+            // SAFETY: locals, as CUDA asks.
+            unsafe {
+                graphs::set_kernel_node_in_exec_v2(self.app.agent, &outcome, exec, node, params)
+            }
+        })
     }
 
     /// What the application is told of a node: its function.
@@ -485,17 +509,66 @@ fn each_node_of_each_executable_graph_has_a_launch_record_of_its_own() {
     assert_eq!(test.update(one, 2), 910, "another shape");
     test.launch(one, 1);
     // A node that becomes larger than its record.
-    let outcome = Outcome::default();
-    let code = test.with(1000, |params| {
-        let (exec, node) = (one as *mut c_void, nodes[0] as *mut c_void);
-        // SAFETY: locals, as CUDA asks.
-        unsafe { graphs::set_kernel_node_in_exec_v2(test.app.agent, &outcome, exec, node, params) }
-    });
-    assert_eq!(code, 0);
+    assert_eq!(test.change(one, nodes[0], 1000), 0);
     let (_, now) = test.exec(one);
     assert!(distinct(&now) && !first.contains(&now[0]));
     test.launch(one, 1);
     assert_eq!(test.end(), (5 * 3, 0, vec![]));
+}
+
+#[test]
+fn a_node_that_the_driver_does_not_change_keeps_its_launch_record() {
+    let test = Test::new();
+    let nodes = [test.add(1, 100), test.add(1, 4)];
+    let exec = test.instantiate(1, 0);
+    let (_, first) = test.exec(exec);
+    driver(|d| d.refuse_changes = true);
+    assert_eq!(test.change(exec, nodes[0], 1000), 1);
+    assert_eq!(test.exec(exec), (vec![true; 2], first.clone()));
+    driver(|d| d.refuse_changes = false);
+    // The other one gets what was made for nothing, not what the first still has.
+    assert_eq!(test.change(exec, nodes[1], 50), 0);
+    let (_, now) = test.exec(exec);
+    assert_eq!(now[0], first[0]);
+    assert!(!first.contains(&now[1]));
+    // And back: what the driver takes frees the one before.
+    assert_eq!(test.change(exec, nodes[0], 900), 0);
+    assert_eq!(test.change(exec, nodes[1], 1000), 0);
+    let (_, last) = test.exec(exec);
+    assert!(distinct(&last) && !last.contains(&now[0]));
+    let told = |node: u64| 1 << 32 | node;
+    assert_eq!(test.numbers(exec), [told(0), told(1)]);
+    test.end();
+}
+
+#[test]
+fn nodes_of_graphs_that_were_there_before_have_no_numbers() {
+    let test = Test::new();
+    let nodes = [test.add(1, 4), test.add(1, 4)];
+    let exec = test.instantiate(1, 0);
+    assert_eq!(test.numbers(exec), [1 << 32, 1 << 32 | 1]);
+    // One that nobody saw coming takes the graph over.
+    let older = driver(|d| {
+        let plain = |node: &Node| Node {
+            func: d.original,
+            hidden: None,
+            ..node.clone()
+        };
+        let plain: Vec<Node> = d.nodes.iter().map(|(_, node)| plain(node)).collect();
+        d.execs.push(plain);
+        2999 + d.execs.len()
+    });
+    assert_eq!(
+        (test.update(older, 1), test.numbers(older)),
+        (0, vec![0; 2])
+    );
+    assert_eq!(test.change(older, nodes[1], 8), 0);
+    assert_eq!(test.numbers(older), [0; 2]);
+    // The graph's own nodes stand for those of the next one that is made of it.
+    let next = test.instantiate(1, 0);
+    assert_eq!(test.numbers(next), [2 << 32, 2 << 32 | 1]);
+    assert_eq!(test.numbers(exec), [1 << 32, 1 << 32 | 1]);
+    test.end();
 }
 
 #[test]
@@ -518,15 +591,7 @@ fn nodes_that_never_run_at_once_share_a_launch_record() {
     assert_eq!((records[1], records[3]), (records[0], records[0]));
     assert!(!records[..2].contains(&records[2]));
     // A node that grows takes none that others have, and what they have stays theirs.
-    let outcome = Outcome::default();
-    test.with(500, |params| {
-        let (exec, node) = (exec as *mut c_void, left as *mut c_void);
-        // SAFETY: locals, as CUDA asks.
-        let code = unsafe {
-            graphs::set_kernel_node_in_exec_v2(test.app.agent, &outcome, exec, node, params)
-        };
-        assert_eq!(code, 0);
-    });
+    assert_eq!(test.change(exec, left, 500), 0);
     let (_, now) = test.exec(exec);
     assert_eq!(
         (now[0], now[2], now[3]),
