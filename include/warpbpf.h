@@ -318,7 +318,7 @@ static long (*bpf_gpu_prefetch_l2)(const void *address) __attribute__((unused)) 
 static __u32 (*bpf_gpu_sm_count)(void) __attribute__((unused)) = (void *)544;
 /* Lanes of a warp: 32. */
 static __u32 (*bpf_gpu_warp_size)(void) __attribute__((unused)) = (void *)545;
-/* 1 in the one thread that is the last of its block to come, and `*total` is the sum of the values of all threads of the block, modulo 2^64; 0 in all others, and `*total` is 0. Nobody waits. Each thread of the block calls it exactly once: only at gpu/entry and gpu/exit, in scope thread, on every path through the program, not in a loop. Each call in a program is one of its own. */
+/* 1 in the one thread that is the last of its block to come, and `*total` is the sum of the values of all threads of the block, modulo 2^64; 0 in all others, and `*total` is 0. Nobody waits. Each thread of the block calls it exactly once: only at gpu/entry and gpu/exit, in scope thread, on every path through the program, not in a loop. `total` is on the stack. Each call in a program is one of its own. */
 static long (*bpf_gpu_block_sum)(__u64 value, __u64 *total) __attribute__((unused)) = (void *)546;
 /* 1 in the one thread that is the last of its block to come, and `*total` is the smallest value of all threads of the block, unsigned; 0 in all others, and `*total` is 0. Nobody waits. See bpf_gpu_block_sum. */
 static long (*bpf_gpu_block_min)(__u64 value, __u64 *total) __attribute__((unused)) = (void *)547;

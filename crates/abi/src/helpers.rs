@@ -424,7 +424,7 @@ helpers! {
         "Lanes of a warp: 32.";
     GpuBlockSum = 546, "gpu_block_sum", (Scalar, U64Out) -> Scalar, Map, WholeBlock, Varies, 400,
         "static long (*bpf_gpu_block_sum)(__u64 value, __u64 *total)",
-        "1 in the one thread that is the last of its block to come, and `*total` is the sum of the values of all threads of the block, modulo 2^64; 0 in all others, and `*total` is 0. Nobody waits. Each thread of the block calls it exactly once: only at gpu/entry and gpu/exit, in scope thread, on every path through the program, not in a loop. Each call in a program is one of its own.";
+        "1 in the one thread that is the last of its block to come, and `*total` is the sum of the values of all threads of the block, modulo 2^64; 0 in all others, and `*total` is 0. Nobody waits. Each thread of the block calls it exactly once: only at gpu/entry and gpu/exit, in scope thread, on every path through the program, not in a loop. `total` is on the stack. Each call in a program is one of its own.";
     GpuBlockMin = 547, "gpu_block_min", (Scalar, U64Out) -> Scalar, Map, WholeBlock, Varies, 400,
         "static long (*bpf_gpu_block_min)(__u64 value, __u64 *total)",
         "1 in the one thread that is the last of its block to come, and `*total` is the smallest value of all threads of the block, unsigned; 0 in all others, and `*total` is 0. Nobody waits. See bpf_gpu_block_sum.";

@@ -8,7 +8,7 @@ pub use self::dynptr::pointed_to;
 use std::sync::Arc;
 
 use warpbpf_abi::format::{Conversion, Spec};
-use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, takes};
+use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, Warp, takes};
 use warpbpf_abi::linux;
 use warpbpf_abi::maps::{MAP_TYPES, MapType};
 use warpbpf_ebpf::Reg;
@@ -199,6 +199,16 @@ impl<'a> Call<'a, '_> {
             Arg::U64Out => {
                 let pointer = memory_writable(self.env, self.state, reg, 8, 8)
                     .map_err(|rule| self.memory_problem(i, "8 writable bytes".to_owned(), rule))?;
+                // All threads of the block write it: in memory that they share, the others' 0 would replace the one result.
+                if self.helper.warp == Warp::WholeBlock
+                    && !matches!(pointer.target, Target::Stack(_))
+                {
+                    return Err(Rule::TotalShared {
+                        helper: self.helper.name,
+                        reg: reg.to_string(),
+                        pointer: self.env.pointer(&pointer),
+                    });
+                }
                 self.pointer_fact(i, reg, pointer)
             }
             Arg::Record => self.record(i, reg),

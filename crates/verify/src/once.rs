@@ -61,13 +61,18 @@ pub fn check(graph: &Graph<'_>) -> Result<(), Box<Broken>> {
         }
         if let Some((branch, to)) = way_around(graph, node) {
             let pc = graph.at(branch).pc;
-            let reason = (
-                format!(
-                    "and the branch at instruction {} leads past it",
-                    graph.env.code.slot(pc)
+            let slot = graph.env.code.slot(pc);
+            let reason = match graph.insn(branch) {
+                // Often nobody wrote it: `--bound-loops` puts it there.
+                Insn::MayGoto { .. } => (
+                    format!("and the loop that is ended early at instruction {slot} leads past it"),
+                    "make the call before the loop, or give the loop a constant bound",
                 ),
-                "make the call on every path, with a value that changes nothing where it is not wanted (`wanted ? x : 0`)",
-            );
+                _ => (
+                    format!("and the branch at instruction {slot} leads past it"),
+                    "make the call on every path, with a value that changes nothing where it is not wanted (`wanted ? x : 0`)",
+                ),
+            };
             let taken = graph.at(to).pc != pc.next();
             return Err(broken(reason, vec![Event::Branch { pc, taken }]));
         }

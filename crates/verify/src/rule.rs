@@ -245,6 +245,14 @@ pub enum Rule {
         why: String,
         advice: &'static str,
     },
+    #[error(
+        "argument 2 of `bpf_{helper}` must be 8 bytes of the stack, because every thread of the block writes them; `{reg}` is {pointer}"
+    )]
+    TotalShared {
+        helper: &'static str,
+        reg: String,
+        pointer: String,
+    },
     #[error("this loop waits for {whom}: it ends only when {what} gives another answer")]
     Spin { whom: &'static str, what: String },
     #[error(
@@ -314,6 +322,7 @@ impl Rule {
             Rule::NotTogether { .. } => "not-together",
             Rule::NotAlike { .. } => "not-alike",
             Rule::NotOnce { .. } => "not-once",
+            Rule::TotalShared { .. } => "total-shared",
             Rule::Spin { .. } => "spin",
             Rule::Lock { .. } => "lock",
             Rule::Unsupported { .. } => "unsupported",
@@ -434,6 +443,9 @@ impl Rule {
                 "pass a constant, or what all lanes share (`block_idx`, `warp`, `kernel_id`)"
             }
             Rule::NotOnce { advice, .. } => advice,
+            Rule::TotalShared { .. } => {
+                "let it write a local variable, and store that where the helper returned 1"
+            }
             Rule::Spin { .. } => {
                 "look once and go on: count with atomics, hand data to the host through a ring, and let the host do what must wait"
             }

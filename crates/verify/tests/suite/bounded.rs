@@ -428,3 +428,30 @@ fn lines_and_what_is_unresolved_move_with_the_code() {
     );
     assert_eq!(program.unresolved.keys().collect::<Vec<_>>(), [&Pc(7)]);
 }
+
+#[test]
+fn what_all_threads_must_call_stands_before_a_loop_that_is_ended() {
+    let sum = "r1 = r6\nr2 = r10\nr2 += -8\ncall 546\n";
+    let walk = "again:\nr6 = *(u64 *)(r10 - 16)\nr6 -= 1\n*(u64 *)(r10 - 16) = r6\nif r6 != 0 goto again\n";
+    let begun = "r6 = map[4][0] + 0\nr6 = *(u64 *)(r6 + 0)\n*(u64 *)(r10 - 16) = r6\n";
+    let behind = format!("{begun}{walk}{sum}r0 = 0\nexit");
+    let rejection = bound_on(&program(&behind, &[0]), &platform()).expect_err("refused");
+    assert_eq!(
+        rejection.rule.to_string(),
+        "each thread of the block must call `bpf_gpu_block_sum` exactly once, and the loop that is ended early at instruction 4 leads past it"
+    );
+    assert_eq!(
+        rejection.rule.help(),
+        "make the call before the loop, or give the loop a constant bound"
+    );
+    assert_eq!(
+        heads(&bound(&format!("{begun}{sum}{walk}r0 = 0\nexit"))).len(),
+        1
+    );
+    // A loop that ends by itself gets no bound, and the call may stand behind it.
+    let counted = "r7 = 0\nagain:\nr7 += 1\nif r7 < 9 goto again\n";
+    assert_eq!(
+        heads(&bound(&format!("{begun}{counted}{sum}r0 = 0\nexit"))),
+        Vec::<u32>::new()
+    );
+}

@@ -4,7 +4,7 @@ use warpbpf_abi::attach::{SITES, Scope, Site};
 use warpbpf_abi::helpers::{HELPERS, Warp};
 use warpbpf_verify::{ArgFact, InsnFact, Platform};
 
-use crate::common::{accept, attempt, platform, refuse, refuse_on};
+use crate::common::{accept, attempt, lookup, platform, refuse, refuse_on};
 
 /// `r0` = an aggregate of what is in `r1`, whose result goes to the top of the stack.
 const CALL: &str = "r2 = r10\nr2 += -8\ncall 546\n";
@@ -185,4 +185,55 @@ fn what_it_gives_is_a_truth_value_and_a_number_that_differ_between_lanes() {
     let text = format!("r1 = 1\n{CALL}if r0 == 0 goto out\nr1 = 1\ncall 528\nout:\nr0 = 0\nexit");
     let rejection = attempt(&text, &Platform::new(Site::Exit)).unwrap_err();
     assert_eq!(rejection.rule.name(), "not-together");
+}
+
+#[test]
+fn what_it_gives_goes_to_the_stack() {
+    let message = |pointer: &str| {
+        format!(
+            "argument 2 of `bpf_gpu_block_sum` must be 8 bytes of the stack, because every thread of the block writes them; `r2` is {pointer}"
+        )
+    };
+    let call = "r1 = 1\nr2 = r6\ncall 546\nr0 = 0\nexit";
+    // A global variable, a value that was looked up, one that each thread has for itself, and a record.
+    let global = format!("r6 = map[4][0] + 8\n{call}");
+    let value = format!("{}r6 = r0\n{call}", lookup(0));
+    let own = format!("{}r6 = r0\n{call}", lookup(6));
+    let record = format!(
+        "r1 = map[1]\nr2 = 8\nr3 = 0\ncall 131\nif r0 == 0 goto out\nr6 = r0\nr1 = 1\nr2 = r6\ncall 546\nr1 = r6\nr2 = 0\ncall 132\nout:\nr0 = 0\nexit"
+    );
+    for (text, slot, pointer) in [
+        (global, 4, "a pointer to offset 8 of a value of map `.bss`"),
+        (value, 12, "a pointer to a value of map `counts`"),
+        (own, 12, "a pointer to a value of map `mine`"),
+        (record, 9, "a pointer to a record of map `events`"),
+    ] {
+        let rejection = refuse(&text, slot, &message(pointer));
+        assert_eq!(rejection.rule.name(), "total-shared");
+        assert_eq!(
+            rejection.rule.help(),
+            "let it write a local variable, and store that where the helper returned 1"
+        );
+    }
+    // A caller's part of the stack is of the thread, too; and other helpers write where they are told.
+    accept(
+        "r1 = r10\nr1 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nexit\nf:\nr2 = r1\nr1 = 1\ncall 546\nexit",
+    );
+    accept(&format!(
+        "{}r6 = r0\nr1 = r6\nr2 = r6\nr3 = r6\ncall 503\nr0 = 0\nexit",
+        lookup(0)
+    ));
+}
+
+#[test]
+fn a_loop_that_is_ended_early_leads_past_it() {
+    let advice = "make the call before the loop, or give the loop a constant bound";
+    let rejection = refuse(
+        &format!(
+            "r6 = *(u32 *)(r1 + 48)\nagain:\nmay_goto out\nr6 -= 1\nif r6 > 7 goto again\nr1 = r6\n{CALL}out:\nr0 = 0\nexit"
+        ),
+        7,
+        &message("and the loop that is ended early at instruction 1 leads past it"),
+    );
+    assert_eq!(rejection.rule.help(), advice);
 }
