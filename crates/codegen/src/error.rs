@@ -87,6 +87,16 @@ pub enum CodegenError {
         /// Smallest stride that serves.
         least: u64,
     },
+    /// A program that is a kernel by itself aggregates over its block.
+    #[error(
+        "kernel `{kernel}` has no launch record, where its program counts the threads of blocks in {cells} cells: use the program at a kernel's start or end"
+    )]
+    NoLaunchRecord {
+        /// Name of its `.entry`.
+        kernel: String,
+        /// Cells that each block would have.
+        cells: u32,
+    },
     /// A key or value that would need more call parameters than a device function may have.
     #[error(
         "instruction `{pc}` passes `{bytes}` bytes of key and value to a hash, more than the `{limit}` that a device function takes: use a smaller key or value, or look the value up and write its fields"

@@ -5,15 +5,31 @@ use std::fmt::Write;
 
 use warpbpf_abi::names;
 
+use crate::error::CodegenError;
 use crate::fragment::{Env, Fragment, Input};
 
 /// A kernel of a module: its name and what each of its threads runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel<'a> {
-    /// Name of the `.entry`: a PTX identifier that no other kernel of the module has, without our prefix.
-    pub name: &'a str,
-    /// The program, compiled for the scope `thread`: nobody elects a lane here.
-    pub fragment: &'a Fragment,
+    name: &'a str,
+    fragment: &'a Fragment,
+}
+
+impl<'a> Kernel<'a> {
+    /// `name` of the `.entry` is a PTX identifier that no other kernel of the module has, without our prefix. The program is compiled for
+    /// the scope `thread`: nobody elects a lane here.
+    ///
+    /// # Errors
+    /// [`CodegenError::NoLaunchRecord`]: the program has cells there.
+    pub fn new(name: &'a str, fragment: &'a Fragment) -> Result<Kernel<'a>, CodegenError> {
+        match fragment.block_cells {
+            0 => Ok(Kernel { name, fragment }),
+            cells => Err(CodegenError::NoLaunchRecord {
+                kernel: name.to_owned(),
+                cells,
+            }),
+        }
+    }
 }
 
 /// A whole module with kernels that take no parameters. `target` is the operand of `.target`, such as `sm_90a`.
@@ -41,11 +57,7 @@ pub fn module(target: &str, env: &Env, kernels: &[Kernel<'_>]) -> String {
             let mask = names::GROUP_MASK;
             let _ = write!(text, "\t.reg .b32 {mask};\n\tactivemask.b32 {mask};\n");
         }
-        // A kernel of ours has no launch record, and no site and no parameters of its own.
-        if fragment.block_cells > 0 {
-            let cells = names::BLOCK_CELLS;
-            let _ = write!(text, "\t.reg .b64 {cells};\n\tmov.b64 {cells}, 0;\n");
-        }
+        // A kernel of ours has no site and no parameters of its own.
         for capture in &fragment.captures {
             let (name, bits) = (capture.register(), capture.bits());
             let _ = write!(text, "\t.reg .b{bits} {name};\n\tmov.b{bits} {name}, 0;\n");
@@ -57,8 +69,16 @@ pub fn module(target: &str, env: &Env, kernels: &[Kernel<'_>]) -> String {
 }
 
 /// [`module`] with one kernel.
-pub fn kernel(name: &str, target: &str, fragment: &Fragment, env: &Env) -> String {
-    module(target, env, &[Kernel { name, fragment }])
+///
+/// # Errors
+/// As of [`Kernel::new`].
+pub fn kernel(
+    name: &str,
+    target: &str,
+    fragment: &Fragment,
+    env: &Env,
+) -> Result<String, CodegenError> {
+    Ok(module(target, env, &[Kernel::new(name, fragment)?]))
 }
 
 /// Entries of the slot table: as many as the environment names and the kernels read.

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Case, array, hash, per_thread, ring, rodata};
 use warpbpf_abi::layout::{MapLayout, RingLayout};
+use warpbpf_codegen::kernel::{Kernel, kernel};
 use warpbpf_codegen::{CodegenError, Target, compile, dump_ir};
 use warpbpf_ebpf::Pc;
 
@@ -126,4 +127,25 @@ fn hash_arguments_have_a_limit() {
          function takes: use a smaller key or value, or look the value up and write its fields"
     );
     Case::new(&asm, vec![hash(8, 1000, 8), array(1024, 1)]).assembles();
+}
+
+#[test]
+fn kernels_of_our_own_have_no_launch_record() {
+    let sum = "r2 = r10\nr2 += -8\ncall 546\n";
+    let case = Case::new(&format!("r1 = 1\n{sum}r1 = 2\n{sum}r0 = 0\nexit"), vec![]);
+    let fragment = case.compile();
+    let refused = CodegenError::NoLaunchRecord {
+        kernel: "k".into(),
+        cells: 2,
+    };
+    assert_eq!(Kernel::new("k", &fragment).unwrap_err(), refused);
+    assert_eq!(
+        kernel("k", "sm_90", &fragment, &case.env),
+        Err(refused.clone())
+    );
+    assert_eq!(
+        refused.to_string(),
+        "kernel `k` has no launch record, where its program counts the threads of blocks in 2 cells: use the program at a \
+         kernel's start or end"
+    );
 }

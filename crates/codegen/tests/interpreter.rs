@@ -86,7 +86,7 @@ fn ptxas_takes_it() {
             let interpreter = Interpreter::new(&layouts, target);
             let env = env(target, MEMORY);
             let fragment = interpreter.fragment(&env, 2).expect("it has memory");
-            common::ptxas(&kernel("k", name, &fragment, &env), name, &[]);
+            common::ptxas(&kernel("k", name, &fragment, &env).unwrap(), name, &[]);
         }
     }
 }
@@ -139,7 +139,7 @@ fn ptxas_takes_what_stands_at_a_site_with_a_slot() {
                 };
                 let fragment = interpreter.slot(&env, 7);
                 assert_eq!(fragment.uses_group_mask, scope == Scope::Warp);
-                common::ptxas(&kernel("k", name, &fragment, &env), name, &[]);
+                common::ptxas(&kernel("k", name, &fragment, &env).unwrap(), name, &[]);
             }
         }
     }

@@ -143,11 +143,12 @@ impl<D: Device> Bench<D> {
         let kernels: Vec<Kernel<'_>> = names
             .iter()
             .zip(batch)
-            .map(|(name, (program, _))| Kernel {
-                name,
-                fragment: &program.fragment,
-            })
-            .collect();
+            .map(|(name, (program, _))| Kernel::new(name, &program.fragment))
+            .collect::<Result<_, _>>()
+            .map_err(|error| RunError::Machinery {
+                what: "making the module",
+                reason: error.to_string(),
+            })?;
         let text = module(&format!("sm_{}", target.sm), &first.env, &kernels);
         self.run_text(&text, batch)
     }

@@ -133,10 +133,7 @@ fn of_program<D: Device>(
 }
 
 fn text_of(built: &Built, target: Target) -> String {
-    let kernel = Kernel {
-        name: KERNEL,
-        fragment: &built.fragment,
-    };
+    let kernel = Kernel::new(KERNEL, &built.fragment).expect("what was tried was a kernel");
     module(&format!("sm_{}", target.sm), &built.env, &[kernel])
 }
 

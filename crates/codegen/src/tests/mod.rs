@@ -163,6 +163,7 @@ fn emulate_with(
 ) -> (Vec<u8>, u64) {
     let fragment = compile_code(code, facts, env).unwrap_or_else(|error| panic!("{error}"));
     let text = kernel("program", "sm_75", &fragment, env);
+    let text = text.unwrap_or_else(|error| panic!("{error}"));
     let gpu = Gpu::new(Config {
         sms: 1,
         threads: 1,

@@ -292,6 +292,7 @@ impl<P: Subject + Clone> Case<P> {
         let mut env = self.env.clone();
         env.target.ptx = version;
         let text = kernel("probe", target, &fragment, &env);
+        let text = text.unwrap_or_else(|error| panic!("{error}"));
         // Twice, because a function can have several sites: what the block declares must stay inside it.
         let twice = format!("\tbra once;\n{0}once:\n{0}\tret;\n", fragment.body);
         text.replace(&format!("{}\tret;\n", fragment.body), &twice)

@@ -322,10 +322,13 @@ impl Session {
                     size: record.bytes(),
                     stride: record.stride() as u32,
                 };
+                let name = format!("warpbpf_host_{index}");
+                let fragment = fragment(record, def, &own)?;
+                Entry::new(&name, &fragment).map_err(|error| error.to_string())?;
                 Ok(Kernel {
-                    name: format!("warpbpf_host_{index}"),
+                    name,
                     record,
-                    fragment: fragment(record, def, &own)?,
+                    fragment,
                 })
             })
             .collect();
@@ -333,10 +336,7 @@ impl Session {
         let entries: Vec<Entry<'_>> = kernels
             .iter()
             .flatten()
-            .map(|kernel| Entry {
-                name: &kernel.name,
-                fragment: &kernel.fragment,
-            })
+            .filter_map(|kernel| Entry::new(&kernel.name, &kernel.fragment).ok())
             .collect();
         Kernels {
             text: module(&format!("sm_{sm}"), &all, &entries),
