@@ -131,6 +131,13 @@ pub enum SessionError {
         program: String,
         helper: &'static str,
     },
+    #[error(
+        "program `{program}` calls `bpf_{helper}`, which counts all threads of a block in a launch record, and a kernel of its own (`gpu/run`) has none: use it in a program at `gpu/entry` or `gpu/exit`, or add to a value of a map"
+    )]
+    Uncounted {
+        program: String,
+        helper: &'static str,
+    },
     #[error("{0}")]
     Cpu(CpuError),
     #[error("{0}")]
@@ -305,6 +312,9 @@ pub(crate) fn prove_programs(
         if options.gate || options.slots {
             refuse_gated(&verified)?;
         }
+        if spec.form == section::Form::Run {
+            refuse_uncounted(&verified)?;
+        }
         proved.push(PlannedProgram {
             choice,
             spec,
@@ -319,6 +329,17 @@ pub(crate) fn prove_programs(
 fn refuse_gated(verified: &Verified<Program>) -> Result<(), SessionError> {
     match verified.facts().aggregates_over_block() {
         Some(helper) => Err(SessionError::Gated {
+            program: verified.program().name.clone(),
+            helper: helper.name,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// What counts the threads of blocks does it in a launch record, which an application's launch brings.
+fn refuse_uncounted(verified: &Verified<Program>) -> Result<(), SessionError> {
+    match verified.facts().aggregates_over_block() {
+        Some(helper) => Err(SessionError::Uncounted {
             program: verified.program().name.clone(),
             helper: helper.name,
         }),

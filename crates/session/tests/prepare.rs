@@ -696,6 +696,23 @@ fn a_gate_keeps_nobody_from_an_aggregate_over_a_block() {
     assert!(Session::new(&object, &Options::default(), &info).is_ok());
 }
 
+#[test]
+fn a_kernel_of_its_own_has_nothing_to_count_blocks_in() {
+    let sums = "static long (*block_sum)(__u64, __u64 *) = (void *)546;
+        SEC(\"gpu/run\") int sums(void *ctx) { __u64 total; return block_sum(at, &total); }";
+    let info = DeviceInfo {
+        name: String::new(),
+        capability: CAPABILITY,
+        sms: 4,
+        driver_version: 13000,
+    };
+    let refused = Session::new(&versioned(8, 1, sums), &Options::default(), &info).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "program `sums` calls `bpf_gpu_block_sum`, which counts all threads of a block in a launch record, and a kernel of its own (`gpu/run`) has none: use it in a program at `gpu/entry` or `gpu/exit`, or add to a value of a map"
+    );
+}
+
 fn with_slots(object: &[u8]) -> Arc<Session> {
     let options = Options {
         slots: true,
