@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use warpbpf_driver::Stream;
 use warpbpf_driver::sys::{self, CUfunction, CUlaunchConfig, CUresult, CUstream};
-use warpbpf_session::{LoadedVariant, Room};
+use warpbpf_session::{LAUNCH_POOL, LoadedVariant, Room};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
@@ -64,7 +64,9 @@ pub(crate) enum Miss {
     Overlap,
     /// A map is being made anew just now.
     Compaction,
-    /// No launch record was free, or the parameters cannot be extended.
+    /// No launch record was free.
+    Record,
+    /// The parameters cannot be extended.
     Params,
     /// The driver refused the variant and took the original.
     Refused(CUresult),
@@ -106,21 +108,21 @@ unsafe fn dispatch(
     let flight = agent.generations.enter();
     agent.launch_happened();
     let captured = agent.graphs.captured(agent, stream);
-    let (shape, key) = match captured {
-        None => (shape, stream.key()),
-        // The executable graph gives each node a record of its own.
-        Some(_) => (
-            Shape {
-                overlaps: false,
-                in_graph: true,
-                ..shape
-            },
-            IN_GRAPHS,
-        ),
+    let shape = match captured {
+        None => shape,
+        Some(_) => Shape {
+            overlaps: false,
+            in_graph: true,
+            ..shape
+        },
     };
     let record = |place: &Place| {
         let variant = place.variant.as_deref()?;
-        variant.launch_record(key, shape.grid, shape.block)
+        match captured {
+            None => variant.launch_record(stream.key(), shape.grid, shape.block),
+            // The executable graph gives each node a record of its own.
+            Some(_) => variant.record_to_replace(shape.grid, shape.block),
+        }
     };
     let candidate = Candidate {
         number: captured.is_none().then_some(number),
@@ -158,7 +160,7 @@ unsafe fn dispatch(
         }
         Some(Captured::Graph) => attempt(),
         None if warpbpf_faults::strikes("agent/gate") => Err(Miss::Compaction),
-        None => match agent.quiet.enter(key) {
+        None => match agent.quiet.enter(stream.key()) {
             Some(_pass) => {
                 let of = (flight.generation, candidate);
                 measured = agent.measure(entry, stream.handle(), &shape, of);
@@ -263,8 +265,8 @@ pub(crate) unsafe fn try_variant(
         None => run(variant.function.0, params, extra),
         Some(hidden) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
         Some(hidden) => {
-            warpbpf_faults::check("agent/launch-record", || Miss::Params)?;
-            let record = record(place).ok_or(Miss::Params)?;
+            warpbpf_faults::check("agent/launch-record", || Miss::Record)?;
+            let record = record(place).ok_or(Miss::Record)?;
             let given = variant.params.len();
             let hidden_values = [record, number, node, chosen];
             let call = |params, extra| run(variant.function.0, params, extra);
@@ -371,9 +373,16 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
             NoteLevel::Info,
             format!("kernel `{name}` was launched while a map was being compacted; those launches run without probes"),
         ),
+        Miss::Record if once(&entry.told_failed) => agent.note(
+            NoteLevel::Warning,
+            format!(
+                "kernel `{name}`: there is no room for a launch record, where threads of warps and blocks are counted ({} MiB for all kernels of a context); those launches run without probes",
+                LAUNCH_POOL >> 20
+            ),
+        ),
         Miss::Params if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
-            format!("kernel `{name}`: there is no launch record for a grid of this size; those launches run without probes"),
+            format!("kernel `{name}`: its parameters are not passed as the driver's documentation says, so none can be added; those launches run without probes"),
         ),
         Miss::Refused(code) if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
@@ -407,6 +416,7 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
         | Miss::Threads(_)
         | Miss::Overlap
         | Miss::Compaction
+        | Miss::Record
         | Miss::Params
         | Miss::Refused(_) => {}
     }
@@ -419,10 +429,6 @@ const PER_THREAD: usize = 1 << 63;
 pub(crate) fn is_per_thread(stream: Stream) -> bool {
     stream.0 as usize & PER_THREAD != 0
 }
-
-/// The key of launch records that no launch runs with: executable graphs replace them (`graphs`). Odd, so that it is never a
-/// handle's address.
-pub(crate) const IN_GRAPHS: Stream = Stream(usize::MAX as CUstream);
 
 /// A stream as the application names it.
 #[derive(Debug, Clone, Copy)]

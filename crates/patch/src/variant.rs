@@ -13,7 +13,7 @@ pub struct Variant {
     pub globals: Vec<(u32, String)>,
     /// Length of the slot table.
     pub slot_count: u32,
-    /// The hidden trailing parameter, if a scope needs the launch record, a program reads the launch's number or its node of a graph, or
+    /// The hidden trailing parameter, if a scope or an aggregate over a block needs the launch record, a program reads the launch's number or its node of a graph, or
     /// programs are in different launches.
     pub hidden: Option<HiddenParam>,
     /// Offsets and sizes of the original's parameters.

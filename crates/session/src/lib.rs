@@ -80,7 +80,7 @@ pub use slots::{Filling, SlotError};
 pub use standing::Standing;
 pub use succeed::{Change as ProgramChange, SucceedError};
 pub use user_ring::{UserRing, UserRingError};
-pub use variant::LoadedVariant;
+pub use variant::{LAUNCH_POOL, LoadedVariant};
 pub use warpbpf_abi::maps::Placement;
 pub use warpbpf_sanitizer::{Sanitizer, SanitizerError};
 pub use warpbpf_sass::Arch;

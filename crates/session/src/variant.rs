@@ -19,7 +19,7 @@ use crate::standing::Standing;
 use crate::warnings;
 
 /// Bytes of launch records of one context. They are allocated with the first variant that needs them, never by a launch.
-pub(crate) const LAUNCH_POOL: u64 = 64 << 20;
+pub const LAUNCH_POOL: u64 = 64 << 20;
 
 /// A variant that can be launched.
 #[derive(Debug)]
@@ -110,7 +110,19 @@ impl LoadedVariant {
     pub fn launch_record(&self, stream: Stream, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
         match self.record_bytes(grid, block)? {
             0 => Some(0),
-            bytes => self.records.as_ref()?.get(self.kernel_id, stream, bytes),
+            bytes => {
+                let of_stream = Some((self.kernel_id, stream));
+                self.records.as_ref()?.get(of_stream, bytes)
+            }
+        }
+    }
+
+    /// The launch record for a node that does not run: whoever makes an executable graph of it replaces it, so all kernels have
+    /// the same. As of [`LoadedVariant::launch_record`].
+    pub fn record_to_replace(&self, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
+        match self.record_bytes(grid, block)? {
+            0 => Some(0),
+            bytes => self.records.as_ref()?.get(None, bytes),
         }
     }
 
@@ -153,7 +165,8 @@ pub(crate) struct LaunchRecords {
 #[derive(Debug, Default)]
 struct RecordState {
     used: u64,
-    pieces: HashMap<(u64, Stream), (u64, u64)>,
+    /// By kernel and stream, or that of all nodes that do not run.
+    pieces: HashMap<Option<(u64, Stream)>, (u64, u64)>,
 }
 
 impl LaunchRecords {
@@ -175,28 +188,47 @@ impl LaunchRecords {
         }
     }
 
-    fn get(&self, kernel: u64, stream: Stream, bytes: u64) -> Option<u64> {
+    fn get(&self, whose: Option<(u64, Stream)>, bytes: u64) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((address, size)) = state.pieces.get(&(kernel, stream))
-            && *size >= bytes
-        {
-            return Some(*address);
-        }
-        let size = bytes.next_multiple_of(256);
-        let address = state.take(self.base, size)?;
-        state.pieces.insert((kernel, stream), (address, size));
-        Some(address)
+        state.get(self.base, whose, bytes)
     }
 
     fn take(&self, bytes: u64) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.take(self.base, bytes.next_multiple_of(256))
+        state.take(self.base, piece(bytes)?)
     }
 }
 
+/// Size of a piece that holds so many bytes, if the pool may have one.
+fn piece(bytes: u64) -> Option<u64> {
+    (bytes <= LAUNCH_POOL).then(|| bytes.next_multiple_of(256))
+}
+
 impl RecordState {
+    /// A piece that is too small is left behind, as a launch may still count in it. So what replaces it is a power of two where
+    /// that fits: then all that were left behind are together no larger than the last one.
+    fn get(&mut self, base: u64, whose: Option<(u64, Stream)>, bytes: u64) -> Option<u64> {
+        let exact = piece(bytes)?;
+        let wanted = match self.pieces.get(&whose) {
+            Some((address, size)) if *size >= bytes => return Some(*address),
+            Some(_) => exact.next_power_of_two(),
+            None => exact,
+        };
+        let size = match self.has_room(wanted) {
+            true => wanted,
+            false => exact,
+        };
+        let address = self.take(base, size)?;
+        self.pieces.insert(whose, (address, size));
+        Some(address)
+    }
+
+    fn has_room(&self, size: u64) -> bool {
+        self.used + size <= LAUNCH_POOL
+    }
+
     fn take(&mut self, base: u64, size: u64) -> Option<u64> {
-        if self.used + size > LAUNCH_POOL || warpbpf_faults::strikes("session/record-pool") {
+        if !self.has_room(size) || warpbpf_faults::strikes("session/record-pool") {
             return None;
         }
         let address = base + self.used;
@@ -456,5 +488,65 @@ fn mirror_attributes(driver: &Driver, from: Function, to: Function) {
             // SAFETY: a live function and a plain integer attribute.
             let _ = unsafe { (driver.api.func_set_attribute)(to.0, which, wanted) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_void;
+
+    use super::*;
+
+    const BASE: u64 = 1 << 32;
+
+    fn whose(kernel: u64) -> Option<(u64, Stream)> {
+        Some((
+            kernel,
+            Stream(std::ptr::without_provenance_mut::<c_void>(8)),
+        ))
+    }
+
+    #[test]
+    fn a_piece_that_grows_leaves_no_more_behind_than_it_has() {
+        let mut state = RecordState::default();
+        // What does not grow takes what it needs.
+        assert_eq!(state.get(BASE, whose(1), 3000), Some(BASE));
+        assert_eq!(state.used, 3072);
+        assert_eq!(state.get(BASE, whose(1), 10), Some(BASE));
+        assert_eq!(state.get(BASE, whose(1), 3072), Some(BASE));
+        assert_eq!(state.get(BASE, whose(1), 3073), Some(BASE + 3072));
+        assert_eq!(state.used, 3072 + 4096);
+        assert_eq!(state.get(BASE, whose(1), 4096), Some(BASE + 3072));
+        for bytes in (4096..1_000_000).step_by(100) {
+            state.get(BASE, whose(1), bytes).expect("room");
+            let (_, last) = state.pieces[&whose(1)];
+            assert!(last >= bytes && last < 2 * bytes.next_multiple_of(256));
+            assert!(state.used <= 2 * last, "{bytes}: {} of {last}", state.used);
+        }
+        assert_eq!(state.pieces[&whose(1)].1, 1 << 20);
+    }
+
+    #[test]
+    fn a_piece_that_fits_as_it_is_need_not_fit_rounded_up() {
+        let mut state = RecordState::default();
+        assert_eq!(state.get(BASE, whose(1), 256), Some(BASE));
+        let rest = LAUNCH_POOL - 256;
+        assert_eq!(state.get(BASE, whose(1), rest), Some(BASE + 256));
+        assert_eq!(state.used, LAUNCH_POOL);
+        // What is there serves on; there is nothing for anybody else.
+        assert_eq!(state.get(BASE, whose(1), 100), Some(BASE + 256));
+        assert_eq!(state.get(BASE, whose(2), 1), None);
+        for bytes in [LAUNCH_POOL + 1, u64::MAX] {
+            assert_eq!(RecordState::default().get(BASE, whose(1), bytes), None);
+        }
+    }
+
+    #[test]
+    fn nodes_that_do_not_run_have_one_piece() {
+        let mut state = RecordState::default();
+        assert_eq!(state.get(BASE, None, 512), Some(BASE));
+        assert_eq!(state.get(BASE, whose(1), 512), Some(BASE + 512));
+        assert_eq!(state.get(BASE, None, 256), Some(BASE));
+        assert_eq!(state.used, 1024);
     }
 }

@@ -11,7 +11,7 @@ use crate::entry::{Entry, Place, Runs};
 use crate::exports::original;
 use crate::graphs::execs;
 use crate::guard::Outcome;
-use crate::launch::{IN_GRAPHS, Miss, Shape, count, tell, try_variant};
+use crate::launch::{Miss, Shape, count, tell, try_variant};
 use warpbpf_driver::sys::{
     self, CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUresult,
     GraphNodeParams, KernelNodeParams, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH,
@@ -35,7 +35,7 @@ type RecordOf<'r> = &'r dyn Fn(&Place, &KernelNodeParams) -> Option<u64>;
 /// The nodes of graphs do not run; their records are replaced when the graph is instantiated.
 fn for_later(place: &Place, node: &KernelNodeParams) -> Option<u64> {
     let variant = place.variant.as_deref()?;
-    variant.launch_record(IN_GRAPHS, node.grid, node.block)
+    variant.record_to_replace(node.grid, node.block)
 }
 
 /// Has `set` use the variant of the kernel that the application gave, or what it gave: `set` is called with the parameters

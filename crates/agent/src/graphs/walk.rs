@@ -190,7 +190,7 @@ fn is_told(agent: &'static Agent, call: &str, code: sys::CUresult) -> bool {
         agent.note(
             warpbpf_wire::NoteLevel::Warning,
             format!(
-                "the driver does not tell what is in a graph (`{call}`: {}): launches of its kernels are not counted, and what block and warp probes count in them may be wrong",
+                "the driver does not tell what is in a graph (`{call}`: {}): launches of its kernels are not counted, and what block and warp probes and aggregates over blocks count in them may be wrong, in later launches as well",
                 agent.driver.error_name(code)
             ),
         );
@@ -345,7 +345,7 @@ fn prepare_one(
                 it.kernel = Some((entry, Runs::Original));
                 it.launch = 0;
             }
-            tell(agent, entry, Miss::Params);
+            tell(agent, entry, Miss::Record);
         }
     }
     it
@@ -416,7 +416,7 @@ unsafe fn set_hidden(
     if done != Some(sys::SUCCESS) {
         let what = match hidden.counts() {
             true => {
-                "given a launch record of its own; if its graph runs twice at once, what block and warp probes count at exit is wrong"
+                "given a launch record of its own; if anything else in a graph runs at the same time, what block and warp probes and aggregates over blocks count in it is wrong, in later launches as well"
             }
             false => "told its number; `bpf_gpu_graph_node` is wrong there",
         };
