@@ -52,15 +52,18 @@ int per_block(struct wbpf_kernel_ctx *ctx)
 }
 ```
 
+Every thread writes what it is given into `total`, all but one of them 0, so that must be on the stack, and is refused in a map's value or a global variable.
 Threads are counted, so each thread of the block must make the call exactly once. The verifier sees to it: the program is at `gpu/entry` or
 `gpu/exit` in scope `thread`, and the call is in no loop, and on every path (pass a neutral value instead of going around it). Each call in a
 program, and in each function that it calls, is an aggregate of its own. What the threads of the block wrote to maps before their calls, the last
 one sees behind its own.
 
 What counts in the launch record has its limits (`exit` in scope `block` has the same): a launch that may overlap with the one before it in its stream runs without
-probes, and so does one for whose blocks there is no room, 16 bytes a block for each call; both are counted. Such a program is refused with `--gate` and `--slots`, which would leave
+probes, and so does one for whose blocks there is no room; both are counted. Room is 64 MiB for all kernels of a context, and each kernel has some of it for each stream and each node of a graph that runs: 16 bytes
+a block for each call. Where a kernel's grids grow in a stream, it may take four times as much. Such a program is refused with `--gate` and `--slots`, which would leave
 counts open; in a slot; as a kernel of its own (`gpu/run`) and on the CPU; beside a program that ends threads (507); and in kernels without PTX.
-`tests/programs/blockspan.bpf.c` sends one record for each block, with its first begin and its last end.
+`tests/programs/blockspan.bpf.c` sends one record for each block, with its first begin and its last end. It keeps begins by kernel, launch, node of a graph and block in an LRU hash with room for more blocks than run at once;
+a block whose begin was dropped there sends none, and is counted.
 ";
 
 const FORMATS: &str = "

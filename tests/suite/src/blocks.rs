@@ -1,7 +1,7 @@
 //! Aggregates over blocks: each call gives one result for each block of each launch, and it is what the threads' values are
 //! together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::run::{Bench, Case, Run, Told, same, says};
 
@@ -218,32 +218,95 @@ fn overlap(bench: &Bench) -> Told {
     Ok("19 launches, 5 of them missed".into())
 }
 
-fn spans(bench: &Bench) -> Told {
-    let (blocks, launches) = (391, 3);
-    let all = blocks * launches;
-    let flags = ["--events", &all.to_string()];
-    let run = bench.both_with(&flags, "blockspan", "vectoradd", &["100000", "3"])?;
+/// Kernel, graph's node, block, launch: a block that ran, and by its begin it is known which time of a node.
+type Ran = (u64, u64, u64, u64);
+
+/// Begins and ends of blocks, in this order.
+fn times(run: &Run) -> Result<BTreeMap<Ran, Vec<(u64, u64)>>, String> {
     let events = &run.map("spans")?["events"];
-    same("records", events["received"].as_u64(), Some(all))?;
     same("lost", events["lost"].as_u64(), Some(0))?;
-    let mut seen = BTreeSet::new();
+    same("dropped", run.value("dropped", 0)?, 0)?;
+    let mut all: BTreeMap<Ran, Vec<(u64, u64)>> = BTreeMap::new();
     for event in events["first"].as_array().into_iter().flatten() {
-        let field = |name: &str| event[name].as_u64();
-        let (Some(begin), Some(end)) = (field("begin_ns"), field("end_ns")) else {
-            return Err(format!("a record without times: {event}"));
+        let number = |of: &serde_json::Value, name: &str| {
+            let number = of[name].as_u64();
+            number.ok_or_else(|| format!("no `{name}` in {event}"))
         };
-        // The begin of this launch's block, and not of the one before it.
-        if begin == 0 || end < begin {
+        let of = |name| number(&event["block"], name);
+        let ran = (of("kernel")?, of("node")?, of("number")?, of("launch")?);
+        let time = (number(event, "begin_ns")?, number(event, "end_ns")?);
+        if time.0 == 0 || time.1 < time.0 {
             return Err(format!("a block that ended before it began: {event}"));
         }
-        seen.insert((field("launch"), field("block")));
+        all.entry(ran).or_default().push(time);
     }
-    let expected: BTreeSet<_> = (1..=launches)
-        .flat_map(|launch| (0..blocks).map(move |block| (Some(launch), Some(block))))
-        .collect();
-    same("launches and blocks", seen == expected, true)?;
-    Ok(format!("{all} records, of each block one in each launch"))
+    all.values_mut().for_each(|times| times.sort_unstable());
+    Ok(all)
 }
+
+/// These ran one after the other: a begin is its own block's, and not the one's before it.
+fn in_turn(what: &str, times: &[(u64, u64)]) -> Result<(), String> {
+    match times.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+        Some(pair) => Err(format!(
+            "{what}: one began before the other's end: {pair:?}"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn spans(bench: &Bench) -> Told {
+    let (blocks, launches) = (391, 3);
+    let count = blocks * launches;
+    let flags = ["--events", &count.to_string()];
+    let run = bench.both_with(&flags, "blockspan", "vectoradd", &["100000", "3"])?;
+    let all = times(&run)?;
+    let mut by_block: BTreeMap<u64, Vec<(u64, (u64, u64))>> = BTreeMap::new();
+    for ((_, node, block, launch), times) in &all {
+        same("node and records of a block", (*node, times.len()), (0, 1))?;
+        by_block
+            .entry(*block)
+            .or_default()
+            .push((*launch, times[0]));
+    }
+    same("blocks", by_block.len() as u64, blocks)?;
+    for (block, mut of) in by_block {
+        of.sort_unstable();
+        let (numbers, times): (Vec<u64>, Vec<(u64, u64)>) = of.into_iter().unzip();
+        same(
+            &format!("launches of block {block}"),
+            numbers,
+            (1..=launches).collect(),
+        )?;
+        in_turn(&format!("block {block}"), &times)?;
+    }
+    // Kernels at once in streams, and a graph's nodes, whose launches have one number.
+    let blocks_of = |s: &Shape| s.grid.iter().product::<u64>();
+    let each: u64 = BLOCKS.iter().map(blocks_of).sum();
+    let expected = each * TIMES;
+    let flags = ["--events", &expected.to_string()];
+    let run = bench.both_with(&flags, "blockspan", "blocks", &[])?;
+    let (mut streams, mut graph) = (0, 0);
+    for (ran, times) in times(&run)? {
+        match ran.1 {
+            0 => {
+                same(&format!("records of {ran:?}"), times.len(), 1)?;
+                streams += 1;
+            }
+            _ => {
+                same(&format!("records of {ran:?}"), times.len(), 5)?;
+                in_turn(&format!("{ran:?}"), &times)?;
+                graph += 1;
+            }
+        }
+    }
+    same("in streams", streams, each * (TIMES - 5))?;
+    same("in the graph", graph, each)?;
+    Ok(format!(
+        "{count} records of one stream, {expected} of several and of a graph"
+    ))
+}
+
+const UNCOUNTED: &str = "program `alone` calls `bpf_gpu_block_sum`, which counts all threads of a block in a launch record, and a kernel of its own (`gpu/run`) has none: use it in a program at `gpu/entry` or `gpu/exit`, or add to a value of a map";
 
 /// A gate could close while some threads of a block are counted already, and only an application's kernel has a launch record.
 fn refused(bench: &Bench) -> Told {
@@ -259,9 +322,13 @@ fn refused(bench: &Bench) -> Told {
     let output = command.arg(bench.object("blocks_run")).output();
     let output = output.map_err(|e| e.to_string())?;
     same("launched", output.status.success(), false)?;
-    says(
-        &String::from_utf8_lossy(&output.stderr),
-        "program `alone`: it needs a launch record, which programs that are kernels do not have",
-    )?;
+    says(&String::from_utf8_lossy(&output.stderr), UNCOUNTED)?;
+    // It is no use to prove what cannot be run.
+    let mut command = bench.warpbpf("verify");
+    let output = command.arg(bench.object("blocks_run")).output();
+    let output = output.map_err(|e| e.to_string())?;
+    same("verified", output.status.success(), false)?;
+    let told = [output.stdout, output.stderr].concat();
+    says(&String::from_utf8_lossy(&told), UNCOUNTED)?;
     Ok("behind gates, and as a kernel".into())
 }
