@@ -529,6 +529,8 @@ mod tests {
             func_module: no_module,
             kernel_name: None,
             kernel_library: None,
+            func_param: None,
+            kernel_param: None,
         });
         assert!(unknown.gives_up(one, "k") && !unknown.gives_up(one, "k"));
         assert!(

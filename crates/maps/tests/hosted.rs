@@ -274,7 +274,7 @@ impl World {
             ..Config::default()
         });
         let module = gpu
-            .load(&kernel("probe", "sm_90", &fragment, &env))
+            .load(&kernel("probe", "sm_90", &fragment, &env).unwrap())
             .unwrap();
         let words = layout.size() as usize / 8;
         let block = Shared((0..words).map(|_| AtomicU64::new(0)).collect());

@@ -140,15 +140,7 @@ impl<D: Device> Bench<D> {
         };
         // One module, many kernels: loading one costs a driver far more than a small kernel does.
         let names: Vec<String> = (0..batch.len()).map(kernel_name).collect();
-        let kernels: Vec<Kernel<'_>> = names
-            .iter()
-            .zip(batch)
-            .map(|(name, (program, _))| Kernel::new(name, &program.fragment))
-            .collect::<Result<_, _>>()
-            .map_err(|error| RunError::Machinery {
-                what: "making the module",
-                reason: error.to_string(),
-            })?;
+        let kernels = kernels(&names, batch)?;
         let text = module(&format!("sm_{}", target.sm), &first.env, &kernels);
         self.run_text(&text, batch)
     }
@@ -178,11 +170,8 @@ impl<D: Device> Bench<D> {
         for (index, size) in sizes.iter().enumerate() {
             self.reserve(index, *size)?;
         }
-        let kernels = batch.iter().map(|(program, _)| Kernel {
-            name: "",
-            fragment: &program.fragment,
-        });
-        let kernels: Vec<Kernel<'_>> = kernels.collect();
+        let names: Vec<String> = (0..batch.len()).map(kernel_name).collect();
+        let kernels = kernels(&names, batch)?;
         let mut slots = vec![0u64; slot_count(&first.env, &kernels) as usize];
         slots[0] = environment;
         for ((address, _), slot) in self.areas.iter().zip(&mut slots[MEMORY_SLOT as usize..]) {
@@ -291,6 +280,20 @@ impl<D: Device> Bench<D> {
         }
         Ok(out)
     }
+}
+
+/// The kernels of a batch, by these names.
+fn kernels<'a>(
+    names: &'a [String],
+    batch: &[(&'a Built, &Input)],
+) -> Result<Vec<Kernel<'a>>, RunError> {
+    let all = names.iter().zip(batch);
+    all.map(|(name, (program, _))| Kernel::new(name, &program.fragment))
+        .collect::<Result<_, _>>()
+        .map_err(|error| RunError::Machinery {
+            what: "making the module",
+            reason: error.to_string(),
+        })
 }
 
 fn kernel_name(index: usize) -> String {

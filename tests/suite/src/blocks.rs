@@ -254,13 +254,16 @@ fn in_turn(what: &str, times: &[(u64, u64)]) -> Result<(), String> {
     }
 }
 
+/// A launch, and a block's begin and end in it.
+type Numbered = (u64, (u64, u64));
+
 fn spans(bench: &Bench) -> Told {
     let (blocks, launches) = (391, 3);
     let count = blocks * launches;
     let flags = ["--events", &count.to_string()];
     let run = bench.both_with(&flags, "blockspan", "vectoradd", &["100000", "3"])?;
     let all = times(&run)?;
-    let mut by_block: BTreeMap<u64, Vec<(u64, (u64, u64))>> = BTreeMap::new();
+    let mut by_block: BTreeMap<u64, Vec<Numbered>> = BTreeMap::new();
     for ((_, node, block, launch), times) in &all {
         same("node and records of a block", (*node, times.len()), (0, 1))?;
         by_block
