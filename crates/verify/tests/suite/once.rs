@@ -199,14 +199,16 @@ fn what_it_gives_goes_to_the_stack() {
     let global = format!("r6 = map[4][0] + 8\n{call}");
     let value = format!("{}r6 = r0\n{call}", lookup(0));
     let own = format!("{}r6 = r0\n{call}", lookup(6));
-    let record = format!(
-        "r1 = map[1]\nr2 = 8\nr3 = 0\ncall 131\nif r0 == 0 goto out\nr6 = r0\nr1 = 1\nr2 = r6\ncall 546\nr1 = r6\nr2 = 0\ncall 132\nout:\nr0 = 0\nexit"
-    );
+    let record = "r1 = map[1]\nr2 = 8\nr3 = 0\ncall 131\nif r0 == 0 goto out\nr6 = r0\nr1 = 1\nr2 = r6\ncall 546\nr1 = r6\nr2 = 0\ncall 132\nout:\nr0 = 0\nexit";
     for (text, slot, pointer) in [
         (global, 4, "a pointer to offset 8 of a value of map `.bss`"),
         (value, 12, "a pointer to a value of map `counts`"),
         (own, 12, "a pointer to a value of map `mine`"),
-        (record, 9, "a pointer to a record of map `events`"),
+        (
+            record.to_owned(),
+            9,
+            "a pointer to a record of map `events`",
+        ),
     ] {
         let rejection = refuse(&text, slot, &message(pointer));
         assert_eq!(rejection.rule.name(), "total-shared");
