@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(got[16..], hidden);
         // A variant whose programs are in all launches takes no more than it has room for.
         let got = with_buffer(&mut [7; 12], at(16, false)).unwrap();
-        assert_eq!(got[16..], hidden[..16]);
+        assert_eq!(got[16..], hidden[..24]);
     }
 
     #[test]
