@@ -89,7 +89,8 @@ fn unknown_words(bench: &Bench) -> Told {
 
 fn unknown_keys(bench: &Bench) -> Told {
     let key = "`wide`: `gpu/mem` has no key `spice` (section `gpu/mem/*vectors*|kind=load,spice=global,size>=16`); its keys \
-               are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`";
+               are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`; of every place are `every`, \
+               `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches";
     spoiled(
         bench,
         "sites_size",
@@ -98,7 +99,8 @@ fn unknown_keys(bench: &Bench) -> Told {
         key,
     )?;
     let shape = "`wide`: `kind>load` in section `gpu/mem/*vectors*|kind>load,space=global,size>=16` is not `key=value`; \
-                 `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`";
+                 `gpu/mem`: its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`; of every place are \
+                 `every`, `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches";
     spoiled(
         bench,
         "sites_size",

@@ -6,6 +6,9 @@ use std::path::Path;
 use crate::common::{ptxas, workspace};
 use warpbpf_sass::{Hook, Probe, Refusal, splice, splice_accesses};
 
+/// Where the cells of a block are, which a launch record has.
+const BLOCK_CELLS: &str = "%wbpf_cells";
+
 const KERNEL: &str = ".version 8.0
 .target ARCH
 .address_size 64
@@ -121,8 +124,9 @@ fn programs_become_probes() {
         let kernel = ptxas("programs", &KERNEL.replace("ARCH", arch), arch, &[]);
         let (mut entries, mut exits, mut accesses) = (0, 0, 0);
         let mut refused = BTreeMap::new();
-        // 128-bit exchanges are for sm_90 on.
-        let of_arch = |text: &str| number >= 90 || !text.contains(".b128");
+        // 128-bit exchanges are for sm_90 on, and machine code has no launch record for aggregates over a block.
+        let of_arch =
+            |text: &str| (number >= 90 || !text.contains(".b128")) && !text.contains(BLOCK_CELLS);
         for (name, text) in goldens.iter().filter(|(_, text)| of_arch(text)) {
             let of_ends = module(text, arch, "");
             let cubin = ptxas(name, &of_ends, arch, &["--compile-as-tools-patch"]);
