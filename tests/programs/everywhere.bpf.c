@@ -1,24 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Counts entries and exits of threads, per kernel: key = kernel_id * 2 + (exit ? 1 : 0). For tests/kernels.
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include "warpbpf.h"
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 256);
-	__type(key, __u32);
-	__type(value, __u64);
-} counts SEC(".maps");
-
-static __always_inline int count(__u32 key)
-{
-	__u64 *n = bpf_map_lookup_elem(&counts, &key);
-
-	if (n)
-		*n += 1;
-	return 0;
-}
+#define NUMBERS 256
+#include "counts.h"
 
 SEC("gpu/entry/*")
 int at_entry(struct wbpf_kernel_ctx *ctx)

@@ -1,25 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Programs at one kernel that are in different launches, and count under numbers of their own.
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include "warpbpf.h"
-
-/* By program. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 7);
-	__type(key, __u32);
-	__type(value, __u64);
-} counts SEC(".maps");
-
-static __always_inline int count(__u32 key)
-{
-	__u64 *n = bpf_map_lookup_elem(&counts, &key);
-
-	if (n)
-		*n += 1;
-	return 0;
-}
+#define NUMBERS 7
+#include "counts.h"
 
 SEC("gpu/entry/*")
 int all(struct wbpf_kernel_ctx *ctx)

@@ -1,25 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Programs in functions of kernels, at their ends and at their accesses, for choices of launches that the command line makes.
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include "warpbpf.h"
-
-/* By program. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 6);
-	__type(key, __u32);
-	__type(value, __u64);
-} counts SEC(".maps");
-
-static __always_inline int count(__u32 key)
-{
-	__u64 *n = bpf_map_lookup_elem(&counts, &key);
-
-	if (n)
-		*n += 1;
-	return 0;
-}
+#define NUMBERS 6
+#include "counts.h"
 
 SEC("gpu/func/*")
 int called(struct wbpf_site_ctx *ctx)

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use warpbpf_cache::is_trusted;
 use warpbpf_session::{ImageInfo, Session, inspect_compiled};
 
 use crate::lock::lock;
@@ -138,7 +138,7 @@ struct Kept {
 
 impl Kept {
     fn update(&mut self, folder: &Path) {
-        if !is_ours(folder) {
+        if !is_trusted(folder) {
             return;
         }
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -164,18 +164,10 @@ impl Kept {
     }
 }
 
-/// Nobody else may have put something there: what is taken runs in the application. As for code that is kept on disk (`warpbpf-cache`).
-fn is_ours(path: &Path) -> bool {
-    // SAFETY: no preconditions.
-    let user = unsafe { libc::geteuid() };
-    let there = std::fs::metadata(path);
-    there.is_ok_and(|there| [0, user].contains(&there.uid()) && there.mode() & 0o022 == 0)
-}
-
-/// A file, if it has so many bytes.
+/// A file, if it has so many bytes. What is in it runs in the application, so nobody else may have put it there.
 fn read(path: &Path, length: Option<u64>) -> Option<Vec<u8>> {
     warpbpf_faults::check("agent/artefact", || ()).ok()?;
-    if !path.parent().is_some_and(is_ours) || !is_ours(path) {
+    if !path.parent().is_some_and(is_trusted) || !is_trusted(path) {
         return None;
     }
     let file = File::open(path).ok()?;
@@ -220,19 +212,16 @@ mod tests {
         }
     }
 
-    fn found(folders: &[PathBuf], set: &[(&str, &str)]) -> Vec<PathBuf> {
-        let variable = |name: &str| {
+    fn found(set: &[(&str, &str)]) -> Vec<PathBuf> {
+        folders(&|name: &str| {
             let found = set.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| OsString::from(value))
-        };
-        let all = super::folders(&variable);
-        assert!(folders.iter().all(|folder| all.contains(folder)), "{all:?}");
-        all
+        })
     }
 
     #[test]
     fn folders_are_where_the_variables_say() {
-        let none = found(&[], &[]);
+        let none = found(&[]);
         assert_eq!(none, [] as [PathBuf; 0]);
         for (set, folder) in [
             (&[("HOME", "/h")][..], "/h/.triton/cache"),
@@ -243,15 +232,12 @@ mod tests {
                 "/h/.triton/cache",
             ),
         ] {
-            assert_eq!(found(&[], set), [PathBuf::from(folder)]);
+            assert_eq!(found(set), [PathBuf::from(folder)]);
         }
         let scratch = Scratch::new("folders");
         scratch.put("triton/0/hash/k.cubin", b"");
         let inductor = scratch.0.to_str().unwrap();
-        let all = found(
-            &[],
-            &[("TORCHINDUCTOR_CACHE_DIR", inductor), ("HOME", "/h")],
-        );
+        let all = found(&[("TORCHINDUCTOR_CACHE_DIR", inductor), ("HOME", "/h")]);
         let expected = [
             PathBuf::from("/h/.triton/cache"),
             scratch.0.join("triton/0"),

@@ -73,6 +73,12 @@ pub(crate) enum Content {
     Unsafe(Unsafe),
 }
 
+/// Nobody but this user and root can have put there, or changed, what is at a path.
+pub fn is_trusted(path: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    rustix::fs::stat(path).is_ok_and(|there| owned_by(&there, user).is_ok())
+}
+
 fn owned_by(stat: &Stat, user: u32) -> Result<(), Unsafe> {
     let owner = stat.st_uid;
     if owner != user && owner != 0 {

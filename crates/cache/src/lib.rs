@@ -16,7 +16,7 @@ mod store;
 pub mod tend;
 
 pub use entry::{Damage, Entry};
-pub use folder::{FolderError, Unsafe};
+pub use folder::{FolderError, Unsafe, is_trusted};
 pub use place::{DEFAULT_BYTES, Place, PlaceError, VARIABLE};
 pub use recipe::{Key, Recipe};
 pub use store::{Found, PutError, Store};

@@ -309,11 +309,14 @@ pub(crate) fn prove_programs(
         };
         let Bounded { verified, heads } =
             proof.map_err(|rejection| SessionError::Rejected { rejection })?;
-        if options.gate || options.slots {
-            refuse_gated(&verified)?;
-        }
-        if spec.form == section::Form::Run {
-            refuse_uncounted(&verified)?;
+        if let Some(helper) = verified.facts().aggregates_over_block() {
+            let (program, helper) = (verified.program().name.clone(), helper.name);
+            if spec.form == section::Form::Run {
+                return Err(SessionError::Uncounted { program, helper });
+            }
+            if options.gate || options.slots {
+                return Err(SessionError::Gated { program, helper });
+            }
         }
         proved.push(PlannedProgram {
             choice,
@@ -323,28 +326,6 @@ pub(crate) fn prove_programs(
         });
     }
     Ok(proved)
-}
-
-/// A program that counts the threads of blocks would leave counts open where a gate closes while some are in it.
-fn refuse_gated(verified: &Verified<Program>) -> Result<(), SessionError> {
-    match verified.facts().aggregates_over_block() {
-        Some(helper) => Err(SessionError::Gated {
-            program: verified.program().name.clone(),
-            helper: helper.name,
-        }),
-        None => Ok(()),
-    }
-}
-
-/// What counts the threads of blocks does it in a launch record, which an application's launch brings.
-fn refuse_uncounted(verified: &Verified<Program>) -> Result<(), SessionError> {
-    match verified.facts().aggregates_over_block() {
-        Some(helper) => Err(SessionError::Uncounted {
-            program: verified.program().name.clone(),
-            helper: helper.name,
-        }),
-        None => Ok(()),
-    }
 }
 
 /// Proves a program, with loops ended when they run where that is needed; then its count is among the maps.

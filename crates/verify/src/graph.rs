@@ -225,6 +225,18 @@ impl<'a> Graph<'a> {
     }
 
     /// Some path reaches the node.
+    /// Calls of helpers that are not dead.
+    pub fn helper_calls(&self) -> impl Iterator<Item = (usize, &'static Helper)> {
+        let calls = (0..self.len())
+            .filter(|node| matches!(self.at(*node).kind, Kind::Insn) && self.lives(*node));
+        calls.filter_map(|node| match self.insn(node) {
+            Insn::Call {
+                callee: Callee::Helper(id),
+            } => Some((node, self.env.platform.helper(id)?)),
+            _ => None,
+        })
+    }
+
     pub fn lives(&self, node: usize) -> bool {
         !matches!(self.fact(node), InsnFact::Dead)
     }

@@ -8,11 +8,11 @@
 
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::helpers::Warp;
-use warpbpf_ebpf::{Callee, Insn};
+use warpbpf_ebpf::Insn;
 use warpbpf_flow::BitSet;
 
 use crate::explore::Broken;
-use crate::graph::{Graph, Kind};
+use crate::graph::Graph;
 use crate::path::Event;
 use crate::platform::Platform;
 use crate::rule::Rule;
@@ -23,20 +23,8 @@ use crate::rule::Rule;
 /// [`Rule::NotOnce`]: not every thread of the block makes the call exactly once.
 pub fn check(graph: &Graph<'_>) -> Result<(), Box<Broken>> {
     let platform = graph.env.platform;
-    for node in 0..graph.len() {
-        let (
-            Insn::Call {
-                callee: Callee::Helper(id),
-            },
-            Kind::Insn,
-            true,
-        ) = (graph.insn(node), graph.at(node).kind, graph.lives(node))
-        else {
-            continue;
-        };
-        let Some(helper) = platform.helper(id).filter(|h| h.warp == Warp::WholeBlock) else {
-            continue;
-        };
+    let calls = graph.helper_calls();
+    for (node, helper) in calls.filter(|(_, h)| h.warp == Warp::WholeBlock) {
         let broken = |(why, advice), path| {
             Box::new(Broken {
                 rule: Rule::NotOnce {

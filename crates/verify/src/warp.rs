@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::helpers::Warp;
-use warpbpf_ebpf::{Callee, Insn, Pc};
+use warpbpf_ebpf::{Insn, Pc};
 use warpbpf_flow::{BitSet, Cfg, DomTree};
 
 use crate::explore::Broken;
@@ -439,21 +439,7 @@ fn check(
     apart: &BitSet<usize>,
     varying: &[usize],
 ) -> Result<(), Box<Broken>> {
-    let platform = graph.env.platform;
-    for node in 0..graph.len() {
-        let (
-            Insn::Call {
-                callee: Callee::Helper(id),
-            },
-            Kind::Insn,
-            true,
-        ) = (graph.insn(node), graph.at(node).kind, graph.lives(node))
-        else {
-            continue;
-        };
-        let Some(helper) = platform.helper(id) else {
-            continue;
-        };
+    for (node, helper) in graph.helper_calls() {
         if helper.warp == Warp::AnyLanes {
             continue;
         }

@@ -279,16 +279,22 @@ impl Drop for Attached {
 
 /// Launches one by one until the kernel is seen to be instrumented by the tool, as `warpbpf maps` shows it: some value of the
 /// map is not 0.
-pub(crate) fn until_counted(
+pub(crate) fn until_counted(bench: &Bench, application: &mut Application, map: &str) -> Result<(), String> {
+    let pid = application.pid();
+    until_seen(bench, (&pid, map), || application.launch(1))
+}
+
+/// The same of a process and what launches there.
+pub(crate) fn until_seen(
     bench: &Bench,
-    application: &mut Application,
-    map: &str,
+    (pid, map): (&str, &str),
+    mut launch: impl FnMut() -> Result<(), String>,
 ) -> Result<(), String> {
     let end = Instant::now() + PATIENCE;
     loop {
-        application.launch(1)?;
+        launch()?;
         let mut command = bench.warpbpf("maps");
-        command.args(["--pid", &application.pid(), "--json", "dump", map]);
+        command.args(["--pid", pid, "--json", "dump", map]);
         let output = command.output().map_err(|e| e.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let counted = text.contains("\"value\":") && output.status.success();

@@ -3,14 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::attach::{Application, Attached, kernel, value};
+use crate::attach::{Application, Attached, kernel, number, until_seen, value};
 use crate::run::{Bench, Case, Told, same, says};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const KERNEL: &str = "cached_add";
 /// Threads of a launch, each of which adds [`STEP`].
 const THREADS: u64 = 4 * 64;
@@ -92,37 +91,11 @@ impl Running {
     }
 }
 
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
-
 /// What a case is if this machine has no way in.
 fn or_skipped(told: Told) -> Told {
     match told {
         Err(reason) if reason.starts_with("skipped: ") => Ok(reason),
         told => told,
-    }
-}
-
-/// Launches until the kernel has programs, which `warpbpf maps` sees.
-fn until_counted(bench: &Bench, running: &mut Running) -> Result<(), String> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        running.launch(1)?;
-        let mut command = bench.warpbpf("maps");
-        let pid = running.application.pid();
-        command.args(["--pid", &pid, "--json", "dump", "counts"]);
-        let output = command.output().map_err(|e| e.to_string())?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let zeros = text.matches("\"value\":0").count();
-        if output.status.success() && text.matches("\"value\":").count() > zeros {
-            return Ok(());
-        }
-        if Instant::now() > end {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("nothing is counted: {text} {errors}"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -135,7 +108,8 @@ fn found(bench: &Bench) -> Told {
     let mut running = Running::start(bench, "cached.cubin", &cache)?;
     let before = running.launches;
     let report = running.attached(bench, &["--caches"], |running| {
-        until_counted(bench, running)?;
+        let pid = running.application.pid();
+        until_seen(bench, (&pid, "counts"), || running.launch(1))?;
         running.launch(20)
     })?;
     let kernel = kernel(&report, KERNEL)?;
