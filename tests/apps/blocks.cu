@@ -14,7 +14,7 @@ __device__ unsigned linear()
 
 __global__ void whole(unsigned *words)
 {
-    words[linear() % WORDS] += 1;
+    atomicAdd(&words[linear() % WORDS], 1u);
 }
 
 // Threads leave at three places, after as many rounds as they like.

@@ -279,7 +279,11 @@ impl Drop for Attached {
 
 /// Launches one by one until the kernel is seen to be instrumented by the tool, as `warpbpf maps` shows it: some value of the
 /// map is not 0.
-pub(crate) fn until_counted(bench: &Bench, application: &mut Application, map: &str) -> Result<(), String> {
+pub(crate) fn until_counted(
+    bench: &Bench,
+    application: &mut Application,
+    map: &str,
+) -> Result<(), String> {
     let pid = application.pid();
     until_seen(bench, (&pid, map), || application.launch(1))
 }

@@ -59,8 +59,31 @@ mod ways;
 use run::{Bench, Case};
 
 const USAGE: &str = "\
-usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME]
+usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME|K/N]
        warpbpf-suite faults soft|gpu BUNDLE [SCENARIO [SITE:PASS]]";
+
+/// Which cases: those with a part of their names, or each `N`th from the `K`th on, so that `N` processes share all of them.
+enum Chosen<'a> {
+    Named(&'a str),
+    Share(usize, usize),
+}
+
+impl Chosen<'_> {
+    fn of(word: &str) -> Chosen<'_> {
+        let share = word.split_once('/').and_then(|(share, of)| {
+            let (share, of): (usize, usize) = (share.parse().ok()?, of.parse().ok()?);
+            (1..=of).contains(&share).then_some((share, of))
+        });
+        share.map_or(Chosen::Named(word), |(share, of)| Chosen::Share(share, of))
+    }
+
+    fn takes(&self, index: usize, case: &Case) -> bool {
+        match *self {
+            Chosen::Named(part) => case.name.contains(part),
+            Chosen::Share(share, of) => index % of == share - 1,
+        }
+    }
+}
 
 /// `faults`: everything that can be made to fail, or one fault.
 fn faults_alone(arguments: &[String]) -> Option<std::process::ExitCode> {
@@ -152,7 +175,9 @@ fn main() -> std::process::ExitCode {
     cases.extend(faults::cases());
     let (mut passed, mut skipped) = (0, 0);
     let mut failed: Vec<String> = Vec::new();
-    for case in cases.iter().filter(|c| c.name.contains(&only)) {
+    let chosen = Chosen::of(&only);
+    let taken = cases.iter().enumerate();
+    for (_, case) in taken.filter(|(index, case)| chosen.takes(*index, case)) {
         match (case.check)(&bench) {
             Ok(told) if told.starts_with("skipped: ") => {
                 skipped += 1;
