@@ -20,7 +20,7 @@ def rand(*shape):
 a, b = rand(64 << 20), rand(64 << 20)
 total = torch.empty_like(a)
 left, right = rand(4096, 4096).bfloat16(), rand(4096, 4096).bfloat16()
-field = rand(32, 1024, 1024)
+field = rand(64, 1024, 1024)
 
 OPERATIONS = {
     "add": lambda: torch.add(a, b, out=total),

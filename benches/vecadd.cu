@@ -279,7 +279,11 @@ int main(int argc, char **argv)
     CHECK(cudaMemset(probe.reserved, 0, sms * 128));
     CHECK(cudaMemset(probe.commits, 0, sms * 64));
     CHECK(cudaMalloc(&probe.lost, 8));
-    CHECK(cudaMalloc(&probe.table, TABLE * 8));
+    // All threads write one small table, so what that takes depends on where it lies: it is measured at several places.
+    u64 *tables;
+    const int places[] = {0, 16, 64, 112, 1 << 12, (1 << 14) + 16, (1 << 16) + 64, (1 << 20) + 48, (3 << 20) + 96};
+    CHECK(cudaMalloc(&tables, (4 << 20) + TABLE * 8));
+    probe.table = tables;
 
     Kernel kernels[] = {
         {"vadd_base", (void *)vadd_base, added, 3, false, 0, 0},
@@ -311,8 +315,18 @@ int main(int argc, char **argv)
             void *arguments[] = {&a, &b, &c, &n, &probe};
             CHECK(cudaMemset(c, 0xff, n * 4ull));
             CHECK(cudaMemset(probe.lost, 0, 8));
-            CHECK(cudaMemset(probe.table, 0, TABLE * 8));
-            double time = microseconds(kernel, n, threads, launches, replays, arguments, probe, sms);
+            CHECK(cudaMemset(tables, 0, (4 << 20) + TABLE * 8));
+            std::vector<double> times;
+            for (int place : places) {
+                probe.table = tables + place / 8;
+                if (place == 0 || kernel.function == (void *)hand_update)
+                    times.push_back(microseconds(kernel, n, threads, launches, replays, arguments, probe, sms));
+            }
+            probe.table = tables;
+            std::sort(times.begin(), times.end());
+            double time = times[times.size() / 2];
+            if (times.size() > 1)
+                printf("places %s %d %.3f %.3f\n", kernel.name, n, times.front(), times.back());
             u64 lost;
             CHECK(cudaMemcpy(&lost, probe.lost, 8, cudaMemcpyDeviceToHost));
             std::vector<float> result(n);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Every thread of every kernel adds one to one counter.
+// Every thread of every kernel adds one to a counter of its multiprocessor.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
@@ -17,7 +17,7 @@ int at_entry(void *ctx)
 	__u64 *n = bpf_map_lookup_elem(&hits, &key);
 
 	if (n)
-		*n += 1;
+		__sync_fetch_and_add(n, 1);
 	return 0;
 }
 

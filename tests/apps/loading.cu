@@ -231,8 +231,11 @@ int main()
     alignas(16) const unsigned empty[] = { 0xba55ed50, 16 << 16 | 1, 0, 0 };
     printf("refused: %d %d %d", cuModuleLoad(&none, "/nowhere/at/all"), cuModuleLoadData(&none, broken),
            cuModuleLoadFatBinary(&none, empty));
-    printf(" %d %d %d\n", cuLibraryLoadData(&no_library, broken, nullptr, nullptr, 0, nullptr, nullptr, 0),
-           cuModuleGetFunction(&no_function, there, "probedFill"), cuLibraryGetKernel(&no_kernel, library, "probedFill"));
+    printf(" %d %d\n", cuModuleGetFunction(&no_function, there, "probedFill"), cuLibraryGetKernel(&no_kernel, library, "probedFill"));
+    // A library's text is looked at when somebody asks for a kernel.
+    DO(cuLibraryLoadData(&no_library, broken, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    printf("refused late: %d\n", cuLibraryGetKernel(&no_kernel, no_library, "probedText"));
+    DO(cuLibraryUnload(no_library));
     DO(cuLibraryUnload(library));
     DO(cuModuleUnload(there));
 

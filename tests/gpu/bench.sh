@@ -27,6 +27,9 @@ for line in open(text):
         # By hand. At 64 M elements a launch writes more than the rings hold; nothing else may be missing.
         print(f"  {name}: {words[3]} by hand had no room, or found what they should not, at {words[2]} elements")
         wrong += int(words[2]) < 1 << 26
+    elif words[0] == "places":
+        # By hand, with what all threads write at several places.
+        print(f"  {name}: by hand {words[3]} to {words[4]} µs at {words[2]} elements, by the place of the table")
     else:
         times[words[0], int(words[1])] = float(words[2])
         wrong += words[3] != "right"

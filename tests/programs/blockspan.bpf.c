@@ -5,7 +5,7 @@
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
 
-/* Blocks of launches that run at once differ in this. In a graph, `launch` is that of the capture, and `node` tells nodes apart. */
+/* In a graph, `launch` is that of the capture, and `node` tells nodes apart. */
 struct block {
 	__u64 kernel;
 	__u64 launch;
@@ -19,13 +19,19 @@ struct span {
 	__u64 end_ns;
 };
 
+/* What blocks that run at once differ in, and what a thread that leaves in a device function can read, too. */
+struct running {
+	__u64 grid;
+	__u64 number;
+};
+
 /* Earliest begin of each block that runs: room for more than any GPU runs at once. The LRU has it, because its keys can come and go for
  * ever. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
-	__type(key, struct block);
-	__type(value, __u64);
+	__type(key, struct running);
+	__type(value, struct span);
 } begins SEC(".maps");
 
 struct {
@@ -42,41 +48,44 @@ struct {
 	__type(value, __u64);
 } dropped SEC(".maps");
 
-static void identify(struct block *block, struct wbpf_kernel_ctx *ctx)
+static void identify(struct running *running)
 {
-	block->kernel = ctx->kernel_id;
-	block->launch = ctx->launch_id;
-	block->node = bpf_gpu_graph_node();
-	block->number = bpf_gpu_block_id();
+	running->grid = bpf_gpu_grid_id();
+	running->number = bpf_gpu_block_id();
 }
 
 SEC("gpu/entry/*")
 int begin(struct wbpf_kernel_ctx *ctx)
 {
-	struct block block;
-	__u64 earliest;
+	struct running running;
+	struct span span = {};
 
-	if (bpf_gpu_block_min(bpf_ktime_get_ns(), &earliest)) {
-		identify(&block, ctx);
-		bpf_map_update_elem(&begins, &block, &earliest, BPF_ANY);
-	}
+	if (!bpf_gpu_block_min(bpf_ktime_get_ns(), &span.begin_ns))
+		return 0;
+	identify(&running);
+	span.block.kernel = ctx->kernel_id;
+	span.block.launch = ctx->launch_id;
+	span.block.node = bpf_gpu_graph_node();
+	span.block.number = running.number;
+	bpf_map_update_elem(&begins, &running, &span, BPF_ANY);
 	return 0;
 }
 
 SEC("gpu/exit/*")
 int end(struct wbpf_kernel_ctx *ctx)
 {
-	struct span span;
-	__u64 *earliest, latest;
+	struct running running;
+	struct span span = {}, *begun;
+	__u64 latest;
 
 	if (!bpf_gpu_block_max(bpf_ktime_get_ns(), &latest))
 		return 0;
-	identify(&span.block, ctx);
-	earliest = bpf_map_lookup_elem(&begins, &span.block);
-	if (earliest)
-		span.begin_ns = *earliest;
+	identify(&running);
+	begun = bpf_map_lookup_elem(&begins, &running);
+	if (begun)
+		span = *begun;
 	/* What is still there to be deleted was this block's when it was read. */
-	if (!earliest || bpf_map_delete_elem(&begins, &span.block)) {
+	if (!begun || bpf_map_delete_elem(&begins, &running)) {
 		__u32 key = 0;
 		__u64 *count = bpf_map_lookup_elem(&dropped, &key);
 

@@ -160,7 +160,12 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bench-update", "benches/probes/update.bpf.c"),
     ("bench-ring", "benches/probes/ring.bpf.c"),
     ("bench-launch", "benches/probes/launch.bpf.c"),
+    ("bench-links-1", "benches/probes/links_1.bpf.c"),
+    ("bench-links-4", "benches/probes/links_4.bpf.c"),
+    ("bench-links-16", "benches/probes/links.bpf.c"),
     ("bench-all-empty", "benches/probes/all_empty.bpf.c"),
+    ("bench-all-entry", "benches/probes/all_entry.bpf.c"),
+    ("bench-all-blocks", "benches/probes/all_blocks.bpf.c"),
     ("bench-all-count", "benches/probes/all_count.bpf.c"),
     ("bench-all-bytes", "benches/probes/all_bytes.bpf.c"),
     ("bench-memcount", "benches/probes/memcount.bpf.c"),
@@ -218,6 +223,7 @@ const APPS: &[(&str, &str)] = &[
     (MACHINE_INSTRUCTIONS, "tests/apps/instructions.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
+    ("modules-bench", "benches/modules.cu"),
     ("hash-bench", "benches/hash.cu"),
 ];
 

@@ -1,25 +1,25 @@
 //! Images: read when the application loads them, instrumented when they have a context, forgotten when they go.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary, CUresult};
+use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary};
 use warpbpf_driver::{Context, JitOptions};
 use warpbpf_session::{ImageInfo, Prepared, Session, Standing, inspect_compiled, machine_code};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
 use crate::entry::{self, Entry};
-use crate::guard::Outcome;
 use crate::lives::{LiveState, Shard};
 use crate::lock::lock;
 use crate::made::Known;
-use crate::{artefacts, nvrtc, observe, origin};
+use crate::{artefacts, observe, origin};
 
 mod exchange;
+mod load;
 mod report;
 mod settle;
 
@@ -27,6 +27,7 @@ pub(crate) use exchange::{
     catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire, take_back,
     unmade, without,
 };
+pub(crate) use load::load;
 #[cfg(test)]
 pub(crate) use report::has_reported;
 use report::{Summaries, report, send_site_names};
@@ -321,54 +322,6 @@ pub(crate) fn prepare(agent: &Agent, session: &Arc<Session>, info: ImageInfo) ->
         text,
         late: false,
     }
-}
-
-/// Loads an image by `load`, which is given our text or null for the application's own image.
-pub(crate) fn load(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    bytes: Option<&[u8]>,
-    jit: JitOptions,
-    mut load: impl FnMut(*const c_void) -> (CUresult, Handle),
-) -> CUresult {
-    nvrtc::look(agent);
-    let made = bytes.and_then(|bytes| agent.made.of(bytes));
-    let jit = made
-        .as_ref()
-        .and_then(|made| made.jit.clone())
-        .unwrap_or(jit);
-    let Some(mut incoming) = read(agent, bytes, made.as_deref()) else {
-        return outcome.keep(load(ptr::null()).0);
-    };
-    if let Some(text) = &incoming.text {
-        // A text that no compiler takes.
-        let refused = warpbpf_faults::strikes("agent/clones-refused");
-        let given = if refused {
-            c"?".as_ptr()
-        } else {
-            text.as_ptr()
-        };
-        let (code, handle) = load(given.cast());
-        if code == sys::SUCCESS {
-            outcome.keep(code);
-            loaded(agent, incoming, jit, handle);
-            return code;
-        }
-        agent.note(
-            NoteLevel::Warning,
-            format!(
-                "the driver refuses an image with instrumented kernels ({}); it is loaded unchanged",
-                agent.driver.error_name(code)
-            ),
-        );
-        incoming.text = None;
-    }
-    let (code, handle) = load(ptr::null());
-    outcome.keep(code);
-    if code == sys::SUCCESS {
-        loaded(agent, incoming, jit, handle);
-    }
-    code
 }
 
 /// An image is loaded: its kernels are reported, and instrumented if they are wanted.

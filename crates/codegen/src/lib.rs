@@ -53,6 +53,7 @@ use warpbpf_verify::{Facts, Subject, Verified};
 pub use error::CodegenError;
 pub use fragment::*;
 pub use map_use::map_uses;
+pub use opaque::group_mask;
 
 use ir::Func;
 

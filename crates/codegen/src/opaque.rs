@@ -1,4 +1,4 @@
-//! A zero that ptxas cannot see through: for the passes that keep it from optimisations which it gets wrong.
+//! What ptxas cannot see through, to keep it from optimisations that it gets wrong: a zero, and the lanes of a group.
 
 use warpbpf_flow::Entity;
 
@@ -39,4 +39,14 @@ fn make(func: &mut Func) -> [Value; 2] {
         .insts
         .splice(0..0, at_start);
     [narrow, wide]
+}
+
+/// Sets `register` to the mask of the lanes that are here together, so that ptxas does not take it for the same in all lanes
+/// that come together later. It believes that of `activemask`, and behind a call makes one atomic operation of those of lanes
+/// from different groups: one lane's operand times the number of lanes (ptxas 13.0, sm_90).
+pub fn group_mask(register: &str) -> String {
+    format!(
+        "\t{{\n\t.reg .b32 %wbpf_self;\n\tactivemask.b32 {register};\n\tmov.u32 %wbpf_self, %lanemask_eq;\n\t\
+         or.b32 {register}, {register}, %wbpf_self;\n\t}}\n"
+    )
 }

@@ -15,6 +15,7 @@ use warpbpf_abi::access::Kind;
 use warpbpf_abi::attach::{Scope, Site, When};
 use warpbpf_abi::context::Capture;
 use warpbpf_abi::names::GROUP_MASK;
+use warpbpf_codegen::group_mask;
 use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Function, Guard};
 
@@ -449,7 +450,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         }
         if masked {
             block.register("b32", GROUP_MASK);
-            let _ = writeln!(out, "\tactivemask.b32 {GROUP_MASK};");
+            out.push_str(&group_mask(GROUP_MASK));
         }
         out.push_str(&block.late);
         if timed {

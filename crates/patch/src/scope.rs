@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::{BLOCK_CELLS, GROUP_MASK, LAUNCH_PARAM};
-use warpbpf_codegen::Fragment;
+use warpbpf_codegen::{Fragment, group_mask};
 
 use crate::capture::{Block, Source};
 use crate::gate::Gates;
@@ -199,7 +199,7 @@ impl<'a> SiteCode<'a> {
         w.out.push_str(&captured.late);
         if self.needs_mask() {
             w.put(format_args!(".reg .b32 {GROUP_MASK};"));
-            w.put(format_args!("activemask.b32 {GROUP_MASK};"));
+            w.out.push_str(&group_mask(GROUP_MASK));
         }
         if self.cells() > 0 {
             w.cells();

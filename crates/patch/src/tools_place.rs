@@ -11,6 +11,7 @@ use warpbpf_abi::access::{Kind, Space};
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::context::Capture;
 use warpbpf_abi::names::GROUP_MASK;
+use warpbpf_codegen::group_mask;
 
 use crate::middle::needs_mask;
 use crate::program::Programs;
@@ -111,7 +112,7 @@ fn one(
     }
     if needs_mask(attachment) {
         out.put(format_args!(".reg .b32 {GROUP_MASK};"));
-        out.put(format_args!("activemask.b32 {GROUP_MASK};"));
+        out.0.push_str(&group_mask(GROUP_MASK));
     }
     let elect = match attachment.scope {
         Scope::Thread => None,

@@ -217,6 +217,37 @@ fn variables_are_found_and_shared_by_kernels() {
     }
 }
 
+/// As NVIDIA's driver, which loads lazily: any text becomes a library, and what is wrong with it is told to who asks for a kernel.
+#[test]
+fn a_library_of_a_bad_text_is_refused_when_its_kernels_are_wanted() {
+    let _context = Context::new();
+    let bad_list = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k( { ret; }\n";
+    for (text, code) in [("?", 200), (bad_list, 218)] {
+        let text = CString::new(text).expect("no NUL");
+        let (mut library, mut kernel, mut module, mut count) = (0, 0, 0, 7);
+        // SAFETY: valid pointers and C strings throughout.
+        unsafe {
+            let image = text.as_ptr().cast();
+            let loaded = cuLibraryLoadData(
+                &raw mut library,
+                image,
+                null(),
+                null_mut(),
+                0,
+                null(),
+                null_mut(),
+                0,
+            );
+            assert_eq!(loaded, 0);
+            let asked = cuLibraryGetKernel(&raw mut kernel, library, c"k".as_ptr());
+            assert_eq!(asked, code, "{text:?}");
+            assert_eq!(cuLibraryGetModule(&raw mut module, library), code);
+            assert_eq!(cuLibraryGetKernelCount(&raw mut count, library), 0);
+            assert_eq!(cuLibraryUnload(library), 0);
+        }
+    }
+}
+
 #[test]
 fn libraries_hand_out_kernels_that_pass_for_functions() {
     let _context = Context::new();

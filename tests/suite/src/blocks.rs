@@ -103,7 +103,10 @@ fn results(run: &Run) -> Result<Results, String> {
             of(&key, "threads")?,
             of(&key, "call")?,
         );
-        all.insert(place, (of(&value, "times")?, of(&value, "total")?));
+        let told = (of(&value, "times")?, of(&value, "total")?);
+        if let Some(other) = all.insert(place, told) {
+            return Err(format!("{place:?} is there twice: {other:?}, {told:?}"));
+        }
     }
     Ok(all)
 }
@@ -282,7 +285,26 @@ fn spans(bench: &Bench) -> Told {
         )?;
         in_turn(&format!("block {block}"), &times)?;
     }
-    // Kernels at once in streams, and a graph's nodes, whose launches have one number.
+    // Warps in any order: the last thread to leave may do so in a function.
+    let orders: &[&[(&str, &str)]] = match bench.soft {
+        true => &[
+            &[],
+            &[("WARPBPF_SOFT_SEED", "1")],
+            &[("WARPBPF_SOFT_SEED", "2")],
+        ],
+        false => &[&[]],
+    };
+    let mut expected = 0;
+    for order in orders {
+        expected += spans_of_many(&bench.with(order))?;
+    }
+    Ok(format!(
+        "{count} records of one stream, {expected} of several and of a graph"
+    ))
+}
+
+/// Kernels at once in streams, and a graph's nodes, whose launches have one number. The number of records.
+fn spans_of_many(bench: &Bench) -> Result<u64, String> {
     let blocks_of = |s: &Shape| s.grid.iter().product::<u64>();
     let each: u64 = BLOCKS.iter().map(blocks_of).sum();
     let expected = each * TIMES;
@@ -304,9 +326,7 @@ fn spans(bench: &Bench) -> Told {
     }
     same("in streams", streams, each * (TIMES - 5))?;
     same("in the graph", graph, each)?;
-    Ok(format!(
-        "{count} records of one stream, {expected} of several and of a graph"
-    ))
+    Ok(expected)
 }
 
 const UNCOUNTED: &str = "program `alone` calls `bpf_gpu_block_sum`, which counts all threads of a block in a launch record, and a kernel of its own (`gpu/run`) has none: use it in a program at `gpu/entry` or `gpu/exit`, or add to a value of a map";

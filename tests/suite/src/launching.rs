@@ -85,8 +85,11 @@ fn every_way_to_load(bench: &Bench) -> Told {
     says(&text(&run), &told)?;
     // The codes are the driver's, and the same as alone; none of these calls may work.
     let text = text(&run);
-    let codes = text.lines().find_map(|l| l.strip_prefix("refused: "));
-    let codes: Vec<&str> = codes.unwrap_or_default().split(' ').collect();
+    let codes: Vec<&str> = ["refused: ", "refused late: "]
+        .iter()
+        .filter_map(|of| text.lines().find_map(|l| l.strip_prefix(of)))
+        .flat_map(|codes| codes.split(' '))
+        .collect();
     same("refused calls", codes.len(), 6)?;
     same("refused calls that worked", codes.contains(&"0"), false)?;
     counted(&run, LOADING * 4 * 64, LOADING * 4)?;

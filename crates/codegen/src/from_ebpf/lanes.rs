@@ -38,7 +38,18 @@ impl Translator<'_> {
                 args: Vec::new(),
             },
         );
+        let own = self.special(Special::LanemaskEq);
+        let mask = self.bin(BinOp::Or, mask, own);
         self.zext(mask)
+    }
+
+    /// The same value, but nothing that ptxas knows to be the same in all lanes of a group: see [`crate::opaque::group_mask`].
+    fn of_each_lane(&mut self, value: Value) -> Value {
+        let own = self.special(Special::LanemaskEq);
+        let below = self.special(Special::LanemaskLt);
+        let zero = self.bin(BinOp::And, own, below);
+        let zero = self.zext(zero);
+        self.bin(BinOp::Or, value, zero)
     }
 
     pub(super) fn group_lanes(&mut self) -> Value {
@@ -82,10 +93,11 @@ impl Translator<'_> {
         };
         let args = vec![mask, value];
         let result = self.push(ty, Op::Lanes { op, args });
-        match ty {
+        let result = match ty {
             Ty::B32 => self.zext(result),
             Ty::B64 | Ty::Pred => result,
-        }
+        };
+        self.of_each_lane(result)
     }
 
     /// An aggregate over the block of the values in `r1`, to where `r2` points; 1 in the lane that gets it.

@@ -32,7 +32,8 @@ pub(crate) struct Function {
 pub(crate) struct Library {
     pub handle: Handle,
     text: String,
-    kernel_names: Vec<String>,
+    /// Or what is wrong with the text.
+    kernel_names: Result<Vec<String>, CuError>,
     kernels: Mutex<HashMap<String, Handle>>,
     modules: Mutex<HashMap<Handle, Handle>>,
 }
@@ -136,19 +137,33 @@ fn load_code(error: &LoadError) -> CuError {
 }
 
 impl Library {
-    fn load(soft: &Soft, text: String) -> Result<Arc<Library>, Refusal> {
-        let invalid = |words: String| Refusal {
-            code: CuError::INVALID_PTX,
-            words,
-        };
-        let kernel_names = {
-            let index = warpbpf_ptx::index(&text).map_err(|error| invalid(error.to_string()))?;
+    /// Takes any text, as the driver does where it loads lazily: what is wrong with one is told to who asks for what is in it.
+    fn load(soft: &Soft, text: String) -> Arc<Library> {
+        let kernel_names = warpbpf_ptx::index(&text).map(|index| {
             let entries = index
                 .functions
                 .iter()
                 .filter(|function| function.is_entry && function.body.is_some());
             entries.map(|function| function.name.to_owned()).collect()
-        };
+        });
+        let kernel_names = kernel_names.map_err(|error| {
+            crate::say(&format!("a library cannot be loaded: {error}"));
+            CuError::INVALID_PTX
+        });
+        Library::known(soft, text, kernel_names)
+    }
+
+    /// The same of what is no image at all.
+    fn unknown(soft: &Soft, refusal: &Refusal) -> Arc<Library> {
+        crate::say(&format!("a library cannot be loaded: {}", refusal.words));
+        Library::known(soft, String::new(), Err(refusal.code))
+    }
+
+    fn known(
+        soft: &Soft,
+        text: String,
+        kernel_names: Result<Vec<String>, CuError>,
+    ) -> Arc<Library> {
         let library = Arc::new(Library {
             handle: new_handle(),
             text,
@@ -156,17 +171,15 @@ impl Library {
             kernels: Mutex::new(HashMap::new()),
             modules: Mutex::new(HashMap::new()),
         });
-        // With a context at hand its module is made at once, so that a text that cannot be loaded is told here.
-        if let Ok(context) = current() {
-            let module = LoadedModule::load(soft, context.handle, &library.text)?;
-            lock(&library.modules).insert(context.handle, module.handle);
-        }
         soft.libraries.add(library.handle, Arc::clone(&library));
-        Ok(library)
+        library
     }
 
     /// The library's module in a context, made on first use.
     fn module_in(&self, soft: &Soft, context: Handle) -> Result<Arc<LoadedModule>, CuError> {
+        if let Err(error) = &self.kernel_names {
+            return Err(*error);
+        }
         let mut modules = lock(&self.modules);
         if let Some(module) = modules
             .get(&context)
@@ -184,7 +197,12 @@ impl Library {
 
     fn kernel(&self, soft: &Soft, name: &CStr) -> Result<Arc<KernelObject>, CuError> {
         let key = name.to_str().map_err(|_| CuError::NOT_FOUND)?;
-        if !self.kernel_names.iter().any(|kernel| kernel == key) {
+        let names = self.kernel_names.as_ref().map_err(|error| *error)?;
+        // What only a context's own look at the text finds wrong.
+        if let Ok(context) = current() {
+            self.module_in(soft, context.handle)?;
+        }
+        if !names.iter().any(|kernel| kernel == key) {
             return Err(CuError::NOT_FOUND);
         }
         let mut kernels = lock(&self.kernels);
@@ -429,7 +447,12 @@ pub(crate) unsafe fn library_load_data(
     // SAFETY: the caller's arrays and image.
     unsafe {
         let log = JitLog::new(count, options, values)?;
-        let loaded = text_at(image).and_then(|text| Library::load(soft, text));
+        let loaded = match text_at(image) {
+            Err(refusal) if refusal.code == CuError::INVALID_IMAGE && !image.is_null() => {
+                Ok(Library::unknown(soft, &refusal))
+            }
+            read => read.map(|text| Library::load(soft, text)),
+        };
         put(to, loaded.map_err(|refusal| log.refused(refusal))?.handle)?;
         log.succeeded()
     }
@@ -449,7 +472,7 @@ pub(crate) unsafe fn library_load_file(
     // SAFETY: the caller's pointers.
     unsafe {
         let log = JitLog::new(count, options, values)?;
-        let loaded = text_of_file(name(path)?).and_then(|text| Library::load(soft, text));
+        let loaded = text_of_file(name(path)?).map(|text| Library::load(soft, text));
         put(to, loaded.map_err(|refusal| log.refused(refusal))?.handle)?;
         log.succeeded()
     }
@@ -488,13 +511,13 @@ pub(crate) unsafe fn library_get_kernel(
 pub(crate) unsafe fn library_kernel_count(to: *mut u32, handle: Handle) -> CuResult {
     let library = library(soft()?, handle)?;
     // SAFETY: the caller's pointer.
-    unsafe { put(to, library.kernel_names.len() as u32) }
+    unsafe { put(to, library.kernel_names.as_ref().map_or(0, Vec::len) as u32) }
 }
 
 pub(crate) unsafe fn library_enumerate(to: *mut Handle, room: u32, handle: Handle) -> CuResult {
     let soft = soft()?;
     let library = library(soft, handle)?;
-    let names = library.kernel_names.iter().cloned();
+    let names = library.kernel_names.iter().flatten().cloned();
     // SAFETY: the caller's array.
     unsafe {
         put_all(to, room, names, |name| {

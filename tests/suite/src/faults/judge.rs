@@ -195,7 +195,7 @@ fn counted(scenario: &Scenario, all: &Seen<'_>, seen: &Seen<'_>) -> Result<(), S
                     };
                     let expected = share(of(all, whole));
                     same(
-                        &format!("`{shown}`, scope {what}"),
+                        &format!("`{shown}`, scope {what}, in {launches} launches"),
                         of(seen, kernel),
                         expected,
                     )?;

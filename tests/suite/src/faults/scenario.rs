@@ -17,6 +17,8 @@ pub struct Scenario {
     pub keeps: bool,
     /// It is in the small set.
     pub is_quick: bool,
+    /// On a GPU, where the application goes on meanwhile, launches are missed without a fault, too: how many is chance.
+    pub misses: bool,
 }
 
 /// What is counted on the device, and has to agree with the launches that the agent says had probes.
@@ -60,6 +62,7 @@ const PLAIN: Scenario = Scenario {
     how: How::Run,
     keeps: false,
     is_quick: false,
+    misses: false,
 };
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -128,6 +131,7 @@ pub const SCENARIOS: &[Scenario] = &[
         app: "rounds",
         arguments: &["40", "20"],
         flags: &["--budget", "20000"],
+        misses: true,
         ..PLAIN
     },
     Scenario {

@@ -1,0 +1,89 @@
+//! An image on its way to the driver: with our kernels in its text, and where the driver does not take that, as it was.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use warpbpf_driver::sys::{self, CUlibrary, CUresult};
+use warpbpf_driver::{JitOptions, Library};
+use warpbpf_session::Prepared;
+use warpbpf_wire::NoteLevel;
+
+use super::{Handle, loaded, read};
+use crate::agent::Agent;
+use crate::exports::original;
+use crate::guard::Outcome;
+use crate::nvrtc;
+
+/// Loads an image by `load`, which is given our text or null for the application's own image.
+pub(crate) fn load(
+    agent: &'static Agent,
+    outcome: &Outcome,
+    bytes: Option<&[u8]>,
+    jit: JitOptions,
+    mut load: impl FnMut(*const c_void) -> (CUresult, Handle),
+) -> CUresult {
+    nvrtc::look(agent);
+    let made = bytes.and_then(|bytes| agent.made.of(bytes));
+    let jit = made
+        .as_ref()
+        .and_then(|made| made.jit.clone())
+        .unwrap_or(jit);
+    let Some(mut incoming) = read(agent, bytes, made.as_deref()) else {
+        return outcome.keep(load(ptr::null()).0);
+    };
+    if let Some(text) = &incoming.text {
+        // A text that no compiler takes.
+        let refused = warpbpf_faults::strikes("agent/clones-refused");
+        let given = if refused {
+            c"?".as_ptr()
+        } else {
+            text.as_ptr()
+        };
+        let (mut code, handle) = load(given.cast());
+        if code == sys::SUCCESS {
+            code = taken(agent, handle, &incoming.prepared);
+        }
+        if code == sys::SUCCESS {
+            outcome.keep(code);
+            loaded(agent, incoming, jit, handle);
+            return code;
+        }
+        agent.note(
+            NoteLevel::Warning,
+            format!(
+                "the driver refuses an image with instrumented kernels ({}); it is loaded unchanged",
+                agent.driver.error_name(code)
+            ),
+        );
+        incoming.text = None;
+    }
+    let (code, handle) = load(ptr::null());
+    outcome.keep(code);
+    if code == sys::SUCCESS {
+        loaded(agent, incoming, jit, handle);
+    }
+    code
+}
+
+/// Whether the driver takes our text after all. One that loads lazily takes any text for a library, and looks at it when somebody
+/// asks for a kernel; by then it would be too late for the original. If it does not, the library is gone.
+fn taken(agent: &Agent, handle: Handle, prepared: &Prepared) -> CUresult {
+    let Handle::Library(handle) = handle else {
+        return sys::SUCCESS;
+    };
+    let library = handle as CUlibrary;
+    let first = prepared.kernels.first();
+    let found = first.map(|kernel| {
+        agent
+            .driver
+            .library_kernel(Library(library), &kernel.mangled)
+    });
+    match found {
+        Some(Err(error)) if error.code != sys::NOT_FOUND => {
+            // SAFETY: the driver has just given it, and nobody else knows it.
+            unsafe { original::library_unload(library) };
+            error.code
+        }
+        Some(Ok(_) | Err(_)) | None => sys::SUCCESS,
+    }
+}
