@@ -1,7 +1,7 @@
 // Does what it is told by lines of standard input, so that somebody can attach to it between two of them: a number is that many
 // launches of each kernel, after which the results so far are printed; with a `g` in front of it the kernels are launched as a graph, which is instantiated with the
 // first such line, or again with a `G`, or with a `u` updated by what is captured anew. With `!` and the name of a system call a filter
-// forbids that from then on. Ends with its input.
+// forbids that from then on; with `+` and a name an NVTX range begins, and ends with `-`. Ends with its input.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "nvtx.h"
 
 __device__ unsigned long long steps;
 __constant__ int factor = 3;
@@ -106,6 +107,13 @@ int main()
         if (line[0] == '!') {
             line[strcspn(line, "\n")] = 0;
             forbid(line + 1);
+            continue;
+        }
+        if (line[0] == '+' || line[0] == '-') {
+            line[strcspn(line, "\n")] = 0;
+            line[0] == '+' ? push(line + 1) : pop();
+            printf(line[0] == '+' ? "in %s\n" : "out\n", line + 1);
+            fflush(stdout);
             continue;
         }
         bool again = line[0] == 'G', anew = line[0] == 'u', in_graph = again || anew || line[0] == 'g';

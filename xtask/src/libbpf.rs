@@ -43,6 +43,7 @@ const TOOLS: &[&str] = &[
     "launchshared",
     "cutlass",
     "manymaps",
+    "inranges",
 ];
 
 /// What several of them include.

@@ -68,6 +68,17 @@ impl Choice {
         !self.nvtx.is_empty() || self.streams.iter().any(StreamPick::is_named)
     }
 
+    /// What the launches are of a program whose section says `section`, where this is what is said of all programs, and `said` what is said of
+    /// some by name: that goes before the section, and the section before this.
+    #[must_use]
+    pub fn of_program(&self, program: &str, section: &Wish, said: &[(String, Wish)]) -> Choice {
+        let mut choice = section.over(self);
+        for (_, wish) in said.iter().filter(|(name, _)| name == program) {
+            choice = wish.over(&choice);
+        }
+        choice
+    }
+
     /// It depends on the number of a launch.
     pub fn goes_by_number(&self) -> bool {
         self.every > 1 || self.after > 0 || self.at_most.is_some()
@@ -90,6 +101,11 @@ impl FromStr for StreamPick {
             "per-thread" => StreamPick::PerThread,
             "other" => StreamPick::Other,
             "" => return Err("write `default`, `per-thread`, `other`, a number or a name"),
+            ALL => {
+                return Err(
+                    "all streams are meant where none is named; a stream that has this name is `al?`",
+                );
+            }
             _ => match text.parse() {
                 Ok(0) => {
                     return Err("streams are numbered from 1; the default one is `default`");
@@ -157,6 +173,9 @@ pub enum WishKey {
     Stream,
 }
 
+/// Says of a key with several values that none is left out, whatever was said before.
+const ALL: &str = "all";
+
 /// What is wrong with a [`Wish`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WishError {
@@ -186,17 +205,6 @@ pub enum WishError {
         /// What to do instead.
         advice: &'static str,
     },
-}
-
-/// What the section says of launches is what only NVTX tells. Of one that is refused later this says whatever it says.
-pub fn section_needs_nvtx(section: &str) -> bool {
-    let (_, selectors) = section.split_once('|').unwrap_or_default();
-    selectors.split(',').any(|part| {
-        let (key, value) = part.split_once('=').unwrap_or_default();
-        let mut wish = Wish::default();
-        WishKey::of(key.trim()).is_some_and(|key| wish.set(key, value.trim()).is_ok())
-            && wish.needs_nvtx()
-    })
 }
 
 impl WishKey {
@@ -260,6 +268,46 @@ impl Wish {
         globs || { streams }.any(StreamPick::is_named)
     }
 
+    /// What a section says of launches, as far as it can be read: what is wrong with one that is refused later is said then.
+    #[must_use]
+    pub fn of_section(section: &str) -> Wish {
+        let (_, selectors) = section.split_once('|').unwrap_or_default();
+        let mut wish = Wish::default();
+        for part in selectors.split(',') {
+            let (key, value) = part.split_once('=').unwrap_or_default();
+            if let Some(key) = WishKey::of(key.trim()) {
+                // Not for us to tell.
+                let _ = wish.set(key, value.trim());
+            }
+        }
+        wish
+    }
+
+    /// The keys of which something is said.
+    pub fn keys(&self) -> impl Iterator<Item = WishKey> {
+        let is_said = |key: &WishKey| match key {
+            WishKey::Every => self.every.is_some(),
+            WishKey::After => self.after.is_some(),
+            WishKey::AtMost => self.at_most.is_some(),
+            WishKey::MinBlocks => self.min_blocks.is_some(),
+            WishKey::MaxBlocks => self.max_blocks.is_some(),
+            WishKey::Gpus => self.gpus.is_some(),
+            WishKey::Nvtx => self.nvtx.is_some(),
+            WishKey::Stream => self.streams.is_some(),
+        };
+        WishKey::ALL.into_iter().filter(is_said)
+    }
+
+    /// A program of which one thing is said twice in such a list, and what; who is right cannot be told.
+    pub fn said_twice(said: &[(String, Wish)]) -> Option<(&str, WishKey)> {
+        said.iter().enumerate().find_map(|(at, (program, wish))| {
+            let before = said[..at].iter().filter(|(name, _)| name == program);
+            let mut before = before.flat_map(|(_, wish)| wish.keys());
+            let twice = before.find(|key| wish.keys().any(|own| own == *key));
+            Some((program.as_str(), twice?))
+        })
+    }
+
     /// What launches are meant, where `others` is what all programs have that say nothing.
     #[must_use]
     pub fn over(&self, others: &Choice) -> Choice {
@@ -288,6 +336,7 @@ impl Wish {
             allowed,
         };
         let number = || value.parse().map_err(|_| wrong("a number"));
+        let words = || value.split('+').filter(|_| value != ALL);
         let was_said = match key {
             WishKey::Every => {
                 let every = number()?;
@@ -301,23 +350,23 @@ impl Wish {
             WishKey::MinBlocks => self.min_blocks.replace(number()?).is_some(),
             WishKey::MaxBlocks => self.max_blocks.replace(number()?).is_some(),
             WishKey::Gpus => {
-                let gpus = value.split('+').map(str::parse).collect::<Result<_, _>>();
-                let allowed = "numbers of GPUs, joined by `+`, for example `0+2`";
+                let gpus = words().map(str::parse).collect::<Result<_, _>>();
+                let allowed = "numbers of GPUs, joined by `+`, for example `0+2`, or `all` alone";
                 let gpus = gpus.map_err(|_| wrong(allowed))?;
                 self.gpus.replace(gpus).is_some()
             }
             WishKey::Nvtx => {
-                if value.split('+').any(str::is_empty) {
+                if words().any(|glob| glob.is_empty() || glob == ALL) {
                     return Err(wrong(
-                        "globs over paths of NVTX ranges, joined by `+`, for example `step/*`",
+                        "globs over paths of NVTX ranges, joined by `+`, for example `step/*`, or `all` alone",
                     ));
                 }
-                let globs = value.split('+').map(str::to_owned).collect();
+                let globs = words().map(str::to_owned).collect();
                 self.nvtx.replace(globs).is_some()
             }
             WishKey::Stream => {
-                let streams = value.split('+').map(str::parse).collect::<Result<_, _>>();
-                let allowed = "streams, joined by `+`: `default`, `per-thread`, `other`, a number from 1, or a glob over names";
+                let streams = words().map(str::parse).collect::<Result<_, _>>();
+                let allowed = "streams, joined by `+`: `default`, `per-thread`, `other`, a number from 1, or a glob over names; or `all` alone";
                 let streams = streams.map_err(|_| wrong(allowed))?;
                 self.streams.replace(streams).is_some()
             }
@@ -480,16 +529,60 @@ mod tests {
         assert_eq!(needs("nvtx=step"), (true, true));
         assert_eq!(needs("stream=copies"), (true, true));
         assert_eq!(needs("stream=default+2,every=3"), (false, false));
-        assert!(section_needs_nvtx("gpu/mem/*|kind=load,nvtx=step"));
-        assert!(section_needs_nvtx("gpu/entry/a<b,c>|stream=copies"));
+        let section_needs = |section: &str| Wish::of_section(section).needs_nvtx();
+        assert!(section_needs("gpu/mem/*|kind=load,nvtx=step"));
+        assert!(section_needs("gpu/entry/a<b,c>|stream=copies"));
         for none in [
             "gpu/entry/nvtx=step",
             "gpu/entry/*|stream=2",
             "gpu/entry/*",
             "gpu/entry/k|nvtx=",
+            "gpu/entry/k|nvtx=all",
         ] {
-            assert!(!section_needs_nvtx(none), "{none}");
+            assert!(!section_needs(none), "{none}");
         }
+    }
+
+    #[test]
+    fn what_is_said_by_name_goes_before_the_section() {
+        let all = Choice {
+            gpus: vec![1],
+            ..Choice::default()
+        };
+        let section = Wish::of_section("gpu/entry/*|every=3,nvtx=step,stream=2,gpus=0");
+        let of = |said: &str| {
+            let said = [
+                ("other".to_string(), wish("after=7")),
+                ("own".to_string(), wish(said)),
+            ];
+            all.of_program("own", &section, &said).to_string()
+        };
+        assert_eq!(of("every=2"), "every=2,gpus=0,nvtx=step,stream=2");
+        assert_eq!(of("gpus=all"), "every=3,nvtx=step,stream=2");
+        assert_eq!(of("nvtx=all"), "every=3,gpus=0,stream=2");
+        assert_eq!(of("stream=all,every=1,nvtx=all,gpus=all"), "all launches");
+        assert_eq!(
+            all.of_program("another", &Wish::default(), &[]).to_string(),
+            "gpus=1"
+        );
+    }
+
+    #[test]
+    fn what_is_said_twice_of_a_program_is_found() {
+        let said = |all: &[(&str, &str)]| -> Vec<(String, Wish)> {
+            let all = all
+                .iter()
+                .map(|(name, text)| (name.to_string(), wish(text)));
+            all.collect()
+        };
+        let all = said(&[
+            ("a", "every=2"),
+            ("b", "every=3"),
+            ("a", "after=1,gpus=all"),
+        ]);
+        assert_eq!(Wish::said_twice(&all), None);
+        let all = said(&[("a", "every=2"), ("b", "gpus=1"), ("b", "after=1,gpus=all")]);
+        assert_eq!(Wish::said_twice(&all), Some(("b", WishKey::Gpus)));
     }
 
     #[test]
@@ -501,6 +594,7 @@ mod tests {
         assert_eq!("copy*".parse(), Ok(StreamPick::Named("copy*".into())));
         assert!(StreamPick::from_str("0").unwrap_err().contains("`default`"));
         assert!(StreamPick::from_str("").is_err());
+        assert!(StreamPick::from_str("all").unwrap_err().contains("`al?`"));
     }
 
     #[test]
@@ -521,15 +615,31 @@ mod tests {
             ("gpus=0,1", "`1` is not `key=value`, for example `every=10`"),
             (
                 "gpus=a",
-                "`gpus` cannot be `a`; it is numbers of GPUs, joined by `+`, for example `0+2`",
+                "`gpus` cannot be `a`; it is numbers of GPUs, joined by `+`, for example `0+2`, or `all` alone",
+            ),
+            (
+                "gpus=all+1",
+                "`gpus` cannot be `all+1`; it is numbers of GPUs, joined by `+`, for example `0+2`, or `all` alone",
             ),
             (
                 "nvtx=",
-                "`nvtx` cannot be ``; it is globs over paths of NVTX ranges, joined by `+`, for example `step/*`",
+                "`nvtx` cannot be ``; it is globs over paths of NVTX ranges, joined by `+`, for example `step/*`, or `all` alone",
+            ),
+            (
+                "nvtx=step+all",
+                "`nvtx` cannot be `step+all`; it is globs over paths of NVTX ranges, joined by `+`, for example `step/*`, or `all` alone",
             ),
             (
                 "stream=0",
-                "`stream` cannot be `0`; it is streams, joined by `+`: `default`, `per-thread`, `other`, a number from 1, or a glob over names",
+                "`stream` cannot be `0`; it is streams, joined by `+`: `default`, `per-thread`, `other`, a number from 1, or a glob over names; or `all` alone",
+            ),
+            (
+                "stream=all+2",
+                "`stream` cannot be `all+2`; it is streams, joined by `+`: `default`, `per-thread`, `other`, a number from 1, or a glob over names; or `all` alone",
+            ),
+            (
+                "gpus=all,gpus=0",
+                "`gpus` is given twice; join its words by `+`",
             ),
             (
                 "every=2,every=3",

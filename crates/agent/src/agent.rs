@@ -462,6 +462,7 @@ impl Agent {
                         splice_first: options.splice_first,
                         choice: options.choice,
                         choose: options.choose,
+                        nvtx_comes_to_us: nvtx::comes_to_us(matches!(self.tool, Tool::Path(_))),
                         cache: code_cache::open(self, device, &cache),
                     };
                     // An object that is cut short is refused as any that is damaged.

@@ -7,7 +7,7 @@ use warpbpf_session::choices::Choices;
 use warpbpf_wire::{Choice, NoteLevel, StreamPick};
 
 use crate::agent::Agent;
-use crate::entry::{Entry, Place};
+use crate::entry::Entry;
 use crate::generation::Generation;
 use crate::launch::StreamName;
 use crate::nvtx;
@@ -87,6 +87,8 @@ impl Agent {
     /// The user wants probes of this choice in this launch, which is for the current context.
     fn takes(&self, choice: &Choice, candidate: Candidate) -> bool {
         let device = || u32::try_from(self.driver.current_device().ok()?).ok();
+        #[cfg(test)]
+        ASKED.set(ASKED.get() + 1);
         // A choice in force is never freed, so where it lies tells it from others.
         let who = std::ptr::from_ref(choice) as usize;
         let is_inside = |globs: &[String]| nvtx::is_inside(who, globs);
@@ -94,53 +96,38 @@ impl Agent {
         takes(choice, candidate, device, is_inside, is_picked)
     }
 
-    /// No program of this generation is in this launch, which is for the current context.
-    #[inline]
-    pub(crate) fn skips(&self, generation: &'static Generation, candidate: Candidate) -> bool {
-        match generation.launches() {
-            Launches::All | Launches::Each => false,
-            Launches::Same(choice) => !self.takes(choice, candidate),
-        }
-    }
-
-    /// A bit for each choice of a kernel's programs that takes this launch, which is for the current context; 0 if none of them does. Where all
-    /// programs are in the same launches that was asked before.
+    /// A bit for each choice of a kernel's programs that takes this launch, which is for the current context; 0 if none of them does. To be asked
+    /// once for each launch. Of one context the choices are those of all; `None` where the programs are not known yet.
     #[inline]
     pub(crate) fn chosen(
         &self,
         generation: &'static Generation,
-        choices: &Choices,
+        entry: &Entry,
         candidate: Candidate,
-    ) -> u64 {
+    ) -> Option<u64> {
         match generation.launches() {
-            Launches::All | Launches::Same(_) => u64::MAX,
+            Launches::All => Some(u64::MAX),
+            Launches::Same(choice) => Some(match self.takes(choice, candidate) {
+                true => u64::MAX,
+                false => 0,
+            }),
             Launches::Each => {
-                let taken = |choice: &Arc<Choice>| self.takes(choice, candidate);
-                let all = choices.all().iter().map(taken).enumerate();
-                all.fold(0, |mask, (bit, taken)| mask | u64::from(taken) << bit)
+                let mut places = entry.places().filter(|p| p.generation == generation.number);
+                let place = places.next()?;
+                Some(self.chosen_of(&place.choices, candidate))
             }
         }
     }
 
-    /// No program in a kernel is in this launch, as far as that is known without its variant in this context.
-    pub(crate) fn skips_all_of(
-        &self,
-        generation: &'static Generation,
-        entry: &Entry,
-        candidate: Candidate,
-    ) -> bool {
-        let none_of = |place: &Place| {
-            let variant = place.variant.as_deref()?;
-            Some(self.chosen(generation, &variant.choices, candidate) == 0)
-        };
-        match generation.launches() {
-            Launches::All => false,
-            Launches::Same(_) => self.skips(generation, candidate),
-            Launches::Each => {
-                let mut places = entry.places().filter(|p| p.generation == generation.number);
-                places.find_map(none_of) == Some(true)
-            }
+    /// The same of these choices, where programs choose different launches.
+    pub(crate) fn chosen_of(&self, choices: &Choices, candidate: Candidate) -> u64 {
+        // No program wants the kernel, or it waits for such that come.
+        if choices.all().is_empty() {
+            return u64::MAX;
         }
+        let taken = |choice: &Arc<Choice>| self.takes(choice, candidate);
+        let all = choices.all().iter().map(taken).enumerate();
+        all.fold(0, |mask, (bit, taken)| mask | u64::from(taken) << bit)
     }
 
     /// Tells why a kernel has no probes in a graph, where choices go by what only a single launch has.
@@ -148,12 +135,11 @@ impl Agent {
         let session = self.generations.now().session.get();
         let name = &entry.mangled;
         let wanted = session.map_or(Vec::new(), |session| session.matching(name));
-        let of = |program: &usize| {
-            session.is_some_and(|s| goes_by_launch(&s.programs()[*program].choice))
-        };
-        if wanted.iter().any(of) {
+        let programs = session.map_or(&[][..], |session| session.programs());
+        let mut all = wanted.iter().map(|program| &programs[*program].choice);
+        if let Some(choice) = all.find(|choice| goes_by_launch(choice)) {
             let text = format!(
-                "kernel `{name}` is in a graph, whose launches all run the same: with `--every`, `--after`, `--at-most` or `--stream` it runs without probes there, and is counted as skipped"
+                "kernel `{name}` is in a graph, whose launches all run the same: chosen by number or stream ({choice}) it runs without probes there, and is counted as skipped"
             );
             self.note(NoteLevel::Warning, text);
         }
@@ -172,6 +158,12 @@ impl Agent {
             }
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often a choice was compared with a launch of this thread.
+    pub(crate) static ASKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

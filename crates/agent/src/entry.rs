@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_session::LoadedVariant;
+use warpbpf_session::choices::Choices;
 
 /// No context's handle.
 const NO_CONTEXT: usize = usize::MAX;
@@ -57,6 +58,8 @@ pub(crate) struct Place {
     pub(crate) generation: u64,
     /// What runs in the kernel's place; `None` if that could not be made, which the user was told, or if nobody wants it.
     pub(crate) variant: Option<Arc<LoadedVariant>>,
+    /// Of the programs that want the kernel, whether it could be made or not: what nobody chose is not missed.
+    pub(crate) choices: Choices,
     /// A program wants the kernel.
     wanted: AtomicBool,
     /// The generation whose programs it waits for, if those before did not want it; 0 if it is not there for that.
@@ -82,16 +85,18 @@ impl Place {
         context: usize,
         (number, sms): (u32, u32),
         generation: u64,
-        variant: Option<Arc<LoadedVariant>>,
+        (variant, choices): (Option<Arc<LoadedVariant>>, Choices),
     ) -> Place {
-        let choices = variant.as_ref().map(|variant| &variant.choices);
-        let choices = choices.filter(|choices| choices.differ());
-        let taken = choices.map_or(0, |choices| choices.all().len());
+        let taken = match variant.is_some() && choices.differ() {
+            true => choices.all().len(),
+            false => 0,
+        };
         Place {
             context: AtomicUsize::new(context),
             number,
             generation,
             variant,
+            choices,
             wanted: AtomicBool::new(true),
             awaited: AtomicU64::new(0),
             in_graphs: AtomicBool::new(false),
@@ -111,9 +116,11 @@ impl Place {
 
     /// Launches that each program was in.
     fn launches_of_programs(&self) -> impl Iterator<Item = (&str, u64)> {
-        let variant = self.variant.iter();
-        let programs = variant.flat_map(|variant| variant.choices.programs());
-        programs.map(|(program, bit)| {
+        let programs = match self.variant {
+            Some(_) => self.choices.programs(),
+            None => &[],
+        };
+        programs.iter().map(|(program, bit)| {
             let counter = self.taken.get(*bit as usize).unwrap_or(&self.launches);
             (program.as_str(), counter.load(Ordering::Relaxed))
         })
@@ -359,11 +366,17 @@ impl Entry {
         })
     }
 
-    /// Launches that each program was in, by place, if those are not the same for all.
-    pub(crate) fn launches_of_programs(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let differ = self.places().any(|place| !place.taken.is_empty());
-        let places = self.places().filter(move |_| differ);
-        places.flat_map(Place::launches_of_programs)
+    /// Launches that each program was in, by the number of the maps.
+    pub(crate) fn launches_of_programs(&self) -> impl Iterator<Item = (u32, &'static str, u64)> {
+        self.places().flat_map(|place| {
+            let programs = place.launches_of_programs();
+            programs.map(|(program, count)| (place.number, program, count))
+        })
+    }
+
+    /// Its programs are, or were, in different launches.
+    pub(crate) fn programs_differ(&self) -> bool {
+        self.places().any(|place| !place.taken.is_empty())
     }
 
     /// Launches without: those that were missed, skipped, and wanted by nobody.
@@ -388,7 +401,12 @@ mod tests {
         let entry = Entry::new("k".into(), &MADE);
         assert!(entry.place(16, 1).is_none());
         for (number, context) in [(0, 16), (1, 32)] {
-            entry.add(Place::new(context, (number, 4), 1, None));
+            entry.add(Place::new(
+                context,
+                (number, 4),
+                1,
+                (None, Choices::default()),
+            ));
         }
         let of = |context| entry.place(context, 1).map(|place| place.number);
         assert_eq!((of(16), of(32), of(48)), (Some(0), Some(1), None));
@@ -412,7 +430,7 @@ mod tests {
         assert_eq!(entry.leave(32), [3]);
         assert_eq!((of(16), of(32)), (Some(0), None));
         // The driver may use a context's handle again.
-        entry.add(Place::new(32, (2, 4), 1, None));
+        entry.add(Place::new(32, (2, 4), 1, (None, Choices::default())));
         assert_eq!(of(32), Some(2));
         entry.skipped.store(1, Ordering::Relaxed);
         entry.unwanted.store(3, Ordering::Relaxed);
@@ -426,7 +444,12 @@ mod tests {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let entry = Entry::new("k".into(), &MADE);
         for generation in [1, 2] {
-            entry.add(Place::new(16, (0, 4), generation, None));
+            entry.add(Place::new(
+                16,
+                (0, 4),
+                generation,
+                (None, Choices::default()),
+            ));
         }
         let generation = |wanted| entry.place(16, wanted).map(|place| place.generation);
         assert_eq!([1, 2, 3].map(generation), [Some(1), Some(2), None]);

@@ -130,7 +130,7 @@ unsafe fn dispatch(
         stream: captured.is_none().then_some(stream),
         now: true,
     };
-    let attempt = || {
+    let attempt = |chosen| {
         let context = agent.driver.current().map(|c| c.0 as usize);
         // SAFETY: the caller's promise.
         unsafe {
@@ -139,7 +139,7 @@ unsafe fn dispatch(
                 entry,
                 context,
                 (flight.generation, number, 0),
-                candidate,
+                (candidate, chosen),
                 &shape,
                 &record,
                 params,
@@ -153,23 +153,22 @@ unsafe fn dispatch(
         Some(Captured::Body) => Err(Miss::Body),
         Some(Captured::Unknown(code)) => Err(Miss::Captured(code)),
         Some(Captured::Graph) if agent.graphs.is_blind() => Err(Miss::None),
-        _ if entry.is_too_dear(flight.generation.number)
-            || agent.skips_all_of(flight.generation, entry, candidate) =>
-        {
-            Err(Miss::Skipped)
-        }
-        Some(Captured::Graph) => attempt(),
-        None if warpbpf_faults::strikes("agent/gate") => Err(Miss::Compaction),
-        None => match agent.quiet.enter(stream.key()) {
-            Some(_pass) => {
-                let of = (flight.generation, candidate);
-                measured = agent.measure(entry, stream.handle(), &shape, of);
-                match &measured {
-                    Some(measured) if measured.is_of_original() => Err(Miss::Skipped),
-                    _ => attempt(),
+        _ if entry.is_too_dear(flight.generation.number) => Err(Miss::Skipped),
+        _ => match agent.chosen(flight.generation, entry, candidate) {
+            Some(0) => Err(Miss::Skipped),
+            chosen if captured.is_some() => attempt(chosen),
+            _ if warpbpf_faults::strikes("agent/gate") => Err(Miss::Compaction),
+            chosen => match agent.quiet.enter(stream.key()) {
+                Some(_pass) => {
+                    let of = (flight.generation.number, chosen);
+                    measured = agent.measure(entry, stream.handle(), &shape, of);
+                    match &measured {
+                        Some(measured) if measured.is_of_original() => Err(Miss::Skipped),
+                        _ => attempt(chosen),
+                    }
                 }
-            }
-            None => Err(Miss::Compaction),
+                None => Err(Miss::Compaction),
+            },
         },
     };
     let miss = match tried {
@@ -213,7 +212,7 @@ unsafe fn dispatch(
 }
 
 /// Has `run` use the variant, in the context that the launch is for. `node` is what programs are told of the graph's node; 0 where that is
-/// not known yet. Gives the choices of its programs that take the launch.
+/// not known yet. `chosen` is what [`Agent::chosen`] said. Gives the choices of its programs that take the launch.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for the kernel of this entry.
@@ -223,7 +222,7 @@ pub(crate) unsafe fn try_variant(
     entry: &Entry,
     launched_in: Option<usize>,
     (generation, number, node): (&'static Generation, u64, u64),
-    candidate: Candidate,
+    (candidate, chosen): (Candidate, Option<u64>),
     shape: &Shape,
     record: &dyn Fn(&Place) -> Option<u64>,
     params: *mut *mut c_void,
@@ -242,11 +241,12 @@ pub(crate) unsafe fn try_variant(
     if !place.is_wanted() {
         return Err(Miss::Unwanted);
     }
-    let variant = place.variant.as_deref().ok_or(Miss::None)?;
-    let chosen = agent.chosen(generation, &variant.choices, candidate);
+    // Where it was not known, the place has just been made.
+    let chosen = chosen.unwrap_or_else(|| agent.chosen_of(&place.choices, candidate));
     if chosen == 0 {
         return Err(Miss::Skipped);
     }
+    let variant = place.variant.as_deref().ok_or(Miss::None)?;
     if shape.in_graph && variant.told_at_launch {
         return Err(Miss::Graph);
     }

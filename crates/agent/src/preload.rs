@@ -34,16 +34,21 @@ static CONSTRUCTOR: extern "C" fn() = {
 /// The driver will call [`InitializeInjection`]. Until then threads may be anywhere in it: NVTX loads us whenever the application
 /// first calls it.
 fn is_called_by_driver() -> bool {
+    is_named_by("CUDA_INJECTION64_PATH")
+}
+
+/// The environment variable names this library.
+pub(crate) fn is_named_by(variable: &str) -> bool {
     // SAFETY: zeroes are a valid Dl_info.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let here = is_called_by_driver as *const () as *const c_void;
+    let here = is_named_by as *const () as *const c_void;
     // SAFETY: an address in this library, and a writable local.
     if unsafe { libc::dladdr(here, &mut info) } == 0 || info.dli_fname.is_null() {
         return false;
     }
     // SAFETY: the loader's text, which lives as long as this library.
     let own = OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes());
-    std::env::var_os("CUDA_INJECTION64_PATH")
+    std::env::var_os(variable)
         .is_some_and(|path| Path::new(&path).file_name() == Path::new(own).file_name())
 }
 

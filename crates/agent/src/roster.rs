@@ -33,8 +33,10 @@ struct Sums {
     launches: BTreeMap<u32, u64>,
     /// The same by generation, of the last few.
     generations: BTreeMap<u64, u64>,
-    /// Those that programs were in, where they are in different ones.
-    programs: BTreeMap<String, u64>,
+    /// Those that programs were in, by the number of the maps.
+    programs: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// Programs were in different ones: by now, what each was in before counts as well.
+    differ: bool,
     missed: u64,
     skipped: u64,
     unwanted: u64,
@@ -52,16 +54,53 @@ impl Sums {
                 self.generations.pop_first();
             }
         }
-        for (program, count) in entry.launches_of_programs() {
-            match self.programs.get_mut(program) {
-                Some(sum) => *sum += count,
-                None => drop(self.programs.insert(program.to_owned(), count)),
+        self.differ |= entry.programs_differ();
+        for (number, program, count) in entry.launches_of_programs() {
+            if !self.programs.contains_key(program) {
+                self.programs.insert(program.to_owned(), BTreeMap::new());
+            }
+            if let Some(sums) = self.programs.get_mut(program) {
+                *sums.entry(number).or_default() += count;
             }
         }
         let [missed, skipped, unwanted] = entry.without();
         self.missed += missed;
         self.skipped += skipped;
         self.unwanted += unwanted;
+    }
+
+    fn into_count(self, mangled: &str) -> KernelCount {
+        let programs = match self.differ {
+            true => self.programs,
+            false => BTreeMap::new(),
+        };
+        let contexts: Vec<(u32, u64)> = self.launches.into_iter().filter(|(_, n)| *n > 0).collect();
+        let in_context = |context: u32| {
+            let of = |sums: &BTreeMap<u32, u64>| sums.get(&context).copied().unwrap_or(0);
+            let all = programs.iter();
+            all.map(|(program, sums)| (program.clone(), of(sums)))
+                .collect()
+        };
+        let context_programs = match programs.is_empty() {
+            true => Vec::new(),
+            false => contexts
+                .iter()
+                .map(|(context, _)| (*context, in_context(*context)))
+                .collect(),
+        };
+        KernelCount {
+            mangled: mangled.into(),
+            launches: contexts.iter().map(|(_, count)| count).sum(),
+            missed: self.missed,
+            skipped: self.skipped,
+            unwanted: self.unwanted,
+            generations: self.generations.into_iter().collect(),
+            context_programs,
+            programs: (programs.into_iter())
+                .map(|(program, sums)| (program, sums.into_values().sum()))
+                .collect(),
+            contexts,
+        }
     }
 }
 
@@ -116,16 +155,7 @@ impl Roster {
         }
         let mut kernels: Vec<KernelCount> = sums
             .into_iter()
-            .map(|(mangled, sums)| KernelCount {
-                mangled: mangled.into(),
-                launches: sums.launches.values().sum(),
-                missed: sums.missed,
-                skipped: sums.skipped,
-                unwanted: sums.unwanted,
-                generations: sums.generations.into_iter().collect(),
-                programs: sums.programs.into_iter().collect(),
-                contexts: sums.launches.into_iter().filter(|(_, n)| *n > 0).collect(),
-            })
+            .map(|(mangled, sums)| sums.into_count(mangled))
             .collect();
         kernels.sort_unstable_by(|a, b| a.mangled.cmp(&b.mangled));
         Counts { kernels }
@@ -156,6 +186,7 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use warpbpf_session::choices::Choices;
 
     use super::*;
     use crate::entry::Place;
@@ -171,9 +202,9 @@ mod tests {
         for entry in [a, again, b] {
             roster.add(entry);
         }
-        a.add(Place::new(16, (0, 4), 1, None));
-        b.add(Place::new(16, (0, 4), 1, None));
-        b.add(Place::new(32, (1, 4), 1, None));
+        a.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
+        b.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
+        b.add(Place::new(32, (1, 4), 1, (None, Choices::default())));
         let launch = |entry: &Entry, context, count| {
             let place = entry.place(context, 1).unwrap();
             place.launches.store(count, Ordering::Relaxed);

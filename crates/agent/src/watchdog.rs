@@ -16,9 +16,7 @@ use warpbpf_driver::sys::{self, CUevent, CUresult, CUstream};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
-use crate::choice::Candidate;
 use crate::entry::Entry;
-use crate::generation::Generation;
 use crate::launch::Shape;
 
 /// Launches from one pair to the next, at first and once there are many.
@@ -214,36 +212,30 @@ impl Watchdog {
 }
 
 impl Agent {
-    /// Begins a measurement of a launch of this generation and number in a stream of the current context, which is not being captured: if it is
-    /// its turn, events lie ready and nobody else is at them.
+    /// Begins a measurement of a launch of this generation, with these choices of programs, in a stream of the current context, which is not being
+    /// captured: if it is its turn, events lie ready and nobody else is at them.
     #[inline]
     pub(crate) fn measure(
         &self,
         entry: &'static Entry,
         stream: CUstream,
         shape: &Shape,
-        (generation, candidate): (&'static Generation, Candidate),
+        (generation, chosen): (u64, Option<u64>),
     ) -> Option<Measured> {
         if !self.watchdog.is_on() {
             return None;
         }
         let context = self.driver.current()?.0 as usize;
-        // What has no variant has nothing to compare, and what no program is in is none.
-        let variant = entry
-            .place(context, generation.number)?
-            .variant
-            .as_deref()?;
-        let chosen = self.chosen(generation, &variant.choices, candidate);
-        if chosen == 0 {
-            return None;
-        }
+        // What has no variant has nothing to compare.
+        entry.place(context, generation)?.variant.as_ref()?;
+        let chosen = chosen?;
         // Of those that programs are in, so that no choice by number goes round what is measured.
         let sample = sample(entry.candidates.fetch_add(1, Ordering::Relaxed) + 1)?;
         self.begin(
             entry,
             (context, stream),
             shape,
-            (generation.number, sample, chosen),
+            (generation, sample, chosen),
         )
     }
 

@@ -92,6 +92,8 @@ pub struct Maker {
     hang: Arc<Hang>,
     /// Of applications that come, which wait and then run without any program; an exchange that waits changes nothing.
     at_start: bool,
+    /// Held while one of those is made for an application that comes: several that come at once want the same.
+    turn: Mutex<()>,
     callers: Callers,
     /// `None`: none can be made for the device, or its object is refused; the agent tells why.
     of: Option<(Session, Arch)>,
@@ -117,6 +119,7 @@ impl Maker {
             ptxas: ptxas.clone(),
             hang: Arc::clone(hang),
             at_start: true,
+            turn: Mutex::default(),
             callers,
             of,
             made: Arc::default(),
@@ -126,14 +129,30 @@ impl Maker {
 
     /// What became of a text, which is not asked of `ptxas` again where that took it.
     fn function(&self, text: &str, arch: Arch) -> Result<Vec<u8>, Refused> {
-        if let Some(cubin) = lock(&self.made).get(text) {
-            return Ok(cubin.clone());
+        let known = || lock(&self.made).get(text).cloned();
+        if let Some(cubin) = known() {
+            return Ok(cubin);
         }
-        // Others do not wait for it, and may ask for the same.
-        let made = match self.at_start {
-            true => assemble(&self.ptxas.at_start(), text, arch),
-            false => assemble(&self.ptxas, text, arch),
-        };
+        match self.at_start {
+            true => {
+                let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                // Whoever had it before may have made it, or have seen that it takes too long.
+                if let Some(cubin) = known() {
+                    return Ok(cubin);
+                }
+                if let Some(hung) = self.hang.at(Instant::now()) {
+                    return Err(hung);
+                }
+                let made = assemble(&self.ptxas.at_start(), text, arch);
+                self.kept(text, made)
+            }
+            // Nobody waits for others' exchanges, and two may have the same made.
+            false => self.kept(text, assemble(&self.ptxas, text, arch)),
+        }
+    }
+
+    /// What `ptxas` made is known from now on.
+    fn kept(&self, text: &str, made: Result<Vec<u8>, Refused>) -> Result<Vec<u8>, Refused> {
         self.hang.note(&made);
         let cubin = made?;
         lock(&self.made).insert(text.to_owned(), cubin.clone());
@@ -192,6 +211,7 @@ impl Functions for Maker {
             ptxas: self.ptxas.clone(),
             hang: Arc::clone(&self.hang),
             at_start: false,
+            turn: Mutex::default(),
             callers: self.callers,
             of: Some((session.succeeded(change).ok()?, *arch)),
             made: Arc::default(),
@@ -363,6 +383,33 @@ mod tests {
                 .is_none()
         );
         assert!(made(&maker((7, 5))).is_empty());
+    }
+
+    #[test]
+    fn applications_that_come_at_once_have_each_function_made_once() {
+        let folder = Folder::new().unwrap();
+        let log = folder.0.join("log");
+        let text = format!("echo once >> '{}'; sleep 0.2; cat $6 > $5", log.display());
+        let ptxas = patient(&script(&folder, &text));
+        let device = DeviceInfo {
+            name: String::new(),
+            capability: (9, 0),
+            sms: 4,
+            driver_version: 13000,
+        };
+        let callers = Callers {
+            splice: true,
+            sanitizer: false,
+        };
+        let options = Options::default();
+        let (hang, object) = (Arc::default(), object());
+        let maker = Maker::new(&ptxas, &hang, callers, &object, &options, &device);
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| made(&maker))).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(all.iter().all(|one| *one == all[0] && one.len() == 2));
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\nonce\n");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use clap::Args;
 use warpbpf_session::PlannedProgram;
 
 use crate::error::CliError;
-use warpbpf::{Choice, StreamPick, Wish, WishError};
+use warpbpf::{Choice, StreamPick, Tool, Wish, WishError};
 
 /// Which launches get probes. Others run as they are, and are counted as skipped.
 #[derive(Debug, Clone, Args)]
@@ -34,8 +34,11 @@ pub struct ChoiceFlags {
     /// show it), or a glob over names that NVTX gave
     #[arg(long = "stream", value_name = "STREAM", value_parser = <StreamPick as std::str::FromStr>::from_str)]
     pub streams: Vec<StreamPick>,
+    /// Have the application's NVTX ranges and names known, though no program needs them yet: programs that an exchange brings may
+    #[arg(long)]
+    pub ranges: bool,
     /// Launches that one program is in, if not those of the others: keys and values as in sections, as `PROGRAM:every=10,at_most=3`. What is
-    /// not said of it is as its section says, and else as the other flags do
+    /// not said of it is as its section says, and else as the other flags do; `gpus=all`, `nvtx=all` and `stream=all` lift what those say
     #[arg(long, value_name = "PROGRAM:KEY=VALUE,…", value_parser = of_program)]
     pub choose: Vec<(String, Wish)>,
     /// No more probes in a kernel that takes longer with them by more than this, as `5%`: some of its launches are measured, with
@@ -89,8 +92,14 @@ impl ChoiceFlags {
     /// What is said of programs is said of some that run in kernels.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is none of that name, or one thing is said twice.
     pub fn check_programs(&self, programs: &[PlannedProgram]) -> Result<(), CliError> {
+        if let Some((program, key)) = Wish::said_twice(&self.choose) {
+            let key = key.word();
+            return Err(CliError::Other(format!(
+                "`--choose` says `{key}` of program `{program}` twice; say it once"
+            )));
+        }
         let is_there = |name: &str| programs.iter().any(|program| program.name() == name);
         match self.choose.iter().find(|(name, _)| !is_there(name)) {
             None => Ok(()),
@@ -105,6 +114,34 @@ impl ChoiceFlags {
                     }
                 )))
             }
+        }
+    }
+
+    /// Nothing goes by what NVTX tells, which is not known of an application that runs already.
+    ///
+    /// # Errors
+    /// What does.
+    pub fn check_late(&self, tool: &Tool) -> Result<(), CliError> {
+        let all = self.choice();
+        let program = || {
+            let mut programs = tool.choices();
+            let (program, choice) = programs.find(|(_, choice)| choice.needs_nvtx())?;
+            Some(format!("program `{program}` ({choice})"))
+        };
+        let who = if self.ranges {
+            Some("`--ranges`".to_owned())
+        } else if !all.nvtx.is_empty() {
+            Some("`--nvtx`".to_owned())
+        } else if all.needs_nvtx() {
+            Some("`--stream` with a name".to_owned())
+        } else {
+            program()
+        };
+        match who {
+            None => Ok(()),
+            Some(who) => Err(CliError::Other(format!(
+                "{who} needs an application that is started with it, by `warpbpf run` or with what `warpbpf serve` says: one that runs already has decided who gets its NVTX calls"
+            ))),
         }
     }
 

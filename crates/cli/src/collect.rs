@@ -236,6 +236,7 @@ impl Agent {
         } else {
             for kernel in &mut now.kernels {
                 kernel.contexts.clear();
+                kernel.context_programs.clear();
             }
         }
         let (kernels, sites) = (process.kernel_names(), process.site_names());
@@ -310,6 +311,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         unwanted,
         generations: _,
         programs,
+        context_programs,
     } = info;
     model::Kernel {
         id: kernel.kernel_id,
@@ -336,5 +338,6 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         unwanted,
         contexts,
         programs,
+        context_programs,
     }
 }

@@ -298,6 +298,10 @@ pub struct LoaderFlags {
     /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is counted and told
     #[arg(long)]
     pub bound_loops: bool,
+    /// Have the application's NVTX ranges and names known, though no program that the tool has attached by then needs them: such that it
+    /// attaches later may
+    #[arg(long)]
+    pub ranges: bool,
     /// A file name for the control socket, the same each time, for applications that are started by others
     #[arg(long, value_name = "FILE")]
     pub socket: Option<PathBuf>,

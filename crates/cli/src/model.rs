@@ -178,6 +178,18 @@ pub struct Kernel {
     /// Launches that each program was in, by its name, if programs are in different ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<(String, u64)>,
+    /// The same by the context's number, if there were several contexts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context_programs: Vec<(u32, Vec<(String, u64)>)>,
+}
+
+impl Kernel {
+    /// Launches that each program was in, in one context.
+    fn programs_in(&self, context: u32) -> Vec<(String, u64)> {
+        let mut all = self.context_programs.iter();
+        let found = all.find(|(number, _)| *number == context);
+        found.map_or_else(Vec::new, |(_, programs)| programs.clone())
+    }
 }
 
 /// A context with maps of its own.
@@ -284,8 +296,8 @@ impl Process {
                     skipped: 0,
                     unwanted: 0,
                     contexts: Vec::new(),
-                    // They are counted in all contexts together.
-                    programs: Vec::new(),
+                    programs: kernel.programs_in(*context),
+                    context_programs: Vec::new(),
                     ..kernel.clone()
                 });
             }
@@ -296,7 +308,13 @@ impl Process {
                         true => kernel.launches,
                         false => 0,
                     },
+                    // Those without probes had no programs.
+                    programs: match kernel.contexts.is_empty() {
+                        true => kernel.programs,
+                        false => Vec::new(),
+                    },
                     contexts: Vec::new(),
+                    context_programs: Vec::new(),
                     ..kernel
                 });
             }
@@ -390,4 +408,70 @@ pub struct Events {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_of_programs_are_taken_apart_too() {
+        let of = |all: &[(&str, u64)]| -> Vec<(String, u64)> {
+            all.iter().map(|(name, n)| (name.to_string(), *n)).collect()
+        };
+        let device = |number, device| Context {
+            number,
+            device,
+            ..Context::default()
+        };
+        let apart = |contexts: &[(u32, u64)], by_context: &[(u32, Vec<(String, u64)>)]| {
+            let kernel = Kernel {
+                name: "k".into(),
+                launches: 5,
+                missed: 1,
+                contexts: contexts.to_vec(),
+                programs: of(&[("a", 5), ("b", 2)]),
+                context_programs: by_context.to_vec(),
+                ..Kernel::default()
+            };
+            let process = Process {
+                contexts: vec![device(0, 0), device(1, 3)],
+                kernels: vec![kernel],
+                ..Process::default()
+            };
+            let report = Report {
+                processes: vec![process],
+                ..Report::default()
+            };
+            let kernels = report.per_device().processes.remove(0).kernels;
+            assert!(kernels.iter().all(|k| k.context_programs.is_empty()));
+            let kernels = kernels.into_iter();
+            let shown = kernels.map(|k| (k.name, k.launches, k.missed, k.programs));
+            shown.collect::<Vec<_>>()
+        };
+        let both = [
+            (0, of(&[("a", 3), ("b", 0)])),
+            (1, of(&[("a", 2), ("b", 2)])),
+        ];
+        assert_eq!(
+            apart(&[(0, 3), (1, 2)], &both),
+            [
+                (
+                    "k on device 0 (context 0)".to_owned(),
+                    3,
+                    0,
+                    of(&[("a", 3), ("b", 0)])
+                ),
+                (
+                    "k on device 3 (context 1)".to_owned(),
+                    2,
+                    0,
+                    of(&[("a", 2), ("b", 2)])
+                ),
+                ("k".to_owned(), 0, 1, Vec::new()),
+            ]
+        );
+        let one = [("k".to_owned(), 5, 1, of(&[("a", 5), ("b", 2)]))];
+        assert_eq!(apart(&[], &[]), one);
+    }
 }

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Child;
 
-pub use warpbpf::start::{Entry, INJECTION, SOCKET, Surroundings, find, prepend, split};
+pub use warpbpf::start::{
+    Entry, INJECTION, NVTX_INJECTION, SOCKET, Surroundings, find, prepend, split,
+};
 
 use crate::flags::{Inject, TargetFlags};
 use crate::machine::Device;
@@ -18,7 +20,7 @@ impl From<Inject> for warpbpf::Inject {
     }
 }
 
-/// Starts the application. Its standard streams are ours.
+/// Starts the application, where it matters with its NVTX `ranges` known. Its standard streams are ours.
 ///
 /// # Errors
 /// It was not found, cannot be run, or the agent is not built; nothing was started then.
@@ -27,6 +29,7 @@ pub fn start(
     device: &Device,
     socket: &Path,
     surroundings: &Surroundings,
+    ranges: bool,
 ) -> Result<(Child, Entry), warpbpf::Error> {
     warpbpf::start::start(
         &flags.command,
@@ -34,6 +37,6 @@ pub fn start(
         flags.inject.into(),
         socket,
         surroundings,
-        false,
+        ranges,
     )
 }

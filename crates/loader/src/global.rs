@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use warpbpf_abi::choice::Wish;
 use warpbpf_linux::carry::Carrier;
 use warpbpf_linux::drawn::AllDrawn;
 use warpbpf_linux::sys::Host;
@@ -40,7 +41,7 @@ const DRAWN_EVERY: Duration = Duration::from_millis(1);
 /// How long a tool that waits without end after the last event is left to be sure that it has nothing to say.
 const SILENT: Duration = Duration::from_millis(50);
 
-/// Environment: a descriptor that is told, a line each, `ready PATH`, `agent` and `done`; and of agents that came from there ([`warpbpf_wire::Given`])
+/// Environment: a descriptor that is told, a line each, `ranges` (what is attached needs the application's calls of NVTX), `ready PATH`, `agent` and `done`; and of agents that came from there ([`warpbpf_wire::Given`])
 /// `attached PID`, `refused PID` and `left PID`.
 const NOTIFY: &str = "WARPBPF_LOADER_NOTIFY";
 /// Environment: how many CPUs instead of [`CPUS`].
@@ -350,10 +351,20 @@ pub fn open() {
                 }
             }
             remote::serve(&path);
+            if wants_ranges() {
+                notify("ranges");
+            }
             notify(&format!("ready {}", path.display()));
         }
         Err(error) => tell(&error.to_string()),
     }
+}
+
+/// What is attached chooses launches by what an application says by NVTX, which it must be started for.
+fn wants_ranges() -> bool {
+    let attached = existing().map(|kernel| kernel.attached());
+    let mut attached = attached.into_iter().flatten();
+    attached.any(|(_, section)| Wish::of_section(&section).needs_nvtx())
 }
 
 /// What the control socket can be found by: the name that was given, or what bpftime's variable stands for.

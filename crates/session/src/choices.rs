@@ -9,7 +9,7 @@ use std::sync::Arc;
 use warpbpf_abi::choice::Choice;
 use warpbpf_abi::layout::launch;
 
-use crate::plan::{Options, PlannedProgram, Session};
+use crate::plan::{PlannedProgram, Session};
 
 /// Choices of the programs of one kernel.
 #[derive(Debug, Clone, Default)]
@@ -87,22 +87,9 @@ impl Choices {
     }
 }
 
-/// What a program of this name is in: what the user says of it goes before what its section says, and that before what is said of all.
-pub(crate) fn choice_of(
-    options: &Options,
-    program: &str,
-    section: &warpbpf_abi::choice::Wish,
-) -> Choice {
-    let mut choice = section.over(&options.choice);
-    for (_, wish) in options.choose.iter().filter(|(name, _)| name == program) {
-        choice = wish.over(&choice);
-    }
-    choice
-}
-
 impl Session {
     /// The choices of these programs.
-    pub(crate) fn choices_of(&self, programs: &[usize]) -> Choices {
+    pub fn choices_of(&self, programs: &[usize]) -> Choices {
         Choices::of(programs.iter().map(|index| &self.programs[*index]))
     }
 

@@ -23,7 +23,6 @@ use warpbpf_verify::{
 };
 
 use crate::assembled::Assembled;
-use crate::choices::choice_of;
 use crate::code_cache::CodeCache;
 use crate::cpu::{self, CpuError, HostProgram};
 use crate::names;
@@ -81,6 +80,8 @@ pub struct Options {
     pub choice: Choice,
     /// The same of programs, by name, whatever their sections say. One that there is not, or not yet, is none's.
     pub choose: Vec<(String, Wish)>,
+    /// The application's calls of NVTX come to us, whether programs want them or not: such may come that do.
+    pub nvtx_comes_to_us: bool,
     /// Where compiled code is kept from one process to the next.
     pub cache: Option<Arc<CodeCache>>,
 }
@@ -94,9 +95,11 @@ impl Options {
         })
     }
 
-    /// What the user says of launches is what only NVTX tells.
+    /// What the user says of launches is what only NVTX tells, or a program may come that does.
     pub(crate) fn needs_nvtx(&self) -> bool {
-        self.choice.needs_nvtx() || self.choose.iter().any(|(_, wish)| wish.needs_nvtx())
+        self.nvtx_comes_to_us
+            || self.choice.needs_nvtx()
+            || self.choose.iter().any(|(_, wish)| wish.needs_nvtx())
     }
 
     /// Sums at this kind of site stay in registers until a thread leaves. A tool that changes maps while kernels run wants to
@@ -288,7 +291,8 @@ pub(crate) fn prove_programs(
     for program in programs {
         let spec = section::parse(&program.name, &program.section)
             .map_err(|e| SessionError::Section(Box::new(e)))?;
-        let choice = Arc::new(choice_of(options, &program.name, &spec.launches));
+        let (all, said) = (&options.choice, &options.choose);
+        let choice = Arc::new(all.of_program(&program.name, &spec.launches, said));
         let platform = Platform {
             context: spec.context(),
             ..Platform::new(spec.site)

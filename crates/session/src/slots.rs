@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
-use warpbpf_abi::choice::Wish;
+use warpbpf_abi::choice::{Choice, Wish};
 use warpbpf_abi::layout::{env, slots};
 use warpbpf_codegen::interpreter::{Form as Code, Interpreter, NotInterpreted, translate_for_slot};
 use warpbpf_codegen::{MapBinding, Target};
@@ -44,6 +44,15 @@ pub enum SlotError {
         "program `{program}` chooses launches in its section (`{section}`), and what is in a slot is in those that the program beside it is in: leave that out"
     )]
     Launches { program: String, section: String },
+    #[error(
+        "of program `{program}` other launches are said by its name ({choice}) than of program `{beside}` ({its}), beside which its slot is, and what is in a slot is in those of the program beside it: give it another name"
+    )]
+    Said {
+        program: String,
+        choice: Arc<Choice>,
+        beside: String,
+        its: Arc<Choice>,
+    },
     #[error("program `{program}` cannot run in a slot: {why}")]
     Program {
         program: String,
@@ -268,6 +277,19 @@ impl Session {
                     program: name(program),
                     section: program.section().to_owned(),
                 });
+            }
+            let said = &self.options.choose;
+            if said.iter().any(|(of, _)| of == program.name()) {
+                let spec = place(program);
+                let mut beside = self.programs.iter().filter(|own| place(own) == spec);
+                if let Some(other) = beside.find(|own| own.choice != program.choice) {
+                    return Err(SlotError::Said {
+                        program: name(program),
+                        choice: Arc::clone(&program.choice),
+                        beside: name(other),
+                        its: Arc::clone(&other.choice),
+                    });
+                }
             }
             let slot = self.lineage.slots.of(program);
             let slot = slot.ok_or_else(|| SlotError::NoSlot {

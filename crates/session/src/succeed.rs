@@ -79,7 +79,7 @@ pub enum SucceedError {
     )]
     Reads { program: String },
     #[error(
-        "program `{program}` is for launches that NVTX tells of ({choice}), and no program was when the session began: who gets the application's calls of NVTX was decided then"
+        "program `{program}` is for launches that NVTX tells of ({choice}), and the application's calls of NVTX do not come to us: that is decided when it starts; start it with `--ranges`"
     )]
     Ranges {
         program: String,
@@ -119,7 +119,7 @@ pub(crate) struct Lineage {
     variables: Vec<Option<Vec<Variable>>>,
     /// A program reads the application's memory, or did.
     pub(crate) reads: bool,
-    /// A program chooses launches by what only NVTX tells, or did.
+    /// What NVTX tells is known: a program chooses launches by it, or did, or it was seen to that such may come.
     pub(crate) ranges: bool,
 }
 

@@ -592,8 +592,15 @@ fn what_is_said_of_a_program_goes_before_its_section() {
     let refused = session.succeeded(ProgramChange::Replace(&ranges));
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "program `first` is for launches that NVTX tells of (every=9,at_most=7,nvtx=step,stream=2), and no program was when the session began: who gets the application's calls of NVTX was decided then"
+        "program `first` is for launches that NVTX tells of (every=9,at_most=7,nvtx=step,stream=2), and the application's calls of NVTX do not come to us: that is decided when it starts; start it with `--ranges`"
     );
+    let come = Options {
+        nvtx_comes_to_us: true,
+        ..options("every=2")
+    };
+    let with_slot = begun_with(&object, &come);
+    assert!(with_slot.needs_nvtx());
+    assert!(with_slot.succeeded(ProgramChange::Replace(&ranges)).is_ok());
     let with_ranges = begun_with(&object, &options("nvtx=epoch"));
     assert!(
         with_ranges
@@ -694,6 +701,33 @@ fn a_gate_keeps_nobody_from_an_aggregate_over_a_block() {
         }
     }
     assert!(Session::new(&object, &Options::default(), &info).is_ok());
+}
+
+#[test]
+fn what_is_said_of_a_name_holds_in_slots_or_is_refused() {
+    let beside = ADDS.replace("first", "second").replace("entry", "exit");
+    let object = versioned(8, 1, &(ADDS.to_owned() + &beside));
+    let with = |said: &[(&str, &str)]| {
+        let said = said.iter();
+        let options = Options {
+            slots: true,
+            choose: said
+                .map(|(name, wish)| (name.to_string(), wish.parse().unwrap()))
+                .collect(),
+            ..Options::default()
+        };
+        Arc::new(begun_with(&object, &options))
+    };
+    let own = versioned(8, 1, ADDS);
+    let elsewhere = versioned(8, 1, &ADDS.replace("entry", "exit"));
+    let session = with(&[("first", "every=4")]);
+    assert!(session.filling(&own).is_ok(), "its namesake is in the same");
+    assert_eq!(
+        session.filling(&elsewhere).unwrap_err().to_string(),
+        "of program `first` other launches are said by its name (every=4) than of program `second` (all launches), beside which its slot is, and what is in a slot is in those of the program beside it: give it another name"
+    );
+    let session = with(&[("first", "every=4"), ("second", "every=4")]);
+    assert!(session.filling(&elsewhere).is_ok());
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub enum Error {
         name: String,
         source: Box<ObjectError>,
     },
+    #[error("launches are chosen for program `{program}`: {what}")]
+    Choose { program: String, what: String },
     #[error("{name}: {source}")]
     Set { name: String, source: Box<SetError> },
     #[error("`{program}` was not found; give a path or put it on PATH")]
@@ -97,7 +99,9 @@ impl Error {
             Error::Ended { .. } | Error::NoSession => rustix::io::Errno::NODEV,
             Error::NoAnswer { .. } | Error::NobodyCame { .. } => rustix::io::Errno::TIMEDOUT,
             Error::BadProgram { .. } | Error::Refused { .. } => rustix::io::Errno::ACCESS,
-            Error::Object { .. } | Error::Set { .. } => rustix::io::Errno::INVAL,
+            Error::Object { .. } | Error::Set { .. } | Error::Choose { .. } => {
+                rustix::io::Errno::INVAL
+            }
             Error::Read { .. }
             | Error::Missing { .. }
             | Error::NoGpu { .. }

@@ -37,6 +37,7 @@ mod object;
 mod events;
 mod exchange;
 mod functions;
+mod greet;
 mod map;
 mod process;
 mod state;

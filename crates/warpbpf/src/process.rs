@@ -60,6 +60,8 @@ pub struct KernelInfo {
     pub generations: Vec<(u64, u64)>,
     /// Those with probes that each program was in, by its name; empty where that was all of them for all programs.
     pub programs: Vec<(String, u64)>,
+    /// The same by the number of the context.
+    pub context_programs: Vec<(u32, Vec<(String, u64)>)>,
 }
 
 impl Process {
@@ -210,6 +212,7 @@ impl Process {
                 unwanted: counts.map_or(0, |c| c.unwanted),
                 generations: counts.map_or_else(Vec::new, |c| c.generations.clone()),
                 programs: counts.map_or_else(Vec::new, |c| c.programs.clone()),
+                context_programs: counts.map_or_else(Vec::new, |c| c.context_programs.clone()),
             }
         };
         state.kernels.iter().map(with_counts).collect()

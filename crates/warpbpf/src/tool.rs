@@ -1,7 +1,6 @@
 //! The listening side: one object, any number of applications with it in their kernels.
 
 use std::ffi::OsString;
-use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -12,22 +11,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use warpbpf_abi::choice::section_needs_nvtx;
-use warpbpf_wire::{
-    CacheWish, Frame, Hello, Listener, MapOp, Options, ToAgent, ToTool, ToolConnection, encode_ops,
-};
+use warpbpf_abi::choice::{Choice, Wish};
+use warpbpf_wire::{CacheWish, Listener, MapOp, Options, ToolConnection, encode_ops};
 
 use crate::control::Server;
-use crate::functions::{self, Assembler, AtStart, Function, Functions};
+use crate::functions::{Assembler, AtStart, Function, Functions};
+use crate::greet::Greeters;
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
 use crate::{Error, Object, Process};
 
-/// How long a message to an agent may take to be read.
-const SEND: Duration = Duration::from_secs(10);
 /// How long the thread sleeps when nobody says anything.
 const TICK: Duration = Duration::from_millis(20);
+/// The same while somebody is greeted.
+const GREETING: Duration = Duration::from_millis(1);
 /// How long an agent that came into a running process may take until it sees all launches.
 const ATTACHED: Duration = Duration::from_secs(10);
 /// How long to wait for an agent's last words after its application has ended.
@@ -41,10 +39,10 @@ pub struct Tool {
     thread: Option<JoinHandle<()>>,
 }
 
-type Begin = dyn Fn(u64, &mut dyn FnMut(&str, &[MapOp<'_>])) + Send + Sync;
+pub(crate) type Begin = dyn Fn(u64, &mut dyn FnMut(&str, &[MapOp<'_>])) + Send + Sync;
 
 /// What the maps of an application begin with.
-struct Beginning(Box<Begin>);
+pub(crate) struct Beginning(pub(crate) Box<Begin>);
 
 impl std::fmt::Debug for Beginning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -53,23 +51,24 @@ impl std::fmt::Debug for Beginning {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     /// Before the listener, whose folder its socket is in.
     server: Mutex<Option<Server>>,
     listener: Listener,
-    object: Option<Object>,
-    options: Options,
-    presets: Mutex<Vec<(String, Vec<u8>)>>,
-    beginning: OnceLock<Beginning>,
+    pub(crate) object: Option<Object>,
+    pub(crate) options: Options,
+    pub(crate) presets: Mutex<Vec<(String, Vec<u8>)>>,
+    pub(crate) beginning: OnceLock<Beginning>,
     numbers: AtomicU64,
-    assembler: OnceLock<Assembler>,
-    cache: Mutex<Option<CacheWish>>,
-    processes: Mutex<Vec<Process>>,
+    pub(crate) assembler: OnceLock<Assembler>,
+    pub(crate) cache: Mutex<Option<CacheWish>>,
+    pub(crate) processes: Mutex<Vec<Process>>,
     command: Mutex<Vec<String>>,
+    pub(crate) greeters: Greeters,
     ends: AtomicBool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -82,12 +81,38 @@ pub fn runtime_folder() -> PathBuf {
         .unwrap_or_else(std::env::temp_dir)
 }
 
+/// What is said of programs by name is said of some that there are, and of none twice.
+fn check_choose(choose: &[(String, Wish)], names: &[&str]) -> Result<(), Error> {
+    let wrong = |program: &str, what| Error::Choose {
+        program: program.to_owned(),
+        what,
+    };
+    if let Some((program, _)) = choose.iter().find(|(of, _)| !names.contains(&of.as_str())) {
+        let there: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let there = match there.is_empty() {
+            true => "none".to_owned(),
+            false => there.join(", "),
+        };
+        let what = format!("no program has that name; there is {there}");
+        return Err(wrong(program, what));
+    }
+    match Wish::said_twice(choose) {
+        Some((program, key)) => {
+            let what = format!("`{}` is said of it twice: say it once", key.word());
+            Err(wrong(program, what))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Tool {
     /// Puts `object` into the kernels of every application that comes.
     ///
     /// # Errors
-    /// [`Error::Wire`]: no socket can be made.
+    /// [`Error::Choose`]: `options` choose launches of a program that there is not, or twice. [`Error::Wire`]: no socket can be made.
     pub fn attach(object: Object, options: Options) -> Result<Tool, Error> {
+        let names = object.parsed().programs.iter().map(|p| p.name.as_str());
+        check_choose(&options.choose, &names.collect::<Vec<_>>())?;
         Tool::new(Some(object), options)
     }
 
@@ -138,6 +163,7 @@ impl Tool {
             processes: Mutex::default(),
             server: Mutex::default(),
             command: Mutex::default(),
+            greeters: Greeters::default(),
             ends: AtomicBool::new(false),
         });
         let in_thread = Arc::clone(&shared);
@@ -165,7 +191,7 @@ impl Tool {
     }
 
     /// As [`Tool::preset`], for contents that change: asked for each application when it comes, with the number that it will have
-    /// ([`Process::number`]). The first `begin` counts.
+    /// ([`Process::number`]), for several at once if they come so. The first `begin` counts.
     pub fn preset_each(
         &self,
         begin: impl Fn(u64, &mut dyn FnMut(&str, &[MapOp<'_>])) + Send + Sync + 'static,
@@ -177,7 +203,7 @@ impl Tool {
 
     /// Has kernels of which there is only machine code get programs, too, at their entry and exits, in applications that come from now on. Once for
     /// each of them, `assemble` is told the device, and gives the functions that programs become there one by one: of each the text and the cubin
-    /// that `ptxas` made of it, or why there is none. The application waits, at its first load, as long as they come. Programs that an exchange brings do not get
+    /// that `ptxas` made of it, or why there is none. The application waits, at its first load, as long as they come; others that come meanwhile ask at once. Programs that an exchange brings do not get
     /// there: see [`Tool::functions`].
     pub fn splice(
         &self,
@@ -272,21 +298,27 @@ impl Tool {
         Ok(variables)
     }
 
-    /// The NVTX ranges of applications matter: to a timeline, or to which launches get probes.
+    /// The NVTX ranges of applications matter: to a timeline, or to which launches get probes, now or by an exchange.
     pub fn wants_ranges(&self) -> bool {
         let options = &self.shared.options;
-        options.timeline || self.chooses_by_nvtx()
+        options.timeline || options.ranges || self.chooses_by_nvtx()
     }
 
     /// Which launches get probes depends on what applications say by NVTX: as the options have it, or a program's section.
     pub fn chooses_by_nvtx(&self) -> bool {
         let options = &self.shared.options;
-        let mut wishes = options.choose.iter();
+        options.choice.needs_nvtx() || self.choices().any(|(_, choice)| choice.needs_nvtx())
+    }
+
+    /// Which launches each of the object's programs is in, by its name.
+    pub fn choices(&self) -> impl Iterator<Item = (&str, Choice)> {
+        let Options { choice, choose, .. } = &self.shared.options;
         let programs = self.object().map(|object| &object.parsed().programs);
-        let mut programs = programs.into_iter().flatten();
-        options.choice.needs_nvtx()
-            || wishes.any(|(_, wish)| wish.needs_nvtx())
-            || programs.any(|program| section_needs_nvtx(&program.section))
+        programs.into_iter().flatten().map(move |program| {
+            let section = Wish::of_section(&program.section);
+            let own = choice.of_program(&program.name, &section, choose);
+            (program.name.as_str(), own)
+        })
     }
 
     /// Starts an application. Its standard streams are ours.
@@ -345,9 +377,9 @@ impl Tool {
         let Some(socket) = done.socket else {
             return Ok(change);
         };
-        let process = self
-            .shared
-            .welcome(ToolConnection::trusted(socket).map_err(Error::Wire)?);
+        let connection = ToolConnection::trusted(socket).map_err(Error::Wire)?;
+        let number = self.shared.next_number();
+        let process = self.shared.welcome(number, connection);
         // The agent has said why if it will not come to that soon.
         let end = Instant::now() + ATTACHED;
         while change.said.is_empty() && !process.is_attached() && Instant::now() < end {
@@ -389,7 +421,8 @@ impl Tool {
     /// Waits until no agent is connected any more, at most `timeout`; false if one still is.
     pub fn wait_last_words(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
-        while self.processes().iter().any(Process::is_connected) {
+        let greets = || self.shared.greeters.are_there();
+        while greets() || self.processes().iter().any(Process::is_connected) {
             if Instant::now() >= end {
                 return false;
             }
@@ -406,6 +439,7 @@ impl Drop for Tool {
             // A panic of the thread was told already.
             let _ = thread.join();
         }
+        self.shared.greeters.join();
         for process in lock(&self.shared.processes).iter() {
             process.lock().connection = None;
         }
@@ -413,13 +447,20 @@ impl Drop for Tool {
 }
 
 impl Shared {
+    /// The number of an application that comes.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Waits for whoever speaks first, and hears all who have something to say.
-    fn turn(&self) {
+    fn turn(self: &Arc<Shared>) {
         let processes = lock(&self.processes).clone();
         self.wait(&processes);
         // A listening socket that is broken now is broken next time too: the processes that are there still count.
-        while let Ok(Some(connection)) = self.listener.accept(Duration::ZERO) {
-            self.welcome(connection);
+        while self.greeters.have_room()
+            && let Ok(Some(connection)) = self.listener.accept(Duration::ZERO)
+        {
+            self.greet(connection);
         }
         for process in &processes {
             process.pump();
@@ -432,7 +473,9 @@ impl Shared {
 
     fn wait(&self, processes: &[Process]) {
         let server = lock(&self.server);
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.listener.as_fd()];
+        let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
+        // Who cannot be greeted yet would end each wait at once.
+        fds.extend(self.greeters.have_room().then(|| self.listener.as_fd()));
         fds.extend(processes.iter().filter_map(|p| p.socket()).map(AsFd::as_fd));
         if let Some(server) = &*server {
             server.sockets(&mut fds);
@@ -441,86 +484,17 @@ impl Shared {
             .into_iter()
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
+        // Who is being greeted is soon one to be heard.
+        let tick = match self.greeters.are_there() {
+            true => GREETING,
+            false => TICK,
+        };
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: i64::from(TICK.subsec_nanos()),
+            tv_nsec: i64::from(tick.subsec_nanos()),
         };
         // An interrupted wait is a short one.
         let _ = poll(&mut set, Some(&timeout));
-    }
-
-    fn welcome(&self, mut connection: ToolConnection) -> Process {
-        let (mut first, mut functions) = (None, None);
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let sent = match &self.object {
-            Some(object) => {
-                let mut sent = Ok(());
-                let mut splice = false;
-                if let Some(assembler) = self.assembler.get()
-                    && let Ok(Some(frame)) = connection.recv(SEND)
-                {
-                    if let ToTool::Hello(Hello {
-                        device: Some(device),
-                        ..
-                    }) = &frame.message
-                    {
-                        splice = true;
-                        let mut result = Ok(());
-                        let made = (assembler.of)(device);
-                        made.make(&mut |function| {
-                            let (message, cubin) = functions::message(function);
-                            result = connection.send(&message, &cubin, None, SEND);
-                            match result {
-                                Ok(()) => ControlFlow::Continue(()),
-                                Err(_) => ControlFlow::Break(()),
-                            }
-                        });
-                        functions = Some(made);
-                        if result.is_ok() && assembler.sanitizer.is_some() {
-                            result = connection.send(&ToAgent::Sanitize, &[], None, SEND);
-                        }
-                        sent = sent.and(result);
-                    }
-                    first = Some(frame);
-                }
-                let mut presets = lock(&self.presets).clone();
-                if let Some(Beginning(begin)) = self.beginning.get() {
-                    begin(number, &mut |map, ops| {
-                        presets.push((map.to_owned(), encode_ops(ops)));
-                    });
-                }
-                for (map, ops) in presets {
-                    let message = ToAgent::Preset { map };
-                    sent = sent.and_then(|()| connection.send(&message, &ops, None, SEND));
-                }
-                if let Some(wish) = lock(&self.cache).clone() {
-                    let message = ToAgent::Cache(wish);
-                    sent = sent.and_then(|()| connection.send(&message, &[], None, SEND));
-                }
-                let options = Options {
-                    splice,
-                    ..self.options.clone()
-                };
-                let attach = ToAgent::Attach { options };
-                sent.and_then(|()| connection.send(&attach, object.bytes(), None, SEND))
-            }
-            None if self.options.timeline => {
-                let options = self.options.clone();
-                connection.send(&ToAgent::Attach { options }, &[], None, SEND)
-            }
-            None => connection.send(&ToAgent::Observe, &[], None, SEND),
-        };
-        let connection = sent.is_ok().then_some(connection);
-        let process = Process::new(number, connection, self.object.clone());
-        if let Some(functions) = functions {
-            process.lock().functions.begin(functions);
-        }
-        if let Some(Frame { message, blob, fd }) = first {
-            process.lock().take(message, blob, fd);
-        }
-        process.pump();
-        lock(&self.processes).push(process.clone());
-        process
     }
 }
 
@@ -638,4 +612,45 @@ pub fn shell_status(status: ExitStatus) -> i32 {
     status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_are_chosen_for_programs_that_there_are() {
+        let said = |all: &[(&str, &str)], names: &[&str]| {
+            let wish = |(name, text): &(&str, &str)| (name.to_string(), text.parse().unwrap());
+            let choose: Vec<(String, Wish)> = all.iter().map(wish).collect();
+            check_choose(&choose, names).map_err(|error| error.to_string())
+        };
+        let names = ["enter", "leave"];
+        assert_eq!(said(&[], &[]), Ok(()));
+        let all = [
+            ("enter", "every=2"),
+            ("leave", "every=2"),
+            ("enter", "after=1"),
+        ];
+        assert_eq!(said(&all, &names), Ok(()));
+        for (all, names, message) in [
+            (
+                &[("enters", "every=2")][..],
+                &names[..],
+                "launches are chosen for program `enters`: no program has that name; there is `enter`, `leave`",
+            ),
+            (
+                &[("enter", "every=2")],
+                &[],
+                "launches are chosen for program `enter`: no program has that name; there is none",
+            ),
+            (
+                &[("leave", "every=2"), ("leave", "after=1,every=3")],
+                &names,
+                "launches are chosen for program `leave`: `every` is said of it twice: say it once",
+            ),
+        ] {
+            assert_eq!(said(all, names), Err(message.to_owned()));
+        }
+    }
 }

@@ -175,9 +175,13 @@ pub struct Options {
     /// Which launches get probes.
     #[serde(default, skip_serializing_if = "Choice::is_all")]
     pub choice: Choice,
-    /// The same of programs, by name: what is said here goes before what their sections say, and that before [`Options::choice`].
+    /// The same of programs that there are at the start, by name, each thing once: what is said here goes before what their sections say, and that
+    /// before [`Options::choice`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choose: Vec<(String, Wish)>,
+    /// The application's calls of NVTX are to come to the agent, though no program needs them yet: an exchange may bring one that does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ranges: bool,
     /// Parts per million that launches of a kernel may take longer with probes than without; kernels that pass it run without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_overhead_ppm: Option<u32>,
@@ -470,6 +474,9 @@ pub struct KernelCount {
     /// Those in which each program ran, by its name; empty where all programs were in all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<(String, u64)>,
+    /// The same by the number of the context.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context_programs: Vec<(u32, Vec<(String, u64)>)>,
 }
 
 #[cfg(test)]
@@ -547,6 +554,7 @@ mod tests {
                     call_limit_us: None,
                     choice: Choice::default(),
                     choose: Vec::new(),
+                    ranges: false,
                     max_overhead_ppm: None,
                     max_device_memory: None,
                     timeline: false,

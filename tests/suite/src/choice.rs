@@ -78,7 +78,7 @@ fn in_graphs(bench: &Bench) -> Told {
     };
     let run = bench.both_with(&["--every", "2"], "scopes", "graphs", &[])?;
     let text = String::from_utf8_lossy(&run.output.stderr).into_owned();
-    let note = "is in a graph, whose launches all run the same: with `--every`, `--after`, `--at-most` or `--stream` it runs without probes";
+    let note = "is in a graph, whose launches all run the same: chosen by number or stream (every=2) it runs without probes there";
     says(&format!("{text}{}", run.report), note)?;
     // All of its launches are in graphs.
     same("add", skipped(&run, "add")?, (0, 192))?;

@@ -43,8 +43,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A tool under `warpbpf loader`, and all that came to its standard error so far.
-struct Tool {
-    child: Child,
+pub(crate) struct Tool {
+    pub(crate) child: Child,
     orders: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
     errors: Arc<Mutex<String>>,
@@ -93,7 +93,7 @@ impl Tool {
         Ok(())
     }
 
-    fn line(&mut self) -> Result<String, String> {
+    pub(crate) fn line(&mut self) -> Result<String, String> {
         let line = self.lines.next().ok_or("the tool has ended")?;
         line.map_err(|e| e.to_string())
     }
@@ -135,7 +135,7 @@ impl Tool {
     }
 
     /// What the command ends with, and all of its standard error.
-    fn end(mut self) -> Result<(Option<i32>, String), String> {
+    pub(crate) fn end(mut self) -> Result<(Option<i32>, String), String> {
         let status = self.child.wait().map_err(|e| e.to_string())?;
         let reader = self.reader.take().ok_or("nobody reads")?;
         reader.join().map_err(|_| "a panic")?;
@@ -340,7 +340,12 @@ fn skipped(errors: &str) -> Option<String> {
 }
 
 /// A tool whose programs come into processes that run. An error may begin with `skipped: `.
-fn into(bench: &Bench, flags: &[&str], tool: &Path, pids: &[String]) -> Result<Tool, String> {
+pub(crate) fn into(
+    bench: &Bench,
+    flags: &[&str],
+    tool: &Path,
+    pids: &[String],
+) -> Result<Tool, String> {
     let mut command = bench.warpbpf("loader");
     command.args(flags);
     for pid in pids {

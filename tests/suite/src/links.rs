@@ -217,6 +217,22 @@ fn by_range(bench: &Bench) -> Told {
         &run.notes(),
         "its program `by_default` (stream=default) does not run there",
     )?;
+    // Two programs with ranges of their own, of threads and of the process.
+    let flags = ["--choose", "each:nvtx=epoch+deep/deep*+step"];
+    let run = bench.both_with(&flags, "links_ranges", "ranges", &[])?;
+    let told = expected(&[
+        ("each", 7),
+        ("forward", 2),
+        ("by_default", 11),
+        ("copies", 1),
+    ]);
+    let tick = run.kernel("tick")?;
+    same("two by ranges", of_programs(tick), told)?;
+    same(
+        "counts by two",
+        counts(&run)?,
+        [32 * 7, 32 * 4, 32 * 11, 32],
+    )?;
 
     let run = bench.both_with(&[], "links_ranges", "ranges", &["streams"])?;
     let tick = run.kernel("tick")?;
@@ -261,6 +277,36 @@ fn by_device(bench: &Bench) -> Told {
         (of("all"), of("third"), of("never")),
         (Some(6), Some(3), Some(9)),
     )?;
+    let apart = kernel["context_programs"].as_array().into_iter().flatten();
+    let apart: Vec<_> = apart
+        .map(|part| {
+            let programs = of_programs(&serde_json::json!({ "programs": part[1] }));
+            let all = programs.iter().find(|(program, _)| program == "all");
+            let third = programs.iter().find(|(program, _)| program == "third");
+            (part[0].as_u64(), all.map(|p| p.1), third.map(|p| p.1))
+        })
+        .collect();
+    let expected = [(0, 0, 3), (1, 4, 0), (2, 2, 0)];
+    let expected = expected.map(|(n, all, third)| (Some(n), Some(all), Some(third)));
+    same("by context", apart, expected.to_vec())?;
+    let mut command = bench.warpbpf("run");
+    command
+        .arg("--per-device")
+        .args(flags)
+        .arg(bench.object("links"));
+    command.arg("--").arg(bench.app("twogpus")).arg("2");
+    let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    for (n, all, third) in [(0, 0, 3), (1, 4, 0), (2, 2, 0)] {
+        let device = n.min(1);
+        let line = text.lines().find(|line| {
+            let name = format!("launches of `fill on device {device} (context {n})` by program: ");
+            line.trim_start().starts_with(&name)
+        });
+        let line = line.ok_or_else(|| format!("nothing of context {n} in: {text}"))?;
+        says(line, &format!("`all` in {all}, "))?;
+        says(line, &format!("`third` in {third}"))?;
+    }
     Ok("of two".to_owned())
 }
 
@@ -360,7 +406,7 @@ fn exchanged(bench: &Bench) -> Told {
         .unwrap_or_default();
     says(
         &refused,
-        "program `forward` is for launches that NVTX tells of (nvtx=step/forward+captured), and no program was when the session began",
+        "program `forward` is for launches that NVTX tells of (nvtx=step/forward+captured), and the application's calls of NVTX do not come to us",
     )?;
     application.launch(1)?;
     same("after a refusal", told(&process, "step")?.0, 13)?;
@@ -398,13 +444,72 @@ fn refused(bench: &Bench) -> Told {
             "all",
             "write a program's name, `:` and what launches it is in, as `count:every=10`",
         ),
+        (
+            "all:gpus=all+1",
+            "`gpus` cannot be `all+1`; it is numbers of GPUs, joined by `+`, for example `0+2`, or `all` alone",
+        ),
     ] {
         says(&choose(wish)?, part)?;
     }
-    let late = "`--nvtx` and names of `--stream` need an application that is started with them";
-    says(&said(bench, &["attach", "--pid", "1", &ranges])?, late)?;
-    let flags = ["attach", "--pid", "1", "--choose", "all:nvtx=step", &links];
-    says(&said(bench, &flags)?, late)?;
+    let twice = [
+        "--choose",
+        "all:every=2",
+        "--choose",
+        "third:after=1",
+        "--choose",
+        "all:after=1,every=3",
+    ];
+    let arguments = [&["run"], &twice[..], &[&links, "--", &app]].concat();
+    let text = "`--choose` says `every` of program `all` twice; say it once";
+    says(&said(bench, &arguments)?, text)?;
+    let late = |flags: &[&str], object: &str, who: &str| {
+        let arguments = [&["attach", "--pid", "1"], flags, &[object]].concat();
+        let told = said(bench, &arguments)?;
+        says(
+            &told,
+            &format!("{who} needs an application that is started with it"),
+        )
+    };
+    late(
+        &[],
+        &ranges,
+        "program `forward` (nvtx=step/forward+captured)",
+    )?;
+    late(
+        &["--choose", "all:nvtx=step"],
+        &links,
+        "program `all` (nvtx=step)",
+    )?;
+    late(&["--stream", "copies"], &links, "`--stream` with a name")?;
+    late(&["--ranges"], &links, "`--ranges`")?;
+    // What sections say is lifted, so the process is what is wrong.
+    let lifted = [
+        "--choose",
+        "forward:nvtx=all",
+        "--choose",
+        "copies:stream=all",
+    ];
+    let idle = std::process::Command::new("sleep").arg("60").spawn();
+    let mut idle = idle.map_err(|e| format!("sleep: {e}"))?;
+    let pid = idle.id().to_string();
+    let arguments = [&["attach", "--pid", &pid], &lifted[..], &[&ranges]].concat();
+    let told = said(bench, &arguments);
+    let _ = idle.kill();
+    let _ = idle.wait();
+    says(
+        &told?,
+        &format!("process {pid} has not loaded the CUDA driver"),
+    )?;
+    let object = Object::open(&links).map_err(failed)?;
+    let options = Options {
+        choose: vec![("nobody".to_owned(), Wish::default())],
+        ..Options::default()
+    };
+    let error = Tool::attach(object, options).err().map(failed);
+    says(
+        &error.unwrap_or_default(),
+        "launches are chosen for program `nobody`: no program has that name; there is `all`, `third`, ",
+    )?;
     // What has no place for bits.
     let run = bench.both_with(&["--slots"], "links", "vectoradd", &["1000", "2"])?;
     let kernel = run.kernel("vectorAdd")?;
@@ -413,5 +518,21 @@ fn refused(bench: &Bench) -> Told {
         kernel["way"].as_str().unwrap_or_default(),
         "refused: its programs choose different launches (`all`: all launches; `third`: every=3), and what is in slots cannot be told apart; choose the same for all of them",
     )?;
+    // Its launches are the original's; those that no program is in are so by choice.
+    let chosen = [
+        "all:after=9",
+        "third:after=7",
+        "blocks:every=10",
+        "loads:at-most=0",
+    ];
+    let chosen: Vec<&str> = chosen.iter().flat_map(|wish| ["--choose", wish]).collect();
+    let app = ("vectoradd", &["100000", "10"]);
+    let run = bench.both_with(&chosen, "links", app.0, app.1)?;
+    let (with, skipped, missed) = launches(run.kernel("vectorAdd")?);
+    same("some are", (with > 0, skipped > 0, missed), (true, true, 0))?;
+    let slots = [&["--slots"], &chosen[..]].concat();
+    let run = bench.both_with(&slots, "links", app.0, app.1)?;
+    let refused = launches(run.kernel("vectorAdd")?);
+    same("refused and skipped", refused, (0, skipped, with))?;
     Ok("with reasons".to_owned())
 }

@@ -42,6 +42,7 @@ mod maps_more;
 mod memory;
 mod places;
 mod ranges;
+mod ranges_later;
 mod run;
 mod selectors;
 mod slots;
@@ -147,6 +148,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(choice::cases());
     cases.extend(links::cases());
     cases.extend(ranges::cases());
+    cases.extend(ranges_later::cases());
     cases.extend(devices::cases());
     cases.extend(driver_api::cases());
     cases.extend(jit::cases());

@@ -66,7 +66,7 @@ fn by_range(bench: &Bench) -> Told {
             threads(&run)?,
             32 * (ticks + tocks),
         )?;
-        let deep = run.notes().contains("`--nvtx` does not know 6 ranges");
+        let deep = run.notes().contains("launches are not chosen by 6 ranges");
         same("said what is not known", deep, !globs.is_empty())?;
     }
     let run = bench.both_with(&["--nvtx", "*"], "launchcount", "vectoradd", &["1000", "3"])?;
@@ -136,7 +136,7 @@ fn by_stream(bench: &Bench) -> Told {
     same("tock", launches(run.kernel("tock")?), (0, TOCKS, 0))?;
     says(
         &run.notes(),
-        "`--at-most` or `--stream` it runs without probes there",
+        "chosen by number or stream (stream=other) it runs without probes there",
     )?;
     let trace = bench.scratch("trace.json");
     let path = trace.display().to_string();
@@ -303,7 +303,7 @@ fn too_late(bench: &Bench) -> Told {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     says(
         &said,
-        "`--nvtx` and names of `--stream` need an application that is started with them",
+        "`--nvtx` needs an application that is started with it",
     )?;
     same("status", output.status.code(), Some(125))?;
     Ok("with what to do".to_owned())

@@ -99,26 +99,27 @@ unsafe fn exchange(
         Err(Miss::Body)
     } else if agent.graphs.is_blind() {
         Err(Miss::None)
-    } else if entry.is_too_dear(flight.generation.number)
-        || agent.skips(flight.generation, candidate)
-    {
+    } else if entry.is_too_dear(flight.generation.number) {
         Err(Miss::Skipped)
     } else {
         let (params, extra) = (first.kernel_params, first.extra);
-        // SAFETY: the caller's promise.
-        unsafe {
-            try_variant(
-                agent,
-                entry,
-                context,
-                (flight.generation, number, node),
-                candidate,
-                &shape,
-                &record,
-                params,
-                extra,
-                &run,
-            )
+        match agent.chosen(flight.generation, entry, candidate) {
+            Some(0) => Err(Miss::Skipped),
+            // SAFETY: the caller's promise.
+            chosen => unsafe {
+                try_variant(
+                    agent,
+                    entry,
+                    context,
+                    (flight.generation, number, node),
+                    (candidate, chosen),
+                    &shape,
+                    &record,
+                    params,
+                    extra,
+                    &run,
+                )
+            },
         }
     };
     let miss = match tried {

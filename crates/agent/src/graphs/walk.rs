@@ -282,7 +282,8 @@ fn prepare_one(
         };
         let generation = agent.generations.now();
         let skips = |entry: &Entry| {
-            entry.is_too_dear(generation.number) || agent.skips_all_of(generation, entry, candidate)
+            entry.is_too_dear(generation.number)
+                || agent.chosen(generation, entry, candidate) == Some(0)
         };
         it.kernel = wanted.map(|entry| match agent.is_wanted(entry) {
             false => (entry, Runs::Unwanted),

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::CUcontext;
+use warpbpf_session::choices::Choices;
 use warpbpf_session::{KernelSummary, LoadedVariant, Session};
 
 use super::report::{Summaries, report};
@@ -137,7 +138,7 @@ fn await_programs(
         let entry = enlist(agent, image, &kernel.mangled, true);
         match entry.place(context, before) {
             None => {
-                let place = Place::new(context, (number, 0), before, None);
+                let place = Place::new(context, (number, 0), before, (None, Choices::default()));
                 place.await_programs(version.generation());
                 entry.add(place);
             }

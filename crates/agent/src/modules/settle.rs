@@ -195,7 +195,12 @@ fn register(
         let original = variant.as_ref().map(|variant| variant.original.0);
         let context = context.0 as usize;
         let numbers = (number.unwrap_or(0), sms);
-        let place = Place::new(context, numbers, version.generation(), variant);
+        let choices = match &variant {
+            Some(variant) => variant.choices.clone(),
+            None => version.session.choices_of(&kernel.programs),
+        };
+        let made = (variant, choices);
+        let place = Place::new(context, numbers, version.generation(), made);
         place.set_wanted(wanted);
         let place = entry.add(place);
         agent.graphs.know(entry, place);

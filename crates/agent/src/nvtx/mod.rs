@@ -7,6 +7,7 @@
 //!
 //! The application is answered what it is answered without a tool, where that is possible: depths of ranges are not told.
 
+mod asked;
 mod callbacks;
 mod stack;
 mod texts;
@@ -26,6 +27,8 @@ use crate::guard::quietly;
 use crate::install::is_wanted;
 use crate::launch::LEGACY_STREAM;
 use crate::lock::lock;
+use crate::preload::is_named_by;
+use asked::{Answers, Askers};
 use stack::Ended;
 use texts::{Registry, Text};
 
@@ -55,6 +58,8 @@ struct State {
     /// Of those that were taken, what has not ended. Only the agent's thread looks.
     open: Mutex<HashMap<u64, Range>>,
     started: Mutex<Vec<Started>>,
+    /// For whom `Started::chosen` was found out. Locked with `started` held.
+    askers: Mutex<Askers>,
     started_count: AtomicUsize,
     strings: Mutex<HashMap<String, usize>>,
     domains: Mutex<HashMap<String, usize>>,
@@ -84,7 +89,7 @@ struct Started {
     number: u64,
     path: String,
     recorded: bool,
-    chosen: Option<(usize, bool)>,
+    chosen: Answers,
 }
 
 fn count(counter: &AtomicU64) {
@@ -144,6 +149,12 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(find: Option<callbacks::FindTa
 unsafe extern "C" fn forked() {
     STATE.store(std::ptr::null_mut(), Ordering::Release);
     WANTED.store(STACKS, Ordering::Relaxed);
+}
+
+/// The application's calls of NVTX come to us, or will with the first one. One that was `started` with the agent has not asked before; any other has
+/// asked when we were not there, if it has not come.
+pub(crate) fn comes_to_us(started: bool) -> bool {
+    CAME.load(Ordering::Relaxed) || started && is_named_by("NVTX_INJECTION64_PATH")
 }
 
 /// What a tool wants is known.
@@ -267,7 +278,7 @@ fn start(domain: usize, name: Text) -> u64 {
         number: own,
         path: in_domain(&name, domain),
         recorded,
-        chosen: None,
+        chosen: Answers::default(),
     });
     state.started_count.store(started.len(), Ordering::Relaxed);
     own
@@ -377,16 +388,16 @@ pub(crate) fn is_inside(who: usize, globs: &[String]) -> bool {
     if state.started_count.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    lock(&state.started)
-        .iter_mut()
-        .any(|open| match open.chosen {
-            Some((by, chosen)) if by == who => chosen,
-            _ => {
-                let chosen = named(&open.path);
-                open.chosen = Some((who, chosen));
-                chosen
-            }
-        })
+    let mut started = lock(&state.started);
+    let (bit, is_anothers) = lock(&state.askers).bit(who);
+    let mut chosen = false;
+    for open in started.iter_mut() {
+        if is_anothers {
+            open.chosen.forget(bit);
+        }
+        chosen = chosen || open.chosen.get(bit, || named(&open.path));
+    }
+    chosen
 }
 
 /// Tells of ranges that have ended; of all if `last`.
@@ -462,7 +473,7 @@ pub(crate) fn report(agent: &Agent) {
     let session = agent.generations.now().session.get();
     let any = |what: fn(&Choice) -> bool| session.is_some_and(|s| s.choices().any(what));
     if !came && any(Choice::needs_nvtx) {
-        let text = "no range and no stream has a name for `--nvtx` or `--stream`: nothing in the application has called NVTX, or another tool has its calls";
+        let text = "no range and no stream has a name by which launches could be chosen: nothing in the application has called NVTX, or another tool has its calls";
         return agent.note(NoteLevel::Warning, text.into());
     }
     if !came || !any(|choice| !choice.nvtx.is_empty()) {
@@ -472,7 +483,7 @@ pub(crate) fn report(agent: &Agent) {
     let deep = state.deep.load(Ordering::Relaxed);
     if deep > 0 {
         let text = format!(
-            "`--nvtx` does not know {deep} ranges: a thread was in more than {} at once, or {STARTED} of the process were open",
+            "launches are not chosen by {deep} ranges: a thread was in more than {} at once, or {STARTED} of the process were open",
             stack::DEPTH
         );
         agent.note(NoteLevel::Warning, text);
@@ -480,7 +491,7 @@ pub(crate) fn report(agent: &Agent) {
     let cut = state.cut.load(Ordering::Relaxed);
     if cut > 0 {
         let text = format!(
-            "`--nvtx` knows {cut} names of ranges only by their first {} bytes, or not at all",
+            "launches are chosen by {cut} names of ranges only by their first {} bytes, or not at all",
             texts::LONGEST
         );
         agent.note(NoteLevel::Warning, text);

@@ -3,6 +3,8 @@
 
 use std::cell::RefCell;
 
+use super::asked::{Answers, Askers};
+
 /// Ranges of a thread that are known by name.
 pub(super) const DEPTH: usize = 64;
 
@@ -20,8 +22,8 @@ struct Frame {
     end: usize,
     /// Number of its record, if there is one.
     record: Option<u64>,
-    /// It or one around it was chosen, once that was asked.
-    chosen: Option<bool>,
+    /// Whether it or one around it was chosen, once that was asked.
+    chosen: Answers,
 }
 
 /// What an end is the end of.
@@ -44,7 +46,7 @@ pub(super) struct Stack {
     /// Domains with ranges that are too deep, and how many.
     deep: Vec<(usize, u64)>,
     /// For whom `chosen` was found out.
-    asked_by: usize,
+    askers: Askers,
 }
 
 impl Stack {
@@ -53,7 +55,7 @@ impl Stack {
             path: String::new(),
             frames: Vec::new(),
             deep: Vec::new(),
-            asked_by: 0,
+            askers: Askers::new(),
         }
     }
 
@@ -76,7 +78,7 @@ impl Stack {
             begin,
             end: self.path.len(),
             record,
-            chosen: None,
+            chosen: Answers::default(),
         });
         true
     }
@@ -110,7 +112,7 @@ impl Stack {
         for inner in &mut self.frames[at..] {
             inner.begin = inner.begin.saturating_sub(length);
             inner.end -= length;
-            inner.chosen = None;
+            inner.chosen = Answers::default();
         }
         Ended::Range(frame.record)
     }
@@ -122,15 +124,18 @@ impl Stack {
 
     /// The path of one of these ranges is what `who` wants. Asked once for each range.
     pub(super) fn is_in(&mut self, who: usize, wants: impl Fn(&str) -> bool) -> bool {
-        if self.asked_by != who {
-            self.asked_by = who;
-            self.frames.iter_mut().for_each(|frame| frame.chosen = None);
+        // A thread outside of all ranges has nothing to remember.
+        if self.frames.is_empty() {
+            return false;
         }
+        let (bit, is_anothers) = self.askers.bit(who);
         let mut chosen = false;
         for frame in &mut self.frames {
-            chosen = *frame
-                .chosen
-                .get_or_insert_with(|| chosen || wants(&self.path[..frame.end]));
+            if is_anothers {
+                frame.chosen.forget(bit);
+            }
+            let path = &self.path[..frame.end];
+            chosen = frame.chosen.get(bit, || chosen || wants(path));
         }
         chosen
     }
@@ -200,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn each_range_is_asked_for_once_and_again_for_somebody_else() {
+    fn each_range_is_asked_for_once_by_each() {
         let asked = std::cell::Cell::new(0);
         let wants = |path: &str| {
             asked.set(asked.get() + 1);
@@ -217,6 +222,11 @@ mod tests {
         assert_eq!(asked.get(), 2, "what is within a chosen range is chosen");
         assert!(stack.is_in(2, wants));
         assert_eq!(asked.get(), 4);
+        // Two programs with ranges of their own are asked for at each launch.
+        for who in [1, 2, 1, 2] {
+            assert!(stack.is_in(who, wants));
+        }
+        assert_eq!(asked.get(), 4, "both were told already");
         stack.pop(0);
         stack.pop(0);
         assert!(!stack.is_in(2, wants));

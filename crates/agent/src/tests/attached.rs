@@ -327,6 +327,7 @@ fn a_grid_that_is_resident_only_without_probes_runs_without_them() {
             unwanted: 0,
             generations: vec![(1, 3)],
             programs: Vec::new(),
+            context_programs: Vec::new(),
         }]
     );
     let kernel = said.iter().find_map(|m| match m {

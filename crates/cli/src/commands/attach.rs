@@ -20,23 +20,13 @@ const LAST_WORDS: Duration = Duration::from_secs(70);
 /// Between two looks for processes that came later.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Why a running application's ranges are not known.
-const NO_RANGES: &str = "`--nvtx` and names of `--stream` need an application that is started with them, by `warpbpf run` or with what `warpbpf serve` says: one that runs \
-     already has decided who gets its NVTX calls";
-
 /// Attaches, shows what comes, and detaches.
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let session = &flags.session;
     let whom = Whom::of(flags)?;
-    if session.work.choice.choice().needs_nvtx() {
-        return Err(CliError::Other(NO_RANGES.into()));
-    }
     let attachment = Attachment::wished(&session.wish, &session.work, Moment::Late)?;
     let tool = &attachment.tool;
-    // The same of single programs.
-    if tool.chooses_by_nvtx() {
-        return Err(CliError::Other(NO_RANGES.into()));
-    }
+    session.work.choice.check_late(tool)?;
     if let (Some(linux), Whom::One(pid) | Whom::Tree(pid)) = (&attachment.linux, whom) {
         linux.tell_process(pid);
     }

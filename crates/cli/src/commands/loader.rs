@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::commands::loader_late::Late;
-use crate::commands::run::{InterruptsIgnored, shell_status};
+use crate::commands::run::{InterruptsIgnored, NVTX_TAKEN, shell_status};
 use crate::error::CliError;
 use crate::flags::{LoaderFlags, TargetFlags};
 use crate::machine::{self, Device};
-use crate::target::{self, INJECTION, SOCKET, Surroundings};
+use crate::target::{self, INJECTION, NVTX_INJECTION, SOCKET, Surroundings};
 
 /// How often the processes are looked at.
 const TICK: Duration = Duration::from_millis(5);
@@ -58,6 +58,7 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
         ready: None,
         agent: false,
         done: false,
+        ranges: flags.ranges,
     };
     let result = both.follow();
     // Whatever went wrong: the tool is not left behind.
@@ -176,6 +177,8 @@ struct Both<'a> {
     agent: bool,
     /// The tool has seen everything of the applications that came so far.
     done: bool,
+    /// The application's NVTX ranges are to be known.
+    ranges: bool,
 }
 
 impl Both<'_> {
@@ -323,6 +326,11 @@ impl Both<'_> {
                 self.start_app(path)
             }
             Some((what, pid)) => self.late.take(what, pid),
+            // Before it is ready.
+            None if line == "ranges" => {
+                self.ranges = true;
+                Ok(())
+            }
             None => {
                 self.agent |= line == "agent";
                 self.done = line == "done";
@@ -332,6 +340,15 @@ impl Both<'_> {
     }
 
     fn start_app(&mut self, socket: &str) -> Result<(), CliError> {
+        if self.ranges && self.surroundings.nvtx_taken {
+            eprintln!("warpbpf: {NVTX_TAKEN}");
+        }
+        if self.ranges && self.late.is_wanted() {
+            eprintln!(
+                "warpbpf: programs that choose launches by NVTX ranges or names are in none of {}: it has decided before who gets its NVTX calls",
+                self.late.names()
+            );
+        }
         self.late.begin(&self.news)?;
         if self.flags.tool_and_app().1.is_empty() {
             return match self.late.is_wanted() && self.link().is_none() {
@@ -344,8 +361,13 @@ impl Both<'_> {
             inject: self.flags.inject,
             command: self.flags.tool_and_app().1.to_vec(),
         };
-        let (child, _) =
-            target::start(&target, &self.device, Path::new(socket), self.surroundings)?;
+        let (child, _) = target::start(
+            &target,
+            &self.device,
+            Path::new(socket),
+            self.surroundings,
+            self.ranges,
+        )?;
         self.app = Some(Process::new(child));
         Ok(())
     }
@@ -365,6 +387,9 @@ impl Both<'_> {
         let say = |name: &str, value: &OsStr| eprintln!("  {name}={}", value.display());
         say(variable, &value);
         say(INJECTION, agent.as_os_str());
+        if self.ranges && !self.surroundings.nvtx_taken {
+            say(NVTX_INJECTION, agent.as_os_str());
+        }
         if let Device::Soft { folder, .. } = &self.device {
             say("LD_LIBRARY_PATH", folder.as_os_str());
         }

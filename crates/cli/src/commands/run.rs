@@ -66,6 +66,9 @@ impl WorkFlags {
     }
 }
 
+/// Why ranges are not known.
+pub const NVTX_TAKEN: &str = "the application's NVTX ranges are not known: NVTX_INJECTION64_PATH names another tool, which gets them";
+
 /// Programs that were proved, and the tool that puts them into applications.
 pub struct Attachment {
     /// The tool.
@@ -136,6 +139,7 @@ impl Attachment {
             call_limit_us: Some(program.call_limit * 1000),
             choice: choice.choice(),
             choose: choice.choose.clone(),
+            ranges: choice.ranges,
             max_overhead_ppm: choice.max_overhead,
             max_device_memory: choice.max_device_memory,
             timeline,
@@ -350,9 +354,7 @@ pub fn observe(
             .push(format!("the application was killed by signal {signal}"));
     }
     if tool.wants_ranges() && surroundings.nvtx_taken {
-        report.notes.push(
-            "the application's NVTX ranges are not known: NVTX_INJECTION64_PATH names another tool, which gets them".into(),
-        );
+        report.notes.push(NVTX_TAKEN.into());
     }
     if surroundings.another_warpbpf {
         report

@@ -1,0 +1,244 @@
+//! How agents are greeted that connect: each by a thread of its own, because one may be slow to say who it is, or must wait for functions to be
+//! assembled, and no other is to wait for that.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use warpbpf_wire::{Frame, Hello, Options, ToAgent, ToTool, ToolConnection, encode_ops};
+
+use crate::Process;
+use crate::functions;
+use crate::tool::{Beginning, Shared, lock};
+
+/// How long a message to an agent may take to be read.
+const SEND: Duration = Duration::from_secs(10);
+/// Agents that are greeted at once; others wait until one of them is done.
+const MOST: usize = 32;
+
+/// Threads that greet.
+#[derive(Debug, Default)]
+pub(crate) struct Greeters(Mutex<Vec<JoinHandle<()>>>);
+
+impl Greeters {
+    /// There is one.
+    pub(crate) fn are_there(&self) -> bool {
+        let mut all = lock(&self.0);
+        // A panic of a thread was told already.
+        all.retain(|greeter| !greeter.is_finished());
+        !all.is_empty()
+    }
+
+    /// One more may be greeted.
+    pub(crate) fn have_room(&self) -> bool {
+        !self.are_there() || lock(&self.0).len() < MOST
+    }
+
+    /// Waits until all are done.
+    pub(crate) fn join(&self) {
+        for greeter in std::mem::take(&mut *lock(&self.0)) {
+            // As above.
+            let _ = greeter.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Welcomes an agent in a thread of its own.
+    pub(crate) fn greet(self: &Arc<Shared>, connection: ToolConnection) {
+        // In the order in which they come.
+        let number = self.next_number();
+        let waiting = Arc::new(Mutex::new(Some(connection)));
+        let (shared, given) = (Arc::clone(self), Arc::clone(&waiting));
+        let work = move || {
+            let connection = lock(&given).take();
+            if let Some(connection) = connection {
+                shared.welcome(number, connection);
+            }
+        };
+        let greeter = std::thread::Builder::new().name("warpbpf-greeter".into());
+        match greeter.spawn(work) {
+            Ok(greeter) => lock(&self.greeters.0).push(greeter),
+            Err(_) => {
+                // Without a thread it is greeted here, and others wait.
+                if let Some(connection) = lock(&waiting).take() {
+                    self.welcome(number, connection);
+                }
+            }
+        }
+    }
+
+    /// Tells an agent what to do, and keeps what it says from then on. It is the application of this number.
+    pub(crate) fn welcome(&self, number: u64, mut connection: ToolConnection) -> Process {
+        let (mut first, mut functions) = (None, None);
+        let sent = match &self.object {
+            Some(object) => {
+                let mut sent = Ok(());
+                let mut splice = false;
+                if let Some(assembler) = self.assembler.get()
+                    && let Ok(Some(frame)) = connection.recv(SEND)
+                {
+                    if let ToTool::Hello(Hello {
+                        device: Some(device),
+                        ..
+                    }) = &frame.message
+                    {
+                        splice = true;
+                        let mut result = Ok(());
+                        let made = (assembler.of)(device);
+                        made.make(&mut |function| {
+                            let (message, cubin) = functions::message(function);
+                            result = connection.send(&message, &cubin, None, SEND);
+                            match result {
+                                Ok(()) => ControlFlow::Continue(()),
+                                Err(_) => ControlFlow::Break(()),
+                            }
+                        });
+                        functions = Some(made);
+                        if result.is_ok() && assembler.sanitizer.is_some() {
+                            result = connection.send(&ToAgent::Sanitize, &[], None, SEND);
+                        }
+                        sent = sent.and(result);
+                    }
+                    first = Some(frame);
+                }
+                let mut presets = lock(&self.presets).clone();
+                if let Some(Beginning(begin)) = self.beginning.get() {
+                    begin(number, &mut |map, ops| {
+                        presets.push((map.to_owned(), encode_ops(ops)));
+                    });
+                }
+                for (map, ops) in presets {
+                    let message = ToAgent::Preset { map };
+                    sent = sent.and_then(|()| connection.send(&message, &ops, None, SEND));
+                }
+                if let Some(wish) = lock(&self.cache).clone() {
+                    let message = ToAgent::Cache(wish);
+                    sent = sent.and_then(|()| connection.send(&message, &[], None, SEND));
+                }
+                let options = Options {
+                    splice,
+                    ..self.options.clone()
+                };
+                let attach = ToAgent::Attach { options };
+                sent.and_then(|()| connection.send(&attach, object.bytes(), None, SEND))
+            }
+            None if self.options.timeline => {
+                let options = self.options.clone();
+                connection.send(&ToAgent::Attach { options }, &[], None, SEND)
+            }
+            None => connection.send(&ToAgent::Observe, &[], None, SEND),
+        };
+        let connection = sent.is_ok().then_some(connection);
+        let process = Process::new(number, connection, self.object.clone());
+        if let Some(functions) = functions {
+            process.lock().functions.begin(functions);
+        }
+        if let Some(Frame { message, blob, fd }) = first {
+            process.lock().take(message, blob, fd);
+        }
+        process.pump();
+        lock(&self.processes).push(process.clone());
+        process
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use warpbpf_wire::{AgentConnection, Device, PROTOCOL};
+
+    use super::*;
+    use crate::{Object, Tool};
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn come(tool: &Tool, device: &str) -> AgentConnection {
+        let mut agent = AgentConnection::connect(tool.socket()).unwrap();
+        let hello = Hello {
+            protocol: PROTOCOL,
+            pid: 1,
+            exe: String::new(),
+            argv: Vec::new(),
+            device: Some(Device {
+                name: device.into(),
+                capability: (9, 0),
+                sms: 4,
+                cpus: 4,
+                driver_version: 13000,
+                soft: true,
+            }),
+        };
+        agent.send(&ToTool::Hello(hello), &[], None, LIMIT).unwrap();
+        agent
+    }
+
+    /// Names of the functions that come before the programs.
+    fn greeted(agent: &mut AgentConnection) -> Vec<String> {
+        let mut functions = Vec::new();
+        loop {
+            let frame = agent.recv(LIMIT).unwrap().expect("a message");
+            match frame.message {
+                ToAgent::Probe { text, .. } => functions.push(text),
+                ToAgent::Attach { options } => {
+                    assert!(options.splice);
+                    return functions;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_who_is_slow_to_be_greeted() {
+        let object = Object::from_parsed("empty", *b"an object", warpbpf_object::Object::default());
+        let tool = Tool::attach(object, Options::default()).unwrap();
+        let (begun, has_begun) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel();
+        let goes_on = Mutex::new(goes_on);
+        tool.splice(move |device, give| {
+            if device.name == "slow" {
+                begun.send(()).unwrap();
+                lock(&goes_on).recv_timeout(LIMIT).unwrap();
+            }
+            give((device.name.clone(), Ok(Vec::new())));
+        });
+        let mut slow = come(&tool, "slow");
+        // This one never says who it is.
+        let silent = AgentConnection::connect(tool.socket()).unwrap();
+        has_begun.recv_timeout(LIMIT).unwrap();
+        for _ in 0..3 {
+            assert_eq!(greeted(&mut come(&tool, "quick")), ["quick"]);
+        }
+        go_on.send(()).unwrap();
+        assert_eq!(greeted(&mut slow), ["slow"]);
+        drop((slow, silent));
+        assert!(tool.wait_last_words(LIMIT), "all have gone");
+        let numbers: Vec<u64> = tool.processes().iter().map(Process::number).collect();
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2, 3, 4], "{numbers:?}");
+    }
+
+    #[test]
+    fn more_than_so_many_wait_their_turn() {
+        let greeters = Greeters::default();
+        assert!(greeters.have_room() && !greeters.are_there());
+        let (go_on, goes_on) = mpsc::channel::<()>();
+        let goes_on = Arc::new(Mutex::new(goes_on));
+        for _ in 0..MOST {
+            assert!(greeters.have_room());
+            let goes_on = Arc::clone(&goes_on);
+            let work = move || {
+                let _ = lock(&goes_on).recv();
+            };
+            lock(&greeters.0).push(std::thread::spawn(work));
+        }
+        assert!(!greeters.have_room());
+        drop(go_on);
+        greeters.join();
+        assert!(greeters.have_room() && !greeters.are_there());
+    }
+}
