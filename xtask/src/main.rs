@@ -21,6 +21,7 @@ mod selftests;
 mod setup;
 mod shell;
 mod soft;
+mod sources;
 mod test;
 mod tidy;
 

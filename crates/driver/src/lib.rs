@@ -10,6 +10,7 @@ pub mod sys;
 #[cfg(feature = "faults")]
 mod faults;
 mod fixed;
+mod library;
 mod link;
 mod load;
 mod result;

@@ -7,7 +7,7 @@ use std::ptr;
 
 use crate::jit::JitOptions;
 use crate::result::DriverError;
-use crate::sys::{self, Api, CUdeviceptr, CUkernel, CUresult};
+use crate::sys::{self, Api, CUdeviceptr, CUresult};
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident = $raw:ty;)*) => { $(
@@ -389,40 +389,6 @@ impl Driver {
         };
         self.check("cuModuleGetGlobal", code, || format!("`{name}`"))?;
         Ok((address, bytes as u64))
-    }
-
-    /// The kernel `name` of a library, which needs no context.
-    pub fn library_kernel(&self, library: Library, name: &str) -> Result<CUkernel, DriverError> {
-        let symbol = CString::new(name).unwrap_or_default();
-        let mut kernel = ptr::null_mut();
-        // SAFETY: a live library, a NUL-terminated name, a writable local.
-        let code = unsafe { (self.api.library_kernel)(&mut kernel, library.0, symbol.as_ptr()) };
-        self.check("cuLibraryGetKernel", code, || format!("`{name}`"))?;
-        Ok(kernel)
-    }
-
-    /// The kernel `name` of a library in the current context.
-    pub fn library_function(&self, library: Library, name: &str) -> Result<Function, DriverError> {
-        let kernel = self.library_kernel(library, name)?;
-        let mut function = ptr::null_mut();
-        // SAFETY: a live kernel, a writable local.
-        unsafe {
-            self.check(
-                "cuKernelGetFunction",
-                (self.api.kernel_function)(&mut function, kernel),
-                || format!("`{name}`"),
-            )?;
-        }
-        Ok(Function(function))
-    }
-
-    /// The module that a library is in the current context.
-    pub fn library_module(&self, library: Library) -> Result<Module, DriverError> {
-        let mut module = ptr::null_mut();
-        // SAFETY: a live library, a writable local.
-        let code = unsafe { (self.api.library_module)(&mut module, library.0) };
-        self.check("cuLibraryGetModule", code, String::new)?;
-        Ok(Module(module))
     }
 
     /// One attribute of a kernel, see the `FUNC_*` constants.
