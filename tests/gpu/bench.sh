@@ -103,6 +103,38 @@ if probed["launches"] != 100000 or probed["missed"] != 0 or kernels["plain"]["la
 PY
 
 echo
+echo "modules with a kernel each (benches/modules.cu), loaded one by one and launched in turn: medians, and memory since before the first"
+echo "| programs in each | modules | load | launch | process | device |"
+echo "|---|---|---|---|---|---|"
+modules() { # name modules [object]
+    local text
+    text=$(if [[ -n ${3:-} ]]; then
+        "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/modules.json" "$bundle/objects/$3.bpf.o" -- \
+            "$bundle/apps/modules-bench" "$2" 2>/dev/null
+    else
+        "$bundle/apps/modules-bench" "$2"
+    fi) || { echo "  modules: the run FAILED"; failed=1; return; }
+    python3 - "$1" "$2" "${3:+$out/modules.json}" "$text" <<'PY' || failed=1
+import json, sys
+name, modules, report, text = sys.argv[1:5]
+words = text.split()
+told = dict(zip(words[::2], map(int, words[1::2])))
+print(f"| {name} | {modules} | {told['load_us'] / 1000:.1f} ms | {told['launch_ns'] / 1000:.1f} µs | {told['resident_kib'] >> 10} MiB | {told['device_kib'] >> 10} MiB |")
+wrong = told["right"] != int(modules)
+if report:
+    kernel = next(k for k in json.load(open(report))["processes"][0]["kernels"] if k["name"] == "probed")
+    wrong |= (kernel["launches"], kernel["missed"]) != (told["launches"], 0)
+    print(f"  {kernel['launches']} launches with programs of {told['launches']}, {kernel['missed']} missed")
+if wrong:
+    sys.exit("  modules: INVALID")
+PY
+}
+for count in 1 100 1000; do modules "no agent" "$count"; done
+modules "1, empty" 100 bench-launch
+for links in 1 4 16; do modules "$links, a counter each" 100 "bench-links-$links"; done
+modules "1, a counter" 1000 bench-links-1
+
+echo
 echo "making a small kernel's variant machine code and loading it, µs, median of 7 processes; without the driver's own cache, but in the last row"
 echo "| code cache | its own cache | time | from the cache |"
 echo "|---|---|---|---|"

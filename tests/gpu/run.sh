@@ -2,6 +2,7 @@
 # Everything that must hold on a real GPU, from a bundle made by `cargo xtask gpu-bundle`. Builds nothing.
 # usage: tests/gpu/run.sh [BUNDLE [PART...]]     the bundle: a folder, or the archive of it
 #       parts: suite kernels conformance sanitizer bench (default: these), memcount mutants fuzz faults torch
+# `suite` takes SUITE_CASES, a part of names or `K/N`, and at most SUITE_SECONDS (default 590).
 # `mutants` takes MUTANTS_SECONDS (default 120) on as many processes as there are cores to 8, from seed MUTANTS_SEED.
 # `fuzz` keeps every core of the machine busy for FUZZ_SECONDS (default 540), starting from seed FUZZ_SEED.
 set -uo pipefail
@@ -35,7 +36,7 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 
 if wants suite; then
     echo "== suite, on the GPU"
-    timeout 420 "$bundle/warpbpf-suite" gpu "$bundle" 2>&1 | tee "$out/suite.txt" || failed=1
+    timeout "${SUITE_SECONDS:-590}" "$bundle/warpbpf-suite" gpu "$bundle" ${SUITE_CASES:-} 2>&1 | tee "$out/suite.txt" || failed=1
 fi
 
 if wants faults; then
