@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// When each block of the last launch of a kernel began and ended. Nobody waits for anything: times only grow, so of a block's warps
-// the last one to leave is also the last one to write, and a block of a later launch writes over what was there.
+// About when each of the first 262,144 blocks of the last launch began and ended. Nobody waits for anything: a block's first thread says when it
+// began, each warp that leaves when it did, and a block of a later launch writes over what was there. A warp that looked at the clock
+// first may write last, so an end may be some nanoseconds early.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"

@@ -127,7 +127,10 @@ impl Agent {
         }
         let taken = |choice: &Arc<Choice>| self.takes(choice, candidate);
         let all = choices.all().iter().map(taken).enumerate();
-        all.fold(0, |mask, (bit, taken)| mask | u64::from(taken) << bit)
+        // Where there are too many for bits of their own nothing has programs, and it only matters whether any takes it.
+        all.fold(0, |mask, (bit, taken)| {
+            mask | u64::from(taken) << bit.min(63)
+        })
     }
 
     /// Tells why a kernel has no probes in a graph, where choices go by what only a single launch has.

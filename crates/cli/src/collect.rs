@@ -115,7 +115,9 @@ impl<'t> Collector<'t> {
         let processes = self.processes();
         // Each process has Linux's contents in them, which count once: in Linux's part.
         let shared = self.linux.map(Beside::shared).unwrap_or_default();
-        let Together { maps, remarks } = Together::of(&self.tool.processes(), &processes, &shared);
+        let mut live = self.tool.processes();
+        live.sort_by_key(Process::number);
+        let Together { maps, remarks } = Together::of(&live, &processes, &shared);
         let mut report = model::Report {
             version: model::VERSION,
             command,
@@ -149,8 +151,11 @@ impl<'t> Collector<'t> {
     /// The state of each process now.
     pub fn processes(&self) -> Vec<model::Process> {
         let processes = self.tool.processes();
-        let agents = self.agents.iter().zip(&processes);
+        let mut agents: Vec<_> = self.agents.iter().zip(&processes).collect();
+        // As they came, however long it took to tell each what to do.
+        agents.sort_by_key(|(_, process)| process.number());
         agents
+            .into_iter()
             .map(|(agent, process)| agent.process_now(process))
             .collect()
     }

@@ -43,7 +43,8 @@ fn make(func: &mut Func) -> [Value; 2] {
 
 /// Sets `register` to the mask of the lanes that are here together, so that ptxas does not take it for the same in all lanes
 /// that come together later. It believes that of `activemask`, and behind a call makes one atomic operation of those of lanes
-/// from different groups: one lane's operand times the number of lanes (ptxas 13.0, sm_90).
+/// from different groups: one lane's operand times the number of lanes (ptxas 13.0, sm_90). Where nothing is called between
+/// `activemask` and what needs it, as in reservations of rings and in hashes, it is taken as it is.
 pub fn group_mask(register: &str) -> String {
     format!(
         "\t{{\n\t.reg .b32 %wbpf_self;\n\tactivemask.b32 {register};\n\tmov.u32 %wbpf_self, %lanemask_eq;\n\t\

@@ -95,13 +95,6 @@ impl Options {
         })
     }
 
-    /// What the user says of launches is what only NVTX tells, or a program may come that does.
-    pub(crate) fn needs_nvtx(&self) -> bool {
-        self.nvtx_comes_to_us
-            || self.choice.needs_nvtx()
-            || self.choose.iter().any(|(_, wish)| wish.needs_nvtx())
-    }
-
     /// Sums at this kind of site stay in registers until a thread leaves. A tool that changes maps while kernels run wants to
     /// see them while they run, too; so does one that asks for a gate, which is for kernels that never end.
     pub fn keeps_sums(&self, site: Site) -> bool {

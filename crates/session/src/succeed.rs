@@ -132,7 +132,6 @@ impl Lineage {
         types: Option<&Btf>,
     ) -> Lineage {
         let reads = |program: &PlannedProgram| program.verified.facts().reads_application();
-        let by_ranges = |program: &PlannedProgram| program.choice.needs_nvtx();
         let mut lineage = Lineage {
             generation: 1,
             first_maps: defs.len(),
@@ -145,7 +144,7 @@ impl Lineage {
             founders: Arc::default(),
             variables: defs.iter().map(|def| variables(def, types)).collect(),
             reads: programs.iter().any(reads),
-            ranges: options.needs_nvtx() || programs.iter().any(by_ranges),
+            ranges: options.nvtx_comes_to_us,
         };
         lineage.map_ids = defs.iter().map(|_| lineage.id()).collect();
         lineage.program_ids = programs.iter().map(|_| lineage.program_id()).collect();

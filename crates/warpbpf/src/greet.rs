@@ -58,9 +58,12 @@ impl Shared {
             }
         };
         let greeter = std::thread::Builder::new().name("warpbpf-greeter".into());
+        // Nobody looks between its begin and its place in the list.
+        let mut greeters = lock(&self.greeters.0);
         match greeter.spawn(work) {
-            Ok(greeter) => lock(&self.greeters.0).push(greeter),
+            Ok(greeter) => greeters.push(greeter),
             Err(_) => {
+                drop(greeters);
                 // Without a thread it is greeted here, and others wait.
                 if let Some(connection) = lock(&waiting).take() {
                     self.welcome(number, connection);

@@ -388,7 +388,7 @@ impl Tool {
         Ok(change)
     }
 
-    /// Every process that ever came, in order.
+    /// Every process that ever came, in the order in which they were told what to do; [`Process::number`] is that in which they came.
     pub fn processes(&self) -> Vec<Process> {
         lock(&self.shared.processes).clone()
     }

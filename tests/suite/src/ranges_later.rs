@@ -191,8 +191,9 @@ fn by_others(bench: &Bench) -> Told {
         let begun = lines.any(|line| line.ends_with("start the application with"));
         // They are said at once, and the name of the socket is the first.
         let wanted = 2 + usize::from(bench.soft) + usize::from(is_said);
-        let variables: Vec<String> = lines.take(wanted).collect();
+        let mut variables: Vec<String> = lines.by_ref().take(wanted).collect();
         interrupt(child.id());
+        variables.extend(lines);
         let _ = child.wait();
         same("it is ready", begun, true)?;
         let told = variables

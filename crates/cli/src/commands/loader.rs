@@ -345,7 +345,7 @@ impl Both<'_> {
         }
         if self.ranges && self.late.is_wanted() {
             eprintln!(
-                "warpbpf: programs that choose launches by NVTX ranges or names are in none of {}: it has decided before who gets its NVTX calls",
+                "warpbpf: programs that choose launches by NVTX ranges or names are in none of {}, unless it was started with our NVTX_INJECTION64_PATH: it has decided before who gets its NVTX calls",
                 self.late.names()
             );
         }

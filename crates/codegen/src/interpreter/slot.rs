@@ -265,7 +265,7 @@ fn call(env: &Env, name: &str, number: u32, captures: &BTreeSet<Capture>) -> Str
     argument(&mut f, &env.kernel_id.to_string());
     let mask = match env.scope {
         Scope::Thread => {
-            f.code("activemask.b32 %r0;");
+            f.code(&crate::group_mask("%r0"));
             "%r0"
         }
         Scope::Warp | Scope::Block => GROUP_MASK,
