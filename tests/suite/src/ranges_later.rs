@@ -164,7 +164,7 @@ fn into_what_runs(bench: &Bench) -> Told {
     let (status, errors) = tool.end()?;
     same(&errors, status, Some(0))?;
     let text = format!(
-        "programs that choose launches by NVTX ranges or names are in none of process {pid}: it has decided before who gets its NVTX calls"
+        "programs that choose launches by NVTX ranges or names are in none of process {pid}, unless it was started with our NVTX_INJECTION64_PATH: it has decided before who gets its NVTX calls"
     );
     says(&errors, &text)?;
     app.end()?;
