@@ -62,7 +62,8 @@ fn records(bench: &Bench) -> Told {
     beside(bench, "userring", filled)
 }
 
-/// Records by the million. One lane drains at a time, so here a GPU is not what it is elsewhere: as many as a minute allows.
+/// Records by the million. One lane drains at a time, so here a GPU is not what it is elsewhere: as many as a minute allows, or
+/// `WARPBPF_CROWD_SECONDS`.
 fn crowd(bench: &Bench) -> Told {
     beside(bench, "userring_large", crowded)
 }
@@ -124,7 +125,9 @@ fn crowded(bench: &Bench, process: &Process, _: u32) -> Told {
         true => (1_000_000, 1_000_000),
         false => (1_000_000, 100_000_000),
     };
-    let minute = Instant::now() + Duration::from_secs(60);
+    let seconds = std::env::var("WARPBPF_CROWD_SECONDS").ok();
+    let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+    let minute = Instant::now() + seconds.map_or(PATIENCE, Duration::from_secs);
     let (mut number, mut refused) = (0, 0u64);
     let mut end = Instant::now() + PATIENCE;
     while number < least || number < most && Instant::now() < minute {
