@@ -114,7 +114,12 @@ impl Maker {
     ) -> Maker {
         let (major, minor) = device.capability;
         let arch = Arch::of(major * 10 + minor);
-        let of = arch.and_then(|arch| Some((Session::new(object, options, device).ok()?, arch)));
+        // The agent knows, and refuses: here it only matters which functions programs need.
+        let options = Options {
+            nvtx_comes_to_us: true,
+            ..options.clone()
+        };
+        let of = arch.and_then(|arch| Some((Session::new(object, &options, device).ok()?, arch)));
         Maker {
             ptxas: ptxas.clone(),
             hang: Arc::clone(hang),
@@ -242,8 +247,6 @@ mod tests {
 
     /// Two programs at two kinds of place.
     fn object() -> Vec<u8> {
-        let folder = Folder::new().unwrap();
-        let (source, object) = (folder.0.join("two.bpf.c"), folder.0.join("two.o"));
         let program = |name: &str, at: &str, what: &str| {
             format!(
                 "__attribute__((section(\"gpu/{at}/*\"))) int {name}(void *ctx) {{ {what} return 0; }}\n"
@@ -251,9 +254,14 @@ mod tests {
         };
         let begins = program("begins", "entry", "");
         let ends = program("ends", "exit", "__sync_fetch_and_add(&ended, 1);");
-        let text = format!("unsigned long long ended;\n{begins}{ends}");
+        compile(&format!("unsigned long long ended;\n{begins}{ends}"))
+    }
+
+    fn compile(text: &str) -> Vec<u8> {
+        let folder = Folder::new().unwrap();
+        let (source, object) = (folder.0.join("two.bpf.c"), folder.0.join("two.o"));
         let license = "char LICENSE[] __attribute__((section(\"license\"))) = \"GPL\";\n";
-        std::fs::write(&source, text + license).unwrap();
+        std::fs::write(&source, format!("{text}\n{license}")).unwrap();
         let clang = std::env::var("WARPBPF_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
         let mut clang = Command::new(clang);
         clang.args(["-O2", "-g", "-target", "bpf", "-c"]);
@@ -410,6 +418,33 @@ mod tests {
         });
         assert!(all.iter().all(|one| *one == all[0] && one.len() == 2));
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\nonce\n");
+    }
+
+    /// Whether the application's calls of NVTX come to the agent is the agent's to know.
+    #[test]
+    fn programs_by_ranges_that_come_later_have_functions() {
+        let folder = Folder::new().unwrap();
+        let ptxas = patient(&script(&folder, "cat $6 > $5"));
+        let device = DeviceInfo {
+            name: String::new(),
+            capability: (9, 0),
+            sms: 4,
+            driver_version: 13000,
+        };
+        let callers = Callers {
+            splice: true,
+            sanitizer: false,
+        };
+        let (hang, object, options) = (Arc::default(), object(), Options::default());
+        let maker = Maker::new(&ptxas, &hang, callers, &object, &options, &device);
+        let by_ranges = compile(
+            "__attribute__((section(\"gpu/entry/*|nvtx=step\"))) int in_step(void *ctx) { return 0; }",
+        );
+        let exchange =
+            Exchange::Replace(warpbpf::Object::from_bytes("ranges", &*by_ranges).unwrap());
+        let all = made(maker.after(&exchange).unwrap().as_ref());
+        assert_eq!(all.len(), 1);
+        assert!(all[0].is_ok());
     }
 
     #[test]

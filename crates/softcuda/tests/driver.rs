@@ -217,28 +217,37 @@ fn variables_are_found_and_shared_by_kernels() {
     }
 }
 
+/// A library of any text.
+fn library_of(text: &str) -> usize {
+    let text = CString::new(text).expect("no NUL");
+    let mut library = 0;
+    // SAFETY: valid pointers and a C string.
+    let loaded = unsafe {
+        cuLibraryLoadData(
+            &raw mut library,
+            text.as_ptr().cast(),
+            null(),
+            null_mut(),
+            0,
+            null(),
+            null_mut(),
+            0,
+        )
+    };
+    assert_eq!(loaded, 0);
+    library
+}
+
 /// As NVIDIA's driver, which loads lazily: any text becomes a library, and what is wrong with it is told to who asks for a kernel.
 #[test]
 fn a_library_of_a_bad_text_is_refused_when_its_kernels_are_wanted() {
     let _context = Context::new();
     let bad_list = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k( { ret; }\n";
     for (text, code) in [("?", 200), (bad_list, 218)] {
-        let text = CString::new(text).expect("no NUL");
-        let (mut library, mut kernel, mut module, mut count) = (0, 0, 0, 7);
+        let library = library_of(text);
+        let (mut kernel, mut module, mut count) = (0, 0, 7);
         // SAFETY: valid pointers and C strings throughout.
         unsafe {
-            let image = text.as_ptr().cast();
-            let loaded = cuLibraryLoadData(
-                &raw mut library,
-                image,
-                null(),
-                null_mut(),
-                0,
-                null(),
-                null_mut(),
-                0,
-            );
-            assert_eq!(loaded, 0);
             let asked = cuLibraryGetKernel(&raw mut kernel, library, c"k".as_ptr());
             assert_eq!(asked, code, "{text:?}");
             assert_eq!(cuLibraryGetModule(&raw mut module, library), code);
@@ -251,22 +260,10 @@ fn a_library_of_a_bad_text_is_refused_when_its_kernels_are_wanted() {
 #[test]
 fn libraries_hand_out_kernels_that_pass_for_functions() {
     let _context = Context::new();
-    let text = CString::new(PTX).expect("no NUL");
-    let (mut library, mut kernel, mut count) = (0, 0, 0);
+    let library = library_of(PTX);
+    let (mut kernel, mut count) = (0, 0);
     // SAFETY: valid pointers and C strings throughout.
     unsafe {
-        let image = text.as_ptr().cast();
-        let loaded = cuLibraryLoadData(
-            &raw mut library,
-            image,
-            null(),
-            null_mut(),
-            0,
-            null(),
-            null_mut(),
-            0,
-        );
-        assert_eq!(loaded, 0);
         assert_eq!(cuLibraryGetKernelCount(&raw mut count, library), 0);
         assert_eq!(count, 4);
         let mut all = [0; 8];

@@ -65,9 +65,9 @@ pub(crate) fn load(
     code
 }
 
-/// What a driver says of a text that it does not take: `CUDA_ERROR_INVALID_IMAGE`, `NO_BINARY_FOR_GPU`, `INVALID_PTX`, `NVLINK_UNCORRECTABLE`,
-/// `JIT_COMPILER_NOT_FOUND`, `UNSUPPORTED_PTX_VERSION`, `JIT_COMPILATION_DISABLED`, `INVALID_SOURCE` (CUDA driver API, "Data types").
-const REFUSALS: [CUresult; 8] = [200, 209, 218, 220, 221, 222, 223, 300];
+/// What a driver says of a text that it does not take: `CUDA_ERROR_INVALID_IMAGE`, `NO_BINARY_FOR_GPU`, `INVALID_PTX`, `JIT_COMPILER_NOT_FOUND`,
+/// `UNSUPPORTED_PTX_VERSION`, `JIT_COMPILATION_DISABLED`, `INVALID_SOURCE` (CUDA driver API, "Data types").
+const REFUSALS: [CUresult; 7] = [200, 209, 218, 221, 222, 223, 300];
 
 /// Whether the driver takes our text after all. One that loads lazily takes any text for a library, and looks at it when somebody
 /// asks for a kernel; by then it would be too late for the original. If it does not, the library is gone.

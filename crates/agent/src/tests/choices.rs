@@ -1,10 +1,9 @@
 //! Launches that are chosen for each program: how often that is asked, and what is counted.
 
-use std::time::Duration;
-
-use warpbpf_wire::{Change, Options, ToTool};
+use warpbpf_wire::{Change, Options};
 
 use super::attached::{Application, compile};
+use super::exchange::asked;
 use crate::choice::ASKED;
 
 /// Programs that do nothing, by name and section.
@@ -90,17 +89,8 @@ fn programs_keep_their_launches_when_an_image_is_loaded_again() {
     }
     assert_eq!(counts(&app), ([5, 0, 0], Vec::new(), Vec::new()));
     app.unload(module);
-    let limit = Duration::from_secs(20);
     let other = object("other", &[("other", "gpu/entry/inc|every=2")]);
-    app.agent.change_programs(1, Change::Add, other, limit);
-    let tool = app.tool.as_mut().unwrap();
-    loop {
-        let frame = tool.recv(limit).unwrap().expect("an answer");
-        if let ToTool::Changed(changed) = frame.message {
-            assert_eq!(changed.refused, None);
-            break;
-        }
-    }
+    assert_eq!(asked(&mut app, Change::Add, &other).0.refused, None);
     let module = app.load();
     let function = app.function(module);
     for _ in 0..4 {
@@ -109,6 +99,23 @@ fn programs_keep_their_launches_when_an_image_is_loaded_again() {
     // The seventh and the ninth.
     let all = programs(&[("first", 9), ("other", 2)]);
     assert_eq!(counts(&app), ([9, 0, 0], all.clone(), vec![(0, all)]));
+}
+
+/// Such a kernel has no programs, and yet is asked at each launch whether anybody chose it.
+#[test]
+fn launches_of_a_kernel_with_too_many_choices_are_missed_or_skipped() {
+    let texts: Vec<(String, String)> = (2..=66)
+        .map(|every| (format!("p{every}"), format!("gpu/entry/inc|every={every}")))
+        .collect();
+    let sections: Vec<(&str, &str)> = texts.iter().map(|(n, s)| (&**n, &**s)).collect();
+    let mut app = started("many", &sections);
+    let module = app.load();
+    let function = app.function(module);
+    for _ in 0..66 {
+        app.launch(function, 1, 32);
+    }
+    // The first is nobody's, and the 66th also of the last, which has no bit of its own.
+    assert_eq!(counts(&app).0, [0, 65, 1]);
 }
 
 #[test]

@@ -52,16 +52,7 @@ fn started(name: &str) -> (Application, usize) {
 /// Exchanges programs, and unloads what is left of the old ones.
 fn exchange(app: &mut Application, change: Change, object: Vec<u8>) {
     let before = app.agent.generations.now();
-    let limit = Duration::from_secs(20);
-    app.agent.change_programs(1, change, object, limit);
-    let tool = app.tool.as_mut().unwrap();
-    loop {
-        let frame = tool.recv(limit).unwrap().expect("an answer");
-        if let ToTool::Changed(changed) = frame.message {
-            assert_eq!(changed.refused, None);
-            break;
-        }
-    }
+    assert_eq!(asked(app, change, &object).0.refused, None);
     // The thread does this too, after its answer; who comes second finds nothing.
     assert!(before.is_left());
     modules::retire(app.agent, before.number);
@@ -91,7 +82,7 @@ fn bringing(name: &str, entries: u32) -> Vec<u8> {
 }
 
 /// Asks for an exchange: what is answered, and the memory of maps that came before the answer.
-fn asked(
+pub(super) fn asked(
     app: &mut Application,
     change: Change,
     object: &[u8],

@@ -159,8 +159,6 @@ impl Attachment {
             splice_memory: code.splice_memory,
             choice: choice.choice(),
             choose: choice.choose.clone(),
-            // The agent knows, and decides; here it only matters which functions programs need.
-            nvtx_comes_to_us: true,
             ..program.options()
         };
         let object =
